@@ -1,0 +1,1 @@
+//! thread and process barriers behind one trait.

@@ -1,0 +1,1 @@
+//! gangs, slices, policies, enforcement mechanisms, simulator.

@@ -1,0 +1,1 @@
+//! tests that need a real host.

@@ -1,0 +1,1 @@
+//! the machine: system calls, shared memory, cgroups, topology, capabilities.

@@ -1,0 +1,306 @@
+//! The record format `unisono-record-1`: what `study` writes to `records.jsonl` and the only thing
+//! that `report` reads.
+//!
+//! One JSON object a line. A study announces itself with one [`Line::Study`] before its first run;
+//! after every run one [`Line::Run`] is appended and flushed, so that an interrupted study keeps
+//! what was measured. Unknown keys are ignored by readers; keys are added, never renamed.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The value of `format` in every line.
+pub const FORMAT: &str = "unisono-record-1";
+
+/// One line of `records.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Line {
+    /// What a study asks, and how its runs are to be drawn and judged.
+    Study(Box<StudyLine>),
+    /// One run: measured, skipped, failed or interrupted.
+    Run(Box<RunLine>),
+}
+
+/// A study as its readers need it: the claim, the paper's statement, the figure, the verdict.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StudyLine {
+    /// Always [`FORMAT`].
+    pub format: String,
+    /// Identifier, unique within a records file, for example `granularity`.
+    pub study: String,
+    /// `barrier`, `gang`, ...
+    pub topic: String,
+    /// A title for readers.
+    pub title: String,
+    /// The question this study answers, in one sentence.
+    pub question: String,
+    /// Two or three sentences: what runs, beside what, and how often.
+    pub method: String,
+    /// Which of the paper's conditions it examines, if one: `fine-grained`, `balanced`,
+    /// `latency-sensitive`, `several-important`, `changing`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub condition: Option<String>,
+    /// What the paper says, in our words, with its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paper: Option<Paper>,
+    /// What to draw, in order.
+    pub charts: Vec<Chart>,
+    /// What to judge, in order.
+    #[serde(default)]
+    pub verdicts: Vec<Verdict>,
+    /// Position in the report (ascending).
+    #[serde(default)]
+    pub order: u32,
+}
+
+/// What the paper states.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Paper {
+    /// For example `Peter et al., ETH TR 745, section 3.2, Figure 2`.
+    pub place: String,
+    /// The statement, in our words.
+    pub statement: String,
+    /// Published or described points, drawn as the paper's shape beside ours.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub points: Vec<PaperPoint>,
+    /// What the points are: read off the text, or a description of the shape.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub points_note: Option<String>,
+}
+
+/// One published point: `y` may be relative (the text gives ratios, not values).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PaperPoint {
+    /// The series it belongs to, for example `gang`.
+    pub series: String,
+    /// Position on the x axis, in the chart's unit.
+    pub x: f64,
+    /// Value, in the unit that `points_note` names.
+    pub y: f64,
+}
+
+/// How a chart is drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChartKind {
+    /// One line a series over a numeric parameter, with minimum and maximum as a band and a dot a run.
+    Line,
+    /// One row a variant: a dot a run, a median mark. Shows two modes as two clusters.
+    #[default]
+    Strip,
+    /// One bar a variant and figure (for several applications side by side), whiskers from minimum to maximum.
+    Bars,
+}
+
+/// Scale of an axis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scale {
+    /// Linear from zero.
+    #[default]
+    Linear,
+    /// Logarithmic; a value of zero on the x axis gets a place of its own at the left.
+    Log,
+}
+
+/// One chart of a study.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Chart {
+    /// Title for readers.
+    pub title: String,
+    /// Kind of chart.
+    pub kind: ChartKind,
+    /// For [`ChartKind::Line`]: the parameter on the x axis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub x: Option<String>,
+    /// Label and unit of the x axis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub x_label: Option<String>,
+    /// Scale of the x axis.
+    #[serde(default)]
+    pub x_scale: Scale,
+    /// Names of the figures drawn ([`Figure::name`]); one for lines and strips, any number for bars.
+    pub y: Vec<String>,
+    /// Label and unit of the value axis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub y_label: Option<String>,
+    /// Scale of the value axis.
+    #[serde(default)]
+    pub y_scale: Scale,
+    /// Only runs whose parameters have these values are drawn.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub only: BTreeMap<String, serde_json::Value>,
+    /// Only these variants are drawn, in this order; empty: all, in order of appearance.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<String>,
+    /// A budget or reference value drawn as a line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Reference>,
+    /// Draw the paper's points as the pale shape behind ours.
+    #[serde(default)]
+    pub paper: bool,
+}
+
+/// A horizontal reference, for example a budget.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reference {
+    /// What it is, for example `budget 50 ns`.
+    pub label: String,
+    /// Value in the chart's unit.
+    pub value: f64,
+}
+
+/// What is better.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Better {
+    /// More is better.
+    #[default]
+    Higher,
+    /// Less is better.
+    Lower,
+}
+
+/// A comparison that the report turns into words: `variant` against `against` on `figure`, per
+/// value of `by` if given. Ratios are formed within a repetition (paired) and bootstrapped.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Verdict {
+    /// The variant that is judged.
+    pub variant: String,
+    /// What it is compared with.
+    pub against: String,
+    /// The figure compared.
+    pub figure: String,
+    /// Direction.
+    #[serde(default)]
+    pub better: Better,
+    /// A parameter by whose values the comparison is split.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Only runs with these parameter values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub only: BTreeMap<String, serde_json::Value>,
+    /// The ratio (variant / against) that this project or the paper expects, if one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<f64>,
+    /// Where the expectation comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_from: Option<String>,
+    /// What to call the comparison in words, for example `gangs against spread Linux`.
+    pub words: String,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Figures are present.
+    #[default]
+    Measured,
+    /// The host lacks something; `reason` names it. No figures.
+    Skipped,
+    /// It was tried and failed; `reason` says how. No figures.
+    Failed,
+    /// Stopped by the user while it ran. No figures.
+    Interrupted,
+}
+
+/// One run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunLine {
+    /// Always [`FORMAT`].
+    pub format: String,
+    /// The study it belongs to.
+    pub study: String,
+    /// Its topic.
+    pub topic: String,
+    /// The variant, for example `gang`.
+    pub variant: String,
+    /// Parameters, for example `{"interval_us": 10, "threads": 2}`.
+    pub parameters: BTreeMap<String, serde_json::Value>,
+    /// Repetition, from 0; runs of one repetition are neighbours in time and form pairs.
+    pub repetition: u32,
+    /// Place in the order in which the runs were made, over the whole file.
+    pub sequence: u32,
+    /// Seed of this run.
+    pub seed: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why it was skipped, failed or interrupted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub figures: Vec<Figure>,
+    /// RFC 3339 start time.
+    pub started: String,
+    /// Wall-clock seconds that the run took.
+    pub elapsed_s: f64,
+    /// What it ran on.
+    pub host: HostFacts,
+    /// The commit of Unisono, or `unknown`.
+    pub commit: String,
+    /// Anything that makes the figures doubtful, in words, with the remedy where there is one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// One measured figure.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Name, for example `barriers_per_s`, `app1_barriers_per_s`, `ns_per_barrier`.
+    pub name: String,
+    /// The value (the median where a distribution was measured).
+    pub value: f64,
+    /// Unit: `ns`, `us`, `ms`, `s`, `1/s`, `1` (a ratio or count), `%`.
+    pub unit: String,
+    /// The distribution within this run, where one was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub distribution: Option<Distribution>,
+}
+
+/// A distribution in the figure's unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Distribution {
+    /// Number of samples.
+    pub n: u64,
+    /// Least.
+    pub min: f64,
+    /// First quartile.
+    pub p25: f64,
+    /// Median.
+    pub median: f64,
+    /// Third quartile.
+    pub p75: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// Greatest.
+    pub max: f64,
+}
+
+/// What a run was made on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// Kernel release.
+    pub kernel: String,
+    /// Processor model.
+    pub cpu: String,
+    /// Processors this process may use.
+    pub cpus: u32,
+    /// Virtual machine, container or neither, as far as known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub virtualization: Option<String>,
+    /// Whether it ran with root's privilege.
+    pub root: bool,
+    /// Share of processor time (0 to 1) that other programs took just before the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign_load: Option<f64>,
+    /// Share of processor time that the hypervisor took during the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steal: Option<f64>,
+}

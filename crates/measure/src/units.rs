@@ -1,0 +1,90 @@
+//! Durations as people type them: `50us`, `20ms`, `1.5s`, `300ns`, `0`.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Why a text is not a duration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a duration; write a number and a unit, for example 50us, 20ms or 1.5s")]
+pub struct BadDuration {
+    text: String,
+}
+
+/// Reads a duration: a decimal number and one of `ns`, `us`, `ms`, `s`; a bare `0` needs no unit.
+///
+/// # Errors
+/// [`BadDuration`] for anything else: negative, not finite, no unit, unknown unit, or more than
+/// 1,000,000 seconds.
+pub fn duration(text: &str) -> Result<Duration, BadDuration> {
+    let bad = || BadDuration { text: text.to_owned() };
+    let trimmed = text.trim();
+    if trimmed == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let split = trimmed.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').ok_or_else(bad)?;
+    let (number, unit) = trimmed.split_at(split);
+    let scale = match unit {
+        "ns" => 1.0,
+        "us" | "µs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return Err(bad()),
+    };
+    let number = number.trim_end();
+    if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
+        return Err(bad());
+    }
+    let nanos = number.parse::<f64>().map_err(|_| bad())? * scale;
+    if !nanos.is_finite() || nanos > 1e15 {
+        return Err(bad());
+    }
+    Ok(Duration::from_nanos(nanos.round() as u64))
+}
+
+/// A duration in the unit that reads best: `0.13 us`, `20 ms`.
+#[derive(Clone, Copy, Debug)]
+pub struct Readable(pub Duration);
+
+impl fmt::Display for Readable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ns = self.0.as_nanos() as f64;
+        let (value, unit) = match ns {
+            n if n < 1e3 => (n, "ns"),
+            n if n < 1e6 => (n / 1e3, "us"),
+            n if n < 1e9 => (n / 1e6, "ms"),
+            n => (n / 1e9, "s"),
+        };
+        let digits = usize::from(value < 100.0) + usize::from(value < 10.0);
+        let text = format!("{value:.digits$}");
+        let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+        write!(f, "{text} {unit}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_with_their_units() {
+        assert_eq!(duration("50us"), Ok(Duration::from_micros(50)));
+        assert_eq!(duration("1.5 s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("300ns"), Ok(Duration::from_nanos(300)));
+        assert_eq!(duration("0"), Ok(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_is_no_duration_is_refused() {
+        for text in ["", "5", "us", "-5us", "5 minutes", "1e3us", "nan us", "9999999999999s", "1.2.3ms"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn readable_durations_keep_three_digits() {
+        let show = |ns| Readable(Duration::from_nanos(ns)).to_string();
+        assert_eq!(show(84), "84 ns");
+        assert_eq!(show(7_400), "7.4 us");
+        assert_eq!(show(20_000_000), "20 ms");
+    }
+}

@@ -1,0 +1,1 @@
+//! records to one self-contained HTML file.

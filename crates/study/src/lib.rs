@@ -1,0 +1,1 @@
+//! study files to interleaved runs to records.

@@ -1,0 +1,1 @@
+//! the atomics facade and the wait policies.
