@@ -1,1 +1,2 @@
 //! the machine: system calls, shared memory, cgroups, topology, capabilities.
+pub mod affinity;

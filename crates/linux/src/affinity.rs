@@ -1,0 +1,222 @@
+//! Which processors a thread may use: `sched_getaffinity(2)`, `sched_setaffinity(2)`.
+//!
+//! A [`CpuSet`] is a sorted set of processor numbers; it reads and writes the kernel's list format
+//! (`0-3,8`). Cost: one system call each (about 0.3 us); setting an affinity that excludes the processor
+//! on which the thread runs also migrates it. Do not pin what another program pinned by itself: read first.
+//!
+//! Reference: sched_setaffinity(2), cpuset(7) "List format".
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+
+/// A thread as the kernel numbers it (`gettid`); 0 means the calling thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tid(pub i32);
+
+impl Tid {
+    /// The calling thread.
+    pub const SELF: Tid = Tid(0);
+
+    /// The number of the calling thread.
+    #[must_use]
+    pub fn current() -> Tid {
+        // SAFETY: gettid takes no arguments and cannot fail.
+        Tid(unsafe { libc::gettid() })
+    }
+}
+
+impl fmt::Display for Tid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A set of processors, by number.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CpuSet(BTreeSet<usize>);
+
+impl CpuSet {
+    /// The largest processor number, exclusive, that this type passes to the kernel.
+    pub const LIMIT: usize = 8192;
+
+    /// The set that holds nothing.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// The set of one processor.
+    #[must_use]
+    pub fn single(cpu: usize) -> Self {
+        Self(BTreeSet::from([cpu]))
+    }
+
+    /// Adds a processor.
+    pub fn insert(&mut self, cpu: usize) {
+        self.0.insert(cpu);
+    }
+
+    /// Whether the processor is in the set.
+    #[must_use]
+    pub fn contains(&self, cpu: usize) -> bool {
+        self.0.contains(&cpu)
+    }
+
+    /// How many processors there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The processors, ascending.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = usize> + ExactSizeIterator + '_ {
+        self.0.iter().copied()
+    }
+
+    /// What is in both sets.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        Self(self.0.intersection(&other.0).copied().collect())
+    }
+
+    fn to_words(&self) -> Vec<libc::c_ulong> {
+        let bits = libc::c_ulong::BITS as usize;
+        let words = self.iter().next_back().map_or(1, |last| last / bits + 1);
+        let mut mask = vec![0; words];
+        for cpu in self.iter() {
+            mask[cpu / bits] |= 1 << (cpu % bits);
+        }
+        mask
+    }
+}
+
+impl FromIterator<usize> for CpuSet {
+    fn from_iter<I: IntoIterator<Item = usize>>(cpus: I) -> Self {
+        Self(cpus.into_iter().collect())
+    }
+}
+
+impl fmt::Display for CpuSet {
+    /// The kernel's list format; nothing for the empty set.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut cpus = self.iter().peekable();
+        let mut separator = "";
+        while let Some(first) = cpus.next() {
+            let mut last = first;
+            while let Some(next) = cpus.next_if_eq(&(last + 1)) {
+                last = next;
+            }
+            if last == first {
+                write!(f, "{separator}{first}")?;
+            } else {
+                write!(f, "{separator}{first}-{last}")?;
+            }
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+/// Why a text is not a list of processors.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a list of processors; write for example 0-3,8")]
+pub struct BadCpuList(String);
+
+impl FromStr for CpuSet {
+    type Err = BadCpuList;
+
+    fn from_str(text: &str) -> Result<Self, BadCpuList> {
+        let bad = || BadCpuList(text.to_owned());
+        let number =
+            |part: &str| part.trim().parse::<usize>().ok().filter(|cpu| *cpu < Self::LIMIT).ok_or_else(bad);
+        let mut set = Self::empty();
+        for part in text.trim().split(',').filter(|part| !part.trim().is_empty()) {
+            let (first, last) = match part.split_once('-') {
+                Some((first, last)) => (number(first)?, number(last)?),
+                None => (number(part)?, number(part)?),
+            };
+            if first > last {
+                return Err(bad());
+            }
+            set.0.extend(first..=last);
+        }
+        Ok(set)
+    }
+}
+
+/// The processors that a thread may use.
+///
+/// # Errors
+/// The thread does not exist (`ESRCH`).
+pub fn allowed(thread: Tid) -> io::Result<CpuSet> {
+    let bits = libc::c_ulong::BITS as usize;
+    let mut mask = vec![0 as libc::c_ulong; CpuSet::LIMIT / bits];
+    let bytes = std::mem::size_of_val(mask.as_slice());
+    // SAFETY: `mask` is valid for writes of `bytes` bytes for the length of the call.
+    let written = unsafe { libc::syscall(libc::SYS_sched_getaffinity, thread.0, bytes, mask.as_mut_ptr()) };
+    if written < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let isset = |cpu: &usize| mask[cpu / bits] >> (cpu % bits) & 1 == 1;
+    Ok((0..CpuSet::LIMIT).filter(isset).collect())
+}
+
+/// Restricts a thread to the given processors.
+///
+/// # Errors
+/// The thread does not exist (`ESRCH`), belongs to somebody else (`EPERM`), or none of the processors
+/// is there and allowed by its cpuset (`EINVAL`).
+pub fn restrict(thread: Tid, cpus: &CpuSet) -> io::Result<()> {
+    let mask = cpus.to_words();
+    let bytes = std::mem::size_of_val(mask.as_slice());
+    // SAFETY: `mask` is valid for reads of `bytes` bytes for the length of the call.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setaffinity, thread.0, bytes, mask.as_ptr()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_read_and_written_in_the_kernels_format() {
+        for text in ["", "0", "0-3", "0-3,8", "1,3,5-6"] {
+            assert_eq!(text.parse::<CpuSet>().expect("a list").to_string(), text);
+        }
+        assert_eq!("3,1,2\n".parse::<CpuSet>().expect("a list").to_string(), "1-3");
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        for text in ["x", "3-1", "-1", "0-", "99999999"] {
+            assert!(text.parse::<CpuSet>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_restricts_itself_is_restricted() {
+        std::thread::spawn(|| {
+            let before = allowed(Tid::SELF).expect("own affinity");
+            let last = before.iter().next_back().expect("some processor");
+            restrict(Tid::SELF, &CpuSet::single(last)).expect("restrict");
+            assert_eq!(allowed(Tid::current()).expect("own affinity"), CpuSet::single(last));
+            restrict(Tid::SELF, &before).expect("widen");
+            assert_eq!(allowed(Tid::SELF).expect("own affinity"), before);
+        })
+        .join()
+        .expect("thread");
+    }
+
+    #[test]
+    fn an_unknown_thread_is_an_error() {
+        assert_eq!(allowed(Tid(i32::MAX)).expect_err("no such thread").raw_os_error(), Some(libc::ESRCH));
+    }
+}
