@@ -51,6 +51,26 @@ pub struct StudyLine {
     /// Position in the report (ascending).
     #[serde(default)]
     pub order: u32,
+    /// What to call variants, figures and parameters in front of readers, for example
+    /// `"spread": "spread Linux"`; what is missing is shown by its own name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Which of the report's opening questions the study as a whole answers, if one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<Question>,
+}
+
+/// A question that the report's opening summary answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Question {
+    /// What does it cost to wait: a hand-over by spinning, yielding, blocking?
+    Waiting,
+    /// What is it worth to give each thread a core of its own (spread against plain Linux)?
+    Unstacking,
+    /// What is it worth, beyond that, to run the threads of a program together (gangs against spread
+    /// Linux)?
+    Ganging,
 }
 
 /// What the paper states.
@@ -67,6 +87,22 @@ pub struct Paper {
     /// What the points are: read off the text, or a description of the shape.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub points_note: Option<String>,
+    /// How the points are to be read.
+    #[serde(default)]
+    pub points_are: PointsAre,
+}
+
+/// How the paper's points are to be read, and so where they may be drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PointsAre {
+    /// Only the shape is known: drawn in a small chart of its own, without a value axis.
+    #[default]
+    Shape,
+    /// Ratios such as gang / Linux: drawn behind our ratios.
+    Ratios,
+    /// Values in the chart's unit: drawn behind ours.
+    Values,
 }
 
 /// One published point: `y` may be relative (the text gives ratios, not values).
@@ -193,6 +229,9 @@ pub struct Verdict {
     pub expected_from: Option<String>,
     /// What to call the comparison in words, for example `gangs against spread Linux`.
     pub words: String,
+    /// Which of the report's opening questions this comparison answers, if one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<Question>,
 }
 
 /// How a run ended.
