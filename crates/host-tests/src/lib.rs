@@ -1,1 +1,32 @@
-//! tests that need a real host.
+//! Tests that need a real host: root, control groups, real-time classes, several cores.
+//!
+//! A host test passes, fails, or is *skipped with a reason*, and the reason is printed: a machine
+//! that lacks something must not look like a machine on which everything was tried. Each test runs
+//! in a process (and process group) of its own under a [`watchdog`]; a test that hangs has its
+//! stacks printed, one that leaves processes behind fails.
+//!
+//! A file `tests/NAME.rs` with `harness = false` looks like this:
+//!
+//! ```no_run
+//! use unisono_host_tests::{Outcome, host_tests, require};
+//!
+//! fn a_frozen_group_gets_no_time() -> Outcome {
+//!     require::root()?;
+//!     require::cpus(2)?;
+//!     assert_eq!(1 + 1, 2); // a failure is a panic
+//!     Ok(())
+//! }
+//!
+//! host_tests![a_frozen_group_gets_no_time within 120];
+//! ```
+//!
+//! Cost: one process start a test. Not for tests that any machine can run: those are plain `#[test]`
+//! functions beside the code.
+#![forbid(unsafe_code)]
+
+mod harness;
+pub mod program;
+pub mod require;
+pub mod watchdog;
+
+pub use harness::{Outcome, Skipped, Test, main};

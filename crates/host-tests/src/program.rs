@@ -1,0 +1,26 @@
+//! The `unisono` program under test.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// The path of the `unisono` program, built from this source tree (release, because host tests
+/// measure nothing but still wait for it). `UNISONO_PROGRAM` names one that is built already.
+///
+/// # Panics
+/// When it does not build.
+pub fn unisono() -> PathBuf {
+    if let Some(path) = std::env::var_os("UNISONO_PROGRAM") {
+        return path.into();
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let workspace = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let built = Command::new(cargo)
+        .args(["build", "--quiet", "--release", "--package", "unisono", "--bin", "unisono"])
+        .current_dir(&workspace)
+        .stdin(Stdio::null())
+        .status()
+        .expect("cargo starts because it runs this test");
+    assert!(built.success(), "`cargo build --release --package unisono` failed");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from);
+    target.join("release/unisono")
+}

@@ -1,0 +1,52 @@
+//! What a host test may need. Each function answers `Ok(())` or the reason to skip with its remedy.
+
+use crate::{Outcome, Skipped};
+use std::path::Path;
+
+/// Root's privilege.
+///
+/// # Errors
+/// [`Skipped`] when the effective user is not root.
+pub fn root() -> Outcome {
+    if rustix::process::geteuid().is_root() {
+        Ok(())
+    } else {
+        Err(Skipped::because("it needs root; run it as root"))
+    }
+}
+
+/// At least `n` processors that this process may use.
+///
+/// # Errors
+/// [`Skipped`] when there are fewer.
+pub fn cpus(n: usize) -> Outcome {
+    let here = std::thread::available_parallelism().map_or(1, usize::from);
+    if here >= n {
+        Ok(())
+    } else {
+        Err(Skipped::because(format!("it needs {n} processors, {here} may be used here")))
+    }
+}
+
+/// A file or directory, for example a kernel interface below `/sys`.
+///
+/// # Errors
+/// [`Skipped`] when `path` does not exist; `what` says what that means.
+pub fn path(path: impl AsRef<Path>, what: &str) -> Outcome {
+    let path = path.as_ref();
+    if path.exists() {
+        Ok(())
+    } else {
+        Err(Skipped::because(format!("{what}: {} does not exist", path.display())))
+    }
+}
+
+/// A program on `PATH`.
+///
+/// # Errors
+/// [`Skipped`] when `name` is in no directory of `PATH`; `remedy` says how to get it.
+pub fn program(name: &str, remedy: &str) -> Outcome {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(name).is_file()));
+    if found { Ok(()) } else { Err(Skipped::because(format!("no {name} on PATH; {remedy}"))) }
+}

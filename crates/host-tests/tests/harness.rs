@@ -1,0 +1,107 @@
+//! The harness tests itself: each verdict of a host test, provoked.
+//!
+//! The functions named `sample_*` stand for tests that pass, skip, fail, hang or leave processes
+//! behind; this program offers them instead of its tests when `UNISONO_SAMPLES` is set.
+
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+use unisono_host_tests::{Outcome, Skipped, Test, require};
+
+fn sample_that_passes() -> Outcome {
+    Ok(())
+}
+
+fn sample_that_skips() -> Outcome {
+    Err(Skipped::because("the expected reason"))
+}
+
+fn sample_that_fails() -> Outcome {
+    panic!("the expected message");
+}
+
+fn sample_that_hangs() -> Outcome {
+    std::thread::sleep(Duration::from_secs(3600));
+    Ok(())
+}
+
+fn sample_that_leaves_a_process() -> Outcome {
+    #[allow(clippy::zombie_processes, reason = "that is what it is for")]
+    Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn().expect("sleep starts");
+    Ok(())
+}
+
+fn run_sample(name: &str) -> (bool, String) {
+    let output = Command::new(std::env::current_exe().expect("a program has a path"))
+        .args(["--exact", name])
+        .env("UNISONO_SAMPLES", "1")
+        .output()
+        .expect("the harness starts itself");
+    (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn a_test_that_passes_is_counted() -> Outcome {
+    let (success, printed) = run_sample("sample_that_passes");
+    assert!(success, "{printed}");
+    assert!(printed.contains("test result: ok. 1 passed; 0 failed; 0 skipped"), "{printed}");
+    Ok(())
+}
+
+fn a_skipped_test_says_why() -> Outcome {
+    let (success, printed) = run_sample("sample_that_skips");
+    assert!(success);
+    assert!(printed.contains("... skipped: the expected reason"), "{printed}");
+    assert!(printed.contains("0 passed; 0 failed; 1 skipped"), "{printed}");
+    Ok(())
+}
+
+fn a_failed_test_shows_its_message() -> Outcome {
+    let (success, printed) = run_sample("sample_that_fails");
+    assert!(!success);
+    assert!(printed.contains("the expected message"), "{printed}");
+    Ok(())
+}
+
+fn a_test_that_hangs_fails_with_its_stacks() -> Outcome {
+    let (success, printed) = run_sample("sample_that_hangs");
+    assert!(!success);
+    assert!(printed.contains("it did not end within 2 s"), "{printed}");
+    assert!(printed.contains("thread "), "{printed}");
+    Ok(())
+}
+
+fn a_test_that_leaves_a_process_fails() -> Outcome {
+    let (success, printed) = run_sample("sample_that_leaves_a_process");
+    assert!(!success);
+    assert!(printed.contains("it left processes behind"), "{printed}");
+    Ok(())
+}
+
+fn an_unmet_need_names_its_remedy() -> Outcome {
+    let unmet = require::program("unisono-no-such-program", "install it").expect_err("nobody has that");
+    assert_eq!(unmet, Skipped::because("no unisono-no-such-program on PATH; install it"));
+    require::cpus(usize::MAX).expect_err("nobody has that many");
+    require::path("/sys/no-such-file", "a made-up interface").expect_err("it does not exist");
+    Ok(())
+}
+
+const TESTS: &[Test] = &[
+    Test::new("a_test_that_passes_is_counted", a_test_that_passes_is_counted),
+    Test::new("a_skipped_test_says_why", a_skipped_test_says_why),
+    Test::new("a_failed_test_shows_its_message", a_failed_test_shows_its_message),
+    Test::new("a_test_that_hangs_fails_with_its_stacks", a_test_that_hangs_fails_with_its_stacks),
+    Test::new("a_test_that_leaves_a_process_fails", a_test_that_leaves_a_process_fails),
+    Test::new("an_unmet_need_names_its_remedy", an_unmet_need_names_its_remedy),
+];
+
+const SAMPLES: &[Test] = &[
+    Test::new("sample_that_passes", sample_that_passes),
+    Test::new("sample_that_skips", sample_that_skips),
+    Test::new("sample_that_fails", sample_that_fails),
+    Test::new("sample_that_hangs", sample_that_hangs).within(2),
+    Test::new("sample_that_leaves_a_process", sample_that_leaves_a_process),
+];
+
+// other files use `host_tests![...]`; this one has two lists
+fn main() -> ExitCode {
+    unisono_host_tests::main(if std::env::var_os("UNISONO_SAMPLES").is_some() { SAMPLES } else { TESTS })
+}
