@@ -1,0 +1,80 @@
+//! Make every running thread pass a full memory barrier: membarrier(2).
+//!
+//! The asymmetric half of a store-load handshake. A frequent side (store; compiler fence; load) stays free
+//! of fence instructions because the rare side calls [`fence_all`] between its own store and load: the
+//! kernel interrupts every CPU that currently runs a registered thread, and each interrupt is a full
+//! barrier. Threads that are not running passed one when they were switched out.
+//!
+//! Cost: the caller pays one interrupt round to the CPUs that run its peers (a few microseconds); the
+//! peers pay that interrupt; nobody else pays anything. When not to use: when both sides are rare, two
+//! sequentially consistent fences are simpler.
+
+use crate::futex::Scope;
+use std::io;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+const REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;
+const GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
+const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
+const UNKNOWN: u8 = 0;
+const REGISTERED: u8 = 1;
+const REFUSED: u8 = 2;
+
+/// Registers this process to be reached by [`fence_all`] of this scope: [`Scope::Private`] from its own
+/// threads, [`Scope::Shared`] from every process. Asks the kernel once and remembers the answer; a forked
+/// child inherits the registration of its parent.
+///
+/// # Errors
+/// The kernel's reason: `ENOSYS` without membarrier, `EINVAL` without the expedited commands, `EPERM`
+/// under a filter.
+pub fn register(scope: Scope) -> io::Result<()> {
+    static PRIVATE: AtomicU8 = AtomicU8::new(UNKNOWN);
+    static SHARED: AtomicU8 = AtomicU8::new(UNKNOWN);
+    let (known, command) = match scope {
+        Scope::Private => (&PRIVATE, REGISTER_PRIVATE_EXPEDITED),
+        Scope::Shared => (&SHARED, REGISTER_GLOBAL_EXPEDITED),
+    };
+    match known.load(Ordering::Relaxed) {
+        REGISTERED => return Ok(()),
+        REFUSED => return Err(io::Error::from_raw_os_error(libc::ENOSYS)),
+        _ => {}
+    }
+    let answer = call(command);
+    known.store(if answer.is_ok() { REGISTERED } else { REFUSED }, Ordering::Relaxed);
+    answer
+}
+
+/// Returns after every thread in scope has passed a full memory barrier.
+///
+/// # Errors
+/// `EPERM` when this process has not [`register`]ed for [`Scope::Private`]; otherwise the kernel's reason.
+pub fn fence_all(scope: Scope) -> io::Result<()> {
+    call(match scope {
+        Scope::Private => PRIVATE_EXPEDITED,
+        Scope::Shared => GLOBAL_EXPEDITED,
+    })
+}
+
+fn call(command: libc::c_int) -> io::Result<()> {
+    // SAFETY: membarrier takes three integers and touches no memory of the caller.
+    let answer = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registered_process_can_fence_in_both_scopes_or_is_told_why_not() {
+        for scope in [Scope::Private, Scope::Shared] {
+            match register(scope) {
+                Ok(()) => fence_all(scope).expect("a registered process may fence"),
+                Err(reason) => assert!(reason.raw_os_error().is_some(), "{reason}"),
+            }
+            assert_eq!(register(scope).is_ok(), register(scope).is_ok());
+        }
+    }
+}

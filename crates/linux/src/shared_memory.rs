@@ -1,0 +1,193 @@
+//! Memory that several processes map, and that disappears with the last of them.
+//!
+//! A region is a memfd: it has no name in any file system, so nothing is left behind after kill -9. It
+//! reaches other processes by inheritance across `fork`, by an inherited descriptor across `exec`
+//! ([`SharedMemory::inherit`]), or, for the same user, by its path under `/proc/PID/fd`
+//! ([`SharedMemory::path`], [`SharedMemory::open`]).
+//!
+//! A fresh region is zeroed. Its size is sealed, so that no peer can shrink it under our feet (a shrunk
+//! mapping kills with SIGBUS). Contents are hostile: other processes write them at any time, so they are
+//! only ever seen as atomics ([`SharedMemory::words`]) or copied.
+//!
+//! Cost: one page fault a page; afterwards ordinary memory. Reference: memfd_create(2), fcntl(2) on seals.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
+
+/// A mapped region of shared memory.
+#[derive(Debug)]
+pub struct SharedMemory {
+    file: File,
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread; all access goes through atomics.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above; `&SharedMemory` hands out only atomics.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// A fresh, zeroed region of at least `bytes`, rounded up to whole pages.
+    ///
+    /// # Errors
+    /// The kernel's reason, such as a memory limit. `InvalidInput` for zero bytes.
+    pub fn create(bytes: usize) -> io::Result<Self> {
+        let page = page_size();
+        let bytes = bytes.checked_next_multiple_of(page).filter(|bytes| *bytes > 0).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("cannot map {bytes} bytes"))
+        })?;
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the name is a C string and the flags are known to every kernel since 3.17.
+        let descriptor = unsafe { libc::memfd_create(c"unisono".as_ptr(), flags) };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: memfd_create just returned this descriptor; nobody else owns it.
+        let file = unsafe { File::from_raw_fd(descriptor) };
+        file.set_len(bytes as u64)?;
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        // SAFETY: sealing our own descriptor; no memory is involved.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Self::map(file)
+    }
+
+    /// Maps a region that another process created, by the [`path`](Self::path) it passed on.
+    ///
+    /// # Errors
+    /// `NotFound` when the creator is gone, `PermissionDenied` for another user's, `InvalidData` for a
+    /// file whose size is not sealed.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Self::map_sealed(OpenOptions::new().read(true).write(true).open(path)?)
+    }
+
+    /// Maps the region behind a descriptor that this process inherited.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); `EBADF` when there is no such descriptor.
+    pub fn from_inherited(descriptor: RawFd) -> io::Result<Self> {
+        Self::open(Path::new(&format!("/proc/self/fd/{descriptor}")))
+    }
+
+    /// Lets programs that this process executes inherit the region; the number to pass on.
+    ///
+    /// # Errors
+    /// The kernel's reason (none is known for an open descriptor).
+    pub fn inherit(&self) -> io::Result<RawFd> {
+        // SAFETY: clearing the close-on-exec flag of our own descriptor.
+        if unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_SETFD, 0) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(self.file.as_raw_fd())
+    }
+
+    /// Where processes of the same user find this region while this process lives.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
+    }
+
+    /// Size in bytes, whole pages.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Never: a region has at least a page.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Its first byte, page-aligned. Valid as long as `self`.
+    #[must_use]
+    pub const fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// The region as words that any process may change at any time.
+    #[must_use]
+    pub fn words(&self) -> &[AtomicU32] {
+        let words = self.bytes / size_of::<AtomicU32>();
+        // SAFETY: the mapping is page-aligned, readable and writable for `bytes` bytes until drop, its
+        // size is sealed, and every bit pattern is a valid AtomicU32.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast::<AtomicU32>(), words) }
+    }
+
+    fn map_sealed(file: File) -> io::Result<Self> {
+        // SAFETY: reading the seals of our own descriptor.
+        let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
+            let reason = "not a shared region of unisono: its size is not sealed";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        }
+        Self::map(file)
+    }
+
+    fn map(file: File) -> io::Result<Self> {
+        let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        let (access, sharing) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, sharing, file.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start =
+            NonNull::new(start.cast::<u8>()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
+        Ok(Self { file, start, bytes })
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: this mapping was made in `map` with this size, and borrows of it end before `self`.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+fn page_size() -> usize {
+    // SAFETY: sysconf has no preconditions.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::SeqCst;
+
+    #[test]
+    fn two_mappings_of_one_region_see_each_other_and_start_zeroed() {
+        let first = SharedMemory::create(100).expect("a page can be mapped");
+        let second = SharedMemory::open(&first.path()).expect("our own region opens by path");
+        assert_eq!(first.len(), page_size());
+        assert!(first.words().iter().all(|word| word.load(SeqCst) == 0));
+        first.words()[7].store(42, SeqCst);
+        assert_eq!(second.words()[7].load(SeqCst), 42);
+        drop(first);
+        assert_eq!(second.words()[7].load(SeqCst), 42);
+    }
+
+    #[test]
+    fn nobody_can_shrink_a_region_and_an_unsealed_file_is_refused() {
+        let region = SharedMemory::create(1).expect("a page can be mapped");
+        assert!(region.file.set_len(0).is_err());
+        let refused = SharedMemory::open(Path::new("/dev/null")).expect_err("/dev/null is no region");
+        assert!(refused.to_string().contains("sealed") || refused.kind() == io::ErrorKind::InvalidInput);
+        assert!(SharedMemory::create(0).is_err());
+    }
+
+    #[test]
+    fn an_inherited_descriptor_leads_to_the_same_region() {
+        let region = SharedMemory::create(1).expect("a page can be mapped");
+        let number = region.inherit().expect("flags can be changed");
+        let again = SharedMemory::from_inherited(number).expect("the descriptor is open");
+        region.words()[0].store(9, SeqCst);
+        assert_eq!(again.words()[0].load(SeqCst), 9);
+    }
+}
