@@ -1,8 +1,33 @@
-//! What a run measured and how sure we are of it: histograms, bootstrap intervals, paired
-//! comparison, noise verdicts, and the record format that `study` writes and `report` reads.
+//! What a run measured and how sure we are of it: quantiles and histograms, bootstrap intervals,
+//! paired comparison, modes, noise warnings, verdicts in words, and the record format that `study`
+//! writes and `report` reads.
+//!
+//! The idea: every number that Unisono shows keeps its company. A median comes with its interval and
+//! the number of runs behind it, a comparison is formed between neighbours in time (pairs), and runs
+//! that fall into two clusters are shown as two clusters, never as the mean between them.
+//!
+//! | to | use |
+//! |---|---|
+//! | collect nanoseconds inside a program | [`Histogram`] |
+//! | summarize a handful of runs | [`quantile::distribution`], [`bootstrap::median_interval`] |
+//! | compare two variants | [`paired::compare`], or [`verdict::judge`] straight from records |
+//! | see whether there is *one* median at all | [`modes::two_modes`] |
+//! | see what made the figures doubtful | [`noise::warnings`] |
 //!
 //! This crate does not run anything and does not draw anything.
 #![forbid(unsafe_code)]
 
+pub mod bootstrap;
+pub mod histogram;
+pub mod modes;
+pub mod noise;
+pub mod paired;
+pub mod quantile;
 pub mod record;
 pub mod units;
+pub mod verdict;
+
+pub use bootstrap::Estimate;
+pub use histogram::Histogram;
+pub use modes::{Mode, TwoModes};
+pub use paired::Comparison;

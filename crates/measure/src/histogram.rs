@@ -1,0 +1,122 @@
+//! Nanoseconds by the million: a histogram with three significant digits.
+//!
+//! The idea: what a measuring loop may cost is a few nanoseconds, so it records into logarithmic
+//! buckets (`hdrhistogram`) and the quantiles are read afterwards, with at most 0.1 % of error.
+//!
+//! Cost: about 3 ns a record, at most some 200 KiB. Not for a handful of runs: [`crate::quantile`] is
+//! exact.
+
+use crate::record::Distribution;
+use std::time::Duration;
+
+/// Durations from 1 ns to an hour; longer ones count as an hour, zero as 1 ns.
+#[derive(Clone, Debug)]
+pub struct Histogram {
+    buckets: hdrhistogram::Histogram<u64>,
+}
+
+const LONGEST: u64 = 3_600_000_000_000;
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Histogram {
+    /// An empty histogram.
+    #[must_use]
+    pub fn new() -> Self {
+        let buckets = hdrhistogram::Histogram::new_with_bounds(1, LONGEST, 3)
+            .expect("valid because 1 * 2 <= LONGEST and 3 digits are allowed");
+        Self { buckets }
+    }
+
+    /// Counts one duration.
+    pub fn record(&mut self, duration: Duration) {
+        self.record_nanos(u64::try_from(duration.as_nanos()).unwrap_or(LONGEST));
+    }
+
+    /// Counts one duration in nanoseconds.
+    pub fn record_nanos(&mut self, nanos: u64) {
+        self.buckets.saturating_record(nanos.clamp(1, LONGEST));
+    }
+
+    /// Adds what another histogram (of another thread) counted.
+    pub fn merge(&mut self, other: &Self) {
+        self.buckets.add(&other.buckets).expect("fits because both have the same bounds");
+    }
+
+    /// Number of durations counted.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.buckets.len()
+    }
+
+    /// Whether nothing was counted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.buckets.is_empty()
+    }
+
+    /// The distribution, each value divided by `nanos_per_unit` (1 for ns, 1,000 for us); `None` if
+    /// nothing was counted.
+    #[must_use]
+    pub fn distribution(&self, nanos_per_unit: f64) -> Option<Distribution> {
+        if self.is_empty() {
+            return None;
+        }
+        let at = |q| self.buckets.value_at_quantile(q) as f64 / nanos_per_unit;
+        Some(Distribution {
+            n: self.len(),
+            min: self.buckets.min() as f64 / nanos_per_unit,
+            p25: at(0.25),
+            median: at(0.5),
+            p75: at(0.75),
+            p99: at(0.99),
+            max: self.buckets.max() as f64 / nanos_per_unit,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_histogram_agrees_with_the_sorted_values_to_a_part_in_a_thousand(values in prop::collection::vec(1u64..10_000_000_000, 1..300)) {
+            let mut histogram = Histogram::new();
+            let (mut left, mut right) = (Histogram::new(), Histogram::new());
+            for (i, v) in values.iter().enumerate() {
+                histogram.record_nanos(*v);
+                if i % 2 == 0 { left.record_nanos(*v) } else { right.record_nanos(*v) }
+            }
+            left.merge(&right);
+            let got = histogram.distribution(1.0).expect("not empty");
+            prop_assert_eq!(Some(got), left.distribution(1.0));
+            let mut sorted = values.clone();
+            sorted.sort_unstable();
+            let nearest = |q: f64| sorted[((q * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len()) - 1] as f64;
+            for (name, got, want) in [("p25", got.p25, nearest(0.25)), ("median", got.median, nearest(0.5)), ("p99", got.p99, nearest(0.99))] {
+                prop_assert!((got - want).abs() <= want * 1.1e-3 + 1.0, "{}: {} instead of {}", name, got, want);
+            }
+            prop_assert_eq!(got.n, values.len() as u64);
+        }
+    }
+
+    #[test]
+    fn nothing_counted_has_no_distribution() {
+        assert_eq!(Histogram::new().distribution(1.0), None);
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_counted_at_the_edge() {
+        let mut histogram = Histogram::new();
+        histogram.record(Duration::ZERO);
+        histogram.record(Duration::from_secs(1_000_000));
+        let d = histogram.distribution(1e9).expect("two values");
+        assert!(d.n == 2 && d.min <= 1e-8 && (d.max - 3600.0).abs() < 4.0, "{d:?}");
+    }
+}

@@ -1,0 +1,137 @@
+//! Whether a handful of runs has *one* middle, or falls into two clusters.
+//!
+//! The idea: plain Linux runs the same pair of spinning programs at 37,000 or at millions of barriers a
+//! second, from one start to the next. A median of such runs describes no run at all. So: sort, take
+//! logarithms, find the largest gap. Two modes are reported when the gap stands out (a factor of at least
+//! [`LEAST_FACTOR`] between the neighbours, and at least [`DOMINANCE`] times the mean gap within the two
+//! sides), each with its number of runs.
+//!
+//! Deliberately simpler than a dip test: with five to ten runs a dip test has no power, and what matters
+//! here are gaps of factors, not of per cents. A single run far from the others is reported as a mode of
+//! one: at n = 5 one cannot tell an outlier from a rare mode, and hiding it would be the worse error.
+//!
+//! When not to use: more than two modes are reported as the two sides of the largest gap.
+//!
+//! Reference: J. A. Hartigan, P. M. Hartigan, *The Dip Test of Unimodality*, 1985 (the alternative).
+
+use crate::quantile;
+use std::fmt;
+
+/// Neighbouring runs on the two sides of the gap differ at least by this factor.
+pub const LEAST_FACTOR: f64 = 1.5;
+
+/// The gap is at least this many times the mean gap (of logarithms) on either side.
+pub const DOMINANCE: f64 = 4.0;
+
+/// One cluster of runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mode {
+    /// Number of runs in it.
+    pub n: usize,
+    /// Its median.
+    pub median: f64,
+    /// Its least value.
+    pub min: f64,
+    /// Its greatest value.
+    pub max: f64,
+}
+
+impl Mode {
+    fn of(sorted: &[f64]) -> Option<Self> {
+        let median = quantile::of_sorted(sorted, 0.5)?;
+        Some(Self { n: sorted.len(), median, min: *sorted.first()?, max: *sorted.last()? })
+    }
+}
+
+/// Two clusters of runs with nothing between them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TwoModes {
+    /// The cluster of lower values.
+    pub low: Mode,
+    /// The cluster of higher values.
+    pub high: Mode,
+}
+
+impl fmt::Display for TwoModes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (low, high) = (self.low, self.high);
+        write!(
+            f,
+            "two modes: {} (n = {}) and {} (n = {})",
+            crate::verdict::number(low.median),
+            low.n,
+            crate::verdict::number(high.median),
+            high.n
+        )
+    }
+}
+
+/// The two modes of the values, if they have two; values that are not finite are left out. A value of
+/// zero (a starved program) is a mode of its own beside values that are not.
+#[must_use]
+pub fn two_modes(values: &[f64]) -> Option<TwoModes> {
+    let sorted = quantile::sorted(values);
+    if sorted.len() < 3 || sorted[0] < 0.0 {
+        return None;
+    }
+    let zeros = sorted.iter().filter(|v| **v == 0.0).count();
+    let split = if zeros > 0 { (zeros < sorted.len()).then_some(zeros) } else { dominant_gap(&sorted) }?;
+    Some(TwoModes { low: Mode::of(&sorted[..split])?, high: Mode::of(&sorted[split..])? })
+}
+
+/// The index that the largest gap of logarithms precedes, if the gap stands out.
+fn dominant_gap(sorted: &[f64]) -> Option<usize> {
+    let gaps: Vec<f64> = sorted.windows(2).map(|w| (w[1] / w[0]).ln()).collect();
+    let (at, largest) = gaps.iter().copied().enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let others = gaps.len() - 1;
+    let within = (gaps.iter().sum::<f64>() - largest) / others as f64;
+    (largest >= LEAST_FACTOR.ln() && largest >= DOMINANCE * within).then_some(at + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn runs_of_plain_linux_show_their_two_modes() {
+        let runs = [37_100.0, 5_500_000.0, 36_800.0, 37_400.0, 5_300_000.0, 36_900.0];
+        let modes = two_modes(&runs).expect("two modes");
+        assert_eq!((modes.low.n, modes.high.n), (4, 2));
+        assert!((modes.low.median - 37_000.0).abs() < 1.0, "{modes:?}");
+        assert_eq!(modes.to_string(), "two modes: 37,000 (n = 4) and 5,400,000 (n = 2)");
+    }
+
+    #[test]
+    fn scatter_of_some_per_cent_is_one_mode() {
+        assert_eq!(two_modes(&[12.3e6, 12.1e6, 12.5e6, 11.9e6, 12.4e6]), None);
+        assert_eq!(
+            two_modes(&[1.0, 2.0, 4.0, 8.0, 16.0]),
+            None,
+            "an even spread over a decade is wide, not two"
+        );
+        assert_eq!(two_modes(&[1.0, 100.0]), None, "two runs are no cluster");
+    }
+
+    #[test]
+    fn a_starved_run_is_a_mode_of_its_own() {
+        let modes = two_modes(&[0.0, 5.0, 5.1]).expect("zero beside five");
+        assert_eq!((modes.low.n, modes.high.n), (1, 2));
+        assert_eq!(two_modes(&[0.0, 0.0, 0.0]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn clusters_that_are_a_decade_apart_are_found(low in prop::collection::vec(0.9f64..1.1, 1..8), high in prop::collection::vec(9.0f64..11.0, 1..8), scale in 1e-3f64..1e6) {
+            prop_assume!(low.len() + high.len() >= 3);
+            let values: Vec<f64> = low.iter().chain(&high).map(|v| v * scale).collect();
+            let modes = two_modes(&values).expect("two clusters");
+            prop_assert_eq!((modes.low.n, modes.high.n), (low.len(), high.len()));
+        }
+
+        #[test]
+        fn runs_within_a_factor_below_the_least_are_never_split(values in prop::collection::vec(1.0f64..1.49, 3..30)) {
+            prop_assert_eq!(two_modes(&values), None);
+        }
+    }
+}

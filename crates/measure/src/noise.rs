@@ -1,0 +1,237 @@
+//! What makes figures doubtful, in words that name the remedy.
+//!
+//! The idea: four things spoil a measurement and each has its own remedy. *Foreign load* just before a
+//! run (another program wants the processors), *steal* during it (the hypervisor gave them to
+//! another guest), *scatter* between repetitions, and *drift* over the sequence (the machine gets slower
+//! or faster while the study runs). Two modes are not scatter: [`crate::modes`] reports them.
+//!
+//! Cost: drift by Kendall's rank correlation, quadratic in the number of runs.
+//!
+//! Reference: M. G. Kendall, *A New Measure of Rank Correlation*, 1938.
+
+use crate::record::RunLine;
+use crate::{modes, quantile};
+use std::collections::BTreeMap;
+
+/// Foreign load (share of all processors) from which a run is doubtful.
+pub const FOREIGN_LOAD: f64 = 0.05;
+/// Steal (share of all processors) from which a run is doubtful.
+pub const STEAL: f64 = 0.02;
+/// Scatter (coefficient of variation) from which repetitions are doubtful.
+pub const SCATTER: f64 = 0.15;
+/// Number of runs from which drift can be told from chance.
+pub const DRIFT_RUNS: usize = 6;
+
+/// Standard deviation over mean; `None` for fewer than two finite values or a mean of zero.
+#[must_use]
+pub fn coefficient_of_variation(values: &[f64]) -> Option<f64> {
+    let values = quantile::sorted(values);
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    if values.len() < 2 || mean == 0.0 {
+        return None;
+    }
+    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    Some(variance.sqrt() / mean.abs())
+}
+
+/// Kendall's rank correlation between the order of the values and their size: 1 if they only rise, -1 if
+/// they only fall; `None` for fewer than two.
+#[must_use]
+pub fn rank_correlation(in_order: &[f64]) -> Option<f64> {
+    let n = in_order.len();
+    if n < 2 {
+        return None;
+    }
+    let mut balance = 0i64;
+    for (i, earlier) in in_order.iter().enumerate() {
+        for later in &in_order[i + 1..] {
+            balance += match later.total_cmp(earlier) {
+                std::cmp::Ordering::Greater if later > earlier => 1,
+                std::cmp::Ordering::Less if later < earlier => -1,
+                _ => 0,
+            };
+        }
+    }
+    Some(balance as f64 / (n * (n - 1) / 2) as f64)
+}
+
+/// Whether values in the order of their making drift: a rank correlation that chance gives less than once in
+/// a hundred (normal approximation), and a change of at least five per cent from the first to the
+/// last third. The answer is the last third's median over the first's.
+#[must_use]
+pub fn drift(in_order: &[f64]) -> Option<f64> {
+    let n = in_order.len();
+    if n < DRIFT_RUNS {
+        return None;
+    }
+    let deviation = (2.0 * (2 * n + 5) as f64 / (9 * n * (n - 1)) as f64).sqrt();
+    if rank_correlation(in_order)?.abs() < 2.576 * deviation {
+        return None;
+    }
+    let third = n / 3;
+    let change = quantile::median(&in_order[n - third..])? / quantile::median(&in_order[..third])?;
+    (change.is_finite() && (change - 1.0).abs() >= 0.05).then_some(change)
+}
+
+/// Warnings about one run, for its record.
+#[must_use]
+pub fn of_run(foreign_load: Option<f64>, steal: Option<f64>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(load) = foreign_load.filter(|l| *l >= FOREIGN_LOAD) {
+        warnings.push(format!(
+            "other programs used {} of the processors just before this run; stop them and measure again",
+            percent(load)
+        ));
+    }
+    if let Some(steal) = steal.filter(|s| *s >= STEAL) {
+        warnings.push(format!(
+            "the hypervisor took {} of the processors during this run; measure again at a quieter hour or on a dedicated host",
+            percent(steal)
+        ));
+    }
+    warnings
+}
+
+/// Warnings about a study's runs as a whole, for one figure: how many runs were disturbed, and which
+/// variants scatter or drift.
+#[must_use]
+pub fn warnings(runs: &[&RunLine], figure: &str) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let measured: Vec<&&RunLine> = runs.iter().filter(|r| r.value(figure).is_some()).collect();
+    let share = |of: fn(&RunLine) -> Option<f64>, limit: f64| {
+        measured.iter().filter_map(|r| of(r)).filter(|v| *v >= limit).count()
+    };
+    let disturbed = share(|r| r.host.foreign_load, FOREIGN_LOAD);
+    if disturbed > 0 {
+        warnings.push(format!(
+            "in {disturbed} of {} runs other programs used at least {} of the processors; stop them and measure again",
+            measured.len(),
+            percent(FOREIGN_LOAD)
+        ));
+    }
+    let stolen = share(|r| r.host.steal, STEAL);
+    if stolen > 0 {
+        warnings.push(format!(
+            "in {stolen} of {} runs the hypervisor took at least {} of the processors; measure again at a quieter hour or on a dedicated host",
+            measured.len(),
+            percent(STEAL)
+        ));
+    }
+    let mut groups: BTreeMap<(String, String), Vec<(u32, f64)>> = BTreeMap::new();
+    for run in &measured {
+        let key = (run.variant.clone(), parameters_in_words(run));
+        groups.entry(key).or_default().extend(run.value(figure).map(|v| (run.sequence, v)));
+    }
+    for ((variant, parameters), mut values) in groups {
+        values.sort_by_key(|(sequence, _)| *sequence);
+        let values: Vec<f64> = values.into_iter().map(|(_, v)| v).collect();
+        let place = if parameters.is_empty() { variant } else { format!("{variant} at {parameters}") };
+        warnings.extend(of_group(&place, &values));
+    }
+    warnings
+}
+
+fn of_group(place: &str, in_order: &[f64]) -> Option<String> {
+    if modes::two_modes(in_order).is_some() {
+        return None;
+    }
+    if let Some(change) = drift(in_order) {
+        let direction = if change > 1.0 { "rose" } else { "fell" };
+        return Some(format!(
+            "{place}: the figure {direction} by {} while the study ran; let the machine settle and measure again",
+            percent((change - 1.0).abs())
+        ));
+    }
+    let scatter = coefficient_of_variation(in_order).filter(|c| *c >= SCATTER && in_order.len() >= 3)?;
+    Some(format!(
+        "{place}: {} runs scatter by {} (coefficient of variation); use --paper for more and longer runs",
+        in_order.len(),
+        percent(scatter)
+    ))
+}
+
+fn parameters_in_words(run: &RunLine) -> String {
+    run.parameters.iter().map(|(k, v)| format!("{k} = {v}")).collect::<Vec<_>>().join(", ")
+}
+
+fn percent(share: f64) -> String {
+    let value = share * 100.0;
+    if value < 9.95 { format!("{value:.1} %") } else { format!("{value:.0} %") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Figure, HostFacts};
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_rising_sequence_drifts_and_a_shuffled_one_does_not() {
+        let rising: Vec<f64> = (0..9).map(|i| 100.0 + 3.0 * f64::from(i)).collect();
+        let change = drift(&rising).expect("it rises by a fifth");
+        assert!((change - 121.0 / 103.0).abs() < 1e-9, "{change}");
+        assert_eq!(
+            drift(
+                &[106.0, 100.0, 112.0, 103.0, 124.0, 109.0, 121.0, 118.0, 115.0].map(|v| (v * 7919.0) % 31.0)
+            ),
+            None
+        );
+        assert_eq!(drift(&[1.0, 2.0, 3.0]), None, "three runs may rise by chance");
+        assert_eq!(
+            drift(&[100.0, 100.1, 100.2, 100.3, 100.4, 100.5, 100.6]),
+            None,
+            "half a per cent does not matter"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn the_rank_correlation_turns_with_the_sequence(mut values in prop::collection::vec(-100.0f64..100.0, 2..30)) {
+            let forward = rank_correlation(&values).expect("two or more");
+            values.reverse();
+            let backward = rank_correlation(&values).expect("two or more");
+            prop_assert!((forward + backward).abs() < 1e-12 && (-1.0..=1.0).contains(&forward));
+        }
+    }
+
+    #[test]
+    fn chance_alone_is_seldom_called_drift() {
+        use rand::{Rng, SeedableRng};
+        let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(3);
+        let called = (0..2_000).filter(|_| {
+            drift(&std::array::from_fn::<f64, 12, _>(|_| 1.0 + random.random::<f64>())).is_some()
+        });
+        assert!(called.count() < 40, "more than twice in a hundred");
+    }
+
+    fn run(sequence: u32, value: f64, foreign_load: f64) -> RunLine {
+        RunLine {
+            variant: "gang".into(),
+            sequence,
+            figures: vec![Figure { name: "x".into(), value, unit: "1".into(), distribution: None }],
+            host: HostFacts { foreign_load: Some(foreign_load), ..HostFacts::default() },
+            ..RunLine::default()
+        }
+    }
+
+    #[test]
+    fn warnings_name_the_disturbance_and_the_remedy() {
+        let runs = [run(0, 1.0, 0.0), run(1, 1.2, 0.3), run(2, 0.8, 0.0)];
+        let said = warnings(&runs.iter().collect::<Vec<_>>(), "x");
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(said[0].contains("in 1 of 3 runs") && said[0].contains("stop them"), "{said:?}");
+        assert!(
+            said[1].contains("gang: 3 runs scatter by 20 %") && said[1].contains("--paper"),
+            "{said:?}"
+        );
+        assert_eq!(warnings(&[&run(0, 1.0, 0.0), &run(1, 1.0, 0.0)], "x"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_quiet_run_has_no_warning() {
+        assert_eq!(of_run(Some(0.01), Some(0.0)), Vec::<String>::new());
+        assert_eq!(of_run(Some(0.5), Some(0.1)).len(), 2);
+        assert_eq!(of_run(None, None), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,168 @@
+//! Two variants, compared run by run with their neighbours in time.
+//!
+//! The idea: machines drift (frequency, neighbours on the hypervisor, caches of the file system), so a run
+//! is compared with the run of the other variant in the *same repetition*. The ratio is formed within the
+//! pair, the median of the ratios is the answer, its bootstrap interval the doubt, and the sign counts
+//! (how often which was better) need no assumption about the distribution at all.
+//!
+//! Cost: as [`crate::bootstrap`]. Not for runs that were not made as neighbours:
+//! [`crate::bootstrap::ratio_of_medians`].
+
+use crate::bootstrap::{self, Estimate};
+use crate::record::Better;
+
+/// Ratios closer to one than this count as a tie: half a per cent is below what two runs can resolve.
+pub const TIE: f64 = 0.005;
+
+/// The outcome of a paired comparison.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Comparison {
+    /// Median of the ratios (variant / against) with its interval.
+    pub ratio: Estimate,
+    /// Pairs in which the variant was better by more than [`TIE`].
+    pub wins: usize,
+    /// Pairs in which it was worse by more than [`TIE`].
+    pub losses: usize,
+    /// The rest.
+    pub ties: usize,
+    /// Pairs without a ratio (the run compared with delivered zero, or a value is not finite).
+    pub undefined: usize,
+    /// Two-sided sign test: how likely counts at least as lopsided are if neither is better.
+    pub sign_p: f64,
+}
+
+/// What a comparison allows us to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The whole interval is on the better side.
+    Better,
+    /// The whole interval is on the worse side.
+    Worse,
+    /// The interval is narrow and contains one: no difference that matters.
+    Same,
+    /// The interval contains one and is wide: these runs cannot tell.
+    Undecided,
+}
+
+impl Comparison {
+    /// What may be said at the comparison's level; `better` says which side of one is the good one.
+    /// Differences below [`TIE`] are *the same*, an interval of one around it wider than ten per cent
+    /// is undecided.
+    #[must_use]
+    pub fn finding(&self, better: Better) -> Finding {
+        let Estimate { low, high, .. } = self.ratio;
+        let above = low > 1.0 + TIE;
+        let below = high < 1.0 - TIE;
+        match (above, below, better) {
+            (true, _, Better::Higher) | (_, true, Better::Lower) => Finding::Better,
+            (true, _, Better::Lower) | (_, true, Better::Higher) => Finding::Worse,
+            _ if high - low <= 0.1 => Finding::Same,
+            _ => Finding::Undecided,
+        }
+    }
+}
+
+/// Compares pairs (variant, against); `None` if no pair has a ratio.
+#[must_use]
+pub fn compare(pairs: &[(f64, f64)], better: Better, level: f64, seed: u64) -> Option<Comparison> {
+    let ratios: Vec<f64> = pairs.iter().map(|(v, a)| v / a).filter(|r| r.is_finite()).collect();
+    let ratio = bootstrap::median_interval(&ratios, level, seed)?;
+    let above = ratios.iter().filter(|r| **r > 1.0 + TIE).count();
+    let below = ratios.iter().filter(|r| **r < 1.0 - TIE).count();
+    let (wins, losses) = match better {
+        Better::Higher => (above, below),
+        Better::Lower => (below, above),
+    };
+    Some(Comparison {
+        ratio,
+        wins,
+        losses,
+        ties: ratios.len() - above - below,
+        undefined: pairs.len() - ratios.len(),
+        sign_p: sign_test(wins, losses),
+    })
+}
+
+/// Two-sided exact sign test, ties left out.
+fn sign_test(wins: usize, losses: usize) -> f64 {
+    let n = wins + losses;
+    let fewer = wins.min(losses);
+    // sum of binomial probabilities up to `fewer`, each term from the one before
+    let mut term = 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
+    let mut sum = 0.0;
+    for k in 0..=fewer {
+        sum += term;
+        term *= (n - k) as f64 / (k + 1) as f64;
+    }
+    (2.0 * sum).min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_common_drift_does_not_blur_a_paired_ratio() {
+        // both variants slow down fourfold while the study runs; within each pair the ratio is 2
+        let pairs: Vec<(f64, f64)> = (0..8)
+            .map(|i| {
+                let base = 100.0 / (1.0 + f64::from(i) * 0.4);
+                (2.0 * base, base)
+            })
+            .collect();
+        let c = compare(&pairs, Better::Higher, 0.95, 1).expect("eight pairs");
+        assert!((c.ratio.low - 2.0).abs() < 1e-9 && (c.ratio.high - 2.0).abs() < 1e-9, "{c:?}");
+        assert_eq!((c.wins, c.losses, c.finding(Better::Higher)), (8, 0, Finding::Better));
+        assert_eq!(c.finding(Better::Lower), Finding::Worse);
+    }
+
+    #[test]
+    fn starved_runs_are_counted_and_not_divided_by() {
+        let c = compare(&[(1.0, 0.0), (3.0, 1.0), (4.0, 1.0)], Better::Higher, 0.95, 1).expect("two pairs");
+        assert_eq!((c.undefined, c.ratio.n), (1, 2));
+        assert_eq!(compare(&[(1.0, 0.0)], Better::Higher, 0.95, 1), None);
+    }
+
+    #[test]
+    fn equal_is_the_same_and_scattered_is_undecided() {
+        let same =
+            compare(&[(1.0, 1.0), (1.002, 1.0), (0.999, 1.0)], Better::Higher, 0.95, 1).expect("pairs");
+        assert_eq!((same.finding(Better::Higher), same.ties), (Finding::Same, 3));
+        let wide = compare(&[(0.5, 1.0), (2.0, 1.0), (1.1, 1.0)], Better::Higher, 0.95, 1).expect("pairs");
+        assert_eq!(wide.finding(Better::Higher), Finding::Undecided);
+    }
+
+    #[test]
+    fn the_sign_test_agrees_with_the_tables() {
+        assert!((sign_test(8, 0) - 2.0 / 256.0).abs() < 1e-12);
+        assert!((sign_test(9, 1) - 0.021_484_375).abs() < 1e-12);
+        assert!((sign_test(5, 5) - 1.0).abs() < 1e-12);
+        assert!((sign_test(0, 0) - 1.0).abs() < 1e-12);
+    }
+
+    proptest! {
+        #[test]
+        fn the_sign_test_agrees_with_counting_all_outcomes(wins in 0usize..7, losses in 0usize..7) {
+            let n = wins + losses;
+            let lopsided = wins.abs_diff(losses);
+            let as_bad = (0..1u32 << n).filter(|outcome| {
+                let ones = outcome.count_ones() as usize;
+                ones.abs_diff(n - ones) >= lopsided
+            });
+            let expected = as_bad.count() as f64 / f64::from(1u32 << n);
+            prop_assert!((sign_test(wins, losses) - expected).abs() < 1e-12);
+        }
+
+        #[test]
+        fn swapping_the_sides_swaps_wins_and_losses(pairs in prop::collection::vec((0.1f64..10.0, 0.1f64..10.0), 1..20)) {
+            let swapped: Vec<(f64, f64)> = pairs.iter().map(|(a, b)| (*b, *a)).collect();
+            let (c, d) = (compare(&pairs, Better::Higher, 0.95, 3).expect("some"), compare(&swapped, Better::Lower, 0.95, 3).expect("some"));
+            // the tie band is not exactly symmetric under inversion: compare what is clearly outside it
+            let clear = |r: &&(f64, f64)| (r.0 / r.1 - 1.0).abs() > 2.0 * TIE;
+            if pairs.iter().filter(clear).count() == pairs.len() {
+                prop_assert_eq!((c.wins, c.losses), (d.wins, d.losses));
+            }
+        }
+    }
+}

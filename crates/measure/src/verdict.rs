@@ -1,0 +1,359 @@
+//! From records to words: a [`Verdict`] asks, the runs answer.
+//!
+//! The idea: runs of the two variants are paired by repetition and by all parameters, split by the
+//! values of `by`, compared ([`crate::paired`]), and put into one sentence each that a reader can check: the
+//! ratio, its interval with the level it can honestly claim, the number of pairs. Where a side has two modes,
+//! the sentence says both instead of pretending that there is one ratio.
+
+use crate::bootstrap::LEVEL;
+use crate::modes::{self, TwoModes};
+use crate::paired::{self, Comparison, Finding};
+use crate::record::{Better, Outcome, RunLine, Verdict};
+use std::collections::BTreeMap;
+
+impl RunLine {
+    /// The value of a figure, if this run measured it.
+    #[must_use]
+    pub fn value(&self, figure: &str) -> Option<f64> {
+        (self.outcome == Outcome::Measured)
+            .then(|| self.figures.iter().find(|f| f.name == figure).map(|f| f.value))
+            .flatten()
+            .filter(|v| v.is_finite())
+    }
+
+    /// Whether its parameters have all these values.
+    #[must_use]
+    pub fn has(&self, only: &BTreeMap<String, serde_json::Value>) -> bool {
+        only.iter().all(|(name, wanted)| self.parameters.get(name).is_some_and(|got| same_value(got, wanted)))
+    }
+}
+
+/// `2` and `2.0` are the same parameter.
+fn same_value(a: &serde_json::Value, b: &serde_json::Value) -> bool {
+    a == b || a.as_f64().zip(b.as_f64()).is_some_and(|(a, b)| a == b)
+}
+
+/// The answer to a [`Verdict`] for one value of its `by` (or for all runs).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judgement {
+    /// The value of `by`, if the verdict is split.
+    pub at: Option<serde_json::Value>,
+    /// The comparison, or why there is none.
+    pub answer: Answer,
+    /// Two modes of the variant's runs.
+    pub variant_modes: Option<TwoModes>,
+    /// Two modes of the runs compared with.
+    pub against_modes: Option<TwoModes>,
+    /// The sentence.
+    pub words: String,
+}
+
+/// What became of the question.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// Pairs were compared.
+    Compared {
+        /// The numbers.
+        comparison: Comparison,
+        /// What they allow to say.
+        finding: Finding,
+    },
+    /// There is no pair; the reason in words (skipped, failed, not run).
+    Unanswered(String),
+}
+
+/// Judges one study's runs; one judgement a value of `by`, ascending.
+#[must_use]
+pub fn judge(verdict: &Verdict, runs: &[&RunLine]) -> Vec<Judgement> {
+    let relevant: Vec<&RunLine> = runs
+        .iter()
+        .copied()
+        .filter(|r| r.has(&verdict.only) && (r.variant == verdict.variant || r.variant == verdict.against))
+        .collect();
+    let Some(by) = &verdict.by else { return vec![judge_group(verdict, None, &relevant)] };
+    let mut values: Vec<&serde_json::Value> = relevant.iter().filter_map(|r| r.parameters.get(by)).collect();
+    values.sort_by(|a, b| match (a.as_f64(), b.as_f64()) {
+        (Some(a), Some(b)) => a.total_cmp(&b),
+        _ => a.to_string().cmp(&b.to_string()),
+    });
+    values.dedup_by(|a, b| same_value(a, b));
+    if values.is_empty() {
+        return vec![judge_group(verdict, None, &relevant)];
+    }
+    values
+        .into_iter()
+        .map(|value| {
+            let here: Vec<&RunLine> = relevant
+                .iter()
+                .copied()
+                .filter(|r| r.parameters.get(by).is_some_and(|v| same_value(v, value)))
+                .collect();
+            judge_group(verdict, Some(value.clone()), &here)
+        })
+        .collect()
+}
+
+fn judge_group(verdict: &Verdict, at: Option<serde_json::Value>, runs: &[&RunLine]) -> Judgement {
+    let of = |variant: &str| -> Vec<f64> {
+        runs.iter().filter(|r| r.variant == variant).filter_map(|r| r.value(&verdict.figure)).collect()
+    };
+    let (variant_modes, against_modes) =
+        (modes::two_modes(&of(&verdict.variant)), modes::two_modes(&of(&verdict.against)));
+    let pairs = pairs(&verdict.variant, &verdict.against, &verdict.figure, runs);
+    // a fixed seed: the same records give the same words
+    let answer = match paired::compare(&pairs, verdict.better, LEVEL, 0x0075_6e69_736f_6e6f) {
+        Some(comparison) => Answer::Compared { comparison, finding: comparison.finding(verdict.better) },
+        None => Answer::Unanswered(why_unanswered(verdict, runs)),
+    };
+    let mut judgement = Judgement { at, answer, variant_modes, against_modes, words: String::new() };
+    judgement.words = sentence(verdict, &judgement);
+    judgement
+}
+
+/// Pairs (variant, against) of runs of the same repetition with the same parameters.
+#[must_use]
+pub fn pairs(variant: &str, against: &str, figure: &str, runs: &[&RunLine]) -> Vec<(f64, f64)> {
+    let measured = |name: &str| -> Vec<(&RunLine, f64)> {
+        runs.iter().filter(|r| r.variant == name).filter_map(|r| Some((*r, r.value(figure)?))).collect()
+    };
+    let (ours, theirs) = (measured(variant), measured(against));
+    ours.iter()
+        .filter_map(|(run, value)| {
+            let neighbour = theirs.iter().find(|(other, _)| {
+                other.repetition == run.repetition && other.parameters == run.parameters
+            })?;
+            Some((*value, neighbour.1))
+        })
+        .collect()
+}
+
+fn why_unanswered(verdict: &Verdict, runs: &[&RunLine]) -> String {
+    for variant in [&verdict.variant, &verdict.against] {
+        let mut of_variant = runs.iter().filter(|r| &r.variant == variant).peekable();
+        if of_variant.peek().is_none() {
+            return format!("{variant} was not run");
+        }
+        if of_variant.clone().any(|r| r.value(&verdict.figure).is_some()) {
+            continue;
+        }
+        let reason = of_variant.find_map(|r| r.reason.as_deref()).unwrap_or("no run gave the figure");
+        return format!("{variant}: {reason}");
+    }
+    format!("no repetition has both {} and {}", verdict.variant, verdict.against)
+}
+
+fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
+    let place = match (&verdict.by, &judgement.at) {
+        (Some(by), Some(at)) => format!(" at {by} = {}", plain(at)),
+        _ => String::new(),
+    };
+    let subject = format!("{}{place}", verdict.words);
+    let (c, finding) = match &judgement.answer {
+        Answer::Unanswered(reason) => return format!("{subject}: not answered; {reason}"),
+        Answer::Compared { comparison, finding } => (comparison, finding),
+    };
+    let said = match finding {
+        Finding::Better => "better",
+        Finding::Worse => "worse",
+        Finding::Same => "no difference",
+        Finding::Undecided => "undecided",
+    };
+    let mut text = format!("{subject}: {said}, {} times ({})", ratio(c.ratio.value), confidence(c));
+    if let Some(modes) = judgement.against_modes {
+        text += &format!("; {} has {modes}", verdict.against);
+    }
+    if let Some(modes) = judgement.variant_modes {
+        text += &format!("; {} has {modes}", verdict.variant);
+    }
+    if c.undefined > 0 {
+        text += &format!(
+            "; {} of {} pairs have no ratio because {} delivered nothing",
+            c.undefined,
+            c.undefined + c.ratio.n,
+            verdict.against
+        );
+    }
+    if let Some(expected) = verdict.expected {
+        let met = match verdict.better {
+            Better::Higher => c.ratio.value >= expected,
+            Better::Lower => c.ratio.value <= expected,
+        };
+        let from = verdict.expected_from.as_deref().map(|f| format!(" ({f})")).unwrap_or_default();
+        text +=
+            &format!("; expected {}{from}: {}", ratio(expected), if met { "reached" } else { "not reached" });
+    }
+    text
+}
+
+/// The interval with the level it can claim and the number of pairs, for example
+/// `95 % interval 2.41 to 2.62, n = 10` or, of one pair, `n = 1, no interval`.
+#[must_use]
+pub fn confidence(c: &Comparison) -> String {
+    if c.ratio.n < 2 {
+        return format!("n = {}, no interval", c.ratio.n);
+    }
+    let level = (c.ratio.honest_level() * 100.0).floor();
+    format!("{level} % interval {} to {}, n = {}", ratio(c.ratio.low), ratio(c.ratio.high), c.ratio.n)
+}
+
+/// A ratio with three significant digits.
+#[must_use]
+pub fn ratio(value: f64) -> String {
+    match value.abs() {
+        v if v >= 99.95 => number(value),
+        v if v >= 9.995 => format!("{value:.1}"),
+        v if v >= 0.0995 => format!("{value:.2}"),
+        v if v >= 0.00995 => format!("{value:.3}"),
+        0.0 => "0".into(),
+        _ => format!("{value:.1e}"),
+    }
+}
+
+/// A number for readers: three significant digits below a thousand, thousands separated from there on.
+#[must_use]
+pub fn number(value: f64) -> String {
+    let magnitude = value.abs();
+    if !value.is_finite() || magnitude < 100.0 {
+        let digits = match magnitude {
+            m if m >= 10.0 => 1,
+            m if m >= 1.0 => 2,
+            _ => 3,
+        };
+        let text = format!("{value:.digits$}");
+        return if text.contains('.') {
+            text.trim_end_matches('0').trim_end_matches('.').into()
+        } else {
+            text
+        };
+    }
+    // beyond six digits only four of them mean anything
+    let step = 10f64.powf((magnitude.log10().floor() - 3.0).max(0.0));
+    let digits = format!("{:.0}", (magnitude / step).round() * step);
+    let mut grouped = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(c);
+    }
+    if value < 0.0 { format!("-{grouped}") } else { grouped }
+}
+
+fn plain(value: &serde_json::Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Figure;
+
+    fn run(variant: &str, repetition: u32, interval: u32, value: f64) -> RunLine {
+        RunLine {
+            variant: variant.into(),
+            repetition,
+            parameters: BTreeMap::from([("interval_us".to_owned(), interval.into())]),
+            figures: vec![Figure { name: "rate".into(), value, unit: "1/s".into(), distribution: None }],
+            ..RunLine::default()
+        }
+    }
+
+    fn verdict(by: Option<&str>) -> Verdict {
+        Verdict {
+            variant: "gang".into(),
+            against: "spread".into(),
+            figure: "rate".into(),
+            by: by.map(str::to_owned),
+            words: "gangs against spread Linux".into(),
+            ..Verdict::default()
+        }
+    }
+
+    #[test]
+    fn runs_are_paired_by_repetition_and_parameters_whatever_their_order() {
+        let runs = [
+            run("spread", 1, 0, 5.0),
+            run("gang", 0, 0, 20.0),
+            run("spread", 0, 0, 10.0),
+            run("gang", 1, 0, 15.0),
+            run("gang", 0, 10, 9.0),
+        ];
+        assert_eq!(
+            pairs("gang", "spread", "rate", &runs.iter().collect::<Vec<_>>()),
+            vec![(20.0, 10.0), (15.0, 5.0)]
+        );
+    }
+
+    #[test]
+    fn a_split_verdict_answers_for_each_value_in_order() {
+        let mut runs = Vec::new();
+        for repetition in 0..6 {
+            let wobble = 1.0 + f64::from(repetition) / 1000.0;
+            runs.extend([run("gang", repetition, 10, 25.0 * wobble), run("spread", repetition, 10, 10.0)]);
+            runs.extend([run("gang", repetition, 0, 10.0), run("spread", repetition, 0, 10.0)]);
+        }
+        let said = judge(&verdict(Some("interval_us")), &runs.iter().collect::<Vec<_>>());
+        assert_eq!(said.len(), 2);
+        assert_eq!(
+            said[0].words,
+            "gangs against spread Linux at interval_us = 0: no difference, 1.00 times (95 % interval 1.00 to 1.00, n = 6)"
+        );
+        assert!(said[1].words.starts_with("gangs against spread Linux at interval_us = 10: better, 2.51 times (95 % interval 2.50 to 2.51, n = 6)"), "{}", said[1].words);
+    }
+
+    #[test]
+    fn a_skipped_variant_is_not_answered_and_says_why() {
+        let skipped = RunLine {
+            variant: "gang".into(),
+            outcome: Outcome::Skipped,
+            reason: Some("needs root".into()),
+            ..RunLine::default()
+        };
+        let runs = [skipped, run("spread", 0, 0, 10.0)];
+        let said = judge(&verdict(None), &runs.iter().collect::<Vec<_>>());
+        assert_eq!(said[0].words, "gangs against spread Linux: not answered; gang: needs root");
+        let said = judge(&verdict(Some("interval_us")), &[]);
+        assert_eq!(said[0].words, "gangs against spread Linux: not answered; gang was not run");
+    }
+
+    #[test]
+    fn two_modes_are_said_and_an_expectation_is_checked() {
+        let runs = [
+            run("gang", 0, 0, 12e6),
+            run("gang", 1, 0, 12e6),
+            run("gang", 2, 0, 12e6),
+            run("spread", 0, 0, 37e3),
+            run("spread", 1, 0, 5.5e6),
+            run("spread", 2, 0, 37e3),
+        ];
+        let asked = Verdict { expected: Some(100.0), expected_from: Some("budget".into()), ..verdict(None) };
+        let said = &judge(&asked, &runs.iter().collect::<Vec<_>>())[0];
+        assert!(
+            said.words.contains("spread has two modes: 37,000 (n = 2) and 5,500,000 (n = 1)"),
+            "{}",
+            said.words
+        );
+        assert!(
+            said.words.contains("75 % interval") && said.words.ends_with("expected 100 (budget): reached"),
+            "{}",
+            said.words
+        );
+    }
+
+    #[test]
+    fn numbers_read_well() {
+        let cases = [
+            (0.0, "0"),
+            (0.0849, "0.085"),
+            (1.5, "1.5"),
+            (12.34, "12.3"),
+            (12_345_678.0, "12,350,000"),
+            (999.6, "1,000"),
+            (123.4, "123"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(number(value), text);
+        }
+        assert_eq!((ratio(2.5), ratio(324.3), ratio(0.0042)), ("2.50".into(), "324".into(), "4.2e-3".into()));
+    }
+}
