@@ -4,4 +4,6 @@ pub mod clock;
 pub mod current_cpu;
 pub mod futex;
 pub mod membarrier;
+pub mod parent_death;
 pub mod shared_memory;
+pub mod usage;

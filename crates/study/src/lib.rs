@@ -1,1 +1,4 @@
 //! study files to interleaved runs to records.
+
+pub mod peer;
+pub mod workload;

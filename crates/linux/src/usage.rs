@@ -1,0 +1,65 @@
+//! What this process has used so far: processor time and context switches (`getrusage(2)`).
+//!
+//! A *voluntary* switch is a thread that went to sleep: the difference over a measurement counts how
+//! often waiting blocked. An *involuntary* one is a preemption, or a `sched_yield` that let somebody else
+//! run. Cost: one system call that adds up all threads (about 0.3 us for a few); not for inner loops.
+
+use std::time::Duration;
+
+/// Totals over all threads of this process, those that have ended included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Processor time in user and kernel mode.
+    pub cpu: Duration,
+    /// Times that a thread went to sleep.
+    pub voluntary_switches: u64,
+    /// Times that a thread was preempted or yielded its processor.
+    pub involuntary_switches: u64,
+}
+
+impl Usage {
+    /// What was used from `start` to `self`.
+    #[must_use]
+    pub fn since(self, start: Self) -> Self {
+        Self {
+            cpu: self.cpu.saturating_sub(start.cpu),
+            voluntary_switches: self.voluntary_switches.saturating_sub(start.voluntary_switches),
+            involuntary_switches: self.involuntary_switches.saturating_sub(start.involuntary_switches),
+        }
+    }
+}
+
+/// What this process has used until now.
+#[must_use]
+pub fn of_this_process() -> Usage {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` is valid for writes of one rusage; RUSAGE_SELF is always accepted.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
+    // SAFETY: an all-zero rusage is a valid value, and the call only writes valid fields.
+    let usage = unsafe { usage.assume_init() };
+    let time = |t: libc::timeval| {
+        Duration::from_secs(t.tv_sec.cast_unsigned()) + Duration::from_micros(t.tv_usec.cast_unsigned())
+    };
+    Usage {
+        cpu: time(usage.ru_utime) + time(usage.ru_stime),
+        voluntary_switches: usage.ru_nvcsw.cast_unsigned(),
+        involuntary_switches: usage.ru_nivcsw.cast_unsigned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_is_a_voluntary_switch_and_computing_is_processor_time() {
+        let start = of_this_process();
+        for _ in 0..5 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        while of_this_process().since(start).cpu < Duration::from_millis(5) {
+            std::hint::black_box(0);
+        }
+        assert!(of_this_process().since(start).voluntary_switches >= 5);
+    }
+}

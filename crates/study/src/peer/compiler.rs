@@ -1,0 +1,215 @@
+//! Finds compilers and builds peers with them, once.
+//!
+//! A built program lies in the cache under a key of everything that went into it: source, headers,
+//! flags and what the compiler says about its version. A new compiler or a changed source is therefore a
+//! new build, and nothing needs to be cleaned. Builds happen in a directory of their own that is moved
+//! into place, so two processes may prepare at the same time.
+
+use super::catalogue::{CompilerName, HEADERS, Peer};
+use super::{Error, write};
+use std::collections::HashMap;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A program that was built.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// Where it is.
+    pub executable: PathBuf,
+    /// The compiler's version.
+    pub version: String,
+}
+
+/// Why one was not.
+#[derive(Clone, Debug)]
+pub struct NotBuilt {
+    /// For example `clang not found`.
+    pub reason: String,
+    /// For example `apt install clang libomp-dev`.
+    pub remedy: String,
+}
+
+/// The compilers of this machine and what they built.
+#[derive(Debug)]
+pub struct Toolbox {
+    cache: PathBuf,
+    found: HashMap<CompilerName, Option<Compiler>>,
+    built: HashMap<u64, Result<Built, NotBuilt>>,
+}
+
+#[derive(Clone, Debug)]
+struct Compiler {
+    path: PathBuf,
+    version: String,
+}
+
+const COMMON_FLAGS: &[&str] = &["-O2", "-w"];
+const LIBRARIES: &[&str] = &["-lm"];
+
+impl Toolbox {
+    /// A toolbox that keeps what it builds in `cache`.
+    #[must_use]
+    pub fn new(cache: &Path) -> Self {
+        Self { cache: cache.to_owned(), found: HashMap::new(), built: HashMap::new() }
+    }
+
+    /// Builds a peer, or takes it from the cache, or says why not.
+    ///
+    /// # Errors
+    /// The cache cannot be written.
+    pub fn build(
+        &mut self,
+        peer: &Peer,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Result<Built, NotBuilt>, Error> {
+        let remedy = peer.remedy.to_owned();
+        let Some(compiler) = peer.compilers.iter().find_map(|name| self.find(*name)) else {
+            let names: Vec<&str> = peer.compilers.iter().map(|name| name.command()).collect();
+            return Ok(Err(NotBuilt { reason: format!("{} not found", names.join(" or ")), remedy }));
+        };
+        let key = key(peer, &compiler);
+        if let Some(known) = self.built.get(&key) {
+            return Ok(known.clone());
+        }
+        let directory = self.cache.join(format!("{key:016x}"));
+        let built = Built { executable: directory.join("program"), version: compiler.version.clone() };
+        let result = if built.executable.exists() {
+            Ok(built)
+        } else {
+            progress(&format!("compiling {} with {}", peer.source.file, compiler.path.display()));
+            compile(peer, &compiler, &directory)?
+                .map(|()| built)
+                .map_err(|reason| NotBuilt { reason, remedy })
+        };
+        self.built.insert(key, result.clone());
+        Ok(result)
+    }
+
+    fn find(&mut self, name: CompilerName) -> Option<Compiler> {
+        self.found.entry(name).or_insert_with(|| find(name.command())).clone()
+    }
+}
+
+impl CompilerName {
+    fn command(self) -> &'static str {
+        match self {
+            Self::Gcc => "gcc",
+            Self::Gxx => "g++",
+            Self::Clang => "clang",
+            Self::Clangxx => "clang++",
+        }
+    }
+}
+
+/// Looks for `clang`, then for `clang-25`, `clang-24`, ... along `PATH`.
+fn find(command: &str) -> Option<Compiler> {
+    let path = std::env::var_os("PATH")?;
+    let versioned = (9..=30).rev().map(|version| format!("{command}-{version}"));
+    for name in std::iter::once(command.to_owned()).chain(versioned) {
+        for candidate in std::env::split_paths(&path).map(|directory| directory.join(&name)) {
+            if !candidate.is_file() {
+                continue;
+            }
+            let Ok(output) = Command::new(&candidate).arg("--version").output() else { continue };
+            let text = String::from_utf8_lossy(&output.stdout);
+            if let (true, Some(version)) = (output.status.success(), text.lines().next()) {
+                return Some(Compiler { path: candidate, version: version.trim().to_owned() });
+            }
+        }
+    }
+    None
+}
+
+/// The hash is not promised to stay the same from one Rust to the next; then peers are built anew.
+fn key(peer: &Peer, compiler: &Compiler) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for source in HEADERS.iter().chain([&peer.source]) {
+        (source.file, source.text).hash(&mut hasher);
+    }
+    (peer.flags, COMMON_FLAGS, LIBRARIES, &compiler.path, &compiler.version).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Compiles into `directory`; the inner error is the compiler's.
+fn compile(peer: &Peer, compiler: &Compiler, directory: &Path) -> Result<Result<(), String>, Error> {
+    let beside = directory.with_extension(format!("{}.part", std::process::id()));
+    let failed = |source| Error::Io { what: format!("write {}", beside.display()), source };
+    fs::create_dir_all(&beside).map_err(failed)?;
+    for source in HEADERS.iter().chain([&peer.source]) {
+        write(&beside.join(source.file), source.text)?;
+    }
+    let output = Command::new(&compiler.path)
+        .current_dir(&beside)
+        .args(COMMON_FLAGS)
+        .args(peer.flags)
+        .args([peer.source.file, "-o", "program"])
+        .args(LIBRARIES)
+        .output()
+        .map_err(|source| Error::Io { what: format!("run {}", compiler.path.display()), source })?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let line = said
+            .lines()
+            .find(|line| line.contains("error") || line.contains("cannot find"))
+            .unwrap_or("it said nothing");
+        fs::remove_dir_all(&beside).map_err(failed)?;
+        let line = line.trim().trim_end_matches('.');
+        return Ok(Err(format!("{} cannot build it: {line}", compiler.version)));
+    }
+    // Another process may have been quicker; its program is the same.
+    if fs::rename(&beside, directory).is_err() {
+        fs::remove_dir_all(&beside).map_err(failed)?;
+    }
+    Ok(Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::Kind;
+    use crate::peer::catalogue::Source;
+
+    fn peer(text: &'static str) -> Peer {
+        Peer {
+            name: "test",
+            kind: Kind::Barrier,
+            compilers: &[CompilerName::Gcc, CompilerName::Clang],
+            flags: &[],
+            source: Source { file: "test.c", text },
+            environment: &[],
+            remedy: "apt install gcc",
+        }
+    }
+
+    #[test]
+    fn a_source_is_compiled_once_and_a_changed_one_again() {
+        let cache = tempfile::tempdir().expect("a directory");
+        let mut compiled = 0;
+        for text in
+            ["int main(void) { return 0; }", "int main(void) { return 0; }", "int main(void) { return 1; }"]
+        {
+            // A toolbox of its own, as another process would have.
+            let built =
+                Toolbox::new(cache.path()).build(&peer(text), &mut |_| compiled += 1).expect("a cache");
+            match built {
+                Ok(built) => assert!(built.executable.is_file()),
+                Err(why) if why.reason.ends_with("not found") => return,
+                Err(why) => panic!("{}", why.reason),
+            }
+        }
+        assert_eq!(compiled, 2);
+    }
+
+    #[test]
+    fn what_does_not_compile_is_unavailable_with_the_compilers_words() {
+        let cache = tempfile::tempdir().expect("a directory");
+        let why = Toolbox::new(cache.path())
+            .build(&peer("#include <nowhere.h>\n"), &mut |_| ())
+            .expect("a cache")
+            .expect_err("not built");
+        assert!(why.reason.contains("nowhere.h") || why.reason.contains("not found"), "{}", why.reason);
+        assert_eq!(fs::read_dir(cache.path()).map_or(0, Iterator::count), 0, "nothing is left behind");
+    }
+}

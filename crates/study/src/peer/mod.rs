@@ -1,0 +1,355 @@
+//! The programs that are measured beside one another: Unisono's barriers, other people's, and kernels.
+//!
+//! Peers in C and C++ travel as source inside this crate, and are built on the user's machine with
+//! whatever compilers are there ([`compiler`]); what cannot be built is named with its reason and the
+//! remedy, never dropped silently. Every program takes the same flags ([`Options`]) and writes the same
+//! [`Measurement`], so a study treats all alike:
+//!
+//! ```text
+//!   Bench::prepare(cache, unisono) -> Bench { programs: [Program], unavailable: [Unavailable] }
+//!   program.command(&options)      -> std::process::Command, to be run alone, in pairs or as gangs
+//!   program.measure(&options)      -> Measurement, run alone and waited for
+//! ```
+//! Cost: the first preparation compiles for some seconds; later ones read `--version` of each compiler.
+
+pub mod catalogue;
+pub mod compiler;
+
+use crate::workload::{Measurement, Options};
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What a program is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// BARRIER over some implementation of a barrier.
+    Barrier,
+    /// A computation that has a result, in parallel.
+    Kernel,
+}
+
+/// A program that can be run here.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    /// For example `libgomp-passive`.
+    pub name: String,
+    /// What it is for.
+    pub kind: Kind,
+    /// Version of what is measured, for example `gcc (Debian 12.2.0) 12.2.0`.
+    pub version: String,
+    executable: PathBuf,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+/// A program that cannot be run here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unavailable {
+    /// Its name.
+    pub name: String,
+    /// What it is for.
+    pub kind: Kind,
+    /// Why, for example `clang not found`.
+    pub reason: String,
+    /// What to type, for example `apt install clang libomp-dev`.
+    pub remedy: String,
+}
+
+/// Why a program gave no measurement.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no program of this name.
+    #[error("there is no program {name:?}; did you mean {nearest}? known are: {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// The known name that resembles it most.
+        nearest: String,
+        /// All names.
+        known: String,
+    },
+    /// It exists, but not here.
+    #[error("{name} cannot be run here: {reason}; {remedy}")]
+    Unavailable {
+        /// Its name.
+        name: String,
+        /// Why.
+        reason: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// A file or a process could not be handled.
+    #[error("cannot {what}: {source}")]
+    Io {
+        /// What was tried, with the path.
+        what: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It ran and failed.
+    #[error("{name} failed ({status}): {said}")]
+    Failed {
+        /// Its name.
+        name: String,
+        /// Exit code or signal.
+        status: String,
+        /// The end of what it wrote to standard error.
+        said: String,
+    },
+    /// It did not end in time and was killed.
+    #[error("{name} was killed: it ran for {waited:?} instead of {expected:?}")]
+    Hung {
+        /// Its name.
+        name: String,
+        /// How long it was waited for.
+        waited: Duration,
+        /// How long it should have taken.
+        expected: Duration,
+    },
+    /// Its result makes no sense.
+    #[error("{name} wrote a result that cannot be read: {source}")]
+    Result {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+/// All programs, those that can be run here and those that cannot.
+#[derive(Clone, Debug, Default)]
+pub struct Bench {
+    /// Ready to run.
+    pub programs: Vec<Program>,
+    /// Not to be had here, each with the reason and the remedy.
+    pub unavailable: Vec<Unavailable>,
+}
+
+impl Bench {
+    /// Builds what can be built, in `cache` (see [`default_cache`]). `unisono` is the `unisono` program
+    /// (usually `std::env::current_exe()`); `progress` hears what is compiled, when something is.
+    ///
+    /// # Errors
+    /// The cache cannot be written.
+    pub fn prepare(cache: &Path, unisono: &Path, progress: &mut dyn FnMut(&str)) -> Result<Self, Error> {
+        Self::prepare_named(cache, unisono, progress, |_| true)
+    }
+
+    /// As [`Bench::prepare`], but builds only what `wanted` asks for by name.
+    ///
+    /// # Errors
+    /// The cache cannot be written.
+    pub fn prepare_named(
+        cache: &Path,
+        unisono: &Path,
+        progress: &mut dyn FnMut(&str),
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Self, Error> {
+        let mut bench = Self::default();
+        bench.programs.extend(catalogue::own(unisono).into_iter().filter(|program| wanted(&program.name)));
+        let mut toolbox = compiler::Toolbox::new(cache);
+        for peer in catalogue::PEERS.iter().filter(|peer| wanted(peer.name)) {
+            match toolbox.build(peer, progress)? {
+                Ok(built) => bench.programs.push(Program {
+                    name: peer.name.to_owned(),
+                    kind: peer.kind,
+                    version: built.version,
+                    executable: built.executable,
+                    arguments: Vec::new(),
+                    environment: peer
+                        .environment
+                        .iter()
+                        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                        .collect(),
+                }),
+                Err(why) => bench.unavailable.push(Unavailable {
+                    name: peer.name.to_owned(),
+                    kind: peer.kind,
+                    reason: why.reason,
+                    remedy: why.remedy,
+                }),
+            }
+        }
+        Ok(bench)
+    }
+
+    /// The program of this name.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where it cannot be run here, [`Error::Unknown`] where there is none.
+    pub fn program(&self, name: &str) -> Result<&Program, Error> {
+        let canonical = catalogue::canonical(name);
+        if let Some(program) = self.programs.iter().find(|program| program.name == canonical) {
+            return Ok(program);
+        }
+        if let Some(why) = self.unavailable.iter().find(|missing| missing.name == canonical) {
+            let Unavailable { name, reason, remedy, .. } = why.clone();
+            return Err(Error::Unavailable { name, reason, remedy });
+        }
+        let known: Vec<&str> = catalogue::names().collect();
+        let nearest = nearest(name, &known).unwrap_or("unisono").to_owned();
+        Err(Error::Unknown { name: name.to_owned(), nearest, known: known.join(", ") })
+    }
+}
+
+impl Program {
+    /// BARRIER over Unisono's own barriers: `algorithm` and `wait` as on the command line.
+    #[must_use]
+    pub fn unisono(executable: &Path, algorithm: &str, wait: &str, spin_budget: Option<Duration>) -> Self {
+        let mut arguments: Vec<String> =
+            ["barrier", "--json", "--algorithm", algorithm, "--wait", wait].map(str::to_owned).into();
+        if let Some(budget) = spin_budget {
+            arguments.extend(["--spin-budget".to_owned(), format!("{}ns", budget.as_nanos())]);
+        }
+        let name = format!("unisono:{algorithm}:{wait}");
+        Self::own(executable, &name, Kind::Barrier, arguments)
+    }
+
+    pub(crate) fn own(executable: &Path, name: &str, kind: Kind, arguments: Vec<String>) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind,
+            version: format!("unisono {}", env!("CARGO_PKG_VERSION")),
+            executable: executable.to_owned(),
+            arguments,
+            environment: Vec::new(),
+        }
+    }
+
+    /// The command that runs it with these options. Settings of OpenMP runtimes that the user's
+    /// environment holds do not reach it.
+    #[must_use]
+    pub fn command(&self, options: &Options) -> Command {
+        let mut command = Command::new(&self.executable);
+        command.args(&self.arguments).args(options.to_arguments());
+        for variable in catalogue::OPENMP_VARIABLES {
+            command.env_remove(variable);
+        }
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Runs it alone and waits for its result. It ends with the calling thread.
+    ///
+    /// # Errors
+    /// It cannot be started, fails, does not end, or writes nonsense.
+    pub fn measure(&self, options: &Options) -> Result<Measurement, Error> {
+        let mut options = Options { result: None, die_with_parent: true, ..options.clone() };
+        options.die_with_parent = true;
+        let expected = options.warm_up + Duration::from_secs_f64(options.seconds);
+        let output = run_and_wait(&self.name, self.command(&options), expected)?;
+        self.read(&output)
+    }
+
+    /// Reads what it wrote to standard output or to `--result`.
+    ///
+    /// # Errors
+    /// It is not the JSON object of a [`Measurement`].
+    pub fn read(&self, text: &str) -> Result<Measurement, Error> {
+        serde_json::from_str(text).map_err(|source| Error::Result { name: self.name.clone(), source })
+    }
+}
+
+/// Where built peers are kept: `$XDG_CACHE_HOME/unisono/peers`, `~/.cache/unisono/peers`, or a directory
+/// for temporary files where neither is known.
+#[must_use]
+pub fn default_cache() -> PathBuf {
+    let from = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    from("XDG_CACHE_HOME")
+        .or_else(|| from("HOME").map(|home| home.join(".cache")))
+        .unwrap_or_else(std::env::temp_dir)
+        .join("unisono/peers")
+}
+
+/// The known name that resembles `name` most, if any does.
+#[must_use]
+pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    known
+        .iter()
+        .map(|candidate| (distance(name, candidate), *candidate))
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// Edits that turn one text into the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+fn run_and_wait(name: &str, mut command: Command, expected: Duration) -> Result<String, Error> {
+    let patience = expected * 4 + Duration::from_secs(30);
+    let failed = |what: String| move |source| Error::Io { what, source };
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed(format!("start {}", command.get_program().display())))?;
+    // A result is a few kilobytes: it fits the pipes, so the child can end before anybody reads.
+    let start = Instant::now();
+    let status = loop {
+        match child.try_wait().map_err(failed(format!("wait for {name}")))? {
+            Some(status) => break status,
+            None if start.elapsed() > patience => {
+                child.kill().map_err(failed(format!("kill {name}")))?;
+                child.wait().map_err(failed(format!("wait for {name}")))?;
+                return Err(Error::Hung { name: name.to_owned(), waited: start.elapsed(), expected });
+            }
+            None if start.elapsed() < expected => {
+                std::thread::sleep((expected - start.elapsed()).min(Duration::from_secs(1)));
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let read = |pipe: Option<&mut dyn Read>| {
+        let mut text = String::new();
+        let result = pipe.map_or(Ok(0), |pipe| pipe.read_to_string(&mut text));
+        result.map(|_| text)
+    };
+    let said = read(child.stderr.as_mut().map(|pipe| pipe as &mut dyn Read));
+    let output = read(child.stdout.as_mut().map(|pipe| pipe as &mut dyn Read))
+        .map_err(failed(format!("read the output of {name}")))?;
+    if !status.success() {
+        let said = said.unwrap_or_default();
+        let said = said.trim().lines().last().unwrap_or("it said nothing").to_owned();
+        return Err(Error::Failed { name: name.to_owned(), status: status.to_string(), said });
+    }
+    Ok(output)
+}
+
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), Error> {
+    fs::write(path, text).map_err(|source| Error::Io { what: format!("write {}", path.display()), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_the_one_with_the_fewest_edits() {
+        assert_eq!(nearest("libgom", &["libomp", "libgomp", "std"]), Some("libgomp"));
+        assert_eq!(nearest("ptread", &["libomp", "pthread"]), Some("pthread"));
+        assert_eq!(nearest("x", &[]), None);
+    }
+
+    #[test]
+    fn an_unknown_program_is_answered_with_the_nearest_and_all() {
+        let said = Bench::default().program("libgmp").expect_err("unknown").to_string();
+        assert!(said.contains("did you mean libgomp?") && said.contains("pthread"), "{said}");
+    }
+}

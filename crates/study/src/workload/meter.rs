@@ -1,0 +1,293 @@
+//! What participant 0 notes while everybody runs, and what comes out.
+//!
+//! It reads the clock before it arrives at every k-th episode. k follows the pace, so that a batch takes
+//! about 4 to 10 us: the reading (some 25 ns) stays below a percent, and an episode of more than a few
+//! microseconds has a batch of its own. The longest single episode is the longest batch less what its
+//! other episodes usually take.
+//!
+//! Cost: one comparison an episode, one clock reading and one histogram count a batch.
+
+use super::histogram::Histogram;
+use super::options::Options;
+use serde::{Deserialize, Serialize};
+use unisono_linux::clock::{self, Nanos};
+use unisono_linux::usage::{self, Usage};
+
+const SHORT: Nanos = Nanos(4_000);
+const LONG: Nanos = Nanos(10_000);
+const MOST: u64 = 4096;
+
+/// The notes of participant 0.
+#[derive(Debug)]
+pub struct Meter {
+    begin_at: Nanos,
+    seconds: f64,
+    iterations: Option<u64>,
+    batch: u64,
+    next: u64,
+    last: (u64, Nanos),
+    phase: Phase,
+    histogram: Histogram,
+    least: f64,
+    longest: (Nanos, u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    WarmingUp,
+    Measuring { first: u64, start: Nanos, usage: Usage, until: Nanos },
+    Over { episodes: u64, start: Nanos, end: Nanos, used: Usage },
+}
+
+/// Whether there is another episode after this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// There is.
+    Continue,
+    /// This one is the last.
+    Stop,
+}
+
+impl Meter {
+    /// Starts the warm-up.
+    #[must_use]
+    pub fn start(options: &Options) -> Self {
+        let now = clock::now();
+        Self {
+            begin_at: options.start_at.map_or(Nanos::from(options.warm_up).after(now), Nanos),
+            seconds: options.seconds,
+            iterations: options.iterations,
+            batch: 1,
+            next: 1,
+            last: (0, now),
+            phase: Phase::WarmingUp,
+            histogram: Histogram::default(),
+            least: f64::INFINITY,
+            longest: (Nanos::ZERO, 1),
+        }
+    }
+
+    /// To be called once before each episode's first barrier, with episodes from 1.
+    #[inline]
+    pub fn episode(&mut self, episode: u64) -> Then {
+        if episode < self.next { Then::Continue } else { self.read(episode) }
+    }
+
+    #[inline(never)]
+    fn read(&mut self, episode: u64) -> Then {
+        let now = clock::now();
+        let (took, episodes) = (now.since(self.last.1), episode - self.last.0);
+        let mut last = (episode, now);
+        match self.phase {
+            Phase::Measuring { first, start, usage, until } => {
+                self.count(took, episodes);
+                if self.iterations.map_or(now >= until, |last| episode >= last) {
+                    let used = usage::of_this_process().since(usage);
+                    self.phase = Phase::Over { episodes: episode - first, start, end: now, used };
+                    return Then::Stop;
+                }
+            }
+            Phase::WarmingUp if now >= self.begin_at || self.iterations.is_some() => {
+                let usage = usage::of_this_process();
+                let start = clock::now();
+                let until = Nanos((self.seconds * 1e9) as u64).after(start);
+                self.phase = Phase::Measuring { first: episode, start, usage, until };
+                last.1 = start;
+                if self.iterations.is_some_and(|last| episode >= last) {
+                    self.phase = Phase::Over { episodes: 0, start, end: start, used: Usage::default() };
+                    return Then::Stop;
+                }
+            }
+            Phase::WarmingUp => {}
+            Phase::Over { .. } => return Then::Stop,
+        }
+        self.batch = match self.batch {
+            _ if self.iterations.is_some() => 1,
+            batch if took < SHORT && batch < MOST => batch * 2,
+            batch if took > LONG && batch > 1 => batch / 2,
+            batch => batch,
+        };
+        self.last = last;
+        self.next = episode + self.batch;
+        Then::Continue
+    }
+
+    fn count(&mut self, took: Nanos, episodes: u64) {
+        let each = took.0 as f64 / episodes as f64;
+        self.histogram.add(each, episodes);
+        self.least = self.least.min(each);
+        if took > self.longest.0 {
+            self.longest = (took, episodes);
+        }
+    }
+
+    /// What was measured: `iterations` of each participant, `barriers` in each iteration.
+    #[must_use]
+    pub fn measurement(&self, options: &Options, iterations: Vec<u64>, barriers: u32) -> Measurement {
+        let (episodes, start, end, used) = match self.phase {
+            Phase::Over { episodes, start, end, used } => (episodes, start, end, used),
+            _ => (0, Nanos::ZERO, Nanos::ZERO, Usage::default()),
+        };
+        let elapsed_s = end.since(start).0 as f64 / 1e9;
+        let per_s = |count: u64| if elapsed_s > 0.0 { count as f64 / elapsed_s } else { 0.0 };
+        let each = if episodes > 0 { elapsed_s * 1e9 / episodes as f64 } else { 0.0 };
+        let b = f64::from(barriers.max(1));
+        let quantile = |q| self.histogram.quantile(q) / b;
+        let (took, batch) = (self.longest.0.0 as f64, self.longest.1 as f64);
+        let longest = (took - (batch - 1.0) * self.histogram.quantile(0.5)).max(took / batch);
+        Measurement {
+            threads: options.threads,
+            interval_ns: Nanos::from(options.interval).0,
+            variance_ns: Nanos::from(options.variance).0,
+            seed: options.seed,
+            pin: options.pin.to_string(),
+            ns_per_barrier: NsPerBarrier {
+                n: self.histogram.total() * u64::from(barriers),
+                min: if self.least.is_finite() { self.least / b } else { 0.0 },
+                p25: quantile(0.25),
+                median: quantile(0.5),
+                p75: quantile(0.75),
+                p99: quantile(0.99),
+                max: longest / b,
+                mean: each / b,
+            },
+            barriers_per_s: per_s(episodes) * f64::from(barriers),
+            iterations_per_s: per_s(episodes),
+            blocks_per_s: per_s(used.voluntary_switches),
+            preemptions_per_s: per_s(used.involuntary_switches),
+            iterations,
+            episodes,
+            elapsed_s,
+            cpu_s: used.cpu.as_secs_f64(),
+            start_ns: start.0,
+            end_ns: end.0,
+            ..Measurement::default()
+        }
+    }
+}
+
+/// What one run of a workload or a peer measured: the object that `--result` writes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Measurement {
+    /// Whose barrier: `unisono`, `std`, `pthread`, `cxx`, `libgomp`, ...
+    pub implementation: String,
+    /// Its version.
+    pub version: String,
+    /// The algorithm, for example `dissemination`.
+    pub algorithm: String,
+    /// How participants waited, for example `spin-block`.
+    pub wait: String,
+    /// Why this algorithm, where it was chosen for the user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chosen_because: Option<String>,
+    /// Participants.
+    pub threads: usize,
+    /// Computation before each barrier.
+    pub interval_ns: u64,
+    /// Greatest additional computation.
+    pub variance_ns: u64,
+    /// Seed of the arrival times.
+    pub seed: u64,
+    /// Where participants ran.
+    pub pin: String,
+    /// Spin budget, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spin_budget_ns: Option<u64>,
+    /// Busy loops beside the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub competitors: Option<usize>,
+    /// Time from barrier to barrier, the computation included.
+    pub ns_per_barrier: NsPerBarrier,
+    /// Barriers a second, all of the measured time.
+    pub barriers_per_s: f64,
+    /// Iterations a second; an iteration of a kernel has several barriers.
+    pub iterations_per_s: f64,
+    /// Times a second that some thread went to sleep.
+    pub blocks_per_s: f64,
+    /// Times a second that some thread was preempted or yielded.
+    pub preemptions_per_s: f64,
+    /// Iterations of each participant, the warm-up included.
+    pub iterations: Vec<u64>,
+    /// Iterations while it was measured.
+    pub episodes: u64,
+    /// Measured seconds.
+    pub elapsed_s: f64,
+    /// Processor seconds of all threads meanwhile.
+    pub cpu_s: f64,
+    /// First moment of the measurement (`CLOCK_MONOTONIC`, nanoseconds).
+    pub start_ns: u64,
+    /// Last moment.
+    pub end_ns: u64,
+    /// A kernel's result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<f64>,
+    /// Calibrated rounds of computation a nanosecond.
+    pub rounds_per_ns: f64,
+}
+
+/// Distribution of the time from barrier to barrier, in nanoseconds. Samples are batches of a few
+/// microseconds; `max` is the longest single episode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NsPerBarrier {
+    /// Barriers counted.
+    pub n: u64,
+    /// Least.
+    pub min: f64,
+    /// First quartile.
+    pub p25: f64,
+    /// Median.
+    pub median: f64,
+    /// Third quartile.
+    pub p75: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// Longest single episode.
+    pub max: f64,
+    /// Measured time divided by barriers: what throughput feels.
+    pub mean: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_so_many_iterations_stops_after_exactly_as_many() {
+        let options = Options { iterations: Some(10), ..Options::default() };
+        let mut meter = Meter::start(&options);
+        let last = (1..).find(|episode| meter.episode(*episode) == Then::Stop);
+        assert_eq!(last, Some(10));
+        let measured = meter.measurement(&options, vec![10], 3);
+        assert_eq!((measured.episodes, measured.ns_per_barrier.n), (9, 27));
+    }
+
+    #[test]
+    fn batches_grow_while_episodes_are_short_and_rates_match_the_clock() {
+        let options = Options { seconds: 0.02, warm_up: std::time::Duration::ZERO, ..Options::default() };
+        let mut meter = Meter::start(&options);
+        let episodes = (1..).find(|episode| meter.episode(*episode) == Then::Stop).unwrap_or(0);
+        assert!(meter.batch > 1 && episodes > 1000, "{} episodes, batch {}", episodes, meter.batch);
+        let measured = meter.measurement(&options, vec![episodes], 1);
+        assert!(measured.elapsed_s >= 0.02 && measured.end_ns > measured.start_ns);
+        assert!((measured.barriers_per_s * measured.elapsed_s - measured.episodes as f64).abs() < 1.0);
+        assert!(measured.ns_per_barrier.median <= measured.ns_per_barrier.max);
+    }
+
+    #[test]
+    fn a_pause_shows_as_the_longest_episode() {
+        let options = Options { seconds: 0.02, warm_up: std::time::Duration::ZERO, ..Options::default() };
+        let mut meter = Meter::start(&options);
+        for episode in 1.. {
+            if episode == 5000 {
+                std::thread::sleep(std::time::Duration::from_millis(3));
+            }
+            if meter.episode(episode) == Then::Stop {
+                break;
+            }
+        }
+        let measured = meter.measurement(&options, Vec::new(), 1);
+        assert!(measured.ns_per_barrier.max >= 2.9e6, "{:?}", measured.ns_per_barrier);
+        assert!(measured.ns_per_barrier.median < 1e5);
+    }
+}

@@ -1,0 +1,74 @@
+//! The peers in C and C++ say the same as Rust: draws, keys, counts. Each skips, saying why, where its
+//! compiler is missing.
+
+use rand_pcg::Pcg32;
+use std::path::Path;
+use std::time::Duration;
+use unisono_study::peer::{Bench, Kind, Program};
+use unisono_study::workload::{Options, arrival::truncated_normal};
+
+fn bench(cache: &Path) -> Vec<Program> {
+    let bench = Bench::prepare_named(cache, Path::new("unisono"), &mut |_| (), |name| {
+        !["unisono", "std"].contains(&name)
+    })
+    .expect("a cache");
+    for missing in &bench.unavailable {
+        eprintln!("skipped {}: {}; {}", missing.name, missing.reason, missing.remedy);
+    }
+    bench.programs
+}
+
+#[test]
+fn peers_measure_barrier_and_all_participants_agree() {
+    let cache = tempfile::tempdir().expect("a directory");
+    let programs = bench(cache.path());
+    for program in programs.iter().filter(|program| program.kind == Kind::Barrier) {
+        for threads in [1, 2, 3] {
+            let options = Options {
+                threads,
+                interval: Duration::from_micros(5),
+                variance: Duration::from_micros(10),
+                seconds: 0.05,
+                warm_up: Duration::from_millis(10),
+                seed: 42,
+                ..Options::default()
+            };
+            let measured = program.measure(&options).expect("a measurement");
+            assert_eq!(measured.implementation, program.name);
+            assert_eq!(measured.threads, threads);
+            assert_eq!((measured.interval_ns, measured.variance_ns, measured.seed), (5_000, 10_000, 42));
+            assert_eq!(measured.iterations, vec![measured.iterations[0]; threads]);
+            assert!(measured.episodes > 0 && measured.ns_per_barrier.mean > 5_000.0, "{measured:?}");
+            assert_eq!(measured.ns_per_barrier.n, measured.episodes);
+            assert!(measured.end_ns - measured.start_ns >= 50_000_000);
+            assert!((measured.barriers_per_s * measured.elapsed_s - measured.episodes as f64).abs() < 1.0);
+        }
+    }
+}
+
+#[test]
+fn peers_draw_the_same_arrival_times() {
+    let cache = tempfile::tempdir().expect("a directory");
+    let mut generator = Pcg32::new(99, 0);
+    let expected: Vec<f64> = (0..200).map(|_| truncated_normal(&mut generator, 1e6)).collect();
+    for program in bench(cache.path()).iter().filter(|program| program.kind == Kind::Barrier) {
+        let options = Options { variance: Duration::from_millis(1), seed: 99, ..Options::default() };
+        let output = program.command(&options).args(["--draws", "200"]).output().expect("it runs");
+        let text = String::from_utf8(output.stdout).expect("text");
+        let drawn: Vec<f64> = text.lines().map(|line| line.parse().expect("a number")).collect();
+        assert_eq!(drawn.len(), expected.len());
+        for (drawn, expected) in drawn.iter().zip(&expected) {
+            assert!((drawn - expected).abs() < 1e-6, "{}: {drawn}, not {expected}", program.name);
+        }
+    }
+}
+
+#[test]
+fn peers_refuse_what_they_do_not_know_with_exit_code_2() {
+    let cache = tempfile::tempdir().expect("a directory");
+    for program in bench(cache.path()) {
+        let mut command = program.command(&Options::default());
+        let status = command.args(["--nonsense", "1"]).output().expect("it runs").status;
+        assert_eq!(status.code(), Some(2), "{}", program.name);
+    }
+}
