@@ -1,1 +1,48 @@
-//! thread and process barriers behind one trait.
+//! Thread and process barriers behind one trait.
+//!
+//! A barrier lets nobody go on before everybody has come. Here are the algorithms of the literature, one
+//! file each, every one with every way to wait (`unisono-sync`), for the threads of one process and for
+//! processes that share memory - the same code over lines of cache:
+//!
+//! ```
+//! use unisono_barrier::{Algorithm, Spec, Wait};
+//!
+//! let group = Spec::new(2)?.algorithm(Algorithm::Dissemination).wait(Wait::SpinBlock).for_threads()?;
+//! let mut leaders = 0;
+//! std::thread::scope(|threads| {
+//!     let running: Vec<_> = group
+//!         .participants()
+//!         .expect("nobody has taken a place yet")
+//!         .into_iter()
+//!         .map(|mut me| threads.spawn(move || me.wait().is_ok_and(|episode| episode.is_leader())))
+//!         .collect();
+//!     leaders = running.into_iter().filter_map(|thread| thread.join().ok()).filter(|leads| *leads).count();
+//! });
+//! assert_eq!(leaders, 1);
+//! # Ok::<(), unisono_barrier::Error>(())
+//! ```
+//!
+//! Beyond `std::sync::Barrier`: split arrive and wait ([`Participant::arrive`]), deadlines, members that
+//! come and go between episodes ([`Group::join`], [`Participant::leave`]), and poisoning: when a member
+//! panics, goes away or is killed, the others get an error that names it ([`Error::Gone`]), never a hang.
+//!
+//! It does *not* start threads, pin them, or choose their CPUs, and it does not restart an episode that
+//! lost a member. The protocols and why they are right: `PROTOCOL.md` beside this file.
+
+mod algorithm;
+mod central;
+#[allow(dead_code)] // membership between episodes follows
+mod control;
+mod error;
+mod group;
+#[allow(dead_code)] // as above
+mod guard;
+mod participant;
+mod spec;
+
+pub use algorithm::{Algorithm, BadAlgorithm};
+pub use error::{Cause, Error, Gone};
+pub use group::Group;
+pub use participant::{Arrival, Episode, Participant};
+pub use spec::Spec;
+pub use unisono_sync::{BadSpinBudget, BadWait, SpinBudget, Wait};

@@ -1,1 +1,31 @@
-//! the atomics facade and the wait policies.
+//! The atomics facade and the wait policies.
+//!
+//! *Waiting is a scheduling decision*: a waiter that spins holds a core that the one it waits for may
+//! need; a waiter that blocks pays microseconds. This crate holds the five ways to wait, each in its file
+//! behind one trait ([`WaitPolicy`]), and what they share: a word to wait on with the handshake that
+//! keeps wake-ups from being lost or wasted ([`Flag`]), and memory for such words that is either private
+//! or shared between processes ([`Lines`]).
+//!
+//! It does *not* know what is awaited (barriers, locks, windows are other crates) nor who is dead: the
+//! awaited's liveness and deadlines are questions a waiter asks through [`Watch`].
+
+mod adaptive;
+pub mod atomics;
+mod block;
+mod flag;
+mod line;
+mod spin;
+mod spin_block;
+mod wait;
+mod watch;
+mod yielding;
+
+pub use adaptive::Adaptive;
+pub use block::Block;
+pub use flag::{Flag, Sleep, Wakeups};
+pub use line::{Line, Lines};
+pub use spin::Spin;
+pub use spin_block::SpinBlock;
+pub use wait::{BadSpinBudget, BadWait, SpinBudget, Wait, WaitPolicy};
+pub use watch::{Unwatched, Verdict, Watch};
+pub use yielding::Yield;

@@ -1,0 +1,184 @@
+//! The lines every group has before its algorithm's: what it is, who is in it, what needs attention.
+//!
+//! ```text
+//!   line 0      configuration, written once by the creator
+//!   line 1      attention: zero while all is well, read by everybody at every episode, so it stays in
+//!               every cache; who sets a bit publishes details in member lines first
+//!   line 2      the boundary: counter and flag of the pause in which a group changes its members
+//!   line 3..    one line a place: who it is and what became of it
+//!   then        the algorithm's lines
+//! ```
+
+use unisono_linux::futex::Scope;
+use unisono_sync::Lines;
+use unisono_sync::atomics::{AtomicU32, Ordering};
+
+use crate::error::{Cause, Gone};
+
+/// Somebody is gone; look for whom.
+pub(crate) const ATTENTION_GONE: u32 = 1;
+/// Somebody leaves at the end of this episode or somebody was admitted.
+pub(crate) const ATTENTION_CHANGE: u32 = 2;
+/// Somebody asks to be admitted; for the first of the members.
+pub(crate) const ATTENTION_JOIN: u32 = 4;
+
+/// Lines before the members' lines.
+const FIXED_LINES: usize = 3;
+
+/// What became of a place. The order of numbers is that of a life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Nobody has been here.
+    Free,
+    /// A member from the start, not yet claimed by a participant.
+    Reserved,
+    /// A member.
+    Member,
+    /// Asks to join.
+    Asking,
+    /// Gone, properly.
+    Retired,
+    /// Gone without leave, from the episode in its word on.
+    Gone(Cause),
+}
+
+/// The control lines of a group, over any lines.
+#[derive(Clone, Debug)]
+pub(crate) struct Control {
+    pub(crate) lines: Lines,
+    pub(crate) capacity: usize,
+    pub(crate) scope: Scope,
+}
+
+impl Control {
+    /// How many lines come before the algorithm's.
+    pub(crate) const fn lines(capacity: usize) -> usize {
+        FIXED_LINES + capacity
+    }
+
+    #[inline]
+    pub(crate) fn attention(&self) -> &AtomicU32 {
+        self.lines.line(1).word(0)
+    }
+
+    pub(crate) fn member(&self, id: usize) -> Member<'_> {
+        assert!(id < self.capacity, "place {id} of {}", self.capacity);
+        Member { line: self.lines.line(FIXED_LINES + id), id }
+    }
+
+    pub(crate) fn members(&self) -> impl Iterator<Item = Member<'_>> {
+        (0..self.capacity).map(|id| self.member(id))
+    }
+
+    /// Records that a member is gone from `episode` on, and makes everybody look.
+    pub(crate) fn declare_gone(&self, id: usize, cause: Cause, episode: u32) {
+        self.member(id).retire(Standing::Gone(cause), episode);
+        // SYNC(attention) release: the member's line before the bit
+        self.attention().fetch_or(ATTENTION_GONE, Ordering::AcqRel);
+        self.disturb_all();
+    }
+
+    /// Whoever is gone so that `episode` cannot complete.
+    pub(crate) fn find_gone(&self, episode: u32) -> Option<Gone> {
+        // SYNC(attention) acquire: the member's line after the bit
+        if self.attention().load(Ordering::Acquire) & ATTENTION_GONE == 0 {
+            return None;
+        }
+        self.members().find_map(|member| match member.standing() {
+            Standing::Gone(cause) if episode.wrapping_sub(member.last_episode()).cast_signed() >= 0 => {
+                Some(Gone { participant: member.id, process: member.process(), cause })
+            }
+            _ => None,
+        })
+    }
+
+    /// Wakes every sleeper of every flag to look around.
+    pub(crate) fn disturb_all(&self) {
+        // SYNC(sleepers) fence: attention before sleepers; a sleeper that misses it looks after its slice
+        unisono_sync::atomics::fence(Ordering::SeqCst);
+        for line in 0..self.lines.count() {
+            for flag in 0..unisono_sync::Line::FLAGS {
+                let flag = self.lines.line(line).flag(flag);
+                if flag.has_sleepers() {
+                    flag.disturb(self.scope);
+                }
+            }
+        }
+    }
+}
+
+/// One place's line. Words: 0 standing, 1 episode, 2 process, 3 and 4 when the process started, 5 CPU.
+#[derive(Clone, Copy)]
+pub(crate) struct Member<'a> {
+    line: &'a unisono_sync::Line,
+    pub(crate) id: usize,
+}
+
+impl Member<'_> {
+    pub(crate) fn standing(self) -> Standing {
+        // SYNC(standing) acquire: the line's other words after its standing
+        match self.line.word(0).load(Ordering::Acquire) {
+            1 => Standing::Reserved,
+            2 => Standing::Member,
+            3 => Standing::Asking,
+            4 => Standing::Retired,
+            5 => Standing::Gone(Cause::Panicked),
+            6 => Standing::Gone(Cause::Left),
+            7 => Standing::Gone(Cause::Died),
+            _ => Standing::Free,
+        }
+    }
+
+    pub(crate) fn set_standing(self, standing: Standing) {
+        // SYNC(standing) release: the line's other words before its standing
+        self.line.word(0).store(code(standing), Ordering::Release);
+    }
+
+    /// Changes the standing if it is still `from`.
+    pub(crate) fn change_standing(self, from: Standing, to: Standing) -> bool {
+        let word = self.line.word(0);
+        word.compare_exchange(code(from), code(to), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Ends a membership, unless somebody ended it before.
+    fn retire(self, how: Standing, episode: u32) {
+        if self.standing() == Standing::Member {
+            self.line.word(1).store(episode, Ordering::Relaxed);
+            self.change_standing(Standing::Member, how);
+        }
+    }
+
+    /// The episode of the last change: the first one of a member, the first impossible one of one gone.
+    pub(crate) fn last_episode(self) -> u32 {
+        self.line.word(1).load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn process(self) -> u32 {
+        self.line.word(2).load(Ordering::Relaxed)
+    }
+
+    /// When the process started, in the kernel's clock ticks since boot: with its number, its identity.
+    pub(crate) fn process_start(self) -> u64 {
+        let word = |index: usize| u64::from(self.line.word(index).load(Ordering::Relaxed));
+        word(3) | word(4) << 32
+    }
+
+    pub(crate) fn set_process(self, process: u32, start: u64) {
+        self.line.word(2).store(process, Ordering::Relaxed);
+        self.line.word(3).store((start & 0xffff_ffff) as u32, Ordering::Relaxed);
+        self.line.word(4).store((start >> 32) as u32, Ordering::Relaxed);
+    }
+}
+
+const fn code(standing: Standing) -> u32 {
+    match standing {
+        Standing::Free => 0,
+        Standing::Reserved => 1,
+        Standing::Member => 2,
+        Standing::Asking => 3,
+        Standing::Retired => 4,
+        Standing::Gone(Cause::Panicked) => 5,
+        Standing::Gone(Cause::Left) => 6,
+        Standing::Gone(Cause::Died) => 7,
+    }
+}

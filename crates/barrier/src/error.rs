@@ -1,0 +1,115 @@
+//! What can go wrong, and who was it.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a barrier operation failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A member is gone, and the episode can never complete. Final: every later wait fails alike.
+    #[error("{0}: the barrier cannot complete; start the group anew without it")]
+    Gone(Gone),
+    /// The deadline passed. The arrival stands: wait again to resume the same episode.
+    #[error("timed out in episode {episode} of the barrier; wait again to resume it")]
+    TimedOut {
+        /// The episode waited for.
+        episode: u32,
+    },
+    /// A group of nobody.
+    #[error("a barrier needs at least one participant")]
+    NoParticipants,
+    /// A group larger than a barrier's lines are made for.
+    #[error("{wanted} participants are too many: at most {most}")]
+    TooMany {
+        /// How many were asked for.
+        wanted: usize,
+        /// How many are possible.
+        most: usize,
+    },
+    /// There is no such place in the group.
+    #[error("participant {id} does not exist: the group has places 0 to {}", capacity - 1)]
+    NoSuchPlace {
+        /// The place asked for.
+        id: usize,
+        /// How many places there are.
+        capacity: usize,
+    },
+    /// Somebody already is, or was, this participant.
+    #[error("participant {id} is taken{}: each place is for one, once", by_process(*.process))]
+    Taken {
+        /// The place asked for.
+        id: usize,
+        /// Its process, if it is not ours.
+        process: u32,
+    },
+    /// Everybody has left the group.
+    #[error("all participants have left: create a new group")]
+    Disbanded,
+    /// Shared memory could not be created or mapped.
+    #[error("cannot map the barrier's shared memory{}: {source}", at(path.as_ref()))]
+    SharedMemory {
+        /// The region's path, if it was being opened.
+        path: Option<PathBuf>,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The shared memory holds something else.
+    #[error("{path}: not a barrier of this version of unisono ({what}); create it with the same version")]
+    NotABarrier {
+        /// The region's path.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// The creator counts on membarrier(2), and this process may not use it.
+    #[error("membarrier is refused here ({0}), but the group's creator uses it: create the group here")]
+    NoMembarrier(io::Error),
+}
+
+/// A member that is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// Its place in the group.
+    pub participant: usize,
+    /// The process it ran in.
+    pub process: u32,
+    /// What became of it.
+    pub cause: Cause,
+}
+
+/// What became of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// Its thread panicked.
+    Panicked,
+    /// It was dropped without [`leave`](crate::Participant::leave).
+    Left,
+    /// Its process ended or was killed.
+    Died,
+}
+
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { participant, process, cause } = self;
+        match cause {
+            Cause::Panicked => write!(f, "participant {participant} (process {process}) panicked"),
+            Cause::Left => write!(f, "participant {participant} (process {process}) left without saying so"),
+            Cause::Died => write!(f, "participant {participant} (process {process}) died"),
+        }
+    }
+}
+
+fn by_process(process: u32) -> String {
+    if process == std::process::id() || process == 0 {
+        String::new()
+    } else {
+        format!(" by process {process}")
+    }
+}
+
+fn at(path: Option<&PathBuf>) -> String {
+    path.map_or_else(String::new, |path| format!(" at {}", path.display()))
+}

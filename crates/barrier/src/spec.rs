@@ -1,0 +1,86 @@
+//! What kind of barrier to make.
+
+use crate::algorithm::Algorithm;
+use crate::error::Error;
+use crate::group::Group;
+use unisono_sync::{SpinBudget, Wait};
+
+/// A description of a barrier, to be turned into a [`Group`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spec {
+    pub(crate) participants: usize,
+    pub(crate) capacity: usize,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) wait: Wait,
+    pub(crate) spin_budget: SpinBudget,
+}
+
+impl Spec {
+    /// The most participants a group can have.
+    pub const MAX_PARTICIPANTS: usize = 4096;
+
+    /// A barrier for so many: competitive, waiting adaptively, with 50 us to spin.
+    ///
+    /// # Errors
+    /// [`Error::NoParticipants`], [`Error::TooMany`].
+    pub fn new(participants: usize) -> Result<Self, Error> {
+        let most = Self::MAX_PARTICIPANTS;
+        match participants {
+            0 => Err(Error::NoParticipants),
+            wanted if wanted > most => Err(Error::TooMany { wanted, most }),
+            participants => Ok(Self {
+                participants,
+                capacity: participants,
+                algorithm: Algorithm::Central,
+                wait: Wait::Adaptive,
+                spin_budget: SpinBudget::DEFAULT,
+            }),
+        }
+    }
+
+    /// With this algorithm.
+    #[must_use]
+    pub const fn algorithm(self, algorithm: Algorithm) -> Self {
+        Self { algorithm, ..self }
+    }
+
+    /// Waiting this way.
+    #[must_use]
+    pub const fn wait(self, wait: Wait) -> Self {
+        Self { wait, ..self }
+    }
+
+    /// Spinning at most so long where the wait policy spins and sleeps.
+    #[must_use]
+    pub const fn spin_budget(self, spin_budget: SpinBudget) -> Self {
+        Self { spin_budget, ..self }
+    }
+
+    /// With room for members who join later: places are never reused, so count everyone who ever joins.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`].
+    pub fn capacity(self, capacity: usize) -> Result<Self, Error> {
+        if capacity > Self::MAX_PARTICIPANTS {
+            return Err(Error::TooMany { wanted: capacity, most: Self::MAX_PARTICIPANTS });
+        }
+        Ok(Self { capacity: capacity.max(self.participants), ..self })
+    }
+
+    /// Makes a barrier for threads of this process.
+    ///
+    /// # Errors
+    /// None today; the result leaves room for hosts that cannot.
+    pub fn for_threads(&self) -> Result<Group, Error> {
+        Ok(Group::on_heap(self))
+    }
+
+    /// Makes a barrier for processes; others open it by [`Group::open`] or inherit it.
+    ///
+    /// # Errors
+    /// [`Error::SharedMemory`].
+    #[cfg(not(loom))]
+    pub fn for_processes(&self) -> Result<Group, Error> {
+        Group::in_shared_memory(self)
+    }
+}

@@ -1,0 +1,174 @@
+//! Cache lines of words, in private or in shared memory.
+//!
+//! A [`Line`] is what one participant writes and others poll: sixteen words, aligned so that neither a
+//! neighbour nor the adjacent-line prefetcher drags foreign writes into it. [`Lines`] is an array of them
+//! on the heap or in a [`SharedMemory`] region; protocols use it without knowing which. All words start
+//! at zero. Cost: 128 bytes a line.
+
+use crate::atomics::{Arc, AtomicU32};
+use crate::flag::Flag;
+#[cfg(not(loom))]
+use std::ptr::NonNull;
+#[cfg(not(loom))]
+use unisono_linux::shared_memory::SharedMemory;
+
+/// Words that are written together.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct Line {
+    words: [AtomicU32; Line::WORDS],
+    #[cfg(loom)]
+    kernel: crate::flag::ModelKernel,
+}
+
+impl Line {
+    /// Words in a line.
+    pub const WORDS: usize = 16;
+    /// Flags in a line: a flag takes two words.
+    pub const FLAGS: usize = Self::WORDS / 2;
+
+    fn zeroed() -> Self {
+        Self {
+            words: std::array::from_fn(|_| AtomicU32::new(0)),
+            #[cfg(loom)]
+            kernel: crate::flag::ModelKernel::default(),
+        }
+    }
+
+    /// One word. Panics past the last.
+    #[inline]
+    #[must_use]
+    pub fn word(&self, index: usize) -> &AtomicU32 {
+        &self.words[index]
+    }
+
+    /// One flag: words `2 * index` and `2 * index + 1`. Panics past the last.
+    #[inline]
+    #[must_use]
+    pub fn flag(&self, index: usize) -> Flag<'_> {
+        Flag {
+            word: &self.words[2 * index],
+            sleepers: &self.words[2 * index + 1],
+            #[cfg(loom)]
+            kernel: &self.kernel,
+        }
+    }
+}
+
+/// An array of lines that its clones share.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    owner: Arc<Owner>,
+    #[cfg(not(loom))]
+    first: NonNull<Line>,
+    count: usize,
+}
+
+#[derive(Debug)]
+enum Owner {
+    Heap(Box<[Line]>),
+    #[cfg(not(loom))]
+    Shared(SharedMemory),
+}
+
+// SAFETY: `first` points into memory that `owner` keeps alive and in place; lines are made of atomics.
+#[cfg(not(loom))]
+unsafe impl Send for Lines {}
+// SAFETY: as above.
+#[cfg(not(loom))]
+unsafe impl Sync for Lines {}
+
+impl Lines {
+    /// Zeroed lines for the threads of this process.
+    #[must_use]
+    pub fn on_heap(count: usize) -> Self {
+        let owner = Arc::new(Owner::Heap((0..count).map(|_| Line::zeroed()).collect()));
+        #[cfg(not(loom))]
+        let first = match &*owner {
+            Owner::Heap(lines) => NonNull::from(&**lines).cast::<Line>(),
+            Owner::Shared(region) => region.start().cast::<Line>(),
+        };
+        Self {
+            owner,
+            #[cfg(not(loom))]
+            first,
+            count,
+        }
+    }
+
+    /// The lines of a shared region: as many as fit.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn in_region(region: SharedMemory) -> Self {
+        let (first, count) = (region.start().cast::<Line>(), region.len() / size_of::<Line>());
+        Self { owner: Arc::new(Owner::Shared(region)), first, count }
+    }
+
+    /// The region these lines lie in, if other processes can map it.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn region(&self) -> Option<&SharedMemory> {
+        match &*self.owner {
+            Owner::Heap(_) => None,
+            Owner::Shared(region) => Some(region),
+        }
+    }
+
+    /// How many lines there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// One line. Panics past the last.
+    #[inline]
+    #[must_use]
+    pub fn line(&self, index: usize) -> &Line {
+        assert!(index < self.count, "line {index} of {}", self.count);
+        #[cfg(loom)]
+        {
+            let Owner::Heap(lines) = &*self.owner;
+            &lines[index]
+        }
+        #[cfg(not(loom))]
+        {
+            // SAFETY: the index was checked against the array's length.
+            let line = unsafe { self.first.add(index) };
+            // SAFETY: `owner` keeps the initialised array alive at this place, aligned for `Line` (the heap
+            // by type, a region because it starts at a page), and it is only ever shared.
+            unsafe { line.as_ref() }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::atomics::Ordering::SeqCst;
+
+    #[test]
+    fn lines_in_a_region_are_seen_through_a_second_mapping() {
+        let region = SharedMemory::create(4096).expect("a page can be mapped");
+        let other = Lines::in_region(SharedMemory::open(&region.path()).expect("our own region opens"));
+        let lines = Lines::in_region(region);
+        assert_eq!(lines.count(), 4096 / 128);
+        lines.line(3).word(5).store(7, SeqCst);
+        assert_eq!(other.line(3).word(5).load(SeqCst), 7);
+    }
+
+    #[test]
+    fn heap_lines_start_at_zero_and_are_shared_by_clones() {
+        let lines = Lines::on_heap(2);
+        let clone = lines.clone();
+        assert_eq!(lines.line(1).word(15).load(SeqCst), 0);
+        clone.line(1).word(15).store(1, SeqCst);
+        drop(clone);
+        assert_eq!(lines.line(1).word(15).load(SeqCst), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "line 2 of 2")]
+    fn a_line_past_the_last_is_refused() {
+        let _ = Lines::on_heap(2).line(2);
+    }
+}

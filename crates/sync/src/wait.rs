@@ -1,0 +1,138 @@
+//! The ways to wait, by name, and the trait they implement.
+
+use crate::flag::Flag;
+use crate::watch::{Verdict, Watch};
+use std::fmt;
+use std::str::FromStr;
+use unisono_linux::clock::Nanos;
+
+/// A way to wait for a flag.
+///
+/// A policy is one waiter's: it may learn. Whoever signals the flag must use the [`Wakeups`](crate::Wakeups)
+/// that the policy was made with.
+pub trait WaitPolicy {
+    /// Returns [`Verdict::Continue`] once `flag` has reached `target`, or [`Verdict::Stop`] as soon as
+    /// `watch` says so.
+    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict;
+
+    /// How often this waiter slept so far.
+    fn blocks(&self) -> u64;
+}
+
+/// The wait policies by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wait {
+    /// Poll the word; for idle cores that belong to the program.
+    Spin,
+    /// Poll, giving the core away each time; for more threads than cores and nobody else there.
+    Yield,
+    /// Sleep at once; beside foreign load.
+    Block,
+    /// Spin for a fixed time, then sleep: never more than twice the cost of the better choice.
+    SpinBlock,
+    /// Find out which of the above, and notice when it changes.
+    Adaptive,
+}
+
+impl Wait {
+    /// Every policy, in the order of the documentation.
+    pub const ALL: [Self; 5] = [Self::Spin, Self::Yield, Self::Block, Self::SpinBlock, Self::Adaptive];
+
+    /// The name used on the command line and in records.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::Yield => "yield",
+            Self::Block => "block",
+            Self::SpinBlock => "spin-block",
+            Self::Adaptive => "adaptive",
+        }
+    }
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// No wait policy has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no wait policy is called '{name}': one of spin, yield, block, spin-block, adaptive")]
+pub struct BadWait {
+    name: String,
+}
+
+impl FromStr for Wait {
+    type Err = BadWait;
+
+    fn from_str(name: &str) -> Result<Self, BadWait> {
+        Self::ALL
+            .into_iter()
+            .find(|wait| wait.name() == name)
+            .ok_or_else(|| BadWait { name: name.to_owned() })
+    }
+}
+
+/// How long spin-block spins before it sleeps.
+///
+/// Spinning as long as a sleep costs is never worse than twice the better of the two (Karlin, Li, Manasse,
+/// Owicki 1991); 50 us is what the paper tuned to, and about what a wake-up across CPUs costs here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SpinBudget(Nanos);
+
+impl SpinBudget {
+    /// 50 us.
+    pub const DEFAULT: Self = Self(Nanos(50_000));
+    /// A second: a longer spin is no budget but a policy, and that one is called `spin`.
+    pub const MAX: Self = Self(Nanos(1_000_000_000));
+
+    /// A budget of at most [`SpinBudget::MAX`]; zero means to sleep at once.
+    ///
+    /// # Errors
+    /// [`BadSpinBudget`] beyond that.
+    pub fn new(budget: Nanos) -> Result<Self, BadSpinBudget> {
+        if budget > Self::MAX.0 { Err(BadSpinBudget { budget }) } else { Ok(Self(budget)) }
+    }
+
+    /// Its length.
+    #[must_use]
+    pub const fn nanos(self) -> Nanos {
+        self.0
+    }
+}
+
+impl Default for SpinBudget {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// A spin budget beyond reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a spin budget of {} ns is beyond reason: at most 1 s, or wait by 'spin', which never sleeps", budget.0)]
+pub struct BadSpinBudget {
+    budget: Nanos,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_parses_back_and_a_wrong_one_lists_the_right_ones() {
+        for wait in Wait::ALL {
+            assert_eq!(wait.to_string().parse(), Ok(wait));
+        }
+        let wrong = "spinblock".parse::<Wait>().expect_err("the name has a hyphen");
+        assert!(wrong.to_string().contains("'spinblock'") && wrong.to_string().contains("spin-block"));
+    }
+
+    #[test]
+    fn a_spin_budget_beyond_a_second_is_refused() {
+        assert_eq!(SpinBudget::new(Nanos(50_000)), Ok(SpinBudget::DEFAULT));
+        assert!(SpinBudget::new(SpinBudget::MAX.nanos()).is_ok());
+        assert!(SpinBudget::new(Nanos(1_000_000_001)).is_err());
+    }
+}
