@@ -1,12 +1,191 @@
-//! `unisono barrier`.
+//! `unisono barrier`: BARRIER over Unisono's barriers and other people's, alone or beside busy loops.
+
+mod table;
+mod variant;
 
 use crate::exit::Failure;
+use anyhow::Context;
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
+use unisono_linux::parent_death::die_with_parent;
+use unisono_measure::units;
+use unisono_study::workload::competitor::Competitors;
+use unisono_study::workload::options::write_result;
+use unisono_study::workload::{self, Measurement, Options, Pin};
+use variant::Variant;
 
-/// Measure one barrier
+/// Measure what a barrier costs here
+///
+/// Threads compute for an interval (plus a random part), meet at a barrier, count, and repeat: the program
+/// BARRIER of the gang scheduling study. Give several algorithms, waits or implementations, separated by
+/// commas, to have them measured in turns (A B B A) and compared; the losers stay in the table.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+#[command(after_long_help = "\
+Examples:
+  unisono barrier                                     two threads, the recommended barrier
+  unisono barrier --threads 8 --competitors 2         beside two busy loops
+  unisono barrier --wait spin,block,adaptive --pin spread --runs 5
+  unisono barrier --implementation unisono,pthread,libgomp,libomp --runs 10
+  unisono barrier --interval 10us --variance 5us --json
 
-pub(crate) fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    Err(Failure::Host("this build has no `barrier` command yet".into()).into())
+What to read: `blocks/s` counts threads that went to sleep. With a wait that spins first it should be near
+0 on idle cores; if most barriers block although there are cores enough, the kernel has stacked the
+threads on one core, and `--pin spread` will show what that costs.")]
+pub(crate) struct Args {
+    /// Participants
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    threads: usize,
+    /// Unisono's algorithm: recommended, or by name; several separated by commas
+    #[arg(long, value_name = "A", value_delimiter = ',')]
+    algorithm: Vec<String>,
+    /// How to wait: spin, yield, block, spin-block or adaptive; several separated by commas
+    #[arg(long, value_name = "W", value_delimiter = ',')]
+    wait: Vec<String>,
+    /// How long spin-block spins before it blocks
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    spin_budget: Option<Duration>,
+    /// Computation before each barrier
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "0us")]
+    interval: Duration,
+    /// Additional computation, drawn from a normal distribution in [0, VARIANCE] (mean half of it, sigma a sixth)
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "0us")]
+    variance: Duration,
+    /// Busy loops beside the run, each a process of its own
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    competitors: usize,
+    /// Where the busy loops run: none, spread or processors like 0-3,8
+    #[arg(long, value_name = "PIN", default_value = "spread")]
+    competitor_pin: Pin,
+    /// Measured seconds of each run
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    seconds: f64,
+    /// Where the threads run: none (the kernel decides), spread (one after the other on a core of its own), or
+    /// processors like 0-3,8
+    #[arg(long, value_name = "PIN", default_value = "none")]
+    pin: Pin,
+    /// Seed of the random part
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Runs of each variant, in turns
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    runs: usize,
+    /// Print one JSON object a variant
+    #[arg(long)]
+    json: bool,
+    /// Write the JSON to this file too
+    #[arg(long, value_name = "FILE")]
+    result: Option<PathBuf>,
+    /// Whose barrier: unisono, std, pthread, cxx, libgomp, libomp, also libgomp-active, libgomp-passive,
+    /// libomp-active, libomp-passive; several separated by commas
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    implementation: Vec<String>,
+    /// Time before the measurement
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "100ms", hide = true)]
+    warm_up: Duration,
+    /// Begin measuring at this moment of CLOCK_MONOTONIC, in nanoseconds
+    #[arg(long, value_name = "NS", hide = true)]
+    start_at: Option<u64>,
+    /// Stop after so many iterations
+    #[arg(long, value_name = "N", hide = true)]
+    iterations: Option<u64>,
+    /// End with the thread that started this program
+    #[arg(long, hide = true)]
+    die_with_parent: bool,
+}
+
+impl Args {
+    fn options(&self) -> Options {
+        Options {
+            threads: self.threads,
+            interval: self.interval,
+            variance: self.variance,
+            seconds: self.seconds,
+            warm_up: self.warm_up,
+            seed: self.seed,
+            pin: self.pin.clone(),
+            start_at: self.start_at,
+            iterations: self.iterations,
+            ..Options::default()
+        }
+    }
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if args.die_with_parent {
+        die_with_parent(None)?;
+    }
+    let options = args.options();
+    options.check().map_err(|error| usage(&error))?;
+    if args.runs == 0 || args.runs > 10_000 {
+        return Err(Failure::Usage(format!("{} runs: ask for 1 to 10000", args.runs)).into());
+    }
+    let variants = variant::parse(&args.implementation, &args.algorithm, &args.wait, args.spin_budget)?;
+    let runners = variant::prepare(variants)?;
+    let unisono = std::env::current_exe()?;
+    let competitors = Competitors::start(&unisono, args.competitors, &args.competitor_pin);
+    let competitors = competitors.map_err(|error| usage(&error))?;
+    let measured = measure(&runners, &options, &args)?;
+    drop(competitors);
+    let results: Vec<table::Result> = measured.into_iter().map(table::Result::new).collect();
+    let json = results.iter().map(table::Result::json).collect::<Result<Vec<_>, _>>()?.join("\n");
+    if let Some(path) = &args.result {
+        write_result(path, &json)?;
+    }
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{json}")?;
+    } else {
+        write!(out, "{}", table::render(&results, &options))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs of each variant, in the order of the variants; made in turns: A B, B A, A B, ...
+fn measure(variants: &[Variant], options: &Options, args: &Args) -> anyhow::Result<Vec<Vec<Measurement>>> {
+    let mut measured = vec![Vec::new(); variants.len()];
+    let alone = variants.len() == 1 && args.runs == 1;
+    let total = variants.len() * args.runs;
+    let each = (options.warm_up.as_secs_f64() + options.seconds) * total as f64;
+    let progress = (!args.json && each > 2.0).then(|| progress(total));
+    for run in 0..args.runs {
+        let mut order: Vec<usize> = (0..variants.len()).collect();
+        if run % 2 == 1 {
+            order.reverse();
+        }
+        for index in order {
+            let variant = &variants[index];
+            if let Some(progress) = &progress {
+                progress.set_message(variant.name().to_owned());
+            }
+            // The same seed for every variant of a run: they compute the same.
+            let options = Options { seed: options.seed.wrapping_add(run as u64), ..options.clone() };
+            let result =
+                variant.measure(&options, alone).with_context(|| format!("measuring {}", variant.name()))?;
+            measured[index].push(Measurement {
+                competitors: (args.competitors > 0).then_some(args.competitors),
+                ..result
+            });
+            if let Some(progress) = &progress {
+                progress.inc(1);
+            }
+        }
+    }
+    if let Some(progress) = progress {
+        progress.finish_and_clear();
+    }
+    Ok(measured)
+}
+
+fn progress(total: usize) -> indicatif::ProgressBar {
+    let style = indicatif::ProgressStyle::with_template("{bar:30} run {pos} of {len}, {eta} left: {msg}")
+        .expect("the template is valid because it is a constant that tests render");
+    let bar = indicatif::ProgressBar::new(total as u64).with_style(style);
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}
+
+fn usage(error: &workload::Error) -> Failure {
+    Failure::Usage(error.to_string())
 }

@@ -10,6 +10,7 @@ mod exit;
 mod gang;
 mod report;
 mod study;
+mod workload;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -36,6 +37,8 @@ enum Command {
     Report(report::Args),
     Barrier(barrier::Args),
     Gang(gang::Args),
+    #[command(hide = true)]
+    Workload(workload::Args),
 }
 
 fn main() -> ExitCode {
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Command::Report(args) => report::run(args),
         Command::Barrier(args) => barrier::run(args),
         Command::Gang(args) => gang::run(args),
+        Command::Workload(args) => workload::run(args),
     };
     exit::code(result)
 }

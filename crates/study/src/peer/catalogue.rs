@@ -145,6 +145,12 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     OWN.iter().copied().chain(PEERS.iter().map(|peer| peer.name))
 }
 
+/// The names of implementations of a barrier.
+pub fn barriers() -> impl Iterator<Item = &'static str> {
+    let built = PEERS.iter().filter(|peer| peer.kind == Kind::Barrier).map(|peer| peer.name);
+    OWN.iter().copied().chain(built)
+}
+
 /// The name in the catalogue for what somebody typed: `libomp-default` is `libomp`.
 #[must_use]
 pub fn canonical(name: &str) -> &str {

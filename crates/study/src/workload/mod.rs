@@ -9,9 +9,11 @@
 
 pub mod arrival;
 pub mod barrier;
+pub mod competitor;
 pub mod histogram;
 pub mod meter;
 pub mod options;
+pub mod own;
 pub mod spin;
 
 pub use meter::{Measurement, NsPerBarrier};

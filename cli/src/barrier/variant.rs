@@ -1,0 +1,205 @@
+//! What is compared: one of Unisono's barriers, or somebody else's.
+
+use crate::exit::Failure;
+use std::time::Duration;
+use unisono_barrier::{Algorithm, SpinBudget, Wait};
+use unisono_linux::clock::Nanos;
+use unisono_study::peer::{self, Bench, Program, catalogue};
+use unisono_study::workload::own::{self, Choice};
+use unisono_study::workload::{self, Measurement, Options};
+
+/// One row of the comparison.
+pub(super) struct Variant {
+    name: String,
+    how: How,
+}
+
+enum How {
+    /// In this process when alone, else as a process like any peer.
+    Unisono(Choice),
+    Program(Program),
+}
+
+impl Variant {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Measures once. Within a comparison every run is a process of its own, so that none finds warm
+    /// what another left.
+    pub(super) fn measure(&self, options: &Options, alone: bool) -> anyhow::Result<Measurement> {
+        match &self.how {
+            How::Unisono(choice) if alone => Ok(own::run(choice, options).map_err(as_failure)?),
+            How::Unisono(choice) => {
+                let budget = choice.spin_budget.map(|budget| Duration::from(budget.nanos()));
+                let (algorithm, wait) = (choice.algorithm_name(), choice.wait_name());
+                let program = Program::unisono(&std::env::current_exe()?, algorithm, wait, budget);
+                Ok(program.measure(options)?)
+            }
+            How::Program(program) if program.name == "std" && alone => {
+                Ok(own::run_std(options).map_err(as_failure)?)
+            }
+            How::Program(program) => Ok(program.measure(options)?),
+        }
+    }
+}
+
+fn as_failure(error: workload::Error) -> anyhow::Error {
+    match error {
+        workload::Error::Options(said) => Failure::Usage(said).into(),
+        other => other.into(),
+    }
+}
+
+/// A row before anything is built.
+pub(super) enum Wanted {
+    Unisono(Choice),
+    Peer(String),
+}
+
+/// Reads what to compare; names that do not exist are answered with the nearest.
+pub(super) fn parse(
+    implementations: &[String],
+    algorithms: &[String],
+    waits: &[String],
+    spin_budget: Option<Duration>,
+) -> Result<Vec<Wanted>, Failure> {
+    let own = ["unisono".to_owned()];
+    let implementations = if implementations.is_empty() { &own } else { implementations };
+    let spin_budget = spin_budget
+        .map(|budget| SpinBudget::new(Nanos::from(budget)))
+        .transpose()
+        .map_err(|error| Failure::Usage(error.to_string()))?;
+    let known_algorithms: Vec<&str> = std::iter::once("recommended")
+        .chain(Algorithm::ALL.iter().map(|algorithm| algorithm.name()))
+        .collect();
+    let known_waits: Vec<&str> = Wait::ALL.iter().map(|wait| wait.name()).collect();
+    let mut choices = Vec::new();
+    for algorithm in or_nothing(algorithms) {
+        let algorithm = match algorithm {
+            None | Some("recommended") => None,
+            Some(name) => Some(name.parse().map_err(|_| unknown("algorithm", name, &known_algorithms))?),
+        };
+        for wait in or_nothing(waits) {
+            let wait = wait
+                .map(|name| name.parse::<Wait>().map_err(|_| unknown("wait", name, &known_waits)))
+                .transpose()?;
+            choices.push(Choice { algorithm, wait, spin_budget });
+        }
+    }
+    let mut wanted = Vec::new();
+    let known: Vec<&str> = catalogue::barriers().collect();
+    for name in implementations {
+        let name = catalogue::canonical(name);
+        match name {
+            "unisono" => wanted.extend(choices.iter().map(|choice| Wanted::Unisono(*choice))),
+            name if known.contains(&name) => wanted.push(Wanted::Peer(name.to_owned())),
+            name => return Err(unknown("implementation", name, &known)),
+        }
+    }
+    let chosen = !algorithms.is_empty() || !waits.is_empty() || spin_budget.is_some();
+    if chosen && !wanted.iter().any(|wanted| matches!(wanted, Wanted::Unisono(_))) {
+        return Err(Failure::Usage(
+            "--algorithm, --wait and --spin-budget choose among Unisono's own barriers; add unisono to \
+             --implementation, or leave them out"
+                .into(),
+        ));
+    }
+    Ok(wanted)
+}
+
+fn or_nothing(names: &[String]) -> Vec<Option<&str>> {
+    if names.is_empty() { vec![None] } else { names.iter().map(|name| Some(name.as_str())).collect() }
+}
+
+fn unknown(what: &str, name: &str, known: &[&str]) -> Failure {
+    let nearest = peer::nearest(name, known).unwrap_or_default();
+    Failure::Usage(format!(
+        "there is no {what} {name:?}; did you mean {nearest}? known are: {}",
+        known.join(", ")
+    ))
+}
+
+/// Builds the peers that are wanted. What cannot be built is said and left out; nothing left is an error.
+pub(super) fn prepare(wanted: Vec<Wanted>) -> anyhow::Result<Vec<Variant>> {
+    let peers: Vec<&str> = wanted
+        .iter()
+        .filter_map(|wanted| match wanted {
+            Wanted::Peer(name) => Some(name.as_str()),
+            Wanted::Unisono(_) => None,
+        })
+        .collect();
+    let mut bench = Bench::default();
+    if !peers.is_empty() {
+        let unisono = std::env::current_exe()?;
+        let mut said = |what: &str| eprintln!("{what}");
+        bench =
+            Bench::prepare_named(&peer::default_cache(), &unisono, &mut said, |name| peers.contains(&name))?;
+    }
+    let mut variants = Vec::new();
+    let mut missing = Vec::new();
+    for wanted in wanted {
+        match wanted {
+            Wanted::Unisono(choice) => {
+                variants.push(Variant { name: choice.name(), how: How::Unisono(choice) });
+            }
+            Wanted::Peer(name) => match bench.program(&name) {
+                Ok(program) => variants.push(Variant { name, how: How::Program(program.clone()) }),
+                Err(error) => missing.push(error.to_string()),
+            },
+        }
+    }
+    if variants.is_empty() {
+        return Err(Failure::Host(missing.join("\n")).into());
+    }
+    for missing in missing {
+        eprintln!("skipped: {missing}");
+    }
+    Ok(variants)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    fn refused(implementations: &[&str], algorithms: &[&str], waits: &[&str]) -> String {
+        match parse(&words(implementations), &words(algorithms), &words(waits), None) {
+            Ok(_) => panic!("accepted"),
+            Err(failure) => failure.to_string(),
+        }
+    }
+
+    #[test]
+    fn algorithms_and_waits_multiply_and_peers_stand_once() {
+        let wanted = parse(
+            &words(&["unisono", "std"]),
+            &words(&["central", "tournament"]),
+            &words(&["spin", "block"]),
+            None,
+        )
+        .unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!(wanted.len(), 5);
+    }
+
+    #[test]
+    fn unknown_names_are_answered_with_the_nearest() {
+        assert!(refused(&[], &["disemination"], &[]).contains("did you mean dissemination?"));
+        assert!(refused(&[], &[], &["spinblock"]).contains("did you mean spin-block?"));
+        assert!(refused(&["pthreads"], &[], &[]).contains("did you mean pthread?"));
+    }
+
+    #[test]
+    fn choosing_an_algorithm_for_somebody_elses_barrier_is_refused() {
+        assert!(refused(&["pthread"], &["central"], &[]).contains("Unisono's own"));
+    }
+
+    #[test]
+    fn a_spin_budget_beyond_a_second_is_refused() {
+        assert!(parse(&[], &[], &[], Some(Duration::from_secs(2))).is_err());
+        assert!(parse(&[], &[], &[], Some(Duration::from_millis(4))).is_ok());
+    }
+}

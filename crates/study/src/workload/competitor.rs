@@ -1,0 +1,62 @@
+//! Busy loops beside a measurement: the load of other users.
+//!
+//! Each is a process of its own (the scheduler shares a processor among processes of a session alike),
+//! placed on one processor each, round and round, unless told otherwise. They end with the measurement:
+//! when [`Competitors`] is dropped, and by the kernel's hand when their parent is killed.
+//!
+//! Start them from a thread that lives as long as they should (see [`unisono_linux::parent_death`]).
+
+use super::Error;
+use super::options::Pin;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Running busy loops.
+#[derive(Debug)]
+pub struct Competitors {
+    children: Vec<Child>,
+}
+
+/// More would measure the scheduler's queues, not a neighbour.
+pub const MOST_COMPETITORS: usize = 1024;
+
+impl Competitors {
+    /// Starts `count` busy loops; `unisono` is the program that has them as `unisono workload busy-loop`.
+    ///
+    /// # Errors
+    /// A placement that is not allowed, too many, or a process that cannot be started.
+    pub fn start(unisono: &Path, count: usize, pin: &Pin) -> Result<Self, Error> {
+        if count > MOST_COMPETITORS {
+            return Err(Error::Options(format!("{count} competitors are more than {MOST_COMPETITORS}")));
+        }
+        let placement = pin.placement()?;
+        let mut competitors = Self { children: Vec::new() };
+        for index in 0..count {
+            let mut command = Command::new(unisono);
+            command.args(["workload", "busy-loop", "--parent", &std::process::id().to_string()]);
+            if !placement.is_empty() {
+                command.args(["--cpu", &placement[index % placement.len()].to_string()]);
+            }
+            let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+            competitors.children.push(child.map_err(|error| {
+                Error::Options(format!("cannot start competitor {index} ({}): {error}", unisono.display()))
+            })?);
+        }
+        Ok(competitors)
+    }
+
+    /// Their process numbers.
+    pub fn processes(&self) -> impl Iterator<Item = u32> + '_ {
+        self.children.iter().map(Child::id)
+    }
+}
+
+impl Drop for Competitors {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            // One that has already ended needs no killing; there is nobody left to tell either way.
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}

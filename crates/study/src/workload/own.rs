@@ -1,0 +1,116 @@
+//! BARRIER over the barriers that need no compiler: Unisono's and the standard library's.
+
+use super::options::Options;
+use super::{Error, Measurement, barrier};
+use std::sync::Barrier;
+use unisono_barrier::{Algorithm, Group, Participant, Spec, SpinBudget, Wait};
+use unisono_linux::clock::Nanos;
+
+/// Which of Unisono's barriers; what is `None` is chosen for the user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// The algorithm, or the recommended one.
+    pub algorithm: Option<Algorithm>,
+    /// How to wait, or as recommended.
+    pub wait: Option<Wait>,
+    /// How long spin-block spins, or 50 us.
+    pub spin_budget: Option<SpinBudget>,
+}
+
+impl Choice {
+    /// As `--algorithm` takes it.
+    #[must_use]
+    pub fn algorithm_name(&self) -> &'static str {
+        self.algorithm.map_or("recommended", Algorithm::name)
+    }
+
+    /// As `--wait` takes it.
+    #[must_use]
+    pub fn wait_name(&self) -> &'static str {
+        self.wait.map_or("recommended", Wait::name)
+    }
+
+    /// Both, for progress and errors.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{} {}", self.algorithm_name(), self.wait_name())
+    }
+
+    fn spec(&self, options: &Options) -> Result<(Spec, Option<String>), unisono_barrier::Error> {
+        let mut spec = Spec::new(options.threads)?;
+        if let Some(algorithm) = self.algorithm {
+            spec = spec.algorithm(algorithm);
+        }
+        if let Some(wait) = self.wait {
+            spec = spec.wait(wait);
+        }
+        if let Some(budget) = self.spin_budget {
+            spec = spec.spin_budget(budget);
+        }
+        Ok((spec, None))
+    }
+}
+
+/// BARRIER over one of Unisono's barriers.
+///
+/// # Errors
+/// As [`barrier::run`].
+pub fn run(choice: &Choice, options: &Options) -> Result<Measurement, Error> {
+    options.check()?;
+    let refused = |error: unisono_barrier::Error| Error::Options(error.to_string());
+    let (spec, chosen_because) = choice.spec(options).map_err(refused)?;
+    let group = spec.for_threads().map_err(refused)?;
+    let measured = barrier::run(options, |index| {
+        let mut seat = Seat::take(&group, index);
+        move || seat.wait()
+    })?;
+    let budget = choice.spin_budget.map_or(SpinBudget::DEFAULT, |budget| budget);
+    let Nanos(budget) = budget.nanos();
+    Ok(Measurement {
+        implementation: "unisono".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        algorithm: group.algorithm().name().into(),
+        wait: group.wait_policy().name().into(),
+        spin_budget_ns: (group.wait_policy() == Wait::SpinBlock).then_some(budget),
+        chosen_because,
+        ..measured
+    })
+}
+
+/// A participant, or why there is none.
+pub(crate) struct Seat(Result<Participant, String>);
+
+impl Seat {
+    pub(crate) fn take(group: &Group, index: usize) -> Self {
+        Self(group.participant(index).map_err(|error| error.to_string()))
+    }
+
+    #[inline]
+    pub(crate) fn wait(&mut self) -> Result<(), String> {
+        match &mut self.0 {
+            Ok(participant) => participant.wait().map(|_| ()).map_err(|error| error.to_string()),
+            Err(error) => Err(error.clone()),
+        }
+    }
+}
+
+/// BARRIER over [`std::sync::Barrier`]: a mutex and a condition variable, blocks at once.
+///
+/// # Errors
+/// As [`barrier::run`].
+pub fn run_std(options: &Options) -> Result<Measurement, Error> {
+    let shared = Barrier::new(options.threads.max(1));
+    let measured = barrier::run(options, |_| {
+        || {
+            shared.wait();
+            Ok(())
+        }
+    })?;
+    Ok(Measurement {
+        implementation: "std".into(),
+        version: "Rust's standard library".into(),
+        algorithm: "std::sync::Barrier".into(),
+        wait: "block".into(),
+        ..measured
+    })
+}
