@@ -1,4 +1,5 @@
 //! the machine: system calls, shared memory, cgroups, topology, capabilities.
+
 pub mod affinity;
 pub mod clock;
 pub mod current_cpu;
@@ -6,4 +7,5 @@ pub mod futex;
 pub mod membarrier;
 pub mod parent_death;
 pub mod shared_memory;
+pub mod topology;
 pub mod usage;
