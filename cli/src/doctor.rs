@@ -1,12 +1,89 @@
-//! `unisono doctor`.
+//! `unisono doctor`: one line a capability.
 
-use crate::exit::Failure;
+use indicatif::ProgressBar;
+use serde::Serialize;
 use std::process::ExitCode;
+use std::time::Duration;
+use unisono_linux::capability::{self, Capability, Effort};
 
 /// Say what this host supports, and if not why, and what to do
+///
+/// One line a capability: found, or the exact reason why not and the remedy. Most are tried, not
+/// guessed; nothing is left behind, and no kernel module is loaded. Works without root and then
+/// says what root would add. Nothing that is missing is an error: the exit code is 0.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// One JSON object on standard output: {"capabilities":[{"name","found","reason","remedy",...}]}
+    #[arg(long)]
+    json: bool,
 
-pub(crate) fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    Err(Failure::Host("this build has no `doctor` command yet".into()).into())
+    /// Leave out the compilers, which are asked to compile a few lines (up to 2 s)
+    #[arg(long)]
+    without_compiling: bool,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    capabilities: Vec<Capability>,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let effort = if args.without_compiling { Effort::WithoutCompiling } else { Effort::Everything };
+    let progress = ProgressBar::new_spinner().with_message("trying what this host can do");
+    progress.enable_steady_tick(Duration::from_millis(100));
+    let capabilities = capability::all(effort);
+    progress.finish_and_clear();
+    if args.json {
+        crate::output::answer(&serde_json::to_string_pretty(&Answer { capabilities })?)?;
+    } else {
+        crate::output::answer(table(&capabilities).trim_end())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(capabilities: &[Capability]) -> String {
+    let width = capabilities.iter().map(|capability| capability.name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    let mut group = "";
+    for capability in capabilities {
+        if capability.group != group {
+            group = capability.group;
+            text.push_str(&format!("{}{group}\n", if text.is_empty() { "" } else { "\n" }));
+        }
+        text.push_str(&format!("  {:width$}  {}\n", capability.name, sentence(capability)));
+    }
+    let found = capabilities.iter().filter(|capability| capability.found).count();
+    text.push_str(&format!("\n{found} of {} capabilities found", capabilities.len()));
+    if !capability::is_root() {
+        text.push_str("; run it as root to see what root would add");
+    }
+    text
+}
+
+fn sentence(capability: &Capability) -> String {
+    let Capability { found, detail, reason, remedy, .. } = capability;
+    let remedy = remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default();
+    match found {
+        true => format!("found: {detail}{remedy}"),
+        false => format!("not found: {}{remedy}", reason.as_deref().unwrap_or("no reason known")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_capability_shows_reason_and_remedy_on_one_line() {
+        let capability = Capability {
+            name: "tun",
+            group: "network",
+            found: false,
+            detail: String::new(),
+            reason: Some("no device".into()),
+            remedy: Some("make one".into()),
+        };
+        let text = table(&[capability]);
+        assert!(text.starts_with("network\n  tun  not found: no device; make one\n"), "{text}");
+    }
 }

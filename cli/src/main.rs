@@ -8,6 +8,7 @@ mod barrier;
 mod doctor;
 mod exit;
 mod gang;
+mod output;
 mod report;
 mod study;
 mod workload;

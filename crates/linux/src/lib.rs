@@ -1,6 +1,7 @@
 //! the machine: system calls, shared memory, cgroups, topology, capabilities.
 
 pub mod affinity;
+pub mod capability;
 pub mod clock;
 pub mod current_cpu;
 pub mod futex;

@@ -1,0 +1,295 @@
+//! What this host can do and, if not, the exact reason and the remedy.
+//!
+//! Each probe answers one [`Capability`]. Where it is cheap and harmless a probe tries the real thing
+//! rather than conclude from a version number: a real-time class is asked for by a thread that ends at
+//! once, a queueing discipline is installed in a network namespace that vanishes with its process, a
+//! control group is made and removed. A probe never loads a kernel module, never needs root to
+//! answer, and never leaves anything behind.
+//!
+//! Cost: a few milliseconds together, except the compilers, which are asked to compile (up to 2 s;
+//! [`Effort::WithoutCompiling`] leaves them out). Not for hot paths: ask once and keep the answer.
+//!
+//! Reference: the manual pages named in each probe.
+
+mod bpf;
+mod cgroups;
+mod command;
+mod netlink;
+mod network;
+mod processors;
+mod scheduling;
+mod scratch;
+mod tools;
+mod waiting;
+
+use serde::Serialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// One thing that a host may be able to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Capability {
+    /// Stable name, for example `real-time`.
+    pub name: &'static str,
+    /// The heading under which it is listed.
+    pub group: &'static str,
+    /// Whether it can be used, here and now, by this user.
+    pub found: bool,
+    /// What exactly was found; empty if nothing was.
+    pub detail: String,
+    /// Why it cannot be used.
+    pub reason: Option<String>,
+    /// What to do about it, or what it matters for.
+    pub remedy: Option<String>,
+}
+
+/// What a probe says; the table of probes adds name and group.
+struct Finding {
+    found: bool,
+    detail: String,
+    reason: Option<String>,
+    remedy: Option<String>,
+}
+
+impl Finding {
+    fn found(detail: impl Into<String>) -> Self {
+        Self { found: true, detail: detail.into(), reason: None, remedy: None }
+    }
+
+    fn missing(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { found: false, detail: String::new(), reason: Some(reason.into()), remedy: Some(remedy.into()) }
+    }
+
+    /// Found, but something about it deserves a hint.
+    fn but(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+}
+
+/// How much a probe may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// Everything, compilers included.
+    Everything,
+    /// Only what takes milliseconds.
+    WithoutCompiling,
+}
+
+/// Where the files of the kernel are: `/`, or a made-up root in tests.
+struct Host {
+    root: PathBuf,
+}
+
+impl Host {
+    fn here() -> Self {
+        Self { root: PathBuf::from("/") }
+    }
+
+    fn path(&self, below_root: &str) -> PathBuf {
+        self.root.join(below_root.trim_start_matches('/'))
+    }
+
+    /// The text of a file without the white space around it; none if it cannot be read.
+    fn read(&self, path: &str) -> Option<String> {
+        Some(fs::read_to_string(self.path(path)).ok()?.trim().to_owned())
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.path(path).exists()
+    }
+}
+
+/// One row of the table below.
+struct Probe {
+    name: &'static str,
+    effort: Effort,
+    run: fn(&Host) -> Finding,
+}
+
+const fn quick(name: &'static str, run: fn(&Host) -> Finding) -> Probe {
+    Probe { name, effort: Effort::WithoutCompiling, run }
+}
+
+const fn compiling(name: &'static str, run: fn(&Host) -> Finding) -> Probe {
+    Probe { name, effort: Effort::Everything, run }
+}
+
+/// All probes, in the order in which they are listed. Names are a stable surface: add, don't rename.
+const PROBES: &[(&str, &[Probe])] = &[
+    (
+        "processors",
+        &[
+            quick("cores", processors::cores),
+            quick("clock", processors::clock),
+            quick("perf-counters", processors::perf_counters),
+            quick("virtualization", processors::virtualization),
+            quick("steal", processors::steal),
+        ],
+    ),
+    (
+        "waiting",
+        &[
+            quick("futex-waitv", waiting::futex_waitv),
+            quick("membarrier", waiting::membarrier),
+            quick("rseq", waiting::rseq),
+        ],
+    ),
+    (
+        "scheduling",
+        &[
+            quick("real-time", scheduling::real_time),
+            quick("real-time-throttling", scheduling::throttling),
+            quick("deadline", scheduling::deadline),
+            quick("autogroup", scheduling::autogroup),
+            quick("sched-ext", scheduling::sched_ext),
+        ],
+    ),
+    (
+        "control groups",
+        &[
+            quick("cgroup-v1-cpu", |host| cgroups::v1(host, "cpu")),
+            quick("cgroup-v1-cpuset", |host| cgroups::v1(host, "cpuset")),
+            quick("cgroup-v1-freezer", |host| cgroups::v1(host, "freezer")),
+            quick("cgroup-v1-pids", |host| cgroups::v1(host, "pids")),
+            quick("cgroup-v2", cgroups::v2),
+            quick("cgroup-v2-freeze", cgroups::v2_freeze),
+            quick("cgroup-v2-cpu", |host| cgroups::v2_controller(host, "cpu")),
+            quick("cgroup-v2-cpuset", |host| cgroups::v2_controller(host, "cpuset")),
+            quick("cgroup-v2-pids", |host| cgroups::v2_controller(host, "pids")),
+        ],
+    ),
+    ("bpf", &[quick("bpf", bpf::syscall), quick("bpf-jit", bpf::jit), quick("btf", bpf::btf)]),
+    (
+        "network",
+        &[
+            quick("user-namespaces", network::user_namespaces),
+            quick("network-namespaces", network::network_namespaces),
+            quick("qdiscs", network::qdiscs),
+            quick("link-kinds", network::link_kinds),
+            quick("tun", network::tun),
+            quick("af-xdp", network::af_xdp),
+        ],
+    ),
+    (
+        "programs",
+        &[
+            quick("mpich", |_| tools::mpi(tools::Mpi::Mpich)),
+            quick("open-mpi", |_| tools::mpi(tools::Mpi::OpenMpi)),
+            compiling("cc", |_| tools::cc()),
+            compiling("c++20-barrier", |_| tools::cxx_barrier()),
+            compiling("libgomp", |_| tools::libgomp()),
+            compiling("clang", |_| tools::clang()),
+            compiling("libomp", |_| tools::libomp()),
+        ],
+    ),
+];
+
+/// Probes everything that `effort` allows, several things at a time, in the order of the table.
+#[must_use]
+pub fn all(effort: Effort) -> Vec<Capability> {
+    let host = &Host::here();
+    let wanted = PROBES
+        .iter()
+        .flat_map(|(group, probes)| probes.iter().map(move |probe| (*group, probe)))
+        .filter(|(_, probe)| effort == Effort::Everything || probe.effort == Effort::WithoutCompiling);
+    std::thread::scope(|scope| {
+        let answers: Vec<_> =
+            wanted.map(|(group, probe)| (group, probe, scope.spawn(move || (probe.run)(host)))).collect();
+        answers
+            .into_iter()
+            .map(|(group, probe, answer)| {
+                let finding = answer.join().unwrap_or_else(|_| {
+                    Finding::missing("the probe itself failed", "please report this as a bug")
+                });
+                capability(group, probe.name, finding)
+            })
+            .collect()
+    })
+}
+
+/// Probes one capability by name; none if there is no such name.
+#[must_use]
+pub fn one(name: &str) -> Option<Capability> {
+    PROBES.iter().find_map(|(group, probes)| {
+        let probe = probes.iter().find(|probe| probe.name == name)?;
+        Some(capability(group, probe.name, (probe.run)(&Host::here())))
+    })
+}
+
+fn capability(group: &'static str, name: &'static str, finding: Finding) -> Capability {
+    let Finding { found, detail, reason, remedy } = finding;
+    Capability { name, group, found, detail, reason, remedy }
+}
+
+/// Whether `name` is a program on `PATH`; its path if so.
+#[must_use]
+pub fn on_path(name: &str) -> Option<PathBuf> {
+    let is_program = |path: &PathBuf| path.is_file() && is_executable(path);
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|directory| directory.join(name)).find(is_program)
+}
+
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0)
+}
+
+/// Whether this process runs with root's privilege.
+#[must_use]
+pub fn is_root() -> bool {
+    // SAFETY: geteuid takes no arguments and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_capability_has_a_name_of_its_own_and_says_why_it_is_missing() {
+        let all = all(Effort::WithoutCompiling);
+        let names: BTreeSet<_> = all.iter().map(|capability| capability.name).collect();
+        assert_eq!(names.len(), all.len());
+        for capability in all {
+            assert_ne!(capability.found, capability.detail.is_empty(), "{capability:?}");
+            assert_ne!(capability.found, capability.reason.is_some(), "{capability:?}");
+            assert!(capability.found || capability.remedy.is_some(), "{capability:?}");
+        }
+    }
+
+    #[test]
+    fn a_capability_can_be_asked_for_by_name() {
+        assert!(one("cores").expect("a known name").found);
+        assert_eq!(one("flux-capacitor"), None);
+    }
+}
+
+#[cfg(test)]
+mod fake {
+    use super::Host;
+    use std::fs;
+
+    /// A root directory with the given files; removed when dropped.
+    pub(super) struct FakeRoot(pub(super) Host);
+
+    impl FakeRoot {
+        pub(super) fn with(name: &str, files: &[(&str, &str)]) -> Self {
+            let root = std::env::temp_dir().join(format!("unisono-capability-{name}-{}", std::process::id()));
+            let host = Host { root };
+            fs::create_dir_all(&host.root).expect("directory");
+            for (path, text) in files {
+                let path = host.path(path);
+                fs::create_dir_all(path.parent().expect("a parent")).expect("directory");
+                fs::write(path, text).expect("file");
+            }
+            Self(host)
+        }
+    }
+
+    impl Drop for FakeRoot {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0.root);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! BPF: the system call, the compiler behind it, type information.
+//!
+//! Reference: bpf(2), Documentation/admin-guide/sysctl/net.rst (bpf_jit_enable).
+
+use super::scratch::{close, errno_of, words};
+use super::{Finding, Host, is_root};
+
+const PROG_LOAD: i32 = 5;
+const SOCKET_FILTER: u32 = 1;
+
+/// The head of `union bpf_attr` for `BPF_PROG_LOAD`.
+#[repr(C)]
+#[derive(Default)]
+struct Load {
+    program_type: u32,
+    instruction_count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buffer: u64,
+    kernel_version: u32,
+    flags: u32,
+}
+
+/// Loads `return 0` as a socket filter and lets it go.
+pub(super) fn syscall(host: &Host) -> Finding {
+    // mov r0, 0; exit
+    let instructions: [u64; 2] = [0xb7, 0x95];
+    let attributes = Load {
+        program_type: SOCKET_FILTER,
+        instruction_count: 2,
+        instructions: instructions.as_ptr() as u64,
+        license: c"GPL".as_ptr() as u64,
+        ..Load::default()
+    };
+    // SAFETY: `attributes` and what it points to are valid for reads; the size is its own.
+    let program =
+        unsafe { libc::syscall(libc::SYS_bpf, PROG_LOAD, &raw const attributes, size_of::<Load>()) };
+    match errno_of(program) {
+        0 => {
+            close(program as i32);
+            Finding::found("the kernel accepts a program")
+        }
+        libc::EPERM if !is_root() => {
+            let setting = host.read("proc/sys/kernel/unprivileged_bpf_disabled");
+            Finding::missing(
+                format!(
+                    "it needs root (kernel.unprivileged_bpf_disabled is {})",
+                    setting.as_deref().unwrap_or("unknown")
+                ),
+                "run as root; nothing in this version uses it",
+            )
+        }
+        errno => Finding::missing(
+            format!("bpf: {}", words(errno)),
+            "use a kernel with CONFIG_BPF_SYSCALL, outside a filter on system calls; nothing in this version uses it",
+        ),
+    }
+}
+
+pub(super) fn jit(host: &Host) -> Finding {
+    match host.read("proc/sys/net/core/bpf_jit_enable").as_deref() {
+        Some("0") => Finding::missing("net.core.bpf_jit_enable is 0", "sysctl net.core.bpf_jit_enable=1"),
+        Some(_) => Finding::found("programs are compiled"),
+        None => Finding::missing(
+            "/proc/sys/net/core/bpf_jit_enable cannot be read: not in this network namespace, or not built in",
+            "look again outside the container; nothing in this version uses it",
+        ),
+    }
+}
+
+pub(super) fn btf(host: &Host) -> Finding {
+    if host.exists("sys/kernel/btf/vmlinux") {
+        Finding::found("/sys/kernel/btf/vmlinux")
+    } else {
+        Finding::missing(
+            "/sys/kernel/btf/vmlinux does not exist: the kernel carries no type information",
+            "use a kernel with CONFIG_DEBUG_INFO_BTF; nothing in this version uses it",
+        )
+    }
+}

@@ -1,0 +1,119 @@
+//! Runs a program, but not for long.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+/// What a probe may take; compilers on a loaded machine are slow.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Runs `program` and answers what it printed (both streams), or why it failed, in one line.
+pub(super) fn run(program: impl AsRef<Path>, arguments: &[&str]) -> Result<String, String> {
+    let program = program.as_ref();
+    let name = program.display();
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env("LC_ALL", "C")
+        .env("OMP_NUM_THREADS", "2")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("{name} cannot be started: {error}"))?;
+    // both pipes are drained while it runs, so that it cannot block on a full one
+    let streams = [child.stdout.take().map(drain), child.stderr.take().map(drain)];
+    let success =
+        wait(&mut child).ok_or_else(|| format!("{name} did not end within {} s", DEADLINE.as_secs()))?;
+    let printed: String = streams.into_iter().flatten().filter_map(|stream| stream.join().ok()).collect();
+    if success {
+        return Ok(printed);
+    }
+    let first = printed.lines().find(|line| !line.trim().is_empty()).unwrap_or("without saying why").trim();
+    Err(format!("{name} failed: {first}"))
+}
+
+fn drain(mut stream: impl Read + Send + 'static) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // what came before an error is good enough for a probe
+        let _ = stream.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+fn wait(child: &mut Child) -> Option<bool> {
+    let start = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status.success()),
+            Ok(None) if start.elapsed() < DEADLINE => thread::sleep(Duration::from_millis(2)),
+            _ => {
+                // an error means that it ended meanwhile
+                let _ = child.kill();
+                let _ = child.wait();
+                return None;
+            }
+        }
+    }
+}
+
+/// A directory for trial files, removed when dropped.
+pub(super) struct ScratchDirectory(PathBuf);
+
+impl ScratchDirectory {
+    pub(super) fn new() -> std::io::Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("unisono-doctor-{}-{number}", std::process::id()));
+        // fails if it exists: nobody else's directory is used
+        fs::create_dir(&path)?;
+        Ok(Self(path))
+    }
+
+    pub(super) fn file(&self, name: &str, text: &str) -> std::io::Result<PathBuf> {
+        let path = self.0.join(name);
+        fs::write(&path, text)?;
+        Ok(path)
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for ScratchDirectory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_carries_the_programs_first_line() {
+        let failure = run("/bin/sh", &["-c", "echo; echo what went wrong >&2; exit 3"]);
+        assert_eq!(failure, Err("/bin/sh failed: what went wrong".to_owned()));
+        assert!(run("/nonexistent/program", &[]).is_err());
+    }
+
+    #[test]
+    fn a_program_that_prints_more_than_a_pipe_holds_ends() {
+        let printed = run("/bin/sh", &["-c", "yes 0123456789 | head -c 300000"]);
+        assert_eq!(printed.map(|text| text.len()), Ok(300_000));
+    }
+
+    #[test]
+    fn a_scratch_directory_is_gone_afterwards() {
+        let scratch = ScratchDirectory::new().expect("directory");
+        let file = scratch.file("x", "text").expect("file");
+        assert!(file.exists());
+        drop(scratch);
+        assert!(!file.exists());
+    }
+}

@@ -1,0 +1,95 @@
+//! Places for trying things that must not touch this process: a thread, or a forked child.
+
+use std::io;
+use std::thread;
+
+/// Runs `body` in a thread that ends afterwards; for what the kernel keeps per thread (scheduling
+/// class). Its answer is 0 or an `errno`.
+pub(super) fn in_thread(body: impl FnOnce() -> i32 + Send) -> i32 {
+    thread::scope(|scope| scope.spawn(body).join()).unwrap_or(libc::EAGAIN)
+}
+
+/// 0 if the system call succeeded, else its `errno`.
+pub(super) fn errno_of(result: i64) -> i32 {
+    if result >= 0 { 0 } else { io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) }
+}
+
+/// The words for an `errno`, without the number that `std` appends.
+pub(super) fn words(errno: i32) -> String {
+    let text = io::Error::from_raw_os_error(errno).to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
+/// Runs `body` in a forked child and brings back what it filled in; for what the kernel keeps per
+/// process (namespaces), all of which vanishes with the child. A child that does not end within
+/// two seconds is killed by its alarm.
+///
+/// # Safety
+/// The child of a process with several threads may only make async-signal-safe calls: `body` must
+/// not allocate, lock or panic.
+pub(super) unsafe fn in_child<const N: usize>(body: impl FnOnce(&mut [i32; N])) -> io::Result<[i32; N]> {
+    let mut ends = [0; 2];
+    // SAFETY: `ends` has room for the two descriptors.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the child below makes only async-signal-safe calls, by this function's contract.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: an async-signal-safe call without pointers; its default action ends the child.
+        unsafe { libc::alarm(2) };
+        let mut answers = [libc::EIO; N];
+        body(&mut answers);
+        // SAFETY: `answers` is valid for reads of its own size.
+        unsafe { libc::write(ends[1], answers.as_ptr().cast(), size_of_val(&answers)) };
+        // SAFETY: ends the child without running anything of the parent's.
+        unsafe { libc::_exit(0) };
+    }
+    let forked = if child < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+    close(ends[1]);
+    let mut answers = [0; N];
+    let mut got = 0;
+    if forked.is_ok() {
+        // SAFETY: `answers` is valid for writes of its own size.
+        got = unsafe { libc::read(ends[0], answers.as_mut_ptr().cast(), size_of_val(&answers)) };
+        // SAFETY: a null status pointer is allowed; `child` is ours and not yet waited for.
+        unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    }
+    close(ends[0]);
+    forked?;
+    // less than PIPE_BUF bytes are written at once or not at all
+    if got == size_of_val(&answers) as isize {
+        Ok(answers)
+    } else {
+        Err(io::Error::new(io::ErrorKind::TimedOut, "the trial did not end"))
+    }
+}
+
+pub(super) fn close(descriptor: i32) {
+    // SAFETY: the callers own the descriptor and do not use it again.
+    unsafe { libc::close(descriptor) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_childs_answers_come_back() {
+        // SAFETY: the body only writes to its array.
+        let answers = unsafe { in_child::<3>(|answers| *answers = [1, 2, 3]) };
+        assert_eq!(answers.expect("a child"), [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_child_that_hangs_is_killed() {
+        // SAFETY: sleeping is one system call.
+        let answers = unsafe { in_child::<1>(|_| thread::sleep(std::time::Duration::from_secs(60))) };
+        assert_eq!(answers.expect_err("it hangs").kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn words_carry_no_number() {
+        assert_eq!(words(libc::EPERM), "operation not permitted");
+    }
+}

@@ -1,0 +1,149 @@
+//! Programs beside Unisono: compilers, OpenMP runtimes, MPIs. Compilers are asked to compile, link and
+//! run a few lines, because a driver is often there without its library.
+
+use super::command::{ScratchDirectory, run};
+use super::{Finding, on_path};
+
+/// An MPI implementation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mpi {
+    Mpich,
+    OpenMpi,
+}
+
+impl Mpi {
+    /// Names of its compiler and starter, in the order in which they are looked for; Debian adds suffixes.
+    fn programs(self) -> [(&'static str, &'static str); 2] {
+        match self {
+            Mpi::Mpich => [("mpicc.mpich", "mpiexec.mpich"), ("mpicc", "mpiexec")],
+            Mpi::OpenMpi => [("mpicc.openmpi", "mpiexec.openmpi"), ("mpicc", "mpiexec")],
+        }
+    }
+
+    fn package(self) -> &'static str {
+        match self {
+            Mpi::Mpich => "apt-get install mpich libmpich-dev; nothing in this version uses it",
+            Mpi::OpenMpi => "apt-get install openmpi-bin libopenmpi-dev; nothing in this version uses it",
+        }
+    }
+
+    /// The version in what `mpiexec --version` prints, if that is this implementation's.
+    fn version(self, printed: &str) -> Option<String> {
+        let line = |wanted: &str| printed.lines().find(|line| line.contains(wanted));
+        match self {
+            Mpi::Mpich => line("HYDRA").and(line("Version:")),
+            Mpi::OpenMpi => line("(OpenRTE)").or(line("Open MPI")).or(line("PRRTE")),
+        }
+        .and_then(|line| line.split_whitespace().last())
+        .map(str::to_owned)
+    }
+}
+
+pub(super) fn mpi(which: Mpi) -> Finding {
+    for (compiler, starter) in which.programs() {
+        let Some(path) = on_path(starter) else { continue };
+        let Some(version) = run(path, &["--version"]).ok().and_then(|printed| which.version(&printed)) else {
+            continue;
+        };
+        return match on_path(compiler) {
+            Some(_) => Finding::found(format!("{version}: {compiler}, {starter}")),
+            None => {
+                Finding::missing(format!("{starter} {version} is there, but no {compiler}"), which.package())
+            }
+        };
+    }
+    Finding::missing("no mpiexec of it on PATH", which.package())
+}
+
+const HELLO: &str = "int main(void) { return 0; }\n";
+const OPENMP: &str = "#include <omp.h>\nint main(void) { int n = 0;\n\
+    #pragma omp parallel reduction(+:n)\nn += 1;\nreturn n == omp_get_max_threads() ? 0 : 1; }\n";
+const BARRIER: &str =
+    "#include <barrier>\nint main() { std::barrier b(1); b.arrive_and_wait(); return 0; }\n";
+
+pub(super) fn cc() -> Finding {
+    compile("cc", &[], "trial.c", HELLO, "apt-get install gcc; the peers in C are skipped without it")
+}
+
+pub(super) fn cxx_barrier() -> Finding {
+    compile(
+        "c++",
+        &["-std=c++20", "-pthread"],
+        "trial.cc",
+        BARRIER,
+        "apt-get install g++ (11 or newer); the std::barrier peer is skipped without it",
+    )
+}
+
+pub(super) fn libgomp() -> Finding {
+    compile(
+        "cc",
+        &["-fopenmp"],
+        "trial.c",
+        OPENMP,
+        "apt-get install gcc; the libgomp peer is skipped without it",
+    )
+}
+
+pub(super) fn clang() -> Finding {
+    compile(
+        "clang",
+        &[],
+        "trial.c",
+        HELLO,
+        "apt-get install clang; the LLVM OpenMP peer is skipped without it",
+    )
+}
+
+pub(super) fn libomp() -> Finding {
+    compile(
+        "clang",
+        &["-fopenmp=libomp"],
+        "trial.c",
+        OPENMP,
+        "apt-get install clang libomp-dev; the LLVM OpenMP peer is skipped without it",
+    )
+}
+
+/// Compiles, links and runs a few lines.
+fn compile(compiler: &str, flags: &[&str], name: &str, source: &str, remedy: &str) -> Finding {
+    let Some(path) = on_path(compiler) else {
+        return Finding::missing(format!("no {compiler} on PATH"), remedy);
+    };
+    let trial = || -> Result<String, String> {
+        let scratch = ScratchDirectory::new().map_err(|error| format!("no temporary directory: {error}"))?;
+        let source = scratch.file(name, source).map_err(|error| format!("no temporary file: {error}"))?;
+        let program = scratch.path("trial");
+        let (source, out) = (source.display().to_string(), program.display().to_string());
+        run(&path, &[flags, &[&source, "-o", &out]].concat())?;
+        run(&program, &[])?;
+        run(&path, &["--version"])
+    };
+    match trial() {
+        Ok(version) => Finding::found(version.lines().next().unwrap_or(compiler).trim()),
+        Err(reason) => Finding::missing(reason, remedy),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mpi_is_known_by_what_its_starter_prints() {
+        let mpich = "HYDRA build details:\n    Version:                                 4.0.2\n";
+        let open = "mpiexec (OpenRTE) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n";
+        assert_eq!(Mpi::Mpich.version(mpich).as_deref(), Some("4.0.2"));
+        assert_eq!(Mpi::Mpich.version(open), None);
+        assert_eq!(Mpi::OpenMpi.version("mpirun (Open MPI) 5.0.3\n").as_deref(), None.or(Some("5.0.3")));
+        assert_eq!(Mpi::OpenMpi.version(open).as_deref(), Some("4.1.4"));
+        assert_eq!(Mpi::OpenMpi.version(mpich), None);
+    }
+
+    #[test]
+    fn a_compiler_that_does_not_exist_comes_with_a_remedy() {
+        let finding = compile("unisono-no-such-compiler", &[], "x.c", HELLO, "install one");
+        assert_eq!(finding.reason.as_deref(), Some("no unisono-no-such-compiler on PATH"));
+        assert_eq!(finding.remedy.as_deref(), Some("install one"));
+    }
+}
