@@ -2,11 +2,16 @@
 
 pub mod affinity;
 pub mod capability;
+pub mod cgroup;
 pub mod clock;
 pub mod current_cpu;
 pub mod futex;
 pub mod membarrier;
 pub mod parent_death;
+pub mod process;
+pub mod schedstat;
+pub mod scheduling;
 pub mod shared_memory;
+pub mod timer;
 pub mod topology;
 pub mod usage;

@@ -1,0 +1,286 @@
+//! Processes: starting them inside cgroups, file descriptors for them (`pidfd_open(2)`), signals as
+//! file descriptors (`signalfd(2)`), and waiting for several of these at once (`poll(2)`).
+//!
+//! A [`PidFd`] names one process for good: a number is reused by the kernel, a descriptor is not, so a
+//! signal sent through it cannot reach a stranger. It becomes readable when the process ends.
+//!
+//! Reference: pidfd_open(2), pidfd_send_signal(2), signalfd(2).
+
+use crate::affinity::Tid;
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+/// The signals that Unisono sends or forwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// The terminal went away.
+    Hangup,
+    /// Ctrl-C.
+    Interrupt,
+    /// Ctrl-\.
+    Quit,
+    /// A request to end.
+    Terminate,
+    /// For the program's own use.
+    User1,
+    /// For the program's own use.
+    User2,
+    /// Ends a process without its help.
+    Kill,
+    /// Stops a process.
+    Stop,
+    /// Continues it.
+    Continue,
+}
+
+impl Signal {
+    /// The kernel's number.
+    #[must_use]
+    pub fn number(self) -> i32 {
+        match self {
+            Signal::Hangup => libc::SIGHUP,
+            Signal::Interrupt => libc::SIGINT,
+            Signal::Quit => libc::SIGQUIT,
+            Signal::Terminate => libc::SIGTERM,
+            Signal::User1 => libc::SIGUSR1,
+            Signal::User2 => libc::SIGUSR2,
+            Signal::Kill => libc::SIGKILL,
+            Signal::Stop => libc::SIGSTOP,
+            Signal::Continue => libc::SIGCONT,
+        }
+    }
+}
+
+/// A process, by descriptor.
+#[derive(Debug)]
+pub struct PidFd(OwnedFd);
+
+impl PidFd {
+    /// Opens the process that has this number now.
+    ///
+    /// # Errors
+    /// `ESRCH`: there is none. `ENOSYS`: the kernel is older than 5.3.
+    pub fn open(process: Tid) -> io::Result<Self> {
+        // SAFETY: pidfd_open takes two numbers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process.0, 0u32) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just made this descriptor for us alone.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// `ESRCH`: it has ended. `EPERM`: it belongs to somebody else.
+    pub fn send(&self, signal: Signal) -> io::Result<()> {
+        // SAFETY: no information block is passed.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_pidfd_send_signal,
+                self.0.as_raw_fd(),
+                signal.number(),
+                std::ptr::null::<libc::siginfo_t>(),
+                0u32,
+            )
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Whether it has ended, waiting for it at most so long (`None`: as long as it takes).
+    ///
+    /// # Errors
+    /// None in practice: `poll` itself failed.
+    pub fn has_ended(&self, patience: Option<Duration>) -> io::Result<bool> {
+        Ok(readable(&[self.0.as_fd()], patience)?.first() == Some(&true))
+    }
+}
+
+impl AsFd for PidFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Sends a signal to a whole process group.
+///
+/// # Errors
+/// `ESRCH`: nobody is in it. `EPERM`: nobody in it may be signalled.
+pub fn signal_group(leader: Tid, signal: Signal) -> io::Result<()> {
+    // SAFETY: kill takes two numbers; a group number above 1 reaches that group alone.
+    let result = unsafe { libc::kill(-leader.0.max(2), signal.number()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Waits until one of the descriptors can be read, at most so long; answers which can.
+///
+/// # Errors
+/// `poll` failed; an interruption by a signal answers as if the time had passed.
+pub fn readable(fds: &[BorrowedFd<'_>], patience: Option<Duration>) -> io::Result<Vec<bool>> {
+    let mut polls: Vec<libc::pollfd> =
+        fds.iter().map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }).collect();
+    let millis = patience.map_or(-1, |time| i32::try_from(time.as_millis()).unwrap_or(i32::MAX));
+    // SAFETY: `polls` is valid for reads and writes of its length.
+    let result = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, millis) };
+    if result < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    Ok(polls.iter().map(|poll| poll.revents != 0).collect())
+}
+
+/// Who sent a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// The kernel: a terminal key, which every process of the foreground group receives by itself.
+    Kernel,
+    /// A process, which reached only the receiver.
+    Process,
+}
+
+/// Signals read as data instead of interrupting; made before other threads start, because threads
+/// inherit the mask.
+#[derive(Debug)]
+pub struct SignalFd {
+    fd: OwnedFd,
+    signals: Vec<Signal>,
+}
+
+impl SignalFd {
+    /// Blocks the signals for this thread (and those it starts) and receives them here.
+    ///
+    /// # Errors
+    /// The process has no file descriptor left.
+    pub fn new(signals: &[Signal]) -> io::Result<Self> {
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: `set` is valid for writes; sigemptyset initialises it.
+        unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+        for signal in signals {
+            // SAFETY: `set` was initialised above.
+            unsafe { libc::sigaddset(set.as_mut_ptr(), signal.number()) };
+        }
+        // SAFETY: `set` is initialised; the old mask is not asked for.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()) };
+        // SAFETY: `set` is initialised.
+        let fd = unsafe { libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `fd` was just made and belongs to nobody else.
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, signals: signals.to_vec() })
+    }
+
+    /// The next signal, if one waits.
+    #[must_use]
+    pub fn next(&self) -> Option<(Signal, Sender)> {
+        let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
+        let size = std::mem::size_of::<libc::signalfd_siginfo>();
+        // SAFETY: `info` is valid for writes of `size` bytes.
+        let read = unsafe { libc::read(self.fd.as_raw_fd(), info.as_mut_ptr().cast(), size) };
+        if read != size as isize {
+            return None;
+        }
+        // SAFETY: zeroed is a valid value of this plain structure, and the kernel filled it.
+        let info = unsafe { info.assume_init() };
+        let signal = self.signals.iter().find(|s| s.number() as u32 == info.ssi_signo)?;
+        let sender = if info.ssi_code > 0 { Sender::Kernel } else { Sender::Process };
+        Some((*signal, sender))
+    }
+}
+
+impl AsFd for SignalFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Which process group and session a started process belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// The starter's group: terminal keys reach it.
+    Same,
+    /// A process group of its own.
+    OwnGroup,
+    /// A session of its own: no terminal, and nothing sent to the starter's group reaches it.
+    OwnSession,
+}
+
+/// Starts a program that is in the given cgroups before its first instruction: each file is an open
+/// `cgroup.procs`. Signals that this process has blocked are unblocked in the program.
+///
+/// # Errors
+/// What `exec` reports, or a cgroup that refuses the process.
+pub fn start(command: &mut Command, joins: Vec<File>, family: Family) -> io::Result<Child> {
+    let prepare = move || {
+        for file in &joins {
+            // SAFETY: one readable byte; write is async-signal-safe.
+            if unsafe { libc::write(file.as_raw_fd(), c"0".as_ptr().cast(), 1) } < 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        match family {
+            Family::Same => {}
+            Family::OwnGroup => {
+                // SAFETY: setpgid takes two numbers and is async-signal-safe.
+                unsafe { libc::setpgid(0, 0) };
+            }
+            Family::OwnSession => {
+                // SAFETY: setsid takes nothing and is async-signal-safe.
+                unsafe { libc::setsid() };
+            }
+        }
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: `set` is valid for writes; sigemptyset initialises it and is async-signal-safe.
+        unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+        // SAFETY: `set` is initialised; pthread_sigmask is async-signal-safe.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut()) };
+        Ok(())
+    };
+    // SAFETY: `prepare` allocates nothing and makes async-signal-safe calls alone.
+    unsafe { command.pre_exec(prepare) };
+    command.spawn()
+}
+
+/// Whether this process may do what only root may do (effective user 0).
+#[must_use]
+pub fn is_root() -> bool {
+    // SAFETY: geteuid takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_tells_when_its_process_ends() {
+        let mut child = start(Command::new("sleep").arg("60"), Vec::new(), Family::OwnGroup)
+            .expect("sleep is on every Linux");
+        let process = PidFd::open(Tid(child.id() as i32)).expect("pidfd");
+        assert!(!process.has_ended(Some(Duration::ZERO)).expect("poll"));
+        process.send(Signal::Kill).expect("own child");
+        assert!(process.has_ended(Some(Duration::from_secs(30))).expect("poll"));
+        child.wait().expect("reap");
+    }
+
+    #[test]
+    fn a_group_of_its_own_is_signalled_alone() {
+        let mut child = start(Command::new("sleep").arg("60"), Vec::new(), Family::OwnGroup)
+            .expect("sleep is on every Linux");
+        signal_group(Tid(child.id() as i32), Signal::Terminate).expect("own child");
+        assert!(!child.wait().expect("reap").success());
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_cannot_be_opened() {
+        assert!(PidFd::open(Tid(i32::MAX)).is_err());
+    }
+}

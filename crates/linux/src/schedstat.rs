@@ -1,0 +1,74 @@
+//! How long a thread ran and how long it waited to run: `/proc/PID/task/TID/schedstat`.
+//!
+//! Cost: about 2 us a thread (open, read, close). The figures of a thread that is running at this moment
+//! are as old as the last tick (up to 4 ms) unless [`refresh`] was called for its process first.
+//!
+//! Reference: Documentation/scheduler/sched-stats.rst; clock_getcpuclockid(3).
+
+use crate::affinity::Tid;
+use std::fs;
+use std::io;
+
+/// What one thread was given so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunTime {
+    /// Nanoseconds on a processor.
+    pub ran_ns: u64,
+    /// Nanoseconds runnable but waiting for a processor.
+    pub waited_ns: u64,
+    /// How often it was put on a processor.
+    pub times: u64,
+}
+
+/// Reads a thread's times; `process` may be any thread number of its process or the thread itself.
+///
+/// # Errors
+/// The thread is gone, or the kernel was built without these figures.
+pub fn of(thread: Tid) -> io::Result<RunTime> {
+    parse(&fs::read_to_string(format!("/proc/{thread}/schedstat"))?)
+}
+
+fn parse(text: &str) -> io::Result<RunTime> {
+    let mut numbers = text.split_ascii_whitespace().map(str::parse);
+    match (numbers.next(), numbers.next(), numbers.next()) {
+        (Some(Ok(ran_ns)), Some(Ok(waited_ns)), Some(Ok(times))) => Ok(RunTime { ran_ns, waited_ns, times }),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, format!("schedstat reads {text:?}"))),
+    }
+}
+
+/// Brings the figures of a process's running threads up to date and answers their sum in nanoseconds.
+///
+/// # Errors
+/// The process is gone.
+pub fn refresh(process: Tid) -> io::Result<u64> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // the kernel's encoding of "the scheduler's clock of process N", as clock_getcpuclockid makes it
+    let clock = (!process.0 << 3) | 2;
+    // SAFETY: `time` is valid for writes; an unknown clock is an error, not undefined.
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_works_has_run() {
+        let before = of(Tid::current()).expect("schedstat");
+        let until = crate::timer::now() + 5_000_000;
+        while crate::timer::now() < until {}
+        let process = refresh(Tid(std::process::id() as i32)).expect("process clock");
+        let after = of(Tid::current()).expect("schedstat");
+        assert!(after.ran_ns > before.ran_ns, "{before:?} {after:?}");
+        assert!(process >= after.ran_ns);
+    }
+
+    #[test]
+    fn what_is_no_schedstat_is_an_error() {
+        assert!(parse("1 2").is_err());
+        assert!(parse("x y z").is_err());
+    }
+}
