@@ -1,15 +1,14 @@
 //! `unisono barrier`: BARRIER over Unisono's barriers and other people's, alone or beside busy loops.
 
 mod table;
-mod variant;
+pub(crate) mod variant;
 
 use crate::exit::Failure;
+use crate::flags::Flags;
 use anyhow::Context;
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use unisono_linux::parent_death::die_with_parent;
 use unisono_measure::units;
 use unisono_study::workload::competitor::Competitors;
 use unisono_study::workload::options::write_result;
@@ -34,9 +33,8 @@ What to read: `blocks/s` counts threads that went to sleep. With a wait that spi
 0 on idle cores; if most barriers block although there are cores enough, the kernel has stacked the
 threads on one core, and `--pin spread` will show what that costs.")]
 pub(crate) struct Args {
-    /// Participants
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    threads: usize,
+    #[command(flatten)]
+    flags: Flags,
     /// Unisono's algorithm: recommended, or by name; several separated by commas
     #[arg(long, value_name = "A", value_delimiter = ',')]
     algorithm: Vec<String>,
@@ -46,77 +44,26 @@ pub(crate) struct Args {
     /// How long spin-block spins before it blocks
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     spin_budget: Option<Duration>,
-    /// Computation before each barrier
-    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "0us")]
-    interval: Duration,
-    /// Additional computation, drawn from a normal distribution in [0, VARIANCE] (mean half of it, sigma a sixth)
-    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "0us")]
-    variance: Duration,
+    /// Whose barrier: unisono, std, pthread, cxx, libgomp, libomp, also libgomp-active, libgomp-passive,
+    /// libomp-active, libomp-passive; several separated by commas
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    implementation: Vec<String>,
     /// Busy loops beside the run, each a process of its own
     #[arg(long, value_name = "N", default_value_t = 0)]
     competitors: usize,
     /// Where the busy loops run: none, spread or processors like 0-3,8
     #[arg(long, value_name = "PIN", default_value = "spread")]
     competitor_pin: Pin,
-    /// Measured seconds of each run
-    #[arg(long, value_name = "S", default_value_t = 1.0)]
-    seconds: f64,
-    /// Where the threads run: none (the kernel decides), spread (one after the other on a core of its own), or
-    /// processors like 0-3,8
-    #[arg(long, value_name = "PIN", default_value = "none")]
-    pin: Pin,
-    /// Seed of the random part
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
     /// Runs of each variant, in turns
     #[arg(long, value_name = "N", default_value_t = 1)]
     runs: usize,
     /// Print one JSON object a variant
     #[arg(long)]
     json: bool,
-    /// Write the JSON to this file too
-    #[arg(long, value_name = "FILE")]
-    result: Option<PathBuf>,
-    /// Whose barrier: unisono, std, pthread, cxx, libgomp, libomp, also libgomp-active, libgomp-passive,
-    /// libomp-active, libomp-passive; several separated by commas
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    implementation: Vec<String>,
-    /// Time before the measurement
-    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "100ms", hide = true)]
-    warm_up: Duration,
-    /// Begin measuring at this moment of CLOCK_MONOTONIC, in nanoseconds
-    #[arg(long, value_name = "NS", hide = true)]
-    start_at: Option<u64>,
-    /// Stop after so many iterations
-    #[arg(long, value_name = "N", hide = true)]
-    iterations: Option<u64>,
-    /// End with the thread that started this program
-    #[arg(long, hide = true)]
-    die_with_parent: bool,
-}
-
-impl Args {
-    fn options(&self) -> Options {
-        Options {
-            threads: self.threads,
-            interval: self.interval,
-            variance: self.variance,
-            seconds: self.seconds,
-            warm_up: self.warm_up,
-            seed: self.seed,
-            pin: self.pin.clone(),
-            start_at: self.start_at,
-            iterations: self.iterations,
-            ..Options::default()
-        }
-    }
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    if args.die_with_parent {
-        die_with_parent(None)?;
-    }
-    let options = args.options();
+    let options = args.flags.options()?;
     options.check().map_err(|error| usage(&error))?;
     if args.runs == 0 || args.runs > 10_000 {
         return Err(Failure::Usage(format!("{} runs: ask for 1 to 10000", args.runs)).into());
@@ -130,7 +77,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     drop(competitors);
     let results: Vec<table::Result> = measured.into_iter().map(table::Result::new).collect();
     let json = results.iter().map(table::Result::json).collect::<Result<Vec<_>, _>>()?.join("\n");
-    if let Some(path) = &args.result {
+    if let Some(path) = &args.flags.result {
         write_result(path, &json)?;
     }
     let mut out = std::io::stdout().lock();

@@ -7,6 +7,7 @@
 mod barrier;
 mod doctor;
 mod exit;
+mod flags;
 mod gang;
 mod output;
 mod report;
@@ -36,10 +37,10 @@ enum Command {
     Doctor(doctor::Args),
     Study(study::Args),
     Report(report::Args),
-    Barrier(barrier::Args),
+    Barrier(Box<barrier::Args>),
     Gang(gang::Args),
     #[command(hide = true)]
-    Workload(workload::Args),
+    Workload(Box<workload::Args>),
 }
 
 fn main() -> ExitCode {
@@ -47,9 +48,9 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Study(args) => study::run(args),
         Command::Report(args) => report::run(args),
-        Command::Barrier(args) => barrier::run(args),
+        Command::Barrier(args) => barrier::run(*args),
         Command::Gang(args) => gang::run(args),
-        Command::Workload(args) => workload::run(args),
+        Command::Workload(args) => workload::run(*args),
     };
     exit::code(result)
 }

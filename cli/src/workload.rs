@@ -1,11 +1,19 @@
 //! `unisono workload`: what measurements start as processes of their own. Not for users, so hidden; the
 //! flags are those of every peer.
 
+use crate::barrier::variant::read_choice;
 use crate::exit::Failure;
+use crate::flags::Flags;
+use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::parent_death::die_with_parent;
-use unisono_study::workload::spin;
+use unisono_measure::units;
+use unisono_study::workload::kernel::{clustering, stencil};
+use unisono_study::workload::options::write_result;
+use unisono_study::workload::own::Choice;
+use unisono_study::workload::{self, Measurement, Options, spin};
 
 /// Programs that measurements start
 #[derive(clap::Args)]
@@ -17,6 +25,9 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum Which {
     BusyLoop(BusyLoop),
+    RayonStencil(Flags),
+    Stencil(Kernel),
+    Clustering(Kernel),
 }
 
 /// Compute until killed
@@ -30,10 +41,51 @@ struct BusyLoop {
     cpu: Option<usize>,
 }
 
+/// A kernel over one of Unisono's barriers
+#[derive(clap::Args)]
+struct Kernel {
+    #[command(flatten)]
+    flags: Flags,
+    /// Unisono's algorithm
+    #[arg(long, value_name = "A")]
+    algorithm: Option<String>,
+    /// How to wait
+    #[arg(long, value_name = "W")]
+    wait: Option<String>,
+    /// How long spin-block spins before it blocks
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    spin_budget: Option<Duration>,
+}
+
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.which {
         Which::BusyLoop(args) => busy_loop(&args),
+        Which::RayonStencil(flags) => measure(&flags, stencil::run_rayon),
+        Which::Stencil(args) => kernel(&args, stencil::run_unisono),
+        Which::Clustering(args) => kernel(&args, clustering::run_unisono),
     }
+}
+
+fn kernel(
+    args: &Kernel,
+    run: impl Fn(&Choice, &Options) -> Result<Measurement, workload::Error>,
+) -> anyhow::Result<ExitCode> {
+    let choice = read_choice(args.algorithm.as_deref(), args.wait.as_deref(), args.spin_budget)?;
+    measure(&args.flags, |options| run(&choice, options))
+}
+
+fn measure(
+    flags: &Flags,
+    run: impl Fn(&Options) -> Result<Measurement, workload::Error>,
+) -> anyhow::Result<ExitCode> {
+    let options = flags.options()?;
+    options.check().map_err(|error| Failure::Usage(error.to_string()))?;
+    let json = serde_json::to_string(&run(&options)?)?;
+    match &flags.result {
+        Some(path) => write_result(path, &json)?,
+        None => writeln!(std::io::stdout().lock(), "{json}")?,
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn busy_loop(args: &BusyLoop) -> anyhow::Result<ExitCode> {

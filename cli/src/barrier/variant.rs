@@ -66,25 +66,10 @@ pub(super) fn parse(
 ) -> Result<Vec<Wanted>, Failure> {
     let own = ["unisono".to_owned()];
     let implementations = if implementations.is_empty() { &own } else { implementations };
-    let spin_budget = spin_budget
-        .map(|budget| SpinBudget::new(Nanos::from(budget)))
-        .transpose()
-        .map_err(|error| Failure::Usage(error.to_string()))?;
-    let known_algorithms: Vec<&str> = std::iter::once("recommended")
-        .chain(Algorithm::ALL.iter().map(|algorithm| algorithm.name()))
-        .collect();
-    let known_waits: Vec<&str> = Wait::ALL.iter().map(|wait| wait.name()).collect();
     let mut choices = Vec::new();
     for algorithm in or_nothing(algorithms) {
-        let algorithm = match algorithm {
-            None | Some("recommended") => None,
-            Some(name) => Some(name.parse().map_err(|_| unknown("algorithm", name, &known_algorithms))?),
-        };
         for wait in or_nothing(waits) {
-            let wait = wait
-                .map(|name| name.parse::<Wait>().map_err(|_| unknown("wait", name, &known_waits)))
-                .transpose()?;
-            choices.push(Choice { algorithm, wait, spin_budget });
+            choices.push(read_choice(algorithm, wait, spin_budget)?);
         }
     }
     let mut wanted = Vec::new();
@@ -106,6 +91,32 @@ pub(super) fn parse(
         ));
     }
     Ok(wanted)
+}
+
+/// Reads one choice among Unisono's barriers.
+pub(crate) fn read_choice(
+    algorithm: Option<&str>,
+    wait: Option<&str>,
+    spin_budget: Option<Duration>,
+) -> Result<Choice, Failure> {
+    let algorithm = match algorithm {
+        None | Some("recommended") => None,
+        Some(name) => Some(name.parse().map_err(|_| {
+            let names = Algorithm::ALL.iter().map(|algorithm| algorithm.name());
+            unknown("algorithm", name, &std::iter::once("recommended").chain(names).collect::<Vec<_>>())
+        })?),
+    };
+    let wait = match wait {
+        None | Some("recommended") => None,
+        Some(name) => Some(name.parse().map_err(|_| {
+            unknown("wait", name, &Wait::ALL.iter().map(|wait| wait.name()).collect::<Vec<_>>())
+        })?),
+    };
+    let spin_budget = spin_budget
+        .map(|budget| SpinBudget::new(Nanos::from(budget)))
+        .transpose()
+        .map_err(|error| Failure::Usage(error.to_string()))?;
+    Ok(Choice { algorithm, wait, spin_budget })
 }
 
 fn or_nothing(names: &[String]) -> Vec<Option<&str>> {

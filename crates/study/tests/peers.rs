@@ -4,14 +4,16 @@
 use rand_pcg::Pcg32;
 use std::path::Path;
 use std::time::Duration;
-use unisono_study::peer::{Bench, Kind, Program};
+use unisono_study::peer::{Bench, Kind, Program, catalogue};
+use unisono_study::workload::kernel::{clustering, stencil};
+use unisono_study::workload::own::Choice;
 use unisono_study::workload::{Options, arrival::truncated_normal};
 
-fn bench(cache: &Path) -> Vec<Program> {
-    let bench = Bench::prepare_named(cache, Path::new("unisono"), &mut |_| (), |name| {
-        !["unisono", "std"].contains(&name)
-    })
-    .expect("a cache");
+fn bench() -> Vec<Program> {
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("peers");
+    // Peers in other languages only: there is no `unisono` program here.
+    let built = |name: &str| catalogue::PEERS.iter().any(|peer| peer.name == name);
+    let bench = Bench::prepare_named(&cache, Path::new("unisono"), &mut |_| (), built).expect("a cache");
     for missing in &bench.unavailable {
         eprintln!("skipped {}: {}; {}", missing.name, missing.reason, missing.remedy);
     }
@@ -20,8 +22,7 @@ fn bench(cache: &Path) -> Vec<Program> {
 
 #[test]
 fn peers_measure_barrier_and_all_participants_agree() {
-    let cache = tempfile::tempdir().expect("a directory");
-    let programs = bench(cache.path());
+    let programs = bench();
     for program in programs.iter().filter(|program| program.kind == Kind::Barrier) {
         for threads in [1, 2, 3] {
             let options = Options {
@@ -48,10 +49,9 @@ fn peers_measure_barrier_and_all_participants_agree() {
 
 #[test]
 fn peers_draw_the_same_arrival_times() {
-    let cache = tempfile::tempdir().expect("a directory");
     let mut generator = Pcg32::new(99, 0);
     let expected: Vec<f64> = (0..200).map(|_| truncated_normal(&mut generator, 1e6)).collect();
-    for program in bench(cache.path()).iter().filter(|program| program.kind == Kind::Barrier) {
+    for program in bench().iter().filter(|program| program.kind == Kind::Barrier) {
         let options = Options { variance: Duration::from_millis(1), seed: 99, ..Options::default() };
         let output = program.command(&options).args(["--draws", "200"]).output().expect("it runs");
         let text = String::from_utf8(output.stdout).expect("text");
@@ -65,10 +65,37 @@ fn peers_draw_the_same_arrival_times() {
 
 #[test]
 fn peers_refuse_what_they_do_not_know_with_exit_code_2() {
-    let cache = tempfile::tempdir().expect("a directory");
-    for program in bench(cache.path()) {
+    for program in bench() {
         let mut command = program.command(&Options::default());
         let status = command.args(["--nonsense", "1"]).output().expect("it runs").status;
         assert_eq!(status.code(), Some(2), "{}", program.name);
+    }
+}
+
+#[test]
+fn kernels_in_c_compute_what_ours_do() {
+    for (size, iterations) in [(33, 50), (200, 130)] {
+        let options = |threads| Options {
+            threads,
+            size: Some(size),
+            iterations: Some(iterations),
+            seed: 5,
+            ..Options::default()
+        };
+        let stencil = stencil::run_unisono(&Choice::default(), &options(1)).expect("measured").checksum;
+        let clustering = clustering::run_unisono(&Choice::default(), &options(1)).expect("measured").checksum;
+        assert!(stencil.is_some() && clustering.is_some());
+        for program in bench().iter().filter(|program| program.kind == Kind::Kernel) {
+            let expected = if program.name.starts_with("stencil") { stencil } else { clustering };
+            for threads in [1, 3] {
+                let measured = program.measure(&options(threads)).expect("a measurement");
+                assert_eq!(measured.implementation, program.name);
+                // The JSON reader may be off by one in the last place.
+                let (checksum, expected) = measured.checksum.zip(expected).expect("two checksums");
+                let off = (checksum - expected).abs() / expected;
+                assert!(off < 1e-15, "{} with {threads} threads: {checksum}, not {expected}", program.name);
+                assert_eq!(measured.iterations, vec![iterations; threads]);
+            }
+        }
     }
 }

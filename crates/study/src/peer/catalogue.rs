@@ -77,6 +77,11 @@ const BARRIER_CXX: Source =
 const BARRIER_OPENMP: Source =
     Source { file: "barrier_openmp.c", text: include_str!("../../peers/barrier_openmp.c") };
 
+const STENCIL: Source =
+    Source { file: "stencil_openmp.c", text: include_str!("../../peers/stencil_openmp.c") };
+const CLUSTERING: Source =
+    Source { file: "clustering_openmp.c", text: include_str!("../../peers/clustering_openmp.c") };
+
 const GCC: &[CompilerName] = &[CompilerName::Gcc];
 const CLANG: &[CompilerName] = &[CompilerName::Clang];
 const ANY_C: &[CompilerName] = &[CompilerName::Gcc, CompilerName::Clang];
@@ -110,45 +115,63 @@ pub const PEERS: &[Peer] = &[
         environment: &[],
         remedy: INSTALL_GXX,
     },
-    openmp("libgomp", GCC, &[], INSTALL_GCC),
-    openmp("libgomp-active", GCC, ACTIVE, INSTALL_GCC),
-    openmp("libgomp-passive", GCC, PASSIVE, INSTALL_GCC),
-    openmp("libomp", CLANG, &[], INSTALL_CLANG),
-    openmp("libomp-active", CLANG, LIBOMP_ACTIVE, INSTALL_CLANG),
-    openmp("libomp-passive", CLANG, LIBOMP_PASSIVE, INSTALL_CLANG),
+    libgomp("libgomp", Kind::Barrier, BARRIER_OPENMP, &[]),
+    libgomp("libgomp-active", Kind::Barrier, BARRIER_OPENMP, ACTIVE),
+    libgomp("libgomp-passive", Kind::Barrier, BARRIER_OPENMP, PASSIVE),
+    libomp("libomp", Kind::Barrier, BARRIER_OPENMP, &[]),
+    libomp("libomp-active", Kind::Barrier, BARRIER_OPENMP, LIBOMP_ACTIVE),
+    libomp("libomp-passive", Kind::Barrier, BARRIER_OPENMP, LIBOMP_PASSIVE),
+    libgomp("stencil-libgomp", Kind::Kernel, STENCIL, &[]),
+    libgomp("stencil-libgomp-passive", Kind::Kernel, STENCIL, PASSIVE),
+    libomp("stencil-libomp", Kind::Kernel, STENCIL, &[]),
+    libomp("stencil-libomp-passive", Kind::Kernel, STENCIL, LIBOMP_PASSIVE),
+    libgomp("clustering-libgomp", Kind::Kernel, CLUSTERING, &[]),
+    libgomp("clustering-libgomp-passive", Kind::Kernel, CLUSTERING, PASSIVE),
+    libomp("clustering-libomp", Kind::Kernel, CLUSTERING, &[]),
+    libomp("clustering-libomp-passive", Kind::Kernel, CLUSTERING, LIBOMP_PASSIVE),
 ];
 
-const fn openmp(
-    name: &'static str,
-    compilers: &'static [CompilerName],
-    environment: &'static [(&'static str, &'static str)],
-    remedy: &'static str,
-) -> Peer {
-    Peer { name, kind: Kind::Barrier, compilers, flags: OPENMP, source: BARRIER_OPENMP, environment, remedy }
+type Environment = &'static [(&'static str, &'static str)];
+
+const fn libgomp(name: &'static str, kind: Kind, source: Source, environment: Environment) -> Peer {
+    Peer { name, kind, compilers: GCC, flags: OPENMP, source, environment, remedy: INSTALL_GCC }
+}
+
+const fn libomp(name: &'static str, kind: Kind, source: Source, environment: Environment) -> Peer {
+    Peer { name, kind, compilers: CLANG, flags: OPENMP, source, environment, remedy: INSTALL_CLANG }
 }
 
 /// Programs that need no compiler: they are in `unisono` itself.
+const OWN: &[(&str, Kind, &[&str])] = &[
+    ("unisono", Kind::Barrier, &["barrier", "--json"]),
+    ("std", Kind::Barrier, &["barrier", "--json", "--implementation", "std"]),
+    ("stencil-rayon", Kind::Kernel, &["workload", "rayon-stencil"]),
+    ("stencil-unisono", Kind::Kernel, &["workload", "stencil"]),
+    ("clustering-unisono", Kind::Kernel, &["workload", "clustering"]),
+];
+
+/// Programs that need no compiler.
 #[must_use]
 pub fn own(unisono: &Path) -> Vec<Program> {
-    let barrier = |name: &str, arguments: &[&str]| {
-        let arguments = ["barrier", "--json"].iter().chain(arguments).map(|word| (*word).to_owned());
-        Program::own(unisono, name, Kind::Barrier, arguments.collect())
+    let program = |(name, kind, arguments): &(&str, Kind, &[&str])| {
+        Program::own(unisono, name, *kind, arguments.iter().map(|word| (*word).to_owned()).collect())
     };
-    vec![barrier("unisono", &[]), barrier("std", &["--implementation", "std"])]
+    OWN.iter().map(program).collect()
 }
 
-/// Names that need no compiler.
-const OWN: &[&str] = &["unisono", "std"];
+/// Names and kinds of all.
+fn all() -> impl Iterator<Item = (&'static str, Kind)> {
+    OWN.iter().map(|(name, kind, _)| (*name, *kind)).chain(PEERS.iter().map(|peer| (peer.name, peer.kind)))
+}
 
 /// All names, for messages.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    OWN.iter().copied().chain(PEERS.iter().map(|peer| peer.name))
+    all().map(|(name, _)| name)
 }
 
 /// The names of implementations of a barrier.
 pub fn barriers() -> impl Iterator<Item = &'static str> {
-    let built = PEERS.iter().filter(|peer| peer.kind == Kind::Barrier).map(|peer| peer.name);
-    OWN.iter().copied().chain(built)
+    all().filter(|(_, kind)| *kind == Kind::Barrier).map(|(name, _)| name)
 }
 
 /// The name in the catalogue for what somebody typed: `libomp-default` is `libomp`.
@@ -166,13 +189,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_programs_of_our_own_are_listed() {
-        let mut all: Vec<&str> = names().collect();
-        let count = all.len();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), count);
-        let own: Vec<String> = own(Path::new("unisono")).into_iter().map(|program| program.name).collect();
-        assert_eq!(own, OWN);
+    fn names_are_unique_and_canonical() {
+        let mut known: Vec<&str> = names().collect();
+        assert!(known.iter().all(|name| canonical(name) == *name));
+        let count = known.len();
+        known.sort_unstable();
+        known.dedup();
+        assert_eq!(known.len(), count);
     }
 }

@@ -11,6 +11,7 @@ pub mod arrival;
 pub mod barrier;
 pub mod competitor;
 pub mod histogram;
+pub mod kernel;
 pub mod meter;
 pub mod options;
 pub mod own;

@@ -36,8 +36,10 @@ impl Choice {
         format!("{} {}", self.algorithm_name(), self.wait_name())
     }
 
-    fn spec(&self, options: &Options) -> Result<(Spec, Option<String>), unisono_barrier::Error> {
-        let mut spec = Spec::new(options.threads)?;
+    /// The barrier itself, and why it was chosen where it was.
+    pub(crate) fn group(&self, options: &Options) -> Result<(Group, Option<String>), Error> {
+        let refused = |error: unisono_barrier::Error| Error::Options(error.to_string());
+        let mut spec = Spec::new(options.threads).map_err(refused)?;
         if let Some(algorithm) = self.algorithm {
             spec = spec.algorithm(algorithm);
         }
@@ -47,7 +49,27 @@ impl Choice {
         if let Some(budget) = self.spin_budget {
             spec = spec.spin_budget(budget);
         }
-        Ok((spec, None))
+        Ok((spec.for_threads().map_err(refused)?, None))
+    }
+
+    /// Names what was measured.
+    pub(crate) fn label(
+        &self,
+        group: &Group,
+        chosen_because: Option<String>,
+        measured: Measurement,
+        implementation: &str,
+    ) -> Measurement {
+        let Nanos(budget) = self.spin_budget.unwrap_or(SpinBudget::DEFAULT).nanos();
+        Measurement {
+            implementation: implementation.into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            algorithm: group.algorithm().name().into(),
+            wait: group.wait_policy().name().into(),
+            spin_budget_ns: (group.wait_policy() == Wait::SpinBlock).then_some(budget),
+            chosen_because,
+            ..measured
+        }
     }
 }
 
@@ -57,24 +79,12 @@ impl Choice {
 /// As [`barrier::run`].
 pub fn run(choice: &Choice, options: &Options) -> Result<Measurement, Error> {
     options.check()?;
-    let refused = |error: unisono_barrier::Error| Error::Options(error.to_string());
-    let (spec, chosen_because) = choice.spec(options).map_err(refused)?;
-    let group = spec.for_threads().map_err(refused)?;
+    let (group, chosen_because) = choice.group(options)?;
     let measured = barrier::run(options, |index| {
         let mut seat = Seat::take(&group, index);
         move || seat.wait()
     })?;
-    let budget = choice.spin_budget.map_or(SpinBudget::DEFAULT, |budget| budget);
-    let Nanos(budget) = budget.nanos();
-    Ok(Measurement {
-        implementation: "unisono".into(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        algorithm: group.algorithm().name().into(),
-        wait: group.wait_policy().name().into(),
-        spin_budget_ns: (group.wait_policy() == Wait::SpinBlock).then_some(budget),
-        chosen_because,
-        ..measured
-    })
+    Ok(choice.label(&group, chosen_because, measured, "unisono"))
 }
 
 /// A participant, or why there is none.

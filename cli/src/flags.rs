@@ -1,0 +1,71 @@
+//! The flags that every workload takes, as the peers do.
+
+use std::path::PathBuf;
+use std::time::Duration;
+use unisono_linux::parent_death::die_with_parent;
+use unisono_measure::units;
+use unisono_study::workload::{Options, Pin};
+
+/// What a workload is told.
+#[derive(clap::Args)]
+pub(crate) struct Flags {
+    /// Participants
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub(crate) threads: usize,
+    /// Computation before each barrier
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "0us")]
+    pub(crate) interval: Duration,
+    /// Additional computation, drawn from a normal distribution in [0, VARIANCE] (mean half of it, sigma a sixth)
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "0us")]
+    pub(crate) variance: Duration,
+    /// Measured seconds of each run
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    pub(crate) seconds: f64,
+    /// Where the threads run: none (the kernel decides), spread (each on a core of its own, in turn), or
+    /// processors like 0-3,8
+    #[arg(long, value_name = "PIN", default_value = "none")]
+    pub(crate) pin: Pin,
+    /// Seed of the random part
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Write the JSON to this file too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) result: Option<PathBuf>,
+    /// Time before the measurement
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "100ms", hide = true)]
+    pub(crate) warm_up: Duration,
+    /// Begin measuring at this moment of CLOCK_MONOTONIC, in nanoseconds
+    #[arg(long, value_name = "NS", hide = true)]
+    pub(crate) start_at: Option<u64>,
+    /// Stop after so many iterations
+    #[arg(long, value_name = "N", hide = true)]
+    pub(crate) iterations: Option<u64>,
+    /// Problem size of a kernel
+    #[arg(long, value_name = "N", hide = true, value_parser = clap::value_parser!(u32).range(4..=16384))]
+    pub(crate) size: Option<u32>,
+    /// End with the thread that started this program
+    #[arg(long, hide = true)]
+    pub(crate) die_with_parent: bool,
+}
+
+impl Flags {
+    /// Options for a run in this process. First asks for the parent's fate where that is wanted.
+    pub(crate) fn options(&self) -> anyhow::Result<Options> {
+        if self.die_with_parent {
+            die_with_parent(None)?;
+        }
+        Ok(Options {
+            threads: self.threads,
+            interval: self.interval,
+            variance: self.variance,
+            seconds: self.seconds,
+            warm_up: self.warm_up,
+            seed: self.seed,
+            pin: self.pin.clone(),
+            start_at: self.start_at,
+            iterations: self.iterations,
+            size: self.size.map(|size| size as usize),
+            ..Options::default()
+        })
+    }
+}
