@@ -1,2 +1,72 @@
-//! Developer commands.
-fn main() {}
+//! Developer commands: `cargo xtask test`, `cargo xtask lint`, ...
+//!
+//! Each command is a list of steps; each step runs under a watchdog and passes, fails, or is skipped with
+//! the reason; the last line counts tests (or checks): `N passed, N failed, N skipped`.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "a command line program speaks")]
+
+mod lint;
+mod packages;
+mod step;
+mod summary;
+mod test;
+mod test_output;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const HELP: &str = "\
+Usage: cargo xtask COMMAND [OPTIONS]
+
+  test [--no-install]   install the Debian packages that tests need (root and apt-get only), then run
+                        every test: unit, property and doc tests, command line transcripts, host
+                        tests, models of the protocols (loom)
+  lint [--install]      formatting, clippy, cargo deny, and this project's own checks; --install gets
+                        cargo-deny (a few minutes) where it is missing
+  miri                  the tests of crates/sync and crates/barrier under Miri, where it is installed
+  packages              what `test` would install, and why
+
+Exit codes: 0 all passed or skipped; 1 something failed; 2 bad usage.
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        ["test"] => test::run(packages::Install::IfAllowed),
+        ["test", "--no-install"] => test::run(packages::Install::Never),
+        ["lint"] => lint::run(packages::Install::Never),
+        ["lint", "--install"] => lint::run(packages::Install::IfAllowed),
+        ["miri"] => test::miri(),
+        ["packages"] => {
+            packages::print();
+            Ok(true)
+        }
+        ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            Ok(true)
+        }
+        _ => {
+            eprint!("{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The directory of the workspace.
+fn workspace() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Where builds go.
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
+}

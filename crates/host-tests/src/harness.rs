@@ -7,6 +7,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
+use unisono_linux::parent_death::die_with_parent;
 
 /// Deadline of a test that names none.
 const DEADLINE_S: u64 = 60;
@@ -190,6 +191,11 @@ fn run_here(tests: &[Test], name: Option<&str>) -> ExitCode {
         println!("no test is called {name:?}");
         return ExitCode::FAILURE;
     };
+    // a test leads a process group of its own, which Ctrl-C at the harness does not reach
+    if let Err(error) = die_with_parent(None) {
+        println!("the harness is gone: {error}");
+        return ExitCode::FAILURE;
+    }
     match std::panic::catch_unwind(test.run) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(Skipped { reason })) => {

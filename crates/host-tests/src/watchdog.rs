@@ -1,16 +1,26 @@
-//! Waits for a child process, but not for ever: past its deadline the stacks of all its processes
-//! are written down and the whole process group is killed.
+//! Waits for a child process, but not for ever: when its time is over, the stacks of all its processes
+//! are written down and they are killed.
 //!
-//! The child must lead a process group (`process_group(0)`), so that what it started ends with it.
-//! Processes that leave the group (a guardian calls `setsid`) are not found.
+//! The processes are the child's [`Reach`]: its process group, or its descendants. Processes that left
+//! (a guardian calls `setsid` and is adopted by init) are not found.
 //! Cost: one `waitpid` every 10 ms.
 
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
+
+/// Which processes belong to a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The process group that it leads (`process_group(0)`): Ctrl-C at the terminal does not reach it.
+    Group,
+    /// The child and its descendants, in whatever group.
+    Descendants,
+}
 
 /// How waiting ended.
 #[derive(Debug)]
@@ -27,12 +37,22 @@ pub enum Ended {
 /// When the child cannot be waited for.
 pub fn wait(child: &mut Child, deadline: Duration) -> io::Result<Ended> {
     let start = Instant::now();
+    wait_unless(child, Reach::Group, || start.elapsed() >= deadline)
+}
+
+/// Waits for `child` until `hung` says that its time is over.
+///
+/// # Errors
+/// When the child cannot be waited for.
+pub fn wait_unless(child: &mut Child, reach: Reach, mut hung: impl FnMut() -> bool) -> io::Result<Ended> {
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Ended::Exited(status));
         }
-        if start.elapsed() >= deadline {
-            let stacks = stacks(group_of(child));
+        if hung() {
+            let family = family(child, reach);
+            let stacks = stacks(&family);
+            family.iter().for_each(|pid| kill(*pid));
             kill_group(child);
             child.wait()?;
             return Ok(Ended::Hung(stacks));
@@ -53,22 +73,28 @@ pub fn left_behind(child: &Child, grace: Duration) -> bool {
     false
 }
 
-/// Kills all processes of the child's group.
+/// Kills all processes of the group that the child leads, if it leads one.
 pub fn kill_group(child: &Child) {
     // an error means that there is no such process any more: what was wanted
     let _ = kill_process_group(group_of(child), Signal::KILL);
+}
+
+fn kill(pid: u32) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    // as above
+    let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
 }
 
 fn group_of(child: &Child) -> Pid {
     Pid::from_child(child)
 }
 
-/// What every thread of the process group is doing: kernel stacks from `/proc` (root only), user
-/// stacks from gdb where it is installed.
-fn stacks(group: Pid) -> String {
+/// What every thread of these processes is doing: kernel stacks from `/proc` (root only), user stacks
+/// from gdb where it is installed.
+fn stacks(family: &[u32]) -> String {
     let mut text = String::new();
-    for process in processes_of(group) {
-        let pid = process.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    for pid in family {
+        let process = Path::new("/proc").join(pid.to_string());
         let command = read(&process.join("cmdline")).replace('\0', " ");
         let _ = writeln!(text, "process {pid}: {}", command.trim());
         for thread in entries(&process.join("task")) {
@@ -85,7 +111,7 @@ fn stacks(group: Pid) -> String {
                 let _ = writeln!(text, "    {line}");
             }
         }
-        text.push_str(&user_stacks(&pid));
+        text.push_str(&user_stacks(&pid.to_string()));
     }
     text
 }
@@ -112,16 +138,40 @@ fn user_stacks(pid: &str) -> String {
     }
 }
 
-fn processes_of(group: Pid) -> Vec<PathBuf> {
-    let group = group.as_raw_nonzero().to_string();
-    let of_group = |process: &PathBuf| {
-        // pid (comm) state ppid pgrp ...; comm may hold spaces and parentheses
-        read(&process.join("stat"))
-            .rsplit_once(')')
-            .and_then(|(_, rest)| rest.split_whitespace().nth(2).map(|found| found == group))
-            .unwrap_or(false)
+/// The child first, then the others within its reach.
+fn family(child: &Child, reach: Reach) -> Vec<u32> {
+    let everybody = everybody();
+    let mut family = vec![child.id()];
+    match reach {
+        Reach::Group => {
+            let members = everybody.iter().filter(|(_, relation)| relation.group == child.id());
+            family.extend(members.map(|(pid, _)| *pid).filter(|pid| *pid != child.id()));
+        }
+        Reach::Descendants => {
+            let mut next = 0;
+            while let Some(parent) = family.get(next).copied() {
+                family.extend(everybody.iter().filter(|(_, it)| it.parent == parent).map(|(pid, _)| *pid));
+                next += 1;
+            }
+        }
+    }
+    family
+}
+
+struct Relation {
+    parent: u32,
+    group: u32,
+}
+
+fn everybody() -> BTreeMap<u32, Relation> {
+    let relation = |process: PathBuf| {
+        let pid = process.file_name()?.to_str()?.parse().ok()?;
+        // pid (comm) state parent group ...; comm may hold spaces and parentheses
+        let stat = read(&process.join("stat"));
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(1).map(str::parse);
+        Some((pid, Relation { parent: fields.next()?.ok()?, group: fields.next()?.ok()? }))
     };
-    entries(Path::new("/proc")).into_iter().filter(of_group).collect()
+    entries(Path::new("/proc")).into_iter().filter_map(relation).collect()
 }
 
 fn state(thread: &Path) -> String {

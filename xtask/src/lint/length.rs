@@ -1,0 +1,28 @@
+//! A file that has grown too long holds a second concept.
+
+use super::sources::Sources;
+
+const LINES: usize = 600;
+const ENDINGS: [&str; 6] = [".rs", ".c", ".cc", ".h", ".css", ".js"];
+
+pub(super) fn check(sources: &Sources) -> Vec<String> {
+    sources
+        .files
+        .iter()
+        .filter(|file| ENDINGS.iter().any(|ending| file.is(ending)))
+        .map(|file| (&file.path, file.text.lines().count()))
+        .filter(|(_, lines)| *lines > LINES)
+        .map(|(path, lines)| format!("{path}:{LINES}: {lines} lines; look for the second concept"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_too_long_is_a_problem() {
+        let long = "\n".repeat(LINES + 1);
+        assert_eq!(check(&Sources::of(&[("a.rs", &long), ("a.toml", &long), ("b.rs", "\n")])).len(), 1);
+    }
+}

@@ -1,0 +1,84 @@
+//! The text files of the project: what git tracks, or, without git, what is below the directory.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// One text file.
+pub(super) struct Source {
+    /// Relative to the workspace, with `/`.
+    pub(super) path: String,
+    pub(super) text: String,
+}
+
+impl Source {
+    pub(super) fn is(&self, ending: &str) -> bool {
+        self.path.ends_with(ending)
+    }
+}
+
+/// All of them, in order of path.
+pub(super) struct Sources {
+    pub(super) root: PathBuf,
+    pub(super) files: Vec<Source>,
+}
+
+impl Sources {
+    /// Reads the files below `root`; leaves out what is no text.
+    pub(super) fn read(root: &Path) -> io::Result<Self> {
+        let root = root.canonicalize()?;
+        let mut paths = match tracked(&root) {
+            Some(paths) => paths,
+            None => walk(&root)?,
+        };
+        paths.sort();
+        let file = |path: String| fs::read_to_string(root.join(&path)).ok().map(|text| Source { path, text });
+        let files = paths.into_iter().filter_map(file).collect();
+        Ok(Self { root, files })
+    }
+
+    pub(super) fn rust(&self) -> impl Iterator<Item = &Source> {
+        self.files.iter().filter(|file| file.is(".rs"))
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(files: &[(&str, &str)]) -> Self {
+        let files =
+            files.iter().map(|(path, text)| Source { path: (*path).to_owned(), text: (*text).to_owned() });
+        Self { root: PathBuf::from("/nonexistent"), files: files.collect() }
+    }
+}
+
+/// Tracked files and new ones that are not ignored.
+fn tracked(root: &Path) -> Option<Vec<String>> {
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"])
+        .current_dir(root)
+        .output()
+        .ok()?;
+    let list = String::from_utf8(output.stdout).ok()?;
+    output
+        .status
+        .success()
+        .then(|| list.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect())
+}
+
+fn walk(root: &Path) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    let mut directories = vec![root.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if entry.file_type()?.is_dir() {
+                if name != "target" && name != ".git" {
+                    directories.push(entry.path());
+                }
+            } else if let Some(path) = entry.path().strip_prefix(root).ok().and_then(Path::to_str) {
+                found.push(path.to_owned());
+            }
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,34 @@
+//! Unsafe code stays in the crates whose subject it is; all others forbid it. (That each block says
+//! why it is safe, and holds one operation, is clippy's to check.)
+
+use super::sources::Sources;
+
+const ALLOWED: [&str; 3] = ["crates/linux/", "crates/sync/", "crates/barrier/"];
+const FORBID: &str = "#![forbid(unsafe_code)]";
+
+pub(super) fn check(sources: &Sources) -> Vec<String> {
+    let is_root = |path: &str| path.ends_with("src/lib.rs") || path.ends_with("src/main.rs");
+    sources
+        .rust()
+        .filter(|file| is_root(&file.path) && !ALLOWED.iter().any(|allowed| file.path.starts_with(allowed)))
+        .filter(|file| !file.text.lines().any(|line| line.trim() == FORBID))
+        .map(|file| format!("{}:1: write {FORBID}; unsafe code belongs to {}", file.path, ALLOWED.join(", ")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crate_that_does_not_forbid_unsafe_code_is_a_problem() {
+        let files = [
+            ("crates/linux/src/lib.rs", "//! may\n"),
+            ("crates/gang/src/lib.rs", "//! may not\n"),
+            ("cli/src/main.rs", "#![forbid(unsafe_code)]\n"),
+        ];
+        let problems = check(&Sources::of(&files));
+        assert_eq!(problems.len(), 1);
+        assert!(problems[0].starts_with("crates/gang/src/lib.rs:1:"));
+    }
+}

@@ -1,0 +1,135 @@
+//! The Debian packages that tests need, in one place, each with its reason.
+
+use crate::step::{Step, Verdict};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Whether missing packages may be installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Install {
+    /// As root, where there is apt-get.
+    IfAllowed,
+    /// Only say what is missing.
+    Never,
+}
+
+struct Package {
+    name: &'static str,
+    reason: &'static str,
+    /// What is skipped without it.
+    without: &'static str,
+}
+
+const PACKAGES: &[Package] = &[
+    Package {
+        name: "gcc",
+        reason: "links Rust; compiles the peers in C with pthread_barrier and with GNU OpenMP (libgomp)",
+        without: "nothing builds",
+    },
+    Package { name: "libc6-dev", reason: "the C headers that gcc needs", without: "nothing builds" },
+    Package {
+        name: "g++",
+        reason: "compiles the peer with C++20 std::barrier",
+        without: "the std::barrier peer and its tests",
+    },
+    Package {
+        name: "clang",
+        reason: "compiles the OpenMP peer for the LLVM runtime",
+        without: "the libomp peer and its tests",
+    },
+    Package {
+        name: "libomp-dev",
+        reason: "the LLVM OpenMP runtime (libomp)",
+        without: "the libomp peer and its tests",
+    },
+    Package {
+        name: "chromium",
+        reason: "opens the report in a real browser, also at a phone's width",
+        without: "the browser test of the report",
+    },
+    Package {
+        name: "gdb",
+        reason: "user stacks of a test that hangs",
+        without: "user stacks of tests that hang (kernel stacks are printed anyway)",
+    },
+];
+
+/// Prints the list.
+pub(crate) fn print() {
+    for Package { name, reason, without } in PACKAGES {
+        println!("{name:12} {reason}\n{:12} without it: {without}", "");
+    }
+}
+
+/// Installs what is missing, or says why not and what will be skipped.
+pub(crate) fn provide(install: Install) -> Verdict {
+    if !answers("dpkg-query", &["--version"]) {
+        return Verdict::skipped(format!("this is no Debian; have the like of {} at hand", names(&all())));
+    }
+    let missing = missing();
+    if missing.is_empty() {
+        println!("all there: {}", names(&all()));
+        return Verdict::passed(1);
+    }
+    let refusal = if install == Install::Never {
+        Some("--no-install")
+    } else if !rustix::process::geteuid().is_root() {
+        Some("only root may install")
+    } else if !answers("apt-get", &["--version"]) {
+        Some("there is no apt-get")
+    } else {
+        None
+    };
+    if let Some(refusal) = refusal {
+        return Verdict::skipped(format!("{refusal}; {}", consequences(&missing)));
+    }
+    let list: Vec<&str> = missing.iter().map(|package| package.name).collect();
+    println!("installing {}", names(&missing));
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.args(["--quiet=2", "-o", "DPkg::Lock::Timeout=120"]).args(arguments);
+        command.env("DEBIAN_FRONTEND", "noninteractive");
+        Step::new("apt-get", command).within(Duration::from_secs(600)).succeeds()
+    };
+    // an update that fails may leave lists that are good enough
+    apt(&["update"]);
+    apt(&[&["install", "--yes", "--no-install-recommends"], list.as_slice()].concat());
+    let missing = self::missing();
+    if missing.is_empty() {
+        Verdict::passed(1)
+    } else {
+        Verdict::skipped(format!("apt-get could not install them; {}", consequences(&missing)))
+    }
+}
+
+fn consequences(missing: &[&Package]) -> String {
+    let mut without: Vec<&str> = missing.iter().map(|package| package.without).collect();
+    without.dedup();
+    format!("apt-get install {} to have: {}", names(missing), without.join("; "))
+}
+
+fn all() -> Vec<&'static Package> {
+    PACKAGES.iter().collect()
+}
+
+fn missing() -> Vec<&'static Package> {
+    PACKAGES.iter().filter(|package| !is_installed(package.name)).collect()
+}
+
+fn is_installed(name: &str) -> bool {
+    let query = Command::new("dpkg-query")
+        .args(["--show", "--showformat=${db:Status-Status}", name])
+        .stderr(Stdio::null())
+        .output();
+    query.is_ok_and(|output| output.status.success() && output.stdout == b"installed")
+}
+
+fn names(packages: &[&Package]) -> String {
+    packages.iter().map(|package| package.name).collect::<Vec<_>>().join(" ")
+}
+
+fn answers(program: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}

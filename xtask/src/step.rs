@@ -1,0 +1,204 @@
+//! One step: a command under a watchdog, its output shown as it comes and kept.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+use unisono_host_tests::watchdog::{self, Ended, Reach};
+
+/// How a step ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    /// One line a skip: what, and why.
+    pub(crate) skipped: Vec<String>,
+    /// One line a failure.
+    pub(crate) failures: Vec<String>,
+}
+
+impl Verdict {
+    pub(crate) fn passed(count: u64) -> Self {
+        Self { passed: count, ..Self::default() }
+    }
+
+    pub(crate) fn skipped(reason: impl Into<String>) -> Self {
+        Self { skipped: vec![reason.into()], ..Self::default() }
+    }
+
+    pub(crate) fn failed(reason: impl Into<String>) -> Self {
+        Self { failed: 1, failures: vec![reason.into()], ..Self::default() }
+    }
+}
+
+/// What a command did and printed.
+pub(crate) struct Done {
+    /// It ended by itself with exit code 0.
+    pub(crate) success: bool,
+    /// It was killed by the watchdog, and why.
+    pub(crate) hung: Option<String>,
+    /// Both output streams, line by line.
+    pub(crate) lines: Vec<String>,
+}
+
+/// A command with its deadlines.
+pub(crate) struct Step {
+    name: String,
+    command: Command,
+    deadline: Duration,
+    silence: Duration,
+    /// Whether a line is shown.
+    show: Box<dyn FnMut(&str) -> bool>,
+}
+
+impl Step {
+    /// Twenty minutes in all, ten without a line of output: generous, because only a hang may meet them.
+    pub(crate) fn new(name: impl Into<String>, command: Command) -> Self {
+        Self {
+            name: name.into(),
+            command,
+            deadline: Duration::from_secs(20 * 60),
+            silence: Duration::from_secs(10 * 60),
+            show: Box::new(|_| true),
+        }
+    }
+
+    /// With another deadline, for the whole step and for its silence.
+    #[must_use]
+    pub(crate) fn within(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self.silence = self.silence.min(deadline);
+        self
+    }
+
+    /// With a filter on what is shown; everything is kept.
+    #[must_use]
+    pub(crate) fn showing(mut self, show: impl FnMut(&str) -> bool + 'static) -> Self {
+        self.show = Box::new(show);
+        self
+    }
+
+    /// Runs it and answers whether it succeeded; says so if not.
+    pub(crate) fn succeeds(self) -> bool {
+        let name = self.name.clone();
+        match self.run() {
+            Ok(Done { success, hung, .. }) => {
+                if let Some(hung) = hung {
+                    println!("{name}: {hung}");
+                }
+                success
+            }
+            Err(error) => {
+                println!("{name}: {error}");
+                false
+            }
+        }
+    }
+
+    /// Runs it.
+    pub(crate) fn run(mut self) -> std::io::Result<Done> {
+        let (reader, writer) = std::io::pipe()?;
+        // in the terminal's process group, so that Ctrl-C ends it too
+        let mut child = self
+            .command
+            .stdin(Stdio::null())
+            .stdout(writer.try_clone()?)
+            .stderr(writer)
+            .env("CARGO_TERM_PROGRESS_WHEN", "never")
+            .spawn()
+            .map_err(|error| {
+                let program = self.command.get_program().to_string_lossy().into_owned();
+                std::io::Error::new(error.kind(), format!("{program} cannot be started: {error}"))
+            })?;
+        // the command holds the pipe's other end; ours would keep it open
+        drop(std::mem::replace(&mut self.command, Command::new("true")));
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || {
+            let mut reader = BufReader::new(reader);
+            let mut line = Vec::new();
+            while reader.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+                let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+                line.clear();
+                if sender.send(text).is_err() {
+                    break;
+                }
+            }
+        });
+        let start = Instant::now();
+        let mut last_line = Instant::now();
+        let mut lines = Vec::new();
+        let mut hung = None;
+        let ended = watchdog::wait_unless(&mut child, Reach::Descendants, || {
+            while let Ok(line) = receiver.try_recv() {
+                last_line = Instant::now();
+                keep(&mut lines, &mut self.show, line);
+            }
+            if start.elapsed() >= self.deadline {
+                hung = Some(format!("it did not end within {} s", self.deadline.as_secs()));
+            } else if last_line.elapsed() >= self.silence {
+                hung = Some(format!("it was silent for {} s", self.silence.as_secs()));
+            }
+            hung.is_some()
+        })?;
+        // what is still in the pipe; a process that was left behind may keep it open for ever
+        loop {
+            match receiver.recv_timeout(Duration::from_secs(2)) {
+                Ok(line) => keep(&mut lines, &mut self.show, line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    println!("warning: {} left a process behind that holds its output", self.name);
+                    break;
+                }
+            }
+        }
+        let success = match &ended {
+            Ended::Exited(status) => status.success(),
+            Ended::Hung(stacks) => {
+                println!("{stacks}");
+                false
+            }
+        };
+        Ok(Done { success, hung, lines })
+    }
+}
+
+fn keep(lines: &mut Vec<String>, show: &mut dyn FnMut(&str) -> bool, line: String) {
+    if show(&line) {
+        println!("{line}");
+    }
+    lines.push(line);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Step {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Step::new("a step", command)
+    }
+
+    #[test]
+    fn both_streams_are_kept_in_order() {
+        let done = shell("echo one; echo two >&2; echo three").run().expect("it starts");
+        assert!(done.success);
+        assert_eq!(done.lines, ["one", "two", "three"]);
+    }
+
+    #[test]
+    fn a_step_that_hangs_is_killed_with_its_children() {
+        let done = shell("echo begun; sleep 3600; echo never").within(Duration::from_secs(1)).run();
+        let done = done.expect("it starts");
+        assert!(!done.success);
+        assert_eq!(done.hung.as_deref(), Some("it did not end within 1 s"));
+        assert_eq!(done.lines, ["begun"]);
+    }
+
+    #[test]
+    fn a_program_that_does_not_exist_is_named() {
+        let error = Step::new("none", Command::new("unisono-no-such-program")).run().err().expect("an error");
+        assert!(error.to_string().contains("unisono-no-such-program"), "{error}");
+    }
+}

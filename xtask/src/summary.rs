@@ -1,0 +1,62 @@
+//! Runs named steps one after the other and prints, at the end, what passed, failed and was skipped.
+
+use crate::step::Verdict;
+use std::time::{Duration, Instant};
+
+/// The steps so far.
+#[derive(Default)]
+pub(crate) struct Summary {
+    rows: Vec<(String, Verdict, Duration)>,
+}
+
+impl Summary {
+    /// Runs a step under a heading.
+    pub(crate) fn step(&mut self, name: &str, run: impl FnOnce() -> Verdict) {
+        println!("\n==> {name}");
+        let start = Instant::now();
+        let verdict = run();
+        for reason in &verdict.failures {
+            println!("    failed: {reason}");
+        }
+        self.rows.push((name.to_owned(), verdict, start.elapsed()));
+    }
+
+    /// Prints the table, reasons, and the line of totals; answers whether nothing failed.
+    pub(crate) fn conclude(self) -> bool {
+        println!("\n==> summary");
+        let width = self.rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
+        let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+        for (name, verdict, time) in &self.rows {
+            let word = match verdict {
+                Verdict { failed: 1.., .. } => "failed",
+                Verdict { passed: 0, .. } => "skipped",
+                _ => "passed",
+            };
+            println!(
+                "{name:width$}  {word:7}  {:4} passed {:3} failed {:3} skipped  {:5.1} s",
+                verdict.passed,
+                verdict.failed,
+                verdict.skipped.len(),
+                time.as_secs_f64()
+            );
+            passed += verdict.passed;
+            failed += verdict.failed;
+            skipped += verdict.skipped.len();
+        }
+        self.list("skipped", |verdict| &verdict.skipped);
+        self.list("failed", |verdict| &verdict.failures);
+        println!("\n{passed} passed, {failed} failed, {skipped} skipped");
+        failed == 0
+    }
+
+    fn list(&self, word: &str, which: impl Fn(&Verdict) -> &Vec<String>) {
+        let all: Vec<_> = self
+            .rows
+            .iter()
+            .flat_map(|(name, verdict, _)| which(verdict).iter().map(move |line| format!("  {name}: {line}")))
+            .collect();
+        if !all.is_empty() {
+            println!("\n{word}:\n{}", all.join("\n"));
+        }
+    }
+}

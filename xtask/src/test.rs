@@ -1,0 +1,114 @@
+//! `cargo xtask test`: every test, in the order in which a failure says most.
+
+use crate::packages::{self, Install};
+use crate::step::{Done, Step, Verdict};
+use crate::summary::Summary;
+use crate::{target, test_output, workspace};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Runs every test that this machine can run; answers whether none failed.
+pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
+    let mut summary = Summary::default();
+    summary.step("packages", || packages::provide(install));
+    summary.step("unit, property and doc tests", || {
+        tests(&["--workspace", "--exclude", "unisono", "--exclude", "unisono-host-tests"], |_| ())
+    });
+    summary.step("command line", || tests(&["--package", "unisono"], |_| ()));
+    summary.step("host tests", host_tests);
+    summary.step("models of the protocols (loom)", loom);
+    Ok(summary.conclude())
+}
+
+/// The tests of the crates with unsafe code, under Miri.
+pub(crate) fn miri() -> anyhow::Result<bool> {
+    let mut summary = Summary::default();
+    summary.step("miri", || {
+        let there = Command::new("cargo").args(["miri", "--version"]).stderr(Stdio::null()).output();
+        if !there.is_ok_and(|output| output.status.success()) {
+            return Verdict::skipped("cargo miri is not installed: rustup +nightly component add miri");
+        }
+        let mut command = Command::new("cargo");
+        command.args([
+            "miri",
+            "test",
+            "--no-fail-fast",
+            "--package",
+            "unisono-sync",
+            "--package",
+            "unisono-barrier",
+        ]);
+        command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
+        verdict(Step::new("miri", command))
+    });
+    Ok(summary.conclude())
+}
+
+fn tests(arguments: &[&str], prepare: impl FnOnce(&mut Command)) -> Verdict {
+    let mut command = Command::new("cargo");
+    command.args(["test", "--locked", "--no-fail-fast"]).args(arguments).args(["--", "--show-output"]);
+    command.current_dir(workspace());
+    prepare(&mut command);
+    verdict(Step::new(format!("cargo test {}", arguments.join(" ")), command).showing(test_output::filter()))
+}
+
+fn verdict(step: Step) -> Verdict {
+    let Done { success, hung, lines } = match step.run() {
+        Ok(done) => done,
+        Err(error) => return Verdict::failed(error.to_string()),
+    };
+    let mut verdict = test_output::read(&lines);
+    if let Some(hung) = hung {
+        verdict.failed += 1;
+        verdict.failures.push(hung);
+    } else if !success && verdict.failed == 0 {
+        verdict.failed += 1;
+        verdict.failures.push("it did not build, or ended without saying which test failed".to_owned());
+    }
+    verdict
+}
+
+/// Host tests start the program as a user would; it is built once, before their clocks run.
+fn host_tests() -> Verdict {
+    let mut build = Command::new("cargo");
+    build.args(["build", "--locked", "--release", "--package", "unisono"]).current_dir(workspace());
+    if !Step::new("build the program", build).succeeds() {
+        return Verdict::failed("the program does not build");
+    }
+    tests(&["--package", "unisono-host-tests"], |command| {
+        command.env("UNISONO_PROGRAM", target().join("release/unisono"));
+    })
+}
+
+/// The models run with another `cfg`, which rebuilds everything below them: in a directory of its own.
+fn loom() -> Verdict {
+    const CRATES: [&str; 2] = ["sync", "barrier"];
+    let mut arguments = vec!["--release".to_owned()];
+    let mut models = 0;
+    for name in CRATES {
+        let found = models_of(&workspace().join("crates").join(name).join("tests"));
+        if !found.is_empty() {
+            arguments.extend(["--package".to_owned(), format!("unisono-{name}")]);
+        }
+        models += found.len();
+        arguments.extend(found.into_iter().flat_map(|model| ["--test".to_owned(), model]));
+    }
+    if models == 0 {
+        return Verdict::skipped("no crate has a model (tests/loom*.rs)");
+    }
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    tests(&arguments, |command| {
+        command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
+    })
+}
+
+fn models_of(tests: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(tests) else { return Vec::new() };
+    let mut models: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".rs").map(str::to_owned))
+        .filter(|name| name.starts_with("loom"))
+        .collect();
+    models.sort();
+    models
+}

@@ -1,0 +1,134 @@
+//! Reads what test programs print: libtest's and the host tests' lines.
+//!
+//! Tests run with `--show-output`, so that a `#[test]` can say that it skipped something: a line that
+//! begins with `skipped` in its output. The rest of what passing tests print is not shown.
+
+use crate::step::Verdict;
+
+/// What the lines of one or more test programs add up to.
+pub(crate) fn read(lines: &[String]) -> Verdict {
+    let mut verdict = Verdict::default();
+    let mut program = String::new();
+    let mut test = None;
+    for line in lines {
+        if let Some(rest) =
+            line.trim_start().strip_prefix("Running ").or(line.trim_start().strip_prefix("Doc-tests "))
+        {
+            program = rest.split(" (").next().unwrap_or(rest).to_owned();
+        } else if let Some(name) =
+            line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"))
+        {
+            test = Some(name.to_owned());
+        } else if line.starts_with("test result: ") {
+            count(line, &mut verdict);
+            test = None;
+        } else if let Some((name, result)) =
+            line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
+        {
+            single(name, result, &program, &mut verdict);
+        } else if let (Some(test), Some(what)) = (&test, line.strip_prefix("skipped")) {
+            let what = what.trim_start_matches([':', ' ']);
+            verdict.skipped.push(format!("{program} {test}: {what}"));
+            if line.starts_with("skipped:") {
+                // the whole test, not a part of it: libtest has counted it as passed
+                verdict.passed = verdict.passed.saturating_sub(1);
+            }
+        }
+    }
+    verdict
+}
+
+fn single(name: &str, result: &str, program: &str, verdict: &mut Verdict) {
+    if let Some(reason) = result.strip_prefix("skipped: ") {
+        verdict.skipped.push(format!("{program} {name}: {reason}"));
+    } else if let Some(reason) = result.strip_prefix("ignored") {
+        let reason = reason.trim_start_matches([',', ' ']);
+        let reason = if reason.is_empty() { "ignored without a reason" } else { reason };
+        verdict.skipped.push(format!("{program} {name}: {reason}"));
+    } else if result.starts_with("FAILED") {
+        verdict.failures.push(format!("{program} {name}"));
+    }
+}
+
+/// `test result: ok. 3 passed; 0 failed; ...`
+fn count(line: &str, verdict: &mut Verdict) {
+    let number = |word: &str| {
+        line.split([';', '.']).find_map(|part| part.trim().strip_suffix(word)?.trim().parse::<u64>().ok())
+    };
+    verdict.passed += number("passed").unwrap_or(0);
+    verdict.failed += number("failed").unwrap_or(0);
+}
+
+/// Answers whether a line is worth showing: hides the output of passing tests, keeps that of
+/// failing ones.
+pub(crate) fn filter() -> impl FnMut(&str) -> bool {
+    let mut within_successes = false;
+    move |line| {
+        if line == "successes:" {
+            within_successes = true;
+        } else if line == "failures:" || line.starts_with("test result: ") {
+            within_successes = false;
+        }
+        !within_successes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str) -> Vec<String> {
+        text.lines().map(str::to_owned).collect()
+    }
+
+    const LIBTEST: &str = "\
+     Running unittests src/lib.rs (target/debug/deps/x-1)
+running 3 tests
+test a ... ok
+test b ... ignored, needs a moon
+test c ... ok
+
+successes:
+
+---- a stdout ----
+skipped: no browser
+---- c stdout ----
+skipped libomp: no clang
+
+successes:
+    a
+    c
+
+test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
+";
+
+    #[test]
+    fn skips_of_plain_tests_are_collected_with_their_reasons() {
+        let verdict = read(&lines(LIBTEST));
+        // `b` is ignored, all of `a` and a part of `c` were skipped; only `a` did not pass
+        assert_eq!(verdict.skipped.len(), 3);
+        assert!(verdict.skipped.contains(&"unittests src/lib.rs a: no browser".to_owned()), "{verdict:?}");
+        assert!(verdict.skipped.contains(&"unittests src/lib.rs b: needs a moon".to_owned()));
+        assert_eq!((verdict.passed, verdict.failed), (2, 0));
+    }
+
+    #[test]
+    fn host_tests_are_counted_like_others() {
+        let verdict = read(&lines(
+            "     Running tests/gang.rs (target/debug/deps/gang-1)\ntest x ... skipped: it needs root\n\
+             test y ... FAILED\nwhy\n\ntest result: FAILED. 4 passed; 1 failed; 1 skipped\n",
+        ));
+        assert_eq!((verdict.passed, verdict.failed), (4, 1));
+        assert_eq!(verdict.skipped, ["tests/gang.rs x: it needs root"]);
+        assert_eq!(verdict.failures, ["tests/gang.rs y"]);
+    }
+
+    #[test]
+    fn output_of_passing_tests_is_hidden() {
+        let mut show = filter();
+        let shown: Vec<_> = LIBTEST.lines().filter(|line| show(line)).collect();
+        assert!(!shown.contains(&"---- a stdout ----"));
+        assert!(shown.contains(&"test a ... ok"));
+        assert!(shown.last().is_some_and(|last| last.starts_with("test result")));
+    }
+}
