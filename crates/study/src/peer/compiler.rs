@@ -12,6 +12,7 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A program that was built.
 #[derive(Clone, Debug)]
@@ -134,7 +135,10 @@ fn key(peer: &Peer, compiler: &Compiler) -> u64 {
 
 /// Compiles into `directory`; the inner error is the compiler's.
 fn compile(peer: &Peer, compiler: &Compiler, directory: &Path) -> Result<Result<(), String>, Error> {
-    let beside = directory.with_extension(format!("{}.part", std::process::id()));
+    // Unique among threads and processes that share the cache.
+    static BUILDS: AtomicU64 = AtomicU64::new(0);
+    let build = BUILDS.fetch_add(1, Relaxed);
+    let beside = directory.with_extension(format!("{}-{build}.part", std::process::id()));
     let failed = |source| Error::Io { what: format!("write {}", beside.display()), source };
     fs::create_dir_all(&beside).map_err(failed)?;
     for source in HEADERS.iter().chain([&peer.source]) {
