@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use unisono_sync::atomics::AtomicU32;
 use unisono_sync::{Flag, Lines, Verdict, WaitPolicy, Wakeups, Watch};
 
 /// The barrier algorithms by name.
@@ -127,10 +128,10 @@ impl<'a> Place<'a> {
         self.lines.line(self.first + line).flag(flag)
     }
 
-    /// A word of the algorithm's line `line`.
+    /// The counter of the algorithm's line `line`.
     #[inline]
-    pub(crate) fn word(&self, line: usize, word: usize) -> &'a unisono_sync::atomics::AtomicU32 {
-        self.lines.line(self.first + line).word(word)
+    pub(crate) fn counter(&self, line: usize) -> &'a AtomicU32 {
+        self.lines.line(self.first + line).counter()
     }
 
     /// Waits for a flag of the algorithm; `None` when the watch stopped it.

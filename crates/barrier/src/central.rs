@@ -16,6 +16,7 @@ const COUNTER: usize = 0;
 const RELEASE: usize = 1;
 
 /// One participant's side.
+#[derive(Debug)]
 pub(crate) struct Central {
     members: u32,
     last: bool,
@@ -33,7 +34,7 @@ impl Protocol for Central {
 
     #[inline]
     fn arrive(&mut self, place: &Place<'_>, episode: u32) {
-        let counter = place.word(COUNTER, 0);
+        let counter = place.counter(COUNTER);
         // SYNC(central-count) release: publishes this participant's writes to the last to come;
         // SYNC(central-count) acquire: the last to come sees everybody's
         self.last = counter.fetch_add(1, Ordering::AcqRel) + 1 == self.members;

@@ -10,8 +10,8 @@
 //! ```
 
 use unisono_linux::futex::Scope;
-use unisono_sync::Lines;
 use unisono_sync::atomics::{AtomicU32, Ordering};
+use unisono_sync::{Flag, Line, Lines};
 
 use crate::error::{Cause, Gone};
 
@@ -34,8 +34,14 @@ pub(crate) enum Standing {
     Reserved,
     /// A member.
     Member,
+    /// A member that leaves after the episode in its word.
+    Leaving,
+    /// Taken by one who is about to ask.
+    Claimed,
     /// Asks to join.
     Asking,
+    /// A member after the episode in its word.
+    Admitted,
     /// Gone, properly.
     Retired,
     /// Gone without leave, from the episode in its word on.
@@ -70,6 +76,30 @@ impl Control {
         (0..self.capacity).map(|id| self.member(id))
     }
 
+    /// The flag that lets go who waits at a boundary.
+    pub(crate) fn boundary(&self) -> Flag<'_> {
+        self.lines.line(2).flag(0)
+    }
+
+    pub(crate) fn boundary_counter(&self) -> &AtomicU32 {
+        self.lines.line(2).counter()
+    }
+
+    /// Records that everybody has left.
+    pub(crate) fn disband(&self) {
+        self.lines.line(2).word(4).store(1, Ordering::Relaxed);
+        self.attention().fetch_or(ATTENTION_GONE, Ordering::AcqRel);
+    }
+
+    pub(crate) fn is_disbanded(&self) -> bool {
+        self.lines.line(2).word(4).load(Ordering::Relaxed) != 0
+    }
+
+    /// Puts an algorithm's line to its state after `episode`: all flags at the episode, all else zero.
+    pub(crate) fn reset_line(&self, line: usize, episode: u32) {
+        self.lines.line(line).reset(episode);
+    }
+
     /// Records that a member is gone from `episode` on, and makes everybody look.
     pub(crate) fn declare_gone(&self, id: usize, cause: Cause, episode: u32) {
         self.member(id).retire(Standing::Gone(cause), episode);
@@ -78,14 +108,18 @@ impl Control {
         self.disturb_all();
     }
 
-    /// Whoever is gone so that `episode` cannot complete.
-    pub(crate) fn find_gone(&self, episode: u32) -> Option<Gone> {
+    /// Whoever is gone so that `episode` cannot complete; without one, whoever is gone.
+    pub(crate) fn find_gone(&self, episode: Option<u32>) -> Option<Gone> {
         // SYNC(attention) acquire: the member's line after the bit
         if self.attention().load(Ordering::Acquire) & ATTENTION_GONE == 0 {
             return None;
         }
         self.members().find_map(|member| match member.standing() {
-            Standing::Gone(cause) if episode.wrapping_sub(member.last_episode()).cast_signed() >= 0 => {
+            Standing::Gone(cause)
+                // Nobody knows how far one got that died; the first to notice may be an episode ahead.
+                if cause == Cause::Died
+                    || episode.is_none_or(|episode| at_or_after(episode, member.last_episode())) =>
+            {
                 Some(Gone { participant: member.id, process: member.process(), cause })
             }
             _ => None,
@@ -97,7 +131,7 @@ impl Control {
         // SYNC(sleepers) fence: attention before sleepers; a sleeper that misses it looks after its slice
         unisono_sync::atomics::fence(Ordering::SeqCst);
         for line in 0..self.lines.count() {
-            for flag in 0..unisono_sync::Line::FLAGS {
+            for flag in 0..Line::FLAGS {
                 let flag = self.lines.line(line).flag(flag);
                 if flag.has_sleepers() {
                     flag.disturb(self.scope);
@@ -107,26 +141,19 @@ impl Control {
     }
 }
 
-/// One place's line. Words: 0 standing, 1 episode, 2 process, 3 and 4 when the process started, 5 CPU.
+/// One place's line. Words: 0 standing, 1 episode, 2 process, 3 and 4 when the process
+/// started; flag 4 calls one who joins.
 #[derive(Clone, Copy)]
 pub(crate) struct Member<'a> {
-    line: &'a unisono_sync::Line,
+    line: &'a Line,
     pub(crate) id: usize,
 }
 
 impl Member<'_> {
     pub(crate) fn standing(self) -> Standing {
         // SYNC(standing) acquire: the line's other words after its standing
-        match self.line.word(0).load(Ordering::Acquire) {
-            1 => Standing::Reserved,
-            2 => Standing::Member,
-            3 => Standing::Asking,
-            4 => Standing::Retired,
-            5 => Standing::Gone(Cause::Panicked),
-            6 => Standing::Gone(Cause::Left),
-            7 => Standing::Gone(Cause::Died),
-            _ => Standing::Free,
-        }
+        let word = self.line.word(0).load(Ordering::Acquire);
+        STANDINGS.into_iter().find(|standing| code(*standing) == word).unwrap_or(Standing::Free)
     }
 
     pub(crate) fn set_standing(self, standing: Standing) {
@@ -142,15 +169,26 @@ impl Member<'_> {
 
     /// Ends a membership, unless somebody ended it before.
     fn retire(self, how: Standing, episode: u32) {
-        if self.standing() == Standing::Member {
-            self.line.word(1).store(episode, Ordering::Relaxed);
-            self.change_standing(Standing::Member, how);
+        for standing in [Standing::Member, Standing::Leaving, Standing::Asking, Standing::Admitted] {
+            if self.standing() == standing {
+                self.set_last_episode(episode);
+                self.change_standing(standing, how);
+            }
         }
     }
 
     /// The episode of the last change: the first one of a member, the first impossible one of one gone.
     pub(crate) fn last_episode(self) -> u32 {
         self.line.word(1).load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_last_episode(self, episode: u32) {
+        self.line.word(1).store(episode, Ordering::Relaxed);
+    }
+
+    /// The flag that calls one who asked to join to the boundary.
+    pub(crate) fn call(&self) -> Flag<'_> {
+        self.line.flag(4)
     }
 
     pub(crate) fn process(self) -> u32 {
@@ -170,15 +208,38 @@ impl Member<'_> {
     }
 }
 
+/// Whether one episode is another or comes after it; numbers wrap.
+pub(crate) const fn at_or_after(episode: u32, other: u32) -> bool {
+    episode.wrapping_sub(other).cast_signed() >= 0
+}
+
+/// Every standing a word can say.
+const STANDINGS: [Standing; 11] = [
+    Standing::Free,
+    Standing::Reserved,
+    Standing::Member,
+    Standing::Leaving,
+    Standing::Claimed,
+    Standing::Asking,
+    Standing::Admitted,
+    Standing::Retired,
+    Standing::Gone(Cause::Panicked),
+    Standing::Gone(Cause::Left),
+    Standing::Gone(Cause::Died),
+];
+
 const fn code(standing: Standing) -> u32 {
     match standing {
         Standing::Free => 0,
         Standing::Reserved => 1,
         Standing::Member => 2,
-        Standing::Asking => 3,
-        Standing::Retired => 4,
-        Standing::Gone(Cause::Panicked) => 5,
-        Standing::Gone(Cause::Left) => 6,
-        Standing::Gone(Cause::Died) => 7,
+        Standing::Leaving => 3,
+        Standing::Asking => 4,
+        Standing::Admitted => 5,
+        Standing::Retired => 6,
+        Standing::Gone(Cause::Panicked) => 7,
+        Standing::Gone(Cause::Left) => 8,
+        Standing::Gone(Cause::Died) => 9,
+        Standing::Claimed => 10,
     }
 }

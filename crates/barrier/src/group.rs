@@ -3,12 +3,15 @@
 use crate::algorithm::Algorithm;
 use crate::control::{Control, Standing};
 use crate::error::Error;
+use crate::guard::{Guard, Stopped};
+use crate::membership::{self, Rank};
 use crate::participant::Participant;
+use crate::protocols::AnyProtocol;
 use crate::spec::Spec;
 use unisono_linux::futex::Scope;
-use unisono_sync::{Lines, SpinBudget, Wait, Wakeups};
+use unisono_sync::{Block, Lines, SpinBudget, Wait, Wakeups};
 
-/// A barrier, from which its participants are taken.
+/// A barrier, from which its participants are taken. Clones are the same barrier.
 #[derive(Clone, Debug)]
 pub struct Group {
     pub(crate) control: Control,
@@ -21,29 +24,19 @@ pub struct Group {
 
 impl Group {
     pub(crate) fn on_heap(spec: &Spec) -> Self {
-        let count = Control::lines(spec.capacity) + algorithm_lines(spec);
-        Self::create(spec, Lines::on_heap(count), Scope::Private)
+        let lines = Lines::on_heap(Self::lines(spec));
+        Self::create(spec, lines, Scope::Private)
     }
 
-    #[cfg(not(loom))]
-    pub(crate) fn in_shared_memory(spec: &Spec) -> Result<Self, Error> {
-        use unisono_linux::shared_memory::SharedMemory;
-        let count = Control::lines(spec.capacity) + algorithm_lines(spec);
-        let region = SharedMemory::create(count * size_of::<unisono_sync::Line>())
-            .map_err(|source| Error::SharedMemory { path: None, source })?;
-        Ok(Self::create(spec, Lines::in_region(region), Scope::Shared))
-    }
-
-    fn create(spec: &Spec, lines: Lines, scope: Scope) -> Self {
+    pub(crate) fn create(spec: &Spec, lines: Lines, scope: Scope) -> Self {
         let control = Control { lines, capacity: spec.capacity, scope };
         for id in 0..spec.participants {
             control.member(id).set_standing(Standing::Reserved);
         }
-        let wakeups = match spec.wait {
-            Wait::Spin | Wait::Yield => Wakeups::Never,
-            Wait::Block => Wakeups::Symmetric(scope),
-            Wait::SpinBlock | Wait::Adaptive => Wakeups::for_rare_sleepers(scope),
-        };
+        Self::over(spec, control, wakeups(spec.wait, scope))
+    }
+
+    pub(crate) fn over(spec: &Spec, control: Control, wakeups: Wakeups) -> Self {
         Self {
             control,
             participants: spec.participants,
@@ -54,7 +47,12 @@ impl Group {
         }
     }
 
-    /// Takes all places, in order.
+    /// How many lines a group needs.
+    pub(crate) fn lines(spec: &Spec) -> usize {
+        Control::lines(spec.capacity) + AnyProtocol::lines(spec.algorithm, spec.capacity)
+    }
+
+    /// Takes all places that the group was made with, in order.
     ///
     /// # Errors
     /// [`Error::Taken`] when somebody has one already.
@@ -62,7 +60,7 @@ impl Group {
         (0..self.participants).map(|id| self.participant(id)).collect()
     }
 
-    /// Takes the place `id`: the number errors name this member by.
+    /// Takes the place `id` of those that the group was made with: the number errors name this member by.
     ///
     /// # Errors
     /// [`Error::NoSuchPlace`], [`Error::Taken`].
@@ -74,8 +72,55 @@ impl Group {
         if !member.change_standing(Standing::Reserved, Standing::Member) {
             return Err(Error::Taken { id, process: member.process() });
         }
-        member.set_process(std::process::id(), 0);
-        Ok(Participant::new(self.clone(), id))
+        self.sign_in(id);
+        Ok(Participant::new(self.clone(), id, Rank { rank: id, members: self.participants }, 0))
+    }
+
+    /// Joins as a new member: waits until the others have completed the episode they are in, and counts
+    /// from the next one on.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`] when no place is left ([`Spec::capacity`]); [`Error::Gone`], [`Error::Disbanded`]
+    /// when the others cannot go on or are no more.
+    pub fn join(&self) -> Result<Participant, Error> {
+        let (wanted, most) = (self.control.capacity + 1, self.control.capacity);
+        let takes = |id: &usize| self.control.member(*id).change_standing(Standing::Free, Standing::Claimed);
+        let id = (0..most).find(takes).ok_or(Error::TooMany { wanted, most })?;
+        self.sign_in(id);
+        self.control.member(id).set_standing(Standing::Asking);
+        // Whatever episode somebody is gone from, the one after it cannot be joined.
+        let mut guard = Guard::for_any_episode(&self.control);
+        let mut policy = Block::new(Wakeups::Symmetric(self.control.scope));
+        let mut asked = || -> Option<Participant> {
+            membership::ask(&self.control, id, &mut guard, &mut policy)?;
+            let episode = self.control.member(id).last_episode();
+            let mut boundary = membership::boundary(&self.control, id, episode)?;
+            let first = Control::lines(self.control.capacity);
+            membership::cross(&self.control, first, &mut boundary, &mut policy, &mut guard)?;
+            Some(Participant::new(self.clone(), id, boundary.rank?, episode))
+        };
+        let joined = asked();
+        match (joined, guard.stopped) {
+            (Some(participant), _) => Ok(participant),
+            (None, Some(Stopped::Gone(gone))) => {
+                self.control.member(id).set_standing(Standing::Retired);
+                Err(Error::Gone(gone))
+            }
+            (None, _) => Err(Error::Disbanded),
+        }
+    }
+
+    fn sign_in(&self, id: usize) {
+        let process = std::process::id();
+        #[cfg(not(loom))]
+        let start = if self.control.scope == Scope::Shared {
+            unisono_linux::pidfd::start_time(process).unwrap_or(0)
+        } else {
+            0
+        };
+        #[cfg(loom)]
+        let start = 0;
+        self.control.member(id).set_process(process, start);
     }
 
     /// The algorithm it uses.
@@ -97,7 +142,11 @@ impl Group {
     }
 }
 
-fn algorithm_lines(spec: &Spec) -> usize {
-    use crate::algorithm::Protocol;
-    crate::central::Central::lines(spec.capacity)
+/// How signals find sleepers under a policy: not at all, cheaply for the signaller, or cheaply for both.
+fn wakeups(wait: Wait, scope: Scope) -> Wakeups {
+    match wait {
+        Wait::Spin | Wait::Yield => Wakeups::Never,
+        Wait::Block => Wakeups::Symmetric(scope),
+        Wait::SpinBlock | Wait::Adaptive => Wakeups::for_rare_sleepers(scope),
+    }
 }

@@ -7,81 +7,127 @@
 
 use crate::control::Control;
 use crate::error::Gone;
+#[cfg(not(loom))]
+use crate::roll_call::RollCall;
 use unisono_linux::clock::Nanos;
+#[cfg(not(loom))]
+use unisono_linux::{clock, futex::Scope};
 use unisono_sync::{Verdict, Watch};
 
-/// How long a sleeper sleeps at most before it looks around.
+/// How long a sleeper sleeps at most before it looks around, and how often a waiter calls the roll.
 #[cfg(not(loom))]
 const SLICE: Nanos = Nanos(100_000_000);
+
+/// Looks between two readings of the clock, where no deadline asks for more.
+#[cfg(not(loom))]
+const LOOKS_PER_CLOCK: u32 = 16;
 
 /// Why a wait ended without its episode.
 #[derive(Clone, Debug)]
 pub(crate) enum Stopped {
     Gone(Gone),
     TimedOut,
+    Disbanded,
 }
 
 pub(crate) struct Guard<'a> {
     control: &'a Control,
-    episode: u32,
+    /// `None` for one who joins: whoever is gone, from whatever episode, it cannot.
+    episode: Option<u32>,
     deadline: Option<Nanos>,
+    #[cfg(not(loom))]
     looks: u32,
     #[cfg(not(loom))]
-    next_roll_call: Option<Nanos>,
+    roll_call: Option<(Nanos, RollCall)>,
     pub(crate) stopped: Option<Stopped>,
 }
 
 impl<'a> Guard<'a> {
+    /// For a wait for `episode`.
     #[inline]
     pub(crate) fn new(control: &'a Control, episode: u32, deadline: Option<Nanos>) -> Self {
         Self {
             control,
-            episode,
+            episode: Some(episode),
             deadline,
+            #[cfg(not(loom))]
             looks: 0,
             #[cfg(not(loom))]
-            next_roll_call: None,
+            roll_call: None,
             stopped: None,
         }
     }
-}
 
-impl Watch for Guard<'_> {
-    #[cfg(not(loom))]
-    fn look(&mut self) -> Verdict {
+    /// For one who waits to join.
+    pub(crate) fn for_any_episode(control: &'a Control) -> Self {
+        Self { episode: None, ..Self::new(control, 0, None) }
+    }
+
+    fn stop(&mut self, why: Stopped) -> Verdict {
+        self.stopped = Some(why);
+        Verdict::Stop
+    }
+
+    /// Stops if somebody is gone or everybody has left.
+    fn look_at_members(&mut self) -> Verdict {
         if let Some(gone) = self.control.find_gone(self.episode) {
-            self.stopped = Some(Stopped::Gone(gone));
-            return Verdict::Stop;
+            self.stop(Stopped::Gone(gone))
+        } else if self.control.is_disbanded() {
+            self.stop(Stopped::Disbanded)
+        } else {
+            Verdict::Continue
         }
-        self.looks += 1;
-        if self.deadline.is_none() && !self.looks.is_multiple_of(16) {
+    }
+
+    /// Stops at the deadline; calls the roll when it is time.
+    #[cfg(not(loom))]
+    #[cold]
+    fn look_at_clock(&mut self) -> Verdict {
+        let now = clock::now();
+        if self.deadline.is_some_and(|deadline| now >= deadline) {
+            return self.stop(Stopped::TimedOut);
+        }
+        if self.control.scope == Scope::Private {
             return Verdict::Continue;
         }
-        let now = unisono_linux::clock::now();
-        if self.deadline.is_some_and(|deadline| now >= deadline) {
-            self.stopped = Some(Stopped::TimedOut);
-            return Verdict::Stop;
+        let (next, roll_call) = self.roll_call.get_or_insert_with(|| (SLICE.after(now), RollCall::default()));
+        if now < *next {
+            return Verdict::Continue;
         }
-        Verdict::Continue
+        *next = SLICE.after(now);
+        roll_call.call(self.control, self.episode.unwrap_or(0));
+        self.look_at_members()
     }
+}
 
-    #[cfg(loom)]
+#[cfg(not(loom))]
+impl Watch for Guard<'_> {
     fn look(&mut self) -> Verdict {
-        self.looks += 1;
-        if let Some(gone) = self.control.find_gone(self.episode) {
-            self.stopped = Some(Stopped::Gone(gone));
+        if self.look_at_members() == Verdict::Stop {
             return Verdict::Stop;
         }
-        Verdict::Continue
+        self.looks += 1;
+        if self.deadline.is_none() && !self.looks.is_multiple_of(LOOKS_PER_CLOCK) {
+            return Verdict::Continue;
+        }
+        self.look_at_clock()
     }
 
-    #[cfg(not(loom))]
     fn sleep_until(&mut self) -> Option<Nanos> {
-        let slice = SLICE.after(unisono_linux::clock::now());
+        // Who sleeps looks rarely: let its next look be one at the clock.
+        self.looks |= LOOKS_PER_CLOCK - 1;
+        let slice = SLICE.after(clock::now());
         Some(self.deadline.map_or(slice, |deadline| deadline.min(slice)))
     }
+}
 
-    #[cfg(loom)]
+#[cfg(loom)]
+impl Watch for Guard<'_> {
+    fn look(&mut self) -> Verdict {
+        let _ = self.deadline;
+        self.look_at_members()
+    }
+
     fn sleep_until(&mut self) -> Option<Nanos> {
         None
     }

@@ -31,14 +31,24 @@
 
 mod algorithm;
 mod central;
-#[allow(dead_code)] // membership between episodes follows
+mod combining_tree;
+mod competitive;
 mod control;
+mod dissemination;
 mod error;
 mod group;
-#[allow(dead_code)] // as above
 mod guard;
+mod mcs_tree;
+mod membership;
 mod participant;
+mod protocols;
+#[cfg(not(loom))]
+mod roll_call;
+#[cfg(not(loom))]
+mod shared;
 mod spec;
+mod static_tree;
+mod tournament;
 
 pub use algorithm::{Algorithm, BadAlgorithm};
 pub use error::{Cause, Error, Gone};

@@ -1,28 +1,47 @@
 //! One member's handle on a barrier.
 
-use crate::algorithm::{Place, Protocol, Role};
-use crate::central::Central;
-use crate::control::Control;
+use crate::algorithm::{Place, Role};
+use crate::control::{ATTENTION_CHANGE, ATTENTION_JOIN, Control};
 use crate::error::{Cause, Error};
 use crate::group::Group;
 use crate::guard::{Guard, Stopped};
+use crate::membership::{self, Boundary, Rank};
+use crate::protocols::AnyProtocol;
 use std::time::Duration;
 use unisono_linux::clock::Nanos;
-use unisono_sync::{Adaptive, Block, Spin, SpinBlock, Wait, WaitPolicy, Yield};
+use unisono_sync::atomics::Ordering;
+use unisono_sync::{Adaptive, Block, Spin, SpinBlock, Wait, WaitPolicy, Wakeups, Yield};
 
 /// One member of a barrier. Dropping it without [`leave`](Self::leave) makes the next episode fail for the
 /// others, with an error that names this one.
+#[derive(Debug)]
 pub struct Participant {
     group: Group,
     id: usize,
-    protocol: Central,
+    rank: Rank,
+    protocol: AnyProtocol,
     policy: Policy,
     /// The last episode this participant arrived in.
     episode: u32,
-    arrived: bool,
-    left: bool,
+    stage: Stage,
+    /// Sleeps at boundaries, which are nobody's policy.
+    boundary_blocks: u64,
 }
 
+/// Where a participant is between two calls.
+#[derive(Debug)]
+enum Stage {
+    /// Between two episodes.
+    Idle,
+    /// In an episode, arrived.
+    Arrived,
+    /// The episode is complete, but members change before the next.
+    Boundary(Boundary, Role),
+    /// No member any more.
+    Left,
+}
+
+#[derive(Debug)]
 enum Policy {
     Spin(Spin),
     Yield(Yield),
@@ -79,7 +98,7 @@ impl Arrival<'_> {
 }
 
 impl Participant {
-    pub(crate) fn new(group: Group, id: usize) -> Self {
+    pub(crate) fn new(group: Group, id: usize, rank: Rank, episode: u32) -> Self {
         let (budget, wakeups) = (group.spin_budget, group.wakeups);
         let policy = match group.wait {
             Wait::Spin => Policy::Spin(Spin),
@@ -88,8 +107,9 @@ impl Participant {
             Wait::SpinBlock => Policy::SpinBlock(SpinBlock::new(budget, wakeups)),
             Wait::Adaptive => Policy::Adaptive(Adaptive::new(budget, wakeups)),
         };
-        let protocol = Central::new(id, group.participants);
-        Self { group, id, protocol, policy, episode: 0, arrived: false, left: false }
+        let protocol = AnyProtocol::new(group.algorithm, rank.rank, rank.members);
+        let stage = Stage::Idle;
+        Self { group, id, rank, protocol, policy, episode, stage, boundary_blocks: 0 }
     }
 
     /// Arrives and waits until everybody has arrived.
@@ -98,7 +118,7 @@ impl Participant {
     /// [`Error::Gone`] when a member panicked, went away or died.
     #[inline]
     pub fn wait(&mut self) -> Result<Episode, Error> {
-        if !self.arrived {
+        if matches!(self.stage, Stage::Idle) {
             self.begin()?;
         }
         self.finish(None)
@@ -109,7 +129,7 @@ impl Participant {
     /// # Errors
     /// [`Error::Gone`]; [`Error::TimedOut`], after which waiting again resumes the same episode.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<Episode, Error> {
-        if !self.arrived {
+        if matches!(self.stage, Stage::Idle) {
             self.begin()?;
         }
         self.finish(Some(deadline(timeout)))
@@ -121,11 +141,31 @@ impl Participant {
     /// # Errors
     /// [`Error::Gone`].
     pub fn arrive(&mut self) -> Result<Arrival<'_>, Error> {
-        if self.arrived {
+        if !matches!(self.stage, Stage::Idle) {
             self.finish(None)?;
         }
         self.begin()?;
         Ok(Arrival { participant: self })
+    }
+
+    /// Takes part in one more episode, and then is no member any more: the others go on without it. (An
+    /// unfinished episode is completed first.)
+    ///
+    /// # Errors
+    /// [`Error::Gone`].
+    pub fn leave(mut self) -> Result<Episode, Error> {
+        if !matches!(self.stage, Stage::Idle) {
+            self.finish(None)?;
+        }
+        membership::announce_leave(&self.group.control, self.id, self.episode.wrapping_add(1));
+        self.begin()?;
+        self.finish(None)
+    }
+
+    /// How many members the next episode has.
+    #[must_use]
+    pub fn members(&self) -> usize {
+        self.rank.members
     }
 
     /// The place in the group; errors name members by it.
@@ -137,23 +177,25 @@ impl Participant {
     /// How often this participant slept in the kernel so far.
     #[must_use]
     pub fn blocks(&self) -> u64 {
-        match &self.policy {
-            Policy::Spin(policy) => policy.blocks(),
-            Policy::Yield(policy) => policy.blocks(),
-            Policy::Block(policy) => policy.blocks(),
-            Policy::SpinBlock(policy) => policy.blocks(),
-            Policy::Adaptive(policy) => policy.blocks(),
-        }
+        self.boundary_blocks
+            + match &self.policy {
+                Policy::Spin(policy) => policy.blocks(),
+                Policy::Yield(policy) => policy.blocks(),
+                Policy::Block(policy) => policy.blocks(),
+                Policy::SpinBlock(policy) => policy.blocks(),
+                Policy::Adaptive(policy) => policy.blocks(),
+            }
     }
 
     #[inline]
     fn begin(&mut self) -> Result<(), Error> {
         let episode = self.episode.wrapping_add(1);
-        if let Some(gone) = self.group.control.find_gone(episode) {
-            return Err(Error::Gone(gone));
+        let attention = self.group.control.attention().load(Ordering::Relaxed);
+        if attention != 0 {
+            self.attend(attention, episode)?;
         }
         self.episode = episode;
-        self.arrived = true;
+        self.stage = Stage::Arrived;
         let place = place(&self.group);
         self.protocol.arrive(&place, episode);
         Ok(())
@@ -163,6 +205,9 @@ impl Participant {
     fn finish(&mut self, deadline: Option<Nanos>) -> Result<Episode, Error> {
         let (place, number) = (place(&self.group), self.episode);
         let mut guard = Guard::new(&self.group.control, number, deadline);
+        if let Stage::Boundary(..) = self.stage {
+            return self.cross(deadline);
+        }
         let protocol = &mut self.protocol;
         let role = match &mut self.policy {
             Policy::Spin(policy) => protocol.complete(&place, number, policy, &mut guard),
@@ -171,25 +216,91 @@ impl Participant {
             Policy::SpinBlock(policy) => protocol.complete(&place, number, policy, &mut guard),
             Policy::Adaptive(policy) => protocol.complete(&place, number, policy, &mut guard),
         };
-        match (role, guard.stopped) {
-            (Some(role), _) => {
-                self.arrived = false;
-                Ok(Episode { number, role })
-            }
-            (None, Some(Stopped::Gone(gone))) => Err(Error::Gone(gone)),
-            (None, _) => Err(Error::TimedOut { episode: number }),
+        let Some(role) = role else { return Err(stopped(guard.stopped, number)) };
+        self.stage = Stage::Idle;
+        if self.group.control.attention().load(Ordering::Relaxed) & ATTENTION_CHANGE != 0 {
+            return self.reach_boundary(role, deadline);
         }
+        Ok(Episode { number, role })
+    }
+
+    /// Before an arrival, something needs attention.
+    #[cold]
+    fn attend(&mut self, attention: u32, episode: u32) -> Result<(), Error> {
+        let control = &self.group.control;
+        if let Some(gone) = control.find_gone(Some(episode)) {
+            return Err(Error::Gone(gone));
+        }
+        if attention & ATTENTION_JOIN != 0 && self.rank.rank == 0 {
+            membership::admit_who_asks(control, episode);
+        }
+        Ok(())
+    }
+
+    /// The episode is complete, and members change, perhaps right after it.
+    #[cold]
+    fn reach_boundary(&mut self, role: Role, deadline: Option<Nanos>) -> Result<Episode, Error> {
+        let (control, number) = (&self.group.control, self.episode);
+        let Some(boundary) = membership::boundary(control, self.id, number) else {
+            return Ok(Episode { number, role });
+        };
+        if self.rank.rank == 0 {
+            membership::call_who_comes(control, number);
+        }
+        self.stage = Stage::Boundary(boundary, role);
+        self.cross(deadline)
+    }
+
+    #[cold]
+    fn cross(&mut self, deadline: Option<Nanos>) -> Result<Episode, Error> {
+        let number = self.episode;
+        let Stage::Boundary(boundary, role) = &mut self.stage else {
+            return Ok(self.completed(Role::Follower));
+        };
+        let role = *role;
+        let control = &self.group.control;
+        // Whoever is gone from the next episode on may be missed here already.
+        let mut guard = Guard::new(control, number.wrapping_add(1), deadline);
+        let mut policy = Block::new(Wakeups::Symmetric(control.scope));
+        let first = Control::lines(control.capacity);
+        let crossed = membership::cross(control, first, boundary, &mut policy, &mut guard);
+        self.boundary_blocks += policy.blocks();
+        if crossed.is_none() {
+            return Err(stopped(guard.stopped, number));
+        }
+        match boundary.rank {
+            None => self.stage = Stage::Left,
+            Some(rank) => {
+                self.stage = Stage::Idle;
+                self.rank = rank;
+                self.protocol = AnyProtocol::new(self.group.algorithm, rank.rank, rank.members);
+            }
+        }
+        Ok(self.completed(role))
+    }
+
+    fn completed(&self, role: Role) -> Episode {
+        Episode { number: self.episode, role }
+    }
+}
+
+fn stopped(why: Option<Stopped>, episode: u32) -> Error {
+    match why {
+        Some(Stopped::Gone(gone)) => Error::Gone(gone),
+        Some(Stopped::Disbanded) => Error::Disbanded,
+        Some(Stopped::TimedOut) | None => Error::TimedOut { episode },
     }
 }
 
 impl Drop for Participant {
     fn drop(&mut self) {
-        if self.left {
-            return;
-        }
-        let cause = if std::thread::panicking() { Cause::Panicked } else { Cause::Left };
         // In the middle of an episode that one is lost; between two, the next.
-        let first_impossible = if self.arrived { self.episode } else { self.episode.wrapping_add(1) };
+        let first_impossible = match self.stage {
+            Stage::Left => return,
+            Stage::Arrived => self.episode,
+            Stage::Idle | Stage::Boundary(..) => self.episode.wrapping_add(1),
+        };
+        let cause = if std::thread::panicking() { Cause::Panicked } else { Cause::Left };
         self.group.control.declare_gone(self.id, cause, first_impossible);
     }
 }

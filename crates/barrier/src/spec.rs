@@ -31,7 +31,7 @@ impl Spec {
             participants => Ok(Self {
                 participants,
                 capacity: participants,
-                algorithm: Algorithm::Central,
+                algorithm: Algorithm::Competitive,
                 wait: Wait::Adaptive,
                 spin_budget: SpinBudget::DEFAULT,
             }),

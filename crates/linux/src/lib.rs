@@ -8,6 +8,7 @@ pub mod current_cpu;
 pub mod futex;
 pub mod membarrier;
 pub mod parent_death;
+pub mod pidfd;
 pub mod process;
 pub mod schedstat;
 pub mod scheduling;

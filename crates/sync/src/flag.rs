@@ -20,10 +20,16 @@
 //! sleeper's is membarrier(2), which runs a real fence on every CPU where a signaller runs - right when
 //! sleeping is rare. *Symmetric*: both execute a fence instruction - right when sleeping is the rule.
 //!
+//! *Counted*: where a counter decides who signals anyway ([`Flag::counted_by`]), the sleeper announces
+//! itself in that counter, and no fence is needed: both are read-modify-writes of one word, so one comes
+//! first. If the sleeper's, the last arrival reads it and wakes; if the last arrival's, the sleeper reads
+//! a count that no waiting group has (nobody, or everybody) and does not sleep.
+//!
 //! Cost of a signal: a store and a load of the same line; nothing is woken that does not sleep, and all
 //! sleepers of a word by one system call. Reference: futex(2), membarrier(2).
 
 use crate::atomics::{AtomicU32, Ordering, fence, light_fence};
+use crate::yielding::give_way;
 use unisono_linux::clock::Nanos;
 use unisono_linux::futex::Scope;
 #[cfg(not(loom))]
@@ -69,9 +75,14 @@ pub enum Sleep {
 pub struct Flag<'a> {
     pub(crate) word: &'a AtomicU32,
     pub(crate) sleepers: &'a AtomicU32,
+    /// The counter that decides who signals, and its value when everybody has come.
+    pub(crate) counter: Option<(&'a AtomicU32, u32)>,
     #[cfg(loom)]
     pub(crate) kernel: &'a ModelKernel,
 }
+
+/// In a counter: somebody sleeps, or is about to.
+const SLEEPING: u32 = 1 << 31;
 
 /// Whether a growing word that wraps has reached `target`.
 #[inline]
@@ -121,6 +132,42 @@ impl Flag<'_> {
         }
     }
 
+    /// This flag, signalled by whoever completes `counter`, which then holds `full` arrivals; see
+    /// [`signal_counted`](Self::signal_counted).
+    #[inline]
+    #[must_use]
+    pub fn counted_by<'b>(self, counter: &'b AtomicU32, full: u32) -> Flag<'b>
+    where
+        Self: 'b,
+    {
+        Flag { counter: Some((counter, full)), ..self }
+    }
+
+    /// The arrivals in a counter's value.
+    #[inline]
+    #[must_use]
+    pub const fn arrivals(counter: u32) -> u32 {
+        counter & !SLEEPING
+    }
+
+    /// Whether a counter's value says that somebody sleeps.
+    #[inline]
+    #[must_use]
+    pub const fn says_sleeping(counter: u32) -> bool {
+        counter & SLEEPING != 0
+    }
+
+    /// As [`signal`](Self::signal), by the one whose own arrival read the whole counter: `sleeping` is what
+    /// that value said, and no fence is needed.
+    #[inline]
+    pub fn signal_counted(self, value: u32, sleeping: bool, wakeups: Wakeups) {
+        // SYNC(flag) release: publishes what this thread did before
+        self.word.store(value, Ordering::Release);
+        if sleeping && let Wakeups::Asymmetric(scope) | Wakeups::Symmetric(scope) = wakeups {
+            self.wake(scope);
+        }
+    }
+
     /// Wakes every sleeper although the word has not moved, to make it look around.
     pub fn disturb(self, scope: Scope) {
         self.wake(scope);
@@ -137,7 +184,21 @@ impl Flag<'_> {
             Wakeups::Asymmetric(scope) | Wakeups::Symmetric(scope) => scope,
         };
         self.sleepers.fetch_add(1, Ordering::Relaxed);
-        heavy_fence(wakeups);
+        match self.counter {
+            None => heavy_fence(wakeups),
+            Some((counter, full)) => {
+                // SYNC(counted) release, acquire: before or after the last arrival, never beside it
+                counter.fetch_or(SLEEPING, Ordering::AcqRel);
+                // SYNC(counted) acquire: a count of the next episode shows the signal of this one
+                let arrivals = Self::arrivals(counter.load(Ordering::Acquire));
+                if arrivals == 0 || arrivals == full {
+                    // The last has come and is about to signal; it may have lost its core just now.
+                    self.sleepers.fetch_sub(1, Ordering::Relaxed);
+                    give_way();
+                    return Sleep::Unneeded;
+                }
+            }
+        }
         // SYNC(flag) acquire: sees what the signaller did before its signal
         let seen = self.word.load(Ordering::Acquire);
         let slept = if reached(seen, target) { Sleep::Unneeded } else { self.wait(seen, until, scope) };

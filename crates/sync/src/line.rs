@@ -5,7 +5,7 @@
 //! on the heap or in a [`SharedMemory`] region; protocols use it without knowing which. All words start
 //! at zero. Cost: 128 bytes a line.
 
-use crate::atomics::{Arc, AtomicU32};
+use crate::atomics::{Arc, AtomicU32, Ordering};
 use crate::flag::Flag;
 #[cfg(not(loom))]
 use std::ptr::NonNull;
@@ -24,8 +24,8 @@ pub struct Line {
 impl Line {
     /// Words in a line.
     pub const WORDS: usize = 16;
-    /// Flags in a line: a flag takes two words.
-    pub const FLAGS: usize = Self::WORDS / 2;
+    /// Flags in a line: a flag takes two words, and two are left for a counter.
+    pub const FLAGS: usize = (Self::WORDS - 2) / 2;
 
     fn zeroed() -> Self {
         Self {
@@ -42,6 +42,22 @@ impl Line {
         &self.words[index]
     }
 
+    /// The word for counting: none of any flag's.
+    #[inline]
+    #[must_use]
+    pub fn counter(&self) -> &AtomicU32 {
+        &self.words[Self::WORDS - 1]
+    }
+
+    /// Sets every flag to `value` with no sleepers, and the counter to zero. Only while nobody waits here or signals.
+    pub fn reset(&self, value: u32) {
+        for flag in 0..Self::FLAGS {
+            self.words[2 * flag].store(value, Ordering::Relaxed);
+            self.words[2 * flag + 1].store(0, Ordering::Relaxed);
+        }
+        self.counter().store(0, Ordering::Relaxed);
+    }
+
     /// One flag: words `2 * index` and `2 * index + 1`. Panics past the last.
     #[inline]
     #[must_use]
@@ -49,6 +65,7 @@ impl Line {
         Flag {
             word: &self.words[2 * index],
             sleepers: &self.words[2 * index + 1],
+            counter: None,
             #[cfg(loom)]
             kernel: &self.kernel,
         }

@@ -1,0 +1,133 @@
+//! Software combining tree.
+//!
+//! The idea: instead of one counter, a tree of counters with a few participants each. Whoever completes a
+//! node's counter climbs to its parent; whoever completes the root turns round, and everybody wakes the
+//! nodes it had completed on its way up, from top to bottom.
+//! ```text
+//!            [root]              counters of FAN_IN; the last to come climbs,
+//!           /      \             the release comes down the way it climbed
+//!       [0..4)    [4..8)
+//! ```
+//! Cost per participant: O(log n) read-modify-writes for one, one for most; no line is contended by more
+//! than `FAN_IN`. When not to use: for few threads, where the levels cost more than the contention.
+//! Reference: Yew, Tzeng, Lawrie, "Distributing hot-spot addressing in large-scale multiprocessors", IEEE
+//! Trans. Computers 36(4), 1987; with sense reversal: Mellor-Crummey, Scott 1991, section 3.2.
+
+use crate::algorithm::{Place, Protocol, Role};
+use unisono_sync::atomics::Ordering;
+use unisono_sync::{WaitPolicy, Watch};
+
+/// Participants or nodes under a node.
+#[cfg(not(loom))]
+const FAN_IN: usize = 4;
+#[cfg(loom)]
+const FAN_IN: usize = 2; // so that three threads make two levels
+/// `FAN_IN` to this power exceeds the largest group.
+const MAX_DEPTH: usize = 13;
+
+/// A node's line: its counter, and this flag.
+const RELEASE: usize = 0;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Node {
+    line: usize,
+    fan_in: u32,
+}
+
+/// One participant's side.
+#[derive(Debug)]
+pub(crate) struct CombiningTree {
+    /// The nodes from this participant's leaf to the root.
+    path: [Node; MAX_DEPTH],
+    depth: usize,
+    /// How many nodes of the path this participant completed in this episode.
+    climbed: usize,
+}
+
+impl Protocol for CombiningTree {
+    fn lines(members: usize) -> usize {
+        levels(members).sum()
+    }
+
+    fn new(rank: usize, members: usize) -> Self {
+        let mut path = [Node::default(); MAX_DEPTH];
+        let (mut below, mut index, mut first, mut depth) = (members, rank, 0, 0);
+        for nodes in levels(members) {
+            index /= FAN_IN;
+            let fan_in = FAN_IN.min(below - index * FAN_IN);
+            path[depth] = Node { line: first + index, fan_in: u32::try_from(fan_in).unwrap_or(u32::MAX) };
+            (first, below, depth) = (first + nodes, nodes, depth + 1);
+        }
+        Self { path, depth, climbed: 0 }
+    }
+
+    fn arrive(&mut self, place: &Place<'_>, episode: u32) {
+        self.climbed = 0;
+        while self.climbed < self.depth {
+            let node = self.path[self.climbed];
+            let counter = place.counter(node.line);
+            // SYNC(combining-count) release: publishes what was combined below;
+            // SYNC(combining-count) acquire: the last to come sees everybody's
+            if counter.fetch_add(1, Ordering::AcqRel) + 1 < node.fan_in {
+                return;
+            }
+            // Nobody counts here again before this node's release below.
+            counter.store(0, Ordering::Relaxed);
+            self.climbed += 1;
+        }
+        self.release_climbed(place, episode);
+    }
+
+    fn complete<P: WaitPolicy, W: Watch>(
+        &mut self,
+        place: &Place<'_>,
+        episode: u32,
+        policy: &mut P,
+        watch: &mut W,
+    ) -> Option<Role> {
+        if self.climbed == self.depth {
+            return Some(Role::Leader);
+        }
+        let stopped_at = self.path[self.climbed];
+        place.wait(place.flag(stopped_at.line, RELEASE), episode, policy, watch)?;
+        self.release_climbed(place, episode);
+        Some(Role::Follower)
+    }
+}
+
+impl CombiningTree {
+    fn release_climbed(&self, place: &Place<'_>, episode: u32) {
+        for node in self.path[..self.climbed].iter().rev() {
+            place.flag(node.line, RELEASE).signal(episode, place.wakeups);
+        }
+    }
+}
+
+/// How many nodes each level has, from the leaves to the root.
+fn levels(members: usize) -> impl Iterator<Item = usize> {
+    let above = |nodes: &usize| (*nodes > 1).then(|| nodes.div_ceil(FAN_IN));
+    std::iter::successors(Some(members.div_ceil(FAN_IN)), above)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fan_ins_of_every_level_add_up_to_the_level_below() {
+        for members in [1, 2, 3, 4, 5, 16, 17, 63, 64, 65, 4096] {
+            let all: Vec<_> = (0..members).map(|rank| CombiningTree::new(rank, members)).collect();
+            let mut below = members;
+            for (level, nodes) in levels(members).enumerate() {
+                let mut lines: Vec<_> = all.iter().map(|one| one.path[level]).collect();
+                lines.sort_by_key(|node| node.line);
+                lines.dedup_by_key(|node| node.line);
+                assert_eq!(lines.len(), nodes, "level {level} of {members}");
+                assert_eq!(lines.iter().map(|node| node.fan_in as usize).sum::<usize>(), below);
+                assert!(lines.iter().all(|node| node.line < CombiningTree::lines(members)));
+                below = nodes;
+            }
+            assert_eq!(below, 1);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The competitive, preemption-safe barrier of Kontothanassis, Wisniewski and Scott.
+//!
+//! The idea: the counter of the central barrier also knows whether anybody sleeps. A waiter spins for the
+//! fixed budget of its wait policy (50 us by default), and then, in one atomic step on the counter, says
+//! "I sleep" - unless the counter shows that the last participant has come already. So the last one learns
+//! from its own arrival whether there is anybody to wake: a release wakes sleepers in one system call, or
+//! costs a plain store. A preempted waiter delays nobody, since all wait for one word and no one
+//! hands it on.
+//! ```text
+//!   counter   [ 1 = somebody sleeps | how many have come ]       0 while nobody has come
+//! ```
+//! Cost per participant: one read-modify-write, one more for who sleeps; no fence besides, and none in the
+//! kernel. When not to use: many threads on cores of their own (O(n) on one line, as the central one).
+//! Reference: Kontothanassis, Wisniewski, Scott, "Scheduler-conscious synchronization", ACM TOCS 15(1),
+//! 1997; the barrier that Peter et al. tuned to 50 us. The protocol: `PROTOCOL.md`, "Competitive".
+
+use crate::algorithm::{Place, Protocol, Role};
+use unisono_sync::atomics::Ordering;
+use unisono_sync::{Flag, WaitPolicy, Watch};
+
+const COUNTER: usize = 0;
+const RELEASE: usize = 1;
+
+/// One participant's side.
+#[derive(Debug)]
+pub(crate) struct Competitive {
+    members: u32,
+    last: bool,
+}
+
+impl Protocol for Competitive {
+    fn lines(_members: usize) -> usize {
+        2
+    }
+
+    fn new(_rank: usize, members: usize) -> Self {
+        let members = u32::try_from(members).expect("a group has at most 2^12 members because Spec says so");
+        Self { members, last: false }
+    }
+
+    #[inline]
+    fn arrive(&mut self, place: &Place<'_>, episode: u32) {
+        let counter = place.counter(COUNTER);
+        // SYNC(competitive-count) release: publishes this participant's writes to the last to come;
+        // SYNC(competitive-count) acquire: the last to come sees everybody's
+        let before = counter.fetch_add(1, Ordering::AcqRel);
+        self.last = Flag::arrivals(before) + 1 == self.members;
+        if self.last {
+            // Nobody counts again before the release below; who says "I sleep" from here on sees that the
+            // count is not that of a waiting group, and does not.
+            counter.store(0, Ordering::Relaxed);
+            self.release(place).signal_counted(episode, Flag::says_sleeping(before), place.wakeups);
+        }
+    }
+
+    #[inline]
+    fn complete<P: WaitPolicy, W: Watch>(
+        &mut self,
+        place: &Place<'_>,
+        episode: u32,
+        policy: &mut P,
+        watch: &mut W,
+    ) -> Option<Role> {
+        if self.last {
+            return Some(Role::Leader);
+        }
+        place.wait(self.release(place), episode, policy, watch)?;
+        Some(Role::Follower)
+    }
+}
+
+impl Competitive {
+    #[inline]
+    fn release<'a>(&self, place: &Place<'a>) -> Flag<'a> {
+        place.flag(RELEASE, 0).counted_by(place.counter(COUNTER), self.members)
+    }
+}

@@ -1,0 +1,118 @@
+//! The tree barrier of Mellor-Crummey and Scott.
+//!
+//! The idea: two trees over the participants themselves. Arrival: every parent waits for up to four
+//! children, whose words lie together in its line, so that it polls one line. Wake-up: a binary tree, so
+//! that every participant polls a line of its own and wakes at most two.
+//! ```text
+//!   arrival (4-ary)        0            wake-up (binary)      0
+//!                    / / \  \                               /   \
+//!                   1 2   3  4                             1     2
+//!                  5..8                                   3 4   5 6
+//! ```
+//! Cost per participant: one store up, at most two down; no read-modify-write; the fewest line transfers
+//! of all (2n - 2), each participant polls only memory of its own. When not to use: for few threads on one
+//! socket, where one release word is faster than a tree.
+//! Reference: Mellor-Crummey, Scott, "Algorithms for scalable synchronization on shared-memory
+//! multiprocessors", ACM TOCS 9(1), 1991, section 3.5 (algorithm 11).
+
+use crate::algorithm::{Place, Protocol, Role};
+use unisono_sync::{Flag, WaitPolicy, Watch};
+
+/// Children that a parent waits for.
+#[cfg(not(loom))]
+const ARRIVAL_FAN_IN: usize = 4;
+#[cfg(loom)]
+const ARRIVAL_FAN_IN: usize = 2;
+/// Children that a parent wakes.
+const WAKE_UP_FAN_OUT: usize = 2;
+
+/// In each participant's pair of lines: the children's arrivals, and its own wake-up apart from them.
+const LINES_EACH: usize = 2;
+
+/// One participant's side.
+#[derive(Debug)]
+pub(crate) struct McsTree {
+    rank: usize,
+    members: usize,
+    children: usize,
+    seen: usize,
+    /// The parent was told, or, at the root, the wake-up begun.
+    passed_on: bool,
+}
+
+impl Protocol for McsTree {
+    fn lines(members: usize) -> usize {
+        members * LINES_EACH
+    }
+
+    fn new(rank: usize, members: usize) -> Self {
+        let first_child = rank * ARRIVAL_FAN_IN + 1;
+        let children = members.saturating_sub(first_child).min(ARRIVAL_FAN_IN);
+        Self { rank, members, children, seen: 0, passed_on: false }
+    }
+
+    #[inline]
+    fn arrive(&mut self, place: &Place<'_>, episode: u32) {
+        (self.seen, self.passed_on) = (0, false);
+        while self.seen < self.children && self.child(place, self.seen).reached(episode) {
+            self.seen += 1;
+        }
+        self.pass_on_if_all_seen(place, episode);
+    }
+
+    #[inline]
+    fn complete<P: WaitPolicy, W: Watch>(
+        &mut self,
+        place: &Place<'_>,
+        episode: u32,
+        policy: &mut P,
+        watch: &mut W,
+    ) -> Option<Role> {
+        while self.seen < self.children {
+            place.wait(self.child(place, self.seen), episode, policy, watch)?;
+            self.seen += 1;
+        }
+        self.pass_on_if_all_seen(place, episode);
+        if self.rank == 0 {
+            return Some(Role::Leader);
+        }
+        place.wait(wake_up(place, self.rank), episode, policy, watch)?;
+        self.wake_children(place, episode);
+        Some(Role::Follower)
+    }
+}
+
+impl McsTree {
+    #[inline]
+    fn pass_on_if_all_seen(&mut self, place: &Place<'_>, episode: u32) {
+        if self.passed_on || self.seen < self.children {
+            return;
+        }
+        self.passed_on = true;
+        match self.rank.checked_sub(1) {
+            None => self.wake_children(place, episode),
+            Some(above) => {
+                let parent = LINES_EACH * (above / ARRIVAL_FAN_IN);
+                place.flag(parent, above % ARRIVAL_FAN_IN).signal(episode, place.wakeups);
+            }
+        }
+    }
+
+    #[inline]
+    fn wake_children(&self, place: &Place<'_>, episode: u32) {
+        let first = self.rank * WAKE_UP_FAN_OUT + 1;
+        for child in first..self.members.min(first + WAKE_UP_FAN_OUT) {
+            wake_up(place, child).signal(episode, place.wakeups);
+        }
+    }
+
+    #[inline]
+    fn child<'a>(&self, place: &Place<'a>, child: usize) -> Flag<'a> {
+        place.flag(LINES_EACH * self.rank, child)
+    }
+}
+
+#[inline]
+fn wake_up<'a>(place: &Place<'a>, rank: usize) -> Flag<'a> {
+    place.flag(LINES_EACH * rank + 1, 0)
+}

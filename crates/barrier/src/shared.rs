@@ -1,0 +1,114 @@
+//! The process form: a group in shared memory, and its configuration as the creator wrote it.
+//!
+//! The first line says what the region is. Everything in it is checked before it is believed, once, when
+//! the group is opened; afterwards only the words of the protocol are read, none of which is used as an
+//! index or a length.
+
+use crate::algorithm::Algorithm;
+use crate::control::Control;
+use crate::error::Error;
+use crate::group::Group;
+use crate::spec::Spec;
+use std::path::{Path, PathBuf};
+use unisono_linux::clock::Nanos;
+use unisono_linux::futex::Scope;
+use unisono_linux::membarrier;
+use unisono_linux::shared_memory::SharedMemory;
+use unisono_sync::atomics::Ordering;
+use unisono_sync::{Lines, SpinBudget, Wait, Wakeups};
+
+/// "UNIB", and the version of the layout below it.
+const MAGIC: u32 = 0x554e_4942;
+const VERSION: u32 = 1;
+
+const ASYMMETRIC: u32 = 1;
+const SYMMETRIC: u32 = 2;
+
+impl Group {
+    pub(crate) fn in_shared_memory(spec: &Spec) -> Result<Self, Error> {
+        let bytes = Self::lines(spec) * size_of::<unisono_sync::Line>();
+        let region =
+            SharedMemory::create(bytes).map_err(|source| Error::SharedMemory { path: None, source })?;
+        let group = Self::create(spec, Lines::in_region(region), Scope::Shared);
+        group.write_configuration();
+        Ok(group)
+    }
+
+    /// Where processes of the same user find a group made by [`Spec::for_processes`], while this one lives.
+    #[must_use]
+    pub fn path(&self) -> Option<PathBuf> {
+        self.control.lines.region().map(SharedMemory::path)
+    }
+
+    /// Opens a group that another process made, by its [`path`](Self::path).
+    ///
+    /// # Errors
+    /// [`Error::SharedMemory`], [`Error::NotABarrier`], [`Error::NoMembarrier`].
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let region = SharedMemory::open(path)
+            .map_err(|source| Error::SharedMemory { path: Some(path.to_owned()), source })?;
+        Self::from_region(region, path)
+    }
+
+    fn from_region(region: SharedMemory, path: &Path) -> Result<Self, Error> {
+        let lines = Lines::in_region(region);
+        let refuse = |what: &str| Error::NotABarrier { path: path.to_owned(), what: what.to_owned() };
+        let word = |index: usize| lines.line(0).word(index).load(Ordering::Relaxed);
+        // SYNC(configuration) acquire: the configuration after its magic number
+        if lines.line(0).word(0).load(Ordering::Acquire) != MAGIC {
+            return Err(refuse("no magic number"));
+        }
+        if word(1) != VERSION {
+            return Err(refuse(&format!("version {} instead of {VERSION}", word(1))));
+        }
+        let algorithm = *Algorithm::ALL.get(word(4) as usize).ok_or_else(|| refuse("unknown algorithm"))?;
+        let wait = *Wait::ALL.get(word(5) as usize).ok_or_else(|| refuse("unknown wait policy"))?;
+        let budget = Nanos(u64::from(word(6)));
+        let spin_budget = SpinBudget::new(budget).map_err(|bad| refuse(&bad.to_string()))?;
+        let spec = Spec::new(word(2) as usize)
+            .and_then(|spec| spec.capacity(word(3) as usize))
+            .map_err(|bad| refuse(&bad.to_string()))?
+            .algorithm(algorithm)
+            .wait(wait)
+            .spin_budget(spin_budget);
+        if lines.count() < Self::lines(&spec) {
+            return Err(refuse("too short"));
+        }
+        let wakeups = match word(7) {
+            ASYMMETRIC => {
+                membarrier::register(Scope::Shared).map_err(Error::NoMembarrier)?;
+                Wakeups::Asymmetric(Scope::Shared)
+            }
+            SYMMETRIC => Wakeups::Symmetric(Scope::Shared),
+            _ => Wakeups::Never,
+        };
+        let control = Control { lines, capacity: spec.capacity, scope: Scope::Shared };
+        Ok(Self::over(&spec, control, wakeups))
+    }
+
+    fn write_configuration(&self) {
+        let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+        let position = |at: Option<usize>| number(at.unwrap_or(usize::MAX));
+        let words = [
+            (1, VERSION),
+            (2, number(self.participants)),
+            (3, number(self.control.capacity)),
+            (4, position(Algorithm::ALL.iter().position(|one| *one == self.algorithm))),
+            (5, position(Wait::ALL.iter().position(|one| *one == self.wait))),
+            (6, u32::try_from(self.spin_budget.nanos().0).unwrap_or(u32::MAX)),
+            (
+                7,
+                match self.wakeups {
+                    Wakeups::Never => 0,
+                    Wakeups::Asymmetric(_) => ASYMMETRIC,
+                    Wakeups::Symmetric(_) => SYMMETRIC,
+                },
+            ),
+        ];
+        for (index, value) in words {
+            self.control.lines.line(0).word(index).store(value, Ordering::Relaxed);
+        }
+        // SYNC(configuration) release: the configuration before its magic number
+        self.control.lines.line(0).word(0).store(MAGIC, Ordering::Release);
+    }
+}

@@ -1,0 +1,87 @@
+//! Static f-way tree.
+//!
+//! The idea: a tree fixed beforehand, in which a parent waits for each of its children on a word that only
+//! that child writes, and all wait for one word that the root writes. No read-modify-write anywhere.
+//! Cost per participant: one store and, for parents, a wait per child; O(log n) steps up, one down. When
+//! not to use: where the one release word is polled from several sockets - then wake by a tree
+//! ([`crate::Algorithm::McsTree`]); when participants share cores in no known order.
+//! Reference: Grunwald, Vajracharya, "Efficient barriers for distributed shared memory computers", IPPS
+//! 1994 (static f-way tournament, global wake-up).
+
+use crate::algorithm::{Place, Protocol, Role};
+use unisono_sync::{WaitPolicy, Watch};
+
+/// Children of a node: all their words fit in its line.
+#[cfg(not(loom))]
+const FAN_IN: usize = 4;
+#[cfg(loom)]
+const FAN_IN: usize = 2;
+
+/// The line with the release; node r's children signal line 1 + r.
+const RELEASE: usize = 0;
+
+/// One participant's side.
+#[derive(Debug)]
+pub(crate) struct StaticTree {
+    rank: usize,
+    children: usize,
+    /// Children seen in this episode.
+    seen: usize,
+    signalled: bool,
+}
+
+impl Protocol for StaticTree {
+    fn lines(members: usize) -> usize {
+        1 + members
+    }
+
+    fn new(rank: usize, members: usize) -> Self {
+        let first_child = rank * FAN_IN + 1;
+        let children = members.saturating_sub(first_child).min(FAN_IN);
+        Self { rank, children, seen: 0, signalled: false }
+    }
+
+    #[inline]
+    fn arrive(&mut self, place: &Place<'_>, episode: u32) {
+        (self.seen, self.signalled) = (0, false);
+        while self.seen < self.children && place.flag(1 + self.rank, self.seen).reached(episode) {
+            self.seen += 1;
+        }
+        self.signal_if_all_seen(place, episode);
+    }
+
+    #[inline]
+    fn complete<P: WaitPolicy, W: Watch>(
+        &mut self,
+        place: &Place<'_>,
+        episode: u32,
+        policy: &mut P,
+        watch: &mut W,
+    ) -> Option<Role> {
+        while self.seen < self.children {
+            place.wait(place.flag(1 + self.rank, self.seen), episode, policy, watch)?;
+            self.seen += 1;
+        }
+        self.signal_if_all_seen(place, episode);
+        if self.rank == 0 {
+            return Some(Role::Leader);
+        }
+        place.wait(place.flag(RELEASE, 0), episode, policy, watch)?;
+        Some(Role::Follower)
+    }
+}
+
+impl StaticTree {
+    #[inline]
+    fn signal_if_all_seen(&mut self, place: &Place<'_>, episode: u32) {
+        if self.signalled || self.seen < self.children {
+            return;
+        }
+        self.signalled = true;
+        let flag = match self.rank.checked_sub(1) {
+            None => place.flag(RELEASE, 0),
+            Some(above) => place.flag(1 + above / FAN_IN, above % FAN_IN),
+        };
+        flag.signal(episode, place.wakeups);
+    }
+}

@@ -1,0 +1,128 @@
+//! Tournament barrier.
+//!
+//! The idea: pairs meet in rounds, and who wins is fixed beforehand: the loser tells the winner and waits,
+//! the winner plays on. The champion (0) has heard of all, and the release runs back down the brackets:
+//! every winner wakes those it beat, the latest first.
+//! ```text
+//!   round 2   0 <------------- 4          arrival: the loser stores into the winner's line
+//!   round 1   0 <----- 2       4 <-- 6    release: the winner stores into the loser's line
+//!   round 0   0<-1   2<-3    4<-5  6<-7
+//! ```
+//! Cost per participant: one store up, one down for each it beat; no read-modify-write; 2 log2 n steps on
+//! the longest way. When not to use: as the dissemination barrier, with more participants than cores.
+//! Reference: Hensgen, Finkel, Manber 1988; Lubachevsky 1989; Mellor-Crummey, Scott 1991, section 3.4
+//! (there with one release word, here with the tree, which no line transfer has to broadcast).
+
+use crate::algorithm::{Place, Protocol, Role};
+use unisono_sync::{Flag, Line, WaitPolicy, Watch};
+
+/// One participant's side.
+#[derive(Debug)]
+pub(crate) struct Tournament {
+    rank: usize,
+    members: usize,
+    /// Rounds this participant wins before it loses; all, for the champion.
+    wins: usize,
+    lines_each: usize,
+    round: usize,
+    /// The loss is announced, or the championship won.
+    settled: bool,
+}
+
+impl Protocol for Tournament {
+    fn lines(members: usize) -> usize {
+        members * lines_each(members)
+    }
+
+    fn new(rank: usize, members: usize) -> Self {
+        let wins = if rank == 0 { rounds(members) } else { rank.trailing_zeros() as usize };
+        Self { rank, members, wins, lines_each: lines_each(members), round: 0, settled: false }
+    }
+
+    #[inline]
+    fn arrive(&mut self, place: &Place<'_>, episode: u32) {
+        (self.round, self.settled) = (0, false);
+        while self.round < self.wins
+            && (!self.has_loser(self.round) || self.heard(place, self.round).reached(episode))
+        {
+            self.round += 1;
+        }
+        self.settle_if_won(place, episode);
+    }
+
+    #[inline]
+    fn complete<P: WaitPolicy, W: Watch>(
+        &mut self,
+        place: &Place<'_>,
+        episode: u32,
+        policy: &mut P,
+        watch: &mut W,
+    ) -> Option<Role> {
+        while self.round < self.wins {
+            if self.has_loser(self.round) {
+                place.wait(self.heard(place, self.round), episode, policy, watch)?;
+            }
+            self.round += 1;
+        }
+        self.settle_if_won(place, episode);
+        if self.rank == 0 {
+            return Some(Role::Leader);
+        }
+        place.wait(self.released(place, self.rank), episode, policy, watch)?;
+        self.release_losers(place, episode);
+        Some(Role::Follower)
+    }
+}
+
+impl Tournament {
+    #[inline]
+    fn settle_if_won(&mut self, place: &Place<'_>, episode: u32) {
+        if self.settled || self.round < self.wins {
+            return;
+        }
+        self.settled = true;
+        if self.rank == 0 {
+            self.release_losers(place, episode);
+        } else {
+            let winner = self.rank - (1 << self.wins);
+            self.flag(place, winner, 1 + self.wins).signal(episode, place.wakeups);
+        }
+    }
+
+    #[inline]
+    fn release_losers(&self, place: &Place<'_>, episode: u32) {
+        for round in (0..self.wins).rev().filter(|round| self.has_loser(*round)) {
+            self.released(place, self.rank + (1 << round)).signal(episode, place.wakeups);
+        }
+    }
+
+    #[inline]
+    fn has_loser(&self, round: usize) -> bool {
+        self.rank + (1 << round) < self.members
+    }
+
+    /// What the loser of a round tells this participant.
+    #[inline]
+    fn heard<'a>(&self, place: &Place<'a>, round: usize) -> Flag<'a> {
+        self.flag(place, self.rank, 1 + round)
+    }
+
+    #[inline]
+    fn released<'a>(&self, place: &Place<'a>, rank: usize) -> Flag<'a> {
+        self.flag(place, rank, 0)
+    }
+
+    #[inline]
+    fn flag<'a>(&self, place: &Place<'a>, rank: usize, flag: usize) -> Flag<'a> {
+        place.flag(rank * self.lines_each + flag / Line::FLAGS, flag % Line::FLAGS)
+    }
+}
+
+/// ceil(log2 members).
+const fn rounds(members: usize) -> usize {
+    members.next_power_of_two().trailing_zeros() as usize
+}
+
+const fn lines_each(members: usize) -> usize {
+    (1 + rounds(members)).div_ceil(Line::FLAGS)
+}

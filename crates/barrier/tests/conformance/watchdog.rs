@@ -1,0 +1,33 @@
+//! A test that hangs says where, and ends.
+
+use std::fs;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// Generous: the slowest of these takes a few seconds on a busy machine with two cores.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Runs `test`; if it does not end, prints what every thread waits for, and aborts.
+pub(crate) fn guarded(name: &'static str, test: impl FnOnce()) {
+    let (ended, still_running) = mpsc::channel::<()>();
+    thread::spawn(move || {
+        if still_running.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+            eprintln!("{name} hangs:\n{}", threads());
+            std::process::abort();
+        }
+    });
+    test();
+    drop(ended);
+}
+
+fn threads() -> String {
+    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let read = |path: std::path::PathBuf| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let describe = |task: fs::DirEntry| {
+        let path = task.path();
+        let (name, call) = (read(path.join("comm")), read(path.join("syscall")));
+        format!("  {} {name}: in {}, call {call}\n", path.display(), read(path.join("wchan")))
+    };
+    tasks.map(describe).collect()
+}
