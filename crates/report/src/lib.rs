@@ -1,1 +1,136 @@
-//! records to one self-contained HTML file.
+//! From records to one self-contained HTML file that says in words and pictures what was measured.
+//!
+//! The idea: the page opens with the answers (what does waiting cost here, is gang scheduling worth it, for
+//! whom), then each of the paper's conditions, then a section a study with its verdicts, its figures, the
+//! paper's statement beside ours, and what to doubt. It needs no script, no network and no other file, and
+//! reads on a phone, in the dark, on paper and aloud.
+//!
+//! ```text
+//! records.jsonl -> read -> study (what belongs together) -> figure (draw/) --+
+//!                            |                                              +-> section -> page
+//!                            +-> measure::verdict -> said (words) ----------+
+//!                                                     +-> summary, conditions
+//! ```
+//!
+//! Cost: a few milliseconds and about 40 KiB of page a study. It measures nothing and calculates no statistics:
+//! those are in [`unisono_measure`]. Records are untrusted: all their text passes through one escape
+//! function, and no records make it panic.
+#![forbid(unsafe_code)]
+
+mod conditions;
+mod draw;
+mod escape;
+mod figure;
+mod number;
+mod page;
+mod read;
+mod said;
+mod section;
+mod study;
+mod summary;
+mod verdicts;
+
+pub use said::Tone;
+pub use verdicts::{Summary, VerdictSummary};
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use unisono_measure::record::Line;
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no such file.
+    #[error("{} does not exist; measure first: unisono study --out DIR", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A line is not a record.
+    #[error("{}:{line}:{column}: {what}; expected a JSON object of the format unisono-record-1", path.display())]
+    Bad {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Column in bytes, from 1.
+        column: usize,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A line is a record of a format that this version does not read.
+    #[error("{}:{line}: the record has the format {found:?}; this version reads unisono-record-1", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// The format it names.
+        found: String,
+    },
+    /// There are no records in the file.
+    #[error("{} holds no records; measure first: unisono study --out DIR", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The page cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// Draws the records into a page and answers what it says.
+///
+/// The page replaces an older one only when it is complete.
+///
+/// # Errors
+/// [`Error`]: the records are missing, unreadable or wrong, or the page cannot be written.
+pub fn render(records: &Path, html: &Path) -> Result<Summary, Error> {
+    let read = read::read(records)?;
+    let studies = study::studies(&read.lines);
+    let page = page::html(&studies, read.cut_off);
+    write(html, &page).map_err(|source| Error::Write { path: html.to_owned(), source })?;
+    Ok(verdicts::summary(&studies, read.cut_off))
+}
+
+/// What the records say, without drawing.
+///
+/// # Errors
+/// As [`render`].
+pub fn summarize(records: &Path) -> Result<Summary, Error> {
+    let read = read::read(records)?;
+    Ok(verdicts::summary(&study::studies(&read.lines), read.cut_off))
+}
+
+/// The page for these lines. The same lines give the same page, byte for byte.
+#[must_use]
+pub fn html(lines: &[Line]) -> String {
+    page::html(&study::studies(lines), None)
+}
+
+fn write(path: &Path, page: &str) -> std::io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    let written = std::fs::File::create(&beside).and_then(|mut file| file.write_all(page.as_bytes()));
+    let done = written.and_then(|()| std::fs::rename(&beside, path));
+    if done.is_err() {
+        // the half-written file is of no use; the error that matters is the first
+        let _ = std::fs::remove_file(&beside);
+    }
+    done
+}

@@ -1,0 +1,78 @@
+//! Axes: grid lines, ticks with units, and the one label that says what is measured.
+
+use super::scale::Scale;
+use super::svg::{Anchor, Canvas};
+use super::text::{SIZE, fit, thin, width};
+use crate::number;
+
+/// The rectangle in which values are drawn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plot {
+    pub(crate) left: f64,
+    pub(crate) right: f64,
+    pub(crate) top: f64,
+    pub(crate) bottom: f64,
+}
+
+impl Plot {
+    pub(crate) fn width(&self) -> f64 {
+        self.right - self.left
+    }
+
+    pub(crate) fn height(&self) -> f64 {
+        self.bottom - self.top
+    }
+}
+
+/// How ticks are written.
+pub(crate) type Says<'a> = &'a dyn Fn(f64) -> String;
+
+/// A horizontal axis below the plot, with vertical grid lines through it.
+pub(crate) fn below(canvas: &mut Canvas, plot: Plot, scale: &Scale, says: Says<'_>, label: &str) {
+    let ticks = scale.ticks(((plot.width() / 64.0) as usize).clamp(2, 9));
+    let texts: Vec<String> = ticks.iter().map(|tick| says(*tick)).collect();
+    let boxes: Vec<(f64, f64)> =
+        ticks.iter().zip(&texts).map(|(tick, text)| (scale.place(*tick), width(text, SIZE))).collect();
+    for ((tick, text), kept) in ticks.iter().zip(&texts).zip(thin(&boxes, 8.0)) {
+        let x = scale.place(*tick);
+        canvas.line("grid", (x, plot.top), (x, plot.bottom));
+        if kept {
+            // the outermost labels stay on the page
+            let half = width(text, SIZE) / 2.0;
+            let x =
+                x.clamp(half.min(canvas.width() / 2.0), (canvas.width() - half).max(canvas.width() / 2.0));
+            canvas.text("tick", (x, plot.bottom + 17.0), Anchor::Middle, text);
+        }
+    }
+    if let Some(gap) = scale.gap() {
+        canvas.rect("break", (gap - 3.0, plot.bottom - 4.0), (6.0, 8.0));
+        canvas.line("axis", (gap - 5.0, plot.bottom + 4.0), (gap - 1.0, plot.bottom - 4.0));
+        canvas.line("axis", (gap + 1.0, plot.bottom + 4.0), (gap + 5.0, plot.bottom - 4.0));
+    }
+    if !label.is_empty() {
+        let label = fit(label, plot.width() + plot.left.min(60.0), SIZE);
+        canvas.text("label", (plot.right, plot.bottom + 35.0), Anchor::End, &label);
+    }
+}
+
+/// Horizontal grid lines with their values at the left of the plot.
+pub(crate) fn left(canvas: &mut Canvas, plot: Plot, scale: &Scale, says: Says<'_>) {
+    let ticks = scale.ticks(((plot.height() / 38.0) as usize).clamp(2, 8));
+    for tick in ticks {
+        let y = scale.place(tick);
+        canvas.line("grid", (plot.left, y), (plot.right, y));
+        canvas.text("tick", (plot.left - 6.0, y + 4.0), Anchor::End, &says(tick));
+    }
+}
+
+/// The room that the texts of [`left`] take.
+pub(crate) fn room(scale: &Scale, height: f64, says: Says<'_>) -> f64 {
+    let ticks = scale.ticks(((height / 38.0) as usize).clamp(2, 8));
+    ticks.iter().map(|tick| width(&says(*tick), SIZE)).fold(0.0, f64::max) + 8.0
+}
+
+/// Writes values of a unit as ticks.
+pub(crate) fn in_unit(unit: &str) -> impl Fn(f64) -> String + use<> {
+    let unit = unit.to_owned();
+    move |value| if value == 0.0 { "0".to_owned() } else { number::quantity(value, &unit) }
+}

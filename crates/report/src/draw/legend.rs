@@ -1,0 +1,32 @@
+//! A legend that wraps: marker and name of each series, above the plot.
+
+use super::look::Look;
+use super::svg::{Anchor, Canvas};
+use super::text::{SIZE, fit, width};
+
+const LINE: f64 = 20.0;
+const MARK: f64 = 16.0;
+const GAP: f64 = 14.0;
+
+/// Draws the entries from `(left, top)` on within the canvas; answers the height used.
+pub(crate) fn draw(canvas: &mut Canvas, left: f64, top: f64, entries: &[(Look, &str)]) -> f64 {
+    if entries.is_empty() {
+        return 0.0;
+    }
+    let right = canvas.width();
+    let (mut x, mut y) = (left, top + SIZE);
+    for (look, name) in entries {
+        let name = fit(name, right - left - MARK, SIZE);
+        let room = MARK + width(&name, SIZE);
+        if x > left && x + room > right {
+            x = left;
+            y += LINE;
+        }
+        canvas.begin(look.class);
+        canvas.marker("dot", look.shape, (x + 5.0, y - 4.0), 4.5, "");
+        canvas.end();
+        canvas.text("name", (x + MARK, y), Anchor::Start, &name);
+        x += room + GAP;
+    }
+    y - top + 10.0
+}

@@ -1,0 +1,201 @@
+//! A line a series over a number: medians joined, a band from least to greatest, a dot a run.
+//!
+//! The band and the dots are the point: a median line alone would hide that a variant has two modes.
+//! On a wide page the names stand at the ends of their lines; on a phone above the plot.
+
+use super::axis::{self, Plot};
+use super::legend;
+use super::look::Look;
+use super::scale::Scale;
+use super::svg::{Anchor, Canvas, Window};
+use super::text::{SIZE, apart, fit, width};
+use unisono_measure::quantile;
+use unisono_measure::record;
+
+/// One line.
+#[derive(Clone, Debug)]
+pub(crate) struct Series {
+    pub(crate) name: String,
+    pub(crate) look: Look,
+    /// Ascending in x.
+    pub(crate) points: Vec<Point>,
+}
+
+/// All runs at one place of the x axis.
+#[derive(Clone, Debug)]
+pub(crate) struct Point {
+    pub(crate) x: f64,
+    /// One value a run.
+    pub(crate) runs: Vec<f64>,
+    /// What the band spans, if not least to greatest of the runs (a bootstrap interval).
+    pub(crate) band: Option<(f64, f64)>,
+    /// What the line goes through, if not the median of the runs.
+    pub(crate) middle: Option<f64>,
+}
+
+impl Point {
+    fn middle(&self) -> Option<f64> {
+        self.middle.or_else(|| quantile::median(&self.runs))
+    }
+
+    fn band(&self) -> Option<(f64, f64)> {
+        self.band.or_else(|| {
+            let sorted = quantile::sorted(&self.runs);
+            Some((*sorted.first()?, *sorted.last()?))
+        })
+    }
+}
+
+/// A chart of lines.
+pub(crate) struct Lines<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) title: &'a str,
+    pub(crate) description: &'a str,
+    pub(crate) series: &'a [Series],
+    pub(crate) x_label: &'a str,
+    pub(crate) y_label: &'a str,
+    pub(crate) x_scale: record::Scale,
+    pub(crate) y_scale: record::Scale,
+    pub(crate) says_x: &'a dyn Fn(f64) -> String,
+    pub(crate) says_y: &'a dyn Fn(f64) -> String,
+    /// A horizontal line with its label.
+    pub(crate) reference: Option<(f64, &'a str)>,
+    /// The paper's lines, drawn dashed behind ours.
+    pub(crate) paper: &'a [Shape],
+    /// Further places that the x axis must reach, so that two charts can be laid one above the other.
+    pub(crate) x_also: &'a [f64],
+    /// Whether to draw it half as high.
+    pub(crate) small: bool,
+}
+
+/// A published line: only its points are known.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) name: String,
+    pub(crate) look: Look,
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+/// Draws the chart for one window.
+pub(crate) fn draw(chart: &Lines<'_>, window: Window) -> String {
+    let mut canvas = Canvas::new(window);
+    let plot_height = match (window, chart.small) {
+        (_, true) => 120.0,
+        (Window::Phone, false) => 220.0,
+        (Window::Wide, false) => 270.0,
+    };
+    let mut top = 0.0;
+    if !chart.y_label.is_empty() {
+        canvas.text("label", (0.0, SIZE), Anchor::Start, &fit(chart.y_label, canvas.width(), SIZE));
+        top += 20.0;
+    }
+    let labels_at_ends = window == Window::Wide && chart.series.len() + chart.paper.len() <= 12;
+    if !labels_at_ends {
+        let ours = chart.series.iter().map(|s| (s.look, s.name.as_str()));
+        let entries: Vec<_> = ours.chain(chart.paper.iter().map(|s| (s.look, s.name.as_str()))).collect();
+        top += legend::draw(&mut canvas, 0.0, top, &entries);
+    }
+    top += 8.0;
+    let values = chart
+        .series
+        .iter()
+        .flat_map(|s| &s.points)
+        .flat_map(|p| p.runs.iter().copied().chain(p.band.into_iter().flat_map(|(a, b)| [a, b])))
+        .chain(chart.paper.iter().flat_map(|s| s.points.iter().map(|p| p.1)))
+        .chain(chart.reference.iter().map(|r| r.0));
+    let y = Scale::new(chart.y_scale, values, top + plot_height, top);
+    let names = chart.series.iter().map(|s| &s.name).chain(chart.paper.iter().map(|s| &s.name));
+    let names = names.map(|name| width(name, SIZE)).fold(0.0, f64::max);
+    let plot = Plot {
+        left: axis::room(&y, plot_height, chart.says_y),
+        right: canvas.width() - if labels_at_ends { names.min(190.0) + 16.0 } else { 8.0 },
+        top,
+        bottom: top + plot_height,
+    };
+    let xs = chart.series.iter().flat_map(|s| s.points.iter().map(|p| p.x));
+    let xs = xs.chain(chart.paper.iter().flat_map(|s| s.points.iter().map(|p| p.0)));
+    let xs = xs.chain(chart.x_also.iter().copied());
+    let x = Scale::new(chart.x_scale, xs, plot.left + 4.0, plot.right - 6.0);
+    axis::left(&mut canvas, plot, &y, chart.says_y);
+    canvas.line("axis", (plot.left, plot.bottom), (plot.right, plot.bottom));
+    axis::below(&mut canvas, plot, &x, chart.says_x, chart.x_label);
+    if let Some((value, label)) = chart.reference {
+        let at = y.place(value);
+        canvas.line("reference", (plot.left, at), (plot.right, at));
+        canvas.text("refname", (plot.left + 4.0, at - 5.0), Anchor::Start, &fit(label, plot.width(), SIZE));
+    }
+    for shape in chart.paper {
+        canvas.begin(shape.look.class);
+        let places: Vec<_> = shape.points.iter().map(|(a, b)| (x.place(*a), y.place(*b))).collect();
+        canvas.path("paper", &places, false);
+        canvas.end();
+    }
+    for series in chart.series {
+        draw_series(&mut canvas, series, &x, &y, chart);
+    }
+    if labels_at_ends {
+        name_ends(&mut canvas, chart, &y, plot);
+    }
+    let height = plot.bottom + if chart.x_label.is_empty() { 24.0 } else { 42.0 };
+    canvas.finish(height, chart.id, chart.title, chart.description)
+}
+
+fn draw_series(canvas: &mut Canvas, series: &Series, x: &Scale, y: &Scale, chart: &Lines<'_>) {
+    canvas.begin(series.look.class);
+    let mut upper = Vec::new();
+    let mut lower = Vec::new();
+    let mut middle = Vec::new();
+    for point in &series.points {
+        if let (Some((low, high)), Some(median)) = (point.band(), point.middle()) {
+            let at = x.place(point.x);
+            upper.push((at, y.place(high)));
+            lower.push((at, y.place(low)));
+            middle.push((at, y.place(median)));
+        }
+    }
+    let outline: Vec<_> = upper.iter().copied().chain(lower.iter().rev().copied()).collect();
+    if middle.len() > 1 {
+        canvas.path("band", &outline, true);
+        canvas.path("middle", &middle, false);
+    } else if let (Some(upper), Some(lower)) = (upper.first(), lower.first()) {
+        canvas.line("whisker", *upper, *lower);
+    }
+    for point in &series.points {
+        let at = x.place(point.x);
+        for value in point.runs.iter().filter(|v| v.is_finite()) {
+            canvas.marker("run", series.look.shape, (at, y.place(*value)), 2.0, "");
+        }
+        if let Some(median) = point.middle() {
+            let says = format!(
+                "{}, {}: {} ({} runs)",
+                series.name,
+                (chart.says_x)(point.x),
+                (chart.says_y)(median),
+                point.runs.len()
+            );
+            canvas.marker("dot", series.look.shape, (at, y.place(median)), 4.0, &says);
+        }
+    }
+    canvas.end();
+}
+
+fn name_ends(canvas: &mut Canvas, chart: &Lines<'_>, y: &Scale, plot: Plot) {
+    let ours = chart.series.iter().filter_map(|s| {
+        let end = s.points.iter().rev().find_map(Point::middle)?;
+        Some((s.name.as_str(), s.look, y.place(end)))
+    });
+    let papers =
+        chart.paper.iter().filter_map(|s| Some((s.name.as_str(), s.look, y.place(s.points.last()?.1))));
+    let ends: Vec<(&str, Look, f64)> = ours.chain(papers).collect();
+    let wanted: Vec<f64> = ends.iter().map(|end| end.2).collect();
+    let placed = apart(&wanted, SIZE + 4.0, plot.top + 2.0, plot.bottom - 2.0);
+    let room = canvas.width() - plot.right - 12.0;
+    for ((name, look, end), place) in ends.into_iter().zip(placed) {
+        canvas.begin(look.class);
+        if (end - place).abs() > 3.0 {
+            canvas.line("leader", (plot.right - 2.0, end), (plot.right + 8.0, place));
+        }
+        canvas.text("end", (plot.right + 11.0, place + 4.0), Anchor::Start, &fit(name, room, SIZE));
+        canvas.end();
+    }
+}

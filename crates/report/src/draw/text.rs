@@ -1,0 +1,184 @@
+//! How much room a text takes, and how to make it fit.
+//!
+//! The reader's system font is not known when the chart is drawn. Widths are those of DejaVu Sans, the
+//! widest of the common system fonts: what does not overlap there overlaps nowhere.
+
+/// Size of ticks and labels, in pixels.
+pub(crate) const SIZE: f64 = 12.0;
+
+/// An upper estimate of a text's width in pixels.
+pub(crate) fn width(text: &str, size: f64) -> f64 {
+    text.chars().map(em).sum::<f64>() * size
+}
+
+fn em(c: char) -> f64 {
+    match c {
+        'i' | 'j' | 'l' | '\'' => 0.28,
+        ' ' | '\u{a0}' | '.' | ',' | ':' | ';' | '|' | '/' | 'I' => 0.34,
+        'f' | 't' | 'r' | '(' | ')' | '-' | '[' | ']' | '"' | '!' => 0.42,
+        's' | 'z' | 'c' | 'J' => 0.56,
+        'm' | 'w' | 'M' | 'W' | '%' | '@' => 0.99,
+        '+' | '<' | '>' | '=' | '\u{d7}' | '~' | '\u{2212}' => 0.84,
+        'A'..='Z' => 0.76,
+        'a'..='z' | '0'..='9' => 0.64,
+        c if c.is_ascii() => 0.7,
+        _ => 1.05,
+    }
+}
+
+/// The text, or as much of its beginning as fits with an ellipsis.
+pub(crate) fn fit(text: &str, room: f64, size: f64) -> String {
+    if width(text, size) <= room {
+        return text.to_owned();
+    }
+    let mut used = em('\u{2026}') * size;
+    let mut short = String::new();
+    for c in text.chars() {
+        used += em(c) * size;
+        if used > room {
+            break;
+        }
+        short.push(c);
+    }
+    format!("{}\u{2026}", short.trim_end())
+}
+
+/// The text in at most `most` lines of `room` pixels; what does not fit ends in an ellipsis.
+pub(crate) fn wrap(text: &str, room: f64, size: f64, most: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = String::new();
+    let mut words = text.split([' ', '\n', '\t']).filter(|word| !word.is_empty()).peekable();
+    while let Some(word) = words.next() {
+        let longer = if line.is_empty() { word.to_owned() } else { format!("{line} {word}") };
+        if line.is_empty() || width(&longer, size) <= room {
+            line = longer;
+        } else if lines.len() + 1 == most {
+            // the last line takes all that is left, and is cut
+            let rest = words
+                .fold(longer, |rest, word| if rest.len() > 2000 { rest } else { format!("{rest} {word}") });
+            lines.push(fit(&rest, room, size));
+            return lines;
+        } else {
+            lines.push(fit(&line, room, size));
+            line = word.to_owned();
+        }
+    }
+    if !line.is_empty() {
+        lines.push(fit(&line, room, size));
+    }
+    lines
+}
+
+/// Moves positions apart so that neighbours are at least `gap` from each other, stay within
+/// `low..=high` as far as there is room, keep their order, and move as little as possible.
+pub(crate) fn apart(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));
+    // blocks of touching labels: (first in order, count, centre); overlapping blocks merge
+    let mut blocks: Vec<(usize, usize, f64)> = Vec::new();
+    for (at, index) in order.iter().enumerate() {
+        let mut block = (at, 1usize, keep(wanted[*index], 1, gap, low, high));
+        while let Some(last) = blocks.last().copied() {
+            let half = |count: usize| (count as f64) * gap / 2.0;
+            if last.2 + half(last.1) <= block.2 - half(block.1) {
+                break;
+            }
+            blocks.pop();
+            let count = last.1 + block.1;
+            let centre = (last.2 * last.1 as f64 + block.2 * block.1 as f64) / count as f64;
+            block = (last.0, count, keep(centre, count, gap, low, high));
+        }
+        blocks.push(block);
+    }
+    let mut placed = vec![0.0; wanted.len()];
+    for (first, count, centre) in blocks {
+        for i in 0..count {
+            placed[order[first + i]] = centre + (i as f64 - (count as f64 - 1.0) / 2.0) * gap;
+        }
+    }
+    placed
+}
+
+fn keep(centre: f64, count: usize, gap: f64, low: f64, high: f64) -> f64 {
+    let half = (count as f64 - 1.0) * gap / 2.0;
+    if low + half <= high - half { centre.clamp(low + half, high - half) } else { low + half }
+}
+
+/// Which of the ascending intervals `[centre - width/2, centre + width/2]` may be labelled so that none
+/// overlap: the first always, then each that keeps `gap` to the last one kept.
+pub(crate) fn thin(labels: &[(f64, f64)], gap: f64) -> Vec<bool> {
+    let mut end = f64::NEG_INFINITY;
+    labels
+        .iter()
+        .map(|(centre, width)| {
+            let free = centre - width / 2.0 >= end + gap;
+            if free {
+                end = centre + width / 2.0;
+            }
+            free || end == f64::NEG_INFINITY
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn labels_that_do_not_touch_stay_where_they_are() {
+        assert_eq!(apart(&[10.0, 50.0, 90.0], 14.0, 0.0, 100.0), [10.0, 50.0, 90.0]);
+    }
+
+    #[test]
+    fn labels_that_touch_move_apart_evenly() {
+        assert_eq!(apart(&[50.0, 50.0], 14.0, 0.0, 100.0), [43.0, 57.0]);
+        assert_eq!(apart(&[2.0, 1.0], 10.0, 0.0, 100.0), [10.0, 0.0]);
+    }
+
+    #[test]
+    fn a_long_text_is_cut_with_an_ellipsis() {
+        assert_eq!(fit("plain Linux", 500.0, SIZE), "plain Linux");
+        let short = fit("a very long reason why this was skipped", 100.0, SIZE);
+        assert!(short.ends_with('\u{2026}') && width(&short, SIZE) <= 100.0, "{short}");
+        assert_eq!(wrap("one two three four five six", 60.0, SIZE, 2).len(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn labels_never_overlap_and_keep_their_order(
+            wanted in proptest::collection::vec(-50f64..400.0, 0..12),
+        ) {
+            let placed = apart(&wanted, 14.0, 0.0, 300.0);
+            for a in 0..wanted.len() {
+                prop_assert!((-0.001..=300.001).contains(&placed[a]), "{placed:?}");
+                for b in 0..a {
+                    prop_assert!((placed[a] - placed[b]).abs() >= 13.999, "{wanted:?} {placed:?}");
+                    if wanted[a] < wanted[b] {
+                        prop_assert!(placed[a] < placed[b]);
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn thinned_labels_do_not_overlap(
+            mut labels in proptest::collection::vec((0f64..300.0, 1f64..60.0), 1..12),
+        ) {
+            labels.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let kept: Vec<_> =
+                labels.iter().zip(thin(&labels, 6.0)).filter(|(_, keep)| *keep).map(|(label, _)| label).collect();
+            prop_assert!(!kept.is_empty());
+            for pair in kept.windows(2) {
+                prop_assert!(pair[0].0 + pair[0].1 / 2.0 + 5.99 <= pair[1].0 - pair[1].1 / 2.0);
+            }
+        }
+
+        #[test]
+        fn wrapped_lines_fit(text in ".{0,200}", room in 30f64..300.0, most in 1usize..4) {
+            let lines = wrap(&text, room, SIZE, most);
+            prop_assert!(lines.len() <= most);
+            prop_assert!(lines.iter().all(|line| width(line, SIZE) <= room));
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! From a study's chart to a figure: the drawing for both windows, what it shows in words, and the
+//! numbers behind it in a table that can be folded out.
+
+use crate::draw::axis::in_unit;
+use crate::draw::line::{self, Lines, Point, Series, Shape};
+use crate::draw::look::{self, Look};
+use crate::draw::svg::Window;
+use crate::draw::{bars, strip};
+use crate::escape::Escaped;
+use crate::number;
+use crate::said;
+use crate::study::{Row, Study};
+use std::fmt::Write as _;
+use unisono_measure::modes::two_modes;
+use unisono_measure::quantile;
+use unisono_measure::record::{Chart, ChartKind, PointsAre, Scale, Verdict};
+
+/// A chart as a `<figure>`, one drawing a figure of the chart (bars: all in one).
+pub(crate) fn figure(study: &Study<'_>, chart: &Chart, index: usize) -> String {
+    let rows = study.rows(chart, chart.x.as_deref().filter(|_| chart.kind == ChartKind::Line));
+    let id = format!("{}-{index}", study.head.study);
+    let mut html = String::new();
+    let _ = writeln!(html, "<figure><figcaption>{}</figcaption>", Escaped(&chart.title));
+    let measured = chart.y.iter().any(|figure| rows.iter().any(|row| !row.values(figure).is_empty()));
+    if measured {
+        match chart.kind {
+            ChartKind::Bars => html.push_str(&draw_bars(study, chart, &rows, &id)),
+            ChartKind::Strip => {
+                for (i, figure) in chart.y.iter().enumerate() {
+                    html.push_str(&draw_strip(study, chart, &rows, figure, &format!("{id}-{i}")));
+                }
+            }
+            ChartKind::Line => {
+                for (i, figure) in chart.y.iter().enumerate() {
+                    html.push_str(&draw_lines(study, chart, &rows, figure, &format!("{id}-{i}")));
+                }
+            }
+        }
+        let _ = writeln!(html, "<p class=\"key\">{}</p>", key(chart.kind, chart.y_scale));
+        if chart.paper {
+            html.push_str(&paper_shape(study, chart, &id));
+        }
+        html.push_str(&numbers(study, chart, &rows));
+    } else {
+        html.push_str("<p class=\"nothing\">Nothing was measured for this figure.");
+        let reasons: Vec<String> =
+            rows.iter().filter_map(|row| Some(format!("{}: {}", row.name, row.note()?))).collect();
+        if !reasons.is_empty() {
+            let _ = write!(html, " {}.", Escaped(&reasons.join("; ")));
+        }
+        html.push_str("</p>\n");
+    }
+    html.push_str("</figure>\n");
+    html
+}
+
+/// How to read a chart of this kind.
+fn key(kind: ChartKind, scale: Scale) -> &'static str {
+    match (kind, scale) {
+        (ChartKind::Line, _) => {
+            "Line: median of the runs. Band: least to greatest. Small dots: single runs, so that two modes show as two."
+        }
+        (ChartKind::Strip, Scale::Linear) => "Each dot is a run; the bar and the number are the median.",
+        (ChartKind::Strip, Scale::Log) => {
+            "Each dot is a run; the bar and the number are the median. Logarithmic: each step along the axis is a factor."
+        }
+        (ChartKind::Bars, Scale::Linear) => "Bar and number: median of the runs. Whisker: least to greatest.",
+        (ChartKind::Bars, Scale::Log) => {
+            "Marker and number: median of the runs. Whisker: least to greatest. Logarithmic, so no bars."
+        }
+    }
+}
+
+fn axis_label(study: &Study<'_>, given: Option<&str>, name: &str) -> String {
+    match given {
+        Some(label) => number::without_unit(label).to_owned(),
+        None => study.label(name),
+    }
+}
+
+fn both(draw: impl Fn(Window) -> String) -> String {
+    Window::ALL.into_iter().map(draw).collect()
+}
+
+/// Medians in words, for those who do not see the drawing.
+fn medians(rows: &[Row<'_>], figure: &str, says: &dyn Fn(f64) -> String) -> String {
+    let one = |row: &Row<'_>| {
+        let values = row.values(figure);
+        let text = match quantile::median(&values) {
+            Some(median) => format!("median {} of {} runs", says(median), values.len()),
+            None => row.note().unwrap_or_else(|| "no runs".to_owned()),
+        };
+        format!("{}: {text}", row.name)
+    };
+    rows.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+fn draw_strip(study: &Study<'_>, chart: &Chart, rows: &[Row<'_>], figure: &str, id: &str) -> String {
+    let says = in_unit(&study.unit(figure));
+    let drawn: Vec<strip::Row> = rows
+        .iter()
+        .map(|row| strip::Row {
+            name: row.name.clone(),
+            look: study.looks.look(row.variant),
+            runs: row.values(figure),
+            note: row.note(),
+        })
+        .collect();
+    let description = medians(rows, figure, &says);
+    let label = axis_label(study, chart.y_label.as_deref(), figure);
+    let strip = strip::Strip {
+        id,
+        title: &chart.title,
+        description: &description,
+        rows: &drawn,
+        label: &label,
+        scale: chart.y_scale,
+        says: &says,
+        reference: chart.reference.as_ref().map(|r| (r.value, r.label.as_str())),
+    };
+    both(|window| strip::draw(&strip, window))
+}
+
+fn draw_bars(study: &Study<'_>, chart: &Chart, rows: &[Row<'_>], id: &str) -> String {
+    let unit = chart.y.first().map(|figure| study.unit(figure)).unwrap_or_default();
+    let says = in_unit(&unit);
+    let names: Vec<String> = chart.y.iter().map(|figure| study.label(figure)).collect();
+    let legend: Vec<(Look, &str)> =
+        names.iter().enumerate().map(|(i, name)| (look::nth(i), name.as_str())).collect();
+    let groups: Vec<bars::Group> = rows
+        .iter()
+        .map(|row| bars::Group {
+            name: row.name.clone(),
+            bars: chart
+                .y
+                .iter()
+                .enumerate()
+                .map(|(i, figure)| {
+                    let look = if chart.y.len() == 1 { study.looks.look(row.variant) } else { look::nth(i) };
+                    bars::Bar { look, runs: row.values(figure) }
+                })
+                .collect(),
+            note: row.note(),
+        })
+        .collect();
+    let described: Vec<String> = chart
+        .y
+        .iter()
+        .zip(&names)
+        .map(|(figure, name)| format!("{name}: {}", medians(rows, figure, &says)))
+        .collect();
+    let label = chart.y_label.as_deref().map(|label| number::without_unit(label).to_owned());
+    let label = label.or_else(|| names.first().filter(|_| names.len() == 1).cloned()).unwrap_or_default();
+    let bars = bars::Bars {
+        id,
+        title: &chart.title,
+        description: &described.join(". "),
+        groups: &groups,
+        legend: &legend,
+        label: &label,
+        scale: chart.y_scale,
+        says: &says,
+        reference: chart.reference.as_ref().map(|r| (r.value, r.label.as_str())),
+    };
+    both(|window| bars::draw(&bars, window))
+}
+
+fn draw_lines(study: &Study<'_>, chart: &Chart, rows: &[Row<'_>], figure: &str, id: &str) -> String {
+    let says_y = in_unit(&study.unit(figure));
+    let x = chart.x.as_deref().unwrap_or_default();
+    let says_x = in_unit(number::unit_in_name(x));
+    let mut series: Vec<Series> = Vec::new();
+    for row in rows {
+        let mut points: Vec<Point> = Vec::new();
+        for run in &row.runs {
+            let place = run.parameters.get(x).and_then(serde_json::Value::as_f64).filter(|v| v.is_finite());
+            let Some((place, value)) = place.zip(run.value(figure)) else { continue };
+            match points.iter_mut().find(|point| point.x == place) {
+                Some(point) => point.runs.push(value),
+                None => points.push(Point { x: place, runs: vec![value], band: None, middle: None }),
+            }
+        }
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        if !points.is_empty() {
+            series.push(Series { name: row.name.clone(), look: study.looks.look(row.variant), points });
+        }
+    }
+    let describe = |s: &Series| {
+        let at = |p: &Point| Some(format!("{} at {}", says_y(quantile::median(&p.runs)?), says_x(p.x)));
+        format!("{}: {}", s.name, s.points.iter().filter_map(at).collect::<Vec<_>>().join(", "))
+    };
+    let description = series.iter().map(describe).collect::<Vec<_>>().join("; ");
+    let papers = if chart.paper { paper_lines(study, PointsAre::Values) } else { Vec::new() };
+    let lines = Lines {
+        id,
+        title: &chart.title,
+        description: &description,
+        series: &series,
+        x_label: &axis_label(study, chart.x_label.as_deref(), x),
+        y_label: &axis_label(study, chart.y_label.as_deref(), figure),
+        x_scale: chart.x_scale,
+        y_scale: chart.y_scale,
+        says_x: &says_x,
+        says_y: &says_y,
+        reference: chart.reference.as_ref().map(|r| (r.value, r.label.as_str())),
+        paper: &papers,
+        x_also: &[],
+        small: false,
+    };
+    both(|window| line::draw(&lines, window))
+}
+
+/// The paper's points as lines, if they are of the given kind.
+fn paper_lines(study: &Study<'_>, kind: PointsAre) -> Vec<Shape> {
+    let Some(paper) = study.head.paper.as_ref().filter(|paper| paper.points_are == kind) else {
+        return Vec::new();
+    };
+    let mut lines: Vec<(&str, Vec<(f64, f64)>)> = Vec::new();
+    for point in paper.points.iter().filter(|p| p.x.is_finite() && p.y.is_finite()) {
+        match lines.iter_mut().find(|(series, _)| *series == point.series) {
+            Some((_, points)) => points.push((point.x, point.y)),
+            None => lines.push((&point.series, vec![(point.x, point.y)])),
+        }
+    }
+    lines
+        .into_iter()
+        .map(|(series, mut points)| {
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            Shape { name: format!("paper: {}", study.label(series)), look: study.looks.look(series), points }
+        })
+        .collect()
+}
+
+/// The paper's shape in a small chart of its own, over the same x axis as ours.
+fn paper_shape(study: &Study<'_>, chart: &Chart, id: &str) -> String {
+    let mut shapes = paper_lines(study, PointsAre::Shape);
+    let Some(x) = chart.x.as_deref().filter(|_| !shapes.is_empty()) else { return String::new() };
+    for shape in &mut shapes {
+        shape.name = shape.name.trim_start_matches("paper: ").to_owned();
+    }
+    let ours: Vec<f64> = study
+        .runs
+        .iter()
+        .filter(|run| run.has(&chart.only))
+        .filter_map(|run| run.parameters.get(x)?.as_f64())
+        .collect();
+    let note = study.head.paper.as_ref().and_then(|paper| paper.points_note.as_deref()).unwrap_or_default();
+    let says_x = in_unit(number::unit_in_name(x));
+    let lines = Lines {
+        id: &format!("{id}-paper"),
+        title: "The paper's shape",
+        description: note,
+        series: &[],
+        x_label: "",
+        y_label: "",
+        x_scale: chart.x_scale,
+        y_scale: Scale::Linear,
+        says_x: &says_x,
+        says_y: &|_| String::new(),
+        reference: None,
+        paper: &shapes,
+        x_also: &ours,
+        small: true,
+    };
+    let drawing = both(|window| line::draw(&lines, window));
+    format!(
+        "<div class=\"paper-shape\"><p class=\"smallcap\">The paper's shape</p>\n{drawing}<p class=\"key\">{}</p></div>\n",
+        Escaped(note)
+    )
+}
+
+/// Ratios of a sweep with their intervals, where the study has verdicts over at least three places.
+pub(crate) fn ratios(study: &Study<'_>) -> String {
+    let mut html = String::new();
+    let mut done: Vec<(&Option<String>, &str)> = Vec::new();
+    for (verdict, _) in study.verdicts() {
+        let key = (&verdict.by, verdict.figure.as_str());
+        if done.contains(&key) {
+            continue;
+        }
+        done.push(key);
+        let alike: Vec<(&Verdict, Vec<Point>)> = study
+            .verdicts()
+            .filter(|(other, _)| (&other.by, other.figure.as_str()) == key && other.better == verdict.better)
+            .map(|(other, judged)| (other, judged.iter().filter_map(ratio_point).collect::<Vec<_>>()))
+            .filter(|(_, points)| points.len() >= 3)
+            .collect();
+        if let (false, Some(by)) = (alike.is_empty(), verdict.by.as_deref()) {
+            let id = format!("{}-ratio-{}", study.head.study, done.len());
+            html.push_str(&draw_ratios(study, by, &alike, &id));
+        }
+    }
+    html
+}
+
+fn ratio_point(judgement: &unisono_measure::verdict::Judgement) -> Option<Point> {
+    let x = judgement.at.as_ref()?.as_f64().filter(|x| x.is_finite())?;
+    let ratio = said::comparison(judgement)?.ratio;
+    let finite = ratio.low > 0.0 && ratio.high.is_finite();
+    finite.then(|| Point {
+        x,
+        runs: Vec::new(),
+        band: Some((ratio.low, ratio.high)),
+        middle: Some(ratio.value),
+    })
+}
+
+fn draw_ratios(study: &Study<'_>, by: &str, alike: &[(&Verdict, Vec<Point>)], id: &str) -> String {
+    let own_looks = alike.iter().enumerate().all(|(i, (verdict, _))| {
+        alike[..i]
+            .iter()
+            .all(|(other, _)| study.looks.look(&other.variant) != study.looks.look(&verdict.variant))
+    });
+    let name = |verdict: &Verdict| {
+        let (ours, theirs) = said::sides(study, verdict);
+        let fixed: Vec<String> =
+            verdict.only.iter().map(|(name, value)| study.parameter_in_words(name, value)).collect();
+        let fixed = if fixed.is_empty() { String::new() } else { format!(", {}", fixed.join(", ")) };
+        format!("{ours} / {theirs}{fixed}")
+    };
+    let series: Vec<Series> = alike
+        .iter()
+        .enumerate()
+        .map(|(i, (verdict, points))| Series {
+            name: name(verdict),
+            look: if own_looks { study.looks.look(&verdict.variant) } else { look::nth(i) },
+            points: points.clone(),
+        })
+        .collect();
+    let x_scale = study
+        .head
+        .charts
+        .iter()
+        .find(|chart| chart.x.as_deref() == Some(by))
+        .map_or(Scale::Log, |chart| chart.x_scale);
+    let papers = paper_lines(study, PointsAre::Ratios);
+    let says_x = in_unit(number::unit_in_name(by));
+    let says_y = |value: f64| said::times(value);
+    let describe = |s: &Series| {
+        let at = |p: &Point| Some(format!("{} at {}", said::times(p.middle?), says_x(p.x)));
+        format!("{}: {}", s.name, s.points.iter().filter_map(at).collect::<Vec<_>>().join(", "))
+    };
+    let description = series.iter().map(describe).collect::<Vec<_>>().join("; ");
+    let figure = alike.first().map(|(verdict, _)| study.label(&verdict.figure)).unwrap_or_default();
+    let title = format!("Compared run by run: ratio of {figure}");
+    let lines = Lines {
+        id,
+        title: &title,
+        description: &description,
+        series: &series,
+        x_label: &study.label(by),
+        y_label: "",
+        x_scale,
+        y_scale: Scale::Log,
+        says_x: &says_x,
+        says_y: &says_y,
+        reference: Some((1.0, "no difference")),
+        paper: &papers,
+        x_also: &[],
+        small: false,
+    };
+    let note = match study.head.paper.as_ref().filter(|_| !papers.is_empty()) {
+        Some(paper) => format!(
+            " Dashed: the paper's ratios. {}",
+            Escaped(paper.points_note.as_deref().unwrap_or_default())
+        ),
+        None => String::new(),
+    };
+    format!(
+        "<figure><figcaption>{}</figcaption>\n{}<p class=\"key\">Line: median of the paired ratios. Band: bootstrap interval. Where the band leaves 1, there is a difference.{note}</p></figure>\n",
+        Escaped(&title),
+        both(|window| line::draw(&lines, window)),
+    )
+}
+
+/// The numbers behind a chart, one line a row and figure (and place, for lines).
+fn numbers(study: &Study<'_>, chart: &Chart, rows: &[Row<'_>]) -> String {
+    let mut html = String::from(
+        "<details><summary>Numbers</summary><div class=\"scroll\"><table>\n<thead><tr><th>variant</th>",
+    );
+    let x = chart.x.as_deref().filter(|_| chart.kind == ChartKind::Line);
+    if let Some(x) = x {
+        let _ = write!(html, "<th class=\"n\">{}</th>", Escaped(&study.label(x)));
+    }
+    if chart.y.len() > 1 {
+        html.push_str("<th>figure</th>");
+    }
+    html.push_str("<th class=\"n\">runs</th><th class=\"n\">median</th><th class=\"n\">least</th><th class=\"n\">greatest</th><th>every run, in order</th></tr></thead>\n<tbody>\n");
+    for row in rows {
+        for (place, runs) in places(row, x) {
+            for figure in &chart.y {
+                let values: Vec<f64> = runs.iter().filter_map(|run| run.value(figure)).collect();
+                let says = in_unit(&study.unit(figure));
+                let _ = write!(html, "<tr><th scope=\"row\">{}</th>", Escaped(&row.name));
+                if let Some(x) = x {
+                    let place = place.map(|place| study.parameter(x, place)).unwrap_or_default();
+                    let _ = write!(html, "<td class=\"n\">{}</td>", Escaped(&place));
+                }
+                if chart.y.len() > 1 {
+                    let _ = write!(html, "<td>{}</td>", Escaped(&study.label(figure)));
+                }
+                html.push_str(&number_cells(&values, &says, row));
+                html.push_str("</tr>\n");
+            }
+        }
+    }
+    html.push_str("</tbody></table></div></details>\n");
+    html
+}
+
+fn number_cells(values: &[f64], says: &dyn Fn(f64) -> String, row: &Row<'_>) -> String {
+    let Some(d) = quantile::distribution(values) else {
+        let note = row.note().unwrap_or_else(|| "no runs".to_owned());
+        return format!("<td class=\"n\">0</td><td colspan=\"4\">{}</td>", Escaped(&note));
+    };
+    let mut all = values.iter().map(|v| says(*v)).collect::<Vec<_>>().join(", ");
+    if two_modes(values).is_some() {
+        all += " (two modes)";
+    }
+    format!(
+        "<td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"runs\">{}</td>",
+        d.n,
+        Escaped(&says(d.median)),
+        Escaped(&says(d.min)),
+        Escaped(&says(d.max)),
+        Escaped(&all)
+    )
+}
+
+/// The runs of a row, by their place on the x axis.
+fn places<'a>(
+    row: &'a Row<'a>,
+    x: Option<&str>,
+) -> Vec<(Option<&'a serde_json::Value>, Vec<&'a unisono_measure::record::RunLine>)> {
+    let mut places: Vec<(Option<&serde_json::Value>, Vec<_>)> = Vec::new();
+    for run in &row.runs {
+        let place = x.and_then(|x| run.parameters.get(x));
+        match places.iter_mut().find(|(known, _)| *known == place) {
+            Some((_, runs)) => runs.push(*run),
+            None => places.push((place, vec![*run])),
+        }
+    }
+    places.sort_by(|a, b| {
+        let number =
+            |v: &Option<&serde_json::Value>| v.and_then(serde_json::Value::as_f64).unwrap_or(f64::MIN);
+        number(&a.0).total_cmp(&number(&b.0))
+    });
+    places
+}

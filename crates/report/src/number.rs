@@ -1,0 +1,287 @@
+//! Numbers as people read them: three significant digits and the unit that fits, `84 ns`, `7.4 us`,
+//! `12.3 M/s`, `1.5 %`. Times are written `ns`, `us`, `ms`, `s`, the way the command line takes them.
+
+use crate::escape::slug;
+
+/// A space that no line break and no justification touches, between a number and its unit.
+pub(crate) const THIN: char = '\u{a0}';
+
+/// What a unit measures, and how to scale it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    /// Time; the value in nanoseconds of one unit.
+    Time(f64),
+    /// Events a second.
+    Rate,
+    /// Per cent.
+    Percent,
+    /// A ratio or a count.
+    Number,
+    /// Anything else: shown as written.
+    Other,
+}
+
+fn kind(unit: &str) -> Kind {
+    match unit {
+        "ns" => Kind::Time(1.0),
+        "us" | "µs" => Kind::Time(1e3),
+        "ms" => Kind::Time(1e6),
+        "s" => Kind::Time(1e9),
+        "1/s" | "/s" => Kind::Rate,
+        "%" => Kind::Percent,
+        "1" | "" => Kind::Number,
+        _ => Kind::Other,
+    }
+}
+
+/// A value with its unit, in the magnitude that reads best.
+pub(crate) fn quantity(value: f64, unit: &str) -> String {
+    if !value.is_finite() {
+        return "no number".to_owned();
+    }
+    match kind(unit) {
+        Kind::Time(scale) => {
+            let ns = value * scale;
+            if !ns.is_finite() {
+                return scientific(value, unit);
+            }
+            let steps = [(1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s")];
+            if ns == 0.0 {
+                return format!("0{THIN}ns");
+            }
+            magnitude(ns, &steps)
+        }
+        Kind::Rate => magnitude(value, &[(1.0, "/s"), (1e3, "k/s"), (1e6, "M/s"), (1e9, "G/s")]),
+        Kind::Percent => format!("{}{THIN}%", plain(value)),
+        Kind::Number => plain(value),
+        Kind::Other => format!("{}{THIN}{unit}", plain(value)),
+    }
+}
+
+fn scientific(value: f64, unit: &str) -> String {
+    format!("{value:.2e}{THIN}{unit}")
+}
+
+fn magnitude(value: f64, steps: &[(f64, &str)]) -> String {
+    // 999.7 must not become "1000 ns": choose the step after rounding to three digits
+    let size = rounded(value.abs());
+    let (scale, name) =
+        steps.iter().rev().find(|(scale, _)| size >= *scale).or(steps.first()).copied().unwrap_or((1.0, ""));
+    let scaled = value / scale;
+    if scaled.abs() >= 1e6 {
+        scientific(scaled, name)
+    } else {
+        format!("{}{THIN}{name}", significant(scaled))
+    }
+}
+
+/// A number without unit: three significant digits, groups of thousands.
+pub(crate) fn plain(value: f64) -> String {
+    if !value.is_finite() {
+        return "no number".to_owned();
+    }
+    if value.abs() >= 1e12 || (value != 0.0 && value.abs() < 1e-4) {
+        return format!("{value:.2e}");
+    }
+    if value.abs() < 1000.0 || value.fract() != 0.0 && value.abs() < 10_000.0 {
+        return significant(value);
+    }
+    grouped(value.round())
+}
+
+fn grouped(value: f64) -> String {
+    if value.abs() >= 1e12 {
+        return format!("{value:.2e}");
+    }
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(c);
+    }
+    if value < 0.0 { format!("\u{2212}{text}") } else { text }
+}
+
+/// A count with groups of thousands.
+pub(crate) fn count(n: usize) -> String {
+    grouped(n as f64)
+}
+
+fn rounded(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let place = 10f64.powi(2 - value.abs().log10().floor() as i32);
+    if !place.is_finite() || place == 0.0 { value } else { (value * place).round() / place }
+}
+
+/// Three significant digits, no trailing zeros after the point.
+fn significant(value: f64) -> String {
+    let value = rounded(value);
+    if value.abs() >= 1000.0 {
+        return grouped(value);
+    }
+    if value != 0.0 && value.abs() < 1e-4 {
+        return format!("{value:.2e}");
+    }
+    let digits = if value == 0.0 { 0 } else { (2 - value.abs().log10().floor() as i32).clamp(0, 8) as usize };
+    let text = format!("{:.digits$}", value.abs());
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    if value < 0.0 { format!("\u{2212}{text}") } else { text.to_owned() }
+}
+
+/// A ratio that is compared with others, the ends of an interval: three significant digits.
+pub(crate) fn precise_ratio(value: f64) -> String {
+    match value {
+        v if v.is_finite() && (0.0995..9.995).contains(&v.abs()) => format!("{v:.2}"),
+        v if v.is_finite() && (9.995..99.95).contains(&v.abs()) => format!("{v:.1}"),
+        v => ratio(v),
+    }
+}
+
+/// A ratio in words: `2.4`, `0.98`, `330`, `1.0`.
+pub(crate) fn ratio(value: f64) -> String {
+    match value {
+        v if !v.is_finite() => "no number".to_owned(),
+        v if v.abs() >= 99.5 => plain(rounded(v)),
+        v if v.abs() >= 9.95 => format!("{v:.0}"),
+        v if v.abs() >= 1.95 => format!("{v:.1}"),
+        v if v.abs() >= 0.01 || v == 0.0 => format!("{v:.2}"),
+        v => significant(v),
+    }
+}
+
+/// A parameter's or figure's unit, from the end of its name: `interval_us` is in `us`.
+pub(crate) fn unit_in_name(name: &str) -> &'static str {
+    match name.rsplit('_').next() {
+        Some("ns") => "ns",
+        Some("us") => "us",
+        Some("ms") => "ms",
+        Some("s") if name.ends_with("_per_s") => "1/s",
+        Some("s") => "s",
+        Some("percent") => "%",
+        _ => "1",
+    }
+}
+
+/// A name as words: `interval_us` -> `interval`, `barriers_per_s` -> `barriers per second`.
+pub(crate) fn words(name: &str) -> String {
+    let stem = ["_ns", "_us", "_ms", "_percent"].iter().find_map(|unit| name.strip_suffix(unit));
+    let text = match (stem, name.strip_suffix("_per_s")) {
+        (Some(stem), _) => stem.to_owned(),
+        (None, Some(stem)) => format!("{stem} per second"),
+        (None, None) => name.strip_suffix("_s").unwrap_or(name).to_owned(),
+    };
+    let text = text.strip_prefix("ns_per_").map_or(text.clone(), |rest| format!("time per {rest}"));
+    let text = text.replace(['_', '-'], " ");
+    if slug(&text) == "x" { name.to_owned() } else { text }
+}
+
+/// A label without the unit at its end, for axes whose ticks carry their units:
+/// `interval (us)` and `interval, us` -> `interval`.
+pub(crate) fn without_unit(label: &str) -> &str {
+    let label = label.trim();
+    let cut = match label.strip_suffix(')') {
+        Some(rest) => rest.rfind('('),
+        None => label.rfind(','),
+    };
+    match cut {
+        Some(at) => {
+            let unit = label[at + 1..].trim_end_matches(')').trim();
+            if at > 0 && kind(unit) != Kind::Other && !unit.is_empty() {
+                label[..at].trim_end()
+            } else {
+                label
+            }
+        }
+        None => label,
+    }
+}
+
+/// Seconds as a length of time: `48 s`, `2 min 3 s`, `1 h 4 min`.
+pub(crate) fn duration(seconds: f64) -> String {
+    if !seconds.is_finite() || !(0.0..1e12).contains(&seconds) {
+        return "an unknown time".to_owned();
+    }
+    let whole = seconds.round() as u64;
+    match whole {
+        0..120 if seconds < 10.0 => format!("{seconds:.1}{THIN}s"),
+        0..120 => format!("{whole}{THIN}s"),
+        120..7200 => format!("{}{THIN}min {}{THIN}s", whole / 60, whole % 60),
+        _ => format!("{}{THIN}h {}{THIN}min", whole / 3600, whole % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn show(value: f64, unit: &str) -> String {
+        quantity(value, unit).replace(THIN, " ")
+    }
+
+    #[test]
+    fn quantities_carry_three_digits_and_the_unit_that_fits() {
+        assert_eq!(show(84.0, "ns"), "84 ns");
+        assert_eq!(show(7_400.0, "ns"), "7.4 us");
+        assert_eq!(show(0.0405, "us"), "40.5 ns");
+        assert_eq!(show(999.7, "ns"), "1 us");
+        assert_eq!(show(15_000.0, "us"), "15 ms");
+        assert_eq!(show(37_000.0, "1/s"), "37 k/s");
+        assert_eq!(show(1_234_567.0, "1/s"), "1.23 M/s");
+        assert_eq!(show(0.0, "1/s"), "0 /s");
+        assert_eq!(show(1.52, "%"), "1.52 %");
+        assert_eq!(show(16_200.0, "1"), "16,200");
+        assert_eq!(show(f64::NAN, "ns"), "no number");
+    }
+
+    #[test]
+    fn ratios_keep_what_matters() {
+        assert_eq!(ratio(2.43), "2.4");
+        assert_eq!(ratio(0.984), "0.98");
+        assert_eq!(ratio(1.0), "1.00");
+        assert_eq!(ratio(331.6), "332");
+        assert_eq!(ratio(12_345.0), "12,300");
+        assert_eq!(ratio(0.00123), "0.00123");
+    }
+
+    #[test]
+    fn names_become_words() {
+        assert_eq!(words("interval_us"), "interval");
+        assert_eq!(words("barriers_per_s"), "barriers per second");
+        assert_eq!(words("ns_per_barrier"), "time per barrier");
+        assert_eq!(words("app1_barriers_per_s"), "app1 barriers per second");
+        assert_eq!(unit_in_name("interval_us"), "us");
+        assert_eq!(unit_in_name("app1_barriers_per_s"), "1/s");
+        assert_eq!(unit_in_name("threads"), "1");
+    }
+
+    #[test]
+    fn a_label_loses_the_unit_that_its_ticks_carry() {
+        assert_eq!(without_unit("interval (us)"), "interval");
+        assert_eq!(without_unit("interval, us"), "interval");
+        assert_eq!(without_unit("barriers per second (1/s)"), "barriers per second");
+        assert_eq!(without_unit("both programs (sum)"), "both programs (sum)");
+    }
+
+    proptest! {
+        #[test]
+        fn every_number_has_a_short_text(bits in any::<u64>(), unit in "(ns|us|ms|s|1/s|%|1|bytes)") {
+            let value = f64::from_bits(bits);
+            prop_assert!(quantity(value, &unit).chars().count() <= 24, "{}", quantity(value, &unit));
+            prop_assert!(ratio(value).chars().count() <= 20, "{}", ratio(value));
+        }
+
+        #[test]
+        fn a_quantity_reads_back_to_within_a_half_of_its_third_digit(value in 1e-1f64..1e9) {
+            let text = show(value, "ns");
+            let (number, unit) = text.split_once(' ').expect("a number and a unit");
+            let scale = match unit { "ns" => 1.0, "us" => 1e3, "ms" => 1e6, _ => 1e9 };
+            let back = number.replace(',', "").parse::<f64>().expect("a number") * scale;
+            prop_assert!((back / value - 1.0).abs() <= 0.0051, "{value} -> {text}");
+        }
+    }
+}

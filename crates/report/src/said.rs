@@ -1,0 +1,315 @@
+//! Verdicts in words that a reader can check: who, how much, of what, where, how sure.
+//!
+//! The numbers and what they allow to say come from [`unisono_measure::verdict`]; here they get units, names
+//! for readers, and the plainness that losses are said in the same words as wins.
+
+use crate::number::{self, THIN};
+use crate::study::Study;
+use serde::Serialize;
+use unisono_measure::modes::TwoModes;
+use unisono_measure::paired::{Comparison, Finding};
+use unisono_measure::record::{Better, Verdict};
+use unisono_measure::verdict::{Answer, Judgement};
+
+/// Pairs below which nothing is called a verdict: two pairs agree by chance every second time.
+const FEWEST_PAIRS: usize = 3;
+
+/// What may be said of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tone {
+    /// Better than what it is compared with.
+    Better,
+    /// Worse.
+    Worse,
+    /// No difference that matters.
+    Same,
+    /// Measured, but the runs cannot tell.
+    Undecided,
+    /// Not measured.
+    Unanswered,
+}
+
+impl Tone {
+    /// The word on its badge.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Tone::Better => "better",
+            Tone::Worse => "worse",
+            Tone::Same => "no difference",
+            Tone::Undecided => "not decided",
+            Tone::Unanswered => "not measured",
+        }
+    }
+
+    /// A sign that needs no colour.
+    pub(crate) fn sign(self) -> &'static str {
+        match self {
+            Tone::Better => "\u{25b2}",
+            Tone::Worse => "\u{25bc}",
+            Tone::Same => "=",
+            Tone::Undecided => "?",
+            Tone::Unanswered => "\u{2013}",
+        }
+    }
+
+    /// Its class in the style sheet.
+    pub(crate) fn class(self) -> &'static str {
+        match self {
+            Tone::Better => "better",
+            Tone::Worse => "worse",
+            Tone::Same => "same",
+            Tone::Undecided => "undecided",
+            Tone::Unanswered => "unanswered",
+        }
+    }
+}
+
+/// What may be said of a judgement.
+pub(crate) fn tone(judgement: &Judgement) -> Tone {
+    match &judgement.answer {
+        Answer::Unanswered(_) => Tone::Unanswered,
+        Answer::Compared { comparison, .. } if comparison.ratio.n < FEWEST_PAIRS => Tone::Undecided,
+        Answer::Compared { finding, .. } => match finding {
+            Finding::Better => Tone::Better,
+            Finding::Worse => Tone::Worse,
+            Finding::Same => Tone::Same,
+            Finding::Undecided => Tone::Undecided,
+        },
+    }
+}
+
+/// The comparison, if there is one.
+pub(crate) fn comparison(judgement: &Judgement) -> Option<&Comparison> {
+    match &judgement.answer {
+        Answer::Compared { comparison, .. } => Some(comparison),
+        Answer::Unanswered(_) => None,
+    }
+}
+
+/// Both sides of a comparison, as its words call them.
+pub(crate) fn sides(study: &Study<'_>, verdict: &Verdict) -> (String, String) {
+    match verdict.words.split_once(" against ") {
+        Some((ours, theirs)) if !ours.trim().is_empty() && !theirs.trim().is_empty() => {
+            (ours.trim().to_owned(), theirs.trim().to_owned())
+        }
+        _ => (study.label(&verdict.variant), study.label(&verdict.against)),
+    }
+}
+
+/// `2.4×`.
+pub(crate) fn times(ratio: f64) -> String {
+    format!("{}\u{d7}", number::ratio(ratio))
+}
+
+/// `95 % 2.1–2.7, n = 10`: the interval at the level that it can honestly claim.
+pub(crate) fn sureness(c: &Comparison) -> String {
+    if c.ratio.n < 2 {
+        return format!("n{THIN}={THIN}{}, no interval", c.ratio.n);
+    }
+    let level = (c.ratio.honest_level() * 100.0).floor();
+    let interval =
+        format!("{}\u{2013}{}", number::precise_ratio(c.ratio.low), number::precise_ratio(c.ratio.high));
+    format!("{level}{THIN}% {interval}, n{THIN}={THIN}{}", c.ratio.n)
+}
+
+/// Where the comparison was made: ` at interval 10 us, threads 2`, or nothing.
+pub(crate) fn place(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> String {
+    let split = verdict.by.as_ref().zip(judgement.at.as_ref());
+    let split = split.map(|(by, at)| study.parameter_in_words(by, at));
+    let fixed = verdict.only.iter().map(|(name, value)| study.parameter_in_words(name, value));
+    let all: Vec<String> = split.into_iter().chain(fixed).collect();
+    if all.is_empty() { String::new() } else { format!(" at {}", all.join(", ")) }
+}
+
+/// The judgement in a sentence or a few.
+pub(crate) fn sentence(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> String {
+    let (ours, theirs) = sides(study, verdict);
+    let place = place(study, verdict, judgement);
+    let figure = study.label(&verdict.figure);
+    let c = match &judgement.answer {
+        Answer::Unanswered(reason) => {
+            return format!("{ours} against {theirs}{place}: not measured ({reason}).");
+        }
+        Answer::Compared { comparison, .. } => comparison,
+    };
+    let (ratio, sure) = (times(c.ratio.value), sureness(c));
+    let verb = match verdict.better {
+        Better::Higher => "reached",
+        Better::Lower => "took",
+    };
+    let claim = format!("{ours} {verb} {ratio} the {figure} of {theirs}{place}");
+    let mut text = match tone(judgement) {
+        Tone::Better => format!("{claim} ({sure}): better."),
+        Tone::Worse => format!("{claim} ({sure}): worse."),
+        Tone::Same => {
+            format!("No difference in {figure} between {ours} and {theirs}{place}: {ratio} ({sure}).")
+        }
+        _ if c.ratio.n < FEWEST_PAIRS => {
+            let pairs = if c.ratio.n == 1 { "one pair of runs is" } else { "two pairs of runs are" };
+            format!("{claim} (n{THIN}={THIN}{}), but {pairs} too few for a verdict.", c.ratio.n)
+        }
+        _ => format!(
+            "Not decided: {claim}, but the interval includes 1 ({sure}); more repetitions would tell."
+        ),
+    };
+    for (side, modes) in [(&theirs, judgement.against_modes), (&ours, judgement.variant_modes)] {
+        if let Some(modes) = modes {
+            text += &format!(" {}", two_modes(study, verdict, side, &modes));
+        }
+    }
+    if c.undefined > 0 {
+        text += &format!(" {} more pairs have no ratio: {theirs} delivered nothing.", c.undefined);
+    }
+    if let Some(expectation) = expectation(verdict, c) {
+        text += &format!(" {expectation}");
+    }
+    text
+}
+
+fn two_modes(study: &Study<'_>, verdict: &Verdict, side: &str, modes: &TwoModes) -> String {
+    let unit = study.unit(&verdict.figure);
+    format!(
+        "{side} has two modes: {} in {} of {} runs, {} in the others.",
+        number::quantity(modes.low.median, &unit),
+        modes.low.n,
+        modes.low.n + modes.high.n,
+        number::quantity(modes.high.median, &unit)
+    )
+}
+
+/// Whether the ratio found reaches the one expected, if one is.
+pub(crate) fn met(verdict: &Verdict, c: &Comparison) -> Option<bool> {
+    verdict.expected.map(|expected| match verdict.better {
+        Better::Higher => c.ratio.value >= expected,
+        Better::Lower => c.ratio.value <= expected,
+    })
+}
+
+/// Whether an expectation was met, with both numbers.
+pub(crate) fn expectation(verdict: &Verdict, c: &Comparison) -> Option<String> {
+    let expected = verdict.expected?;
+    let from = verdict.expected_from.as_deref().map(|from| format!(" ({from})")).unwrap_or_default();
+    let met = match met(verdict, c)? {
+        true if c.ratio.contains(expected) => "met, within the interval",
+        true => "met",
+        false if c.ratio.contains(expected) => "not met, but within the interval",
+        false => "not met",
+    };
+    Some(format!("Expected {}{from}, found {}: {met}.", times(expected), times(c.ratio.value)))
+}
+
+/// A stretch of a sweep over which the same may be said.
+pub(crate) struct Stretch<'j> {
+    pub(crate) tone: Tone,
+    /// The judgements of the stretch, ascending.
+    pub(crate) judgements: Vec<&'j Judgement>,
+    /// Whether it reaches the beginning and the end of the sweep.
+    first: bool,
+    last: bool,
+}
+
+/// Joins neighbours of a sweep of which the same may be said.
+pub(crate) fn stretches(judgements: &[Judgement]) -> Vec<Stretch<'_>> {
+    let mut stretches: Vec<Stretch<'_>> = Vec::new();
+    for (i, judgement) in judgements.iter().enumerate() {
+        let tone = tone(judgement);
+        let last = i + 1 == judgements.len();
+        match stretches.last_mut() {
+            Some(stretch) if stretch.tone == tone => {
+                stretch.judgements.push(judgement);
+                stretch.last = last;
+            }
+            _ => stretches.push(Stretch { tone, judgements: vec![judgement], first: i == 0, last }),
+        }
+    }
+    stretches
+}
+
+impl Stretch<'_> {
+    /// The judgement whose ratio is farthest from one.
+    pub(crate) fn extreme(&self) -> Option<&Comparison> {
+        let distance = |c: &&Comparison| {
+            let d = c.ratio.value.abs().ln().abs();
+            if d.is_nan() { 0.0 } else { d }
+        };
+        self.judgements
+            .iter()
+            .filter_map(|j| comparison(j))
+            .max_by(|a, b| distance(a).total_cmp(&distance(b)))
+    }
+
+    /// Where: `at interval 10 us`, `up to interval 10 us`, `from interval 100 us on`.
+    pub(crate) fn range(&self, study: &Study<'_>, verdict: &Verdict) -> String {
+        let Some(by) = &verdict.by else { return String::new() };
+        let value = |j: Option<&&Judgement>| {
+            j.and_then(|j| j.at.as_ref()).map(|at| study.parameter(by, at)).unwrap_or_default()
+        };
+        let name = study.label(by);
+        let (from, to) = (value(self.judgements.first()), value(self.judgements.last()));
+        match (self.first, self.last, self.judgements.len()) {
+            (true, true, 2..) => format!("at every {name} from {from} to {to}"),
+            (_, _, 1) => format!("at {name} {from}"),
+            (true, false, _) => format!("up to {name} {to}"),
+            (false, true, _) => format!("from {name} {from} on"),
+            _ => format!("from {name} {from} to {to}"),
+        }
+    }
+
+    /// The stretch in a few words: `2.5× at interval 10 us (95 % ...)`.
+    pub(crate) fn brief(&self, study: &Study<'_>, verdict: &Verdict) -> String {
+        let range = self.range(study, verdict);
+        let range = if range.is_empty() { range } else { format!(" {range}") };
+        match (self.tone, self.extreme()) {
+            (Tone::Unanswered, _) | (_, None) => format!("not measured{range}"),
+            (Tone::Same, Some(c)) => {
+                format!("no difference{range} ({}, {})", times(c.ratio.value), sureness(c))
+            }
+            (tone, Some(c)) => {
+                let most = if self.judgements.len() > 1 { "up to " } else { "" };
+                let most = if self.judgements.len() > 1 && c.ratio.value < 1.0 { "down to " } else { most };
+                format!("{}{range} ({most}{}, {})", tone.word(), times(c.ratio.value), sureness(c))
+            }
+        }
+    }
+}
+
+/// A whole sweep in one line: its stretches.
+pub(crate) fn sweep(study: &Study<'_>, verdict: &Verdict, judgements: &[Judgement]) -> String {
+    let parts: Vec<String> = stretches(judgements).iter().map(|s| s.brief(study, verdict)).collect();
+    parts.join("; ")
+}
+
+/// A stretch in a sentence.
+pub(crate) fn stretch_sentence(study: &Study<'_>, verdict: &Verdict, stretch: &Stretch<'_>) -> String {
+    if let [one] = stretch.judgements.as_slice() {
+        return sentence(study, verdict, one);
+    }
+    let (ours, theirs) = sides(study, verdict);
+    let figure = study.label(&verdict.figure);
+    let range = stretch.range(study, verdict);
+    let Some(most) = stretch.extreme() else {
+        let reason = stretch.judgements.iter().find_map(|j| match &j.answer {
+            Answer::Unanswered(reason) => Some(reason.as_str()),
+            Answer::Compared { .. } => None,
+        });
+        return format!("Not measured {range}: {}.", reason.unwrap_or("no runs"));
+    };
+    let verb = match verdict.better {
+        Better::Higher => "reached",
+        Better::Lower => "took",
+    };
+    let compared = || stretch.judgements.iter().filter_map(|j| comparison(j));
+    let least = compared().map(|c| c.ratio.value).fold(f64::INFINITY, f64::min);
+    let greatest = compared().map(|c| c.ratio.value).fold(0.0, f64::max);
+    let ratios = format!("{} to {}", number::ratio(least), times(greatest));
+    let sure = sureness(most);
+    match stretch.tone {
+        Tone::Better | Tone::Worse => format!(
+            "{ours} {verb} {ratios} the {figure} of {theirs} {range} (farthest: {}, {sure}).",
+            times(most.ratio.value)
+        ),
+        Tone::Same => format!("No difference in {figure} {range}: {ratios}."),
+        _ => format!("Not decided {range}: {ratios} (farthest: {}, {sure}).", times(most.ratio.value)),
+    }
+}

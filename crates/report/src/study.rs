@@ -1,0 +1,241 @@
+//! The records of one study, ready to be asked: what to call things, which unit a figure has, which runs
+//! belong to a row of a chart, what the verdicts are.
+
+use crate::draw::look::Looks;
+use crate::number;
+use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use unisono_measure::record::{Chart, ChartKind, Line, Outcome, Question, RunLine, StudyLine, Verdict};
+use unisono_measure::verdict::{Judgement, judge};
+
+/// One study with its runs.
+pub(crate) struct Study<'a> {
+    pub(crate) head: Cow<'a, StudyLine>,
+    pub(crate) runs: Vec<&'a RunLine>,
+    pub(crate) looks: Looks,
+    /// One entry a verdict of the head.
+    pub(crate) judged: Vec<Vec<Judgement>>,
+}
+
+/// Sorts lines into studies, in the order in which they are to be read.
+pub(crate) fn studies(lines: &[Line]) -> Vec<Study<'_>> {
+    let mut order: Vec<&str> = Vec::new();
+    let mut heads: BTreeMap<&str, &StudyLine> = BTreeMap::new();
+    let mut runs: BTreeMap<&str, Vec<&RunLine>> = BTreeMap::new();
+    for line in lines {
+        let id = match line {
+            Line::Study(head) => {
+                // a study that was resumed announces itself again; the last announcement counts
+                heads.insert(&head.study, head);
+                head.study.as_str()
+            }
+            Line::Run(run) => {
+                runs.entry(&run.study).or_default().push(run);
+                run.study.as_str()
+            }
+        };
+        if !order.contains(&id) {
+            order.push(id);
+        }
+    }
+    let mut studies: Vec<Study<'_>> = order
+        .into_iter()
+        .map(|id| Study::new(heads.get(id).copied(), id, runs.remove(id).unwrap_or_default()))
+        .collect();
+    studies.sort_by_key(|study| study.head.order);
+    studies
+}
+
+impl<'a> Study<'a> {
+    fn new(head: Option<&'a StudyLine>, id: &str, runs: Vec<&'a RunLine>) -> Self {
+        let head = head.map_or_else(|| Cow::Owned(unannounced(id, &runs)), Cow::Borrowed);
+        let mut variants: Vec<&str> = Vec::new();
+        for run in &runs {
+            if !variants.contains(&run.variant.as_str()) {
+                variants.push(&run.variant);
+            }
+        }
+        let looks = Looks::of_study(variants.into_iter());
+        let judged = head.verdicts.iter().map(|verdict| judge(verdict, &runs)).collect();
+        Self { head, runs, looks, judged }
+    }
+
+    /// What to call a variant, a figure or a parameter.
+    pub(crate) fn label(&self, name: &str) -> String {
+        self.head.labels.get(name).cloned().unwrap_or_else(|| number::words(name))
+    }
+
+    /// The unit of a figure: as recorded, else as its name says.
+    pub(crate) fn unit(&self, figure: &str) -> String {
+        let recorded = self.runs.iter().flat_map(|run| &run.figures).find(|f| f.name == figure);
+        recorded.map_or_else(|| number::unit_in_name(figure).to_owned(), |f| f.unit.clone())
+    }
+
+    /// A parameter's value with its unit.
+    pub(crate) fn parameter(&self, name: &str, value: &Value) -> String {
+        match (value.as_f64(), value.as_str()) {
+            (Some(0.0), _) => "0".to_owned(),
+            (Some(v), _) => number::quantity(v, number::unit_in_name(name)),
+            (None, Some(text)) => text.to_owned(),
+            (None, None) => value.to_string(),
+        }
+    }
+
+    /// A parameter with its value: `interval 10 us`.
+    pub(crate) fn parameter_in_words(&self, name: &str, value: &Value) -> String {
+        format!("{} {}", self.label(name), self.parameter(name, value))
+    }
+
+    /// Verdicts with their judgements.
+    pub(crate) fn verdicts(&self) -> impl Iterator<Item = (&Verdict, &[Judgement])> {
+        self.head.verdicts.iter().zip(self.judged.iter().map(Vec::as_slice))
+    }
+
+    /// Number of runs that ended so.
+    pub(crate) fn count(&self, outcome: Outcome) -> usize {
+        self.runs.iter().filter(|run| run.outcome == outcome).count()
+    }
+
+    /// Whether the study as a whole is about the cost of waiting.
+    pub(crate) fn is_about_waiting(&self) -> bool {
+        self.head.answers == Some(Question::Waiting)
+    }
+}
+
+/// Which of the opening questions a verdict answers: what its study says, or else what is compared.
+pub(crate) fn question(verdict: &Verdict) -> Option<Question> {
+    if verdict.answers.is_some() {
+        return verdict.answers;
+    }
+    let is = |name: &str, word: &str| name == word || name.starts_with(&format!("{word}-"));
+    let (variant, against) = (verdict.variant.as_str(), verdict.against.as_str());
+    if matches!(variant, "gang" | "gangs") && is(against, "spread") {
+        Some(Question::Ganging)
+    } else if is(variant, "spread") && (is(against, "linux") || is(against, "plain")) {
+        Some(Question::Unstacking)
+    } else {
+        None
+    }
+}
+
+/// A head for runs whose study did not announce itself: every figure is shown, nothing is judged.
+fn unannounced(id: &str, runs: &[&RunLine]) -> StudyLine {
+    let mut figures: Vec<&str> = Vec::new();
+    for figure in runs.iter().flat_map(|run| &run.figures) {
+        if !figures.contains(&figure.name.as_str()) && figures.len() < 12 {
+            figures.push(&figure.name);
+        }
+    }
+    let chart = |name: &str| Chart {
+        title: number::words(name),
+        kind: ChartKind::Strip,
+        y: vec![name.to_owned()],
+        ..Chart::default()
+    };
+    StudyLine {
+        study: id.to_owned(),
+        title: id.to_owned(),
+        question: "This study did not announce what it asks; its figures are shown, nothing is judged."
+            .into(),
+        charts: figures.into_iter().map(chart).collect(),
+        order: u32::MAX,
+        ..StudyLine::default()
+    }
+}
+
+/// The runs of one row, line or group of bars: a variant and, where it was run with several, parameters.
+pub(crate) struct Row<'a> {
+    pub(crate) variant: &'a str,
+    /// Name for readers.
+    pub(crate) name: String,
+    pub(crate) runs: Vec<&'a RunLine>,
+}
+
+impl Row<'_> {
+    /// The measured values of a figure, one a run.
+    pub(crate) fn values(&self, figure: &str) -> Vec<f64> {
+        self.runs.iter().filter_map(|run| run.value(figure)).collect()
+    }
+
+    /// Why there are no values.
+    pub(crate) fn note(&self) -> Option<String> {
+        let run = self.runs.iter().find(|run| run.outcome != Outcome::Measured)?;
+        let how = outcome(run.outcome);
+        Some(run.reason.as_deref().map_or_else(|| how.to_owned(), |reason| format!("{how}: {reason}")))
+    }
+}
+
+/// An outcome as a word.
+pub(crate) fn outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Measured => "measured",
+        Outcome::Skipped => "skipped",
+        Outcome::Failed => "failed",
+        Outcome::Interrupted => "interrupted",
+    }
+}
+
+impl<'a> Study<'a> {
+    /// The rows of a chart, in its order of variants; parameter `without` does not split rows.
+    pub(crate) fn rows(&'a self, chart: &Chart, without: Option<&str>) -> Vec<Row<'a>> {
+        let drawn = |run: &&&RunLine| {
+            // a run that was not made has no parameters to be left out for
+            run.has(&chart.only) || (run.outcome != Outcome::Measured && run.parameters.is_empty())
+        };
+        let mut variants: Vec<&str> = chart.variants.iter().map(String::as_str).collect();
+        if variants.is_empty() {
+            for run in self.runs.iter().filter(drawn) {
+                if !variants.contains(&run.variant.as_str()) {
+                    variants.push(&run.variant);
+                }
+            }
+        }
+        let mut rows = Vec::new();
+        for variant in variants {
+            // names must outlive the chart: take them from the runs
+            let runs: Vec<&'a RunLine> =
+                self.runs.iter().filter(drawn).filter(|run| run.variant == variant).copied().collect();
+            let Some(variant) = runs.first().map(|run| run.variant.as_str()) else { continue };
+            let measured: Vec<&RunLine> =
+                runs.iter().filter(|run| run.outcome == Outcome::Measured).copied().collect();
+            if measured.is_empty() {
+                rows.push(Row { variant, name: self.label(variant), runs });
+                continue;
+            }
+            let splitting = varying(&measured, without);
+            let mut groups: Vec<(Vec<String>, Vec<&'a RunLine>)> = Vec::new();
+            for run in runs {
+                let words = |name: &&&str| Some(self.parameter_in_words(name, run.parameters.get(**name)?));
+                let key: Vec<String> = splitting.iter().filter_map(|name| words(&name)).collect();
+                match groups.iter_mut().find(|(known, _)| *known == key) {
+                    Some((_, group)) => group.push(run),
+                    None => groups.push((key, vec![run])),
+                }
+            }
+            rows.extend(groups.into_iter().map(|(key, runs)| {
+                let name = std::iter::once(self.label(variant)).chain(key).collect::<Vec<_>>().join(", ");
+                Row { variant, name, runs }
+            }));
+        }
+        rows
+    }
+}
+
+/// Parameters that have more than one value in these runs.
+fn varying<'r>(runs: &[&'r RunLine], without: Option<&str>) -> Vec<&'r str> {
+    let mut values: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    for run in runs {
+        for (name, value) in &run.parameters {
+            let seen = values.entry(name).or_default();
+            if !seen.contains(&value) {
+                seen.push(value);
+            }
+        }
+    }
+    values
+        .into_iter()
+        .filter(|(name, seen)| seen.len() > 1 && Some(*name) != without)
+        .map(|(name, _)| name)
+        .collect()
+}

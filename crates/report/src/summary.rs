@@ -1,0 +1,279 @@
+//! The report's first screen: what waiting costs here, whether gang scheduling is worth it, and for whom.
+//!
+//! Three remedies are told apart, because they are often sold as one: *unstacking* (a core for each thread,
+//! no scheduler needed), *ganging* (what running the threads together adds to that), *leaving alone*.
+//! Every sentence rests on judgements; where there are none the page says so instead of guessing.
+
+use crate::escape::{Escaped, slug};
+use crate::number;
+use crate::said::{self, Stretch, Tone};
+use crate::study::{Study, question};
+use std::fmt::Write as _;
+use unisono_measure::modes::TwoModes;
+use unisono_measure::paired::Comparison;
+use unisono_measure::quantile;
+use unisono_measure::record::{Question, Verdict};
+
+/// A stretch of comparisons with the study it comes from.
+struct Cell<'a> {
+    study: &'a Study<'a>,
+    verdict: &'a Verdict,
+    stretch: Stretch<'a>,
+}
+
+fn cells<'a>(studies: &'a [Study<'a>], wanted: Question) -> Vec<Cell<'a>> {
+    let mut cells = Vec::new();
+    for study in studies {
+        for (verdict, judged) in study.verdicts() {
+            if question(verdict) == Some(wanted) {
+                let stretches = said::stretches(judged);
+                cells.extend(stretches.into_iter().map(|stretch| Cell { study, verdict, stretch }));
+            }
+        }
+    }
+    cells
+}
+
+/// The whole summary as HTML.
+pub(crate) fn html(studies: &[Study<'_>]) -> String {
+    let unstacking = cells(studies, Question::Unstacking);
+    let ganging = cells(studies, Question::Ganging);
+    let mut html = String::from("<section class=\"summary\" aria-label=\"Summary\">\n");
+    html.push_str("<h2>What does waiting cost on this machine?</h2>\n");
+    html.push_str(&waiting(studies));
+    html.push_str("<h2>Is gang scheduling worth it here?</h2>\n");
+    let (headline, reason) = headline(&ganging, &unstacking);
+    let _ = writeln!(html, "<p class=\"headline\">{}</p>", Escaped(&headline));
+    if !reason.is_empty() {
+        let _ = writeln!(html, "<p>{}</p>", Escaped(&reason));
+    }
+    html.push_str("<h3>For whom</h3>\n<dl class=\"whom\">\n");
+    let best = |cells: &[Cell<'_>], tones: &[Tone]| -> String { list(cells, tones) };
+    remedy(
+        &mut html,
+        "Unstacking",
+        "a core of its own for each thread, by pinning; no privilege, no scheduler",
+        &unstacking,
+        &best(&unstacking, &[Tone::Better]),
+        "Spread Linux was nowhere better than plain Linux.",
+    );
+    remedy(
+        &mut html,
+        "Ganging",
+        "beyond that, the threads of a program scheduled together",
+        &ganging,
+        &best(&ganging, &[Tone::Better]),
+        "Gangs were nowhere better than spread Linux.",
+    );
+    remedy(
+        &mut html,
+        "Leaving alone",
+        "where gangs change nothing, or cost",
+        &ganging,
+        &best(&ganging, &[Tone::Worse, Tone::Same]),
+        "No comparison showed gangs to be worse than spread Linux, or equal to it.",
+    );
+    let open = list(&ganging, &[Tone::Undecided, Tone::Unanswered]);
+    if !open.is_empty() {
+        let _ = writeln!(
+            html,
+            "<dt>Not decided <span>these runs cannot tell</span></dt><dd><ul>{open}</ul></dd>"
+        );
+    }
+    html.push_str("</dl>\n</section>\n");
+    html
+}
+
+fn remedy(html: &mut String, name: &str, what: &str, cells: &[Cell<'_>], found: &str, nowhere: &str) {
+    let _ = write!(html, "<dt>{name} <span>{what}</span></dt><dd>");
+    let measured = cells.iter().any(|cell| !matches!(cell.stretch.tone, Tone::Unanswered | Tone::Undecided));
+    if !found.is_empty() {
+        let _ = write!(html, "<ul>{found}</ul>");
+    } else if measured {
+        let _ = write!(html, "<p>{nowhere}</p>");
+    } else {
+        html.push_str("<p>Not answered by these runs.</p>");
+    }
+    html.push_str("</dd>\n");
+}
+
+/// Cells of the given tones as list items, the strongest first.
+fn list(cells: &[Cell<'_>], tones: &[Tone]) -> String {
+    let mut chosen: Vec<&Cell<'_>> = cells.iter().filter(|cell| tones.contains(&cell.stretch.tone)).collect();
+    chosen.sort_by(|a, b| strength(b).total_cmp(&strength(a)));
+    let mut html = String::new();
+    for cell in chosen.iter().take(6) {
+        let _ = write!(
+            html,
+            "<li><span class=\"badge {}\">{} {}</span> <a href=\"#{}\">{}</a>: {}</li>",
+            cell.stretch.tone.class(),
+            cell.stretch.tone.sign(),
+            cell.stretch.tone.word(),
+            slug(&cell.study.head.study),
+            Escaped(&cell.study.head.title),
+            Escaped(&in_words(cell))
+        );
+    }
+    if chosen.len() > 6 {
+        let _ = write!(html, "<li>and {} more below</li>", chosen.len() - 6);
+    }
+    html
+}
+
+fn strength(cell: &Cell<'_>) -> f64 {
+    cell.stretch.extreme().map_or(0.0, |c| {
+        let strength = c.ratio.value.abs().ln().abs();
+        if strength.is_finite() { strength } else { 0.0 }
+    })
+}
+
+/// `2.5× the barriers per second at interval 10 us (95 % ...)`.
+fn in_words(cell: &Cell<'_>) -> String {
+    let Some(c) = cell.stretch.extreme() else { return cell.stretch.brief(cell.study, cell.verdict) };
+    let several = cell.stretch.judgements.len() > 1;
+    let most = match (several, cell.stretch.tone, c.ratio.value >= 1.0) {
+        (true, Tone::Better | Tone::Worse, true) => "up to ",
+        (true, Tone::Better | Tone::Worse, false) => "down to ",
+        _ => "",
+    };
+    let range = cell.stretch.range(cell.study, cell.verdict);
+    let fixed: Vec<String> =
+        cell.verdict.only.iter().map(|(name, value)| cell.study.parameter_in_words(name, value)).collect();
+    let place: Vec<String> = std::iter::once(range).filter(|r| !r.is_empty()).chain(fixed).collect();
+    let place = if place.is_empty() { String::new() } else { format!(" {}", place.join(", ")) };
+    let figure = cell.study.label(&cell.verdict.figure);
+    format!("{most}{} the {figure}{place} ({})", said::times(c.ratio.value), said::sureness(c))
+}
+
+/// The answer in a sentence, and what it rests on.
+fn headline(ganging: &[Cell<'_>], unstacking: &[Cell<'_>]) -> (String, String) {
+    let count = |tone: Tone| -> usize {
+        ganging
+            .iter()
+            .filter(|cell| cell.stretch.tone == tone)
+            .map(|cell| cell.stretch.judgements.len())
+            .sum()
+    };
+    let (wins, losses, same) = (count(Tone::Better), count(Tone::Worse), count(Tone::Same));
+    let open = count(Tone::Undecided) + count(Tone::Unanswered);
+    let total = wins + losses + same + open;
+    let plural = if total == 1 { "comparison" } else { "comparisons" };
+    let tally = format!(
+        "Of {total} {plural} of gangs with spread Linux (the same programs, each thread pinned to a core of its own): {wins} better, {losses} worse, {same} without a difference, {open} not decided."
+    );
+    let headline = if total == 0 {
+        let why = "No study in these records compared gangs with spread Linux.".to_owned();
+        return ("Not answered: it was not measured.".to_owned(), join(&why, &stacking(unstacking)));
+    } else if wins + losses + same == 0 {
+        if ganging.iter().all(|cell| cell.stretch.tone == Tone::Unanswered) {
+            "Not answered: gangs could not be measured here.".to_owned()
+        } else {
+            "Not decided yet: too few runs, or too much scatter.".to_owned()
+        }
+    } else if wins == 0 && losses == 0 {
+        "No: gangs and spread Linux do the same here.".to_owned()
+    } else if wins == 0 {
+        "No: gangs were never better than spread Linux, and at times worse.".to_owned()
+    } else {
+        let best = ganging
+            .iter()
+            .filter(|cell| cell.stretch.tone == Tone::Better)
+            .max_by(|a, b| strength(a).total_cmp(&strength(b)));
+        let best = best.and_then(|cell| {
+            let c: &Comparison = cell.stretch.extreme()?;
+            Some(format!(", {} the {}", said::times(c.ratio.value), cell.study.label(&cell.verdict.figure)))
+        });
+        let best = best.unwrap_or_default();
+        if losses + same == 0 {
+            format!("Yes: gangs won wherever they were decided{best} at best.")
+        } else {
+            format!(
+                "For some programs: it pays in {wins} of {total} comparisons{best} at best, and not in the others."
+            )
+        }
+    };
+    (headline, join(&tally, &stacking(unstacking)))
+}
+
+fn join(a: &str, b: &str) -> String {
+    if b.is_empty() { a.to_owned() } else { format!("{a} {b}") }
+}
+
+/// What plain Linux does with spinning programs, if it was seen to have two modes: the widest apart.
+fn stacking(unstacking: &[Cell<'_>]) -> String {
+    let seen = unstacking
+        .iter()
+        .flat_map(|cell| cell.stretch.judgements.iter().filter_map(move |j| Some((cell, j.against_modes?))));
+    let apart = |modes: &TwoModes| modes.high.median / modes.low.median.max(f64::MIN_POSITIVE);
+    let Some((cell, modes)) = seen.max_by(|a, b| apart(&a.1).total_cmp(&apart(&b.1))) else {
+        return String::new();
+    };
+    let unit = cell.study.unit(&cell.verdict.figure);
+    let (_, theirs) = said::sides(cell.study, cell.verdict);
+    format!(
+        "Against {theirs} the same gangs may seem to win by any factor: {theirs} itself has two modes, from one start to the next ({} in {} of {} runs, {} in the others). Pinning, not ganging, ends that.",
+        number::quantity(modes.low.median, &unit),
+        modes.low.n,
+        modes.low.n + modes.high.n,
+        number::quantity(modes.high.median, &unit),
+    )
+}
+
+/// The cost of waiting, as tiles and a sentence.
+fn waiting(studies: &[Study<'_>]) -> String {
+    let mut html = String::new();
+    for study in studies.iter().filter(|study| study.is_about_waiting()) {
+        let Some(chart) = study.head.charts.first() else { continue };
+        let Some(figure) = chart.y.first() else { continue };
+        let unit = study.unit(figure);
+        let rows = study.rows(chart, None);
+        let mut costs: Vec<(String, f64, f64, f64)> = rows
+            .iter()
+            .filter_map(|row| {
+                let d = quantile::distribution(&row.values(figure))?;
+                Some((row.name.clone(), d.median, d.min, d.max))
+            })
+            .collect();
+        costs.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let (Some(least), Some(most)) = (costs.first().cloned(), costs.last().cloned()) else { continue };
+        if costs.len() > 1 && least.1 > 0.0 {
+            let _ = writeln!(
+                html,
+                "<p class=\"headline\">{}</p>",
+                Escaped(&format!(
+                    "From {} ({}) to {} ({}): a factor of {}.",
+                    number::quantity(least.1, &unit),
+                    least.0,
+                    number::quantity(most.1, &unit),
+                    most.0,
+                    number::plain((most.1 / least.1).round())
+                ))
+            );
+        }
+        html.push_str("<ul class=\"tiles\">");
+        for (name, median, min, max) in costs.iter().take(8) {
+            let _ = write!(
+                html,
+                "<li><b>{}</b> {} <small>{} to {}</small></li>",
+                Escaped(&number::quantity(*median, &unit)),
+                Escaped(name),
+                Escaped(&number::quantity(*min, &unit)),
+                Escaped(&number::quantity(*max, &unit))
+            );
+        }
+        html.push_str("</ul>\n");
+        let paper = study.head.paper.as_ref().map(|paper| format!(" The paper: {}", paper.statement));
+        let _ = writeln!(
+            html,
+            "<p class=\"key\">{}: median, least and greatest run; <a href=\"#{}\">{}</a>.{}</p>",
+            Escaped(&study.label(figure)),
+            slug(&study.head.study),
+            Escaped(&study.head.title),
+            Escaped(&paper.unwrap_or_default())
+        );
+    }
+    if html.is_empty() {
+        html.push_str("<p class=\"headline\">Not answered: no run in these records measured it.</p>\n");
+    }
+    html
+}
