@@ -7,6 +7,7 @@
 
 mod lint;
 mod packages;
+mod smoke;
 mod step;
 mod summary;
 mod test;
@@ -23,6 +24,7 @@ Usage: cargo xtask COMMAND [OPTIONS]
                         tests, models of the protocols (loom)
   lint [--install]      formatting, clippy, cargo deny, and this project's own checks; --install gets
                         cargo-deny (a few minutes) where it is missing
+  smoke                 `unisono study` with its shortest setting, and whether records and report are whole
   miri                  the tests of crates/sync and crates/barrier under Miri, where it is installed
   packages              what `test` would install, and why
 
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         ["test", "--no-install"] => test::run(packages::Install::Never),
         ["lint"] => lint::run(packages::Install::Never),
         ["lint", "--install"] => lint::run(packages::Install::IfAllowed),
+        ["smoke"] => smoke::run(),
         ["miri"] => test::miri(),
         ["packages"] => {
             packages::print();
