@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod barrier;
+mod completions;
 mod doctor;
 mod exit;
 mod flags;
@@ -14,16 +15,20 @@ mod report;
 mod study;
 mod workload;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Keep parallel programs in step on machines they have to share.
+/// Keep parallel programs in step on machines they have to share
+///
+/// A thread that waits can spin and hold a processor that the one it waits for may need, or block and pay
+/// microseconds. Unisono measures what that costs on this machine, offers barriers that choose, and
+/// runs unmodified parallel programs as gangs: all threads of a program at the same time, in turns.
 #[derive(Parser)]
 #[command(
     name = "unisono",
     version,
-    about,
     propagate_version = true,
+    after_long_help = EXAMPLES,
     subcommand_required = true,
     arg_required_else_help = true
 )]
@@ -32,6 +37,16 @@ struct Cli {
     command: Command,
 }
 
+const EXAMPLES: &str = "\
+Start here:
+  unisono study                             what waiting costs here, in two minutes, with a report
+  unisono doctor                            what this host supports, and if not why
+  unisono barrier --threads 2               what one barrier costs
+  unisono gang run -- ./mine ::: ./yours    two parallel programs, in turns, each whole
+
+Exit codes: 0 done; 1 the work failed; 2 bad usage or bad input; 3 this host cannot do it.
+Every table has --json; answers go to standard output, progress and warnings to standard error.";
+
 #[derive(Subcommand)]
 enum Command {
     Doctor(doctor::Args),
@@ -39,6 +54,7 @@ enum Command {
     Report(report::Args),
     Barrier(Box<barrier::Args>),
     Gang(gang::Args),
+    Completions(completions::Args),
     #[command(hide = true)]
     Workload(Box<workload::Args>),
 }
@@ -50,6 +66,7 @@ fn main() -> ExitCode {
         Command::Report(args) => report::run(args),
         Command::Barrier(args) => barrier::run(*args),
         Command::Gang(args) => gang::run(args),
+        Command::Completions(args) => completions::run(&args, &mut Cli::command()),
         Command::Workload(args) => workload::run(*args),
     };
     exit::code(result)
