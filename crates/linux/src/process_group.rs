@@ -1,0 +1,113 @@
+//! A program with all that it started: signals to a whole process group, and its priority.
+//!
+//! Start the program with `std::os::unix::process::CommandExt::process_group(0)`; its number is then the
+//! group's. Cost: one system call each. A child that leaves its group (setsid, setpgid) is not reached:
+//! what must catch those too needs a cgroup. Reference: kill(2), setpriority(2).
+
+use std::io;
+
+/// A process group as the kernel numbers it: the number of the process it was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessGroup(i32);
+
+/// What to tell every process of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tell {
+    /// SIGTERM: end and clean up.
+    Terminate,
+    /// SIGKILL: end now.
+    Kill,
+}
+
+impl ProcessGroup {
+    /// The group that was made for the child with this number; `None` for numbers that kill(2) reads as
+    /// "everybody" or "ourselves".
+    #[must_use]
+    pub fn of_child(pid: u32) -> Option<Self> {
+        i32::try_from(pid).ok().filter(|pid| *pid > 1).map(Self)
+    }
+
+    /// Sends a signal to every process of the group; a group without processes is no error.
+    ///
+    /// # Errors
+    /// What kill(2) says, for example that they belong to another user.
+    pub fn tell(self, tell: Tell) -> io::Result<()> {
+        let signal = match tell {
+            Tell::Terminate => libc::SIGTERM,
+            Tell::Kill => libc::SIGKILL,
+        };
+        self.send(signal).map(|_| ())
+    }
+
+    /// Whether a process of the group is left (one that ended and was not waited for counts).
+    #[must_use]
+    pub fn is_alive(self) -> bool {
+        self.send(0).unwrap_or(true)
+    }
+
+    fn send(self, signal: i32) -> io::Result<bool> {
+        // SAFETY: kill takes two numbers and touches no memory of ours; the group's number is above 1.
+        if unsafe { libc::kill(-self.0, signal) } == 0 {
+            return Ok(true);
+        }
+        match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::ESRCH) => Ok(false),
+            error => Err(error),
+        }
+    }
+
+    /// Gives every thread of the group this nice value (-20 favours it most); threads that it starts later
+    /// inherit it.
+    ///
+    /// # Errors
+    /// What setpriority(2) says: EACCES or EPERM without the privilege (`CAP_SYS_NICE`).
+    pub fn set_nice(self, nice: i32) -> io::Result<()> {
+        // SAFETY: setpriority takes three numbers and touches no memory of ours.
+        if unsafe { libc::setpriority(libc::PRIO_PGRP, self.0.cast_unsigned(), nice) } == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    #[test]
+    fn a_group_is_killed_with_its_grandchildren() {
+        let mut child =
+            Command::new("sh").args(["-c", "sleep 100 & sleep 100"]).process_group(0).spawn().expect("sh");
+        let group = ProcessGroup::of_child(child.id()).expect("a number above 1");
+        assert!(group.is_alive());
+        group.tell(Tell::Kill).expect("our own children");
+        child.wait().expect("it was killed");
+        let mut tries = 0;
+        // the grandchild is reaped by whoever adopts it
+        while group.is_alive() && tries < 500 {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            tries += 1;
+        }
+        assert!(!group.is_alive() || only_zombies(child.id()), "the grandchild is still there");
+        group.tell(Tell::Terminate).expect("a group without processes is no error");
+    }
+
+    fn only_zombies(group: u32) -> bool {
+        let Ok(processes) = std::fs::read_dir("/proc") else { return true };
+        processes.flatten().filter_map(|p| std::fs::read_to_string(p.path().join("stat")).ok()).all(|stat| {
+            let mut fields = stat.rsplit(')').next().unwrap_or("").split_whitespace();
+            let state = fields.next();
+            fields.nth(1) != Some(&group.to_string()) || state == Some("Z")
+        })
+    }
+
+    #[test]
+    fn numbers_that_mean_everybody_are_refused() {
+        assert_eq!(ProcessGroup::of_child(0), None);
+        assert_eq!(ProcessGroup::of_child(1), None);
+        assert_eq!(ProcessGroup::of_child(u32::MAX), None);
+    }
+}
