@@ -110,21 +110,39 @@ fn judge_group(verdict: &Verdict, at: Option<serde_json::Value>, runs: &[&RunLin
     judgement
 }
 
-/// Pairs (variant, against) of runs of the same repetition with the same parameters.
+/// Pairs (variant, against) of runs of the same repetition with the same parameters. Where one side was
+/// started more often within the repetition (plain Linux has modes and needs more starts), its starts share
+/// the other side's runs in turn, so that no start is dropped.
 #[must_use]
 pub fn pairs(variant: &str, against: &str, figure: &str, runs: &[&RunLine]) -> Vec<(f64, f64)> {
-    let measured = |name: &str| -> Vec<(&RunLine, f64)> {
-        runs.iter().filter(|r| r.variant == name).filter_map(|r| Some((*r, r.value(figure)?))).collect()
+    let mut groups: Vec<(&RunLine, Vec<f64>, Vec<f64>)> = Vec::new();
+    for run in runs {
+        let Some(value) = run.value(figure) else { continue };
+        let is_ours = run.variant == variant;
+        if !is_ours && run.variant != against {
+            continue;
+        }
+        let same = |g: &&mut (&RunLine, Vec<f64>, Vec<f64>)| {
+            g.0.repetition == run.repetition && g.0.parameters == run.parameters
+        };
+        let group = match groups.iter_mut().find(same) {
+            Some(group) => group,
+            None => {
+                groups.push((run, Vec::new(), Vec::new()));
+                let last = groups.len() - 1;
+                &mut groups[last]
+            }
+        };
+        if is_ours { group.1.push(value) } else { group.2.push(value) }
+    }
+    let of_group = |(_, ours, theirs): (&RunLine, Vec<f64>, Vec<f64>)| -> Vec<(f64, f64)> {
+        if ours.is_empty() || theirs.is_empty() {
+            return Vec::new();
+        }
+        let n = ours.len().max(theirs.len());
+        (0..n).map(|i| (ours[i % ours.len()], theirs[i % theirs.len()])).collect()
     };
-    let (ours, theirs) = (measured(variant), measured(against));
-    ours.iter()
-        .filter_map(|(run, value)| {
-            let neighbour = theirs.iter().find(|(other, _)| {
-                other.repetition == run.repetition && other.parameters == run.parameters
-            })?;
-            Some((*value, neighbour.1))
-        })
-        .collect()
+    groups.into_iter().flat_map(of_group).collect()
 }
 
 fn why_unanswered(verdict: &Verdict, runs: &[&RunLine]) -> String {
@@ -282,6 +300,18 @@ mod tests {
             pairs("gang", "spread", "rate", &runs.iter().collect::<Vec<_>>()),
             vec![(20.0, 10.0), (15.0, 5.0)]
         );
+    }
+
+    #[test]
+    fn every_start_of_a_repetition_is_in_a_pair() {
+        let runs = [
+            run("spread", 0, 0, 1.0),
+            run("gang", 0, 0, 6.0),
+            run("spread", 0, 0, 2.0),
+            run("spread", 0, 0, 3.0),
+        ];
+        let got = pairs("gang", "spread", "rate", &runs.iter().collect::<Vec<_>>());
+        assert_eq!(got, vec![(6.0, 1.0), (6.0, 2.0), (6.0, 3.0)]);
     }
 
     #[test]
