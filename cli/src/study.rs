@@ -1,12 +1,264 @@
-//! `unisono study`.
+//! `unisono study`: runs the studies, shows how far they are, says what came out.
+
+mod progress;
 
 use crate::exit::Failure;
+use anyhow::Context as _;
+use progress::Progress;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
+use unisono_linux::interrupt;
+use unisono_measure::record::{Line, Outcome};
+use unisono_study::driver::Context;
+use unisono_study::file::StudyFile;
+use unisono_study::peer::{self, Bench};
+use unisono_study::plan::{Plan, plan};
+use unisono_study::profile::Profile;
+use unisono_study::record_file::{RecordError, RecordFile};
+use unisono_study::runner::{self, Ran};
+use unisono_study::{host, library, summary};
 
 /// Measure what waiting costs here and which mechanism is worth it
+///
+/// Runs the same programs under plain Linux, pinned ("spread"), with priorities, in batch, and as gangs, in turns, and
+/// writes every run to DIR/records.jsonl as soon as it is made and a report to DIR/report.html. What this host
+/// cannot run is skipped with the reason. Ctrl-C keeps what was measured.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+#[command(after_long_help = "\
+Examples:
+  unisono study                     everything this host can run, two minutes
+  unisono study barrier             only what barriers cost
+  unisono study gang --paper        the gang studies with the paper's ten repetitions
+  unisono study --file mine.toml    a study of your own (start from: unisono study --show granularity)
+  unisono study --list              what there is, and how long it takes
 
-pub(crate) fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    Err(Failure::Host("this build has no `study` command yet".into()).into())
+A quiet machine measures best: the report warns where other programs disturbed a run.")]
+pub(crate) struct Args {
+    /// Topics (barrier, gang) or single studies by their id; all if none is given
+    #[arg(value_name = "TOPIC")]
+    topics: Vec<String>,
+    /// Two minutes for everything (the default)
+    #[arg(long, conflicts_with_all = ["paper", "smoke"])]
+    quick: bool,
+    /// The paper's ten repetitions and longer runs: an hour or two for everything
+    #[arg(long, conflicts_with = "smoke")]
+    paper: bool,
+    /// A few seconds for everything: shows that it works, no basis for conclusions
+    #[arg(long)]
+    smoke: bool,
+    /// Directory for records and report, which must not exist [default: unisono-study-YYYYmmdd-HHMMSS]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Run a study file of your own instead of the built-in studies; may be repeated
+    #[arg(long, value_name = "STUDY.toml", conflicts_with = "topics")]
+    file: Vec<PathBuf>,
+    /// Seed of orders, arrival times and everything else that is drawn
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// List the studies and how long they take, and run nothing
+    #[arg(long)]
+    list: bool,
+    /// Print a built-in study's file, as a pattern for your own
+    #[arg(long, value_name = "ID", conflicts_with_all = ["list", "topics", "file"])]
+    show: Option<String>,
+    /// Print the records to standard output, one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(id) = &args.show {
+        return show(id);
+    }
+    let profile = match (args.smoke, args.paper) {
+        (true, _) => Profile::Smoke,
+        (_, true) => Profile::Paper,
+        _ => Profile::Quick,
+    };
+    let planned = studies(&args)?
+        .into_iter()
+        .map(|file| {
+            let plan = plan(&file, profile, args.seed).map_err(Failure::Usage)?;
+            Ok((file, plan))
+        })
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    if args.list {
+        return list(&planned, profile, args.json);
+    }
+    measure(&args, profile, &planned)
+}
+
+/// The studies asked for, in the order of the report.
+fn studies(args: &Args) -> anyhow::Result<Vec<StudyFile>> {
+    if !args.file.is_empty() {
+        let read = |path: &PathBuf| StudyFile::read(path).map_err(|error| Failure::Usage(error.to_string()));
+        let files = args.file.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let mut ids = BTreeSet::new();
+        if let Some(twice) = files.iter().find(|f| !ids.insert(&f.id)) {
+            return Err(Failure::Usage(format!(
+                "two study files have the id {:?}; give each its own",
+                twice.id
+            ))
+            .into());
+        }
+        return Ok(files);
+    }
+    let all = library::studies()?;
+    if args.topics.is_empty() {
+        return Ok(all);
+    }
+    let named = |file: &StudyFile, name: &str| file.topic == name || file.id == name;
+    for name in &args.topics {
+        if !all.iter().any(|file| named(file, name)) {
+            let topics: BTreeSet<&str> = all.iter().map(|f| f.topic.as_str()).collect();
+            let known: Vec<&str> = topics.into_iter().chain(all.iter().map(|f| f.id.as_str())).collect();
+            let meant = peer::nearest(name, &known).unwrap_or("barrier");
+            return Err(Failure::Usage(format!(
+                "there is no topic or study {name:?}; did you mean {meant:?}? `unisono study --list` shows all"
+            ))
+            .into());
+        }
+    }
+    Ok(all.into_iter().filter(|file| args.topics.iter().any(|name| named(file, name))).collect())
+}
+
+fn show(id: &str) -> anyhow::Result<ExitCode> {
+    let Some(text) = library::text(id) else {
+        return Err(
+            Failure::Usage(format!("there is no study {id:?}; `unisono study --list` shows all")).into()
+        );
+    };
+    std::io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(planned: &[(StudyFile, Plan)], profile: Profile, json: bool) -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    let mut total = Duration::ZERO;
+    for (file, plan) in planned {
+        total += plan.estimate;
+        if json {
+            let object = serde_json::json!({
+                "study": file.id, "topic": file.topic, "title": file.title, "question": file.question,
+                "runs": plan.runs.len(), "estimate_s": plan.estimate.as_secs_f64(), "profile": profile.to_string(),
+            });
+            writeln!(out, "{object}")?;
+        } else {
+            let time = progress::time(plan.estimate);
+            writeln!(
+                out,
+                "{:<9} {:<18} {:>4} runs {time:>8}   {}",
+                file.topic,
+                file.id,
+                plan.runs.len(),
+                file.question
+            )?;
+        }
+    }
+    if !json {
+        writeln!(out, "\ntogether about {} with --{profile}", progress::time(total))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, Plan)]) -> anyhow::Result<ExitCode> {
+    let now = jiff::Zoned::now();
+    let out =
+        args.out.clone().unwrap_or_else(|| now.strftime("unisono-study-%Y%m%d-%H%M%S").to_string().into());
+    interrupt::catch().context("cannot catch Ctrl-C")?;
+    let unisono = std::env::current_exe().context("cannot find the unisono program itself")?;
+    let mut records = RecordFile::create(&out).map_err(|error| match error {
+        RecordError::Exists(_) => anyhow::Error::from(Failure::Usage(error.to_string())),
+        other => other.into(),
+    })?;
+    let mut say = Progress::start(planned, profile, args.json);
+    let wanted: BTreeSet<&str> = planned
+        .iter()
+        .flat_map(|(file, plan)| plan.runs.iter().flat_map(|run| file.driver.programs(&run.settings)))
+        .map(peer::catalogue::canonical)
+        .chain(["unisono"])
+        .collect();
+    let bench = Bench::prepare_named(&peer::default_cache(), &unisono, &mut |text| say.note(text), |name| {
+        wanted.contains(name)
+    })?;
+    let scratch = Scratch::create()?;
+    let context = Context {
+        bench: &bench,
+        unisono: &unisono,
+        directory: &scratch.0,
+        cpus: &host::cpus(),
+        interrupted: &interrupt::caught,
+    };
+    let ran = runner::run(planned, profile, context, &mut records, &mut say)?;
+    say.end();
+    drop(scratch);
+    conclude(args, profile, &ran, &out)
+}
+
+/// The report, the summary, the exit code.
+fn conclude(args: &Args, profile: Profile, ran: &Ran, out: &Path) -> anyhow::Result<ExitCode> {
+    let mut to: Box<dyn Write> =
+        if args.json { Box::new(std::io::stderr()) } else { Box::new(std::io::stdout()) };
+    write!(to, "{}", summary::text(&ran.lines))?;
+    if profile == Profile::Smoke {
+        writeln!(
+            to,
+            "\nThis was a smoke run: it shows that the studies work and is no basis for conclusions."
+        )?;
+    }
+    if let Some(signal) = &ran.stopped_by {
+        writeln!(to, "\n{signal}: the runs made until then are kept and reported.")?;
+    }
+    let records = out.join("records.jsonl");
+    let html = out.join("report.html");
+    let drawn = draw(&records, &html);
+    writeln!(to, "\nrecords: {}", records.display())?;
+    match &drawn {
+        Ok(()) => writeln!(to, "report:  {}", html.display())?,
+        Err(error) => writeln!(to, "report:  not drawn: {error:#}; try `unisono report {}`", out.display())?,
+    }
+    let runs = ran.lines.iter().filter_map(|line| match line {
+        Line::Run(run) => Some(run.outcome),
+        Line::Study(_) => None,
+    });
+    let (mut measured, mut failed) = (0, 0);
+    for outcome in runs {
+        measured += usize::from(outcome == Outcome::Measured);
+        failed += usize::from(outcome == Outcome::Failed);
+    }
+    if failed > 0 {
+        writeln!(to, "{failed} runs failed; their reasons are above and in the records")?;
+    }
+    let is_good = failed == 0 && drawn.is_ok() && ran.stopped_by.is_none() && measured > 0;
+    if measured == 0 && failed == 0 && ran.stopped_by.is_none() {
+        return Err(
+            Failure::Host("nothing could be measured on this host; the reasons are above".into()).into()
+        );
+    }
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn draw(_records: &Path, _html: &Path) -> anyhow::Result<()> {
+    anyhow::bail!("this build has no report yet")
+}
+
+/// A directory for results, removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn create() -> anyhow::Result<Self> {
+        let path = std::env::temp_dir().join(format!("unisono-study-{}", std::process::id()));
+        std::fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // what cannot be removed lies in the directory for temporary files; there is nobody left to tell
+        std::fs::remove_dir_all(&self.0).ok();
+    }
 }

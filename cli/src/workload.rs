@@ -10,10 +10,12 @@ use std::time::Duration;
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::parent_death::die_with_parent;
 use unisono_measure::units;
+use unisono_study::program::{hand_off, tight_loop};
 use unisono_study::workload::kernel::{clustering, stencil};
 use unisono_study::workload::options::write_result;
 use unisono_study::workload::own::Choice;
 use unisono_study::workload::{self, Measurement, Options, spin};
+use unisono_sync::{SpinBudget, Wait};
 
 /// Programs that measurements start
 #[derive(clap::Args)]
@@ -25,6 +27,8 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum Which {
     BusyLoop(BusyLoop),
+    TightLoop(Flags),
+    HandOff(HandOff),
     RayonStencil(Flags),
     Stencil(Kernel),
     Clustering(Kernel),
@@ -39,6 +43,19 @@ struct BusyLoop {
     /// Stay on this processor
     #[arg(long)]
     cpu: Option<usize>,
+}
+
+/// Hand a word over to another thread and back
+#[derive(clap::Args)]
+struct HandOff {
+    #[command(flatten)]
+    flags: Flags,
+    /// How to wait
+    #[arg(long, value_name = "W")]
+    wait: Wait,
+    /// How long spin-block spins before it blocks
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    spin_budget: Option<Duration>,
 }
 
 /// A kernel over one of Unisono's barriers
@@ -60,6 +77,8 @@ struct Kernel {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.which {
         Which::BusyLoop(args) => busy_loop(&args),
+        Which::TightLoop(flags) => measure(&flags, tight_loop::run),
+        Which::HandOff(args) => hand_off(&args),
         Which::RayonStencil(flags) => measure(&flags, stencil::run_rayon),
         Which::Stencil(args) => kernel(&args, stencil::run_unisono),
         Which::Clustering(args) => kernel(&args, clustering::run_unisono),
@@ -72,6 +91,12 @@ fn kernel(
 ) -> anyhow::Result<ExitCode> {
     let choice = read_choice(args.algorithm.as_deref(), args.wait.as_deref(), args.spin_budget)?;
     measure(&args.flags, |options| run(&choice, options))
+}
+
+fn hand_off(args: &HandOff) -> anyhow::Result<ExitCode> {
+    let budget = args.spin_budget.map_or(Ok(SpinBudget::DEFAULT), |budget| SpinBudget::new(budget.into()));
+    let budget = budget.map_err(|error| Failure::Usage(error.to_string()))?;
+    measure(&args.flags, |options| hand_off::run(options, args.wait, budget))
 }
 
 fn measure(

@@ -1,4 +1,31 @@
-//! study files to interleaved runs to records.
+//! Study files to interleaved runs to records.
+//!
+//! ```text
+//!   studies/*.toml --file--> StudyFile --plan--> [PlannedRun] --runner--> records.jsonl
+//!                                                     |
+//!                                        driver (single, pair, wait-cost, burst)
+//!                                                     |
+//!                                    programs: workload (ours), peer (others')
+//! ```
+//! A study is one claim: what is compared (variants), over what (sweeps), how often (repetitions), what to draw
+//! and what to judge. Runs of one repetition are neighbours in time. Nothing here draws, and nothing here
+//! prints: `unisono-report` draws what the records say, `cli` speaks.
+#![forbid(unsafe_code)]
 
+pub mod child;
+pub mod driver;
+pub mod file;
+pub mod host;
+pub mod library;
 pub mod peer;
+pub mod plan;
+pub mod profile;
+pub mod program;
+pub mod record_file;
+pub mod runner;
+pub mod settings;
+pub mod summary;
 pub mod workload;
+
+/// The commit this was built from, or `unknown`.
+pub const COMMIT: &str = env!("UNISONO_COMMIT");

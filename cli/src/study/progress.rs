@@ -1,0 +1,112 @@
+//! How far a study is: a bar with the time left on a terminal, a plain line now and then elsewhere.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+use unisono_measure::record::Line;
+use unisono_study::file::StudyFile;
+use unisono_study::plan::{Plan, PlannedRun};
+use unisono_study::profile::Profile;
+use unisono_study::runner::Observer;
+
+/// Where there is no terminal, a line at most this often, beside one a study.
+const PLAIN_EVERY: Duration = Duration::from_secs(10);
+
+pub(super) struct Progress {
+    bar: ProgressBar,
+    is_terminal: bool,
+    json: bool,
+    total: usize,
+    done: usize,
+    said: Option<(String, Instant)>,
+}
+
+impl Progress {
+    /// Says what is about to happen and how long it takes.
+    pub(super) fn start(planned: &[(StudyFile, Plan)], profile: Profile, json: bool) -> Self {
+        let total = planned.iter().map(|(_, plan)| plan.runs.len()).sum();
+        let estimate: Duration = planned.iter().map(|(_, plan)| plan.estimate).sum();
+        let is_terminal = std::io::stderr().is_terminal();
+        let (target, style) = (ProgressDrawTarget::stderr_with_hz(4), style());
+        let bar = if is_terminal {
+            ProgressBar::with_draw_target(Some(total as u64), target)
+        } else {
+            ProgressBar::hidden()
+        };
+        let progress = Self { bar: bar.with_style(style), is_terminal, json, total, done: 0, said: None };
+        let studies = planned.len();
+        progress.note(&format!("{studies} studies, {total} runs, about {} (--{profile})", time(estimate)));
+        progress
+    }
+
+    /// A line that stays.
+    pub(super) fn note(&self, text: &str) {
+        if self.is_terminal {
+            self.bar.println(text);
+        } else {
+            eprintln!("{text}");
+        }
+    }
+
+    pub(super) fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn style() -> ProgressStyle {
+    ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}")
+        .expect("the template is valid because it is a constant that tests render")
+}
+
+impl Observer for Progress {
+    fn begins(&mut self, file: &StudyFile, run: &PlannedRun, left: Duration) {
+        let left = time(left);
+        let here = format!("{}: {} (repetition {})", file.id, run.variant, run.repetition + 1);
+        self.bar.set_message(format!("{left} left  {here}"));
+        let is_due = match &self.said {
+            Some((study, when)) => *study != file.id || when.elapsed() >= PLAIN_EVERY,
+            None => true,
+        };
+        if !self.is_terminal && is_due {
+            self.note(&format!("run {}/{}, about {left} left: {here}", self.done + 1, self.total));
+            self.said = Some((file.id.clone(), Instant::now()));
+        }
+    }
+
+    fn recorded(&mut self, line: &Line, json: &str) {
+        if self.json {
+            let mut out = std::io::stdout().lock();
+            // a reader that has gone away is no reason to stop measuring: the records are kept in the file
+            let _gone = writeln!(out, "{json}").and_then(|()| out.flush());
+        }
+        if matches!(line, Line::Run(_)) {
+            self.done += 1;
+            self.bar.inc(1);
+        }
+    }
+}
+
+/// A time as people say it: `8 s`, `2 min 5 s`, `1 h 10 min`.
+pub(super) fn time(duration: Duration) -> String {
+    let s = duration.as_secs_f64().ceil() as u64;
+    match s {
+        0..100 => format!("{s} s"),
+        100..3600 => format!("{} min {} s", s / 60, s % 60),
+        _ => format!("{} h {} min", s / 3600, s % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_read_well_and_the_bar_can_be_drawn() {
+        let of = |s| time(Duration::from_millis(s));
+        assert_eq!(
+            (of(7_200), of(125_000), of(4_260_000)),
+            ("8 s".into(), "2 min 5 s".into(), "1 h 11 min".into())
+        );
+        style();
+    }
+}

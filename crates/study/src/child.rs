@@ -1,0 +1,292 @@
+//! Programs that a run starts: each in a process group of its own, under a deadline, never left behind.
+//!
+//! The idea: a [`Child`] owns its group. Dropping it kills the group; passing its deadline, or Ctrl-C,
+//! ends it first politely (SIGTERM, so that a gang scheduler restores what it changed) and then for good. The
+//! program's own children of the group die with it. What it writes to standard error is kept for the reason
+//! of a failed run.
+//!
+//! Cost: while a program runs, we sleep in steps of [`STEP`]: a waiter that looked more often would
+//! disturb what it measures. The kernel kills programs that support `--die-with-parent` if we are killed.
+//! When not to use: for programs that leave their group on purpose.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use unisono_linux::process_group::{ProcessGroup, Tell};
+
+/// How often a waiting runner looks.
+pub const STEP: Duration = Duration::from_millis(10);
+
+/// How long a program may take to end after SIGTERM.
+pub const GRACE: Duration = Duration::from_secs(3);
+
+/// Asked while waiting; `Some` names the signal that stops the study.
+pub type Interrupted<'a> = &'a dyn Fn() -> Option<&'static str>;
+
+/// How a program ended before its time.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChildError {
+    /// It could not be started.
+    #[error("cannot start {program}: {source}")]
+    Start {
+        /// The program.
+        program: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It failed.
+    #[error("{program} {how}{said}")]
+    Failed {
+        /// The program.
+        program: String,
+        /// Exit code or signal.
+        how: String,
+        /// Last words on standard error, with a separator.
+        said: String,
+        /// Exit code, if it ended by itself.
+        code: Option<i32>,
+    },
+    /// It did not end in time and was killed.
+    #[error("{program} did not end within {deadline:?} and was killed{said}")]
+    Deadline {
+        /// The program.
+        program: String,
+        /// The deadline.
+        deadline: Duration,
+        /// Last words on standard error, with a separator.
+        said: String,
+    },
+    /// The user stopped the study.
+    #[error("stopped by {0}")]
+    Interrupted(&'static str),
+}
+
+/// A running program with its group.
+#[derive(Debug)]
+pub struct Child {
+    program: String,
+    process: std::process::Child,
+    group: Option<ProcessGroup>,
+    stderr: Option<File>,
+    ended: bool,
+}
+
+impl Child {
+    /// Starts a program: nothing on standard input, its output discarded, its last words kept. Start it from a
+    /// thread that lives on: the kernel may end it with the thread.
+    ///
+    /// # Errors
+    /// [`ChildError::Start`].
+    pub fn start(mut command: Command) -> Result<Self, ChildError> {
+        let program =
+            command.get_program().to_string_lossy().rsplit('/').next().unwrap_or("program").to_owned();
+        let failed = |source| ChildError::Start { program: program.clone(), source };
+        let stderr = unnamed_file().map_err(failed)?;
+        let theirs = stderr.try_clone().map_err(failed)?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(theirs).process_group(0);
+        let process = command.spawn().map_err(failed)?;
+        let group = ProcessGroup::of_child(process.id());
+        Ok(Self { program, process, group, stderr: Some(stderr), ended: false })
+    }
+
+    /// Its process group.
+    #[must_use]
+    pub fn group(&self) -> Option<ProcessGroup> {
+        self.group
+    }
+
+    fn ended(&mut self) -> Option<ExitStatus> {
+        let status = self.process.try_wait().ok().flatten()?;
+        self.ended = true;
+        Some(status)
+    }
+
+    /// Ends the group: politely, and after [`GRACE`] for good.
+    fn end(&mut self) {
+        if let Some(group) = self.group.filter(|_| !self.ended) {
+            let _already_gone = group.tell(Tell::Terminate);
+            let until = Instant::now() + GRACE;
+            while self.ended().is_none() && Instant::now() < until {
+                std::thread::sleep(STEP);
+            }
+        }
+        self.kill();
+    }
+
+    fn kill(&mut self) {
+        if let Some(group) = self.group {
+            let _already_gone = group.tell(Tell::Kill);
+        }
+        if !self.ended {
+            let _already_gone = self.process.kill();
+            let _reaped = self.process.wait();
+            self.ended = true;
+        }
+    }
+
+    /// The last line that it wrote to standard error, after a separator; empty if there is none.
+    fn last_words(&mut self) -> String {
+        let mut text = Vec::new();
+        if let Some(mut file) = self.stderr.take() {
+            let from = file.metadata().map_or(0, |m| m.len().saturating_sub(4096));
+            let read = file.seek(io::SeekFrom::Start(from)).and_then(|_| file.read_to_end(&mut text));
+            if read.is_err() {
+                return String::new();
+            }
+        }
+        let text = String::from_utf8_lossy(&text);
+        let line = text.lines().map(str::trim).rfind(|l| !l.is_empty()).unwrap_or("");
+        if line.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", line.chars().take(300).collect::<String>())
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Waits until all programs have ended well, then sweeps what they left in their groups.
+///
+/// # Errors
+/// The first failure; the others are ended before it is returned.
+pub fn wait_all(
+    children: &mut [Child],
+    deadline: Duration,
+    interrupted: Interrupted,
+) -> Result<(), ChildError> {
+    let start = Instant::now();
+    let result = loop {
+        if let Some(signal) = interrupted() {
+            break Err(ChildError::Interrupted(signal));
+        }
+        let mut running = 0;
+        let mut failed = None;
+        for child in children.iter_mut().filter(|c| !c.ended) {
+            match child.ended() {
+                None => running += 1,
+                Some(status) if status.success() => {}
+                Some(status) => {
+                    failed = Some(ChildError::Failed {
+                        program: child.program.clone(),
+                        how: how(status),
+                        said: child.last_words(),
+                        code: status.code(),
+                    });
+                    break;
+                }
+            }
+        }
+        match failed {
+            Some(error) => break Err(error),
+            None if running == 0 => break Ok(()),
+            None if start.elapsed() > deadline => {
+                let late = children.iter_mut().find(|c| !c.ended);
+                let (program, said) =
+                    late.map_or_else(Default::default, |c| (c.program.clone(), c.last_words()));
+                break Err(ChildError::Deadline { program, deadline, said });
+            }
+            None => std::thread::sleep(STEP),
+        }
+    };
+    for child in children.iter_mut() {
+        if child.ended { child.kill() } else { child.end() }
+    }
+    result
+}
+
+fn how(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with code {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => "ended".into(),
+    }
+}
+
+/// A file without a name, for a program's last words: a full pipe would stop the program.
+fn unnamed_file() -> io::Result<File> {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("unisono-study-{}-{number}.err", std::process::id()));
+    let file = File::options().read(true).append(true).create_new(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEVER: Interrupted = &|| None;
+
+    fn shell(script: &str) -> Child {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Child::start(command).expect("sh starts")
+    }
+
+    fn gone(group: Option<ProcessGroup>) -> bool {
+        // whoever adopts orphans needs a moment to reap them
+        (0..300).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            !group.expect("a group").is_alive()
+        })
+    }
+
+    #[test]
+    fn a_failed_program_is_named_with_its_code_and_its_last_words() {
+        let error = wait_all(&mut [shell("echo first >&2; echo no such luck >&2; exit 7")], GRACE, NEVER);
+        let said = error.expect_err("it failed").to_string();
+        assert_eq!(said, "sh ended with code 7: no such luck");
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_killed_at_its_deadline_with_its_children() {
+        let child = shell("sleep 1000 & sleep 1000");
+        let group = child.group();
+        let error = wait_all(&mut [child], Duration::from_millis(50), NEVER).expect_err("too late");
+        assert!(matches!(error, ChildError::Deadline { .. }), "{error}");
+        assert!(gone(group), "something was left running");
+    }
+
+    #[test]
+    fn when_one_fails_the_others_are_ended() {
+        let (long, bad) = (shell("sleep 1000"), shell("exit 3"));
+        let group = long.group();
+        let error = wait_all(&mut [long, bad], Duration::from_secs(60), NEVER).expect_err("one failed");
+        assert!(error.to_string().contains("code 3"), "{error}");
+        assert!(gone(group));
+    }
+
+    #[test]
+    fn an_interruption_ends_what_runs() {
+        let child = shell("sleep 1000");
+        let group = child.group();
+        let error = wait_all(&mut [child], Duration::from_secs(60), &|| Some("SIGINT (Ctrl-C)"))
+            .expect_err("stopped");
+        assert_eq!(error.to_string(), "stopped by SIGINT (Ctrl-C)");
+        assert!(gone(group));
+    }
+
+    #[test]
+    fn what_a_program_left_in_its_group_is_swept() {
+        let child = shell("sleep 1000 & exit 0");
+        let group = child.group();
+        wait_all(&mut [child], Duration::from_secs(60), NEVER).expect("it ended well");
+        assert!(gone(group));
+    }
+
+    #[test]
+    fn a_program_that_does_not_exist_is_named() {
+        let error = Child::start(Command::new("/nowhere/program")).expect_err("not there").to_string();
+        assert!(error.starts_with("cannot start program: "), "{error}");
+    }
+}

@@ -1,0 +1,138 @@
+//! The regime `gang`: the programs run by `unisono gang run`, unmodified and unpinned.
+
+use super::figures::figure;
+use super::launch::{self, App, Prepared, StartedBy};
+use super::{Context, NoOutcome};
+use crate::child::{self, Child};
+use crate::settings::Settings;
+use crate::workload::Measurement;
+use serde_json::Value;
+use std::ffi::OsString;
+use std::process::Command;
+use std::time::Duration;
+use unisono_measure::record::Figure;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The default slice.
+pub const SLICE_MS: f64 = 20.0;
+
+/// Runs the programs as gangs; what each measured, and the scheduler's own figures.
+///
+/// # Errors
+/// Why there is nothing; what the host lacks is a skip with the scheduler's reason.
+pub fn run(
+    context: Context,
+    settings: &Settings,
+    apps: Vec<App>,
+    seconds: f64,
+    lead: Duration,
+) -> Result<(Vec<Measurement>, Vec<Figure>), NoOutcome> {
+    let summary = context.directory.join("gang-summary.json");
+    let mut command = Command::new(context.unisono);
+    command.args(["gang", "run", "--slice", &format!("{}ms", settings.slice_ms.unwrap_or(SLICE_MS))]);
+    if let Some(weights) = &settings.weights {
+        let weights: Vec<String> = weights.iter().map(ToString::to_string).collect();
+        command.args(["--weights", &weights.join(",")]);
+    }
+    if let Some(mechanism) = &settings.mechanism {
+        command.args(["--mechanism", mechanism]);
+    }
+    command.arg("--json").arg("--summary").arg(&summary).arg("--");
+    let begin = launch::begin_after(lead);
+    let mut prepared = Vec::new();
+    for (i, mut app) in apps.into_iter().enumerate() {
+        app.options.start_at = Some(begin);
+        let one = launch::prepare(context, &app, StartedBy::Another);
+        if i > 0 {
+            command.arg(":::");
+        }
+        command.args(words(&one.command));
+        prepared.push(one);
+    }
+    let mut children = [Child::start(command)?];
+    let expected = lead + Duration::from_secs_f64(seconds);
+    child::wait_all(&mut children, expected + PATIENCE, context.interrupted)?;
+    let measured = prepared.iter().map(Prepared::read).collect::<Result<Vec<_>, _>>()?;
+    let figures = read_summary(&summary)?;
+    Ok((measured, figures))
+}
+
+/// A command as words, its environment by `env`: gangs of one scheduler share the scheduler's.
+fn words(command: &Command) -> Vec<OsString> {
+    let mut words = Vec::new();
+    let (set, unset): (Vec<_>, Vec<_>) = command.get_envs().partition(|(_, value)| value.is_some());
+    // what is unset is only worth a word if it is set here
+    let unset: Vec<_> = unset.into_iter().filter(|(name, _)| std::env::var_os(name).is_some()).collect();
+    if !set.is_empty() || !unset.is_empty() {
+        words.push("env".into());
+        for (name, _) in unset {
+            words.extend(["-u".into(), name.to_owned()]);
+        }
+        for (name, value) in set {
+            let mut word = name.to_owned();
+            word.push("=");
+            word.push(value.unwrap_or_default());
+            words.push(word);
+        }
+    }
+    words.push(command.get_program().to_owned());
+    words.extend(command.get_args().map(ToOwned::to_owned));
+    words
+}
+
+fn read_summary(path: &std::path::Path) -> Result<Vec<Figure>, NoOutcome> {
+    let failed = |why: String| NoOutcome::Failed(format!("the gang scheduler's summary: {why}"));
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let removed = std::fs::remove_file(path);
+    let summary: Value = serde_json::from_str(text.trim()).map_err(|error| failed(error.to_string()))?;
+    removed.map_err(|error| failed(error.to_string()))?;
+    Ok(figures_of(&summary))
+}
+
+/// The scheduler's own figures; a key that it does not say is left out.
+fn figures_of(summary: &Value) -> Vec<Figure> {
+    let number = |path: &str| summary.pointer(path).and_then(Value::as_f64);
+    let mut figures = Vec::new();
+    let mut add = |name: &str, unit: &str, value: Option<f64>| {
+        figures.extend(value.map(|value| figure(name, value, unit)));
+    };
+    add("switches", "1", number("/switches"));
+    add("switch_us", "us", number("/switch_us/median").or_else(|| number("/switch_us")));
+    add("switch_p99_us", "us", number("/switch_us/p99"));
+    add("skew_us", "us", number("/skew_us/median").or_else(|| number("/skew_us")));
+    add("leak", "1", number("/leak"));
+    add("overhead", "1", number("/overhead"));
+    figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schedulers_figures_are_read_whether_plain_or_distributions() {
+        let summary = serde_json::json!({"switches": 50, "switch_us": {"median": 21.5, "p99": 40}, "skew_us": 3.0, "leak": 0.0002});
+        let got: Vec<(String, f64)> = figures_of(&summary).into_iter().map(|f| (f.name, f.value)).collect();
+        let wanted = [
+            ("switches", 50.0),
+            ("switch_us", 21.5),
+            ("switch_p99_us", 40.0),
+            ("skew_us", 3.0),
+            ("leak", 0.0002),
+        ];
+        assert_eq!(got, wanted.map(|(n, v)| (n.to_owned(), v)));
+        assert_eq!(figures_of(&serde_json::json!({})), vec![]);
+    }
+
+    #[test]
+    fn a_commands_environment_becomes_words() {
+        let mut command = Command::new("prog");
+        command.arg("--x").env("OMP_WAIT_POLICY", "active").env_remove("SURELY_NOT_SET_ANYWHERE");
+        let words: Vec<String> =
+            words(&command).into_iter().map(|w| w.to_string_lossy().into_owned()).collect();
+        assert_eq!(words, ["env", "OMP_WAIT_POLICY=active", "prog", "--x"]);
+        let words: Vec<OsString> = super::words(&Command::new("prog"));
+        assert_eq!(words, ["prog"]);
+    }
+}

@@ -1,0 +1,218 @@
+//! Starting the programs of a run and collecting what they measured.
+//!
+//! The idea: programs that are compared must be measured over the *same* time, so all of them are told the
+//! moment at which to begin ([`Options::start_at`]), a little after the last can have started. What they
+//! measured is checked: programs that hardly overlapped make the run doubtful.
+
+use super::{Context, NoOutcome};
+use crate::child::{self, Child};
+use crate::peer::{Kind, Program};
+use crate::settings::Settings;
+use crate::workload::{Measurement, Options, Pin};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use unisono_linux::clock;
+
+/// The measured time may be exceeded by this much before a program is taken for hung.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A program with its options, ready to start.
+#[derive(Clone, Debug)]
+pub struct App {
+    /// The program.
+    pub program: Program,
+    /// What it is told.
+    pub options: Options,
+}
+
+impl App {
+    /// The first program of a run, as the settings say.
+    ///
+    /// # Errors
+    /// A program that is not to be had here.
+    pub fn first(context: Context, settings: &Settings, seed: u64) -> Result<Self, NoOutcome> {
+        let name = settings.program.as_deref();
+        let program = program(
+            context,
+            name,
+            settings.algorithm.as_deref(),
+            settings.wait.as_deref(),
+            settings.spin_budget_us,
+        )?;
+        let options = Options {
+            threads: settings.threads.unwrap_or(2),
+            interval: micros(settings.interval_us),
+            variance: micros(settings.variance_us),
+            size: settings.size,
+            seed,
+            ..Options::default()
+        };
+        Ok(Self { program, options })
+    }
+
+    /// One of the others: like the first, but for what the settings say of others.
+    ///
+    /// # Errors
+    /// A program that is not to be had here.
+    pub fn other(context: Context, settings: &Settings, seed: u64) -> Result<Self, NoOutcome> {
+        let like_first = settings.clone();
+        let settings = Settings {
+            program: settings.other_program.clone().or(like_first.program),
+            threads: settings.other_threads.or(like_first.threads),
+            interval_us: settings.other_interval_us.or(like_first.interval_us),
+            variance_us: settings.other_variance_us.or(like_first.variance_us),
+            wait: settings.other_wait.clone().or(like_first.wait),
+            spin_budget_us: settings.other_spin_budget_us.or(like_first.spin_budget_us),
+            ..settings.clone()
+        };
+        Self::first(context, &settings, seed)
+    }
+
+    /// The same, pinned.
+    #[must_use]
+    pub fn pinned(mut self, pin: Pin) -> Self {
+        self.options.pin = pin;
+        self
+    }
+}
+
+fn program(
+    context: Context,
+    name: Option<&str>,
+    algorithm: Option<&str>,
+    wait: Option<&str>,
+    spin_budget_us: Option<f64>,
+) -> Result<Program, NoOutcome> {
+    match name.unwrap_or("unisono") {
+        "tight-loop" => {
+            let arguments = ["workload", "tight-loop"].map(str::to_owned).to_vec();
+            Ok(Program::own(context.unisono, "tight-loop", Kind::Kernel, arguments))
+        }
+        "unisono" if algorithm.is_some() || wait.is_some() || spin_budget_us.is_some() => {
+            let budget = spin_budget_us.map(|us| micros(Some(us)));
+            let wait = wait.unwrap_or(if budget.is_some() { "spin-block" } else { "adaptive" });
+            Ok(Program::unisono(context.unisono, algorithm.unwrap_or("recommended"), wait, budget))
+        }
+        name => Ok(context.bench.program(name)?.clone()),
+    }
+}
+
+fn micros(us: Option<f64>) -> Duration {
+    Duration::from_nanos((us.unwrap_or(0.0).max(0.0) * 1e3).round() as u64)
+}
+
+/// A program's command and where its result will be.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The command.
+    pub command: Command,
+    result: PathBuf,
+    program: Program,
+}
+
+/// Who starts the programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartedBy {
+    /// This process: they end with it.
+    Us,
+    /// Another program, such as a gang scheduler, that answers for them.
+    Another,
+}
+
+/// Makes an app's command, with a result file of its own.
+#[must_use]
+pub fn prepare(context: Context, app: &App, started_by: StartedBy) -> Prepared {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let result = context.directory.join(format!("result-{number}.json"));
+    let options = Options {
+        result: Some(result.clone()),
+        die_with_parent: started_by == StartedBy::Us,
+        ..app.options.clone()
+    };
+    Prepared { command: app.program.command(&options), result, program: app.program.clone() }
+}
+
+impl Prepared {
+    /// What the program wrote.
+    ///
+    /// # Errors
+    /// It wrote nothing, or nonsense.
+    pub fn read(&self) -> Result<Measurement, NoOutcome> {
+        let text = std::fs::read_to_string(&self.result).map_err(|error| {
+            NoOutcome::Failed(format!("{} ended without a result: {error}", self.program.name))
+        })?;
+        let removed = std::fs::remove_file(&self.result);
+        let measured = self.program.read(&text)?;
+        if measured.elapsed_s <= 0.0 {
+            return Err(NoOutcome::Failed(format!("{} measured nothing", self.program.name)));
+        }
+        removed.map_err(|error| {
+            NoOutcome::Failed(format!("cannot remove {}: {error}", self.result.display()))
+        })?;
+        Ok(measured)
+    }
+}
+
+/// The moment at which programs that are started now can all begin to measure.
+#[must_use]
+pub fn begin_after(lead: Duration) -> u64 {
+    clock::now().0.saturating_add(u64::try_from(lead.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Starts all at once, waits for all, reads what they measured. `started` is called with each program as
+/// soon as it runs.
+///
+/// # Errors
+/// The first that failed, or an interruption.
+pub fn concurrently(
+    context: Context,
+    prepared: Vec<Prepared>,
+    expected: Duration,
+    mut started: impl FnMut(usize, &Child) -> Result<(), NoOutcome>,
+) -> Result<Vec<Measurement>, NoOutcome> {
+    let mut children = Vec::new();
+    let mut results = Vec::new();
+    for (i, Prepared { command, result, program }) in prepared.into_iter().enumerate() {
+        let child = Child::start(command)?;
+        started(i, &child)?;
+        children.push(child);
+        results.push(Prepared { command: Command::new("true"), result, program });
+    }
+    child::wait_all(&mut children, expected + PATIENCE, context.interrupted)?;
+    results.iter().map(Prepared::read).collect()
+}
+
+/// Warnings about programs that should have been measured over the same time.
+#[must_use]
+pub fn overlap_warning(measured: &[Measurement]) -> Option<String> {
+    let begin = measured.iter().map(|m| m.start_ns).max()?;
+    let end = measured.iter().map(|m| m.end_ns).min()?;
+    let longest = measured.iter().map(|m| m.end_ns.saturating_sub(m.start_ns)).max()?;
+    let share = end.saturating_sub(begin) as f64 / longest.max(1) as f64;
+    (share < 0.9).then(|| {
+        format!(
+            "the programs were measured together for only {:.0} % of their time; use longer runs (--paper)",
+            share * 100.0
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(start_ns: u64, end_ns: u64) -> Measurement {
+        Measurement { start_ns, end_ns, ..Measurement::default() }
+    }
+
+    #[test]
+    fn programs_that_hardly_overlap_make_a_run_doubtful() {
+        assert_eq!(overlap_warning(&[measured(0, 100), measured(2, 102)]), None);
+        let said = overlap_warning(&[measured(0, 100), measured(50, 150)]).expect("half");
+        assert!(said.contains("only 50 %"), "{said}");
+        assert_eq!(overlap_warning(&[]), None);
+    }
+}

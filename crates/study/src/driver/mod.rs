@@ -1,0 +1,152 @@
+//! What a run is: one file a driver.
+//!
+//! A driver turns settings into programs, runs them, and answers figures; it knows nothing of
+//! repetitions, records or reports. All of them start programs through [`launch`], which owns deadlines,
+//! interruption and cleaning up.
+
+pub mod burst;
+mod figures;
+pub mod gang_run;
+pub mod launch;
+pub mod pair;
+pub mod single;
+pub mod wait_cost;
+
+use crate::child::{ChildError, Interrupted};
+use crate::peer::{self, Bench};
+use crate::settings::Settings;
+use serde::Deserialize;
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+use unisono_measure::record::Figure;
+
+/// What a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Driver {
+    /// One program alone, or beside busy loops.
+    Single,
+    /// Two or more programs under a regime.
+    Pair,
+    /// A hand-off between two threads.
+    WaitCost,
+    /// Streams of bursty requests under a regime.
+    Burst,
+}
+
+/// What a driver is given.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// The programs of this host.
+    pub bench: &'a Bench,
+    /// The `unisono` program itself.
+    pub unisono: &'a Path,
+    /// A directory for results, removed with the study.
+    pub directory: &'a Path,
+    /// The processors this process may use.
+    pub cpus: &'a [usize],
+    /// Whether the user wants to stop.
+    pub interrupted: Interrupted<'a>,
+}
+
+/// What a run brought.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// The figures.
+    pub figures: Vec<Figure>,
+    /// What makes them doubtful.
+    pub warnings: Vec<String>,
+}
+
+/// Why a run brought nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoOutcome {
+    /// The host lacks something: what, and the remedy.
+    Skipped(String),
+    /// It was tried and failed.
+    Failed(String),
+    /// The user stopped it.
+    Interrupted(String),
+}
+
+impl From<ChildError> for NoOutcome {
+    fn from(error: ChildError) -> Self {
+        match error {
+            ChildError::Interrupted(_) => Self::Interrupted(error.to_string()),
+            // code 3: this host cannot do it, and the last words say what is missing
+            ChildError::Failed { code: Some(3), said, .. } => {
+                Self::Skipped(said.trim_start_matches(": ").trim_start_matches("unisono: ").to_owned())
+            }
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<peer::Error> for NoOutcome {
+    fn from(error: peer::Error) -> Self {
+        match error {
+            peer::Error::Unavailable { .. } => Self::Skipped(error.to_string()),
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl Driver {
+    /// The settings that this driver reads; a study file that names another is refused.
+    #[must_use]
+    pub fn reads(self) -> &'static [&'static str] {
+        match self {
+            Driver::Single => single::READS,
+            Driver::Pair => pair::READS,
+            Driver::WaitCost => wait_cost::READS,
+            Driver::Burst => burst::READS,
+        }
+    }
+
+    /// Roughly how long a run takes, with everything around the measured seconds.
+    #[must_use]
+    pub fn estimate(self, settings: &Settings, seconds: f64) -> Duration {
+        let around = match self {
+            Driver::Single => single::AROUND,
+            Driver::WaitCost => wait_cost::AROUND,
+            Driver::Pair | Driver::Burst => pair::around(settings),
+        };
+        Duration::from_secs_f64(seconds) + around + crate::host::GAP
+    }
+
+    /// Makes one run.
+    ///
+    /// # Errors
+    /// Why there are no figures.
+    pub fn run(
+        self,
+        context: Context,
+        settings: &Settings,
+        seconds: f64,
+        seed: u64,
+    ) -> Result<Outcome, NoOutcome> {
+        match self {
+            Driver::Single => single::run(context, settings, seconds, seed),
+            Driver::Pair => pair::run(context, settings, seconds, seed),
+            Driver::WaitCost => wait_cost::run(context, settings, seconds, seed),
+            Driver::Burst => burst::run(context, settings, seconds, seed),
+        }
+    }
+
+    /// The programs that a run with these settings starts, by name (to be built beforehand).
+    pub fn programs(self, settings: &Settings) -> impl Iterator<Item = &str> {
+        [settings.program.as_deref(), settings.other_program.as_deref()].into_iter().flatten()
+    }
+}
+
+impl fmt::Display for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Driver::Single => "single",
+            Driver::Pair => "pair",
+            Driver::WaitCost => "wait-cost",
+            Driver::Burst => "burst",
+        })
+    }
+}

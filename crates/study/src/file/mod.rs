@@ -1,0 +1,338 @@
+//! Study files: one claim each, in TOML.
+//!
+//! ```toml
+//! id = "granularity"
+//! topic = "gang"
+//! title = "..."
+//! question = "..."
+//! method = "..."
+//! driver = "pair"                   # what a run is
+//! repetitions = { smoke = 1, quick = 3, paper = 10 }
+//! seconds = { smoke = 0.03, quick = 0.2, paper = 2.0 }
+//!
+//! [settings]                        # of every run
+//! threads = 2
+//!
+//! [[variant]]                       # what is compared; runs of one repetition are neighbours in time
+//! name = "gang"
+//! settings = { regime = "gang", slice_ms = 20 }
+//!
+//! [[sweep]]                         # what is varied; several sweeps: every combination
+//! parameter = "interval_us"
+//! values = { smoke = [0], quick = [0, 10], paper = [0, 10, 100] }
+//! ```
+//! Charts and verdicts are those of the record format ([`unisono_measure::record`]); they travel into
+//! the records, so that a report needs nothing else. A wrong file is refused with line, column and,
+//! where a key is unknown, the nearest known one.
+
+mod nearest;
+
+use crate::driver::Driver;
+use crate::profile::{PerProfile, Profile};
+use crate::settings::Settings;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use unisono_measure::record::{Chart, FORMAT, Paper, Question, StudyLine, Verdict};
+
+/// A study as its file says it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StudyFile {
+    /// Identifier, unique among studies.
+    pub id: String,
+    /// `barrier`, `gang`, ...
+    pub topic: String,
+    /// A title for readers.
+    pub title: String,
+    /// The question, in one sentence.
+    pub question: String,
+    /// What runs, beside what, how often.
+    pub method: String,
+    /// Which of the paper's conditions it examines.
+    #[serde(default)]
+    pub condition: Option<String>,
+    /// Position in the report.
+    #[serde(default)]
+    pub order: u32,
+    /// Which of the report's opening questions it answers.
+    #[serde(default)]
+    pub answers: Option<Question>,
+    /// What to call variants, figures and parameters.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// What the paper says.
+    #[serde(default)]
+    pub paper: Option<Paper>,
+    /// What a run is.
+    pub driver: Driver,
+    /// Repetitions.
+    pub repetitions: PerProfile<u32>,
+    /// Measured seconds of a run.
+    pub seconds: PerProfile<f64>,
+    /// Settings of every run.
+    #[serde(default)]
+    pub settings: Settings,
+    /// What is compared.
+    #[serde(rename = "variant")]
+    pub variants: Vec<Variant>,
+    /// What is varied.
+    #[serde(default, rename = "sweep")]
+    pub sweeps: Vec<Sweep>,
+    /// What to draw.
+    #[serde(default, rename = "chart")]
+    pub charts: Vec<Chart>,
+    /// What to judge.
+    #[serde(default, rename = "verdict")]
+    pub verdicts: Vec<Verdict>,
+}
+
+/// One of the things compared.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Variant {
+    /// Its name in records, for example `gang`.
+    pub name: String,
+    /// Its settings, over the study's.
+    #[serde(default)]
+    pub settings: Settings,
+    /// How many times as often as the others it is started: what is bimodal needs more starts.
+    #[serde(default = "once")]
+    pub starts: u32,
+    /// Only from this profile on.
+    #[serde(default)]
+    pub from: Option<Profile>,
+    /// Only where the sweeps have one of these values.
+    #[serde(default)]
+    pub only: BTreeMap<String, Vec<serde_json::Value>>,
+}
+
+fn once() -> u32 {
+    1
+}
+
+/// A setting that is varied.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sweep {
+    /// Name of the setting.
+    pub parameter: String,
+    /// Its values.
+    pub values: PerProfile<Vec<serde_json::Value>>,
+}
+
+/// Why a study file was refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadStudy {
+    /// It could not be read.
+    #[error("cannot read the study file {path}: {source}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// It is not a study file.
+    #[error("{path}:{line}:{column}: {problem}")]
+    Wrong {
+        /// The file.
+        path: String,
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+        /// What is wrong and what was expected.
+        problem: String,
+    },
+}
+
+impl StudyFile {
+    /// Reads and checks a study file.
+    ///
+    /// # Errors
+    /// [`BadStudy`] with the place.
+    pub fn read(path: &Path) -> Result<Self, BadStudy> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| BadStudy::Unreadable { path: name.clone(), source })?;
+        Self::parse(&name, &text)
+    }
+
+    /// Parses and checks the text of a study file; `path` is for messages.
+    ///
+    /// # Errors
+    /// [`BadStudy`] with the place.
+    pub fn parse(path: &str, text: &str) -> Result<Self, BadStudy> {
+        let wrong = |at: usize, problem: String| {
+            let (line, column) = place(text, at);
+            BadStudy::Wrong { path: path.to_owned(), line, column, problem }
+        };
+        let file: Self = toml::from_str(text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            wrong(at, nearest::explain(error.message()))
+        })?;
+        file.check().map_err(|(needle, problem)| wrong(find_value(text, &needle), problem))?;
+        Ok(file)
+    }
+
+    /// What types cannot say. The error: the text to point at, and the problem.
+    fn check(&self) -> Result<(), (String, String)> {
+        let is_name = |s: &str| {
+            !s.is_empty() && s.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        };
+        if !is_name(&self.id) {
+            return Err((self.id.clone(), format!("{:?} is no identifier; use a-z, 0-9 and -", self.id)));
+        }
+        if self.variants.is_empty() {
+            return Err((
+                "variant".into(),
+                "a study compares variants; write at least one [[variant]]".into(),
+            ));
+        }
+        for (profile, n) in [
+            ("smoke", self.repetitions.smoke),
+            ("quick", self.repetitions.quick),
+            ("paper", self.repetitions.paper),
+        ] {
+            if !(1..=1000).contains(&n) {
+                return Err(("repetitions".into(), format!("{profile}: {n} repetitions; write 1 to 1000")));
+            }
+        }
+        for (profile, s) in
+            [("smoke", self.seconds.smoke), ("quick", self.seconds.quick), ("paper", self.seconds.paper)]
+        {
+            if !(0.001..=600.0).contains(&s) {
+                return Err(("seconds".into(), format!("{profile}: {s} seconds; write 0.001 to 600")));
+            }
+        }
+        self.check_variants()?;
+        self.check_names()
+    }
+
+    fn check_variants(&self) -> Result<(), (String, String)> {
+        let reads = self.driver.reads();
+        let known = |name: &str| -> Result<(), (String, String)> {
+            if reads.contains(&name) {
+                return Ok(());
+            }
+            let nearest = nearest::nearest(name, reads.iter().copied())
+                .map_or_else(|| format!("it reads {}", reads.join(", ")), |n| format!("did you mean `{n}`?"));
+            Err((name.into(), format!("the driver `{}` does not read `{name}`; {nearest}", self.driver)))
+        };
+        for name in self.settings.present().keys() {
+            known(name)?;
+        }
+        for (i, variant) in self.variants.iter().enumerate() {
+            if !is_variant_name(&variant.name) {
+                return Err((
+                    variant.name.clone(),
+                    format!("{:?} is no variant name; use letters, digits, - and .", variant.name),
+                ));
+            }
+            if self.variants[..i].iter().any(|other| other.name == variant.name) {
+                return Err((variant.name.clone(), format!("the variant {:?} is there twice", variant.name)));
+            }
+            if !(1..=100).contains(&variant.starts) {
+                return Err(("starts".into(), format!("{} starts; write 1 to 100", variant.starts)));
+            }
+            for name in variant.settings.present().keys() {
+                known(name)?;
+            }
+            for name in variant.only.keys() {
+                if !self.sweeps.iter().any(|s| &s.parameter == name) {
+                    return Err((name.clone(), format!("`only` names {name:?}, which is not swept")));
+                }
+            }
+        }
+        for sweep in &self.sweeps {
+            known(&sweep.parameter)?;
+            for (profile, values) in [
+                ("smoke", &sweep.values.smoke),
+                ("quick", &sweep.values.quick),
+                ("paper", &sweep.values.paper),
+            ] {
+                if values.is_empty() {
+                    return Err((
+                        sweep.parameter.clone(),
+                        format!("the sweep of {} has no value for {profile}", sweep.parameter),
+                    ));
+                }
+                for value in values {
+                    let over = serde_json::Map::from_iter([(sweep.parameter.clone(), value.clone())]);
+                    self.settings.overlaid(&over).map_err(|e| {
+                        (sweep.parameter.clone(), format!("{value} is no {}: {e}", sweep.parameter))
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Verdicts and charts name variants that exist: a typing error would leave them silently empty.
+    fn check_names(&self) -> Result<(), (String, String)> {
+        let names: Vec<&str> = self.variants.iter().map(|v| v.name.as_str()).collect();
+        let asked = self.verdicts.iter().flat_map(|v| [&v.variant, &v.against]);
+        for name in asked.chain(self.charts.iter().flat_map(|c| &c.variants)) {
+            if !names.contains(&name.as_str()) {
+                let nearest = nearest::nearest(name, names.iter().copied()).unwrap_or(names[0]);
+                return Err((
+                    name.clone(),
+                    format!("there is no variant {name:?}; did you mean {nearest:?}?"),
+                ));
+            }
+        }
+        for by in self
+            .verdicts
+            .iter()
+            .filter_map(|v| v.by.as_ref())
+            .chain(self.charts.iter().filter_map(|c| c.x.as_ref()))
+        {
+            if !self.sweeps.iter().any(|s| &s.parameter == by) {
+                return Err((by.clone(), format!("{by:?} is not swept; write a [[sweep]] of it")));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the records say about the study.
+    #[must_use]
+    pub fn line(&self) -> StudyLine {
+        StudyLine {
+            format: FORMAT.to_owned(),
+            study: self.id.clone(),
+            topic: self.topic.clone(),
+            title: self.title.clone(),
+            question: self.question.clone(),
+            method: self.method.clone(),
+            condition: self.condition.clone(),
+            paper: self.paper.clone(),
+            charts: self.charts.clone(),
+            verdicts: self.verdicts.clone(),
+            order: self.order,
+            labels: self.labels.clone(),
+            answers: self.answers,
+        }
+    }
+}
+
+fn is_variant_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b))
+}
+
+/// Line and column (from 1) of a byte offset.
+fn place(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+    (line, column)
+}
+
+/// Where the file says `needle` as a value or key, for problems that types cannot find; the last place is
+/// the likeliest (a duplicate, a verdict after the variants).
+fn find_value(text: &str, needle: &str) -> usize {
+    text.rfind(&format!("\"{needle}\"")).or_else(|| text.rfind(needle)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+use super::*;
+
+const GOOD: &str = r#"
+id = "example"
+topic = "gang"
+title = "An example"
+question = "Does it parse?"
+method = "It is parsed."
+driver = "pair"
+repetitions = { smoke = 1, quick = 2, paper = 10 }
+seconds = { smoke = 0.01, quick = 0.1, paper = 1.0 }
+
+[settings]
+threads = 2
+
+[[variant]]
+name = "linux"
+settings = { regime = "linux" }
+
+[[variant]]
+name = "gang"
+settings = { regime = "gang", slice_ms = 20 }
+
+[[sweep]]
+parameter = "interval_us"
+values = { smoke = [0], quick = [0, 10], paper = [0, 10, 100] }
+
+[[verdict]]
+variant = "gang"
+against = "linux"
+figure = "barriers_per_s"
+by = "interval_us"
+words = "gangs against plain Linux"
+"#;
+
+fn refused(text: &str) -> String {
+    StudyFile::parse("my.toml", text).expect_err("refused").to_string()
+}
+
+#[test]
+fn a_study_file_is_read() {
+    let file = StudyFile::parse("my.toml", GOOD).expect("a good file");
+    assert_eq!((file.variants.len(), file.sweeps.len()), (2, 1));
+    assert_eq!(file.variants[1].settings.slice_ms, Some(20.0));
+    assert_eq!(file.line().verdicts[0].words, "gangs against plain Linux");
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_line_column_and_the_nearest_known_key() {
+    assert_eq!(
+        refused(&GOOD.replace("title = ", "titel = ")),
+        "my.toml:4:1: unknown key `titel`; did you mean `title`?"
+    );
+    assert_eq!(
+        refused(&GOOD.replace("slice_ms = 20", "slicems = 20")),
+        "my.toml:20:31: unknown key `slicems`; did you mean `slice_ms`?"
+    );
+    assert!(
+        refused(&GOOD.replace("regime = \"linux\"", "regime = \"linus\"")).contains("did you mean `linux`?")
+    );
+}
+
+#[test]
+fn a_setting_that_the_driver_does_not_read_is_refused() {
+    let said = refused(&GOOD.replace("threads = 2", "placement = \"same\""));
+    assert!(said.starts_with("my.toml:12:1: the driver `pair` does not read `placement`"), "{said}");
+}
+
+#[test]
+fn what_is_no_toml_is_refused_with_its_place() {
+    assert!(refused("id = \n").starts_with("my.toml:1:"), "{}", refused("id = \n"));
+    assert!(refused(&GOOD.replace("threads = 2", "threads = \"two\"")).starts_with("my.toml:12:11: "));
+}
+
+#[test]
+fn names_that_do_not_exist_are_refused() {
+    let said = refused(&GOOD.replace("against = \"linux\"", "against = \"linix\""));
+    assert!(said.contains("there is no variant \"linix\"; did you mean \"linux\"?"), "{said}");
+    let said = refused(&GOOD.replace("name = \"gang\"", "name = \"linux\""));
+    assert!(said.contains("there twice"), "{said}");
+    let said = refused(&GOOD.replace("by = \"interval_us\"", "by = \"threads\""));
+    assert!(said.contains("not swept"), "{said}");
+}
+
+#[test]
+fn numbers_beyond_reason_are_refused() {
+    assert!(refused(&GOOD.replace("quick = 2,", "quick = 0,")).contains("repetitions"));
+    assert!(refused(&GOOD.replace("quick = 0.1", "quick = 1e9")).contains("seconds"));
+    assert!(
+        refused(&GOOD.replace("quick = [0, 10]", "quick = [0, \"ten\"]"))
+            .contains("\"ten\" is no interval_us")
+    );
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let said = StudyFile::read(std::path::Path::new("/nowhere/my.toml")).expect_err("not there").to_string();
+    assert!(said.contains("/nowhere/my.toml"), "{said}");
+}

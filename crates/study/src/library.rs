@@ -1,0 +1,73 @@
+//! The studies that `unisono study` brings: one file each in `studies/`, compiled in.
+
+use crate::file::{BadStudy, StudyFile};
+
+/// Names and texts.
+const FILES: &[(&str, &str)] = &[("barriers.toml", include_str!("../studies/barriers.toml"))];
+
+/// All built-in studies, in the order of the report.
+///
+/// # Errors
+/// A built-in file is wrong; a test keeps that from happening.
+pub fn studies() -> Result<Vec<StudyFile>, BadStudy> {
+    let mut all =
+        FILES.iter().map(|(name, text)| StudyFile::parse(name, text)).collect::<Result<Vec<_>, _>>()?;
+    all.sort_by_key(|file| file.order);
+    Ok(all)
+}
+
+/// The text of the study with this id.
+#[must_use]
+pub fn text(id: &str) -> Option<&'static str> {
+    let is_meant =
+        |(name, text): &&(&str, &str)| StudyFile::parse(name, text).is_ok_and(|file| file.id == id);
+    FILES.iter().find(is_meant).map(|(_, text)| *text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::plan;
+    use crate::profile::Profile;
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    #[test]
+    fn every_built_in_study_is_a_good_file_with_a_name_of_its_own() {
+        let all = studies().expect("good files");
+        let ids: BTreeSet<&str> = all.iter().map(|f| f.id.as_str()).collect();
+        let orders: BTreeSet<u32> = all.iter().map(|f| f.order).collect();
+        assert_eq!((ids.len(), orders.len()), (FILES.len(), FILES.len()));
+    }
+
+    #[test]
+    fn every_file_in_the_folder_is_built_in() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/studies");
+        let there: BTreeSet<String> = std::fs::read_dir(folder)
+            .expect("the folder")
+            .flatten()
+            .map(|e| e.file_name().to_string_lossy().into_owned())
+            .filter(|n| n.ends_with(".toml"))
+            .collect();
+        let known: BTreeSet<String> = FILES.iter().map(|(n, _)| (*n).to_owned()).collect();
+        assert_eq!(there, known);
+    }
+
+    #[test]
+    fn everything_together_keeps_to_its_time() {
+        let total = |profile| -> Duration {
+            studies()
+                .expect("good files")
+                .iter()
+                .map(|f| plan(f, profile, 1).expect("planned").estimate)
+                .sum()
+        };
+        assert!(total(Profile::Quick) <= Duration::from_secs(115), "quick: {:?}", total(Profile::Quick));
+        assert!(total(Profile::Smoke) <= Duration::from_secs(25), "smoke: {:?}", total(Profile::Smoke));
+        assert!(
+            total(Profile::Paper) <= Duration::from_secs(3 * 3600),
+            "paper: {:?}",
+            total(Profile::Paper)
+        );
+    }
+}

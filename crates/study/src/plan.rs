@@ -1,0 +1,213 @@
+//! The run plan: which run when, so that neighbours in time can be compared.
+//!
+//! The idea: within a repetition, all variants of one parameter point run directly after each other (they
+//! form pairs); in the next repetition their order is reversed (A B C, C B A), so that a machine that gets
+//! slower favours nobody; the parameter points themselves are shuffled, seeded, so that drift does not
+//! look like a trend over the parameter. Variants with more starts (plain Linux, which has modes) get them
+//! within the same repetition, spread between the others.
+//!
+//! Cost: none worth naming. Reference: hyperfine runs all of A before B; this is why we do not.
+
+use crate::file::{StudyFile, Variant};
+use crate::profile::Profile;
+use crate::settings::Settings;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// One run to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedRun {
+    /// Name of the variant.
+    pub variant: String,
+    /// The parameters that records show: the study's settings and the sweeps, without the variant's own.
+    pub parameters: BTreeMap<String, Value>,
+    /// All settings, the variant's included.
+    pub settings: Settings,
+    /// Repetition, from 0.
+    pub repetition: u32,
+    /// Which start within the repetition, from 0.
+    pub start: u32,
+    /// Seed.
+    pub seed: u64,
+    /// Measured seconds.
+    pub seconds: f64,
+}
+
+/// A study's runs in their order.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The runs.
+    pub runs: Vec<PlannedRun>,
+    /// How long they will take, roughly.
+    pub estimate: Duration,
+}
+
+/// Plans a study; `seed` decides the shuffling and the runs' own seeds.
+///
+/// # Errors
+/// A sweep value that does not fit; `StudyFile` checks them, so only a file built by hand can fail.
+pub fn plan(file: &StudyFile, profile: Profile, seed: u64) -> Result<Plan, String> {
+    let mut random = Pcg64Mcg::seed_from_u64(seed ^ hash(&file.id));
+    let seconds = *file.seconds.of(profile);
+    let points = points(file, profile);
+    let mut runs = Vec::new();
+    for repetition in 0..*file.repetitions.of(profile) {
+        let mut order: Vec<&Map<String, Value>> = points.iter().collect();
+        order.shuffle(&mut random);
+        for point in order {
+            // one seed a point and repetition: all variants see the same arrival times
+            let seed = random.random::<u64>() >> 12;
+            let mut group = Vec::new();
+            for (variant, start) in turns(file, profile, point) {
+                let with_point = file.settings.overlaid(point)?;
+                let settings = with_point.overlaid(&variant.settings.present())?;
+                let mut parameters: BTreeMap<String, Value> = file.settings.present().into_iter().collect();
+                parameters.extend(point.iter().map(|(k, v)| (k.clone(), v.clone())));
+                let variant = variant.name.clone();
+                group.push(PlannedRun { variant, parameters, settings, repetition, start, seed, seconds });
+            }
+            if repetition % 2 == 1 {
+                group.reverse();
+            }
+            runs.extend(group);
+        }
+    }
+    let estimate = runs.iter().map(|run| file.driver.estimate(&run.settings, run.seconds)).sum();
+    Ok(Plan { runs, estimate })
+}
+
+/// Every combination of the sweeps' values; one empty point without sweeps.
+fn points(file: &StudyFile, profile: Profile) -> Vec<Map<String, Value>> {
+    let mut points = vec![Map::new()];
+    for sweep in &file.sweeps {
+        points = points
+            .iter()
+            .flat_map(|point| {
+                sweep.values.of(profile).iter().map(|value| {
+                    let mut point = point.clone();
+                    point.insert(sweep.parameter.clone(), value.clone());
+                    point
+                })
+            })
+            .collect();
+    }
+    points
+}
+
+/// The variants at a point, each with the number of its start: first starts in the file's order, second
+/// starts after them, and so on, so that starts of one variant are not neighbours.
+fn turns<'a>(file: &'a StudyFile, profile: Profile, point: &Map<String, Value>) -> Vec<(&'a Variant, u32)> {
+    let here: Vec<&Variant> = file
+        .variants
+        .iter()
+        .filter(|v| v.from.is_none_or(|from| profile >= from))
+        .filter(|v| {
+            v.only.iter().all(|(name, values)| point.get(name).is_some_and(|got| values.contains(got)))
+        })
+        .collect();
+    let starts = |v: &Variant| if profile == Profile::Smoke { 1 } else { v.starts };
+    let most = here.iter().map(|v| starts(v)).max().unwrap_or(0);
+    (0..most)
+        .flat_map(|start| here.iter().filter(move |v| start < starts(v)).map(move |v| (*v, start)))
+        .collect()
+}
+
+fn hash(text: &str) -> u64 {
+    // FNV-1a: the same on every machine and in every version
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+id = "example"
+topic = "gang"
+title = "t"
+question = "q"
+method = "m"
+driver = "pair"
+repetitions = { smoke = 1, quick = 3, paper = 10 }
+seconds = { smoke = 0.01, quick = 0.1, paper = 1.0 }
+settings = { threads = 2 }
+[[variant]]
+name = "linux"
+settings = { regime = "linux" }
+starts = 2
+[[variant]]
+name = "spread"
+settings = { regime = "spread" }
+[[variant]]
+name = "gang"
+settings = { regime = "gang" }
+[[variant]]
+name = "gang-5ms"
+settings = { regime = "gang", slice_ms = 5 }
+from = "paper"
+only = { interval_us = [0] }
+[[sweep]]
+parameter = "interval_us"
+values = { smoke = [0], quick = [0, 10], paper = [0, 10, 100] }
+"#;
+
+    fn of(profile: Profile, seed: u64) -> Plan {
+        plan(&StudyFile::parse("f", FILE).expect("a good file"), profile, seed).expect("planned")
+    }
+
+    #[test]
+    fn variants_of_a_point_are_neighbours_and_turn_round_every_other_repetition() {
+        let runs = of(Profile::Quick, 1).runs;
+        assert_eq!(runs.len(), 3 * 2 * 4);
+        for (i, group) in runs.chunks(4).enumerate() {
+            assert!(
+                group
+                    .iter()
+                    .all(|r| r.parameters == group[0].parameters && r.repetition == group[0].repetition)
+            );
+            assert!(
+                group.iter().all(|r| r.seed == group[0].seed),
+                "the variants of a pair see the same arrivals"
+            );
+            let names: Vec<&str> = group.iter().map(|r| r.variant.as_str()).collect();
+            let forward = ["linux", "spread", "gang", "linux"];
+            let mut wanted = forward;
+            if (i / 2) % 2 == 1 {
+                wanted.reverse();
+            }
+            assert_eq!(names, wanted, "group {i}");
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_plan_and_another_seed_another() {
+        assert_eq!(of(Profile::Paper, 7).runs, of(Profile::Paper, 7).runs);
+        assert_ne!(of(Profile::Paper, 7).runs, of(Profile::Paper, 8).runs);
+    }
+
+    #[test]
+    fn profiles_and_points_choose_the_variants() {
+        let paper = of(Profile::Paper, 1).runs;
+        let extra: Vec<&PlannedRun> = paper.iter().filter(|r| r.variant == "gang-5ms").collect();
+        assert_eq!(extra.len(), 10, "only at interval 0, once a repetition");
+        assert!(extra.iter().all(|r| r.parameters["interval_us"] == 0 && r.settings.slice_ms == Some(5.0)));
+        assert_eq!(of(Profile::Smoke, 1).runs.len(), 3, "one start each");
+    }
+
+    #[test]
+    fn parameters_leave_out_what_belongs_to_the_variant() {
+        let run = &of(Profile::Smoke, 1).runs[0];
+        let names: Vec<&str> = run.parameters.keys().map(String::as_str).collect();
+        assert_eq!(names, ["interval_us", "threads"]);
+    }
+
+    #[test]
+    fn the_estimate_is_at_least_the_measured_time() {
+        let quick = of(Profile::Quick, 1);
+        assert!(quick.estimate >= Duration::from_secs_f64(24.0 * 0.1), "{:?}", quick.estimate);
+    }
+}

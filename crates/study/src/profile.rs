@@ -1,0 +1,50 @@
+//! How long a study may take: `--smoke`, `--quick`, `--paper`.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How many repetitions, how long a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Profile {
+    /// A few seconds for everything: shows that it works; no basis for conclusions.
+    Smoke,
+    /// Two minutes for everything.
+    #[default]
+    Quick,
+    /// The paper's ten repetitions and longer runs.
+    Paper,
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Profile::Smoke => "smoke",
+            Profile::Quick => "quick",
+            Profile::Paper => "paper",
+        })
+    }
+}
+
+/// Something for each profile.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PerProfile<T> {
+    /// For `--smoke`.
+    pub smoke: T,
+    /// For `--quick`.
+    pub quick: T,
+    /// For `--paper`.
+    pub paper: T,
+}
+
+impl<T> PerProfile<T> {
+    /// The one for this profile.
+    pub fn of(&self, profile: Profile) -> &T {
+        match profile {
+            Profile::Smoke => &self.smoke,
+            Profile::Quick => &self.quick,
+            Profile::Paper => &self.paper,
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! A hand-off between two threads and back: the least that waiting can cost.
+//!
+//! ```text
+//!   thread 0   signal ping k ........ wait for pong k   signal ping k+1
+//!   thread 1        wait for ping k   signal pong k
+//! ```
+//! Each round trip is two waits. Measured for every wait policy with both threads on one processor and on two,
+//! alone and beside busy loops, this is the paper's price of blocking against spinning - on this machine.
+//!
+//! Cost of the loop beside the hand-off: as [`crate::workload::meter`].
+
+use crate::workload::meter::{Meter, Then};
+use crate::workload::{Error, Measurement, Options, options};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use unisono_linux::futex::Scope;
+use unisono_sync::{
+    Adaptive, Block, Lines, Spin, SpinBlock, SpinBudget, Unwatched, Wait, WaitPolicy, Wakeups, Yield,
+};
+
+/// Runs hand-offs by `wait`; two threads, whatever the options say.
+///
+/// # Errors
+/// Options out of range, threads that cannot be started or pinned.
+pub fn run(told: &Options, wait: Wait, budget: SpinBudget) -> Result<Measurement, Error> {
+    let told = Options { threads: 2, ..told.clone() };
+    told.check()?;
+    let rare = || Wakeups::for_rare_sleepers(Scope::Private);
+    let measured = match wait {
+        Wait::Spin => run_with(&told, Wakeups::Never, |_| Spin)?,
+        Wait::Yield => run_with(&told, Wakeups::Never, |_| Yield)?,
+        Wait::Block => run_with(&told, Wakeups::Symmetric(Scope::Private), Block::new)?,
+        Wait::SpinBlock => run_with(&told, rare(), |w| SpinBlock::new(budget, w))?,
+        Wait::Adaptive => run_with(&told, rare(), |w| Adaptive::new(budget, w))?,
+    };
+    Ok(Measurement { implementation: "hand-off".into(), wait: wait.to_string(), ..measured })
+}
+
+fn run_with<P: WaitPolicy>(
+    told: &Options,
+    wakeups: Wakeups,
+    policy: impl Fn(Wakeups) -> P + Sync,
+) -> Result<Measurement, Error> {
+    let placement = told.pin.placement()?;
+    let lines = Lines::on_heap(2);
+    let (ping, pong) = (lines.line(0).flag(0), lines.line(1).flag(0));
+    let last = AtomicU64::new(u64::MAX);
+    let episodes = thread::scope(|scope| {
+        let other = thread::Builder::new().name("hand-off 1".into()).spawn_scoped(scope, || {
+            let pinned = options::pin_participant(&placement, 1);
+            let mut policy = policy(wakeups);
+            for k in 1u64.. {
+                policy.wait(ping, k as u32, &mut Unwatched);
+                // Relaxed is enough: the ping that this thread has just acquired was signalled after the store
+                if last.load(Relaxed) == k {
+                    return pinned.map(|()| k);
+                }
+                pong.signal(k as u32, wakeups);
+            }
+            pinned.map(|()| 0)
+        });
+        let other = other.map_err(|source| Error::Start { participant: 1, threads: 2, source })?;
+        let pinned = options::pin_participant(&placement, 0);
+        let mut meter = Meter::start(told);
+        let mut policy = policy(wakeups);
+        for k in 1u64.. {
+            let is_last = pinned.is_err() || meter.episode(k) == Then::Stop;
+            if is_last {
+                last.store(k, Relaxed);
+            }
+            ping.signal(k as u32, wakeups);
+            if is_last {
+                break;
+            }
+            policy.wait(pong, k as u32, &mut Unwatched);
+        }
+        let counted = other.join().unwrap_or(Err(Error::Panicked { participant: 1 }));
+        pinned.and(counted).map(|count| (meter, count))
+    });
+    let (meter, count) = episodes?;
+    Ok(meter.measurement(told, vec![count, count], 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn every_policy_hands_over_and_stops() {
+        for wait in Wait::ALL {
+            let told = Options { seconds: 0.02, warm_up: Duration::ZERO, ..Options::default() };
+            let measured = run(&told, wait, SpinBudget::DEFAULT).expect("it runs");
+            assert!(measured.episodes > 0 && measured.ns_per_barrier.median > 0.0, "{wait}: {measured:?}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `records.jsonl`: one line a study, one line a run, each on disk before the next run begins.
+//!
+//! Cost: a write and an fsync a line (milliseconds on a disk), between runs and never during one.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use unisono_measure::record::Line;
+
+/// Why records could not be kept.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The directory exists, and measurements are never overwritten.
+    #[error("{} exists; choose another directory with --out, for nothing measured is overwritten", .0.display())]
+    Exists(PathBuf),
+    /// It could not be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// An open records file.
+#[derive(Debug)]
+pub struct RecordFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl RecordFile {
+    /// Makes the directory, which must not exist or be empty, and an empty `records.jsonl` in it.
+    ///
+    /// # Errors
+    /// [`RecordError::Exists`], or what the file system says.
+    pub fn create(directory: &Path) -> Result<Self, RecordError> {
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| RecordError::Io { path, source }
+        };
+        let is_taken = match std::fs::read_dir(directory) {
+            Ok(mut entries) => entries.next().is_some(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(io(directory)(error)),
+        };
+        if is_taken {
+            return Err(RecordError::Exists(directory.to_owned()));
+        }
+        std::fs::create_dir_all(directory).map_err(io(directory))?;
+        let path = directory.join("records.jsonl");
+        let file = File::options().append(true).create_new(true).open(&path).map_err(io(&path))?;
+        Ok(Self { file, path })
+    }
+
+    /// Appends a line and waits until it is on disk.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn append(&mut self, line: &Line) -> Result<String, RecordError> {
+        let io = |source| RecordError::Io { path: self.path.clone(), source };
+        let mut text = serde_json::to_string(line).map_err(|error| io(error.into()))?;
+        text.push('\n');
+        // one write: a reader never sees half a line of ours followed by another's
+        self.file.write_all(text.as_bytes()).map_err(io)?;
+        self.file.sync_data().map_err(io)?;
+        text.pop();
+        Ok(text)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_measure::record::{RunLine, StudyLine};
+
+    #[test]
+    fn lines_are_appended_and_read_back() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let out = directory.path().join("deep/out");
+        let mut records = RecordFile::create(&out).expect("a new directory");
+        let lines = [
+            Line::Study(Box::default()),
+            Line::Run(Box::new(RunLine { variant: "gang".into(), ..RunLine::default() })),
+        ];
+        for line in &lines {
+            records.append(line).expect("written");
+        }
+        let text = std::fs::read_to_string(records.path()).expect("readable");
+        let read: Vec<Line> = text.lines().map(|l| serde_json::from_str(l).expect("a line")).collect();
+        assert_eq!(read, lines);
+        assert_eq!(
+            StudyLine::default(),
+            *match &read[0] {
+                Line::Study(s) => s.clone(),
+                Line::Run(_) => Box::default(),
+            }
+        );
+    }
+
+    #[test]
+    fn a_directory_with_something_in_it_is_never_written_to() {
+        let directory = tempfile::tempdir().expect("a directory");
+        RecordFile::create(directory.path()).expect("an empty directory is taken");
+        let error = RecordFile::create(directory.path()).expect_err("it has records now").to_string();
+        assert!(error.contains("exists") && error.contains("--out"), "{error}");
+    }
+}

@@ -1,0 +1,150 @@
+//! Making the runs: one after the other, each on record before the next begins.
+//!
+//! The idea: whatever happens - a program that hangs, a host that lacks something, Ctrl-C, a full disk -
+//! what was measured stays, and nothing stays running. A variant that the host cannot run is recorded once
+//! with its reason and then left out.
+//!
+//! Cost: see [`crate::host`] and [`crate::record_file`]; between runs only.
+
+use crate::driver::{Context, NoOutcome};
+use crate::file::StudyFile;
+use crate::host::LoadWatch;
+use crate::plan::{Plan, PlannedRun};
+use crate::profile::Profile;
+use crate::record_file::{RecordError, RecordFile};
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+use unisono_measure::noise;
+use unisono_measure::record::{FORMAT, HostFacts, Line, Outcome, RunLine};
+
+/// Who watches the study.
+pub trait Observer {
+    /// A run begins; so much of the estimate is left.
+    fn begins(&mut self, file: &StudyFile, run: &PlannedRun, left: Duration);
+    /// A line was recorded.
+    fn recorded(&mut self, line: &Line, json: &str);
+}
+
+/// How the studies ended.
+#[derive(Debug, Default)]
+pub struct Ran {
+    /// Everything that was recorded.
+    pub lines: Vec<Line>,
+    /// The signal that stopped it, if one did.
+    pub stopped_by: Option<String>,
+}
+
+/// The warning that every smoke run carries.
+pub const SMOKE_WARNING: &str =
+    "a smoke run shows that the study works; no basis for conclusions, use --quick or --paper";
+
+/// Makes all runs of all studies, in order.
+///
+/// # Errors
+/// The records cannot be written.
+pub fn run(
+    studies: &[(StudyFile, Plan)],
+    profile: Profile,
+    context: Context,
+    records: &mut RecordFile,
+    observer: &mut dyn Observer,
+) -> Result<Ran, RecordError> {
+    let mut runner = Runner {
+        host: crate::host::facts(),
+        load: LoadWatch::default(),
+        ran: Ran::default(),
+        skipped: HashSet::new(),
+        sequence: 0,
+        profile,
+        context,
+        records,
+        observer,
+    };
+    let mut left: Duration = studies.iter().map(|(_, plan)| plan.estimate).sum();
+    for (file, plan) in studies {
+        runner.record(Line::Study(Box::new(file.line())))?;
+        for planned in &plan.runs {
+            runner.observer.begins(file, planned, left);
+            runner.one(file, planned)?;
+            if runner.ran.stopped_by.is_some() {
+                return Ok(runner.ran);
+            }
+            left = left.saturating_sub(file.driver.estimate(&planned.settings, planned.seconds));
+        }
+    }
+    Ok(runner.ran)
+}
+
+struct Runner<'a> {
+    host: HostFacts,
+    load: LoadWatch,
+    ran: Ran,
+    skipped: HashSet<(String, String, String)>,
+    sequence: u32,
+    profile: Profile,
+    context: Context<'a>,
+    records: &'a mut RecordFile,
+    observer: &'a mut dyn Observer,
+}
+
+impl Runner<'_> {
+    fn record(&mut self, line: Line) -> Result<(), RecordError> {
+        let json = self.records.append(&line)?;
+        self.observer.recorded(&line, &json);
+        self.ran.lines.push(line);
+        Ok(())
+    }
+
+    fn one(&mut self, file: &StudyFile, planned: &PlannedRun) -> Result<(), RecordError> {
+        let foreign_load = self.load.before_run();
+        let started = jiff::Timestamp::now().to_string();
+        let clock = Instant::now();
+        let result = file.driver.run(self.context, &planned.settings, planned.seconds, planned.seed);
+        let elapsed_s = clock.elapsed().as_secs_f64();
+        let steal = self.load.steal();
+        let mut line = RunLine {
+            format: FORMAT.to_owned(),
+            study: file.id.clone(),
+            topic: file.topic.clone(),
+            variant: planned.variant.clone(),
+            parameters: planned.parameters.clone(),
+            repetition: planned.repetition,
+            sequence: self.sequence,
+            seed: planned.seed,
+            started,
+            elapsed_s,
+            host: HostFacts { foreign_load, steal, ..self.host.clone() },
+            commit: crate::COMMIT.to_owned(),
+            ..RunLine::default()
+        };
+        match result {
+            Ok(measured) => {
+                line.outcome = Outcome::Measured;
+                line.figures = measured.figures;
+                line.warnings = measured.warnings;
+                line.warnings.extend(noise::of_run(foreign_load, steal));
+                if self.profile == Profile::Smoke {
+                    line.warnings.push(SMOKE_WARNING.to_owned());
+                }
+            }
+            Err(NoOutcome::Skipped(reason)) => {
+                if !self.skipped.insert((file.id.clone(), planned.variant.clone(), reason.clone())) {
+                    return Ok(());
+                }
+                line.outcome = Outcome::Skipped;
+                line.reason = Some(reason);
+            }
+            Err(NoOutcome::Failed(reason)) => {
+                line.outcome = Outcome::Failed;
+                line.reason = Some(reason);
+            }
+            Err(NoOutcome::Interrupted(reason)) => {
+                line.outcome = Outcome::Interrupted;
+                self.ran.stopped_by = Some(reason.clone());
+                line.reason = Some(reason);
+            }
+        }
+        self.sequence += 1;
+        self.record(Line::Run(Box::new(line)))
+    }
+}

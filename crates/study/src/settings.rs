@@ -1,0 +1,155 @@
+//! What a run is told: every key that `[settings]`, a variant's `settings` and a sweep may name.
+//!
+//! One flat list for all drivers, units in the names, so that a study file reads like the records it
+//! leads to (`interval_us = 10`), a sweep can vary any of them, and a wrong key is found with its line.
+//! Which driver reads which: [`Driver::reads`](crate::driver::Driver::reads).
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// What runs beside what, and under whose rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Regime {
+    /// Concurrently, where the kernel likes.
+    Linux,
+    /// Concurrently, thread i of each program pinned to processor i; no gangs.
+    Spread,
+    /// As `linux`, the second program with nice -20.
+    Nice,
+    /// One after the other, pinned like `spread`, each for its share of the time.
+    Batch,
+    /// Concurrently, each program on its own share of the processors.
+    Partition,
+    /// As gangs, by `unisono gang run`.
+    Gang,
+}
+
+/// Where two threads of a hand-off run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// Both on one processor.
+    Same,
+    /// Each on its own.
+    Cross,
+    /// Where the kernel likes.
+    Free,
+}
+
+/// Settings of a run; what is absent has the driver's default.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Whose program: `unisono`, or a peer or kernel by name (`libgomp`, `std`, ...).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// Participants of each program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
+    /// Computation before each barrier.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval_us: Option<f64>,
+    /// Most additional computation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variance_us: Option<f64>,
+    /// Barrier algorithm of our own program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub algorithm: Option<String>,
+    /// How to wait: `spin`, `yield`, `block`, `spin-block`, `adaptive`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait: Option<String>,
+    /// How long `spin-block` spins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spin_budget_us: Option<f64>,
+    /// Busy loops beside the program (one thread each, placed by the kernel).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub competitors: Option<usize>,
+    /// Whether participants are pinned, one after the other around the processors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<bool>,
+    /// Problem size of a kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<usize>,
+    /// Where the two threads of a hand-off run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
+    /// Under whose rule concurrent programs run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub regime: Option<Regime>,
+    /// The gangs' slice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slice_ms: Option<f64>,
+    /// The gangs' weights, one a program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weights: Option<Vec<u32>>,
+    /// The gangs' mechanism.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mechanism: Option<String>,
+    /// Nice value of the second program (`nice`; -20 if absent).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nice: Option<i32>,
+    /// How many programs run beside the first (1 if absent).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub others: Option<usize>,
+    /// As `program`, for the others; like the first if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_program: Option<String>,
+    /// As `threads`, for the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_threads: Option<usize>,
+    /// As `interval_us`, for the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_interval_us: Option<f64>,
+    /// As `variance_us`, for the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_variance_us: Option<f64>,
+    /// As `wait`, for the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_wait: Option<String>,
+    /// As `spin_budget_us`, for the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_spin_budget_us: Option<f64>,
+    /// Bursts of requests a second and stream (the bursty program).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bursts_per_s: Option<f64>,
+    /// Requests a burst (the bursty program).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst: Option<usize>,
+}
+
+impl Settings {
+    /// The settings that are present, by name.
+    #[must_use]
+    pub fn present(&self) -> Map<String, Value> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(map)) => map,
+            _ => Map::new(),
+        }
+    }
+
+    /// `self`, overlaid with what `over` names.
+    ///
+    /// # Errors
+    /// The name that is no setting, or the value that is none of its kind.
+    pub fn overlaid(&self, over: &Map<String, Value>) -> Result<Self, String> {
+        let mut map = self.present();
+        map.extend(over.iter().map(|(k, v)| (k.clone(), v.clone())));
+        serde_json::from_value(Value::Object(map)).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_overlay_replaces_what_it_names_and_keeps_the_rest() {
+        let base = Settings { threads: Some(2), interval_us: Some(10.0), ..Settings::default() };
+        let over = Map::from_iter([("interval_us".to_owned(), Value::from(40))]);
+        let got = base.overlaid(&over).expect("a setting");
+        assert_eq!((got.threads, got.interval_us), (Some(2), Some(40.0)));
+        assert!(base.overlaid(&Map::from_iter([("intervall".to_owned(), Value::from(1))])).is_err());
+        assert!(base.overlaid(&Map::from_iter([("threads".to_owned(), Value::from("two"))])).is_err());
+    }
+}
