@@ -142,6 +142,7 @@ pub fn pairs(variant: &str, against: &str, figure: &str, runs: &[&RunLine]) -> V
         let n = ours.len().max(theirs.len());
         (0..n).map(|i| (ours[i % ours.len()], theirs[i % theirs.len()])).collect()
     };
+    groups.sort_by_key(|(first, _, _)| first.repetition);
     groups.into_iter().flat_map(of_group).collect()
 }
 
