@@ -10,6 +10,7 @@ mod doctor;
 mod exit;
 mod flags;
 mod gang;
+mod gang_table;
 mod output;
 mod report;
 mod study;

@@ -158,6 +158,12 @@ impl Group {
         Self { dir, version }
     }
 
+    /// The interface of its hierarchy.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
     /// Its directory.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -1,0 +1,43 @@
+//! The guardian: a process of its own that restores the machine when the scheduler is killed.
+//!
+//! It holds a pidfd of the scheduler, which becomes readable when that process ends, however it ends. A
+//! scheduler that ends in order has removed its journal; when the journal is still there the guardian undoes
+//! what it says. It lives in its own session, so that keys and signals meant for the programs do not reach
+//! it, and outside the gangs, so that nobody freezes it. When it is killed too, `unisono gang restore` is left.
+//!
+//! After a kill of the scheduler the programs go on, without gangs: whoever wants them ended kills them.
+
+use super::journal::{self, Restored};
+use crate::error::{Result, system};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use unisono_linux::affinity::Tid;
+use unisono_linux::process::{Family, PidFd, start};
+
+/// Starts the guardian: `command` with the journal's path and this process's number as arguments.
+///
+/// # Errors
+/// The program cannot be started.
+pub fn post(mut command: Command, journal: &Path) -> Result<Child> {
+    command.arg(journal).arg(std::process::id().to_string()).stdin(Stdio::null()).stdout(Stdio::null());
+    start(&mut command, Vec::new(), Family::OwnSession).map_err(system("start the guardian"))
+}
+
+/// The guardian's work: waits for the scheduler's end, and restores if it left its journal.
+///
+/// # Errors
+/// The journal cannot be read though it is there.
+pub fn guard(journal: &Path, scheduler: Tid) -> Result<Option<Restored>> {
+    // a number that is used again has another start time than the journal says
+    let alive = || journal::read(journal).is_ok_and(|entries| journal::is_alive(&entries));
+    match PidFd::open(scheduler) {
+        Ok(process) if alive() => {
+            process.has_ended(None).map_err(system("wait for the scheduler"))?;
+        }
+        _ => {}
+    }
+    if !journal.exists() {
+        return Ok(None);
+    }
+    journal::restore(journal).map(Some)
+}

@@ -1,0 +1,360 @@
+//! What to undo, written down before it is done.
+//!
+//! One JSON object a line, flushed to the file before the machine is changed. The scheduler undoes it when
+//! it ends; its guardian does when the scheduler is killed; `unisono gang restore` does when both were. So
+//! undoing is idempotent and touches only what is still as we left it: a thread whose affinity is no longer
+//! ours was changed by its program, and stays.
+//!
+//! Where: `/run/unisono` for root, else `$XDG_RUNTIME_DIR/unisono`, else `/tmp/unisono-UID`. A journal
+//! names its scheduler by process number and start time, because numbers are used again.
+
+use crate::error::{Error, Result, system};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::cgroup::{self, Frozen, Group, Hierarchy, Version};
+use unisono_linux::process::{Signal, signal_group};
+use unisono_linux::scheduling::{self, Children, Policy};
+
+/// One thing to undo.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Entry {
+    /// Whose journal this is.
+    Scheduler {
+        /// Its process number.
+        process: i32,
+        /// Its start time in the kernel's ticks.
+        started: u64,
+    },
+    /// A group that may exist: thaw it, move who is in it back, remove it.
+    Group {
+        /// Its directory.
+        path: PathBuf,
+        /// 1 or 2.
+        version: u8,
+    },
+    /// A thread that was given a core.
+    Affinity {
+        /// The thread.
+        thread: i32,
+        /// Its start time.
+        started: u64,
+        /// What it may use when this is undone.
+        before: String,
+        /// What we set; anything else is the program's own choice.
+        after: String,
+    },
+    /// The threads of this group were put into a real-time class.
+    RealTime {
+        /// The group's directory.
+        path: PathBuf,
+        /// 1 or 2.
+        version: u8,
+    },
+    /// A process group that may be stopped.
+    Stopped {
+        /// Its leader.
+        leader: i32,
+        /// The leader's start time.
+        started: u64,
+    },
+}
+
+fn number(version: Version) -> u8 {
+    if version == Version::V1 { 1 } else { 2 }
+}
+
+fn version(number: u8) -> Version {
+    if number == 1 { Version::V1 } else { Version::V2 }
+}
+
+impl Entry {
+    pub(crate) fn group(path: &Path, version: Version) -> Entry {
+        Entry::Group { path: path.to_owned(), version: number(version) }
+    }
+
+    pub(crate) fn real_time(group: &Group) -> Entry {
+        Entry::RealTime { path: group.path().to_owned(), version: number(group.version()) }
+    }
+
+    pub(crate) fn affinity(thread: Tid, before: &CpuSet, after: &CpuSet) -> Option<Entry> {
+        let started = start_time(thread)?;
+        Some(Entry::Affinity {
+            thread: thread.0,
+            started,
+            before: before.to_string(),
+            after: after.to_string(),
+        })
+    }
+}
+
+/// When a process or thread started, in the kernel's ticks since boot: with its number it names it for good.
+#[must_use]
+pub fn start_time(thread: Tid) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
+    // the name in parentheses may contain anything; the start time is the 20th field after it
+    text.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// The directory of journals of this user.
+#[must_use]
+pub fn directory() -> PathBuf {
+    if unisono_linux::process::is_root() {
+        return "/run/unisono".into();
+    }
+    if let Some(dir) = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
+        return Path::new(&dir).join("unisono");
+    }
+    let user = fs::metadata("/proc/self").map(|m| m.uid()).unwrap_or(0);
+    format!("/tmp/unisono-{user}").into()
+}
+
+/// A journal being written.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+}
+
+impl Journal {
+    /// Starts the journal of this process.
+    ///
+    /// # Errors
+    /// The directory cannot be made or belongs to somebody else.
+    pub fn create() -> Result<Journal> {
+        let dir = directory();
+        let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(&dir);
+        made.map_err(system("make the directory for journals"))?;
+        let ours =
+            fs::metadata("/proc/self").and_then(|me| Ok(fs::symlink_metadata(&dir)?.uid() == me.uid()));
+        if !ours.map_err(system("look at the directory for journals"))? {
+            return Err(Error::Host(format!("{} belongs to somebody else; remove it", dir.display())));
+        }
+        let process = Tid(std::process::id() as i32);
+        let path = dir.join(format!("gang-{process}.journal"));
+        let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path);
+        let mut journal = Journal { path, file: file.map_err(system("create the journal"))? };
+        journal.write(&Entry::Scheduler { process: process.0, started: start_time(process).unwrap_or(0) })?;
+        Ok(journal)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes an entry; call it before the change.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn write(&mut self, entry: &Entry) -> Result<()> {
+        let mut line = serde_json::to_vec(entry).map_err(|e| system("write the journal")(e.into()))?;
+        line.push(b'\n');
+        self.file.write_all(&line).map_err(system("write the journal"))
+    }
+}
+
+/// What a restore did.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Groups removed.
+    pub groups: usize,
+    /// Processes moved out of them.
+    pub processes: usize,
+    /// Threads whose affinity or class was put back.
+    pub threads: usize,
+    /// What is still not as it was, in words.
+    pub left: Vec<String>,
+}
+
+/// The entries of a journal; a last line that was cut off by a crash is ignored.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn read(path: &Path) -> Result<Vec<Entry>> {
+    let text = fs::read_to_string(path).map_err(system("read the journal"))?;
+    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+}
+
+/// Whether the scheduler that wrote these entries is alive.
+#[must_use]
+pub fn is_alive(entries: &[Entry]) -> bool {
+    entries.iter().any(|entry| match entry {
+        Entry::Scheduler { process, started } => start_time(Tid(*process)) == Some(*started),
+        _ => false,
+    })
+}
+
+/// Undoes everything in a journal and removes it if nothing is left.
+///
+/// # Errors
+/// The journal cannot be read; what could not be undone is in [`Restored::left`] and stays in the journal.
+pub fn restore(path: &Path) -> Result<Restored> {
+    let entries = read(path)?;
+    let mut done = Restored::default();
+    for entry in &entries {
+        undo_thread(entry, &mut done);
+    }
+    // first let everybody run, then move them out, inner groups before outer ones
+    let mut groups: Vec<Group> = entries
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::Group { path, version: v } => Some(Group::at(path.clone(), version(*v))),
+            _ => None,
+        })
+        .filter(|group| group.path().exists())
+        .collect();
+    groups.sort_by_key(|group| std::cmp::Reverse(group.path().components().count()));
+    for group in &groups {
+        if let Ok(valve) = group.valve() {
+            let _ = valve.set(Frozen::No); // a parent without a valve, or gone meanwhile
+        }
+    }
+    let all = cgroup::hierarchies()?;
+    for group in &groups {
+        match empty_and_remove(group, &all, &mut done.processes) {
+            Ok(()) => done.groups += 1,
+            Err(reason) => done.left.push(reason),
+        }
+    }
+    if done.left.is_empty() {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(system("remove the journal")(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(done)
+}
+
+fn undo_thread(entry: &Entry, done: &mut Restored) {
+    match entry {
+        Entry::Affinity { thread, started, before, after } => {
+            let thread = Tid(*thread);
+            let (Ok(before), Ok(after)) = (before.parse(), after.parse()) else { return };
+            let ours = start_time(thread) == Some(*started)
+                && affinity::allowed(thread).is_ok_and(|now| now == after);
+            if ours && affinity::restrict(thread, &before).is_ok() {
+                done.threads += 1;
+            }
+        }
+        Entry::RealTime { path, version: v } => {
+            let group = Group::at(path.clone(), version(*v));
+            for thread in group.threads().unwrap_or_default() {
+                let ours = matches!(scheduling::of(thread), Ok(Policy::RoundRobin(_)));
+                if ours && scheduling::set(thread, Policy::DEFAULT, Children::Inherit).is_ok() {
+                    done.threads += 1;
+                }
+            }
+        }
+        Entry::Stopped { leader, started } => {
+            let leader = Tid(*leader);
+            // a group outlives its leader; its number is not used again while somebody is in it
+            if start_time(leader).is_none_or(|now| now == *started) {
+                let _ = signal_group(leader, Signal::Continue); // nobody is left
+            }
+        }
+        Entry::Scheduler { .. } | Entry::Group { .. } => {}
+    }
+}
+
+fn empty_and_remove(group: &Group, all: &[Hierarchy], moved: &mut usize) -> std::result::Result<(), String> {
+    let Some(home) = home_of(group, all) else {
+        return Err(format!("{}: its hierarchy is not mounted", group.path().display()));
+    };
+    let mut last = String::new();
+    // processes that end or fork meanwhile make several rounds necessary
+    for round in 0..200u64 {
+        for process in group.processes().unwrap_or_default() {
+            if home.admit(process).is_ok() {
+                *moved += 1;
+            }
+        }
+        match group.remove() {
+            Ok(()) => return Ok(()),
+            Err(error) => last = error.to_string(),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(round.min(10)));
+    }
+    Err(last)
+}
+
+/// Where processes go: the group that holds the scheduler's parent group.
+fn home_of(group: &Group, all: &[Hierarchy]) -> Option<Group> {
+    let hierarchy =
+        all.iter().filter(|h| group.path().starts_with(&h.root)).max_by_key(|h| h.root.as_os_str().len())?;
+    let ours = |part: &std::ffi::OsStr| part.to_str().is_some_and(|name| name.starts_with("unisono-"));
+    let home = group.path().ancestors().find(|dir| dir.file_name().is_some_and(ours))?.parent()?;
+    Some(Group::at(home.to_owned(), hierarchy.version))
+}
+
+/// The journals that lie in the directory.
+#[must_use]
+pub fn all() -> Vec<PathBuf> {
+    let entries =
+        fs::read_dir(directory()).map(|dir| dir.filter_map(std::result::Result::ok).map(|e| e.path()));
+    let mut found: Vec<PathBuf> = entries.map(Iterator::collect).unwrap_or_default();
+    found.retain(|path| path.extension().is_some_and(|e| e == "journal"));
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_survive_the_file_and_a_line_cut_off_is_ignored() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("gang-1.journal");
+        let entries = [
+            Entry::Scheduler { process: 1, started: 0 },
+            Entry::group(Path::new("/nowhere/unisono-1/gang-1"), Version::V1),
+            Entry::Stopped { leader: 7, started: 9 },
+        ];
+        let lines: Vec<String> =
+            entries.iter().map(|e| serde_json::to_string(e).expect("serializes")).collect();
+        fs::write(&path, format!("{}\n{{\"group\":{{\"pa", lines.join("\n"))).expect("write");
+        assert_eq!(read(&path).expect("read"), entries);
+    }
+
+    #[test]
+    fn a_process_is_told_from_a_later_one_with_its_number() {
+        let me = Tid(std::process::id() as i32);
+        let started = start_time(me).expect("own start");
+        assert!(is_alive(&[Entry::Scheduler { process: me.0, started }]));
+        assert!(!is_alive(&[Entry::Scheduler { process: me.0, started: started + 1 }]));
+    }
+
+    #[test]
+    fn restoring_gives_back_an_affinity_only_while_it_is_ours() {
+        let dir = tempfile::tempdir().expect("directory");
+        std::thread::spawn(move || {
+            let me = Tid::current();
+            let before = affinity::allowed(me).expect("own affinity");
+            let one = CpuSet::single(before.iter().next().expect("a processor"));
+            let entry = Entry::affinity(me, &before, &one).expect("own start time");
+            let path = dir.path().join("gang-2.journal");
+            let write = || {
+                fs::write(&path, serde_json::to_string(&entry).expect("serializes") + "\n").expect("write");
+            };
+            write();
+            affinity::restrict(me, &one).expect("restrict");
+            assert_eq!(restore(&path).expect("restore").threads, 1);
+            assert_eq!(affinity::allowed(me).expect("own affinity"), before);
+            assert!(!path.exists());
+            if before.len() > 1 {
+                write();
+                assert_eq!(restore(&path).expect("restore").threads, 0, "not ours any more");
+            }
+        })
+        .join()
+        .expect("thread");
+    }
+}

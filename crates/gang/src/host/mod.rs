@@ -1,0 +1,9 @@
+//! Gangs of real programs on this machine: groups, journal, guardian, placement, and the run itself.
+
+pub mod arena;
+pub mod guardian;
+pub mod journal;
+pub mod placement;
+pub mod run;
+mod scheduler;
+mod watch;

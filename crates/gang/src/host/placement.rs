@@ -1,0 +1,239 @@
+//! A core for every thread: unstacking the threads of a gang.
+//!
+//! Linux may put all spinning threads of a program on one core and never see an imbalance, because each
+//! seems to work. Inside a gang the answer is simple: while no more threads than cores (and one manager)
+//! exist, each is given a core of its own. Programs that chose themselves are left alone: a thread whose
+//! affinity is neither the gang's whole set nor one that we gave stays as it is, for good. A program with
+//! one thread is not pinned, because runtimes count the processors they may use when they start.
+//!
+//! Pure: what the threads are is an argument, what to set is the answer. Cost: the caller lists threads,
+//! 20 to 200 us, only when their number changed.
+
+use std::collections::BTreeMap;
+use unisono_linux::affinity::{CpuSet, Tid};
+
+/// A thread as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// Its number.
+    pub thread: Tid,
+    /// The process it belongs to.
+    pub process: Tid,
+    /// Where it may run.
+    pub allowed: CpuSet,
+}
+
+/// A change to make: this thread, from, to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The thread.
+    pub thread: Tid,
+    /// What to set.
+    pub to: CpuSet,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// We gave it this core.
+    Pinned(usize),
+    /// Its program decides.
+    HandsOff,
+}
+
+/// The placement of one gang.
+#[derive(Clone, Debug)]
+pub struct Spread {
+    whole: CpuSet,
+    home: CpuSet,
+    known: BTreeMap<Tid, Known>,
+    looks: BTreeMap<Tid, u32>,
+}
+
+/// A lone process is left alone for so many looks, in case it is about to start its threads.
+const PATIENCE: u32 = 5;
+
+impl Spread {
+    /// For a gang whose threads start with the affinity `whole`.
+    #[must_use]
+    pub fn new(whole: CpuSet) -> Spread {
+        Spread { home: whole.clone(), whole, known: BTreeMap::new(), looks: BTreeMap::new() }
+    }
+
+    /// The cores of the gang's place in the matrix; its threads move there at the next look.
+    pub fn set_home(&mut self, home: CpuSet) {
+        if !home.is_empty() {
+            self.home = home;
+        }
+    }
+
+    /// What to change, now that the gang has these threads.
+    pub fn look(&mut self, threads: &[Thread]) -> Vec<Change> {
+        self.known.retain(|known, _| threads.iter().any(|t| t.thread == *known));
+        self.looks.retain(|known, _| threads.iter().any(|t| t.process == *known));
+        for process in threads.iter().filter(|t| t.thread == t.process) {
+            *self.looks.entry(process.process).or_default() += 1;
+        }
+        let given: Vec<usize> = self
+            .known
+            .values()
+            .filter_map(|k| if let Known::Pinned(cpu) = k { Some(*cpu) } else { None })
+            .collect();
+        let mut free: Vec<&Thread> = Vec::new();
+        for thread in threads {
+            match self.known.get(&thread.thread) {
+                Some(Known::HandsOff) => {}
+                Some(Known::Pinned(cpu)) if thread.allowed == CpuSet::single(*cpu) => free.push(thread),
+                Some(Known::Pinned(_)) => {
+                    self.known.insert(thread.thread, Known::HandsOff);
+                }
+                None => {
+                    let ours = |cpu: &usize| thread.allowed == CpuSet::single(*cpu);
+                    // a thread inherits the core that we gave to the one that started it
+                    if thread.allowed == self.whole || given.iter().any(ours) {
+                        free.push(thread);
+                    } else {
+                        self.known.insert(thread.thread, Known::HandsOff);
+                    }
+                }
+            }
+        }
+        let fits = threads.len() > 1 && free.len() <= self.home.len() + 1;
+        let mut load: BTreeMap<usize, usize> = self.home.iter().map(|cpu| (cpu, 0)).collect();
+        let mut changes = Vec::new();
+        // those that have a core keep it, then the others get the emptiest
+        let has_core = |thread: &&Thread| matches!(self.known.get(&thread.thread), Some(Known::Pinned(cpu)) if self.home.contains(*cpu));
+        let (stay, mut place): (Vec<&Thread>, Vec<&Thread>) = free.into_iter().partition(has_core);
+        for thread in stay {
+            if let Some(Known::Pinned(cpu)) = self.known.get(&thread.thread) {
+                let count = load.entry(*cpu).or_default();
+                if fits && *count < 2 {
+                    *count += 1;
+                    continue;
+                }
+            }
+            place.push(thread);
+        }
+        for thread in place {
+            let siblings = threads.iter().filter(|t| t.process == thread.process).count();
+            let settled = siblings > 1 || self.looks.get(&thread.process).is_some_and(|n| *n >= PATIENCE);
+            let core = load.iter().min_by_key(|(cpu, count)| (**count, **cpu)).map(|(cpu, _)| *cpu);
+            let to = match core {
+                Some(cpu) if fits && settled => {
+                    *load.entry(cpu).or_default() += 1;
+                    self.known.insert(thread.thread, Known::Pinned(cpu));
+                    CpuSet::single(cpu)
+                }
+                _ => {
+                    self.known.remove(&thread.thread);
+                    self.whole.clone()
+                }
+            };
+            if thread.allowed != to {
+                changes.push(Change { thread: thread.thread, to });
+            }
+        }
+        changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpus(text: &str) -> CpuSet {
+        text.parse().expect("a list")
+    }
+
+    fn thread(thread: i32, process: i32, allowed: &str) -> Thread {
+        Thread { thread: Tid(thread), process: Tid(process), allowed: cpus(allowed) }
+    }
+
+    fn apply(threads: &mut [Thread], changes: &[Change]) {
+        for change in changes {
+            for thread in threads.iter_mut().filter(|t| t.thread == change.thread) {
+                thread.allowed = change.to.clone();
+            }
+        }
+    }
+
+    #[test]
+    fn each_thread_of_a_program_gets_a_core() {
+        let mut spread = Spread::new(cpus("0-1"));
+        let mut threads = vec![thread(1, 1, "0-1"), thread(2, 1, "0-1")];
+        let changes = spread.look(&threads);
+        apply(&mut threads, &changes);
+        assert_eq!((&threads[0].allowed, &threads[1].allowed), (&cpus("0"), &cpus("1")));
+        assert_eq!(spread.look(&threads), [], "nothing to do the second time");
+    }
+
+    #[test]
+    fn a_thread_born_on_its_parents_core_gets_its_own() {
+        let mut spread = Spread::new(cpus("0-3"));
+        let mut threads = vec![thread(1, 1, "0-3"), thread(2, 1, "0-3")];
+        let changes = spread.look(&threads);
+        apply(&mut threads, &changes);
+        threads.push(thread(3, 1, "0"));
+        let changes = spread.look(&threads);
+        assert_eq!(changes, [Change { thread: Tid(3), to: cpus("2") }]);
+    }
+
+    #[test]
+    fn programs_that_pin_themselves_are_left_alone() {
+        let mut spread = Spread::new(cpus("0-3"));
+        let own = vec![thread(1, 1, "3"), thread(2, 1, "2-3")];
+        assert_eq!(spread.look(&own), []);
+        let mut threads = vec![thread(5, 5, "0-3"), thread(6, 5, "0-3")];
+        let mut spread = Spread::new(cpus("0-3"));
+        let changes = spread.look(&threads);
+        apply(&mut threads, &changes);
+        threads[1].allowed = cpus("2-3");
+        assert_eq!(spread.look(&threads), []);
+        threads[1].allowed = cpus("0-3");
+        assert_eq!(spread.look(&threads), [], "its program decides from then on");
+    }
+
+    #[test]
+    fn a_program_with_one_thread_is_not_pinned_alone() {
+        let mut spread = Spread::new(cpus("0-1"));
+        for _ in 0..20 {
+            assert_eq!(spread.look(&[thread(1, 1, "0-1")]), []);
+        }
+    }
+
+    #[test]
+    fn processes_with_one_thread_each_are_spread_once_they_have_settled() {
+        let mut spread = Spread::new(cpus("0-1"));
+        let mut threads = vec![thread(1, 1, "0-1"), thread(2, 2, "0-1"), thread(3, 3, "0-1")];
+        for look in 1..PATIENCE {
+            assert_eq!(spread.look(&threads), [], "look {look}");
+        }
+        let changes = spread.look(&threads);
+        apply(&mut threads, &changes);
+        let cores: Vec<String> = threads.iter().map(|t| t.allowed.to_string()).collect();
+        assert_eq!(cores, ["0", "1", "0"]);
+    }
+
+    #[test]
+    fn more_threads_than_cores_are_left_to_the_kernel() {
+        let mut spread = Spread::new(cpus("0-1"));
+        let mut threads = vec![thread(1, 1, "0-1"), thread(2, 1, "0-1")];
+        let changes = spread.look(&threads);
+        apply(&mut threads, &changes);
+        threads.extend([thread(3, 1, "0"), thread(4, 1, "1")]);
+        let changes = spread.look(&threads);
+        apply(&mut threads, &changes);
+        assert!(threads.iter().all(|t| t.allowed == cpus("0-1")), "{threads:?}");
+    }
+
+    #[test]
+    fn a_gang_moves_with_its_place_in_the_matrix() {
+        let mut spread = Spread::new(cpus("0-3"));
+        let mut threads = vec![thread(1, 1, "0-3"), thread(2, 1, "0-3")];
+        let changes = spread.look(&threads);
+        apply(&mut threads, &changes);
+        spread.set_home(cpus("2-3"));
+        let changes = spread.look(&threads);
+        apply(&mut threads, &changes);
+        assert_eq!((&threads[0].allowed, &threads[1].allowed), (&cpus("2"), &cpus("3")));
+    }
+}

@@ -1,0 +1,129 @@
+//! How a decision becomes true on the machine: mechanisms behind one trait.
+//!
+//! | mechanism | file | stops the outgoing gang by | new threads | needs | leak | when not |
+//! |---|---|---|---|---|---|---|
+//! | freeze | `freeze.rs` | the cgroup freezer | by themselves | groups | about 0.03 % | - |
+//! | real-time | `real_time.rs` | a more urgent incoming gang | inherit | groups, `CAP_SYS_NICE` | 0 to 5 % | other work matters |
+//! | stop | `stop.rs` | SIGSTOP to its process group | by themselves | nothing | milliseconds | anything else works |
+//!
+//! [`recommended`] chooses and says why; `docs/decisions/` has the measurements, also of what was tried and
+//! rejected (weights with a kick).
+//!
+//! Contract, checked by one conformance suite for all (`tests/conformance` of the host tests): after
+//! [`Mechanism::apply`] gangs that are [`Standing::Running`] make progress and those
+//! [`Standing::Waiting`] do not; after [`Mechanism::release`] all do, and a second release is harmless.
+
+mod freeze;
+mod real_time;
+mod stop;
+
+pub use freeze::Freeze;
+pub use real_time::RealTime;
+pub use stop::Stop;
+
+use crate::error::Result;
+use crate::gang::GangId;
+use serde::Serialize;
+use std::fmt;
+use std::str::FromStr;
+
+/// What a gang may do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It does not run.
+    Waiting,
+    /// It runs where those with the right to run leave cores idle.
+    Backfill,
+    /// It is its turn.
+    Running,
+}
+
+/// Makes standings true.
+pub trait Mechanism: Send {
+    /// Which one this is.
+    fn kind(&self) -> Kind;
+
+    /// Makes the standings true, for the gangs named; gangs that are not named have ended.
+    ///
+    /// # Errors
+    /// The host refused; the caller releases everybody.
+    fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()>;
+
+    /// Lets everybody run and puts classes back.
+    ///
+    /// # Errors
+    /// The host refused; what the journal names can still be restored.
+    fn release(&mut self) -> Result<()>;
+}
+
+/// The mechanisms by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// The cgroup freezer.
+    Freeze,
+    /// Real-time priorities.
+    RealTime,
+    /// Stop signals.
+    Stop,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Freeze => "freeze",
+            Kind::RealTime => "real-time",
+            Kind::Stop => "stop",
+        })
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "freeze" => Ok(Kind::Freeze),
+            "real-time" => Ok(Kind::RealTime),
+            "stop" => Ok(Kind::Stop),
+            _ => Err(format!("{text:?} is not a mechanism; choose auto, freeze, real-time or stop")),
+        }
+    }
+}
+
+/// What the choice depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// Keep everything else off the gangs' cores.
+    pub isolate: bool,
+    /// Do without groups.
+    pub unprivileged: bool,
+}
+
+/// The mechanism to use when none was asked for, and why.
+#[must_use]
+pub fn recommended(wish: Wish) -> (Kind, &'static str) {
+    if wish.unprivileged {
+        return (Kind::Stop, "the only one that needs no privilege; gangs overlap by up to milliseconds");
+    }
+    if wish.isolate {
+        return (Kind::RealTime, "nothing else runs on the gangs' cores beyond the real-time reserve");
+    }
+    (
+        Kind::Freeze,
+        "catches every thread, gives idle cores to the next gang, leaves other programs alone",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for kind in [Kind::Freeze, Kind::RealTime, Kind::Stop] {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+        assert!("weights".parse::<Kind>().is_err());
+    }
+}

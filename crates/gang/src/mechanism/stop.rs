@@ -1,0 +1,63 @@
+//! Stop signals to process groups: the mechanism that needs no privilege at all.
+//!
+//! Each gang is a process group. A signal stops a thread only when it next runs, so threads that queue for a
+//! processor stop late, by milliseconds; a process that leaves its group escapes; parents see their
+//! children stop; a program that reads the terminal is refused it. Use it to try gangs, not to rely on them.
+//!
+//! Cost: one signal a gang, walked over its processes by the kernel.
+//!
+//! Reference: kill(2), setpgid(2), signal(7).
+
+use super::{Kind, Mechanism, Standing};
+use crate::error::Result;
+use crate::gang::GangId;
+use unisono_linux::affinity::Tid;
+use unisono_linux::process::{Signal, signal_group};
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Stop {
+    gangs: Vec<(Tid, Standing)>,
+}
+
+impl Stop {
+    /// Ready to stop the process groups that these processes lead.
+    #[must_use]
+    pub fn new(leaders: &[Tid]) -> Stop {
+        Stop { gangs: leaders.iter().map(|leader| (*leader, Standing::Running)).collect() }
+    }
+
+    fn signal(&mut self, gang: usize, standing: Standing) {
+        let signal = if standing == Standing::Running { Signal::Continue } else { Signal::Stop };
+        // nobody is left in the group, or somebody in it changed to another user
+        let _ = signal_group(self.gangs[gang].0, signal);
+        self.gangs[gang].1 = standing;
+    }
+}
+
+impl Mechanism for Stop {
+    fn kind(&self) -> Kind {
+        Kind::Stop
+    }
+
+    fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
+        for now in [Standing::Running, Standing::Waiting] {
+            for (id, standing) in standings {
+                // nothing can make a backfilled gang yield to the running one
+                let wanted =
+                    if *standing == Standing::Running { Standing::Running } else { Standing::Waiting };
+                if wanted == now && self.gangs[id.0].1 != now {
+                    self.signal(id.0, now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn release(&mut self) -> Result<()> {
+        for gang in 0..self.gangs.len() {
+            self.signal(gang, Standing::Running);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,320 @@
+//! Which gangs run now, and until when: the policy, as a state machine without a clock.
+//!
+//! The caller tells the time and asks for the next [`Turn`]; gangs join, leave and change their width in
+//! between. The slots of the [`Matrix`] take turns, the one that has waited longest first; a slot lasts as
+//! many slices as the heaviest gang in it weighs. Turns follow one another on a grid of planned times, so a
+//! late wake-up shortens one turn and does not shift the others; after a pause of more than a slice (the
+//! machine was suspended) the grid starts anew. Cores that a slot does not need are offered to the gangs
+//! that wait longest (backfill).
+//!
+//! Promises, held by property tests against a slow reference: every gang runs in each round; over any
+//! number of rounds gangs of a slot of their own receive time as their weights say, within one slice;
+//! no core belongs to two gangs of a turn; a gang that is backfilled does not lose its turn.
+//!
+//! Cost: a turn looks at each gang once. It does not know threads, cgroups or cores by name.
+//!
+//! Reference: Ousterhout 1982; Peter et al., ETH TR 745, section 3.5 (GangHi).
+
+use crate::gang::{GangId, Nanos, Weight};
+use crate::matrix::{Matrix, Place};
+
+/// A gang as the policy sees it.
+#[derive(Clone, Debug)]
+struct Member {
+    id: GangId,
+    weight: Weight,
+    width: usize,
+    /// Cores it kept busy in its own turns, as far as observed.
+    busy: Option<f64>,
+    /// The turn in which it last ran by right; 0: never.
+    served: u64,
+}
+
+/// Who runs from when to when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Planned start.
+    pub from: Nanos,
+    /// Planned end: ask again then, or earlier when a gang left.
+    pub until: Nanos,
+    /// The gangs of this slot, with their cores.
+    pub run: Vec<Place>,
+    /// Gangs that may use what those leave idle, in order.
+    pub backfill: Vec<GangId>,
+}
+
+/// Whether idle cores are offered to waiting gangs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backfill {
+    /// They are.
+    Offer,
+    /// They stay idle (or are left to others).
+    Never,
+}
+
+/// The policy's state.
+#[derive(Clone, Debug)]
+pub struct Rotation {
+    cores: usize,
+    slice: Nanos,
+    backfill: Backfill,
+    members: Vec<Member>,
+    matrix: Matrix,
+    turns: u64,
+    until: Option<Nanos>,
+}
+
+impl Rotation {
+    /// No gangs yet; `slice` is the length of a turn of weight 1.
+    #[must_use]
+    pub fn new(cores: usize, slice: Nanos, backfill: Backfill) -> Self {
+        let (cores, slice) = (cores.max(1), Nanos(slice.0.max(1)));
+        Self { cores, slice, backfill, members: Vec::new(), matrix: Matrix::default(), turns: 0, until: None }
+    }
+
+    /// A gang arrives; until its width is known it gets the whole machine.
+    pub fn join(&mut self, id: GangId, weight: Weight) {
+        if self.members.iter().all(|member| member.id != id) {
+            // as if served just now: it waits for those who waited before it
+            let served = if self.turns == 0 { 0 } else { self.turns };
+            self.members.push(Member { id, weight, width: self.cores, busy: None, served });
+            self.repack();
+        }
+    }
+
+    /// A gang has ended. If it was running, ask for the next turn at once.
+    pub fn leave(&mut self, id: GangId) {
+        self.members.retain(|member| member.id != id);
+        self.repack();
+    }
+
+    /// How many cores the gang can use at once. Answers whether that changed the packing.
+    pub fn set_width(&mut self, id: GangId, width: usize) -> bool {
+        let width = width.clamp(1, self.cores);
+        match self.members.iter_mut().find(|member| member.id == id) {
+            Some(member) if member.width != width => {
+                member.width = width;
+                self.repack();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The gang used `used` of processor time in a turn of its own that lasted `length`.
+    pub fn observe(&mut self, id: GangId, used: Nanos, length: Nanos) {
+        let Some(member) = self.members.iter_mut().find(|member| member.id == id) else { return };
+        if length.0 > 0 {
+            let cores = used.0 as f64 / length.0 as f64;
+            member.busy = Some(member.busy.map_or(cores, |busy| busy * 0.7 + cores * 0.3));
+        }
+    }
+
+    /// How many gangs there are.
+    #[must_use]
+    pub fn gangs(&self) -> usize {
+        self.members.len()
+    }
+
+    /// How many slots a round has.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.matrix.slots().len()
+    }
+
+    /// The next turn, or `None` when there are no gangs.
+    pub fn next_turn(&mut self, now: Nanos) -> Option<Turn> {
+        let slot = self.matrix.slots().iter().min_by_key(|slot| {
+            let waited = slot
+                .places
+                .iter()
+                .filter_map(|place| self.member(place.gang))
+                .map(|m| (m.served, m.id))
+                .min();
+            waited.unwrap_or((u64::MAX, GangId(usize::MAX)))
+        })?;
+        let run = slot.places.clone();
+        let weight =
+            run.iter().filter_map(|p| self.member(p.gang)).map(|m| m.weight).max().unwrap_or(Weight::ONE);
+        let from = match self.until {
+            // on the grid, unless the turn was cut short or the caller slept through a slice
+            Some(planned) if now >= planned && now.since(planned) <= self.slice => planned,
+            _ => now,
+        };
+        let until = from.plus(self.slice.times(weight.number().into()));
+        self.turns += 1;
+        self.until = Some(until);
+        for place in &run {
+            if let Some(member) = self.members.iter_mut().find(|m| m.id == place.gang) {
+                member.served = self.turns;
+            }
+        }
+        let backfill = self.fill(&run);
+        Some(Turn { from, until, run, backfill })
+    }
+
+    /// Waiting gangs for the cores that `run` leaves idle, the longest waiting first.
+    fn fill(&self, run: &[Place]) -> Vec<GangId> {
+        if self.backfill == Backfill::Never {
+            return Vec::new();
+        }
+        let demand = |member: &Member| member.busy.unwrap_or(member.width as f64).min(member.width as f64);
+        let used: f64 = run.iter().filter_map(|place| self.member(place.gang)).map(demand).sum();
+        let mut idle = self.cores as f64 - used;
+        let mut waiting: Vec<&Member> =
+            self.members.iter().filter(|m| run.iter().all(|place| place.gang != m.id)).collect();
+        waiting.sort_by_key(|member| (member.served, member.id));
+        let mut fill = Vec::new();
+        for member in waiting {
+            // less than a twentieth of a core is noise, not an offer
+            if idle < 0.05 {
+                break;
+            }
+            idle -= demand(member);
+            fill.push(member.id);
+        }
+        fill
+    }
+
+    fn member(&self, id: GangId) -> Option<&Member> {
+        self.members.iter().find(|member| member.id == id)
+    }
+
+    fn repack(&mut self) {
+        let widths: Vec<_> = self.members.iter().map(|member| (member.id, member.width)).collect();
+        self.matrix = Matrix::pack(self.cores, &widths);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const SLICE: Nanos = Nanos(20_000_000);
+
+    fn rotation(cores: usize, weights: &[u32]) -> Rotation {
+        let mut rotation = Rotation::new(cores, SLICE, Backfill::Offer);
+        for (i, weight) in weights.iter().enumerate() {
+            rotation.join(GangId(i), Weight::new(*weight).expect("a weight"));
+        }
+        rotation
+    }
+
+    fn ids(turn: &Turn) -> Vec<usize> {
+        turn.run.iter().map(|place| place.gang.0).collect()
+    }
+
+    #[test]
+    fn whole_machine_gangs_take_turns_as_long_as_they_weigh() {
+        let mut rotation = rotation(2, &[1, 2]);
+        let first = rotation.next_turn(Nanos(0)).expect("a turn");
+        assert_eq!((ids(&first), first.until), (vec![0], SLICE));
+        let second = rotation.next_turn(first.until).expect("a turn");
+        assert_eq!((ids(&second), second.until), (vec![1], SLICE.times(3)));
+        assert_eq!(ids(&rotation.next_turn(second.until).expect("a turn")), [0]);
+    }
+
+    #[test]
+    fn a_late_wake_up_does_not_shift_the_grid_but_a_long_pause_does() {
+        let mut rotation = rotation(2, &[1, 1]);
+        let first = rotation.next_turn(Nanos(0)).expect("a turn");
+        let late = rotation.next_turn(first.until.plus(Nanos(3_000_000))).expect("a turn");
+        assert_eq!(late.until, SLICE.times(2));
+        let slept = Nanos(5_000_000_000);
+        assert_eq!(rotation.next_turn(slept).expect("a turn").until, slept.plus(SLICE));
+    }
+
+    #[test]
+    fn idle_cores_are_offered_to_the_gang_that_waits_longest() {
+        let mut rotation = rotation(4, &[1, 1, 1]);
+        rotation.observe(GangId(0), Nanos(SLICE.0), SLICE);
+        assert_eq!(rotation.next_turn(Nanos(0)).expect("a turn").backfill, [GangId(1)]);
+        let busy = rotation.next_turn(SLICE).expect("a turn");
+        assert_eq!((ids(&busy), busy.backfill), (vec![1], vec![]));
+    }
+
+    #[test]
+    fn a_gang_that_leaves_in_its_turn_gives_way_at_once() {
+        let mut rotation = rotation(2, &[5, 1]);
+        rotation.next_turn(Nanos(0));
+        rotation.leave(GangId(0));
+        let next = rotation.next_turn(Nanos(7)).expect("a turn");
+        assert_eq!((ids(&next), next.from), (vec![1], Nanos(7)));
+        rotation.leave(GangId(1));
+        assert_eq!(rotation.next_turn(Nanos(9)), None);
+    }
+
+    /// The slow reference: hands out single slices, always to the gang with the least time for its weight.
+    fn reference(weights: &[u32], slices: u64) -> Vec<u64> {
+        let mut given = vec![0u64; weights.len()];
+        for _ in 0..slices {
+            let ratio = |i: usize| given[i] as f64 / f64::from(weights[i]);
+            let next = (0..weights.len()).min_by(|a, b| ratio(*a).total_cmp(&ratio(*b))).expect("not empty");
+            given[next] += 1;
+        }
+        given
+    }
+
+    proptest! {
+        #[test]
+        fn time_is_served_as_the_weights_say_within_a_slice(
+            weights in proptest::collection::vec(1u32..7, 1..9), rounds in 1u64..9
+        ) {
+            let mut rotation = rotation(4, &weights);
+            let slices: u64 = weights.iter().map(|w| u64::from(*w)).sum::<u64>() * rounds;
+            let mut served = vec![0u64; weights.len()];
+            let mut now = Nanos(0);
+            while now < SLICE.times(slices) {
+                let turn = rotation.next_turn(now).expect("a turn");
+                served[turn.run[0].gang.0] += turn.until.since(turn.from).0;
+                now = turn.until;
+            }
+            for (served, expected) in served.iter().zip(reference(&weights, slices)) {
+                prop_assert!(served.abs_diff(SLICE.times(expected).0) <= SLICE.0);
+            }
+        }
+
+        #[test]
+        fn every_gang_runs_in_each_round_whatever_comes_and_goes(
+            cores in 1usize..9,
+            steps in proptest::collection::vec((0u8..4, 0usize..12, 0usize..10), 1..60)
+        ) {
+            let mut rotation = Rotation::new(cores, SLICE, Backfill::Offer);
+            let mut waited: BTreeMap<GangId, usize> = BTreeMap::new();
+            let (mut now, mut next) = (Nanos(0), 0);
+            for (kind, which, width) in steps {
+                let chosen = waited.keys().nth(which % waited.len().max(1)).copied();
+                match (kind, chosen) {
+                    (0, _) => {
+                        rotation.join(GangId(next), Weight::ONE);
+                        waited.insert(GangId(next), 0);
+                        next += 1;
+                    }
+                    (1, Some(gang)) => { rotation.leave(gang); waited.remove(&gang); }
+                    (2, Some(gang)) => { rotation.set_width(gang, width); }
+                    _ => {
+                        let Some(turn) = rotation.next_turn(now) else {
+                            prop_assert!(waited.is_empty());
+                            continue;
+                        };
+                        prop_assert!(turn.until > now);
+                        now = turn.until;
+                        let mut taken = vec![false; cores];
+                        for core in turn.run.iter().flat_map(|place| place.cores.clone()) {
+                            prop_assert!(!std::mem::replace(&mut taken[core], true));
+                        }
+                        for (gang, turns) in &mut waited {
+                            let runs = turn.run.iter().any(|place| place.gang == *gang);
+                            prop_assert!(!(runs && turn.backfill.contains(gang)));
+                            *turns = if runs { 0 } else { *turns + 1 };
+                        }
+                        // the longest wait is bounded by the gangs there are or were in this round
+                        prop_assert!(waited.values().all(|turns| *turns <= next));
+                    }
+                }
+            }
+        }
+    }
+}
