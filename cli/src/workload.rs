@@ -11,6 +11,7 @@ use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::parent_death::die_with_parent;
 use unisono_measure::units;
 use unisono_study::program::{hand_off, tight_loop};
+use unisono_study::workload::bursts::{self, Load};
 use unisono_study::workload::kernel::{clustering, stencil};
 use unisono_study::workload::options::write_result;
 use unisono_study::workload::own::Choice;
@@ -32,6 +33,7 @@ enum Which {
     RayonStencil(Flags),
     Stencil(Kernel),
     Clustering(Kernel),
+    Bursts(Bursts),
 }
 
 /// Compute until killed
@@ -74,6 +76,28 @@ struct Kernel {
     spin_budget: Option<Duration>,
 }
 
+/// One stream of requests that arrive in bursts
+#[derive(clap::Args)]
+struct Bursts {
+    #[command(flatten)]
+    kernel: Kernel,
+    /// This stream, from 0
+    #[arg(long, default_value_t = 0)]
+    stream: u32,
+    /// Streams; each is a process started with the same seed, and best with the same --start-at
+    #[arg(long, default_value_t = 1)]
+    streams: u32,
+    /// Requests a second, of all streams together
+    #[arg(long, default_value_t = 50.0)]
+    rate: f64,
+    /// Requests that arrive together
+    #[arg(long, default_value_t = 1)]
+    burst: u32,
+    /// Rounds of a request, two barriers each
+    #[arg(long, default_value_t = 64)]
+    rounds: u32,
+}
+
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.which {
         Which::BusyLoop(args) => busy_loop(&args),
@@ -82,6 +106,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Which::RayonStencil(flags) => measure(&flags, stencil::run_rayon),
         Which::Stencil(args) => kernel(&args, stencil::run_unisono),
         Which::Clustering(args) => kernel(&args, clustering::run_unisono),
+        Which::Bursts(args) => {
+            let Bursts { stream, streams, rate, burst, rounds, .. } = args;
+            let load = Load { stream, streams, rate, burst, rounds };
+            load.check().map_err(|error| Failure::Usage(error.to_string()))?;
+            kernel(&args.kernel, |choice, options| bursts::run(&load, choice, options))
+        }
     }
 }
 

@@ -148,6 +148,7 @@ const OWN: &[(&str, Kind, &[&str])] = &[
     ("stencil-rayon", Kind::Kernel, &["workload", "rayon-stencil"]),
     ("stencil-unisono", Kind::Kernel, &["workload", "stencil"]),
     ("clustering-unisono", Kind::Kernel, &["workload", "clustering"]),
+    ("bursts-unisono", Kind::Requests, &["workload", "bursts"]),
 ];
 
 /// Programs that need no compiler.

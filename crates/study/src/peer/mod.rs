@@ -29,6 +29,8 @@ pub enum Kind {
     Barrier,
     /// A computation that has a result, in parallel.
     Kernel,
+    /// A stream of requests, each a parallel computation.
+    Requests,
 }
 
 /// A program that can be run here.
@@ -218,6 +220,14 @@ impl Program {
             arguments,
             environment: Vec::new(),
         }
+    }
+
+    /// The same program with more arguments, for those that only it knows: `--wait spin`, `--burst 8`.
+    #[must_use]
+    pub fn with<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut program = self.clone();
+        program.arguments.extend(arguments.into_iter().map(str::to_owned));
+        program
     }
 
     /// The command that runs it with these options. Settings of OpenMP runtimes that the user's

@@ -12,6 +12,7 @@ use super::options::Options;
 use serde::{Deserialize, Serialize};
 use unisono_linux::clock::{self, Nanos};
 use unisono_linux::usage::{self, Usage};
+use unisono_measure::record::Distribution;
 
 const SHORT: Nanos = Nanos(4_000);
 const LONG: Nanos = Nanos(10_000);
@@ -222,6 +223,15 @@ pub struct Measurement {
     /// A kernel's result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checksum: Option<f64>,
+    /// Latency of requests, from arrival to the end of their computation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_us: Option<Distribution>,
+    /// Requests that were served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u64>,
+    /// Requests that were still queued when twice the time had passed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unfinished: Option<u64>,
     /// Calibrated rounds of computation a nanosecond.
     pub rounds_per_ns: f64,
 }

@@ -9,6 +9,7 @@
 
 pub mod arrival;
 pub mod barrier;
+pub mod bursts;
 pub mod competitor;
 pub mod histogram;
 pub mod kernel;

@@ -1,0 +1,204 @@
+//! Requests in bursts: the interactive application of the paper's section 4, for the study of changing
+//! conditions (section 3.6, Figure 4).
+//!
+//! ```text
+//!   arrivals   |||          |||                |||        bursts at exponential intervals
+//!   stream 0   [== ==]        [==]             [==]       a request is a parallel computation of many rounds
+//!   stream 1     [==]      [== ==]          [== ==]       with two barriers each (the clustering kernel)
+//! ```
+//! A stream is a process, so that each can be a gang. All streams draw the whole schedule from the same
+//! seed and pick their own requests, so they agree without talking; give them the same `start_at`. The
+//! mean rate is the same whatever the burst's size: only how requests bunch together changes. A request's
+//! latency runs from its arrival to the end of its computation, its time in the queue included.
+//!
+//! Cost beside the computation: one sleep and one more barrier a request. Between requests all threads but
+//! one wait in a barrier. What is still queued when twice the time has passed is counted, not computed.
+
+use super::barrier::run_iterations;
+use super::kernel::clustering::{Batch, Share};
+use super::own::{Choice, Seat};
+use super::{Error, Measurement, Options};
+use crossbeam_utils::CachePadded;
+use rand::RngCore;
+use rand_pcg::Pcg32;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+use unisono_linux::clock::{self, Nanos};
+use unisono_measure::quantile;
+
+/// Points of a request's batch, where the options do not say.
+pub const DEFAULT_SIZE: usize = 4000;
+
+/// The requests of all streams, and which of them are ours.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// This stream, from 0.
+    pub stream: u32,
+    /// How many there are.
+    pub streams: u32,
+    /// Requests a second, of all streams together.
+    pub rate: f64,
+    /// Requests that arrive together.
+    pub burst: u32,
+    /// Rounds of a request, two barriers each.
+    pub rounds: u32,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self { stream: 0, streams: 1, rate: 50.0, burst: 1, rounds: 64 }
+    }
+}
+
+impl Load {
+    /// Refuses what makes no sense.
+    ///
+    /// # Errors
+    /// [`Error::Options`] with the value.
+    pub fn check(&self) -> Result<(), Error> {
+        let refuse = |text: String| Err(Error::Options(text));
+        if self.stream >= self.streams {
+            return refuse(format!("stream {} of {} streams: they count from 0", self.stream, self.streams));
+        }
+        if !(self.rate > 0.0 && self.rate <= 1e6) {
+            return refuse(format!("{} requests a second: more than 0, at most a million", self.rate));
+        }
+        if self.burst == 0 || self.rounds == 0 {
+            return refuse("a burst has at least one request and a request at least one round".into());
+        }
+        Ok(())
+    }
+
+    /// When this stream's requests arrive, within so many seconds.
+    #[must_use]
+    pub fn arrivals(&self, seconds: f64, seed: u64) -> Vec<Duration> {
+        // A stream of its own, which no participant's arrival times use.
+        let mut generator = Pcg32::new(seed, 1 << 20);
+        let mut moment = 0.0;
+        let mut own = Vec::new();
+        loop {
+            let uniform = (f64::from(generator.next_u32()) + 1.0) / 4_294_967_296.0;
+            moment -= uniform.ln() * f64::from(self.burst) / self.rate;
+            if moment >= seconds {
+                return own;
+            }
+            for _ in 0..self.burst {
+                let stream = (u64::from(generator.next_u32()) * u64::from(self.streams)) >> 32;
+                if stream == u64::from(self.stream) {
+                    own.push(Duration::from_secs_f64(moment));
+                }
+            }
+        }
+    }
+}
+
+/// Serves one stream's requests with one of Unisono's barriers.
+///
+/// # Errors
+/// As [`run`](super::barrier::run).
+pub fn run(load: &Load, choice: &Choice, options: &Options) -> Result<Measurement, Error> {
+    options.check()?;
+    load.check()?;
+    let (group, chosen_because) = choice.group(options)?;
+    let batch = Batch::new(options.size.unwrap_or(DEFAULT_SIZE), options.seed);
+    let savings: Vec<_> = (0..options.threads).map(|_| CachePadded::new(AtomicI64::new(0))).collect();
+    let arrivals = load.arrivals(options.seconds, options.seed);
+    if arrivals.is_empty() {
+        return Err(Error::Options(format!(
+            "no request of stream {} arrives within {} s; raise the rate or the seconds",
+            load.stream, options.seconds
+        )));
+    }
+    let origin = options.start_at.map_or(Nanos::from(options.warm_up).after(clock::now()), Nanos);
+    let too_late = Nanos((options.seconds * 2e9) as u64).after(origin);
+    let given_up = AtomicBool::new(false);
+    let latencies = Mutex::new(Vec::with_capacity(arrivals.len()));
+    let serving = Options { iterations: Some(arrivals.len() as u64), ..options.clone() };
+    let barriers = 1 + 2 * load.rounds;
+    let measured = run_iterations(&serving, barriers, |index| {
+        let mut share = Share::new(&batch, index, options.threads);
+        let mut seat = Seat::take(&group, index);
+        let (savings, given_up, latencies, arrivals) = (&savings, &given_up, &latencies, &arrivals);
+        let rounds = u64::from(load.rounds);
+        move |request| {
+            let arrival = Nanos::from(arrivals[request as usize - 1]).after(origin);
+            if index == 0 {
+                thread::sleep(Duration::from(arrival.since(clock::now())));
+                // SYNC(given-up) release: arriving at the next barrier publishes it
+                given_up.store(clock::now() > too_late, Relaxed);
+            }
+            seat.wait()?;
+            // SYNC(given-up) acquire: leaving the barrier orders this load after the store
+            if given_up.load(Relaxed) {
+                return Ok(());
+            }
+            share.reset();
+            for round in (request * rounds..).take(load.rounds as usize) {
+                savings[index].store(share.saving(round), Relaxed);
+                seat.wait()?;
+                share.decide(round, savings.iter().map(|saving| saving.load(Relaxed)).sum());
+                seat.wait()?;
+            }
+            if index == 0 {
+                let latency = clock::now().since(arrival).0 as f64 / 1e3;
+                latencies.lock().unwrap_or_else(PoisonError::into_inner).push(latency);
+            }
+            Ok(())
+        }
+    })?;
+    let latencies = latencies.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let measured = Measurement {
+        latency_us: quantile::distribution(&latencies),
+        requests: Some(latencies.len() as u64),
+        unfinished: Some((arrivals.len() - latencies.len()) as u64),
+        start_ns: origin.0,
+        ..measured
+    };
+    Ok(choice.label(&group, chosen_because, measured, "bursts-unisono"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_share_out_every_request_and_a_seed_repeats_them() {
+        let load = |stream| Load { stream, streams: 4, rate: 1000.0, burst: 8, ..Load::default() };
+        let of = |stream| load(stream).arrivals(10.0, 3);
+        let all = Load { stream: 0, streams: 1, ..load(0) }.arrivals(10.0, 3).len();
+        assert_eq!((0..4).map(|stream| of(stream).len()).sum::<usize>(), all);
+        assert_eq!(of(1), of(1));
+        assert_ne!(of(1), of(2));
+        assert!(of(2).is_sorted());
+    }
+
+    #[test]
+    fn the_mean_rate_does_not_depend_on_the_burst() {
+        for burst in [1, 4, 16] {
+            let count = Load { burst, rate: 1000.0, ..Load::default() }.arrivals(100.0, 9).len() as f64;
+            // Bursts are Poisson: the deviation of the count is the root of their number, times their size.
+            let deviation = (100_000.0 / f64::from(burst)).sqrt() * f64::from(burst);
+            assert!((count - 100_000.0).abs() < 5.0 * deviation, "{count} requests in bursts of {burst}");
+        }
+    }
+
+    #[test]
+    fn every_request_is_served_and_none_before_it_arrives() {
+        let load = Load { rate: 200.0, burst: 4, rounds: 4, ..Load::default() };
+        let options = Options { threads: 3, seconds: 0.2, size: Some(100), ..Options::default() };
+        let measured = run(&load, &Choice::default(), &options).expect("measured");
+        let expected = load.arrivals(0.2, options.seed).len() as u64;
+        assert_eq!(measured.requests.zip(measured.unfinished).map(|(r, u)| r + u), Some(expected));
+        let latency = measured.latency_us.expect("latencies");
+        assert!(latency.min > 0.0 && latency.median <= latency.p99 && latency.p99 <= latency.max);
+    }
+
+    #[test]
+    fn a_load_that_makes_no_sense_is_refused() {
+        assert!(Load { stream: 2, streams: 2, ..Load::default() }.check().is_err());
+        assert!(Load { rate: f64::NAN, ..Load::default() }.check().is_err());
+        assert!(Load { burst: 0, ..Load::default() }.check().is_err());
+    }
+}
