@@ -87,19 +87,39 @@ pub fn run(choice: &Choice, options: &Options) -> Result<Measurement, Error> {
     Ok(choice.label(&group, chosen_because, measured, "unisono"))
 }
 
-/// A participant, or why there is none.
-pub(crate) struct Seat(Result<Participant, String>);
+/// A participant, or why there is none. One that has waited leaves its group when it is dropped, together
+/// with all others, so that nobody who is still on the way out of the last episode takes it for lost.
+pub(crate) struct Seat {
+    participant: Result<Option<Participant>, String>,
+    has_waited: bool,
+}
 
 impl Seat {
     pub(crate) fn take(group: &Group, index: usize) -> Self {
-        Self(group.participant(index).map_err(|error| error.to_string()))
+        let participant = group.participant(index).map(Some).map_err(|error| error.to_string());
+        Self { participant, has_waited: false }
     }
 
     #[inline]
     pub(crate) fn wait(&mut self) -> Result<(), String> {
-        match &mut self.0 {
-            Ok(participant) => participant.wait().map(|_| ()).map_err(|error| error.to_string()),
+        let waited = match &mut self.participant {
+            Ok(Some(participant)) => participant.wait().map(|_| ()).map_err(|error| error.to_string()),
+            Ok(None) => Err("it has left".into()),
             Err(error) => Err(error.clone()),
+        };
+        self.has_waited = waited.is_ok();
+        waited
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if std::thread::panicking() || !self.has_waited {
+            return; // the participant's own drop tells the others
+        }
+        if let Ok(Some(participant)) = self.participant.as_mut().map(Option::take) {
+            // The run is over: an error here would be about an episode that nobody asks for.
+            participant.leave().ok();
         }
     }
 }
