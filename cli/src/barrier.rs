@@ -27,6 +27,7 @@ Examples:
   unisono barrier --threads 8 --competitors 2         beside two busy loops
   unisono barrier --wait spin,block,adaptive --pin spread --runs 5
   unisono barrier --implementation unisono,pthread,libgomp,libomp --runs 10
+  unisono barrier --algorithm all --seconds 0.3 --runs 3
   unisono barrier --interval 10us --variance 5us --json
 
 What to read: `blocks/s` counts threads that went to sleep. With a wait that spins first it should be near
@@ -35,17 +36,17 @@ threads on one core, and `--pin spread` will show what that costs.")]
 pub(crate) struct Args {
     #[command(flatten)]
     flags: Flags,
-    /// Unisono's algorithm: recommended, or by name; several separated by commas
+    /// Unisono's algorithm: recommended, by name, or all; several separated by commas
     #[arg(long, value_name = "A", value_delimiter = ',')]
     algorithm: Vec<String>,
-    /// How to wait: spin, yield, block, spin-block or adaptive; several separated by commas
+    /// How to wait: spin, yield, block, spin-block, adaptive, or all; several separated by commas
     #[arg(long, value_name = "W", value_delimiter = ',')]
     wait: Vec<String>,
     /// How long spin-block spins before it blocks
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     spin_budget: Option<Duration>,
     /// Whose barrier: unisono, std, pthread, cxx, libgomp, libomp, also libgomp-active, libgomp-passive,
-    /// libomp-active, libomp-passive; several separated by commas
+    /// libomp-active, libomp-passive, or all; several separated by commas
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     implementation: Vec<String>,
     /// Busy loops beside the run, each a process of its own

@@ -66,6 +66,13 @@ pub(super) fn parse(
 ) -> Result<Vec<Wanted>, Failure> {
     let own = ["unisono".to_owned()];
     let implementations = if implementations.is_empty() { &own } else { implementations };
+    let every = |names: &[String], all: Vec<&str>| match names {
+        [name] if name == "all" => all.into_iter().map(str::to_owned).collect(),
+        names => names.to_vec(),
+    };
+    let implementations = &every(implementations, catalogue::barriers().collect());
+    let algorithms = &every(algorithms, Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect());
+    let waits = &every(waits, Wait::ALL.iter().map(|wait| wait.name()).collect());
     let mut choices = Vec::new();
     for algorithm in or_nothing(algorithms) {
         for wait in or_nothing(waits) {

@@ -43,9 +43,10 @@ int main(int argc, char **argv)
 	}
 	for (int row = 0; row < width; row++)
 		for (int column = 0; column < width; column++)
-			grid[(size_t)row * width + column] = row == 0 ? 1.0 :
-							     row == size + 1 || column == 0 || column == size + 1 ? 0.0 :
-														    0.5;
+			grid[(size_t)row * width + column] =
+				row == 0					       ? 1.0
+				: row == size + 1 || column == 0 || column == size + 1 ? 0.0
+										       : 0.5;
 	omp_set_dynamic(0);
 	meter = meter_new(&options);
 #pragma omp parallel num_threads(options.threads)

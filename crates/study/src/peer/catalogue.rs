@@ -47,7 +47,10 @@ pub enum CompilerName {
 /// Headers that sources include; they are part of every cache key.
 pub const HEADERS: &[Source] = &[
     Source { file: "bench.h", text: include_str!("../../peers/bench.h") },
+    Source { file: "computation.h", text: include_str!("../../peers/computation.h") },
+    Source { file: "meter.h", text: include_str!("../../peers/meter.h") },
     Source { file: "openmp.h", text: include_str!("../../peers/openmp.h") },
+    Source { file: "options.h", text: include_str!("../../peers/options.h") },
 ];
 
 /// Variables through which a user's environment would change how a peer waits or where it runs.
