@@ -52,6 +52,13 @@ pub enum Backfill {
     Never,
 }
 
+/// The state before the last turn.
+#[derive(Clone, Debug)]
+struct Last {
+    until: Option<Nanos>,
+    served: Vec<(GangId, u64)>,
+}
+
 /// The policy's state.
 #[derive(Clone, Debug)]
 pub struct Rotation {
@@ -62,6 +69,8 @@ pub struct Rotation {
     matrix: Matrix,
     turns: u64,
     until: Option<Nanos>,
+    /// What the last turn changed, to take it back.
+    last: Option<Last>,
 }
 
 impl Rotation {
@@ -69,7 +78,16 @@ impl Rotation {
     #[must_use]
     pub fn new(cores: usize, slice: Nanos, backfill: Backfill) -> Self {
         let (cores, slice) = (cores.max(1), Nanos(slice.0.max(1)));
-        Self { cores, slice, backfill, members: Vec::new(), matrix: Matrix::default(), turns: 0, until: None }
+        Self {
+            cores,
+            slice,
+            backfill,
+            members: Vec::new(),
+            matrix: Matrix::default(),
+            turns: 0,
+            until: None,
+            last: None,
+        }
     }
 
     /// A gang arrives; until its width is known it gets the whole machine.
@@ -143,14 +161,27 @@ impl Rotation {
         };
         let until = from.plus(self.slice.times(weight.number().into()));
         self.turns += 1;
-        self.until = Some(until);
+        let mut served = Vec::new();
         for place in &run {
             if let Some(member) = self.members.iter_mut().find(|m| m.id == place.gang) {
-                member.served = self.turns;
+                served.push((member.id, std::mem::replace(&mut member.served, self.turns)));
             }
         }
+        self.last = Some(Last { until: self.until.replace(until), served });
         let backfill = self.fill(&run);
         Some(Turn { from, until, run, backfill })
+    }
+
+    /// The last turn was not used: its gangs keep their place in the queue. Turns can be decided ahead of
+    /// their time with this.
+    pub fn take_back(&mut self) {
+        let Some(Last { until, served }) = self.last.take() else { return };
+        self.until = until;
+        for (id, turn) in served {
+            if let Some(member) = self.members.iter_mut().find(|member| member.id == id) {
+                member.served = turn;
+            }
+        }
     }
 
     /// Waiting gangs for the cores that `run` leaves idle, the longest waiting first.
@@ -244,6 +275,17 @@ mod tests {
         assert_eq!((ids(&next), next.from), (vec![1], Nanos(7)));
         rotation.leave(GangId(1));
         assert_eq!(rotation.next_turn(Nanos(9)), None);
+    }
+
+    #[test]
+    fn a_turn_that_was_taken_back_is_given_again() {
+        let mut rotation = rotation(2, &[1, 1, 1]);
+        let first = rotation.next_turn(Nanos(0)).expect("a turn");
+        let ahead = rotation.next_turn(first.until).expect("a turn");
+        assert_eq!(ids(&ahead), [1]);
+        rotation.take_back();
+        rotation.leave(GangId(2));
+        assert_eq!(rotation.next_turn(first.until), Some(ahead));
     }
 
     /// The slow reference: hands out single slices, always to the gang with the least time for its weight.

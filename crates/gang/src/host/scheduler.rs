@@ -69,17 +69,18 @@ impl Scheduler {
 
     fn turns(&mut self, outcome: &mut Outcome) -> Result<()> {
         let mut running: Vec<GangId> = Vec::new();
+        let mut prepared = self.prepare(Nanos(timer::now()), &running);
         loop {
-            let Some(turn) = self.rotation.next_turn(Nanos(timer::now())) else {
+            let Some(next) = prepared.take() else {
                 // nobody is left; the end will be told
+                let _ = self.alarm.wait_until(timer::now() + 1_000_000_000);
                 if self.listen() == Listened::Finish {
                     return Ok(());
                 }
-                let _ = self.alarm.wait_until(timer::now() + 1_000_000_000);
+                prepared = self.prepare(Nanos(timer::now()), &running);
                 continue;
             };
-            let incoming: Vec<GangId> =
-                turn.run.iter().map(|place| place.gang).filter(|gang| !running.contains(gang)).collect();
+            let Next { turn, standings, incoming } = next;
             let watched =
                 watch::is_watched(outcome.switches, turn.until.since(turn.from)) && !incoming.is_empty();
             let before = match &self.arena {
@@ -88,7 +89,7 @@ impl Scheduler {
             };
             // looking at the threads takes time that is not the switch's
             let decided = if before.is_some() { Nanos(timer::now().max(turn.from.0)) } else { turn.from };
-            self.mechanism.apply(&self.standings(&turn))?;
+            self.mechanism.apply(&standings)?;
             if !incoming.is_empty() {
                 outcome.samples.enforced_us.push(Nanos(timer::now()).since(decided).0 as f64 / 1e3);
                 outcome.switches += 1;
@@ -101,21 +102,38 @@ impl Scheduler {
             if let Some((arena, before)) = before {
                 self.watch(&arena, &before, &turn, &incoming, decided, &mut outcome.samples);
             }
-            loop {
-                match self.alarm.wait_until(turn.until.0) {
-                    Woken::Time => break,
-                    Woken::Called => match self.listen() {
-                        Listened::Finish => return Ok(()),
-                        Listened::Changed => break,
-                        Listened::Nothing => {}
-                    },
+            // what comes next is decided now, so that the switch itself does nothing but switch
+            prepared = self.prepare(turn.until, &running);
+            let mut until = turn.until;
+            while self.alarm.wait_until(until.0) == Woken::Called {
+                match self.listen() {
+                    Listened::Finish => return Ok(()),
+                    Listened::Nothing => {}
+                    Listened::Changed => {
+                        // the turn that was prepared may name gangs that are gone
+                        running.retain(|gang| self.gangs.contains(gang));
+                        if running.is_empty() {
+                            until = Nanos(timer::now());
+                        }
+                        self.rotation.take_back();
+                        prepared = self.prepare(until, &running);
+                    }
                 }
             }
-            if self.listen() == Listened::Finish {
-                return Ok(());
+            if timer::now() > until.0 + slept_through(&turn) {
+                self.rotation.take_back();
+                prepared = self.prepare(Nanos(timer::now()), &running);
             }
-            running.retain(|gang| self.gangs.contains(gang));
         }
+    }
+
+    /// Decides the turn that begins at `from`.
+    fn prepare(&mut self, from: Nanos, running: &[GangId]) -> Option<Next> {
+        let turn = self.rotation.next_turn(from)?;
+        let standings = self.standings(&turn);
+        let incoming =
+            turn.run.iter().map(|place| place.gang).filter(|gang| !running.contains(gang)).collect();
+        Some(Next { turn, standings, incoming })
     }
 
     fn standings(&self, turn: &Turn) -> Vec<(GangId, Standing)> {
@@ -204,6 +222,18 @@ impl Scheduler {
         }
         listened
     }
+}
+
+/// A turn, ready to be applied.
+struct Next {
+    turn: Turn,
+    standings: Vec<(GangId, Standing)>,
+    incoming: Vec<GangId>,
+}
+
+/// A wake-up later than this is a pause of the machine, after which the grid starts anew.
+fn slept_through(turn: &Turn) -> u64 {
+    turn.until.since(turn.from).0
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! Some turns are watched: a millisecond after the switch the scheduler wakes, brings the clocks of the
 //! incoming gang's processes up to date, and looks how long each of its threads has run. A thread that was
-//! put on a processor once since the switch and still runs started `now - ran` ago; the last of them is when
+//! hardly interrupted since the switch and still runs started at most `now - ran` ago; the last of them is when
 //! all cores ran the new gang, the spread between them the skew. Programs whose threads sleep, and
 //! gangs with more threads than cores, give no such sample; the summary says how many there were.
 //! Leak is counted from the same turns: what gangs that wait used between that look and one just before
@@ -86,7 +86,8 @@ pub(crate) fn starts(
             let (Some(old), Ok(new)) = (before.threads.get(&thread), schedstat::of(thread)) else { continue };
             let ran = new.ran_ns.saturating_sub(old.ran_ns);
             if ran > 0 {
-                if new.times != old.times + 1 || !is_running(thread) {
+                // the outgoing thread and the scheduler may each interrupt it for microseconds, which count as later
+                if new.times > old.times + 3 || !is_running(thread) {
                     return None;
                 }
                 starts.push(now.saturating_sub(ran).saturating_sub(from.0));

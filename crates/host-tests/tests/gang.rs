@@ -1,0 +1,378 @@
+//! `unisono gang run` on this host: what it gives to gangs, and that nothing is left changed, however it ends.
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
+use unisono_linux::affinity::{self, Tid};
+use unisono_linux::cgroup::{Version, hierarchies};
+use unisono_linux::process::{PidFd, Signal};
+use unisono_linux::scheduling::{self, Policy};
+
+fn gangs() -> Outcome {
+    require::root()?;
+    require::cpus(2)?;
+    let all = hierarchies().expect("mounts");
+    let freezes =
+        all.iter().any(|h| h.version == Version::V2 || h.controllers.iter().any(|c| c == "freezer"));
+    if freezes { Ok(()) } else { Err(Skipped::because("it needs a cgroup freezer; mount cgroup2")) }
+}
+
+fn unisono(arguments: &[&str]) -> Command {
+    let mut command = Command::new(program::unisono());
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Two programs that spin in a shell loop of two processes each, until they are ended.
+const SPIN: &str = "while :; do :; done & while :; do :; done";
+
+fn start(options: &[&str]) -> Child {
+    let mut arguments = vec!["gang", "run", "--slice", "5ms"];
+    arguments.extend(options);
+    arguments.extend(["--", "sh", "-c", SPIN, ":::", "sh", "-c", SPIN]);
+    let mut command = unisono(&arguments);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    // a group of its own, as a shell gives to what it starts
+    command.process_group(0).spawn().expect("unisono starts")
+}
+
+/// Groups of this scheduler that exist in any hierarchy.
+fn groups_of(scheduler: u32) -> Vec<PathBuf> {
+    let name = format!("unisono-{scheduler}");
+    let all = hierarchies().expect("mounts");
+    all.iter().map(|h| h.root.join(&name)).filter(|dir| dir.exists()).collect()
+}
+
+fn journal_of(scheduler: u32) -> PathBuf {
+    format!("/run/unisono/gang-{scheduler}.journal").into()
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The processes below a process, from /proc.
+fn descendants(of: u32) -> BTreeSet<i32> {
+    let mut parents: Vec<(i32, i32)> = Vec::new();
+    for entry in fs::read_dir("/proc").expect("proc").flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let parent = stat.rsplit_once(") ").and_then(|(_, r)| r.split(' ').nth(1)?.parse().ok());
+        parents.extend(parent.map(|parent| (pid, parent)));
+    }
+    let mut found = BTreeSet::from([of as i32]);
+    loop {
+        let more: Vec<i32> = parents
+            .iter()
+            .filter(|(pid, up)| found.contains(up) && !found.contains(pid))
+            .map(|(p, _)| *p)
+            .collect();
+        if more.is_empty() {
+            found.remove(&(of as i32));
+            return found;
+        }
+        found.extend(more);
+    }
+}
+
+/// The programs of a scheduler: its descendants inside its groups, once both gangs have their two processes.
+fn programs(scheduler: u32) -> BTreeSet<i32> {
+    let mut inside = BTreeSet::new();
+    until("four processes in the gangs", || {
+        inside = descendants(scheduler);
+        let here = format!("unisono-{scheduler}/");
+        inside.retain(|pid| {
+            fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default().contains(&here)
+        });
+        inside.len() == 4
+    });
+    inside
+}
+
+fn kill(pid: i32, signal: Signal) {
+    if let Ok(process) = PidFd::open(Tid(pid)) {
+        let _ = process.send(signal); // it has just ended
+    }
+}
+
+fn end(programs: &BTreeSet<i32>) {
+    for pid in programs {
+        kill(*pid, Signal::Kill);
+    }
+    until("the programs' end", || programs.iter().all(|pid| is_gone(*pid)));
+}
+
+fn is_gone(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
+}
+
+/// The program runs on: free of groups, with all processors, in the default class, and using time.
+fn assert_free(pid: i32) {
+    let group = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it runs");
+    assert!(!group.contains("unisono-"), "process {pid} is still in {group}");
+    assert_eq!(
+        affinity::allowed(Tid(pid)).expect("runs"),
+        affinity::allowed(Tid::SELF).expect("own"),
+        "{pid}"
+    );
+    assert!(matches!(scheduling::of(Tid(pid)).expect("runs"), Policy::Other { .. }), "class of {pid}");
+    let ran = || unisono_linux::schedstat::of(Tid(pid)).expect("runs").ran_ns;
+    let before = ran();
+    until("progress of a released program", || ran() > before);
+}
+
+fn assert_nothing_is_left(scheduler: u32) {
+    until("the removal of its groups", || groups_of(scheduler).is_empty());
+    until("the removal of its journal", || !journal_of(scheduler).exists());
+}
+
+fn finish(child: Child) -> Output {
+    child.wait_with_output().expect("unisono ends")
+}
+
+fn summary(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(text.lines().last().unwrap_or_default())
+        .unwrap_or_else(|e| panic!("{e}: {output:?}"))
+}
+
+fn an_orderly_end_leaves_nothing_and_passes_output_and_exit_codes() -> Outcome {
+    gangs()?;
+    let script = "unisono gang run --json -- sh -c 'echo one; exit 0' ::: sh -c 'echo two >&2; exit 7'";
+    let words =
+        ["gang", "run", "--json", "--", "sh", "-c", "echo one", ":::", "sh", "-c", "echo two >&2; exit 7"];
+    let child = unisono(&words).spawn().expect("unisono starts");
+    let scheduler = child.id();
+    let output = finish(child);
+    assert_eq!(output.status.code(), Some(7), "{script}: {output:?}");
+    assert!(output.stdout.starts_with(b"one\n"), "{output:?}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("two\n") && errors.contains("gang 2"), "{errors}");
+    let answer = summary(&output);
+    assert_eq!(answer["gangs"][0]["exit_code"], 0);
+    assert_eq!(answer["gangs"][1]["exit_code"], 7);
+    assert_nothing_is_left(scheduler);
+    Ok(())
+}
+
+fn ended_by(signal: Signal, options: &[&str]) {
+    let child = start(options);
+    let scheduler = child.id();
+    let programs = programs(scheduler);
+    kill(scheduler as i32, signal);
+    let output = finish(child);
+    assert_eq!(output.status.code(), Some(128 + signal.number()), "{output:?}");
+    assert_nothing_is_left(scheduler);
+    end(&programs);
+}
+
+fn an_interrupt_reaches_the_programs_and_everything_is_put_back() -> Outcome {
+    gangs()?;
+    // a shell's background child ignores interrupts by rule, so it outlives its shell and is released
+    ended_by(Signal::Interrupt, &[]);
+    Ok(())
+}
+
+fn a_request_to_end_reaches_the_programs_and_everything_is_put_back() -> Outcome {
+    gangs()?;
+    ended_by(Signal::Terminate, &[]);
+    Ok(())
+}
+
+fn the_guardian_frees_the_programs_when_the_scheduler_is_killed() -> Outcome {
+    gangs()?;
+    let mut child = start(&[]);
+    let scheduler = child.id();
+    let programs = programs(scheduler);
+    std::thread::sleep(Duration::from_millis(300));
+    kill(scheduler as i32, Signal::Kill);
+    assert_eq!(child.wait().expect("reap").signal(), Some(Signal::Kill.number()));
+    assert_nothing_is_left(scheduler);
+    programs.iter().for_each(|pid| assert_free(*pid));
+    end(&programs);
+    Ok(())
+}
+
+fn the_guardian_puts_real_time_classes_back_when_the_scheduler_is_killed() -> Outcome {
+    gangs()?;
+    let mut child = start(&["--isolate"]);
+    let scheduler = child.id();
+    let programs = programs(scheduler);
+    let promoted = |pid: &i32| matches!(scheduling::of(Tid(*pid)), Ok(Policy::RoundRobin(_)));
+    until("promotion", || programs.iter().all(promoted));
+    kill(scheduler as i32, Signal::Kill);
+    child.wait().expect("reap");
+    assert_nothing_is_left(scheduler);
+    programs.iter().for_each(|pid| assert_free(*pid));
+    end(&programs);
+    Ok(())
+}
+
+fn gang_restore_frees_the_programs_when_scheduler_and_guardian_were_killed() -> Outcome {
+    gangs()?;
+    let mut child = start(&[]);
+    let scheduler = child.id();
+    let programs = programs(scheduler);
+    std::thread::sleep(Duration::from_millis(300));
+    let guardian: Vec<i32> = descendants(scheduler).difference(&programs).copied().collect();
+    assert_eq!(guardian.len(), 1, "one guardian beside {programs:?}");
+    kill(guardian[0], Signal::Kill);
+    kill(scheduler as i32, Signal::Kill);
+    child.wait().expect("reap");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(
+        !groups_of(scheduler).is_empty() && journal_of(scheduler).exists(),
+        "somebody else restored"
+    );
+    let output = unisono(&["gang", "restore"]).output().expect("unisono starts");
+    assert!(output.status.success(), "{output:?}");
+    assert!(groups_of(scheduler).is_empty(), "groups are left");
+    assert!(!journal_of(scheduler).exists(), "the journal is left");
+    programs.iter().for_each(|pid| assert_free(*pid));
+    end(&programs);
+    Ok(())
+}
+
+fn gang_restore_leaves_living_schedulers_alone() -> Outcome {
+    gangs()?;
+    let mut child = start(&[]);
+    let scheduler = child.id();
+    let programs = programs(scheduler);
+    let output = unisono(&["gang", "restore"]).output().expect("unisono starts");
+    assert!(output.status.success(), "{output:?}");
+    assert!(journal_of(scheduler).exists() && !groups_of(scheduler).is_empty());
+    kill(scheduler as i32, Signal::Terminate);
+    child.wait().expect("reap");
+    assert_nothing_is_left(scheduler);
+    end(&programs);
+    Ok(())
+}
+
+fn time_follows_the_weights_and_waiting_gangs_get_none() -> Outcome {
+    gangs()?;
+    let spin = "timeout 2 sh -c 'while :; do :; done' & timeout 2 sh -c 'while :; do :; done'; wait; exit 0";
+    let words =
+        ["gang", "run", "--json", "--weights", "1,3", "--", "sh", "-c", spin, ":::", "sh", "-c", spin];
+    let output = unisono(&words).output().expect("unisono starts");
+    let answer = summary(&output);
+    let cpu = |gang: usize| answer["gangs"][gang]["cpu_s"].as_f64().expect("a number");
+    let ratio = cpu(1) / cpu(0);
+    // other programs may take from either; unweighted time would be 1
+    assert!((1.8..4.5).contains(&ratio), "weights 1,3 gave {ratio}: {answer}");
+    assert!(answer["leak"].as_f64().expect("watched") < 0.2, "{answer}");
+    Ok(())
+}
+
+fn a_gang_that_sleeps_lends_its_cores_to_the_next() -> Outcome {
+    gangs()?;
+    if !hierarchies().expect("mounts").iter().any(|h| h.controllers.iter().any(|c| c == "cpu")) {
+        return Err(Skipped::because("backfill needs a cgroup cpu controller"));
+    }
+    let spin = "timeout 3 sh -c 'while :; do :; done' & timeout 3 sh -c 'while :; do :; done'; wait; exit 0";
+    let share = |option: &str| {
+        let words = ["gang", "run", "--json", option, "--", "sleep", "3", ":::", "sh", "-c", spin];
+        let output = unisono(&words).output().expect("unisono starts");
+        summary(&output)["gangs"][1]["cpu_s"].as_f64().expect("a number")
+    };
+    let (with, without) = (share("--spread"), share("--no-backfill"));
+    assert!(with > without * 1.2, "with backfill {with} s, without {without} s");
+    Ok(())
+}
+
+fn too_many_threads_are_refused_and_the_summary_says_so() -> Outcome {
+    gangs()?;
+    if !hierarchies().expect("mounts").iter().any(|h| h.controllers.iter().any(|c| c == "pids")) {
+        return Err(Skipped::because("the bound needs a cgroup pids controller"));
+    }
+    let many = "i=0; while [ $i -lt 60 ]; do sleep 1 & i=$((i+1)); done 2>/dev/null; wait";
+    let words = ["gang", "run", "--max-threads", "20", "--", "sh", "-c", many, ":::", "true"];
+    let child = unisono(&words).spawn().expect("unisono starts");
+    let scheduler = child.id();
+    let errors = String::from_utf8_lossy(&finish(child).stderr).into_owned();
+    assert!(errors.contains("gang 1 was refused a new thread"), "{errors}");
+    assert_nothing_is_left(scheduler);
+    Ok(())
+}
+
+fn without_privilege_it_says_what_is_missing_or_does_what_it_can() -> Outcome {
+    gangs()?;
+    let directory = tempfile::tempdir().expect("a directory");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(directory.path(), open).expect("permissions");
+    let copy = directory.path().join("unisono");
+    fs::copy(program::unisono(), &copy).expect("a copy");
+    let run = |options: &[&str]| {
+        let mut command = Command::new(Path::new(&copy));
+        command.args(["gang", "run"]).args(options).args(["--", "true", ":::", "true"]);
+        command.env_remove("XDG_RUNTIME_DIR").current_dir("/").uid(65534).gid(65534).stdin(Stdio::null());
+        command.output().expect("unisono starts")
+    };
+    let refused = run(&[]);
+    assert_eq!(refused.status.code(), Some(3), "{refused:?}");
+    let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(errors.contains("run as root") && errors.contains("--unprivileged"), "{errors}");
+    let tried = run(&["--unprivileged", "--json"]);
+    assert_eq!(tried.status.code(), Some(0), "{tried:?}");
+    assert_eq!(summary(&tried)["mechanism"], "stop");
+    Ok(())
+}
+
+fn bad_input_starts_nothing() -> Outcome {
+    gangs()?;
+    let dir = tempfile::tempdir().expect("a directory");
+    let mark = dir.path().join("started");
+    let touch = mark.to_str().expect("a path");
+    for (options, words, expected) in [
+        (vec![], vec!["touch", touch, ":::", "no-such-program"], "no-such-program"),
+        (vec!["--slice", "500us"], vec!["touch", touch], "1ms to 10s"),
+        (vec!["--slice", "11s"], vec!["touch", touch], "1ms to 10s"),
+        (vec!["--weights", "0,1"], vec!["touch", touch, ":::", "true"], "weight of 0"),
+        (vec!["--weights", "1"], vec!["touch", touch, ":::", "true"], "one weight for each gang"),
+        (vec!["--share", "1.5"], vec!["touch", touch], "share of 1.5"),
+        (vec![], vec!["touch", touch, ":::"], "no command"),
+    ] {
+        let mut arguments = vec!["gang", "run"];
+        arguments.extend(&options);
+        arguments.push("--");
+        arguments.extend(&words);
+        let output = unisono(&arguments).output().expect("unisono starts");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(errors.contains(expected), "{arguments:?}: {errors}");
+        assert!(!mark.exists(), "{arguments:?} started a program");
+    }
+    Ok(())
+}
+
+fn one_program_and_one_that_ends_at_once_are_gangs_too() -> Outcome {
+    gangs()?;
+    let output = unisono(&["gang", "run", "--json", "--", "true"]).output().expect("unisono starts");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(summary(&output)["gangs"].as_array().map(Vec::len), Some(1));
+    Ok(())
+}
+
+host_tests![
+    an_orderly_end_leaves_nothing_and_passes_output_and_exit_codes within 60,
+    an_interrupt_reaches_the_programs_and_everything_is_put_back within 60,
+    a_request_to_end_reaches_the_programs_and_everything_is_put_back within 60,
+    the_guardian_frees_the_programs_when_the_scheduler_is_killed within 60,
+    the_guardian_puts_real_time_classes_back_when_the_scheduler_is_killed within 60,
+    gang_restore_frees_the_programs_when_scheduler_and_guardian_were_killed within 60,
+    gang_restore_leaves_living_schedulers_alone within 60,
+    time_follows_the_weights_and_waiting_gangs_get_none within 60,
+    a_gang_that_sleeps_lends_its_cores_to_the_next within 60,
+    too_many_threads_are_refused_and_the_summary_says_so within 60,
+    without_privilege_it_says_what_is_missing_or_does_what_it_can within 60,
+    bad_input_starts_nothing within 60,
+    one_program_and_one_that_ends_at_once_are_gangs_too within 60,
+];
