@@ -53,8 +53,11 @@ const CONDITIONS: [Condition; 5] = [
 
 /// The section, as HTML.
 pub(crate) fn html(studies: &[Study<'_>]) -> String {
+    if !studies.iter().any(|s| s.head.condition.is_some()) {
+        return "<section id=\"conditions\"><h2>The five conditions</h2>\n<p>The paper finds gang scheduling worth it only where five conditions hold together. No study in these records examines one of them; <code>unisono study gang</code> does.</p></section>\n".to_owned();
+    }
     let mut html = String::from(
-        "<section id=\"conditions\"><h2>The five conditions</h2>\n<p>The paper finds gang scheduling worth it only where five conditions hold together. Each was tried here:</p>\n<ol class=\"conditions\">\n",
+        "<section id=\"conditions\"><h2>The five conditions</h2>\n<p>The paper finds gang scheduling worth it only where five conditions hold together. Each of them, as the paper saw it and as these runs show it:</p>\n<ol class=\"conditions\">\n",
     );
     for condition in &CONDITIONS {
         let here: Vec<&Study<'_>> =
@@ -100,7 +103,8 @@ fn examined(study: &Study<'_>) -> (Tone, (&'static str, String)) {
     for (verdict, judged) in study.verdicts().take(4) {
         tones.extend(judged.iter().map(said::tone));
         let (ours, theirs) = said::sides(study, verdict);
-        parts.push(format!("{ours} against {theirs}: {}.", said::sweep(study, verdict, judged)));
+        let words = format!("{ours} against {theirs}: {}.", said::sweep(study, verdict, judged));
+        parts.push(said::capital(&words));
     }
     let measured = |tone: &Tone| !matches!(tone, Tone::Unanswered);
     match tones.iter().find(|tone| measured(tone)) {
@@ -117,7 +121,7 @@ fn examined(study: &Study<'_>) -> (Tone, (&'static str, String)) {
                 })
                 .collect::<Vec<bool>>();
             match (all_met.is_empty(), all_met.iter().all(|met| *met)) {
-                (true, _) => (tones[0], ("measured", parts.join(" "))),
+                (true, _) => (tones[0], (tones[0].word(), parts.join(" "))),
                 (false, true) => (Tone::Better, ("as expected", parts.join(" "))),
                 (false, false) => (Tone::Worse, ("not as expected", parts.join(" "))),
             }

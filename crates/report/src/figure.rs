@@ -335,7 +335,7 @@ fn draw_ratios(study: &Study<'_>, by: &str, alike: &[(&Verdict, Vec<Point>)], id
         .map_or(Scale::Log, |chart| chart.x_scale);
     let papers = paper_lines(study, PointsAre::Ratios);
     let says_x = in_unit(number::unit_in_name(by));
-    let says_y = |value: f64| said::times(value);
+    let says_y = |value: f64| format!("{}\u{d7}", number::plain(value));
     let describe = |s: &Series| {
         let at = |p: &Point| Some(format!("{} at {}", said::times(p.middle?), says_x(p.x)));
         format!("{}: {}", s.name, s.points.iter().filter_map(at).collect::<Vec<_>>().join(", "))

@@ -97,9 +97,22 @@ pub(crate) fn sides(study: &Study<'_>, verdict: &Verdict) -> (String, String) {
     }
 }
 
+/// What the better or the worse one did to the figure.
+pub(crate) fn verb(verdict: &Verdict) -> &'static str {
+    match verdict.better {
+        Better::Higher => "reached",
+        Better::Lower => "took",
+    }
+}
+
 /// `2.4×`.
 pub(crate) fn times(ratio: f64) -> String {
     format!("{}\u{d7}", number::ratio(ratio))
+}
+
+/// `n = 10`: the number of pairs.
+pub(crate) fn pairs(c: &Comparison) -> String {
+    format!("n{THIN}={THIN}{}", c.ratio.n)
 }
 
 /// `95 % 2.1–2.7, n = 10`: the interval at the level that it can honestly claim.
@@ -124,6 +137,21 @@ pub(crate) fn place(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement)
 
 /// The judgement in a sentence or a few.
 pub(crate) fn sentence(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> String {
+    capital(&in_words(study, verdict, judgement))
+}
+
+/// With a capital at the beginning, unless the first word is the name of a program (`libgomp`,
+/// `pthread_barrier`), which has none.
+pub(crate) fn capital(text: &str) -> String {
+    let word = text.split(' ').next().unwrap_or_default();
+    if word.starts_with("lib") || !word.trim_end_matches(':').chars().all(char::is_alphabetic) {
+        return text.to_owned();
+    }
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+fn in_words(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> String {
     let (ours, theirs) = sides(study, verdict);
     let place = place(study, verdict, judgement);
     let figure = study.label(&verdict.figure);
@@ -134,10 +162,7 @@ pub(crate) fn sentence(study: &Study<'_>, verdict: &Verdict, judgement: &Judgeme
         Answer::Compared { comparison, .. } => comparison,
     };
     let (ratio, sure) = (times(c.ratio.value), sureness(c));
-    let verb = match verdict.better {
-        Better::Higher => "reached",
-        Better::Lower => "took",
-    };
+    let verb = verb(verdict);
     let claim = format!("{ours} {verb} {ratio} the {figure} of {theirs}{place}");
     let mut text = match tone(judgement) {
         Tone::Better => format!("{claim} ({sure}): better."),
@@ -155,7 +180,7 @@ pub(crate) fn sentence(study: &Study<'_>, verdict: &Verdict, judgement: &Judgeme
     };
     for (side, modes) in [(&theirs, judgement.against_modes), (&ours, judgement.variant_modes)] {
         if let Some(modes) = modes {
-            text += &format!(" {}", two_modes(study, verdict, side, &modes));
+            text += &format!(" {}", capital(&two_modes(study, verdict, side, &modes)));
         }
     }
     if c.undefined > 0 {
@@ -226,17 +251,39 @@ pub(crate) fn stretches(judgements: &[Judgement]) -> Vec<Stretch<'_>> {
     stretches
 }
 
-impl Stretch<'_> {
-    /// The judgement whose ratio is farthest from one.
-    pub(crate) fn extreme(&self) -> Option<&Comparison> {
-        let distance = |c: &&Comparison| {
+impl<'j> Stretch<'j> {
+    /// The judgement whose ratio is farthest from one, with its comparison.
+    pub(crate) fn farthest(&self) -> Option<(&'j Judgement, &'j Comparison)> {
+        let distance = |c: &Comparison| {
             let d = c.ratio.value.abs().ln().abs();
             if d.is_nan() { 0.0 } else { d }
         };
-        self.judgements
-            .iter()
-            .filter_map(|j| comparison(j))
-            .max_by(|a, b| distance(a).total_cmp(&distance(b)))
+        let compared = self.judgements.iter().filter_map(|j| Some((*j, comparison(j)?)));
+        compared.max_by(|a, b| distance(a.1).total_cmp(&distance(b.1)))
+    }
+
+    /// Why there is nothing to compare.
+    pub(crate) fn reason(&self) -> Option<&'j str> {
+        self.judgements.iter().find_map(|j| match &j.answer {
+            Answer::Unanswered(reason) => Some(reason.as_str()),
+            Answer::Compared { .. } => None,
+        })
+    }
+
+    /// The ratios found: `0.98 to 1.02×`, or one if they are all the same.
+    pub(crate) fn ratios(&self) -> String {
+        let ratios = || self.judgements.iter().filter_map(|j| comparison(j)).map(|c| c.ratio.value);
+        let (least, greatest) = (ratios().fold(f64::INFINITY, f64::min), ratios().fold(0.0, f64::max));
+        if times(least) == times(greatest) {
+            times(least)
+        } else {
+            format!("{} to {}", number::ratio(least), times(greatest))
+        }
+    }
+
+    /// The comparison farthest from one.
+    pub(crate) fn extreme(&self) -> Option<&'j Comparison> {
+        self.farthest().map(|(_, comparison)| comparison)
     }
 
     /// Where: `at interval 10 us`, `up to interval 10 us`, `from interval 100 us on`.
@@ -282,6 +329,10 @@ pub(crate) fn sweep(study: &Study<'_>, verdict: &Verdict, judgements: &[Judgemen
 
 /// A stretch in a sentence.
 pub(crate) fn stretch_sentence(study: &Study<'_>, verdict: &Verdict, stretch: &Stretch<'_>) -> String {
+    capital(&stretch_in_words(study, verdict, stretch))
+}
+
+fn stretch_in_words(study: &Study<'_>, verdict: &Verdict, stretch: &Stretch<'_>) -> String {
     if let [one] = stretch.judgements.as_slice() {
         return sentence(study, verdict, one);
     }
@@ -289,20 +340,11 @@ pub(crate) fn stretch_sentence(study: &Study<'_>, verdict: &Verdict, stretch: &S
     let figure = study.label(&verdict.figure);
     let range = stretch.range(study, verdict);
     let Some(most) = stretch.extreme() else {
-        let reason = stretch.judgements.iter().find_map(|j| match &j.answer {
-            Answer::Unanswered(reason) => Some(reason.as_str()),
-            Answer::Compared { .. } => None,
-        });
+        let reason = stretch.reason();
         return format!("Not measured {range}: {}.", reason.unwrap_or("no runs"));
     };
-    let verb = match verdict.better {
-        Better::Higher => "reached",
-        Better::Lower => "took",
-    };
-    let compared = || stretch.judgements.iter().filter_map(|j| comparison(j));
-    let least = compared().map(|c| c.ratio.value).fold(f64::INFINITY, f64::min);
-    let greatest = compared().map(|c| c.ratio.value).fold(0.0, f64::max);
-    let ratios = format!("{} to {}", number::ratio(least), times(greatest));
+    let verb = verb(verdict);
+    let ratios = stretch.ratios();
     let sure = sureness(most);
     match stretch.tone {
         Tone::Better | Tone::Worse => format!(

@@ -107,6 +107,7 @@ fn doubts(study: &Study<'_>) -> String {
     figures.dedup();
     for figure in figures.into_iter().take(4) {
         for doubt in noise::warnings(&study.runs, figure) {
+            let doubt = said::capital(&with_labels(study, &doubt));
             if !doubts.contains(&doubt) {
                 doubts.push(doubt);
             }
@@ -133,23 +134,41 @@ fn doubts(study: &Study<'_>) -> String {
     let mut html = String::new();
     if !doubts.is_empty() {
         html.push_str("<div class=\"doubts\"><h3>To be taken with care</h3><ul>");
-        for doubt in doubts.iter().take(12) {
+        let (first, rest) = doubts.split_at(doubts.len().min(if doubts.len() > 4 { 3 } else { 4 }));
+        for doubt in first {
             let _ = write!(html, "<li>{}</li>", Escaped(doubt));
         }
-        if doubts.len() > 12 {
-            let _ = write!(html, "<li>and {} more, in the records</li>", doubts.len() - 12);
+        html.push_str("</ul>");
+        if !rest.is_empty() {
+            let _ = write!(html, "<details><summary>{} more</summary><ul>", rest.len());
+            for doubt in rest.iter().take(60) {
+                let _ = write!(html, "<li>{}</li>", Escaped(doubt));
+            }
+            html.push_str("</ul></details>");
         }
-        html.push_str("</ul></div>\n");
+        html.push_str("</div>\n");
     }
     html.push_str(&absent(study));
     html
+}
+
+/// A warning that begins with a variant's name, with its label instead.
+fn with_labels(study: &Study<'_>, doubt: &str) -> String {
+    let named = |run: &&&RunLine| {
+        doubt.strip_prefix(run.variant.as_str()).is_some_and(|rest| rest.starts_with([':', ' ', ',', '(']))
+    };
+    match study.runs.iter().filter(named).max_by_key(|run| run.variant.len()) {
+        Some(run) => format!("{}{}", study.label(&run.variant), &doubt[run.variant.len()..]),
+        None => doubt.to_owned(),
+    }
 }
 
 fn absent(study: &Study<'_>) -> String {
     let mut absent: Vec<(String, usize)> = Vec::new();
     for run in study.runs.iter().filter(|run| run.outcome != Outcome::Measured) {
         let reason = run.reason.as_deref().unwrap_or("no reason was recorded");
-        let text = format!("{} {}: {reason}", study.label(&run.variant), outcome(run.outcome));
+        let text =
+            said::capital(&format!("{} {}: {reason}", study.label(&run.variant), outcome(run.outcome)));
         match absent.iter_mut().find(|(known, _)| *known == text) {
             Some((_, n)) => *n += 1,
             None => absent.push((text, 1)),

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use unisono_measure::record::{Chart, ChartKind, Line, Outcome, Question, RunLine, StudyLine, Verdict};
-use unisono_measure::verdict::{Judgement, judge};
+use unisono_measure::verdict::{Answer, Judgement, judge};
 
 /// One study with its runs.
 pub(crate) struct Study<'a> {
@@ -58,7 +58,37 @@ impl<'a> Study<'a> {
         }
         let looks = Looks::of_study(variants.into_iter());
         let judged = head.verdicts.iter().map(|verdict| judge(verdict, &runs)).collect();
-        Self { head, runs, looks, judged }
+        let mut study = Self { head, runs, looks, judged };
+        study.explain();
+        study
+    }
+
+    /// Gives judgements without an answer the reason why a side was never measured. A variant that this
+    /// host cannot run may be recorded once, without the parameters by which judgements are split.
+    fn explain(&mut self) {
+        let why = |verdict: &Verdict| {
+            [&verdict.variant, &verdict.against].into_iter().find_map(|variant| self.why_never(variant))
+        };
+        let reasons: Vec<Option<String>> = self.head.verdicts.iter().map(why).collect();
+        for (judged, reason) in self.judged.iter_mut().zip(reasons) {
+            let Some(reason) = reason else { continue };
+            for judgement in judged {
+                if let Answer::Unanswered(text) = &mut judgement.answer {
+                    text.clone_from(&reason);
+                }
+            }
+        }
+    }
+
+    /// Why a variant has no measured run at all, if there is a reason on record.
+    fn why_never(&self, variant: &str) -> Option<String> {
+        let mut of_variant = self.runs.iter().filter(|run| run.variant == variant);
+        if of_variant.clone().any(|run| run.outcome == Outcome::Measured) {
+            return None;
+        }
+        let run = of_variant.find(|run| run.reason.is_some())?;
+        let reason = run.reason.as_deref()?;
+        Some(format!("{} {}: {reason}", self.label(variant), outcome(run.outcome)))
     }
 
     /// What to call a variant, a figure or a parameter.

@@ -10,7 +10,6 @@ use crate::said::{self, Stretch, Tone};
 use crate::study::{Study, question};
 use std::fmt::Write as _;
 use unisono_measure::modes::TwoModes;
-use unisono_measure::paired::Comparison;
 use unisono_measure::quantile;
 use unisono_measure::record::{Question, Verdict};
 
@@ -47,6 +46,10 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     if !reason.is_empty() {
         let _ = writeln!(html, "<p>{}</p>", Escaped(&reason));
     }
+    if unstacking.is_empty() && ganging.is_empty() {
+        html.push_str("</section>\n");
+        return html;
+    }
     html.push_str("<h3>For whom</h3>\n<dl class=\"whom\">\n");
     let best = |cells: &[Cell<'_>], tones: &[Tone]| -> String { list(cells, tones) };
     remedy(
@@ -75,10 +78,7 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     );
     let open = list(&ganging, &[Tone::Undecided, Tone::Unanswered]);
     if !open.is_empty() {
-        let _ = writeln!(
-            html,
-            "<dt>Not decided <span>these runs cannot tell</span></dt><dd><ul>{open}</ul></dd>"
-        );
+        let _ = writeln!(html, "<dt>Open <span>these runs cannot tell</span></dt><dd><ul>{open}</ul></dd>");
     }
     html.push_str("</dl>\n</section>\n");
     html
@@ -129,20 +129,30 @@ fn strength(cell: &Cell<'_>) -> f64 {
 
 /// `2.5× the barriers per second at interval 10 us (95 % ...)`.
 fn in_words(cell: &Cell<'_>) -> String {
-    let Some(c) = cell.stretch.extreme() else { return cell.stretch.brief(cell.study, cell.verdict) };
-    let several = cell.stretch.judgements.len() > 1;
-    let most = match (several, cell.stretch.tone, c.ratio.value >= 1.0) {
-        (true, Tone::Better | Tone::Worse, true) => "up to ",
-        (true, Tone::Better | Tone::Worse, false) => "down to ",
-        _ => "",
-    };
-    let range = cell.stretch.range(cell.study, cell.verdict);
-    let fixed: Vec<String> =
-        cell.verdict.only.iter().map(|(name, value)| cell.study.parameter_in_words(name, value)).collect();
-    let place: Vec<String> = std::iter::once(range).filter(|r| !r.is_empty()).chain(fixed).collect();
+    let (study, verdict, stretch) = (cell.study, cell.verdict, &cell.stretch);
+    let range = stretch.range(study, verdict);
+    let fixed = verdict.only.iter().map(|(name, value)| study.parameter_in_words(name, value));
+    let place: Vec<String> = std::iter::once(range).chain(fixed).filter(|part| !part.is_empty()).collect();
     let place = if place.is_empty() { String::new() } else { format!(" {}", place.join(", ")) };
-    let figure = cell.study.label(&cell.verdict.figure);
-    format!("{most}{} the {figure}{place} ({})", said::times(c.ratio.value), said::sureness(c))
+    let Some(most) = stretch.extreme() else {
+        return format!("{}: {}", place.trim_start(), stretch.reason().unwrap_or("no runs"));
+    };
+    let figure = study.label(&verdict.figure);
+    let several = stretch.judgements.len() > 1;
+    match (several, stretch.tone, most.ratio.value >= 1.0) {
+        (true, Tone::Better | Tone::Worse, up) => {
+            let most_words = if up { "up to" } else { "down to" };
+            format!(
+                "{most_words} {} the {figure}{place} ({})",
+                said::times(most.ratio.value),
+                said::sureness(most)
+            )
+        }
+        (true, ..) => format!("{} the {figure}{place} ({})", stretch.ratios(), said::pairs(most)),
+        (false, ..) => {
+            format!("{} the {figure}{place} ({})", said::times(most.ratio.value), said::sureness(most))
+        }
+    }
 }
 
 /// The answer in a sentence, and what it rests on.
@@ -162,11 +172,14 @@ fn headline(ganging: &[Cell<'_>], unstacking: &[Cell<'_>]) -> (String, String) {
         "Of {total} {plural} of gangs with spread Linux (the same programs, each thread pinned to a core of its own): {wins} better, {losses} worse, {same} without a difference, {open} not decided."
     );
     let headline = if total == 0 {
-        let why = "No study in these records compared gangs with spread Linux.".to_owned();
+        let why =
+            "No study in these records compared gangs with spread Linux; unisono study gang does.".to_owned();
         return ("Not answered: it was not measured.".to_owned(), join(&why, &stacking(unstacking)));
     } else if wins + losses + same == 0 {
         if ganging.iter().all(|cell| cell.stretch.tone == Tone::Unanswered) {
-            "Not answered: gangs could not be measured here.".to_owned()
+            let reason = ganging.iter().find_map(|cell| cell.stretch.reason());
+            let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+            format!("Not answered: gangs could not be measured here{reason}.")
         } else {
             "Not decided yet: too few runs, or too much scatter.".to_owned()
         }
@@ -180,16 +193,18 @@ fn headline(ganging: &[Cell<'_>], unstacking: &[Cell<'_>]) -> (String, String) {
             .filter(|cell| cell.stretch.tone == Tone::Better)
             .max_by(|a, b| strength(a).total_cmp(&strength(b)));
         let best = best.and_then(|cell| {
-            let c: &Comparison = cell.stretch.extreme()?;
-            Some(format!(", {} the {}", said::times(c.ratio.value), cell.study.label(&cell.verdict.figure)))
+            let (at, most) = cell.stretch.farthest()?;
+            let (ours, theirs) = said::sides(cell.study, cell.verdict);
+            let verb = said::verb(cell.verdict);
+            let place = said::place(cell.study, cell.verdict, at);
+            let figure = cell.study.label(&cell.verdict.figure);
+            Some(format!("{ours} {verb} {} the {figure} of {theirs}{place}", said::times(most.ratio.value)))
         });
-        let best = best.unwrap_or_default();
-        if losses + same == 0 {
-            format!("Yes: gangs won wherever they were decided{best} at best.")
+        let best = best.unwrap_or_else(|| "gangs paid".to_owned());
+        if losses + same + open == 0 {
+            format!("Yes, in every comparison made: at best {best}.")
         } else {
-            format!(
-                "For some programs: it pays in {wins} of {total} comparisons{best} at best, and not in the others."
-            )
+            format!("For some programs: at best {best}. It paid in {wins} of {total} comparisons.")
         }
     };
     (headline, join(&tally, &stacking(unstacking)))
@@ -201,28 +216,44 @@ fn join(a: &str, b: &str) -> String {
 
 /// What plain Linux does with spinning programs, if it was seen to have two modes: the widest apart.
 fn stacking(unstacking: &[Cell<'_>]) -> String {
-    let seen = unstacking
-        .iter()
-        .flat_map(|cell| cell.stretch.judgements.iter().filter_map(move |j| Some((cell, j.against_modes?))));
+    let seen = unstacking.iter().flat_map(|cell| {
+        let judgements = cell.stretch.judgements.iter();
+        judgements.filter_map(move |j| Some((cell, j.against_modes?, j.variant_modes)))
+    });
     let apart = |modes: &TwoModes| modes.high.median / modes.low.median.max(f64::MIN_POSITIVE);
-    let Some((cell, modes)) = seen.max_by(|a, b| apart(&a.1).total_cmp(&apart(&b.1))) else {
+    let Some((cell, modes, ours_modes)) = seen.max_by(|a, b| apart(&a.1).total_cmp(&apart(&b.1))) else {
         return String::new();
     };
     let unit = cell.study.unit(&cell.verdict.figure);
-    let (_, theirs) = said::sides(cell.study, cell.verdict);
-    format!(
-        "Against {theirs} the same gangs may seem to win by any factor: {theirs} itself has two modes, from one start to the next ({} in {} of {} runs, {} in the others). Pinning, not ganging, ends that.",
+    let (ours, theirs) = said::sides(cell.study, cell.verdict);
+    let ours = if ours_modes.is_none() { format!("; {ours} has one") } else { String::new() };
+    let text = format!(
+        "{theirs} is no yardstick: it has two modes, from one start to the next ({} in {} of {} runs, {} in the others){ours}.",
         number::quantity(modes.low.median, &unit),
         modes.low.n,
         modes.low.n + modes.high.n,
         number::quantity(modes.high.median, &unit),
-    )
+    );
+    said::capital(&text)
+}
+
+/// The studies that answer what waiting costs, or else the first that timed a barrier.
+fn about_waiting<'a>(studies: &'a [Study<'a>]) -> Vec<&'a Study<'a>> {
+    let named: Vec<_> = studies.iter().filter(|study| study.is_about_waiting()).collect();
+    if !named.is_empty() {
+        return named;
+    }
+    let times = |study: &&Study<'_>| {
+        let figure = study.head.charts.first().and_then(|chart| chart.y.first());
+        study.head.topic == "barrier" && figure.is_some_and(|f| matches!(study.unit(f).as_str(), "ns" | "us"))
+    };
+    studies.iter().find(times).into_iter().collect()
 }
 
 /// The cost of waiting, as tiles and a sentence.
 fn waiting(studies: &[Study<'_>]) -> String {
     let mut html = String::new();
-    for study in studies.iter().filter(|study| study.is_about_waiting()) {
+    for study in about_waiting(studies) {
         let Some(chart) = study.head.charts.first() else { continue };
         let Some(figure) = chart.y.first() else { continue };
         let unit = study.unit(figure);
@@ -241,7 +272,8 @@ fn waiting(studies: &[Study<'_>]) -> String {
                 html,
                 "<p class=\"headline\">{}</p>",
                 Escaped(&format!(
-                    "From {} ({}) to {} ({}): a factor of {}.",
+                    "{} from {} ({}) to {} ({}): a factor of {}.",
+                    said::capital(&study.label(figure)),
                     number::quantity(least.1, &unit),
                     least.0,
                     number::quantity(most.1, &unit),
@@ -265,8 +297,8 @@ fn waiting(studies: &[Study<'_>]) -> String {
         let paper = study.head.paper.as_ref().map(|paper| format!(" The paper: {}", paper.statement));
         let _ = writeln!(
             html,
-            "<p class=\"key\">{}: median, least and greatest run; <a href=\"#{}\">{}</a>.{}</p>",
-            Escaped(&study.label(figure)),
+            "<p class=\"key\">{}: median, and least to greatest run; <a href=\"#{}\">{}</a>.{}</p>",
+            Escaped(&said::capital(&chart.title)),
             slug(&study.head.study),
             Escaped(&study.head.title),
             Escaped(&paper.unwrap_or_default())

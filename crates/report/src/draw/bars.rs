@@ -8,7 +8,7 @@ use super::legend;
 use super::look::Look;
 use super::scale::Scale;
 use super::svg::{Anchor, Canvas, Window};
-use super::text::{SIZE, fit, width};
+use super::text::{SIZE, bold, fit, width};
 use unisono_measure::{quantile, record};
 
 /// A variant with its figures.
@@ -52,7 +52,7 @@ pub(crate) fn draw(chart: &Bars<'_>, window: Window) -> String {
         .groups
         .iter()
         .flat_map(|g| &g.bars)
-        .map(|bar| width(&says_median(bar), SIZE))
+        .map(|bar| bold(&says_median(bar), SIZE))
         .fold(30.0, f64::max);
     let names = chart.groups.iter().map(|group| width(&group.name, SIZE)).fold(30.0, f64::max);
     let mut top =

@@ -8,7 +8,7 @@ use super::legend;
 use super::look::Look;
 use super::scale::Scale;
 use super::svg::{Anchor, Canvas, Window};
-use super::text::{SIZE, apart, fit, width};
+use super::text::{SIZE, apart, bold, fit};
 use unisono_measure::quantile;
 use unisono_measure::record;
 
@@ -105,10 +105,10 @@ pub(crate) fn draw(chart: &Lines<'_>, window: Window) -> String {
         .chain(chart.reference.iter().map(|r| r.0));
     let y = Scale::new(chart.y_scale, values, top + plot_height, top);
     let names = chart.series.iter().map(|s| &s.name).chain(chart.paper.iter().map(|s| &s.name));
-    let names = names.map(|name| width(name, SIZE)).fold(0.0, f64::max);
+    let names = names.map(|name| bold(name, SIZE)).fold(0.0, f64::max);
     let plot = Plot {
         left: axis::room(&y, plot_height, chart.says_y),
-        right: canvas.width() - if labels_at_ends { names.min(190.0) + 16.0 } else { 8.0 },
+        right: canvas.width() - if labels_at_ends { names.min(200.0) + 16.0 } else { 8.0 },
         top,
         bottom: top + plot_height,
     };
@@ -119,10 +119,9 @@ pub(crate) fn draw(chart: &Lines<'_>, window: Window) -> String {
     axis::left(&mut canvas, plot, &y, chart.says_y);
     canvas.line("axis", (plot.left, plot.bottom), (plot.right, plot.bottom));
     axis::below(&mut canvas, plot, &x, chart.says_x, chart.x_label);
-    if let Some((value, label)) = chart.reference {
+    if let Some((value, _)) = chart.reference {
         let at = y.place(value);
         canvas.line("reference", (plot.left, at), (plot.right, at));
-        canvas.text("refname", (plot.left + 4.0, at - 5.0), Anchor::Start, &fit(label, plot.width(), SIZE));
     }
     for shape in chart.paper {
         canvas.begin(shape.look.class);
@@ -132,6 +131,11 @@ pub(crate) fn draw(chart: &Lines<'_>, window: Window) -> String {
     }
     for series in chart.series {
         draw_series(&mut canvas, series, &x, &y, chart);
+    }
+    if let Some((value, label)) = chart.reference {
+        // last, with a halo: lines may pass behind it
+        let at = (plot.left + 6.0, y.place(value) - 6.0);
+        canvas.text("refname", at, Anchor::Start, &fit(label, plot.width(), SIZE));
     }
     if labels_at_ends {
         name_ends(&mut canvas, chart, &y, plot);
@@ -195,7 +199,7 @@ fn name_ends(canvas: &mut Canvas, chart: &Lines<'_>, y: &Scale, plot: Plot) {
         if (end - place).abs() > 3.0 {
             canvas.line("leader", (plot.right - 2.0, end), (plot.right + 8.0, place));
         }
-        canvas.text("end", (plot.right + 11.0, place + 4.0), Anchor::Start, &fit(name, room, SIZE));
+        canvas.text("end", (plot.right + 11.0, place + 4.0), Anchor::Start, &fit(name, room, SIZE * 1.14));
         canvas.end();
     }
 }

@@ -6,7 +6,7 @@ use super::axis::{self, Plot};
 use super::look::Look;
 use super::scale::Scale;
 use super::svg::{Anchor, Canvas, Window};
-use super::text::{SIZE, fit, width, wrap};
+use super::text::{SIZE, bold, fit, width, wrap};
 use unisono_measure::{quantile, record};
 
 /// One row.
@@ -39,7 +39,7 @@ pub(crate) fn draw(chart: &Strip<'_>, window: Window) -> String {
     let phone = window == Window::Phone;
     let medians: Vec<Option<String>> =
         chart.rows.iter().map(|row| quantile::median(&row.runs).map(chart.says)).collect();
-    let values = medians.iter().flatten().map(|text| width(text, SIZE)).fold(30.0, f64::max);
+    let values = medians.iter().flatten().map(|text| bold(text, SIZE)).fold(30.0, f64::max);
     let names = chart.rows.iter().map(|row| width(&row.name, SIZE)).fold(30.0, f64::max);
     let top = 6.0 + if chart.reference.is_some() { 18.0 } else { 0.0 };
     let row_height = if phone { 40.0 } else { 30.0 };

@@ -11,6 +11,11 @@ pub(crate) fn width(text: &str, size: f64) -> f64 {
     text.chars().map(em).sum::<f64>() * size
 }
 
+/// An upper estimate of the width of a text in bold.
+pub(crate) fn bold(text: &str, size: f64) -> f64 {
+    width(text, size * 1.14)
+}
+
 fn em(c: char) -> f64 {
     match c {
         'i' | 'j' | 'l' | '\'' => 0.28,

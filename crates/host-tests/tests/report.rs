@@ -1,0 +1,144 @@
+//! The report in a real browser: at a phone's, a tablet's and a desk's width, by day and by night.
+//!
+//! Headless Chromium opens the page in a frame of the wanted width; a script in the page around it looks for
+//! labels that lie on each other, text that is too small, too pale or off the page, and requests. Nothing is
+//! asked of the network: the resolver is told that no host exists.
+
+#[path = "../../report/tests/synthetic/mod.rs"]
+#[allow(dead_code, reason = "the report's own tests use all of it")]
+mod synthetic;
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use synthetic::Situation;
+use unisono_host_tests::{Outcome, Skipped, host_tests};
+
+const PROBE: &str = include_str!("browser/probe.js");
+const WIDTHS: [u32; 3] = [360, 768, 1280];
+
+/// The first browser of the Chromium family on `PATH`.
+fn browser() -> Result<PathBuf, Skipped> {
+    let names = ["chromium", "chromium-browser", "google-chrome", "chrome"];
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).flat_map(|dir| names.map(|name| dir.join(name)));
+    found
+        .into_iter()
+        .find(|file| file.is_file())
+        .ok_or_else(|| Skipped::because("no chromium on PATH; apt-get install chromium"))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Light {
+    Day,
+    Night,
+}
+
+/// What the browser printed: the page as it ended, and its log.
+struct Opened {
+    page: String,
+    log: String,
+}
+
+fn open(file: &Path, light: Light) -> Result<Opened, Skipped> {
+    let profile = tempfile::tempdir().expect("a temporary directory");
+    let mut chromium = Command::new(browser()?);
+    chromium
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .args(["--disable-extensions", "--disable-breakpad", "--disable-dev-shm-usage", "--hide-scrollbars"])
+        .args(["--host-resolver-rules=MAP * ~NOTFOUND", "--window-size=1400,2000", "--enable-logging=stderr"])
+        .arg(format!("--user-data-dir={}", profile.path().display()));
+    if light == Light::Night {
+        chromium.args(["--force-dark-mode", "--blink-settings=preferredColorScheme=0"]);
+    }
+    let output =
+        chromium.arg("--dump-dom").arg(format!("file://{}", file.display())).output().expect("it starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "the browser failed: {}", text(&output.stderr));
+    Ok(Opened { page: text(&output.stdout), log: text(&output.stderr) })
+}
+
+fn attribute(text: &str) -> String {
+    text.replace('&', "&amp;").replace('"', "&quot;")
+}
+
+/// What the probe answers about a page.
+fn probe(page: &str, width: u32, light: Light) -> Result<Value, Skipped> {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let around = format!(
+        "<!DOCTYPE html><meta charset=utf-8><body><iframe id=report width={width} height=4000 style=\"border:0\" srcdoc=\"{}\"></iframe><script>{PROBE}</script>",
+        attribute(page)
+    );
+    let file = directory.path().join("around.html");
+    std::fs::write(&file, around).expect("a file");
+    let opened = open(&file, light)?;
+    let answer =
+        opened.page.split_once("<pre id=\"answer\">").and_then(|(_, rest)| rest.split_once("</pre>"));
+    let answer = answer.unwrap_or_else(|| panic!("no answer from the probe: {}", opened.log)).0;
+    let answer = answer.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    Ok(serde_json::from_str(&answer).expect("the answer is JSON"))
+}
+
+fn readable(situation: Situation) -> Outcome {
+    browser()?;
+    let page = unisono_report::html(&synthetic::records(situation));
+    for width in WIDTHS {
+        for light in [Light::Day, Light::Night] {
+            let answer = probe(&page, width, light)?;
+            assert_eq!(answer["dark"], light == Light::Night, "the browser took no notice of the light");
+            assert!(answer["charts"].as_u64() > Some(4) && answer["texts"].as_u64() > Some(100), "{answer}");
+            let found = answer["found"].as_array().expect("a list");
+            let list: Vec<&str> = found.iter().filter_map(Value::as_str).collect();
+            assert!(list.is_empty(), "{situation:?} at {width} px:\n{}", list.join("\n"));
+        }
+    }
+    Ok(())
+}
+
+fn a_report_of_gains_is_readable_at_every_width_by_day_and_night() -> Outcome {
+    readable(Situation::Win)
+}
+
+fn a_report_with_skipped_variants_is_readable_at_every_width_by_day_and_night() -> Outcome {
+    readable(Situation::Skipped)
+}
+
+fn an_interrupted_report_is_readable_at_every_width_by_day_and_night() -> Outcome {
+    readable(Situation::Interrupted)
+}
+
+fn the_page_opens_without_a_message_or_a_request() -> Outcome {
+    browser()?;
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("report.html");
+    std::fs::write(&file, unisono_report::html(&synthetic::records(Situation::Win))).expect("a file");
+    let opened = open(&file, Light::Day)?;
+    assert!(opened.page.contains("</footer>"), "the page did not load");
+    let said: Vec<&str> = opened.log.lines().filter(|line| line.contains("CONSOLE")).collect();
+    assert!(said.is_empty(), "{}", said.join("\n"));
+    Ok(())
+}
+
+fn the_probe_finds_what_it_looks_for() -> Outcome {
+    browser()?;
+    let bad = concat!(
+        "<!DOCTYPE html><body style='background:#fff'><p style='color:#aaa'>pale</p>",
+        "<svg class='chart' viewBox='0 0 700 40' width='350'><title>bad</title>",
+        "<text x='10' y='20' font-size='12'>first label</text><text x='30' y='22' font-size='12'>second</text></svg>",
+        "<div style='width:500px'>wide</div>"
+    );
+    let answer = probe(bad, 360, Light::Day)?["found"].to_string();
+    for fault in ["too wide", "contrast", "lies on", "px high"] {
+        assert!(answer.contains(fault), "{fault} was not found: {answer}");
+    }
+    Ok(())
+}
+
+host_tests![
+    the_probe_finds_what_it_looks_for within 180,
+    the_page_opens_without_a_message_or_a_request within 180,
+    a_report_of_gains_is_readable_at_every_width_by_day_and_night within 300,
+    a_report_with_skipped_variants_is_readable_at_every_width_by_day_and_night within 300,
+    an_interrupted_report_is_readable_at_every_width_by_day_and_night within 300,
+];

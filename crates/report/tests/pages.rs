@@ -1,0 +1,426 @@
+//! Pages as a whole: what they say in each situation, and that no record can break them.
+
+mod synthetic;
+
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use synthetic::Situation;
+use unisono_measure::record::{
+    Better, Chart, ChartKind, FORMAT, Figure, HostFacts, Line, Outcome, Paper, PaperPoint, PointsAre,
+    Question, Reference, RunLine, Scale, StudyLine, Verdict,
+};
+
+fn page(situation: Situation) -> String {
+    unisono_report::html(&synthetic::records(situation))
+}
+
+/// The page's text up to the list of studies, without markup.
+fn opening(situation: Situation) -> String {
+    let page = page(situation);
+    let body = page.split_once("<body>").expect("a body").1;
+    let summary = body.split_once("<nav").expect("a list of studies").0;
+    let mut text = String::new();
+    let mut inside = false;
+    for c in summary.chars() {
+        match c {
+            '<' => inside = true,
+            '>' => inside = false,
+            c if !inside => text.push(c),
+            _ => {}
+        }
+    }
+    let text = text.replace('\u{a0}', " ");
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_opening_says_for_whom_gangs_win() {
+    insta::assert_snapshot!(opening(Situation::Win));
+}
+
+#[test]
+fn the_opening_says_that_gangs_lose() {
+    insta::assert_snapshot!(opening(Situation::Lose));
+}
+
+#[test]
+fn the_opening_says_that_there_is_no_difference() {
+    insta::assert_snapshot!(opening(Situation::Same));
+}
+
+#[test]
+fn the_opening_says_that_gangs_could_not_be_measured_and_why() {
+    insta::assert_snapshot!(opening(Situation::Skipped));
+}
+
+#[test]
+fn the_opening_claims_nothing_after_two_repetitions() {
+    insta::assert_snapshot!(opening(Situation::Interrupted));
+}
+
+#[test]
+fn the_page_is_one_file_that_needs_nothing_else() {
+    for situation in Situation::ALL {
+        let page = page(situation);
+        for outside in
+            ["<script", "http:", "https:", "url(", " src=", "@import", "<object", "<iframe", "onload"]
+        {
+            assert!(!page.contains(outside), "{situation:?}: {outside}");
+        }
+    }
+}
+
+#[test]
+fn every_drawing_has_a_title_a_description_and_an_id_of_its_own() {
+    let page = page(Situation::Win);
+    let drawings = page.matches("<svg").count();
+    assert!(drawings >= 12, "{drawings}");
+    assert_eq!(page.matches("<desc id=").count(), drawings);
+    let mut ids: Vec<&str> =
+        page.split(" id=\"").skip(1).filter_map(|rest| rest.split_once('"').map(|(id, _)| id)).collect();
+    let all = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), all, "an id occurs twice");
+}
+
+#[test]
+fn the_same_records_give_the_same_page() {
+    assert_eq!(page(Situation::Win), page(Situation::Win));
+}
+
+#[test]
+fn a_page_is_written_beside_its_records_and_summed_up() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (records, html) = (directory.path().join("records.jsonl"), directory.path().join("report.html"));
+    let text = synthetic::text(Situation::Skipped);
+    std::fs::write(&records, &text[..text.len() - 40]).expect("a file");
+    let summary = unisono_report::render(&records, &html).expect("a report");
+    assert_eq!(summary.cut_off_line, Some(text.lines().count()));
+    assert!(summary.skipped > 0 && summary.failed > 0 && summary.measured > 100);
+    let page = std::fs::read_to_string(&html).expect("a page");
+    assert!(page.contains("in the middle of line"));
+    assert_eq!(
+        std::fs::read_dir(directory.path()).expect("a directory").count(),
+        2,
+        "no half-written file"
+    );
+}
+
+/// Text that would do harm if it reached the page as it is, and plain text.
+fn hostile() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("<script>alert(1)</script>".to_owned()),
+        Just("\"><img src=x onerror=alert(1)>".to_owned()),
+        Just("'/*--></style></svg><b>".to_owned()),
+        Just("&lt;already&amp;".to_owned()),
+        Just("gang".to_owned()),
+        Just("spread".to_owned()),
+        Just("interval_us".to_owned()),
+        Just(String::new()),
+        "\\PC{0,40}",
+        any::<String>(),
+    ]
+}
+
+fn number() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        any::<f64>(),
+        Just(0.0),
+        Just(f64::NAN),
+        Just(f64::INFINITY),
+        Just(f64::MAX),
+        Just(5e-324),
+        -10f64..1e7,
+    ]
+}
+
+fn value() -> impl Strategy<Value = serde_json::Value> {
+    prop_oneof![
+        number().prop_map(|v| serde_json::json!(v)),
+        hostile().prop_map(serde_json::Value::from),
+        Just(serde_json::Value::Null),
+        Just(serde_json::json!([1, {"<b>": "</b>"}])),
+    ]
+}
+
+fn parameters() -> impl Strategy<Value = BTreeMap<String, serde_json::Value>> {
+    proptest::collection::btree_map(hostile(), value(), 0..3)
+}
+
+fn chart() -> impl Strategy<Value = Chart> {
+    let kind = prop_oneof![Just(ChartKind::Line), Just(ChartKind::Strip), Just(ChartKind::Bars)];
+    let scale = || prop_oneof![Just(Scale::Linear), Just(Scale::Log)];
+    (
+        (hostile(), kind, proptest::option::of(hostile()), scale(), scale(), any::<bool>()),
+        proptest::collection::vec(hostile(), 0..3),
+        proptest::option::of((hostile(), number())),
+        proptest::collection::vec(hostile(), 0..3),
+        proptest::option::of(hostile()),
+    )
+        .prop_map(|((title, kind, x, x_scale, y_scale, paper), y, reference, variants, y_label)| Chart {
+            title,
+            kind,
+            x_label: x.clone(),
+            x,
+            x_scale,
+            y,
+            y_label,
+            y_scale,
+            variants,
+            reference: reference.map(|(label, value)| Reference { label, value }),
+            paper,
+            ..Chart::default()
+        })
+}
+
+fn verdict() -> impl Strategy<Value = Verdict> {
+    let answers = prop_oneof![Just(None), Just(Some(Question::Ganging)), Just(Some(Question::Unstacking))];
+    (
+        [hostile(), hostile(), hostile(), hostile()],
+        proptest::option::of(hostile()),
+        proptest::option::of(number()),
+        any::<bool>(),
+        answers,
+        parameters(),
+    )
+        .prop_map(|([variant, against, figure, words], by, expected, lower, answers, only)| Verdict {
+            words,
+            variant,
+            against,
+            figure,
+            by,
+            expected,
+            better: if lower { Better::Lower } else { Better::Higher },
+            answers,
+            only,
+            ..Verdict::default()
+        })
+}
+
+fn study() -> impl Strategy<Value = Line> {
+    let points_are = prop_oneof![Just(PointsAre::Shape), Just(PointsAre::Ratios), Just(PointsAre::Values)];
+    (
+        [hostile(), hostile(), hostile(), hostile(), hostile()],
+        proptest::option::of(prop_oneof![Just("balanced".to_owned()), hostile()]),
+        proptest::collection::vec(chart(), 0..3),
+        proptest::collection::vec(verdict(), 0..3),
+        proptest::collection::vec((hostile(), number(), number()), 0..4),
+        points_are,
+        (any::<bool>(), proptest::collection::btree_map(hostile(), hostile(), 0..3)),
+    )
+        .prop_map(
+            |(
+                [study, title, question, method, said],
+                condition,
+                charts,
+                verdicts,
+                points,
+                points_are,
+                (waiting, labels),
+            )| {
+                let points = points.into_iter().map(|(series, x, y)| PaperPoint { series, x, y }).collect();
+                Line::Study(Box::new(StudyLine {
+                    format: FORMAT.into(),
+                    study,
+                    title,
+                    question,
+                    method,
+                    condition,
+                    paper: Some(Paper {
+                        place: said.clone(),
+                        statement: said.clone(),
+                        points,
+                        points_note: Some(said),
+                        points_are,
+                    }),
+                    charts,
+                    verdicts,
+                    answers: waiting.then_some(Question::Waiting),
+                    labels,
+                    ..StudyLine::default()
+                }))
+            },
+        )
+}
+
+fn run() -> impl Strategy<Value = Line> {
+    let outcome = prop_oneof![
+        5 => Just(Outcome::Measured),
+        1 => Just(Outcome::Skipped),
+        1 => Just(Outcome::Failed),
+        1 => Just(Outcome::Interrupted),
+    ];
+    (
+        [hostile(), hostile(), hostile(), hostile(), hostile()],
+        parameters(),
+        outcome,
+        proptest::collection::vec((hostile(), number(), hostile()), 0..3),
+        (any::<u32>(), 0u32..4, number()),
+        proptest::collection::vec(hostile(), 0..2),
+    )
+        .prop_map(
+            |(
+                [study, variant, reason, cpu, commit],
+                parameters,
+                outcome,
+                figures,
+                (sequence, repetition, seconds),
+                warnings,
+            )| {
+                let figures = figures
+                    .into_iter()
+                    .map(|(name, value, unit)| Figure { name, value, unit, distribution: None })
+                    .collect();
+                Line::Run(Box::new(RunLine {
+                    format: FORMAT.into(),
+                    study,
+                    variant,
+                    reason: Some(reason),
+                    parameters,
+                    outcome,
+                    figures,
+                    sequence,
+                    repetition,
+                    elapsed_s: seconds,
+                    started: commit.clone(),
+                    host: HostFacts {
+                        kernel: cpu.clone(),
+                        virtualization: Some(cpu.clone()),
+                        cpu,
+                        ..HostFacts::default()
+                    },
+                    commit,
+                    warnings,
+                    ..RunLine::default()
+                }))
+            },
+        )
+}
+
+/// Whether each tag of the page is one that this crate writes, and each is closed.
+fn check_markup(page: &str) -> Result<(), TestCaseError> {
+    const KNOWN: [&str; 51] = [
+        "html",
+        "head",
+        "meta",
+        "link",
+        "title",
+        "style",
+        "body",
+        "main",
+        "header",
+        "p",
+        "h1",
+        "h2",
+        "h3",
+        "dl",
+        "div",
+        "dt",
+        "dd",
+        "section",
+        "ul",
+        "ol",
+        "li",
+        "span",
+        "a",
+        "b",
+        "small",
+        "nav",
+        "cite",
+        "code",
+        "em",
+        "figure",
+        "figcaption",
+        "svg",
+        "desc",
+        "line",
+        "rect",
+        "path",
+        "g",
+        "text",
+        "details",
+        "summary",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "blockquote",
+        "footer",
+        "!DOCTYPE",
+        "br",
+        "hr",
+    ];
+    const VOID: [&str; 7] = ["meta", "link", "line", "rect", "!DOCTYPE", "br", "hr"];
+    let (head, body) = page.split_once("</style>").expect("a style");
+    prop_assert!(!body.contains("<style"), "{head}");
+    let mut open: Vec<&str> = vec!["html", "head"];
+    for tag in body.split('<').skip(1) {
+        let Some((tag, _)) = tag.split_once('>') else {
+            return Err(TestCaseError::fail(format!("a tag without an end: {tag}")));
+        };
+        let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap_or_default();
+        prop_assert!(KNOWN.contains(&name), "unknown tag {tag:?}");
+        prop_assert!(tag.matches('"').count().is_multiple_of(2), "an attribute is open in {tag:?}");
+        prop_assert!(!tag.contains(" on"), "a handler in {tag:?}");
+        if tag.starts_with('/') {
+            prop_assert_eq!(open.pop(), Some(name), "at {}", tag);
+        } else if !VOID.contains(&name) && !tag.ends_with('/') {
+            open.push(name);
+        }
+    }
+    prop_assert!(open.is_empty(), "left open: {open:?}");
+    Ok(())
+}
+
+#[test]
+fn the_markup_of_every_situation_is_closed() {
+    for situation in Situation::ALL {
+        check_markup(&page(situation)).expect("sound markup");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #[test]
+    fn no_records_break_the_page(
+        studies in proptest::collection::vec(study(), 0..3),
+        runs in proptest::collection::vec(run(), 0..12),
+    ) {
+        let mut lines = studies;
+        // let most runs belong to a study that was announced, with variants that it judges
+        let heads: Vec<StudyLine> = lines
+            .iter()
+            .filter_map(|line| if let Line::Study(study) = line { Some((**study).clone()) } else { None })
+            .collect();
+        for (i, run) in runs.into_iter().enumerate() {
+            let Line::Run(mut run) = run else { continue };
+            if let Some(head) = heads.get(i % (heads.len() + 1)) {
+                run.study.clone_from(&head.study);
+                if let Some(verdict) = head.verdicts.first() {
+                    run.variant = if i % 2 == 0 { verdict.variant.clone() } else { verdict.against.clone() };
+                    if let Some(figure) = run.figures.first_mut() {
+                        figure.name.clone_from(&verdict.figure);
+                    }
+                }
+                if let (Some(figure), Some(name)) =
+                    (run.figures.last_mut(), head.charts.first().and_then(|chart| chart.y.first()))
+                {
+                    figure.name.clone_from(name);
+                }
+            }
+            lines.push(Line::Run(run));
+        }
+        check_markup(&unisono_report::html(&lines))?;
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let records = directory.path().join("records.jsonl");
+        std::fs::write(&records, bytes).expect("a file");
+        let _ = unisono_report::summarize(&records);
+    }
+}
