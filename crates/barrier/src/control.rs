@@ -6,6 +6,7 @@
 //!               every cache; who sets a bit publishes details in member lines first
 //!   line 2      the boundary: counter and flag of the pause in which a group changes its members
 //!   line 3..    one line a place: who it is and what became of it
+//!   then        sixteen places a line: where each was last seen (the adaptive policy's notes)
 //!   then        the algorithm's lines
 //! ```
 
@@ -59,12 +60,36 @@ pub(crate) struct Control {
 impl Control {
     /// How many lines come before the algorithm's.
     pub(crate) const fn lines(capacity: usize) -> usize {
-        FIXED_LINES + capacity
+        FIXED_LINES + capacity + capacity.div_ceil(Line::WORDS)
     }
 
     #[inline]
     pub(crate) fn attention(&self) -> &AtomicU32 {
         self.lines.line(1).word(0)
+    }
+
+    /// How adaptive members wait now.
+    #[cfg(not(loom))]
+    pub(crate) fn mode(&self) -> &AtomicU32 {
+        self.lines.line(1).word(2)
+    }
+
+    /// The CPUs that members may use, modulo 64: a half.
+    #[cfg(not(loom))]
+    pub(crate) fn allowed(&self, half: usize) -> &AtomicU32 {
+        self.lines.line(1).word(4 + half)
+    }
+
+    /// When a yield last took long, in milliseconds.
+    #[cfg(not(loom))]
+    pub(crate) fn last_long_yield(&self) -> &AtomicU32 {
+        self.lines.line(2).word(6)
+    }
+
+    /// Where a member was last seen.
+    #[cfg(not(loom))]
+    pub(crate) fn presence(&self, id: usize) -> &AtomicU32 {
+        self.lines.line(FIXED_LINES + self.capacity + id / Line::WORDS).word(id % Line::WORDS)
     }
 
     pub(crate) fn member(&self, id: usize) -> Member<'_> {
@@ -130,7 +155,8 @@ impl Control {
     pub(crate) fn disturb_all(&self) {
         // SYNC(sleepers) fence: attention before sleepers; a sleeper that misses it looks after its slice
         unisono_sync::atomics::fence(Ordering::SeqCst);
-        for line in 0..self.lines.count() {
+        let presence = FIXED_LINES + self.capacity..Self::lines(self.capacity);
+        for line in (2..self.lines.count()).filter(|line| !presence.contains(line)) {
             for flag in 0..Line::FLAGS {
                 let flag = self.lines.line(line).flag(flag);
                 if flag.has_sleepers() {
@@ -196,6 +222,7 @@ impl Member<'_> {
     }
 
     /// When the process started, in the kernel's clock ticks since boot: with its number, its identity.
+    #[cfg(not(loom))]
     pub(crate) fn process_start(self) -> u64 {
         let word = |index: usize| u64::from(self.line.word(index).load(Ordering::Relaxed));
         word(3) | word(4) << 32

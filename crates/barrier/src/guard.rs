@@ -8,10 +8,12 @@
 use crate::control::Control;
 use crate::error::Gone;
 #[cfg(not(loom))]
-use crate::roll_call::RollCall;
+use crate::{adaptivity, roll_call::RollCall};
 use unisono_linux::clock::Nanos;
 #[cfg(not(loom))]
 use unisono_linux::{clock, futex::Scope};
+#[cfg(not(loom))]
+use unisono_sync::Advice;
 use unisono_sync::{Verdict, Watch};
 
 /// How long a sleeper sleeps at most before it looks around, and how often a waiter calls the roll.
@@ -26,6 +28,7 @@ const LOOKS_PER_CLOCK: u32 = 16;
 #[derive(Clone, Debug)]
 pub(crate) enum Stopped {
     Gone(Gone),
+    #[cfg_attr(loom, expect(dead_code, reason = "time does not pass in a model"))]
     TimedOut,
     Disbanded,
 }
@@ -35,6 +38,9 @@ pub(crate) struct Guard<'a> {
     /// `None` for one who joins: whoever is gone, from whatever episode, it cannot.
     episode: Option<u32>,
     deadline: Option<Nanos>,
+    /// The place and the number of members, where waits are advised.
+    #[cfg(not(loom))]
+    advised: Option<(usize, usize)>,
     #[cfg(not(loom))]
     looks: u32,
     #[cfg(not(loom))]
@@ -51,6 +57,8 @@ impl<'a> Guard<'a> {
             episode: Some(episode),
             deadline,
             #[cfg(not(loom))]
+            advised: None,
+            #[cfg(not(loom))]
             looks: 0,
             #[cfg(not(loom))]
             roll_call: None,
@@ -61,6 +69,13 @@ impl<'a> Guard<'a> {
     /// For one who waits to join.
     pub(crate) fn for_any_episode(control: &'a Control) -> Self {
         Self { episode: None, ..Self::new(control, 0, None) }
+    }
+
+    /// With advice for the member at place `id`, one of `members`.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn advised(self, id: usize, members: usize) -> Self {
+        Self { advised: Some((id, members)), ..self }
     }
 
     fn stop(&mut self, why: Stopped) -> Verdict {
@@ -118,6 +133,21 @@ impl Watch for Guard<'_> {
         self.looks |= LOOKS_PER_CLOCK - 1;
         let slice = SLICE.after(clock::now());
         Some(self.deadline.map_or(slice, |deadline| deadline.min(slice)))
+    }
+
+    #[inline]
+    fn advice(&self) -> Advice {
+        self.advised.map_or(Advice::Spin, |(_, members)| adaptivity::advice(self.control, members))
+    }
+
+    fn awaited_may_run(&self) -> bool {
+        self.advised.zip(self.episode).is_none_or(|((id, members), episode)| {
+            adaptivity::awaited_may_run(self.control, id, members, episode)
+        })
+    }
+
+    fn yield_took_long(&mut self) {
+        adaptivity::yield_took_long(self.control);
     }
 }
 

@@ -29,6 +29,8 @@
 //! It does *not* start threads, pin them, or choose their CPUs, and it does not restart an episode that
 //! lost a member. The protocols and why they are right: `PROTOCOL.md` beside this file.
 
+#[cfg(not(loom))]
+mod adaptivity;
 mod algorithm;
 mod central;
 mod combining_tree;
@@ -42,6 +44,7 @@ mod mcs_tree;
 mod membership;
 mod participant;
 mod protocols;
+mod recommended;
 #[cfg(not(loom))]
 mod roll_call;
 #[cfg(not(loom))]
@@ -54,5 +57,6 @@ pub use algorithm::{Algorithm, BadAlgorithm};
 pub use error::{Cause, Error, Gone};
 pub use group::Group;
 pub use participant::{Arrival, Episode, Participant};
+pub use recommended::{Load, Recommendation, recommended};
 pub use spec::Spec;
 pub use unisono_sync::{BadSpinBudget, BadWait, SpinBudget, Wait};

@@ -105,7 +105,11 @@ fn turn(control: &Control, first_line: usize, episode: u32) {
     let mut remaining = 0;
     for member in control.members() {
         match part(member, episode) {
-            Part::Leaves => member.set_standing(Standing::Retired),
+            Part::Leaves => {
+                member.set_standing(Standing::Retired);
+                #[cfg(not(loom))]
+                control.presence(member.id).store(0, Ordering::Relaxed);
+            }
             Part::Comes => member.set_standing(Standing::Member),
             Part::Stays | Part::None => {}
         }

@@ -1,5 +1,7 @@
 //! One member's handle on a barrier.
 
+#[cfg(not(loom))]
+use crate::adaptivity::Adaptivity;
 use crate::algorithm::{Place, Role};
 use crate::control::{ATTENTION_CHANGE, ATTENTION_JOIN, Control};
 use crate::error::{Cause, Error};
@@ -10,7 +12,7 @@ use crate::protocols::AnyProtocol;
 use std::time::Duration;
 use unisono_linux::clock::Nanos;
 use unisono_sync::atomics::Ordering;
-use unisono_sync::{Adaptive, Block, Spin, SpinBlock, Wait, WaitPolicy, Wakeups, Yield};
+use unisono_sync::{Adaptive, Block, Brief, Spin, SpinBlock, Unwatched, Wait, WaitPolicy, Wakeups, Yield};
 
 /// One member of a barrier. Dropping it without [`leave`](Self::leave) makes the next episode fail for the
 /// others, with an error that names this one.
@@ -47,6 +49,10 @@ enum Policy {
     Yield(Yield),
     Block(Block),
     SpinBlock(SpinBlock),
+    #[cfg(not(loom))]
+    Adaptive(Adaptive, Adaptivity),
+    /// In a model there is no clock and no CPU to learn from.
+    #[cfg(loom)]
     Adaptive(Adaptive),
 }
 
@@ -105,6 +111,9 @@ impl Participant {
             Wait::Yield => Policy::Yield(Yield),
             Wait::Block => Policy::Block(Block::new(wakeups)),
             Wait::SpinBlock => Policy::SpinBlock(SpinBlock::new(budget, wakeups)),
+            #[cfg(not(loom))]
+            Wait::Adaptive => Policy::Adaptive(Adaptive::new(budget, wakeups), Adaptivity::new()),
+            #[cfg(loom)]
             Wait::Adaptive => Policy::Adaptive(Adaptive::new(budget, wakeups)),
         };
         let protocol = AnyProtocol::new(group.algorithm, rank.rank, rank.members);
@@ -162,6 +171,12 @@ impl Participant {
         self.finish(None)
     }
 
+    /// Ends a participant without a word to the others, for models that end after their last episode.
+    #[cfg(loom)]
+    pub fn forget(mut self) {
+        self.stage = Stage::Left;
+    }
+
     /// How many members the next episode has.
     #[must_use]
     pub fn members(&self) -> usize {
@@ -183,6 +198,9 @@ impl Participant {
                 Policy::Yield(policy) => policy.blocks(),
                 Policy::Block(policy) => policy.blocks(),
                 Policy::SpinBlock(policy) => policy.blocks(),
+                #[cfg(not(loom))]
+                Policy::Adaptive(policy, _) => policy.blocks(),
+                #[cfg(loom)]
                 Policy::Adaptive(policy) => policy.blocks(),
             }
     }
@@ -196,6 +214,10 @@ impl Participant {
         }
         self.episode = episode;
         self.stage = Stage::Arrived;
+        #[cfg(not(loom))]
+        if let Policy::Adaptive(_, adaptivity) = &mut self.policy {
+            adaptivity.note_presence(&self.group.control, self.id, self.rank.members, episode);
+        }
         let place = place(&self.group);
         self.protocol.arrive(&place, episode);
         Ok(())
@@ -203,25 +225,65 @@ impl Participant {
 
     #[inline]
     fn finish(&mut self, deadline: Option<Nanos>) -> Result<Episode, Error> {
-        let (place, number) = (place(&self.group), self.episode);
-        let mut guard = Guard::new(&self.group.control, number, deadline);
+        if matches!(self.stage, Stage::Arrived) && self.starts_brief() {
+            let place = place(&self.group);
+            if let Some(role) = self.protocol.complete(&place, self.episode, &mut Brief, &mut Unwatched) {
+                return self.completed(role, deadline);
+            }
+        }
+        self.finish_in_earnest(deadline)
+    }
+
+    /// Whether the first moment of a wait is spent polling.
+    #[inline]
+    fn starts_brief(&self) -> bool {
+        match &self.policy {
+            Policy::Spin(_) => true,
+            Policy::SpinBlock(_) => self.group.spin_budget.nanos() > Nanos::ZERO,
+            #[cfg(not(loom))]
+            Policy::Adaptive(_, adaptivity) => adaptivity.starts_brief(&self.group.control),
+            _ => false,
+        }
+    }
+
+    fn finish_in_earnest(&mut self, deadline: Option<Nanos>) -> Result<Episode, Error> {
         if let Stage::Boundary(..) = self.stage {
             return self.cross(deadline);
         }
+        let (place, number) = (place(&self.group), self.episode);
+        let mut guard = Guard::new(&self.group.control, number, deadline);
         let protocol = &mut self.protocol;
         let role = match &mut self.policy {
             Policy::Spin(policy) => protocol.complete(&place, number, policy, &mut guard),
             Policy::Yield(policy) => protocol.complete(&place, number, policy, &mut guard),
             Policy::Block(policy) => protocol.complete(&place, number, policy, &mut guard),
             Policy::SpinBlock(policy) => protocol.complete(&place, number, policy, &mut guard),
+            #[cfg(not(loom))]
+            Policy::Adaptive(policy, _) => {
+                guard = guard.advised(self.id, self.rank.members);
+                protocol.complete(&place, number, policy, &mut guard)
+            }
+            #[cfg(loom)]
             Policy::Adaptive(policy) => protocol.complete(&place, number, policy, &mut guard),
         };
-        let Some(role) = role else { return Err(stopped(guard.stopped, number)) };
+        match role {
+            Some(role) => self.completed(role, deadline),
+            None => Err(stopped(guard.stopped, number)),
+        }
+    }
+
+    /// The episode is complete; members may change before the next.
+    #[inline]
+    fn completed(&mut self, role: Role, deadline: Option<Nanos>) -> Result<Episode, Error> {
+        #[cfg(not(loom))]
+        if let Policy::Adaptive(policy, adaptivity) = &mut self.policy {
+            adaptivity.learn(&self.group.control, self.rank.rank, policy.blocks());
+        }
         self.stage = Stage::Idle;
         if self.group.control.attention().load(Ordering::Relaxed) & ATTENTION_CHANGE != 0 {
             return self.reach_boundary(role, deadline);
         }
-        Ok(Episode { number, role })
+        Ok(Episode { number: self.episode, role })
     }
 
     /// Before an arrival, something needs attention.
@@ -255,7 +317,7 @@ impl Participant {
     fn cross(&mut self, deadline: Option<Nanos>) -> Result<Episode, Error> {
         let number = self.episode;
         let Stage::Boundary(boundary, role) = &mut self.stage else {
-            return Ok(self.completed(Role::Follower));
+            return Ok(Episode { number, role: Role::Follower });
         };
         let role = *role;
         let control = &self.group.control;
@@ -276,11 +338,7 @@ impl Participant {
                 self.protocol = AnyProtocol::new(self.group.algorithm, rank.rank, rank.members);
             }
         }
-        Ok(self.completed(role))
-    }
-
-    fn completed(&self, role: Role) -> Episode {
-        Episode { number: self.episode, role }
+        Ok(Episode { number, role })
     }
 }
 

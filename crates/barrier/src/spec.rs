@@ -3,6 +3,7 @@
 use crate::algorithm::Algorithm;
 use crate::error::Error;
 use crate::group::Group;
+use crate::recommended::{Load, recommended};
 use unisono_sync::{SpinBudget, Wait};
 
 /// A description of a barrier, to be turned into a [`Group`].
@@ -19,7 +20,8 @@ impl Spec {
     /// The most participants a group can have.
     pub const MAX_PARTICIPANTS: usize = 4096;
 
-    /// A barrier for so many: competitive, waiting adaptively, with 50 us to spin.
+    /// A barrier for so many, as [`recommended`] for the CPUs this thread may use: waiting adaptively, with
+    /// 50 us to spin.
     ///
     /// # Errors
     /// [`Error::NoParticipants`], [`Error::TooMany`].
@@ -31,7 +33,7 @@ impl Spec {
             participants => Ok(Self {
                 participants,
                 capacity: participants,
-                algorithm: Algorithm::Competitive,
+                algorithm: recommended(participants, cpus(), Load::Unknown).algorithm,
                 wait: Wait::Adaptive,
                 spin_budget: SpinBudget::DEFAULT,
             }),
@@ -83,4 +85,9 @@ impl Spec {
     pub fn for_processes(&self) -> Result<Group, Error> {
         Group::in_shared_memory(self)
     }
+}
+
+/// How many CPUs this thread may use.
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }

@@ -12,6 +12,8 @@
 mod adaptive;
 pub mod atomics;
 mod block;
+mod brief;
+mod controller;
 mod flag;
 mod line;
 mod spin;
@@ -20,12 +22,14 @@ mod wait;
 mod watch;
 mod yielding;
 
-pub use adaptive::Adaptive;
+pub use adaptive::{Adaptive, LONG_YIELD};
 pub use block::Block;
+pub use brief::Brief;
+pub use controller::{Controller, Mode, Step};
 pub use flag::{Flag, Sleep, Wakeups};
 pub use line::{Line, Lines};
 pub use spin::Spin;
 pub use spin_block::SpinBlock;
 pub use wait::{BadSpinBudget, BadWait, SpinBudget, Wait, WaitPolicy};
-pub use watch::{Unwatched, Verdict, Watch};
+pub use watch::{Advice, Unwatched, Verdict, Watch};
 pub use yielding::Yield;

@@ -10,7 +10,10 @@ use crate::wait::WaitPolicy;
 use crate::watch::{Verdict, Watch};
 
 /// Polls between two looks around.
+#[cfg(not(loom))]
 const POLLS_PER_LOOK: u32 = 64;
+#[cfg(loom)]
+const POLLS_PER_LOOK: u32 = 1; // each poll is a branch of the model
 
 /// Never gives the core away.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,8 +40,6 @@ impl WaitPolicy for Spin {
 /// Polls a while; whether the target was reached.
 #[inline]
 pub(crate) fn poll(flag: Flag<'_>, target: u32) -> bool {
-    #[cfg(loom)]
-    const POLLS_PER_LOOK: u32 = 1; // each poll is a branch of the model
     for _ in 0..POLLS_PER_LOOK {
         if flag.reached(target) {
             return true;

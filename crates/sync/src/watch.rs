@@ -23,11 +23,30 @@ pub trait Watch {
     /// When a sleeper has to wake to look again.
     fn sleep_until(&mut self) -> Option<Nanos>;
 
-    /// Whether the awaited may be running right now. `false` only when it is known not to be: asleep, or
-    /// last seen on this very CPU. Waiting by spinning is then pointless.
+    /// How to wait now; for a policy that leaves the choice to its watch.
+    fn advice(&self) -> Advice {
+        Advice::Spin
+    }
+
+    /// Whether the awaited may be running right now: `false` only when one of them was last seen on this
+    /// very core. Waiting by spinning then keeps it from running.
     fn awaited_may_run(&self) -> bool {
         true
     }
+
+    /// Giving way took so long that a foreign thread must have had the core.
+    fn yield_took_long(&mut self) {}
+}
+
+/// A way to wait, as advised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// There is a core for everybody.
+    Spin,
+    /// The cores are shared, but only with fellows.
+    GiveWay,
+    /// The cores are shared with others.
+    Sleep,
 }
 
 /// Waits for ever.

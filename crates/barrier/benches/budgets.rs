@@ -1,0 +1,443 @@
+//! What an episode costs, ours and two peers', in the situations the budgets name.
+//!
+//! ```text
+//! cargo bench -p unisono-barrier --bench budgets -- [CASE...] [samples=8] [ms=150]
+//! ```
+//! Every case runs its variants interleaved, A B C C B A, each sample a fresh group of threads. Printed for
+//! each: how many samples, their median with the interval of the middle 90 %, the median episode (or batch
+//! of episodes, where one is shorter than reading the clock), and the worst single one of all. Variants are
+//! named `algorithm/wait`; `pthread` and `std` are the C library's and Rust's barriers.
+
+#![cfg(not(loom))]
+#![expect(clippy::print_stdout, reason = "a program that prints a table")]
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use unisono_barrier::{Algorithm, Spec, Wait};
+use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::clock::{Nanos, Ticks, now, ticks};
+
+struct Case {
+    name: &'static str,
+    threads: usize,
+    pinned: bool,
+    busy: usize,
+    variants: &'static [&'static str],
+}
+
+const CASES: [Case; 7] = [
+    Case {
+        name: "idle2",
+        threads: 2,
+        pinned: true,
+        busy: 0,
+        variants: &[
+            "recommended",
+            "dissemination/adaptive",
+            "dissemination/spin-block",
+            "dissemination/spin",
+            "competitive/adaptive",
+            "competitive/spin-block",
+            "central/spin-block",
+            "mcs-tree/spin-block",
+            "std",
+            "pthread",
+        ],
+    },
+    Case {
+        name: "idle4",
+        threads: 4,
+        pinned: true,
+        busy: 0,
+        variants: &[
+            "recommended",
+            "competitive/adaptive",
+            "competitive/yield",
+            "central/yield",
+            "central/adaptive",
+            "competitive/spin-block",
+            "competitive/block",
+            "std",
+            "pthread",
+        ],
+    },
+    Case {
+        name: "idle8",
+        threads: 8,
+        pinned: true,
+        busy: 0,
+        variants: &[
+            "recommended",
+            "competitive/adaptive",
+            "competitive/yield",
+            "central/yield",
+            "central/adaptive",
+            "competitive/block",
+            "std",
+            "pthread",
+        ],
+    },
+    Case {
+        name: "load8",
+        threads: 8,
+        pinned: false,
+        busy: 2,
+        variants: &[
+            "recommended",
+            "competitive/adaptive",
+            "competitive/block",
+            "central/block",
+            "competitive/spin-block",
+            "std",
+            "pthread",
+        ],
+    },
+    Case {
+        name: "load8pinned",
+        threads: 8,
+        pinned: true,
+        busy: 2,
+        variants: &[
+            "recommended",
+            "competitive/adaptive",
+            "competitive/block",
+            "central/block",
+            "std",
+            "pthread",
+        ],
+    },
+    Case {
+        name: "load2",
+        threads: 2,
+        pinned: true,
+        busy: 2,
+        variants: &[
+            "recommended",
+            "dissemination/adaptive",
+            "dissemination/spin-block",
+            "competitive/spin-block",
+            "competitive/block",
+            "std",
+            "pthread",
+        ],
+    },
+    Case {
+        name: "free2",
+        threads: 2,
+        pinned: false,
+        busy: 0,
+        variants: &[
+            "recommended",
+            "dissemination/adaptive",
+            "dissemination/spin-block",
+            "competitive/adaptive",
+            "std",
+            "pthread",
+        ],
+    },
+];
+
+struct Settings {
+    samples: usize,
+    length: Duration,
+    picked: Vec<String>,
+}
+
+fn main() {
+    let mut arguments: Vec<String> = std::env::args().skip(1).filter(|one| one != "--bench").collect();
+    if arguments.first().is_some_and(|one| one == "busy") {
+        let cpu = arguments.get(1).and_then(|cpu| cpu.parse().ok()).unwrap_or(0);
+        let _ = affinity::restrict(Tid::current(), &CpuSet::single(cpu));
+        let start = Instant::now();
+        // Ends by itself should its parent be killed.
+        while start.elapsed() < Duration::from_secs(120) {
+            std::hint::spin_loop();
+        }
+        return;
+    }
+    let value = |name: &str| arguments.iter().find_map(|one| one.strip_prefix(name)?.parse::<usize>().ok());
+    let samples = value("samples=").unwrap_or(8);
+    let length = Duration::from_millis(value("ms=").unwrap_or(150) as u64);
+    if arguments.first().is_some_and(|one| one == "regimes") {
+        regimes(value("threads=").unwrap_or(8));
+        return;
+    }
+    let only = value("only=");
+    arguments.retain(|one| !one.contains('='));
+    let settings = Settings { samples, length, picked: arguments };
+    println!(
+        "{:<12} {:<26} {:>3} {:>12} {:>25} {:>12} {:>12}",
+        "case", "variant", "n", "ns/barrier", "[5 %, 95 %]", "typical", "worst us"
+    );
+    for case in &CASES {
+        if settings.picked.is_empty() || settings.picked.iter().any(|name| name == case.name) {
+            run(case, &settings, only);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Sample {
+    mean: f64,
+    typical: f64,
+    worst: f64,
+}
+
+fn run(case: &Case, settings: &Settings, only: Option<usize>) {
+    let _busy = Busy::start(case.busy);
+    let variants = &case.variants[..only.unwrap_or(usize::MAX).min(case.variants.len())];
+    let mut taken: Vec<Vec<Sample>> = vec![Vec::new(); variants.len()];
+    for round in 0..settings.samples {
+        let mut order: Vec<usize> = (0..variants.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for at in order {
+            taken[at].push(sample(case, variants[at], settings.length));
+        }
+    }
+    for (variant, samples) in variants.iter().zip(taken) {
+        let sorted = |pick: fn(&Sample) -> f64| {
+            let mut all: Vec<f64> = samples.iter().map(pick).collect();
+            all.sort_by(f64::total_cmp);
+            all
+        };
+        let (mean, typical, worst) = (sorted(|s| s.mean), sorted(|s| s.typical), sorted(|s| s.worst));
+        let interval = format!("[{:.1}, {:.1}]", at(&mean, 0.05), at(&mean, 0.95));
+        println!(
+            "{:<12} {variant:<26} {:>3} {:>12.1} {interval:>25} {:>12.1} {:>12.0}",
+            case.name,
+            samples.len(),
+            at(&mean, 0.5),
+            at(&typical, 0.5),
+            at(&worst, 1.0) / 1e3
+        );
+    }
+}
+
+fn at(sorted: &[f64], share: f64) -> f64 {
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a position in a short list"
+    )]
+    let index = ((sorted.len() - 1) as f64 * share).round() as usize;
+    sorted[index]
+}
+
+type Wait1 = Box<dyn FnMut() + Send>;
+
+/// One waiting function a thread.
+fn waiters(variant: &str, threads: usize) -> Vec<Wait1> {
+    match variant {
+        "std" => {
+            let barrier = Arc::new(std::sync::Barrier::new(threads));
+            let one = || -> Wait1 {
+                let barrier = Arc::clone(&barrier);
+                Box::new(move || {
+                    let _ = barrier.wait();
+                })
+            };
+            (0..threads).map(|_| one()).collect()
+        }
+        "pthread" => {
+            let barrier = Arc::new(pthread::Barrier::new(threads));
+            let one = || -> Wait1 {
+                let barrier = Arc::clone(&barrier);
+                Box::new(move || barrier.wait())
+            };
+            (0..threads).map(|_| one()).collect()
+        }
+        _ => ours(variant, threads),
+    }
+}
+
+fn ours(variant: &str, threads: usize) -> Vec<Wait1> {
+    let spec = Spec::new(threads).expect("a small group");
+    let spec = match variant.split_once('/') {
+        Some((algorithm, wait)) => spec
+            .algorithm(algorithm.parse::<Algorithm>().expect("a name from the table"))
+            .wait(wait.parse::<Wait>().expect("a name from the table")),
+        None => spec,
+    };
+    let participants = spec.for_threads().and_then(|group| group.participants()).expect("a fresh group");
+    let one = |mut me: unisono_barrier::Participant| -> Wait1 {
+        Box::new(move || {
+            me.wait().expect("nobody goes away before the end");
+        })
+    };
+    participants.into_iter().map(one).collect()
+}
+
+fn sample(case: &Case, variant: &str, length: Duration) -> Sample {
+    // Short episodes are timed in batches, so that reading the clock does not count.
+    let batch = if case.threads == 2 { 64 } else { 1 };
+    let cpus = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let stop_at = Arc::new(AtomicU32::new(u32::MAX));
+    let running: Vec<_> = waiters(variant, case.threads)
+        .into_iter()
+        .enumerate()
+        .map(|(id, mut wait)| {
+            let (stop_at, pinned) = (Arc::clone(&stop_at), case.pinned);
+            thread::spawn(move || {
+                if pinned {
+                    affinity::restrict(Tid::current(), &CpuSet::single(id % cpus)).expect("a CPU to run on");
+                }
+                measure(id, &mut wait, batch, length, &stop_at)
+            })
+        })
+        .collect();
+    let mut results: Vec<_> = running.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+    results.swap_remove(0)
+}
+
+/// Waits over and over; the first thread measures and says when to stop.
+fn measure(id: usize, wait: &mut Wait1, batch: u32, length: Duration, stop_at: &AtomicU32) -> Sample {
+    let mut times: Vec<Ticks> = Vec::with_capacity(1 << 16);
+    let warm_up = length / 10;
+    let mut measured_from = None;
+    let start = now();
+    let mut round = 0_u32;
+    let mut last = ticks();
+    while round < stop_at.load(Ordering::Relaxed) {
+        for _ in 0..batch {
+            wait();
+        }
+        round += 1;
+        if id == 0 {
+            let time = ticks();
+            if times.len() < times.capacity() || time.since(last) > Ticks(1 << 20) {
+                times.push(time.since(last));
+            }
+            last = time;
+            if round.is_multiple_of(16) || batch == 1 {
+                let elapsed = Duration::from(now().since(start));
+                if measured_from.is_none() && elapsed > warm_up {
+                    measured_from = Some((now(), round));
+                    times.clear();
+                } else if elapsed > length + warm_up && stop_at.load(Ordering::Relaxed) == u32::MAX {
+                    // Everybody reads this before the round after the next.
+                    stop_at.store(round + 2, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+    if id != 0 {
+        return Sample { mean: 0.0, typical: 0.0, worst: 0.0 };
+    }
+    let (from, first) = measured_from.unwrap_or((start, 0));
+    let each = f64::from(batch);
+    times.sort_unstable();
+    let nanos = |ticks: Option<&Ticks>| precise(ticks.copied().unwrap_or_default().to_nanos());
+    Sample {
+        mean: precise(now().since(from)) / (f64::from(round - first) * each),
+        typical: nanos(times.get(times.len() / 2)) / each,
+        worst: nanos(times.last()),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "durations of seconds in nanoseconds")]
+fn precise(time: Nanos) -> f64 {
+    time.0 as f64
+}
+
+/// Prints how an adaptive group fares while busy loops come and go.
+fn regimes(threads: usize) {
+    for variant in ["recommended", "competitive/yield", "competitive/block", "recommended"] {
+        println!("{variant}, {threads} threads: ns/barrier by 250 ms; busy loops run from 2 s to 5 s");
+        let stop_at = Arc::new(AtomicU32::new(u32::MAX));
+        let cpus = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        thread::scope(|scope| {
+            for (id, mut wait) in waiters(variant, threads).into_iter().enumerate() {
+                let stop_at = Arc::clone(&stop_at);
+                scope.spawn(move || {
+                    affinity::restrict(Tid::current(), &CpuSet::single(id % cpus)).expect("a CPU to run on");
+                    let (mut round, mut window, start) = (0_u32, (now(), 0_u32), now());
+                    while round < stop_at.load(Ordering::Relaxed) {
+                        wait();
+                        round += 1;
+                        if id != 0 || (threads == 2 && !round.is_multiple_of(64)) {
+                            continue;
+                        }
+                        let time = now();
+                        let elapsed = precise(time.since(window.0));
+                        if elapsed > 250e6 {
+                            print!(" {:.0}", elapsed / f64::from(round - window.1));
+                            window = (time, round);
+                        }
+                        if time.since(start) > Nanos(8_000_000_000)
+                            && stop_at.load(Ordering::Relaxed) == u32::MAX
+                        {
+                            stop_at.store(round + 2, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+            thread::sleep(Duration::from_secs(2));
+            let busy = Busy::start(2);
+            thread::sleep(Duration::from_secs(3));
+            drop(busy);
+        });
+        println!();
+    }
+}
+
+/// Foreign load: a process that only burns, on each of the first CPUs.
+struct Busy(Vec<Child>);
+
+impl Busy {
+    fn start(count: usize) -> Self {
+        let program = std::env::current_exe().expect("a program knows its file");
+        let one = |cpu: usize| {
+            let mut command = Command::new(&program);
+            command.args(["busy", &cpu.to_string()]).stdin(Stdio::null()).spawn().expect("can start itself")
+        };
+        let busy = Self((0..count).map(one).collect());
+        if count > 0 {
+            thread::sleep(Duration::from_millis(50));
+        }
+        busy
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+mod pthread {
+    //! The C library's barrier.
+    use std::cell::UnsafeCell;
+
+    pub(crate) struct Barrier(Box<UnsafeCell<libc::pthread_barrier_t>>);
+
+    // SAFETY: a pthread barrier is made to be used by many threads; it stays in its box.
+    unsafe impl Send for Barrier {}
+    // SAFETY: as above.
+    unsafe impl Sync for Barrier {}
+
+    impl Barrier {
+        pub(crate) fn new(threads: usize) -> Self {
+            // SAFETY: an all-zero pthread_barrier_t is plain bytes, initialised below.
+            let barrier = Box::new(UnsafeCell::new(unsafe { std::mem::zeroed() }));
+            let count = u32::try_from(threads).expect("a small group");
+            // SAFETY: the barrier's memory is ours and stays in place.
+            let made = unsafe { libc::pthread_barrier_init(barrier.get(), std::ptr::null(), count) };
+            assert_eq!(made, 0);
+            Self(barrier)
+        }
+
+        pub(crate) fn wait(&self) {
+            // SAFETY: the barrier was initialised in `new` and is alive while borrowed.
+            unsafe { libc::pthread_barrier_wait(self.0.get()) };
+        }
+    }
+}

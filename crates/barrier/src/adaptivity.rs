@@ -1,0 +1,175 @@
+//! What a group knows about where its members run, and what it has learnt about waiting.
+//!
+//! The adaptive wait policy asks three questions, answered here from words that all members share:
+//! - *Is there a core for everybody?* Each member adds the CPUs it may use to a common set when it first
+//!   waits; more members than CPUs in the set means that cores are shared.
+//! - *Does an awaited member run?* Each notes the CPU it arrives on; one that has not arrived and was last
+//!   seen on the asker's own CPU does not run now.
+//! - *Awake or asleep?* The first member (rank 0) measures what episodes cost and decides for all, see
+//!   [`Controller`]. Anybody may send all to sleep at once: two long yields within 50 ms, some time apart,
+//!   prove that foreign threads want these cores; while staying awake is only tried, one is enough.
+//!
+//! Answers are hints: any mixture of modes is correct, because how one waits never changes what is awaited.
+//! Cost an episode: on cores of one's own a countdown and a comparison; where cores are shared one store.
+
+use crate::control::Control;
+use unisono_linux::affinity::{self, Tid};
+use unisono_linux::clock;
+use unisono_linux::current_cpu::current_cpu;
+use unisono_sync::atomics::Ordering;
+use unisono_sync::{Advice, Controller, Mode};
+
+/// Values of the mode's word.
+const AWAKE: u32 = 0;
+const ASLEEP: u32 = 1;
+const TRYING_AWAKE: u32 = 2;
+
+/// Milliseconds between two long yields that count as two, and that count together.
+const APART: u32 = 2;
+const TOGETHER: u32 = 50;
+
+/// Groups larger than this do not ask who runs where: looking would cost more than a wrong guess.
+const SMALL_GROUP: usize = 64;
+
+/// A note of presence: the episode's low bits above the CPU's number plus one.
+const CPU_BITS: u32 = 12;
+
+/// Sleeps after which the first member looks at the clock, however few episodes have passed.
+const MANY_SLEEPS: u64 = 16;
+
+/// One member's part.
+#[derive(Debug)]
+pub(crate) struct Adaptivity {
+    /// In the first member: what it has learnt.
+    controller: Option<Controller>,
+    episodes_left: u32,
+    episodes_counted: u32,
+    sleeps_seen: u64,
+    announced: bool,
+    crowded: bool,
+    note: u32,
+}
+
+impl Adaptivity {
+    pub(crate) fn new() -> Self {
+        Self {
+            controller: None,
+            episodes_left: 1,
+            episodes_counted: 0,
+            sleeps_seen: 0,
+            announced: false,
+            crowded: false,
+            note: 0,
+        }
+    }
+
+    /// Before an arrival: leaves a note of where this member runs, if that is news to others.
+    #[inline]
+    pub(crate) fn note_presence(&mut self, control: &Control, id: usize, members: usize, episode: u32) {
+        // The set of CPUs is complete once everybody has arrived once; members and masks change rarely.
+        if episode & 1023 < 4 {
+            self.refresh(control, members);
+        } else if !self.crowded && episode & 63 != 0 {
+            return;
+        }
+        let cpu = current_cpu().wrapping_add(1) & ((1 << CPU_BITS) - 1);
+        let note = if self.crowded { episode << CPU_BITS | cpu } else { cpu };
+        if note != self.note {
+            self.note = note;
+            control.presence(id).store(note, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the first moment of a wait is spent polling.
+    #[inline]
+    pub(crate) fn starts_brief(&self, control: &Control) -> bool {
+        !self.crowded && control.mode().load(Ordering::Relaxed) != ASLEEP
+    }
+
+    /// After an episode: the first member counts, and now and then decides.
+    #[inline]
+    pub(crate) fn learn(&mut self, control: &Control, rank: usize, sleeps: u64) {
+        if rank != 0 {
+            return;
+        }
+        self.episodes_counted += 1;
+        self.episodes_left -= 1;
+        if self.episodes_left == 0 || sleeps >= self.sleeps_seen + MANY_SLEEPS {
+            self.decide(control, sleeps);
+        }
+    }
+
+    #[cold]
+    fn refresh(&mut self, control: &Control, members: usize) {
+        if !self.announced {
+            self.announced = true;
+            let allowed = affinity::allowed(Tid::current()).map_or(u64::MAX, |set| {
+                // CPUs beyond the 64th share bits: counting too few cores only means to yield too early.
+                set.iter().fold(0, |bits, cpu| bits | 1_u64 << (cpu % 64))
+            });
+            control.allowed(0).fetch_or((allowed & 0xffff_ffff) as u32, Ordering::Relaxed);
+            control.allowed(1).fetch_or((allowed >> 32) as u32, Ordering::Relaxed);
+        }
+        self.crowded = is_crowded(control, members);
+    }
+
+    #[cold]
+    fn decide(&mut self, control: &Control, sleeps: u64) {
+        let now = clock::now();
+        let controller = self.controller.get_or_insert_with(|| Controller::new(now));
+        let gave_up = control.mode().load(Ordering::Relaxed) == ASLEEP;
+        let step = controller.observe(now, self.episodes_counted, gave_up);
+        let mode = match (step.mode, step.probing) {
+            (Mode::Asleep, _) => ASLEEP,
+            (Mode::Awake, true) => TRYING_AWAKE,
+            (Mode::Awake, false) => AWAKE,
+        };
+        if control.mode().load(Ordering::Relaxed) != mode {
+            control.mode().store(mode, Ordering::Relaxed);
+        }
+        (self.episodes_left, self.episodes_counted) = (step.look_after, 0);
+        self.sleeps_seen = sleeps;
+    }
+}
+
+/// Whether members outnumber the CPUs they may use, as far as these are known.
+fn is_crowded(control: &Control, members: usize) -> bool {
+    let cpus = (0..2).map(|half| control.allowed(half).load(Ordering::Relaxed).count_ones()).sum::<u32>();
+    cpus > 0 && members > cpus as usize
+}
+
+/// How to wait now.
+pub(crate) fn advice(control: &Control, members: usize) -> Advice {
+    if control.mode().load(Ordering::Relaxed) == ASLEEP {
+        Advice::Sleep
+    } else if is_crowded(control, members) {
+        Advice::GiveWay
+    } else {
+        Advice::Spin
+    }
+}
+
+/// Whether no member that is still awaited was last seen on this CPU.
+pub(crate) fn awaited_may_run(control: &Control, id: usize, members: usize, episode: u32) -> bool {
+    if members > SMALL_GROUP {
+        return !is_crowded(control, members);
+    }
+    let crowded = is_crowded(control, members);
+    let here = current_cpu().wrapping_add(1) & ((1 << CPU_BITS) - 1);
+    (0..control.capacity.min(SMALL_GROUP)).filter(|other| *other != id).all(|other| {
+        let note = control.presence(other).load(Ordering::Relaxed);
+        note & ((1 << CPU_BITS) - 1) != here
+            || (crowded && note >> CPU_BITS == episode << CPU_BITS >> CPU_BITS)
+    })
+}
+
+/// A yield took so long that a foreign thread had the core; twice is no accident.
+pub(crate) fn yield_took_long(control: &Control) {
+    let now = u32::try_from((clock::now().0 / 1_000_000) & 0xffff_ffff).unwrap_or(0);
+    let before = control.last_long_yield().swap(now, Ordering::Relaxed);
+    let mode = control.mode().load(Ordering::Relaxed);
+    let apart = now.wrapping_sub(before);
+    if mode == TRYING_AWAKE || (APART..=TOGETHER).contains(&apart) {
+        control.mode().store(ASLEEP, Ordering::Relaxed);
+    }
+}

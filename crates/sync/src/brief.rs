@@ -1,0 +1,39 @@
+//! Brief: the first moment of a wait, before anything else is decided.
+//!
+//! The idea: on cores of one's own the awaited signal is a line transfer away; whoever first sets up a
+//! watch or reads a clock has already lost it. So poll a few dozen times with nothing but a pause between two
+//! loads, and give up: the caller then waits in earnest. (The pause is no courtesy: polling without it
+//! takes the line away from the one who is about to store into it.) Cost: at most a few microseconds of a
+//! core. When not to use: where the awaited needs this core.
+
+use crate::atomics::pause;
+use crate::flag::Flag;
+use crate::wait::WaitPolicy;
+use crate::watch::{Verdict, Watch};
+
+/// Loads in a row: several times a transfer of a line between far cores.
+#[cfg(not(loom))]
+const POLLS: u32 = 64;
+#[cfg(loom)]
+const POLLS: u32 = 1; // each poll is a branch of the model
+
+/// Polls a moment, then stops.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Brief;
+
+impl WaitPolicy for Brief {
+    #[inline]
+    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, _watch: &mut W) -> Verdict {
+        for _ in 0..POLLS {
+            if flag.reached(target) {
+                return Verdict::Continue;
+            }
+            pause();
+        }
+        Verdict::Stop
+    }
+
+    fn blocks(&self) -> u64 {
+        0
+    }
+}
