@@ -89,7 +89,9 @@ pub(crate) fn provide(install: Install) -> Verdict {
         let mut command = Command::new("apt-get");
         command.args(["--quiet=2", "-o", "DPkg::Lock::Timeout=120"]).args(arguments);
         command.env("DEBIAN_FRONTEND", "noninteractive");
-        Step::new("apt-get", command).within(Duration::from_secs(600)).succeeds()
+        // hundreds of lines of unpacking say nothing; errors and warnings do
+        let says_something = |line: &str| line.starts_with("E:") || line.starts_with("W:");
+        Step::new("apt-get", command).within(Duration::from_secs(600)).showing(says_something).succeeds()
     };
     // an update that fails may leave lists that are good enough
     apt(&["update"]);
