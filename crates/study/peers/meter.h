@@ -66,6 +66,8 @@ static double histogram_quantile(const struct histogram *h, double q)
 struct meter {
 	const struct options *o;
 	uint64_t begin_measuring, end_measuring; /* planned */
+	uint64_t ready;
+	int appointed; /* the planned time is the measured time, whatever happens at its ends */
 	int measuring;
 	uint64_t batch, next;	 /* episodes per batch, episode of the next reading */
 	uint64_t last_e, last_t; /* previous reading */
@@ -91,6 +93,8 @@ static struct meter *meter_new(const struct options *o)
 	m.o = o;
 	m.begin_measuring = o->start_at ? o->start_at : t + (uint64_t)(o->warm_up * 1e9);
 	m.end_measuring = m.begin_measuring + (uint64_t)(o->seconds * 1e9);
+	m.ready = t;
+	m.appointed = o->start_at && !o->iterations;
 	m.batch = 1;
 	m.next = 1;
 	m.last_t = t;
@@ -118,7 +122,7 @@ static __attribute__((noinline)) int meter_read(struct meter *m, uint64_t e)
 		}
 		if (over) {
 			getrusage(RUSAGE_SELF, &u);
-			m->end = t;
+			m->end = m->appointed ? m->end_measuring : t;
 			m->episodes = e - m->first_e;
 			m->cpu_s = cpu_seconds(&u) - m->cpu_start;
 			m->blocks = u.ru_nvcsw - m->blocks_start;
@@ -132,7 +136,7 @@ static __attribute__((noinline)) int meter_read(struct meter *m, uint64_t e)
 		m->preemptions_start = u.ru_nivcsw;
 		m->measuring = 1;
 		m->first_e = e;
-		t = now_ns();
+		t = m->appointed ? m->begin_measuring : now_ns();
 		m->start = t;
 		m->end_measuring = t + (uint64_t)(m->o->seconds * 1e9);
 		if (m->o->iterations && over) {

@@ -5,6 +5,10 @@
 //! microseconds has a batch of its own. The longest single episode is the longest batch less what its
 //! other episodes usually take.
 //!
+//! Where a moment to begin was given ([`Options::start_at`]), that moment and the seconds after it *are* the
+//! measured time, even if participant 0 did not run at its ends: programs that take turns are compared over
+//! the same time, and none is measured while the others have ended.
+//!
 //! Cost: one comparison an episode, one clock reading and one histogram count a batch.
 
 use super::histogram::Histogram;
@@ -22,6 +26,8 @@ const MOST: u64 = 4096;
 #[derive(Debug)]
 pub struct Meter {
     begin_at: Nanos,
+    ready_at: Nanos,
+    is_appointed: bool,
     seconds: f64,
     iterations: Option<u64>,
     batch: u64,
@@ -56,6 +62,8 @@ impl Meter {
         let now = clock::now();
         Self {
             begin_at: options.start_at.map_or(Nanos::from(options.warm_up).after(now), Nanos),
+            ready_at: now,
+            is_appointed: options.start_at.is_some() && options.iterations.is_none(),
             seconds: options.seconds,
             iterations: options.iterations,
             batch: 1,
@@ -84,13 +92,14 @@ impl Meter {
                 self.count(took, episodes);
                 if self.iterations.map_or(now >= until, |last| episode >= last) {
                     let used = usage::of_this_process().since(usage);
-                    self.phase = Phase::Over { episodes: episode - first, start, end: now, used };
+                    let end = if self.is_appointed { until } else { now };
+                    self.phase = Phase::Over { episodes: episode - first, start, end, used };
                     return Then::Stop;
                 }
             }
             Phase::WarmingUp if now >= self.begin_at || self.iterations.is_some() => {
                 let usage = usage::of_this_process();
-                let start = clock::now();
+                let start = if self.is_appointed { self.begin_at } else { clock::now() };
                 let until = Nanos((self.seconds * 1e9) as u64).after(start);
                 self.phase = Phase::Measuring { first: episode, start, usage, until };
                 last.1 = start;
@@ -162,6 +171,7 @@ impl Meter {
             cpu_s: used.cpu.as_secs_f64(),
             start_ns: start.0,
             end_ns: end.0,
+            ready_ns: self.ready_at.0,
             ..Measurement::default()
         }
     }
@@ -220,6 +230,8 @@ pub struct Measurement {
     pub start_ns: u64,
     /// Last moment.
     pub end_ns: u64,
+    /// When the program was ready to begin; after `start_ns`, it came too late.
+    pub ready_ns: u64,
     /// A kernel's result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checksum: Option<f64>,
@@ -282,6 +294,20 @@ mod tests {
         assert!(measured.elapsed_s >= 0.02 && measured.end_ns > measured.start_ns);
         assert!((measured.barriers_per_s * measured.elapsed_s - measured.episodes as f64).abs() < 1.0);
         assert!(measured.ns_per_barrier.median <= measured.ns_per_barrier.max);
+    }
+
+    #[test]
+    fn an_appointed_time_is_kept_whatever_happens_at_its_ends() {
+        let begin = clock::now().0 + 1_000_000;
+        let options = Options { seconds: 0.01, start_at: Some(begin), ..Options::default() };
+        let mut meter = Meter::start(&options);
+        std::thread::sleep(std::time::Duration::from_millis(3));
+        meter.episode(1);
+        std::thread::sleep(std::time::Duration::from_millis(12));
+        let last = (2..).find(|episode| meter.episode(*episode) == Then::Stop).expect("it stops");
+        let measured = meter.measurement(&options, vec![last], 1);
+        assert_eq!((measured.start_ns, measured.end_ns), (begin, begin + 10_000_000));
+        assert!(measured.ready_ns < begin);
     }
 
     #[test]
