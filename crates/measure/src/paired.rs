@@ -47,12 +47,15 @@ pub enum Finding {
 impl Comparison {
     /// What may be said at the comparison's level; `better` says which side of one is the good one.
     /// Differences below [`TIE`] are *the same*, an interval of one around it wider than ten per cent
-    /// is undecided.
+    /// is undecided, and so is a single pair: it has no interval.
     #[must_use]
     pub fn finding(&self, better: Better) -> Finding {
         let Estimate { low, high, .. } = self.ratio;
         let above = low > 1.0 + TIE;
         let below = high < 1.0 - TIE;
+        if self.ratio.n < 2 {
+            return Finding::Undecided;
+        }
         match (above, below, better) {
             (true, _, Better::Higher) | (_, true, Better::Lower) => Finding::Better,
             (true, _, Better::Lower) | (_, true, Better::Higher) => Finding::Worse,

@@ -3,7 +3,19 @@
 use crate::file::{BadStudy, StudyFile};
 
 /// Names and texts.
-const FILES: &[(&str, &str)] = &[("barriers.toml", include_str!("../studies/barriers.toml"))];
+const FILES: &[(&str, &str)] = &[
+    ("background.toml", include_str!("../studies/background.toml")),
+    ("balance.toml", include_str!("../studies/balance.toml")),
+    ("barriers.toml", include_str!("../studies/barriers.toml")),
+    ("demand.toml", include_str!("../studies/demand.toml")),
+    ("granularity.toml", include_str!("../studies/granularity.toml")),
+    ("latency.toml", include_str!("../studies/latency.toml")),
+    ("overhead.toml", include_str!("../studies/overhead.toml")),
+    ("programs.toml", include_str!("../studies/programs.toml")),
+    ("several.toml", include_str!("../studies/several.toml")),
+    ("switching.toml", include_str!("../studies/switching.toml")),
+    ("waiting.toml", include_str!("../studies/waiting.toml")),
+];
 
 /// All built-in studies, in the order of the report.
 ///

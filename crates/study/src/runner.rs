@@ -6,7 +6,7 @@
 //!
 //! Cost: see [`crate::host`] and [`crate::record_file`]; between runs only.
 
-use crate::driver::{Context, NoOutcome};
+use crate::driver::{Context, Driver, NoOutcome, launch};
 use crate::file::StudyFile;
 use crate::host::LoadWatch;
 use crate::plan::{Plan, PlannedRun};
@@ -119,6 +119,9 @@ impl Runner<'_> {
         };
         match result {
             Ok(measured) => {
+                if matches!(file.driver, Driver::Pair | Driver::Burst) && planned.settings.threads.is_none() {
+                    line.parameters.insert("threads".to_owned(), launch::threads(self.context).into());
+                }
                 line.outcome = Outcome::Measured;
                 line.figures = measured.figures;
                 line.warnings = measured.warnings;

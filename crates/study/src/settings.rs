@@ -15,7 +15,7 @@ pub enum Regime {
     Linux,
     /// Concurrently, thread i of each program pinned to processor i; no gangs.
     Spread,
-    /// As `linux`, the second program with nice -20.
+    /// As `linux`, one program with nice -20 (the second, unless `favoured` says otherwise).
     Nice,
     /// One after the other, pinned like `spread`, each for its share of the time.
     Batch,
@@ -44,7 +44,8 @@ pub struct Settings {
     /// Whose program: `unisono`, or a peer or kernel by name (`libgomp`, `std`, ...).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
-    /// Participants of each program.
+    /// Participants of each program; absent: as many as this process may use processors (concurrent
+    /// programs) or two.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
     /// Computation before each barrier.
@@ -62,7 +63,8 @@ pub struct Settings {
     /// How long `spin-block` spins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spin_budget_us: Option<f64>,
-    /// Busy loops beside the program (one thread each, placed by the kernel).
+    /// Busy loops beside the program: their number (`single`, one after the other around the processors) or how
+    /// many on each processor used (`wait-cost`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub competitors: Option<usize>,
     /// Whether participants are pinned, one after the other around the processors.
@@ -86,7 +88,10 @@ pub struct Settings {
     /// The gangs' mechanism.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mechanism: Option<String>,
-    /// Nice value of the second program (`nice`; -20 if absent).
+    /// Which program `nice` favours: 1, or 2 if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub favoured: Option<usize>,
+    /// Nice value of the favoured program (`nice`; -20 if absent).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nice: Option<i32>,
     /// How many programs run beside the first (1 if absent).
@@ -110,12 +115,15 @@ pub struct Settings {
     /// As `spin_budget_us`, for the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other_spin_budget_us: Option<f64>,
-    /// Bursts of requests a second and stream (the bursty program).
+    /// Requests a second, of all streams together.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub bursts_per_s: Option<f64>,
-    /// Requests a burst (the bursty program).
+    pub requests_per_s: Option<f64>,
+    /// Requests that arrive together.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub burst: Option<usize>,
+    pub burst: Option<u32>,
+    /// Rounds of computation of a request, two barriers each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<u32>,
 }
 
 impl Settings {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use unisono_measure::record::{Line, Outcome, RunLine, StudyLine};
+use unisono_measure::record::{Chart, Line, Outcome, RunLine, StudyLine};
 use unisono_measure::verdict::{self, number};
 use unisono_measure::{modes, noise, quantile};
 
@@ -31,7 +31,9 @@ pub fn text(lines: &[Line]) -> String {
 
 fn of_study(study: &StudyLine, runs: &[&RunLine]) -> String {
     let mut out = format!("\n{}\n  {}\n", study.title, study.question);
-    let chart = study.charts.first();
+    // the first chart that these runs have something for: a smoke run has few of the parameters
+    let has_runs = |c: &&Chart| runs.iter().any(|r| r.outcome == Outcome::Measured && r.has(&c.only));
+    let chart = study.charts.iter().find(has_runs).or(study.charts.first());
     let figure = chart.and_then(|c| c.y.first()).map_or("barriers_per_s", String::as_str);
     let drawn: Vec<&RunLine> = runs
         .iter()
@@ -39,7 +41,7 @@ fn of_study(study: &StudyLine, runs: &[&RunLine]) -> String {
         .filter(|r| chart.is_none_or(|c| r.outcome != Outcome::Measured || r.has(&c.only)))
         .collect();
     out.push_str(&table(study, figure, &drawn));
-    for verdict in &study.verdicts {
+    for verdict in study.verdicts.iter().filter(|v| runs.iter().any(|r| r.has(&v.only))) {
         for judged in verdict::judge(verdict, runs) {
             // writing to a String cannot fail
             let _infallible = writeln!(out, "  * {}", judged.words);
@@ -169,7 +171,7 @@ fn plain(value: &serde_json::Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_measure::record::{Chart, Figure, Verdict};
+    use unisono_measure::record::{Figure, Verdict};
 
     fn run(variant: &str, repetition: u32, interval: u32, value: f64) -> Line {
         Line::Run(Box::new(RunLine {

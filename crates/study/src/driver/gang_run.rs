@@ -100,6 +100,7 @@ fn figures_of(summary: &Value) -> Vec<Figure> {
     add("switches", "1", number("/switches"));
     add("switch_us", "us", number("/switch_us/median").or_else(|| number("/switch_us")));
     add("switch_p99_us", "us", number("/switch_us/p99"));
+    add("enforced_us", "us", number("/enforced_us/median"));
     add("skew_us", "us", number("/skew_us/median").or_else(|| number("/skew_us")));
     add("leak", "1", number("/leak"));
     add("overhead", "1", number("/overhead"));

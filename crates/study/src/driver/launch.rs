@@ -2,7 +2,7 @@
 //!
 //! The idea: programs that are compared must be measured over the *same* time, so all of them are told the
 //! moment at which to begin ([`Options::start_at`]), a little after the last can have started. What they
-//! measured is checked: programs that hardly overlapped make the run doubtful.
+//! measured is checked: a program that was not ready in time makes the run doubtful.
 
 use super::{Context, NoOutcome};
 use crate::child::{self, Child};
@@ -42,7 +42,7 @@ impl App {
             settings.spin_budget_us,
         )?;
         let options = Options {
-            threads: settings.threads.unwrap_or(2),
+            threads: settings.threads.unwrap_or_else(|| threads(context)),
             interval: micros(settings.interval_us),
             variance: micros(settings.variance_us),
             size: settings.size,
@@ -76,6 +76,13 @@ impl App {
         self.options.pin = pin;
         self
     }
+}
+
+/// Participants of a concurrent program where nothing else is said: one for each processor, so that two
+/// programs compete as they did in the paper.
+#[must_use]
+pub fn threads(context: Context) -> usize {
+    context.cpus.len().clamp(2, 64)
 }
 
 fn program(
@@ -185,34 +192,27 @@ pub fn concurrently(
     results.iter().map(Prepared::read).collect()
 }
 
-/// Warnings about programs that should have been measured over the same time.
+/// A warning about programs that were not ready when the measurement began.
 #[must_use]
-pub fn overlap_warning(measured: &[Measurement]) -> Option<String> {
-    let begin = measured.iter().map(|m| m.start_ns).max()?;
-    let end = measured.iter().map(|m| m.end_ns).min()?;
-    let longest = measured.iter().map(|m| m.end_ns.saturating_sub(m.start_ns)).max()?;
-    let share = end.saturating_sub(begin) as f64 / longest.max(1) as f64;
-    (share < 0.9).then(|| {
-        format!(
-            "the programs were measured together for only {:.0} % of their time; use longer runs (--paper)",
-            share * 100.0
-        )
-    })
+pub fn late_warning(measured: &[Measurement]) -> Option<String> {
+    let late = measured.iter().map(|m| m.ready_ns.saturating_sub(m.start_ns)).max().filter(|ns| *ns > 0)?;
+    Some(format!(
+        "a program was ready {:.0} ms after the measurement began, so its rate is too low; the machine is busy, \
+         use longer runs (--paper)",
+        late as f64 / 1e6
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn measured(start_ns: u64, end_ns: u64) -> Measurement {
-        Measurement { start_ns, end_ns, ..Measurement::default() }
-    }
-
     #[test]
-    fn programs_that_hardly_overlap_make_a_run_doubtful() {
-        assert_eq!(overlap_warning(&[measured(0, 100), measured(2, 102)]), None);
-        let said = overlap_warning(&[measured(0, 100), measured(50, 150)]).expect("half");
-        assert!(said.contains("only 50 %"), "{said}");
-        assert_eq!(overlap_warning(&[]), None);
+    fn a_program_that_comes_too_late_makes_a_run_doubtful() {
+        let of = |ready_ns| Measurement { ready_ns, start_ns: 1_000_000_000, ..Measurement::default() };
+        assert_eq!(late_warning(&[of(999_000_000), of(1_000_000_000)]), None);
+        let said = late_warning(&[of(0), of(1_031_000_000)]).expect("late");
+        assert!(said.contains("31 ms after"), "{said}");
+        assert_eq!(late_warning(&[]), None);
     }
 }

@@ -25,6 +25,7 @@ pub const READS: &[&str] = &[
     "weights",
     "mechanism",
     "nice",
+    "favoured",
     "others",
     "other_program",
     "other_threads",
@@ -49,11 +50,10 @@ const WARM_UP: Duration = Duration::from_millis(25);
 /// Time around the measured seconds.
 #[must_use]
 pub fn around(settings: &Settings) -> Duration {
-    let ending = Duration::from_millis(25);
     match settings.regime.unwrap_or(Regime::Linux) {
-        Regime::Gang => GANG_LEAD + 2 * ending,
-        Regime::Batch => (WARM_UP + 2 * ending) * 2,
-        _ => LEAD + ending,
+        Regime::Gang => GANG_LEAD + Duration::from_millis(15),
+        Regime::Batch => (WARM_UP + Duration::from_millis(15)) * 2,
+        _ => LEAD + Duration::from_millis(10),
     }
 }
 
@@ -75,9 +75,7 @@ pub fn run(context: Context, settings: &Settings, seconds: f64, seed: u64) -> Re
     let (measured, mut more) = under(context, settings, apps, seconds)?;
     let mut outcome = Outcome { figures: together(&measured), warnings: Vec::new() };
     outcome.figures.append(&mut more);
-    if settings.regime != Some(Regime::Batch) {
-        outcome.warnings.extend(launch::overlap_warning(&measured));
-    }
+    outcome.warnings.extend(launch::late_warning(&measured));
     Ok(outcome)
 }
 
@@ -107,13 +105,13 @@ pub fn under(
         app.options.start_at = Some(begin);
         launch::prepare(context, app, StartedBy::Us)
     });
-    let nice = settings.nice.unwrap_or(-20);
+    let (nice, favoured) = (settings.nice.unwrap_or(-20), settings.favoured.unwrap_or(2));
     let measured = launch::concurrently(
         context,
         prepared.collect(),
         LEAD + Duration::from_secs_f64(seconds),
         |i, child| {
-            if regime != Regime::Nice || i == 0 {
+            if regime != Regime::Nice || i + 1 != favoured {
                 return Ok(());
             }
             let set = child.group().map_or(Ok(()), |group| group.set_nice(nice));

@@ -24,7 +24,7 @@ pub const READS: &[&str] = &[
 const WARM_UP: Duration = Duration::from_millis(25);
 
 /// Time around the measured seconds: starting, warming up, ending.
-pub const AROUND: Duration = Duration::from_millis(60);
+pub const AROUND: Duration = Duration::from_millis(40);
 
 /// Makes one run.
 ///
@@ -32,7 +32,8 @@ pub const AROUND: Duration = Duration::from_millis(60);
 /// Why there are no figures.
 pub fn run(context: Context, settings: &Settings, seconds: f64, seed: u64) -> Result<Outcome, NoOutcome> {
     let pin = if settings.pinned.unwrap_or(false) { Pin::Spread } else { Pin::None };
-    let mut app = App::first(context, settings, seed)?.pinned(pin);
+    let settings = Settings { threads: settings.threads.or(Some(2)), ..settings.clone() };
+    let mut app = App::first(context, &settings, seed)?.pinned(pin);
     app.options.seconds = seconds;
     app.options.warm_up = WARM_UP;
     let competitors = settings.competitors.unwrap_or(0);

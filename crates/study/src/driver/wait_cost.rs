@@ -16,7 +16,7 @@ pub const READS: &[&str] = &["wait", "spin_budget_us", "placement", "competitors
 const WARM_UP: Duration = Duration::from_millis(15);
 
 /// Time around the measured seconds.
-pub const AROUND: Duration = Duration::from_millis(45);
+pub const AROUND: Duration = Duration::from_millis(25);
 
 /// Makes one run.
 ///
@@ -45,8 +45,9 @@ pub fn run(context: Context, settings: &Settings, seconds: f64, seed: u64) -> Re
     };
     let competitors = settings.competitors.unwrap_or(0);
     let at = if pin == Pin::None { Pin::Spread } else { pin };
+    let used = if let Pin::List(cpus) = &at { cpus.len() } else { context.cpus.len() };
     let beside = (competitors > 0)
-        .then(|| Competitors::start(context.unisono, competitors, &at))
+        .then(|| Competitors::start(context.unisono, competitors * used, &at))
         .transpose()
         .map_err(|error| NoOutcome::Failed(error.to_string()))?;
     let prepared = launch::prepare(context, &app, StartedBy::Us);

@@ -24,10 +24,10 @@ const ROUNDS: u64 = 4_000;
 pub fn run(told: &Options) -> Result<Measurement, Error> {
     told.check()?;
     let placement = told.pin.placement()?;
+    let ready = clock::now();
     let begin = told.start_at.map_or(Nanos::from(told.warm_up).after(clock::now()), Nanos);
     let end = Nanos((told.seconds * 1e9) as u64).after(begin);
-    let before = usage::of_this_process();
-    let counts = thread::scope(|scope| {
+    let (counts, used) = thread::scope(|scope| {
         let mut threads = Vec::new();
         for index in 0..told.threads {
             let placement = &placement;
@@ -43,12 +43,15 @@ pub fn run(told: &Options) -> Result<Measurement, Error> {
                 source,
             })?);
         }
+        // the threads compute already; what they used before the measured time does not count
+        thread::sleep(begin.since(clock::now()).into());
+        let before = usage::of_this_process();
         let join = |(participant, thread): (usize, thread::ScopedJoinHandle<Result<u64, Error>>)| {
             thread.join().unwrap_or(Err(Error::Panicked { participant }))
         };
-        threads.into_iter().enumerate().map(join).collect::<Result<Vec<u64>, Error>>()
+        let counts = threads.into_iter().enumerate().map(join).collect::<Result<Vec<u64>, Error>>()?;
+        Ok::<_, Error>((counts, usage::of_this_process().since(before)))
     })?;
-    let used = usage::of_this_process().since(before);
     let elapsed_s = told.seconds;
     let episodes: u64 = counts.iter().sum();
     Ok(Measurement {
@@ -66,6 +69,7 @@ pub fn run(told: &Options) -> Result<Measurement, Error> {
         cpu_s: used.cpu.as_secs_f64(),
         start_ns: begin.0,
         end_ns: end.0,
+        ready_ns: ready.0,
         ..Measurement::default()
     })
 }
