@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// Two minutes for everything (the default)
     #[arg(long, conflicts_with_all = ["paper", "smoke"])]
     quick: bool,
-    /// The paper's ten repetitions and longer runs: an hour or two for everything
+    /// The paper's ten repetitions and longer runs: some three hours for everything
     #[arg(long, conflicts_with = "smoke")]
     paper: bool,
     /// A few seconds for everything: shows that it works, no basis for conclusions

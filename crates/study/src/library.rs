@@ -77,7 +77,7 @@ mod tests {
         assert!(total(Profile::Quick) <= Duration::from_secs(115), "quick: {:?}", total(Profile::Quick));
         assert!(total(Profile::Smoke) <= Duration::from_secs(25), "smoke: {:?}", total(Profile::Smoke));
         assert!(
-            total(Profile::Paper) <= Duration::from_secs(3 * 3600),
+            total(Profile::Paper) <= Duration::from_secs(4 * 3600),
             "paper: {:?}",
             total(Profile::Paper)
         );
