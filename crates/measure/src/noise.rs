@@ -14,7 +14,7 @@ use crate::{modes, quantile};
 use std::collections::BTreeMap;
 
 /// Foreign load (share of all processors) from which a run is doubtful.
-pub const FOREIGN_LOAD: f64 = 0.05;
+pub const FOREIGN_LOAD: f64 = 0.10;
 /// Steal (share of all processors) from which a run is doubtful.
 pub const STEAL: f64 = 0.02;
 /// Scatter (coefficient of variation) from which repetitions are doubtful.

@@ -205,22 +205,34 @@ fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
 }
 
 /// The interval with the level it can claim and the number of pairs, for example
-/// `95 % interval 2.41 to 2.62, n = 10` or, of one pair, `n = 1, no interval`.
+/// `95 % interval 2.41 to 2.62, n = 10`. Fewer than four pairs make no interval worth the name: then it is
+/// said how many agree and from where to where they reach, for example `all 3 pairs, 2.41 to 2.62`.
 #[must_use]
 pub fn confidence(c: &Comparison) -> String {
-    if c.ratio.n < 2 {
-        return format!("n = {}, no interval", c.ratio.n);
+    let agreeing = c.wins.max(c.losses).max(c.ties);
+    match c.ratio.n {
+        1 => return "one pair, no interval".into(),
+        n @ 2..4 => {
+            let count = if agreeing == n {
+                format!("all {n} pairs")
+            } else {
+                format!("{agreeing} of {n} pairs agree")
+            };
+            return format!("{count}, {} to {}", ratio(c.ratio.low), ratio(c.ratio.high));
+        }
+        _ => {}
     }
     let level = (c.ratio.honest_level() * 100.0).floor();
     format!("{level} % interval {} to {}, n = {}", ratio(c.ratio.low), ratio(c.ratio.high), c.ratio.n)
 }
 
-/// A ratio with three significant digits.
+/// A ratio with three significant digits, and three decimals close to one, where they matter.
 #[must_use]
 pub fn ratio(value: f64) -> String {
     match value.abs() {
         v if v >= 99.95 => number(value),
         v if v >= 9.995 => format!("{value:.1}"),
+        v if (0.9..1.1).contains(&v) => format!("{value:.3}"),
         v if v >= 0.0995 => format!("{value:.2}"),
         v if v >= 0.00995 => format!("{value:.3}"),
         0.0 => "0".into(),
@@ -327,7 +339,7 @@ mod tests {
         assert_eq!(said.len(), 2);
         assert_eq!(
             said[0].words,
-            "gangs against spread Linux at interval_us = 0: no difference, 1.00 times (95 % interval 1.00 to 1.00, n = 6)"
+            "gangs against spread Linux at interval_us = 0: no difference, 1.000 times (95 % interval 1.000 to 1.000, n = 6)"
         );
         assert!(said[1].words.starts_with("gangs against spread Linux at interval_us = 10: better, 2.51 times (95 % interval 2.50 to 2.51, n = 6)"), "{}", said[1].words);
     }
@@ -365,7 +377,7 @@ mod tests {
             said.words
         );
         assert!(
-            said.words.contains("75 % interval") && said.words.ends_with("expected 100 (budget): reached"),
+            said.words.contains("all 3 pairs, ") && said.words.ends_with("expected 100 (budget): reached"),
             "{}",
             said.words
         );

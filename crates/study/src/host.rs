@@ -17,7 +17,7 @@ use unisono_measure::record::HostFacts;
 pub const GAP: Duration = Duration::from_millis(15);
 
 /// Ticks (all processors together) that a statement about foreign load is based on.
-pub const WINDOW_TICKS: u64 = 40;
+pub const WINDOW_TICKS: u64 = 60;
 
 /// What does not change while a study runs.
 #[must_use]
@@ -162,10 +162,10 @@ mod tests {
     #[test]
     fn load_is_stated_once_enough_gaps_have_been_seen_and_forgets_old_ones() {
         let mut watch = LoadWatch::default();
-        assert_eq!(watch.note(Ticks { busy: 10, idle: 10, steal: 0 }), None, "20 ticks are too few");
-        assert_eq!(watch.note(Ticks { busy: 0, idle: 20, steal: 0 }), Some(0.25));
+        assert_eq!(watch.note(Ticks { busy: 15, idle: 15, steal: 0 }), None, "30 ticks are too few");
+        assert_eq!(watch.note(Ticks { busy: 0, idle: 30, steal: 0 }), Some(0.25));
         assert_eq!(
-            watch.note(Ticks { busy: 0, idle: 20, steal: 0 }),
+            watch.note(Ticks { busy: 0, idle: 30, steal: 0 }),
             Some(0.0),
             "the first gap is forgotten"
         );
