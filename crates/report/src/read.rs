@@ -6,7 +6,7 @@
 
 use crate::Error;
 use std::path::Path;
-use unisono_measure::record::{FORMAT, Line};
+use unisono_measure::record::{FORMAT, Line, RunLine, StudyLine};
 
 /// The lines of a records file.
 #[derive(Debug)]
@@ -57,6 +57,7 @@ pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Read, Error> {
                 read.cut_off = Some(number);
             }
             Err(error) => {
+                let error = placed(line).unwrap_or(error);
                 // serde_json appends its own position, which counts lines within this line
                 let what = error.to_string();
                 let what = what.split(" at line ").next().unwrap_or(&what).to_owned();
@@ -70,10 +71,23 @@ pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Read, Error> {
     Ok(read)
 }
 
+/// The same error with its column. What is read by its tag is read twice, and the second time serde no
+/// longer knows the place; read as the kind that it says it is, it does.
+fn placed(line: &[u8]) -> Option<serde_json::Error> {
+    #[derive(serde::Deserialize)]
+    struct Kind {
+        kind: String,
+    }
+    match serde_json::from_slice::<Kind>(line).ok()?.kind.as_str() {
+        "study" => serde_json::from_slice::<StudyLine>(line).err(),
+        "run" => serde_json::from_slice::<RunLine>(line).err(),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_measure::record::RunLine;
 
     fn run() -> String {
         let run = RunLine { format: FORMAT.into(), study: "s".into(), ..RunLine::default() };
@@ -98,6 +112,8 @@ mod tests {
         let whole = run();
         let error = parse_text(&format!("{whole}\n\n{{\"kind\":\"run\",}}\n{whole}\n")).expect_err("bad");
         assert!(matches!(error, Error::Bad { line: 3, column: 15, .. }), "{error}");
+        let error = parse_text("{\"kind\":\"run\",\"study\":7}\n").expect_err("a number");
+        assert!(matches!(error, Error::Bad { line: 1, column: 23, .. }), "{error}");
         let cut = format!("{}\n{whole}\n", &whole[..whole.len() / 2]);
         assert!(matches!(parse_text(&cut).expect_err("cut in the middle"), Error::Bad { line: 1, .. }));
     }

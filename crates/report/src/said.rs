@@ -105,9 +105,9 @@ pub(crate) fn verb(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// `2.4×`.
+/// `2.45×`: as many digits as the ends of its interval, or it could seem to lie outside.
 pub(crate) fn times(ratio: f64) -> String {
-    format!("{}\u{d7}", number::ratio(ratio))
+    format!("{}\u{d7}", number::precise_ratio(ratio))
 }
 
 /// `n = 10`: the number of pairs.
@@ -277,7 +277,7 @@ impl<'j> Stretch<'j> {
         if times(least) == times(greatest) {
             times(least)
         } else {
-            format!("{} to {}", number::ratio(least), times(greatest))
+            format!("{} to {}", number::precise_ratio(least), times(greatest))
         }
     }
 

@@ -12,3 +12,6 @@ pub(crate) mod scale;
 pub(crate) mod strip;
 pub(crate) mod svg;
 pub(crate) mod text;
+
+#[cfg(test)]
+mod tests;
