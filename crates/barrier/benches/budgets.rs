@@ -39,6 +39,7 @@ const CASES: [Case; 7] = [
             "dissemination/adaptive",
             "dissemination/spin-block",
             "dissemination/spin",
+            "per-core/adaptive",
             "competitive/adaptive",
             "competitive/spin-block",
             "central/spin-block",
@@ -54,6 +55,7 @@ const CASES: [Case; 7] = [
         busy: 0,
         variants: &[
             "recommended",
+            "per-core/adaptive",
             "competitive/adaptive",
             "competitive/yield",
             "central/yield",
@@ -71,6 +73,7 @@ const CASES: [Case; 7] = [
         busy: 0,
         variants: &[
             "recommended",
+            "per-core/adaptive",
             "competitive/adaptive",
             "competitive/yield",
             "central/yield",
@@ -87,6 +90,7 @@ const CASES: [Case; 7] = [
         busy: 2,
         variants: &[
             "recommended",
+            "per-core/adaptive",
             "competitive/adaptive",
             "competitive/block",
             "central/block",
@@ -102,6 +106,7 @@ const CASES: [Case; 7] = [
         busy: 2,
         variants: &[
             "recommended",
+            "per-core/adaptive",
             "competitive/adaptive",
             "competitive/block",
             "central/block",
@@ -133,6 +138,7 @@ const CASES: [Case; 7] = [
             "recommended",
             "dissemination/adaptive",
             "dissemination/spin-block",
+            "per-core/adaptive",
             "competitive/adaptive",
             "std",
             "pthread",

@@ -20,13 +20,15 @@ pub enum Algorithm {
     Dissemination,
     /// Pairs whose winner is known beforehand.
     Tournament,
+    /// The last of each core's to come waits for the other cores, its fellows wait for it.
+    PerCore,
     /// Two fixed trees, four to arrive, two to wake (Mellor-Crummey and Scott).
     McsTree,
 }
 
 impl Algorithm {
     /// Every algorithm, in the order of the documentation.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Central,
         Self::Competitive,
         Self::CombiningTree,
@@ -34,6 +36,7 @@ impl Algorithm {
         Self::Dissemination,
         Self::Tournament,
         Self::McsTree,
+        Self::PerCore,
     ];
 
     /// The name used on the command line and in records.
@@ -47,6 +50,7 @@ impl Algorithm {
             Self::Dissemination => "dissemination",
             Self::Tournament => "tournament",
             Self::McsTree => "mcs-tree",
+            Self::PerCore => "per-core",
         }
     }
 }
@@ -61,7 +65,7 @@ impl fmt::Display for Algorithm {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no barrier algorithm is called '{name}': one of central, competitive, combining-tree, static-tree, \
-     dissemination, tournament, mcs-tree"
+     dissemination, tournament, mcs-tree, per-core"
 )]
 pub struct BadAlgorithm {
     name: String,
@@ -132,6 +136,13 @@ impl<'a> Place<'a> {
     #[inline]
     pub(crate) fn counter(&self, line: usize) -> &'a AtomicU32 {
         self.lines.line(self.first + line).counter()
+    }
+
+    /// A word of the algorithm's line `line` for its own use: the `index`-th of those that a change of
+    /// membership sets to zero, the first of them flag 1's.
+    #[inline]
+    pub(crate) fn own_word(&self, line: usize, index: usize) -> &'a AtomicU32 {
+        self.lines.line(self.first + line).word(2 * index + 3)
     }
 
     /// Waits for a flag of the algorithm; `None` when the watch stopped it.

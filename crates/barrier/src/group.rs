@@ -33,7 +33,7 @@ impl Group {
         for id in 0..spec.participants {
             control.member(id).set_standing(Standing::Reserved);
         }
-        Self::over(spec, control, wakeups(spec.wait, scope))
+        Self::over(spec, control, wakeups(spec.algorithm, spec.wait, scope))
     }
 
     pub(crate) fn over(spec: &Spec, control: Control, wakeups: Wakeups) -> Self {
@@ -142,9 +142,11 @@ impl Group {
     }
 }
 
-/// How signals find sleepers under a policy: not at all, cheaply for the signaller, or cheaply for both.
-fn wakeups(wait: Wait, scope: Scope) -> Wakeups {
+/// How signals find sleepers: not at all, cheaply for the signaller, or cheaply for both.
+fn wakeups(algorithm: Algorithm, wait: Wait, scope: Scope) -> Wakeups {
     match wait {
+        // Made for cores that are shared, where sleeping is the rule.
+        Wait::SpinBlock | Wait::Adaptive if algorithm == Algorithm::PerCore => Wakeups::Symmetric(scope),
         Wait::Spin | Wait::Yield => Wakeups::Never,
         Wait::Block => Wakeups::Symmetric(scope),
         Wait::SpinBlock | Wait::Adaptive => Wakeups::for_rare_sleepers(scope),

@@ -43,6 +43,7 @@ mod guard;
 mod mcs_tree;
 mod membership;
 mod participant;
+mod per_core;
 mod protocols;
 mod recommended;
 #[cfg(not(loom))]

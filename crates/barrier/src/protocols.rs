@@ -6,6 +6,7 @@ use crate::combining_tree::CombiningTree;
 use crate::competitive::Competitive;
 use crate::dissemination::Dissemination;
 use crate::mcs_tree::McsTree;
+use crate::per_core::PerCore;
 use crate::static_tree::StaticTree;
 use crate::tournament::Tournament;
 use unisono_sync::{WaitPolicy, Watch};
@@ -20,6 +21,7 @@ pub(crate) enum AnyProtocol {
     Dissemination(Dissemination),
     Tournament(Tournament),
     McsTree(McsTree),
+    PerCore(PerCore),
 }
 
 macro_rules! dispatch {
@@ -32,6 +34,7 @@ macro_rules! dispatch {
             AnyProtocol::Dissemination($one) => $answer,
             AnyProtocol::Tournament($one) => $answer,
             AnyProtocol::McsTree($one) => $answer,
+            AnyProtocol::PerCore($one) => $answer,
         }
     };
 }
@@ -47,6 +50,7 @@ impl AnyProtocol {
             Algorithm::Dissemination => Dissemination::lines(members),
             Algorithm::Tournament => Tournament::lines(members),
             Algorithm::McsTree => McsTree::lines(members),
+            Algorithm::PerCore => PerCore::lines(members),
         }
     }
 
@@ -59,6 +63,7 @@ impl AnyProtocol {
             Algorithm::Dissemination => Self::Dissemination(Dissemination::new(rank, members)),
             Algorithm::Tournament => Self::Tournament(Tournament::new(rank, members)),
             Algorithm::McsTree => Self::McsTree(McsTree::new(rank, members)),
+            Algorithm::PerCore => Self::PerCore(PerCore::new(rank, members)),
         }
     }
 

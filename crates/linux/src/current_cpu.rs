@@ -43,6 +43,17 @@ pub fn source() -> Source {
     Source::Getcpu
 }
 
+/// How many CPUs this host is configured for: [`current_cpu`] answers less, unless CPU numbers have gaps.
+#[must_use]
+pub fn configured() -> usize {
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| {
+        // SAFETY: sysconf has no preconditions.
+        let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+        usize::try_from(count).map_or(1, |count| count.max(1))
+    })
+}
+
 fn getcpu() -> u32 {
     // SAFETY: sched_getcpu has no preconditions.
     let cpu = unsafe { libc::sched_getcpu() };

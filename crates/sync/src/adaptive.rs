@@ -106,6 +106,11 @@ impl WaitPolicy for Adaptive {
         }
     }
 
+    #[inline]
+    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<Verdict> {
+        if poll(flag, target) { Some(Verdict::Continue) } else { spin_for(self.budget, flag, target, watch) }
+    }
+
     fn blocks(&self) -> u64 {
         self.block.blocks()
     }

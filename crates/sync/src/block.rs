@@ -39,6 +39,10 @@ impl WaitPolicy for Block {
         }
     }
 
+    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, _watch: &mut W) -> Option<Verdict> {
+        flag.reached(target).then_some(Verdict::Continue)
+    }
+
     fn blocks(&self) -> u64 {
         self.blocks
     }

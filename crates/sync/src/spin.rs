@@ -32,6 +32,10 @@ impl WaitPolicy for Spin {
         }
     }
 
+    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<Verdict> {
+        Some(self.wait(flag, target, watch))
+    }
+
     fn blocks(&self) -> u64 {
         0
     }

@@ -40,13 +40,18 @@ impl SpinBlock {
 impl WaitPolicy for SpinBlock {
     #[inline]
     fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
-        if self.budget > Ticks(0) && poll(flag, target) {
-            return Verdict::Continue;
-        }
-        match spin_for(self.budget, flag, target, watch) {
+        match self.wait_briefly(flag, target, watch) {
             Some(verdict) => verdict,
             None => self.block.wait(flag, target, watch),
         }
+    }
+
+    #[inline]
+    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<Verdict> {
+        if self.budget > Ticks(0) && poll(flag, target) {
+            return Some(Verdict::Continue);
+        }
+        spin_for(self.budget, flag, target, watch)
     }
 
     fn blocks(&self) -> u64 {

@@ -15,6 +15,10 @@ pub trait WaitPolicy {
     /// `watch` says so.
     fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict;
 
+    /// The first part of [`wait`](Self::wait) alone: as long as this policy keeps the core, or not at all.
+    /// `None` when it would now sleep or make room; then the caller may wait for something else instead.
+    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<Verdict>;
+
     /// How often this waiter slept so far.
     fn blocks(&self) -> u64;
 }

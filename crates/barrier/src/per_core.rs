@@ -1,0 +1,269 @@
+//! Per-core barrier: on every core the last to come waits for the others' cores, its fellows wait for it.
+//!
+//! The idea: when threads outnumber cores, most waiters share their core with somebody who is yet to come;
+//! they must give the core away at once, and it is no use to wake them one by one from another core. The
+//! last of a core's threads to come is different: nobody of the program wants its core any more, so it may
+//! spin for the release, and then wakes its fellows where it stands.
+//!
+//! ```text
+//!            core 0                          core 1
+//!   t0 sleeps  t1 sleeps  t2 spins   t3 sleeps  t4 sleeps  t5: last of all
+//!        ^          ^        |  ^         ^          ^        |
+//!        +- wakes --+--------+  |         +-- wakes -+--------+
+//!                               +---------- releases ---------+
+//! ```
+//! Cost per episode: a read-modify-write of one contended line and one of the core's own line each, one line
+//! transfer and at most one system call a core, no wake-up across cores while representatives spin; the
+//! last to come looks at one line for each core. When not to use: with a core for every thread (there it is
+//! a central barrier that does more), or on hundreds of cores, whose lines the last to come walks.
+//!
+//! Which core a participant counts for is settled by where it runs when it arrives, and how many a core
+//! will have is guessed from the episode before. A wrong guess (somebody was moved) costs time only: the
+//! last of all wakes every core that has no representative. Reference: this project; the representative
+//! is Kontothanassis, Wisniewski and Scott's scheduler-conscious tree cut to one level (ACM TOCS 15(1),
+//! 1997, section 4), with cores found by asking, not by assignment.
+
+use crate::algorithm::{Place, Protocol, Role};
+use unisono_linux::clock::Nanos;
+use unisono_sync::atomics::{AtomicU32, Ordering, fence};
+use unisono_sync::{Advice, Flag, Verdict, WaitPolicy, Wakeups, Watch};
+
+const COUNTER: usize = 0;
+const RELEASE: usize = 1;
+/// The first core's line: flag 0 lets the core's fellows go; then words of our own.
+const CORES: usize = 2;
+/// How many run here, by what the participants noticed of their moves.
+const EXPECTED: usize = 0;
+/// For how many episodes in a row that was wrong.
+const WRONG: usize = 1;
+/// How many have come here, for even and for odd episodes: the next episode starts before this one's counts
+/// are read.
+const ARRIVED: usize = 2;
+/// The last episode that had a representative here.
+const REPRESENTED: usize = 4;
+/// The last episode in which somebody waited behind others here.
+const BEHIND: usize = 5;
+/// Cores where nobody waits are signalled this often all the same: a flag must not fall 2^31 behind.
+const REFRESH: u32 = 1 << 20;
+
+/// A core's expectation may be wrong for so many episodes: moves take a while to be noticed.
+const PATIENCE: u32 = 8;
+
+/// One participant's side.
+#[derive(Debug)]
+pub(crate) struct PerCore {
+    rank: usize,
+    members: u32,
+    cores: usize,
+    /// Where this participant was when it arrived last.
+    core: Option<usize>,
+    last: bool,
+}
+
+impl Protocol for PerCore {
+    fn lines(_members: usize) -> usize {
+        CORES + cores()
+    }
+
+    fn new(rank: usize, members: usize) -> Self {
+        let members = u32::try_from(members).expect("a group has at most 2^12 members because Spec says so");
+        Self { rank, members, cores: cores(), core: None, last: false }
+    }
+
+    #[inline]
+    fn arrive(&mut self, place: &Place<'_>, episode: u32) {
+        let core = here(self.rank) % self.cores;
+        if self.core != Some(core) {
+            self.moved(place, core);
+        }
+        self.line(place, core).arrived(episode).fetch_add(1, Ordering::Relaxed);
+        let counter = place.counter(COUNTER);
+        // SYNC(per-core-count) release: publishes this participant's writes and its core's count;
+        // SYNC(per-core-count) acquire: the last to come sees everybody's
+        self.last = counter.fetch_add(1, Ordering::AcqRel) + 1 == self.members;
+        if self.last {
+            // Nobody counts again before the release.
+            counter.store(0, Ordering::Relaxed);
+            place.flag(RELEASE, 0).signal(episode, place.wakeups);
+            self.release_cores(place, episode, core);
+        }
+    }
+
+    #[inline]
+    fn complete<P: WaitPolicy, W: Watch>(
+        &mut self,
+        place: &Place<'_>,
+        episode: u32,
+        policy: &mut P,
+        watch: &mut W,
+    ) -> Option<Role> {
+        if self.last {
+            return Some(Role::Leader);
+        }
+        let release = place.flag(RELEASE, 0);
+        if release.reached(episode) {
+            return Some(Role::Follower);
+        }
+        let core = self.line(place, self.core.unwrap_or(0));
+        let expected = core.expected().load(Ordering::Relaxed);
+        if expected <= 1 {
+            // Nobody is to wake here; should somebody come behind, the last of all sees it.
+            place.wait(release, episode, policy, watch)?;
+            return Some(Role::Follower);
+        }
+        if core.arrived(episode).load(Ordering::Relaxed) >= expected {
+            core.represented().store(episode, Ordering::Relaxed);
+            if policy.wait_briefly(release, episode, watch) == Some(Verdict::Continue) {
+                core.fellows.signal(episode, place.wakeups);
+                return Some(Role::Follower);
+            }
+            // Either the last of all sees that nobody represents this core, or the release is seen below.
+            core.represented().store(episode.wrapping_sub(1), Ordering::Relaxed);
+        }
+        core.behind().store(episode, Ordering::Relaxed);
+        // SYNC(behind) fence: behind and represented before release; the other side is in `release_cores`
+        fence(Ordering::SeqCst);
+        if release.reached(episode) {
+            core.fellows.signal(episode, place.wakeups);
+        } else {
+            place.wait(core.fellows, episode, policy, &mut Behind { watch })?;
+        }
+        Some(Role::Follower)
+    }
+}
+
+impl PerCore {
+    #[inline]
+    fn line<'a>(&self, place: &Place<'a>, core: usize) -> Core<'a> {
+        Core { place: *place, line: CORES + core, fellows: place.flag(CORES + core, 0) }
+    }
+
+    #[cold]
+    fn moved(&mut self, place: &Place<'_>, core: usize) {
+        if let Some(before) = self.core.replace(core) {
+            self.line(place, before).expected().fetch_sub(1, Ordering::Relaxed);
+        }
+        self.line(place, core).expected().fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The last of all lets its own core's fellows go, and those of every core without a representative.
+    fn release_cores(&self, place: &Place<'_>, episode: u32, here: usize) {
+        if !matches!(place.wakeups, Wakeups::Symmetric(_)) {
+            // SYNC(behind) fence: release before behind and represented; the other side is in `complete`.
+            // A symmetric signal contains this fence.
+            fence(Ordering::SeqCst);
+        }
+        for number in 0..self.cores {
+            let core = self.line(place, number);
+            let came = core.arrived(episode).load(Ordering::Relaxed);
+            if came == 0 {
+                continue;
+            }
+            // Nobody counts here before the episode after the next, which waits for this participant.
+            core.arrived(episode).store(0, Ordering::Relaxed);
+            let expected = core.expected().load(Ordering::Relaxed);
+            core.review(expected, came);
+            // Who was let go may already be behind in the next episode.
+            let behind = core.behind().load(Ordering::Relaxed).wrapping_sub(episode).cast_signed() >= 0;
+            let waiting = behind || episode.is_multiple_of(REFRESH);
+            let served = number != here && core.represented().load(Ordering::Relaxed) == episode;
+            if waiting && !served {
+                core.fellows.signal(episode, place.wakeups);
+            }
+        }
+    }
+}
+
+/// One core's line.
+struct Core<'a> {
+    place: Place<'a>,
+    line: usize,
+    /// Lets the core's waiters go. Several may signal it, but all with the same episode, and none after it
+    /// has arrived in the next.
+    fellows: Flag<'a>,
+}
+
+impl<'a> Core<'a> {
+    /// A member that left did not take itself off: what stays wrong is put right by who counted.
+    fn review(&self, expected: u32, came: u32) {
+        let wrong = self.place.own_word(self.line, WRONG);
+        let times = wrong.load(Ordering::Relaxed);
+        if expected == came {
+            if times != 0 {
+                wrong.store(0, Ordering::Relaxed);
+            }
+        } else if times < PATIENCE {
+            wrong.store(times + 1, Ordering::Relaxed);
+        } else {
+            wrong.store(0, Ordering::Relaxed);
+            self.expected().store(came, Ordering::Relaxed);
+        }
+    }
+
+    fn arrived(&self, episode: u32) -> &'a AtomicU32 {
+        self.place.own_word(self.line, ARRIVED + (episode as usize & 1))
+    }
+
+    fn expected(&self) -> &'a AtomicU32 {
+        self.place.own_word(self.line, EXPECTED)
+    }
+
+    fn behind(&self) -> &'a AtomicU32 {
+        self.place.own_word(self.line, BEHIND)
+    }
+
+    fn represented(&self) -> &'a AtomicU32 {
+        self.place.own_word(self.line, REPRESENTED)
+    }
+}
+
+/// A watch for one who shares its core with somebody yet to come: spinning would keep that one away.
+struct Behind<'a, W> {
+    watch: &'a mut W,
+}
+
+impl<W: Watch> Watch for Behind<'_, W> {
+    fn look(&mut self) -> Verdict {
+        self.watch.look()
+    }
+
+    fn sleep_until(&mut self) -> Option<Nanos> {
+        self.watch.sleep_until()
+    }
+
+    fn advice(&self) -> Advice {
+        match self.watch.advice() {
+            Advice::Spin => Advice::GiveWay,
+            advice => advice,
+        }
+    }
+
+    fn awaited_may_run(&self) -> bool {
+        false
+    }
+
+    fn yield_took_long(&mut self) {
+        self.watch.yield_took_long();
+    }
+}
+
+#[cfg(not(loom))]
+fn here(_rank: usize) -> usize {
+    unisono_linux::current_cpu::current_cpu() as usize
+}
+
+#[cfg(not(loom))]
+fn cores() -> usize {
+    unisono_linux::current_cpu::configured()
+}
+
+/// In a model there are two cores, shared by turns.
+#[cfg(loom)]
+fn here(rank: usize) -> usize {
+    rank
+}
+
+#[cfg(loom)]
+fn cores() -> usize {
+    2
+}
