@@ -41,10 +41,10 @@ pub fn recommended(participants: usize, cpus: usize, load: Load) -> Recommendati
             Load::Unknown => "yielding to one another or sleeping, whichever turns out cheaper",
         };
         let why = format!(
-            "{participants} participants share {cpus} CPUs: one counter and one word, so that each needs to run \
-             only once an episode, {rest}"
+            "{participants} participants share {cpus} CPUs: on each the last to come waits for the others and \
+             wakes its fellows where it stands, {rest}"
         );
-        (Algorithm::Competitive, Wait::Adaptive, why)
+        (Algorithm::PerCore, Wait::Adaptive, why)
     } else if participants <= 2 {
         let why = format!(
             "{participants} participants on {cpus} CPUs: each stores once and polls once, and the two transfers \
@@ -71,10 +71,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_shares_cpus_gets_the_barrier_in_which_each_runs_once() {
+    fn who_shares_cpus_gets_the_barrier_that_knows_who_shares_which() {
         for (participants, cpus) in [(3, 2), (8, 2), (65, 64)] {
             let choice = recommended(participants, cpus, Load::Foreign);
-            assert_eq!(choice.algorithm, Algorithm::Competitive);
+            assert_eq!(choice.algorithm, Algorithm::PerCore);
             assert!(choice.why.contains("share") && choice.why.contains("foreign"), "{}", choice.why);
         }
     }
