@@ -88,7 +88,8 @@ fn kernels_in_c_compute_what_ours_do() {
         assert!(stencil.is_some() && clustering.is_some());
         for program in bench().iter().filter(|program| program.kind == Kind::Kernel) {
             let expected = if program.name.starts_with("stencil") { stencil } else { clustering };
-            for threads in [1, 3] {
+            // More threads than cores only where waiters sleep; those that spin would take minutes.
+            for threads in [1, if program.name.ends_with("passive") { 3 } else { 2 }] {
                 let measured = program.measure(&options(threads)).expect("a measurement");
                 assert_eq!(measured.implementation, program.name);
                 // The JSON reader may be off by one in the last place.
