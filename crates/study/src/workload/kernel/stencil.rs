@@ -11,7 +11,9 @@
 use crate::workload::own::{Choice, Seat};
 use crate::workload::{Error, Measurement, Options, barrier, meter, options};
 use rayon::prelude::*;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 /// Cells along a side, where the options do not say.
 pub const DEFAULT_SIZE: usize = 512;
@@ -110,18 +112,81 @@ fn sweep_rayon(plate: &mut Plate<f64>, colour: usize) {
     let [red, black] = &mut plate.colours;
     let (own, other) = if colour == 0 { (red, &*black) } else { (black, &*red) };
     own.par_chunks_exact_mut(width).enumerate().skip(1).take(size).with_min_len(16).for_each(|(row, own)| {
-        let (first, left) = first_places(row, colour);
-        let count = cells(size, row, colour);
-        let neighbours = |row: usize, from: usize| &other[row * width + from..][..count];
-        let (up, down) = (neighbours(row - 1, first), neighbours(row + 1, first));
-        let (left, right) = (neighbours(row, left), neighbours(row, left + 1));
-        for (i, cell) in own[first..][..count].iter_mut().enumerate() {
-            *cell = 0.25 * (((up[i] + down[i]) + left[i]) + right[i]);
-        }
+        let other = |row: usize| &other[row * width..][..width];
+        sweep_row(own, [other(row - 1), other(row), other(row + 1)], row, size, colour);
     });
 }
 
-/// With threads and one of Unisono's barriers: each thread has its rows.
+/// Computes the cells of one colour in a row from the other colour's cells in the row above, the row itself
+/// and the row below.
+#[inline]
+fn sweep_row(own: &mut [f64], [above, beside, below]: [&[f64]; 3], row: usize, size: usize, colour: usize) {
+    let (first, left) = first_places(row, colour);
+    let count = cells(size, row, colour);
+    let own = &mut own[first..][..count];
+    let (up, down) = (&above[first..][..count], &below[first..][..count]);
+    let (left, right) = (&beside[left..][..count], &beside[left + 1..][..count]);
+    for (i, cell) in own.iter_mut().enumerate() {
+        *cell = 0.25 * (((up[i] + down[i]) + left[i]) + right[i]);
+    }
+}
+
+/// One thread's rows, with a copy of the row above and the row below.
+struct Share {
+    rows: Range<usize>,
+    colours: [Vec<f64>; 2],
+}
+
+impl Share {
+    fn new(plate: &Plate<AtomicU64>, index: usize, threads: usize) -> Self {
+        let rows = 1 + plate.size * index / threads..1 + plate.size * (index + 1) / threads;
+        let cells = (rows.start - 1) * plate.width..(rows.end + 1) * plate.width;
+        let colour = |colour: usize| plate.colours[colour][cells.clone()].iter().map(value).collect();
+        Self { colours: [colour(0), colour(1)], rows }
+    }
+
+    fn sweep(&mut self, plate: &Plate<AtomicU64>, colour: usize) {
+        let (size, width) = (plate.size, plate.width);
+        let [red, black] = &mut self.colours;
+        let (own, other) = if colour == 0 { (red, &*black) } else { (black, &*red) };
+        for (place, row) in self.rows.clone().enumerate() {
+            let other = |place: usize| &other[place * width..][..width];
+            let neighbours = [other(place), other(place + 1), other(place + 2)];
+            sweep_row(&mut own[(place + 1) * width..][..width], neighbours, row, size, colour);
+        }
+    }
+
+    /// Shows others the rows at the edges of this share.
+    fn publish(&self, plate: &Plate<AtomicU64>, colour: usize) {
+        for row in [self.rows.start, self.rows.end - 1] {
+            let place = (row + 1 - self.rows.start) * plate.width;
+            let shown = &plate.colours[colour][row * plate.width..][..plate.width];
+            for (shown, own) in shown.iter().zip(&self.colours[colour][place..]) {
+                // SYNC(stencil-edge) release: arriving at the barrier after this sweep publishes the row
+                shown.store(own.to_bits(), Relaxed);
+            }
+        }
+    }
+
+    /// Copies the rows above and below this share, as others have shown them.
+    fn look(&mut self, plate: &Plate<AtomicU64>, colour: usize) {
+        let width = plate.width;
+        for row in [self.rows.start - 1, self.rows.end] {
+            let place = (row + 1 - self.rows.start) * width;
+            let shown = &plate.colours[colour][row * width..][..width];
+            for (own, shown) in self.colours[colour][place..].iter_mut().zip(shown) {
+                // SYNC(stencil-edge) acquire: leaving the barrier after that sweep orders the loads
+                *own = value(shown);
+            }
+        }
+    }
+}
+
+fn value(cell: &AtomicU64) -> f64 {
+    f64::from_bits(cell.load(Relaxed))
+}
+
+/// With threads and one of Unisono's barriers: each thread has its rows, and shows its neighbours the outermost.
 ///
 /// # Errors
 /// As [`barrier::run`].
@@ -129,32 +194,38 @@ pub fn run_unisono(choice: &Choice, options: &Options) -> Result<Measurement, Er
     options.check()?;
     let (group, chosen_because) = choice.group(options)?;
     let size = options.size.unwrap_or(DEFAULT_SIZE);
-    // Relaxed atomics are plain loads and stores; the barriers order them.
     let plate = Plate::new(size, |value: f64| AtomicU64::new(value.to_bits()));
-    let value = |cell: &AtomicU64| f64::from_bits(cell.load(Relaxed));
+    let shares: Vec<Mutex<Share>> =
+        (0..options.threads).map(|index| Mutex::new(Share::new(&plate, index, options.threads))).collect();
+    let own = |index: usize| shares[index].lock().unwrap_or_else(PoisonError::into_inner);
     let measured = barrier::run_iterations(options, 2, |index| {
-        let rows = 1 + size * index / options.threads..1 + size * (index + 1) / options.threads;
+        // Nobody else wants it before the end.
+        let mut share = own(index);
         let mut seat = Seat::take(&group, index);
         let plate = &plate;
         move |_| {
             for colour in 0..2 {
-                let (own, other) = (&plate.colours[colour], &plate.colours[1 - colour]);
-                for row in rows.clone() {
-                    let (first, left) = first_places(row, colour);
-                    let count = cells(size, row, colour);
-                    let neighbours = |row: usize, from: usize| &other[row * plate.width + from..][..count];
-                    let (up, down) = (neighbours(row - 1, first), neighbours(row + 1, first));
-                    let (left, right) = (neighbours(row, left), neighbours(row, left + 1));
-                    for (i, cell) in own[row * plate.width + first..][..count].iter().enumerate() {
-                        let sum = ((value(&up[i]) + value(&down[i])) + value(&left[i])) + value(&right[i]);
-                        cell.store((0.25 * sum).to_bits(), Relaxed);
-                    }
+                if !share.rows.is_empty() {
+                    share.sweep(plate, colour);
+                    share.publish(plate, colour);
                 }
                 seat.wait()?;
+                if !share.rows.is_empty() {
+                    share.look(plate, colour);
+                }
             }
             Ok(())
         }
     })?;
+    for index in 0..options.threads {
+        let share = own(index);
+        for colour in 0..2 {
+            let cells = &plate.colours[colour][share.rows.start * plate.width..share.rows.end * plate.width];
+            for (cell, own) in cells.iter().zip(&share.colours[colour][plate.width..]) {
+                cell.store(own.to_bits(), Relaxed);
+            }
+        }
+    }
     let checksum = Some(plate.checksum(value));
     Ok(choice.label(&group, chosen_because, Measurement { checksum, ..measured }, "stencil-unisono"))
 }
@@ -191,7 +262,7 @@ mod tests {
     fn every_runtime_computes_what_the_textbook_loop_does() {
         for size in [4, 7, 32, 33] {
             let expected = reference(size, 20);
-            for threads in [1, 2, 3] {
+            for threads in [1, 2, 3, 6] {
                 let options =
                     Options { threads, size: Some(size), iterations: Some(20), ..Options::default() };
                 let rayon = run_rayon(&options).expect("measured");
