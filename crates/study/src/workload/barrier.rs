@@ -19,7 +19,7 @@
 use super::Error;
 use super::arrival::Computation;
 use super::meter::{Measurement, Meter, Then};
-use super::options::{Options, pin_participant};
+use super::options::{Options, RestoredAffinity, pin_participant};
 use super::spin::{Calibration, FIRST_STATE, compute};
 use crossbeam_utils::CachePadded;
 use std::hint::black_box;
@@ -67,6 +67,7 @@ where
     I: FnMut(u64) -> Result<(), String>,
 {
     let placement = options.pin.placement()?;
+    let _restored = RestoredAffinity::remember(&placement);
     let shared = Shared::new(options.threads);
     let gate = Gate::default();
     let get_ready = |index: usize| {
@@ -217,6 +218,7 @@ mod tests {
     use super::*;
     use std::sync::Barrier;
     use std::time::Duration;
+    use unisono_linux::affinity::{self, Tid};
 
     fn over_std(options: &Options) -> Result<Measurement, Error> {
         let barrier = Barrier::new(options.threads);
@@ -257,6 +259,15 @@ mod tests {
         let options = Options { threads: 1, ..Options::default() };
         let error = run(&options, |_| || Err("participant 1 is gone".into())).expect_err("failed");
         assert!(error.to_string().contains("participant 1 is gone"), "{error}");
+    }
+
+    #[test]
+    fn the_caller_gets_its_processors_back() {
+        let allowed = || affinity::allowed(Tid::SELF).expect("readable");
+        let before = allowed();
+        let options = Options { pin: super::super::Pin::Spread, seconds: 0.01, ..Options::default() };
+        over_std(&options).expect("measured");
+        assert_eq!(allowed(), before);
     }
 
     #[test]

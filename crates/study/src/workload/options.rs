@@ -170,6 +170,24 @@ pub(crate) fn pin_participant(placement: &[usize], index: usize) -> Result<(), E
     })
 }
 
+/// Gives the calling thread its processors back: participant 0 is the caller's own thread.
+pub(crate) struct RestoredAffinity(Option<CpuSet>);
+
+impl RestoredAffinity {
+    pub(crate) fn remember(placement: &[usize]) -> Self {
+        Self(if placement.is_empty() { None } else { affinity::allowed(Tid::SELF).ok() })
+    }
+}
+
+impl Drop for RestoredAffinity {
+    fn drop(&mut self) {
+        if let Some(cpus) = &self.0 {
+            // What was allowed before is refused only if somebody forbade it meanwhile, and then rightly.
+            affinity::restrict(Tid::SELF, cpus).ok();
+        }
+    }
+}
+
 impl fmt::Display for Pin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,9 +1,9 @@
 //! BARRIER over the barriers that need no compiler: Unisono's and the standard library's.
 
-use super::options::Options;
+use super::options::{Options, Pin};
 use super::{Error, Measurement, barrier};
 use std::sync::Barrier;
-use unisono_barrier::{Algorithm, Group, Participant, Spec, SpinBudget, Wait};
+use unisono_barrier::{Algorithm, Group, Load, Participant, Spec, SpinBudget, Wait, recommended};
 use unisono_linux::clock::Nanos;
 
 /// Which of Unisono's barriers; what is `None` is chosen for the user.
@@ -39,17 +39,20 @@ impl Choice {
     /// The barrier itself, and why it was chosen where it was.
     pub(crate) fn group(&self, options: &Options) -> Result<(Group, Option<String>), Error> {
         let refused = |error: unisono_barrier::Error| Error::Options(error.to_string());
-        let mut spec = Spec::new(options.threads).map_err(refused)?;
-        if let Some(algorithm) = self.algorithm {
-            spec = spec.algorithm(algorithm);
-        }
-        if let Some(wait) = self.wait {
-            spec = spec.wait(wait);
-        }
+        let mut cpus = options.pin.placement()?;
+        cpus.sort_unstable();
+        cpus.dedup();
+        let cpus = if cpus.is_empty() { Pin::Spread.placement()?.len() } else { cpus.len() };
+        let recommended = recommended(options.threads, cpus, Load::Unknown);
+        let mut spec = Spec::new(options.threads)
+            .map_err(refused)?
+            .algorithm(self.algorithm.unwrap_or(recommended.algorithm))
+            .wait(self.wait.unwrap_or(recommended.wait));
         if let Some(budget) = self.spin_budget {
             spec = spec.spin_budget(budget);
         }
-        Ok((spec.for_threads().map_err(refused)?, None))
+        let why = self.algorithm.is_none().then_some(recommended.why);
+        Ok((spec.for_threads().map_err(refused)?, why))
     }
 
     /// Names what was measured.
