@@ -48,7 +48,8 @@ impl Protocol for Competitive {
         if self.last {
             // Nobody counts again before the release below; who says "I sleep" from here on sees that the
             // count is not that of a waiting group, and does not.
-            counter.store(0, Ordering::Relaxed);
+            // A swap, not a store: late sleepers' read-modify-writes come wholly before it or wholly after.
+            counter.swap(0, Ordering::Relaxed);
             self.release(place).signal_counted(episode, Flag::says_sleeping(before), place.wakeups);
         }
     }

@@ -187,10 +187,9 @@ impl Flag<'_> {
         match self.counter {
             None => heavy_fence(wakeups),
             Some((counter, full)) => {
-                // SYNC(counted) release, acquire: before or after the last arrival, never beside it
-                counter.fetch_or(SLEEPING, Ordering::AcqRel);
+                // SYNC(counted) release: before or after the last arrival, never beside it;
                 // SYNC(counted) acquire: a count of the next episode shows the signal of this one
-                let arrivals = Self::arrivals(counter.load(Ordering::Acquire));
+                let arrivals = Self::arrivals(counter.fetch_or(SLEEPING, Ordering::AcqRel));
                 if arrivals == 0 || arrivals == full {
                     // The last has come and is about to signal; it may have lost its core just now.
                     self.sleepers.fetch_sub(1, Ordering::Relaxed);
