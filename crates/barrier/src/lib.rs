@@ -27,7 +27,7 @@
 //! panics, goes away or is killed, the others get an error that names it ([`Error::Gone`]), never a hang.
 //!
 //! It does *not* start threads, pin them, or choose their CPUs, and it does not restart an episode that
-//! lost a member. The protocols and why they are right: `PROTOCOL.md` beside this file.
+//! lost a member. The protocols and why they are right: `PROTOCOL.md` beside this crate.
 
 #[cfg(not(loom))]
 mod adaptivity;

@@ -1,7 +1,7 @@
 //! Every algorithm's protocol and the sleep/wake handshake, under every interleaving that matters.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" cargo test --release -p unisono-barrier --test models
+//! RUSTFLAGS="--cfg loom" cargo test --release -p unisono-barrier --test loom
 //! ```
 //! Two or three participants, two episodes: the second is where a word of the first could be mistaken.
 //! Interleavings are bounded to two preemptions (`LOOM_MAX_PREEMPTIONS` overrides), which is where the
