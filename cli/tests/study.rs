@@ -1,0 +1,126 @@
+//! `unisono study` from outside: records that conform to their schema, Ctrl-C that keeps them.
+#![allow(missing_docs)]
+
+mod schema;
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const STUDY: &str = r#"
+id = "mine"
+topic = "barrier"
+title = "Mine"
+question = "Does it run?"
+method = "It is run."
+driver = "single"
+repetitions = { smoke = 2, quick = 50, paper = 50 }
+seconds = { smoke = 0.01, quick = 1.0, paper = 1.0 }
+[[variant]]
+name = "ours"
+settings = { wait = "spin-block" }
+[[variant]]
+name = "nowhere"
+settings = { program = "no-such-program" }
+[[chart]]
+title = "c"
+kind = "strip"
+y = ["mean_ns_per_barrier"]
+[[verdict]]
+variant = "ours"
+against = "nowhere"
+figure = "mean_ns_per_barrier"
+better = "lower"
+words = "ours against nobody"
+"#;
+
+fn study(directory: &Path, arguments: &[&str]) -> Command {
+    let file = directory.join("mine.toml");
+    std::fs::write(&file, STUDY).expect("a study file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
+    command.args(["study", "--file"]).arg(&file).arg("--out").arg(directory.join("out")).args(arguments);
+    command
+}
+
+fn lines(directory: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(directory.join("out/records.jsonl")).unwrap_or_default();
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+fn record_schema() -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/record-schema.json");
+    serde_json::from_str(&std::fs::read_to_string(path).expect("the schema")).expect("JSON")
+}
+
+#[test]
+fn a_study_of_ones_own_writes_records_that_conform_to_the_schema() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = study(directory.path(), &["--smoke", "--json"]).output().expect("it runs");
+    // a program that does not exist is a failed run, and the others are kept
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = lines(directory.path());
+    assert_eq!(lines.len(), 1 + 4);
+    let schema = record_schema();
+    for line in &lines {
+        schema::validate(&schema, &schema, line, "").expect("it conforms");
+    }
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(printed.lines().count(), lines.len(), "--json prints the same lines");
+    let outcomes: Vec<&str> = lines[1..].iter().filter_map(|l| l["outcome"].as_str()).collect();
+    assert_eq!(outcomes.iter().filter(|o| **o == "measured").count(), 2, "{outcomes:?}");
+    let failed = lines.iter().find(|l| l["outcome"] == "failed").expect("a failed run");
+    assert!(failed["reason"].as_str().is_some_and(|r| r.contains("no-such-program")), "{failed}");
+    assert!(directory.path().join("out/report.html").exists());
+    let again = study(directory.path(), &["--smoke"]).output().expect("it runs");
+    assert_eq!(again.status.code(), Some(2), "nothing measured is ever overwritten");
+}
+
+#[test]
+fn every_built_in_study_conforms_to_the_schema() {
+    let schema = record_schema();
+    for file in unisono_study::library::studies().expect("good files") {
+        let line = unisono_measure::record::Line::Study(Box::new(file.line()));
+        let line = serde_json::to_value(&line).expect("JSON");
+        schema::validate(&schema, &schema, &line, &file.id).expect("it conforms");
+    }
+}
+
+#[test]
+fn the_schema_refuses_what_is_no_record() {
+    let schema = record_schema();
+    let line = serde_json::json!({"kind": "run", "format": "unisono-record-1", "study": "s", "topic": "t"});
+    let problem = schema::validate(&schema, &schema, &line, "").expect_err("it lacks nearly everything");
+    assert!(problem.contains("\"variant\" is missing"), "{problem}");
+}
+
+#[test]
+fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_running() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut running = study(directory.path(), &["--quick"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while lines(directory.path()).iter().filter(|l| l["outcome"] == "measured").count() < 1 {
+        assert!(Instant::now() < deadline, "no run was recorded within a minute");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // into the next measured second
+    std::thread::sleep(Duration::from_millis(300));
+    let pid = running.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
+    let status = running.wait().expect("it ends");
+    assert_eq!(status.code(), Some(1));
+    let lines = lines(directory.path());
+    let last = lines.last().expect("lines");
+    assert_eq!(last["outcome"], "interrupted", "{last}");
+    assert!(last["reason"].as_str().is_some_and(|r| r.contains("SIGINT")), "{last}");
+    assert!(directory.path().join("out/report.html").exists(), "the report is written all the same");
+    let left = std::fs::read_dir("/proc").expect("/proc").flatten().filter_map(|process| {
+        let words = std::fs::read(process.path().join("cmdline")).ok()?;
+        String::from_utf8_lossy(&words).contains(&format!("unisono-study-{pid}/")).then(|| process.path())
+    });
+    assert_eq!(left.collect::<Vec<_>>(), Vec::<std::path::PathBuf>::new());
+}
