@@ -16,6 +16,7 @@ use super::guardian;
 use super::journal::{self, Entry, Journal};
 use super::placement::{Spread, Thread};
 use super::scheduler::{Notice, Outcome, Places, Scheduler};
+use super::watch::Visitor;
 use crate::error::{Error, Result, system};
 use crate::gang::{GangId, Nanos, Weight};
 use crate::mechanism::{Freeze, Kind, Mechanism, RealTime, Stop, Wish, recommended};
@@ -278,7 +279,8 @@ fn run_guarded(
         rotation,
         mechanism,
         arena: arena.clone(),
-        cores,
+        cpus: whole.iter().collect(),
+        visitor: arena.as_ref().and_then(|_| Visitor::start(whole.iter().collect())),
         notices: inbox,
         alarm: alarm.clone(),
         places: Arc::clone(&places),

@@ -1,7 +1,7 @@
 //! The scheduler's thread: asks the policy, applies the mechanism, keeps the beat, takes the samples.
 
 use super::arena::Arena;
-use super::watch::{self, Before, Samples};
+use super::watch::{self, Before, Samples, Visitor};
 use crate::error::Result;
 use crate::gang::{GangId, Nanos};
 use crate::matrix::Place;
@@ -47,7 +47,8 @@ pub(crate) struct Scheduler {
     pub(crate) rotation: Rotation,
     pub(crate) mechanism: Box<dyn Mechanism>,
     pub(crate) arena: Option<Arc<Arena>>,
-    pub(crate) cores: usize,
+    pub(crate) cpus: Vec<usize>,
+    pub(crate) visitor: Option<Visitor>,
     pub(crate) notices: Receiver<Notice>,
     pub(crate) alarm: Alarm,
     pub(crate) places: Places,
@@ -100,7 +101,7 @@ impl Scheduler {
             self.publish(&turn.run);
             running = turn.run.iter().map(|place| place.gang).collect();
             if let Some((arena, before)) = before {
-                self.watch(&arena, &before, &turn, &incoming, decided, &mut outcome.samples);
+                self.watch(&arena, before, &turn, decided, &mut outcome.samples);
             }
             // what comes next is decided now, so that the switch itself does nothing but switch
             prepared = self.prepare(turn.until, &running);
@@ -158,15 +159,7 @@ impl Scheduler {
         }
     }
 
-    fn watch(
-        &mut self,
-        arena: &Arena,
-        before: &Before,
-        turn: &Turn,
-        incoming: &[GangId],
-        decided: Nanos,
-        samples: &mut Samples,
-    ) {
+    fn watch(&mut self, arena: &Arena, before: Before, turn: &Turn, decided: Nanos, samples: &mut Samples) {
         let waiting: Vec<GangId> = self
             .standings(turn)
             .into_iter()
@@ -175,12 +168,11 @@ impl Scheduler {
         let runs: Vec<GangId> = turn.run.iter().map(|place| place.gang).collect();
         timer::sleep_until(watch::first_look(decided));
         let mut overrun_ns = 0;
-        for gang in incoming {
-            if let Some((switch, skew)) = watch::starts(arena, *gang, before, self.cores, decided) {
-                samples.switch_us.push(switch);
-                samples.skew_us.push(skew);
-                overrun_ns = overrun_ns.max((switch * 1e3) as u64);
-            }
+        if let Some((switch, skew)) = self.visitor.as_ref().and_then(|visitor| visitor.visit(before, decided))
+        {
+            samples.switch_us.push(switch);
+            samples.skew_us.push(skew);
+            overrun_ns = (switch * 1e3) as u64;
         }
         let (leak_from, run_from, from) =
             (watch::used(arena, &waiting, false), watch::used(arena, &runs, true), timer::now());
@@ -194,8 +186,8 @@ impl Scheduler {
         let difference = |to: &BTreeMap<GangId, u64>, from: &BTreeMap<GangId, u64>| -> u64 {
             to.iter().filter_map(|(gang, ns)| Some(ns.saturating_sub(*from.get(gang)?))).sum()
         };
-        samples.leaked_ns += difference(&leak_to, &leak_from) + overrun_ns * self.cores as u64;
-        samples.watched_ns += (window + 2_000_000) * self.cores as u64;
+        samples.leaked_ns += difference(&leak_to, &leak_from) + overrun_ns * self.cpus.len() as u64;
+        samples.watched_ns += (window + 2_000_000) * self.cpus.len() as u64;
         for gang in runs {
             if let (Some(to), Some(from)) = (run_to.get(&gang), run_from.get(&gang)) {
                 self.rotation.observe(gang, Nanos(to.saturating_sub(*from)), Nanos(window));

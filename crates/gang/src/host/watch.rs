@@ -1,20 +1,21 @@
 //! What a switch was worth, measured while it happens, without help from the programs.
 //!
-//! Some turns are watched: a millisecond after the switch the scheduler wakes, brings the clocks of the
-//! incoming gang's processes up to date, and looks how long each of its threads has run. A thread that was
-//! hardly interrupted since the switch and still runs started at most `now - ran` ago; the last of them is when
-//! all cores ran the new gang, the spread between them the skew. Programs whose threads sleep, and
-//! gangs with more threads than cores, give no such sample; the summary says how many there were.
-//! Leak is counted from the same turns: what gangs that wait used between that look and one just before
-//! the turn ends, plus the switch itself.
+//! Some turns are watched: a millisecond after the switch a visitor goes from core to core and looks how long
+//! the threads of the incoming gang have run there since. A core that is busy with them started `now - ran`
+//! ago, at the latest; the last core is when all ran the new gang, the spread between them the skew. Gangs that
+//! leave a core idle at that moment give no such sample; the summary says how many there were. Leak is
+//! counted from the same turns: what waiting gangs used between that look and one just before the turn ends,
+//! plus the switch itself on every core.
 //!
-//! Cost: about 50 us of one core in a watched turn; the first ten and every 17th are watched.
+//! Cost: about 100 us in a watched turn; the first ten and every 17th are watched.
 
 use super::arena::Arena;
 use crate::gang::{GangId, Nanos};
 use std::collections::BTreeMap;
-use unisono_linux::affinity::Tid;
+use std::sync::mpsc::{Receiver, Sender as Channel, channel};
+use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::schedstat::{self, RunTime};
+use unisono_linux::scheduling::{self, Children, Policy, Urgency};
 use unisono_linux::timer;
 
 /// How long after a switch the first look is, and how long before the end the second.
@@ -69,36 +70,82 @@ impl Before {
     }
 }
 
-/// The first look after a switch: when did each core start with the new gang?
-pub(crate) fn starts(
-    arena: &Arena,
-    gang: GangId,
-    before: &Before,
-    cores: usize,
-    from: Nanos,
-) -> Option<(f64, f64)> {
-    let control = &arena.of(gang).control;
-    let mut starts = Vec::new();
-    for process in control.processes().ok()? {
-        let _ = schedstat::refresh(process); // it has ended
-        let now = timer::now();
-        for thread in threads_of(process) {
-            let (Some(old), Ok(new)) = (before.threads.get(&thread), schedstat::of(thread)) else { continue };
-            let ran = new.ran_ns.saturating_sub(old.ran_ns);
-            if ran > 0 {
-                // the outgoing thread and the scheduler may each interrupt it for microseconds, which count as later
-                if new.times > old.times + 3 || !is_running(thread) {
-                    return None;
-                }
-                starts.push(now.saturating_sub(ran).saturating_sub(from.0));
+/// Goes from core to core and looks since when each runs the incoming gang.
+///
+/// Where it arrives the thread that ran is interrupted, so that its figures are exact, and nobody of the gang
+/// runs there while they are read. It waits for its work in the real-time class: a fair thread would arrive
+/// milliseconds late.
+#[derive(Debug)]
+pub(crate) struct Visitor {
+    orders: Channel<(Before, Nanos)>,
+    answers: Receiver<Option<(f64, f64)>>,
+}
+
+impl Visitor {
+    /// Starts it for these processors; `None` when it may not be in a real-time class.
+    pub(crate) fn start(cpus: Vec<usize>) -> Option<Visitor> {
+        let (orders, inbox) = channel::<(Before, Nanos)>();
+        let (outbox, answers) = channel();
+        let visits = move || {
+            let class = scheduling::set(Tid::SELF, Policy::Fifo(Urgency::new(48)), Children::Inherit);
+            // the first answer says whether there will be others
+            if outbox.send(class.is_ok().then_some((0.0, 0.0))).is_err() || class.is_err() {
+                return;
             }
+            for (before, from) in inbox {
+                if outbox.send(starts(&before, &cpus, from)).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("gang-visitor".into()).spawn(visits).ok()?;
+        answers.recv().ok().flatten()?;
+        Some(Visitor { orders, answers })
+    }
+
+    /// When, after `from`, the last core ran the new gang, and how much earlier the first; microseconds.
+    pub(crate) fn visit(&self, before: Before, from: Nanos) -> Option<(f64, f64)> {
+        self.orders.send((before, from)).ok()?;
+        self.answers.recv().ok().flatten()
+    }
+}
+
+fn starts(before: &Before, cpus: &[usize], from: Nanos) -> Option<(f64, f64)> {
+    let mut starts = Vec::new();
+    for cpu in cpus {
+        affinity::restrict(Tid::SELF, &CpuSet::single(*cpu)).ok()?;
+        let now = timer::now();
+        let (mut ran, mut runnable) = (0, false);
+        for (thread, old) in &before.threads {
+            let Some(place) = Place::of(*thread).filter(|place| place.cpu == *cpu) else { continue };
+            let new = schedstat::of(*thread).ok()?;
+            ran += new.ran_ns.saturating_sub(old.ran_ns);
+            runnable |= place.runnable && new.ran_ns > old.ran_ns;
         }
+        // a core that the gang let go idle tells nothing
+        if !runnable {
+            return None;
+        }
+        starts.push(now.saturating_sub(ran).saturating_sub(from.0) as f64 / 1e3);
     }
-    if starts.is_empty() || starts.len() > cores {
-        return None;
+    let last = starts.iter().copied().fold(f64::MIN, f64::max);
+    let first = starts.iter().copied().fold(f64::MAX, f64::min);
+    Some((last, last - first))
+}
+
+/// Where a thread is and whether it wants to run.
+struct Place {
+    cpu: usize,
+    runnable: bool,
+}
+
+impl Place {
+    fn of(thread: Tid) -> Option<Place> {
+        let text = std::fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
+        let rest = text.rsplit_once(") ")?.1;
+        // the processor is the 37th field after the name, the state the first
+        Some(Place { cpu: rest.split(' ').nth(36)?.parse().ok()?, runnable: rest.starts_with('R') })
     }
-    let (first, last) = (*starts.iter().min()?, *starts.iter().max()?);
-    Some((last as f64 / 1e3, (last - first) as f64 / 1e3))
 }
 
 pub(super) fn threads_of(process: Tid) -> Vec<Tid> {
@@ -106,11 +153,6 @@ pub(super) fn threads_of(process: Tid) -> Vec<Tid> {
     let names = dir.map(|dir| dir.filter_map(std::result::Result::ok).map(|e| e.file_name()));
     let parse = |name: std::ffi::OsString| name.to_str()?.parse().ok().map(Tid);
     names.map(|names| names.filter_map(parse).collect()).unwrap_or_default()
-}
-
-fn is_running(thread: Tid) -> bool {
-    let text = std::fs::read_to_string(format!("/proc/{thread}/stat")).unwrap_or_default();
-    text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'))
 }
 
 /// Processor time used so far by each of these gangs, exact also for threads that run.
