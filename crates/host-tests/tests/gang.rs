@@ -277,9 +277,10 @@ fn a_gang_that_sleeps_lends_its_cores_to_the_next() -> Outcome {
     if !hierarchies().expect("mounts").iter().any(|h| h.controllers.iter().any(|c| c == "cpu")) {
         return Err(Skipped::because("backfill needs a cgroup cpu controller"));
     }
-    let spin = "timeout 3 sh -c 'while :; do :; done' & timeout 3 sh -c 'while :; do :; done'; wait; exit 0";
+    // no more processes than cores and one: they are spread, also while they only fill in
     let share = |option: &str| {
-        let words = ["gang", "run", "--json", option, "--", "sleep", "3", ":::", "sh", "-c", spin];
+        let words =
+            ["gang", "run", "--json", option, "--", "sleep", "3", ":::", "timeout", "3", "sh", "-c", SPIN];
         let output = unisono(&words).output().expect("unisono starts");
         summary(&output)["gangs"][1]["cpu_s"].as_f64().expect("a number")
     };
