@@ -1,9 +1,8 @@
 //! The cgroup freezer: what waits is frozen, what runs is thawed.
 //!
-//! The incoming gang is thawed *before* the outgoing one is frozen. In the other order the processors go
-//! idle in between, and waking a halted processor costs more than the whole switch (38 us against 87 us
-//! measured for 2+2 threads). Threads that are queued but not on a processor need no interrupt: they stop
-//! when they would run.
+//! The incoming gang is thawed *before* the outgoing one is frozen: in the other order the processors go
+//! idle in between, and a halted virtual processor wakes late. Measured, this helps gangs of few threads and
+//! not those of many; single switches take milliseconds (`docs/decisions/0004`).
 //!
 //! Backfill: a gang that may only use idle cores is thawed with `cpu.idle`, so that any thread of the gang
 //! whose turn it is preempts it at once. Without a `cpu` controller gangs are not backfilled.

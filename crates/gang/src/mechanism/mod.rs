@@ -2,14 +2,14 @@
 //!
 //! | mechanism | file | stops the outgoing gang by | new threads | needs | leak | when not |
 //! |---|---|---|---|---|---|---|
-//! | freeze | `freeze.rs` | the cgroup freezer | by themselves | groups | about 0.03 % | - |
+//! | freeze | `freeze.rs` | the cgroup freezer | by themselves | groups | 0.03 to 0.3 % | programs that block often |
 //! | real-time | `real_time.rs` | a more urgent incoming gang | inherit | groups, `CAP_SYS_NICE` | 0 to 5 % | other work matters |
 //! | stop | `stop.rs` | SIGSTOP to its process group | by themselves | nothing | milliseconds | anything else works |
 //!
 //! [`recommended`] chooses and says why; `docs/decisions/` has the measurements, also of what was tried and
 //! rejected (weights with a kick).
 //!
-//! Contract, checked by one conformance suite for all (`tests/conformance` of the host tests): after
+//! Contract, checked by the host tests: after
 //! [`Mechanism::apply`] gangs that are [`Standing::Running`] make progress and those
 //! [`Standing::Waiting`] do not; after [`Mechanism::release`] all do, and a second release is harmless.
 
