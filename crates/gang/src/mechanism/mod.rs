@@ -9,7 +9,8 @@
 //! [`recommended`] chooses and says why; `docs/decisions/` has the measurements, also of what was tried and
 //! rejected (weights with a kick).
 //!
-//! Contract, checked by the host tests: after
+//! Contract (the host tests check time and release for freeze, classes and release for real-time; stop is only
+//! started there): after
 //! [`Mechanism::apply`] gangs that are [`Standing::Running`] make progress and those
 //! [`Standing::Waiting`] do not; after [`Mechanism::release`] all do, and a second release is harmless.
 
