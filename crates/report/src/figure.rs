@@ -313,8 +313,7 @@ fn draw_ratios(study: &Study<'_>, by: &str, alike: &[(&Verdict, Vec<Point>)], id
     });
     let name = |verdict: &Verdict| {
         let (ours, theirs) = said::sides(study, verdict);
-        let fixed: Vec<String> =
-            verdict.only.iter().map(|(name, value)| study.parameter_in_words(name, value)).collect();
+        let fixed = said::fixed(study, verdict);
         let fixed = if fixed.is_empty() { String::new() } else { format!(", {}", fixed.join(", ")) };
         format!("{ours} / {theirs}{fixed}")
     };

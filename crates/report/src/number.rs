@@ -135,6 +135,8 @@ fn significant(value: f64) -> String {
 /// A ratio that is compared with others, the ends of an interval: three significant digits.
 pub(crate) fn precise_ratio(value: f64) -> String {
     match value {
+        // close to one a per mille matters
+        v if v.is_finite() && (0.9..1.1).contains(&v.abs()) => format!("{v:.3}"),
         v if v.is_finite() && (0.0995..9.995).contains(&v.abs()) => format!("{v:.2}"),
         v if v.is_finite() && (9.995..99.95).contains(&v.abs()) => format!("{v:.1}"),
         v => ratio(v),

@@ -91,7 +91,8 @@ pub(crate) fn comparison(judgement: &Judgement) -> Option<&Comparison> {
 pub(crate) fn sides(study: &Study<'_>, verdict: &Verdict) -> (String, String) {
     match verdict.words.split_once(" against ") {
         Some((ours, theirs)) if !ours.trim().is_empty() && !theirs.trim().is_empty() => {
-            (ours.trim().to_owned(), theirs.trim().to_owned())
+            let theirs = theirs.split_once(", ").map_or(theirs, |(theirs, _)| theirs);
+            (ours.trim().trim_end_matches(',').to_owned(), theirs.trim().to_owned())
         }
         _ => (study.label(&verdict.variant), study.label(&verdict.against)),
     }
@@ -130,9 +131,22 @@ pub(crate) fn sureness(c: &Comparison) -> String {
 pub(crate) fn place(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> String {
     let split = verdict.by.as_ref().zip(judgement.at.as_ref());
     let split = split.map(|(by, at)| study.parameter_in_words(by, at));
-    let fixed = verdict.only.iter().map(|(name, value)| study.parameter_in_words(name, value));
-    let all: Vec<String> = split.into_iter().chain(fixed).collect();
-    if all.is_empty() { String::new() } else { format!(" at {}", all.join(", ")) }
+    let fixed = fixed(study, verdict);
+    match (split, circumstance(verdict)) {
+        (None, Some(more)) => format!(", {more}"),
+        (split, _) => {
+            let all: Vec<String> = split.into_iter().chain(fixed).collect();
+            if all.is_empty() { String::new() } else { format!(" at {}", all.join(", ")) }
+        }
+    }
+}
+
+/// What the words say after both sides: `idle cores` of `ours against libomp, idle cores`.
+pub(crate) fn circumstance(verdict: &Verdict) -> Option<&str> {
+    let (_, theirs) = verdict.words.split_once(" against ")?;
+    let (_, more) = theirs.split_once(", ")?;
+    // a preposition waits for the value that the place names anyway
+    (more.trim() != "beside").then(|| more.trim())
 }
 
 /// The judgement in a sentence or a few.
@@ -353,5 +367,13 @@ fn stretch_in_words(study: &Study<'_>, verdict: &Verdict, stretch: &Stretch<'_>)
         ),
         Tone::Same => format!("No difference in {figure} {range}: {ratios}."),
         _ => format!("Not decided {range}: {ratios} (farthest: {}, {sure}).", times(most.ratio.value)),
+    }
+}
+
+/// What holds for the whole comparison: the circumstance in its words, or else its fixed parameters.
+pub(crate) fn fixed(study: &Study<'_>, verdict: &Verdict) -> Vec<String> {
+    match circumstance(verdict) {
+        Some(more) => vec![more.to_owned()],
+        None => verdict.only.iter().map(|(name, value)| study.parameter_in_words(name, value)).collect(),
     }
 }

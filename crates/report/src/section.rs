@@ -68,8 +68,7 @@ fn verdicts(study: &Study<'_>) -> String {
 fn swept(study: &Study<'_>, verdict: &Verdict, judged: &[Judgement]) -> String {
     let (ours, theirs) = said::sides(study, verdict);
     let by = verdict.by.as_deref().unwrap_or_default();
-    let fixed: Vec<String> =
-        verdict.only.iter().map(|(name, value)| study.parameter_in_words(name, value)).collect();
+    let fixed = said::fixed(study, verdict);
     let fixed = if fixed.is_empty() { String::new() } else { format!(" ({})", fixed.join(", ")) };
     let mut html = format!(
         "<li><b>{}</b>",

@@ -93,7 +93,8 @@ impl<'a> Study<'a> {
 
     /// What to call a variant, a figure or a parameter.
     pub(crate) fn label(&self, name: &str) -> String {
-        self.head.labels.get(name).cloned().unwrap_or_else(|| number::words(name))
+        let given = self.head.labels.get(name).map(|label| number::without_unit(label).to_owned());
+        given.unwrap_or_else(|| number::words(name))
     }
 
     /// The unit of a figure: as recorded, else as its name says.

@@ -131,7 +131,7 @@ fn strength(cell: &Cell<'_>) -> f64 {
 fn in_words(cell: &Cell<'_>) -> String {
     let (study, verdict, stretch) = (cell.study, cell.verdict, &cell.stretch);
     let range = stretch.range(study, verdict);
-    let fixed = verdict.only.iter().map(|(name, value)| study.parameter_in_words(name, value));
+    let fixed = said::fixed(study, verdict);
     let place: Vec<String> = std::iter::once(range).chain(fixed).filter(|part| !part.is_empty()).collect();
     let place = if place.is_empty() { String::new() } else { format!(" {}", place.join(", ")) };
     let Some(most) = stretch.extreme() else {
