@@ -139,7 +139,7 @@ impl<'a> Place<'a> {
     }
 
     /// A word of the algorithm's line `line` for its own use: the `index`-th of those that a change of
-    /// membership sets to zero, the first of them flag 1's.
+    /// membership sets to zero, from flag 1's sleepers to the counter: seven.
     #[inline]
     pub(crate) fn own_word(&self, line: usize, index: usize) -> &'a AtomicU32 {
         self.lines.line(self.first + line).word(2 * index + 3)

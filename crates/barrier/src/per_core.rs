@@ -41,7 +41,8 @@ const WRONG: usize = 1;
 const ARRIVED: usize = 2;
 /// The last episode that had a representative here.
 const REPRESENTED: usize = 4;
-/// The last episode in which somebody waited behind others here.
+/// The last even and the last odd episode in which somebody waited behind others here. Two words, because
+/// one who is slow to say so may do it when others wait in the next episode already.
 const BEHIND: usize = 5;
 /// Cores where nobody waits are signalled this often all the same: a flag must not fall 2^31 behind.
 const REFRESH: u32 = 1 << 20;
@@ -120,7 +121,7 @@ impl Protocol for PerCore {
             // Either the last of all sees that nobody represents this core, or the release is seen below.
             core.represented().store(episode.wrapping_sub(1), Ordering::Relaxed);
         }
-        core.behind().store(episode, Ordering::Relaxed);
+        core.behind(episode).store(episode, Ordering::Relaxed);
         // SYNC(behind) fence: behind and represented before release; the other side is in `release_cores`
         fence(Ordering::SeqCst);
         if release.reached(episode) {
@@ -163,8 +164,7 @@ impl PerCore {
             core.arrived(episode).store(0, Ordering::Relaxed);
             let expected = core.expected().load(Ordering::Relaxed);
             core.review(expected, came);
-            // Who was let go may already be behind in the next episode.
-            let behind = core.behind().load(Ordering::Relaxed).wrapping_sub(episode).cast_signed() >= 0;
+            let behind = core.behind(episode).load(Ordering::Relaxed) == episode;
             let waiting = behind || episode.is_multiple_of(REFRESH);
             let served = number != here && core.represented().load(Ordering::Relaxed) == episode;
             if waiting && !served {
@@ -208,8 +208,8 @@ impl<'a> Core<'a> {
         self.place.own_word(self.line, EXPECTED)
     }
 
-    fn behind(&self) -> &'a AtomicU32 {
-        self.place.own_word(self.line, BEHIND)
+    fn behind(&self, episode: u32) -> &'a AtomicU32 {
+        self.place.own_word(self.line, BEHIND + (episode as usize & 1))
     }
 
     fn represented(&self) -> &'a AtomicU32 {
