@@ -109,6 +109,7 @@ macro_rules! models {
 models!(
     central = Central,
     competitive = Competitive,
+    per_core = PerCore,
     combining_tree = CombiningTree,
     static_tree = StaticTree,
     dissemination = Dissemination,

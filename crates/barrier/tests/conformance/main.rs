@@ -114,6 +114,7 @@ macro_rules! mount {
 mount!(
     central = Central,
     competitive = Competitive,
+    per_core = PerCore,
     combining_tree = CombiningTree,
     static_tree = StaticTree,
     dissemination = Dissemination,
