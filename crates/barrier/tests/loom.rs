@@ -117,6 +117,13 @@ models!(
     mcs_tree = McsTree
 );
 
+/// The first episode finds out who shares a core; the next two then overlap: one may wait in the later while
+/// another is still leaving the earlier.
+#[test]
+fn two_sleeping_on_one_core_pass_three_episodes_and_no_wake_up_is_lost() {
+    completes(Algorithm::PerCore, Wait::Block, 2, 3);
+}
+
 #[test]
 fn two_leave_one_after_the_other() {
     model(|| {
