@@ -154,11 +154,7 @@ impl<'a> Place<'a> {
         policy: &mut P,
         watch: &mut W,
     ) -> Option<()> {
-        if flag.reached(episode) || policy.wait(flag, episode, watch) == Verdict::Continue {
-            Some(())
-        } else {
-            None
-        }
+        if policy.wait(flag, episode, watch) == Verdict::Continue { Some(()) } else { None }
     }
 }
 

@@ -8,9 +8,9 @@
 //! Cost per participant: ceil(log2 n) stores and as many waits, each on a word that only one other writes;
 //! nothing is contended and there is no root. For two participants it is the plain exchange: each stores
 //! once and polls once. Their two words then lie in *one* line: whoever takes the line to store finds the
-//! other's word in it, so that an episode moves the line about once instead of twice (28 ns instead of 56
-//! between two cores here). When not to use: with more participants than
-//! cores - everybody must run in *every* round; with shared memory far away (n log n messages).
+//! other's word in it, so that an episode can move the line once instead of twice. When not to use: with more
+//! participants than cores - everybody must run in *every* round; with shared memory far away (n log n
+//! messages).
 //! Reference: Hensgen, Finkel, Manber, Int. J. Parallel Programming 17(1), 1988; Mellor-Crummey, Scott
 //! 1991, section 3.3. Growing episode numbers replace their parity and sense: a partner that is an episode
 //! ahead has simply counted further.

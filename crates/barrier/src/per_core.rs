@@ -44,7 +44,7 @@ const REPRESENTED: usize = 4;
 /// The last even and the last odd episode in which somebody waited behind others here. Two words, because
 /// one who is slow to say so may do it when others wait in the next episode already.
 const BEHIND: usize = 5;
-/// Cores where nobody waits are signalled this often all the same: a flag must not fall 2^31 behind.
+/// Every core is signalled this often even if nobody waits there: a flag must not fall 2^31 behind.
 const REFRESH: u32 = 1 << 20;
 
 /// A core's expectation may be wrong for so many episodes: moves take a while to be noticed.
@@ -154,20 +154,19 @@ impl PerCore {
             // A symmetric signal contains this fence.
             fence(Ordering::SeqCst);
         }
+        let refresh = episode.is_multiple_of(REFRESH);
         for number in 0..self.cores {
             let core = self.line(place, number);
             let came = core.arrived(episode).load(Ordering::Relaxed);
-            if came == 0 {
-                continue;
+            if came != 0 {
+                // Nobody counts here before the episode after the next, which waits for this participant.
+                core.arrived(episode).store(0, Ordering::Relaxed);
+                let expected = core.expected().load(Ordering::Relaxed);
+                core.review(expected, came);
             }
-            // Nobody counts here before the episode after the next, which waits for this participant.
-            core.arrived(episode).store(0, Ordering::Relaxed);
-            let expected = core.expected().load(Ordering::Relaxed);
-            core.review(expected, came);
-            let behind = core.behind(episode).load(Ordering::Relaxed) == episode;
-            let waiting = behind || episode.is_multiple_of(REFRESH);
+            let waiting = core.behind(episode).load(Ordering::Relaxed) == episode;
             let served = number != here && core.represented().load(Ordering::Relaxed) == episode;
-            if waiting && !served {
+            if (waiting && !served) || refresh {
                 core.fellows.signal(episode, place.wakeups);
             }
         }

@@ -25,10 +25,10 @@ impl WaitPolicy for Brief {
     #[inline]
     fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, _watch: &mut W) -> Verdict {
         for _ in 0..POLLS {
+            pause();
             if flag.reached(target) {
                 return Verdict::Continue;
             }
-            pause();
         }
         Verdict::Stop
     }
