@@ -86,10 +86,21 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
 
 fn remedy(html: &mut String, name: &str, what: &str, cells: &[Cell<'_>], found: &str, nowhere: &str) {
     let _ = write!(html, "<dt>{name} <span>{what}</span></dt><dd>");
-    let measured = cells.iter().any(|cell| !matches!(cell.stretch.tone, Tone::Unanswered | Tone::Undecided));
+    let count = |wanted: &dyn Fn(Tone) -> bool| -> usize {
+        let cells = cells.iter().filter(|cell| wanted(cell.stretch.tone));
+        cells.map(|cell| cell.stretch.judgements.len()).sum()
+    };
+    let open = count(&|tone| matches!(tone, Tone::Unanswered | Tone::Undecided));
+    let decided = count(&|tone| !matches!(tone, Tone::Unanswered | Tone::Undecided));
     if !found.is_empty() {
         let _ = write!(html, "<ul>{found}</ul>");
-    } else if measured {
+    } else if decided > 0 && open > decided {
+        let _ = write!(
+            html,
+            "<p>{nowhere} But only {decided} of {} comparisons could be decided.</p>",
+            open + decided
+        );
+    } else if decided > 0 {
         let _ = write!(html, "<p>{nowhere}</p>");
     } else {
         html.push_str("<p>Not answered by these runs.</p>");
@@ -183,6 +194,10 @@ fn headline(ganging: &[Cell<'_>], unstacking: &[Cell<'_>]) -> (String, String) {
         } else {
             "Not decided yet: too few runs, or too much scatter.".to_owned()
         }
+    } else if wins == 0 && open > losses + same {
+        format!(
+            "Not decided for most: {open} of {total} comparisons need more runs; in the others gangs were not better than spread Linux."
+        )
     } else if wins == 0 && losses == 0 {
         "No: gangs and spread Linux do the same here.".to_owned()
     } else if wins == 0 {

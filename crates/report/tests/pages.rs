@@ -16,7 +16,11 @@ fn page(situation: Situation) -> String {
 
 /// The page's text up to the list of studies, without markup.
 fn opening(situation: Situation) -> String {
-    let page = page(situation);
+    opening_of(&synthetic::records(situation))
+}
+
+fn opening_of(records: &[Line]) -> String {
+    let page = unisono_report::html(records);
     let body = page.split_once("<body>").expect("a body").1;
     let summary = body.split_once("<nav").expect("a list of studies").0;
     let mut text = String::new();
@@ -56,6 +60,21 @@ fn the_opening_says_that_gangs_could_not_be_measured_and_why() {
 #[test]
 fn the_opening_claims_nothing_after_two_repetitions() {
     insta::assert_snapshot!(opening(Situation::Interrupted));
+}
+
+#[test]
+fn the_opening_says_no_only_where_most_comparisons_are_decided() {
+    let mut records = synthetic::records(Situation::Lose);
+    assert!(opening_of(&records).contains("No: gangs were never better than spread Linux"));
+    let is_kept = |line: &Line| match line {
+        Line::Run(run) => run.repetition < 2 || run.study == "imbalance",
+        Line::Study(_) => true,
+    };
+    records.retain(is_kept);
+    let opening = opening_of(&records);
+    assert!(opening.contains("Not decided for most"), "{opening}");
+    assert!(opening.contains("comparisons could be decided"), "{opening}");
+    assert!(!opening.contains("No: gangs"), "{opening}");
 }
 
 #[test]
