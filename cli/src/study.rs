@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use unisono_linux::interrupt;
 use unisono_measure::record::{Line, Outcome};
 use unisono_study::driver::Context;
@@ -20,6 +20,9 @@ use unisono_study::profile::Profile;
 use unisono_study::record_file::{RecordError, RecordFile};
 use unisono_study::runner::{self, Ran};
 use unisono_study::{host, library, summary};
+
+/// Preparations that take longer are said.
+const NOTABLE: Duration = Duration::from_secs(2);
 
 /// Measure what waiting costs here and which mechanism is worth it
 ///
@@ -181,9 +184,18 @@ fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, Plan)]) -> anyh
         .map(peer::catalogue::canonical)
         .chain(["unisono"])
         .collect();
+    let preparing = Instant::now();
     let bench = Bench::prepare_named(&peer::default_cache(), &unisono, &mut |text| say.note(text), |name| {
         wanted.contains(name)
     })?;
+    if preparing.elapsed() >= NOTABLE {
+        let (took, left) =
+            (progress::time(preparing.elapsed()), planned.iter().map(|(_, plan)| plan.estimate));
+        say.note(&format!(
+            "programs built in {took}, once; about {} of runs follow",
+            progress::time(left.sum())
+        ));
+    }
     let scratch = Scratch::create()?;
     let context = Context {
         bench: &bench,

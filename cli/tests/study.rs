@@ -80,7 +80,8 @@ fn a_study_of_ones_own_writes_records_that_conform_to_the_schema() {
 fn every_built_in_study_conforms_to_the_schema() {
     let schema = record_schema();
     for file in unisono_study::library::studies().expect("good files") {
-        let line = unisono_measure::record::Line::Study(Box::new(file.line()));
+        let line =
+            unisono_measure::record::Line::Study(Box::new(file.line(unisono_study::profile::Profile::Smoke)));
         let line = serde_json::to_value(&line).expect("JSON");
         schema::validate(&schema, &schema, &line, &file.id).expect("it conforms");
     }

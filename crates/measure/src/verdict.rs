@@ -171,12 +171,7 @@ fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
         Answer::Unanswered(reason) => return format!("{subject}: not answered; {reason}"),
         Answer::Compared { comparison, finding } => (comparison, finding),
     };
-    let said = match finding {
-        Finding::Better => "better",
-        Finding::Worse => "worse",
-        Finding::Same => "no difference",
-        Finding::Undecided => "undecided",
-    };
+    let said = finding_in_words(*finding);
     let mut text = format!("{subject}: {said}, {} times ({})", ratio(c.ratio.value), confidence(c));
     if let Some(modes) = judgement.against_modes {
         text += &format!("; {} has {modes}", verdict.against);
@@ -202,6 +197,17 @@ fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
             &format!("; expected {}{from}: {}", ratio(expected), if met { "reached" } else { "not reached" });
     }
     text
+}
+
+/// A finding as a terminal says it.
+#[must_use]
+pub fn finding_in_words(finding: Finding) -> &'static str {
+    match finding {
+        Finding::Better => "better",
+        Finding::Worse => "worse",
+        Finding::Same => "no difference",
+        Finding::Undecided => "undecided",
+    }
 }
 
 /// The interval with the level it can claim and the number of pairs, for example

@@ -19,7 +19,7 @@ use unisono_measure::record::{FORMAT, HostFacts, Line, Outcome, RunLine};
 
 /// Who watches the study.
 pub trait Observer {
-    /// A run begins; so much of the estimate is left.
+    /// A run begins; so much time is left, as the plan has it and the runs so far correct it.
     fn begins(&mut self, file: &StudyFile, run: &PlannedRun, left: Duration);
     /// A line was recorded.
     fn recorded(&mut self, line: &Line, json: &str);
@@ -55,6 +55,7 @@ pub fn run(
         ran: Ran::default(),
         skipped: HashSet::new(),
         sequence: 0,
+        pace: Pace::default(),
         profile,
         context,
         records,
@@ -62,17 +63,45 @@ pub fn run(
     };
     let mut left: Duration = studies.iter().map(|(_, plan)| plan.estimate).sum();
     for (file, plan) in studies {
-        runner.record(Line::Study(Box::new(file.line())))?;
+        runner.record(Line::Study(Box::new(file.line(profile))))?;
         for planned in &plan.runs {
-            runner.observer.begins(file, planned, left);
+            runner.observer.begins(file, planned, runner.pace.correct(left));
+            let (began, estimate) =
+                (Instant::now(), file.driver.estimate(&planned.settings, planned.seconds));
             runner.one(file, planned)?;
             if runner.ran.stopped_by.is_some() {
                 return Ok(runner.ran);
             }
-            left = left.saturating_sub(file.driver.estimate(&planned.settings, planned.seconds));
+            runner.pace.note(estimate, began.elapsed());
+            left = left.saturating_sub(estimate);
         }
     }
     Ok(runner.ran)
+}
+
+/// How long runs take here, measured against their estimates.
+#[derive(Debug, Default)]
+struct Pace {
+    estimated: Duration,
+    taken: Duration,
+}
+
+impl Pace {
+    /// The estimates themselves count as if so much had already gone as planned.
+    const TRUST: Duration = Duration::from_secs(5);
+
+    /// Most that one run may count, as a multiple of its estimate: a hang says nothing about the others.
+    const MOST: u32 = 4;
+
+    fn note(&mut self, estimate: Duration, taken: Duration) {
+        self.estimated += estimate;
+        self.taken += taken.min(estimate * Self::MOST);
+    }
+
+    fn correct(&self, left: Duration) -> Duration {
+        let taken = (self.taken + Self::TRUST).as_secs_f64();
+        left.mul_f64(taken / (self.estimated + Self::TRUST).as_secs_f64())
+    }
 }
 
 struct Runner<'a> {
@@ -81,6 +110,7 @@ struct Runner<'a> {
     ran: Ran,
     skipped: HashSet<(String, String, String)>,
     sequence: u32,
+    pace: Pace,
     profile: Profile,
     context: Context<'a>,
     records: &'a mut RecordFile,
@@ -149,5 +179,24 @@ impl Runner<'_> {
         }
         self.sequence += 1;
         self.record(Line::Run(Box::new(line)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_follows_the_runs_and_forgives_one_that_hangs() {
+        let (second, left) = (Duration::from_secs(1), Duration::from_secs(100));
+        let mut pace = Pace::default();
+        assert_eq!(pace.correct(left), left);
+        for _ in 0..15 {
+            pace.note(second, second * 2);
+        }
+        assert_eq!(pace.correct(left), Duration::from_secs(175), "30 + 5 seconds instead of 15 + 5");
+        let mut hung = Pace::default();
+        hung.note(second, second * 20);
+        assert_eq!(hung.correct(left), Duration::from_secs(150), "4 + 5 seconds instead of 1 + 5");
     }
 }

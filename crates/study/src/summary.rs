@@ -1,12 +1,14 @@
-//! What a terminal shows at the end: per study one line a variant, and the verdicts in words.
+//! What a terminal shows at the end: per study one line a variant and situation, and the verdicts in words.
 //!
 //! The idea: the summary is the report's short form and reads the same records. A variant's figure is its
 //! median with least and greatest run, never a mean; where runs fall into two modes, both are said.
 
+mod fold;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use unisono_measure::record::{Chart, Line, Outcome, RunLine, StudyLine};
-use unisono_measure::verdict::{self, number};
+use unisono_measure::verdict::number;
 use unisono_measure::{modes, noise, quantile};
 
 /// The summary of these records, as text for a terminal.
@@ -35,17 +37,10 @@ fn of_study(study: &StudyLine, runs: &[&RunLine]) -> String {
     let has_runs = |c: &&Chart| runs.iter().any(|r| r.outcome == Outcome::Measured && r.has(&c.only));
     let chart = study.charts.iter().find(has_runs).or(study.charts.first());
     let figure = chart.and_then(|c| c.y.first()).map_or("barriers_per_s", String::as_str);
-    let drawn: Vec<&RunLine> = runs
-        .iter()
-        .copied()
-        .filter(|r| chart.is_none_or(|c| r.outcome != Outcome::Measured || r.has(&c.only)))
-        .collect();
-    out.push_str(&table(study, figure, &drawn));
-    for verdict in study.verdicts.iter().filter(|v| runs.iter().any(|r| r.has(&v.only))) {
-        for judged in verdict::judge(verdict, runs) {
-            // writing to a String cannot fail
-            let _infallible = writeln!(out, "  * {}", judged.words);
-        }
+    out.push_str(&table(study, figure, runs));
+    for line in fold::lines(study, runs) {
+        // writing to a String cannot fail
+        let _infallible = writeln!(out, "  * {line}");
     }
     for warning in noise::warnings(runs, figure) {
         let _infallible = writeln!(out, "  ! {warning}");
@@ -53,60 +48,84 @@ fn of_study(study: &StudyLine, runs: &[&RunLine]) -> String {
     out
 }
 
-/// One row a variant and value of what varies.
-fn table(study: &StudyLine, figure: &str, runs: &[&RunLine]) -> String {
-    let varying = varying(runs);
-    let mut rows: Vec<(Vec<String>, Vec<f64>, String)> = Vec::new();
-    let mut reasons: Vec<(String, &str, usize)> = Vec::new();
+/// The values of a variant under one set of parameters: its runs differ in nothing but the repetition.
+struct Row<'a> {
+    variant: &'a str,
+    /// The values of the [`varying`] parameters, in their order.
+    at: Vec<String>,
+    values: Vec<f64>,
+    unit: &'a str,
+}
+
+/// One row a variant and value of everything that varies; whatever a chart chooses to draw, a row never
+/// takes different things together.
+fn rows<'a>(figure: &str, varying: &[String], runs: &[&'a RunLine]) -> Vec<Row<'a>> {
+    let mut rows: Vec<Row<'_>> = Vec::new();
     for run in runs {
-        let label = study.labels.get(&run.variant).unwrap_or(&run.variant).clone();
-        if run.outcome != Outcome::Measured {
-            let reason = run.reason.as_deref().unwrap_or("no reason given");
-            let what = format!("{label} {}", name_of(run.outcome));
-            match reasons.iter_mut().find(|(w, r, _)| *w == what && *r == reason) {
-                Some(known) => known.2 += 1,
-                None => reasons.push((what, reason, 1)),
-            }
-            continue;
-        }
         let Some(value) = run.value(figure) else { continue };
-        let unit = run.figures.iter().find(|f| f.name == figure).map_or("", |f| f.unit.as_str());
-        let mut key = vec![label];
-        key.extend(varying.iter().map(|p| run.parameters.get(p).map_or_else(String::new, plain)));
-        match rows.iter_mut().find(|(k, _, _)| *k == key) {
-            Some(row) => row.1.push(value),
-            None => rows.push((key, vec![value], unit.to_owned())),
+        let at: Vec<String> =
+            varying.iter().map(|p| run.parameters.get(p).map_or_else(String::new, plain)).collect();
+        match rows.iter_mut().find(|row| row.variant == run.variant && row.at == at) {
+            Some(row) => row.values.push(value),
+            None => {
+                let unit = run.figures.iter().find(|f| f.name == figure).map_or("", |f| f.unit.as_str());
+                rows.push(Row { variant: &run.variant, at, values: vec![value], unit });
+            }
         }
     }
-    sort(&mut rows);
+    // by the varying parameters (as numbers where they are), then in order of appearance
+    let place = |row: &Row<'_>| -> Vec<(f64, String)> {
+        row.at.iter().map(|t| (t.parse().unwrap_or(f64::MAX), t.clone())).collect()
+    };
+    rows.sort_by(|a, b| place(a).partial_cmp(&place(b)).unwrap_or(std::cmp::Ordering::Equal));
+    rows
+}
+
+fn table(study: &StudyLine, figure: &str, runs: &[&RunLine]) -> String {
+    let label = |name: &str| study.labels.get(name).map_or_else(|| name.to_owned(), Clone::clone);
+    let varying = varying(runs);
+    let rows = rows(figure, &varying, runs);
     let mut cells: Vec<Vec<String>> = Vec::new();
     if !rows.is_empty() {
         let mut head = vec![String::new()];
-        head.extend(varying.iter().map(|p| study.labels.get(p).unwrap_or(p).clone()));
-        let figure = study.labels.get(figure).map_or(figure, String::as_str);
-        head.extend([
-            format!("{figure}, median"),
-            "least".into(),
-            "greatest".into(),
-            "n".into(),
-            String::new(),
-        ]);
+        head.extend(varying.iter().map(|p| label(p)));
+        head.extend([format!("{}, median", label(figure)), "least".into(), "greatest".into(), "n".into()]);
+        head.push(String::new());
         cells.push(head);
     }
-    for (mut key, values, unit) in rows {
-        let at = |q| quantile::quantile(&values, q).unwrap_or(f64::NAN);
+    for Row { variant, at, values, unit } in rows {
+        let quantile = |q| quantile::quantile(&values, q).unwrap_or(f64::NAN);
         let unit = if unit == "1" { String::new() } else { format!(" {unit}") };
-        key.push(format!("{}{unit}", number(at(0.5))));
-        key.extend([number(at(0.0)), number(at(1.0)), values.len().to_string()]);
-        key.push(modes::two_modes(&values).map_or_else(String::new, |m| m.to_string()));
-        cells.push(key);
+        let mut row = vec![label(variant)];
+        row.extend(at);
+        let modes = modes::two_modes(&values);
+        // between two modes lies no value that any run had
+        row.push(modes.map_or_else(|| format!("{}{unit}", number(quantile(0.5))), |_| "two modes".into()));
+        row.extend([number(quantile(0.0)), number(quantile(1.0)), values.len().to_string()]);
+        row.push(modes.map_or_else(String::new, |m| m.to_string()));
+        cells.push(row);
     }
     let mut out = columns(&cells, 1 + varying.len());
-    for (what, reason, count) in reasons {
+    for (what, reason, count) in reasons(study, runs) {
         let times = if count > 1 { format!(" ({count} times)") } else { String::new() };
         let _infallible = writeln!(out, "  - {what}{times}: {reason}");
     }
     out
+}
+
+/// What was not measured, why, and how often.
+fn reasons<'a>(study: &StudyLine, runs: &[&'a RunLine]) -> Vec<(String, &'a str, usize)> {
+    let mut reasons: Vec<(String, &str, usize)> = Vec::new();
+    for run in runs.iter().filter(|r| r.outcome != Outcome::Measured) {
+        let label = study.labels.get(&run.variant).unwrap_or(&run.variant);
+        let reason = run.reason.as_deref().unwrap_or("no reason given");
+        let what = format!("{label} {}", name_of(run.outcome));
+        match reasons.iter_mut().find(|(w, r, _)| *w == what && *r == reason) {
+            Some(known) => known.2 += 1,
+            None => reasons.push((what, reason, 1)),
+        }
+    }
+    reasons
 }
 
 /// Parameters with more than one value among the measured runs.
@@ -121,16 +140,6 @@ fn varying(runs: &[&RunLine]) -> Vec<String> {
         }
     }
     seen.into_iter().filter(|(_, values)| values.len() > 1).map(|(name, _)| name.to_owned()).collect()
-}
-
-/// By the varying parameters (as numbers where they are), then in order of appearance.
-fn sort(rows: &mut [(Vec<String>, Vec<f64>, String)]) {
-    rows.sort_by(|a, b| {
-        let of = |row: &(Vec<String>, Vec<f64>, String)| -> Vec<(f64, String)> {
-            row.0[1..].iter().map(|t| (t.parse().unwrap_or(f64::MAX), t.clone())).collect()
-        };
-        of(a).partial_cmp(&of(b)).unwrap_or(std::cmp::Ordering::Equal)
-    });
 }
 
 /// Cells in columns; the first `left` ones to the left, the others to the right, the last as it comes.
@@ -171,7 +180,12 @@ fn plain(value: &serde_json::Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::StudyFile;
+    use crate::library;
+    use crate::plan::plan;
+    use crate::profile::Profile;
     use unisono_measure::record::{Figure, Verdict};
+    use unisono_measure::verdict::{self, Answer};
 
     fn run(variant: &str, repetition: u32, interval: u32, value: f64) -> Line {
         Line::Run(Box::new(RunLine {
@@ -231,5 +245,68 @@ mod tests {
             assert!(said.contains(part), "{part:?} is missing in\n{said}");
         }
         assert!(!said.contains("threads"), "what does not vary is no column\n{said}");
+    }
+
+    /// The runs that a plan makes, each with a value that only its variant and parameters decide.
+    fn as_planned(file: &StudyFile, profile: Profile, figure: &str) -> Vec<RunLine> {
+        let plan = plan(file, profile, 1).expect("a built-in study");
+        let mut known: Vec<(String, BTreeMap<String, serde_json::Value>)> = Vec::new();
+        let mut number = |variant: &str, parameters: &BTreeMap<String, serde_json::Value>| {
+            let wanted = (variant.to_owned(), parameters.clone());
+            let place = known.iter().position(|k| *k == wanted).unwrap_or_else(|| {
+                known.push(wanted);
+                known.len() - 1
+            });
+            (place + 1) as f64
+        };
+        plan.runs
+            .into_iter()
+            .map(|planned| RunLine {
+                figures: vec![Figure {
+                    name: figure.to_owned(),
+                    value: number(&planned.variant, &planned.parameters),
+                    unit: "1".into(),
+                    distribution: None,
+                }],
+                study: file.id.clone(),
+                variant: planned.variant,
+                parameters: planned.parameters,
+                repetition: planned.repetition,
+                ..RunLine::default()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn no_row_of_any_study_takes_different_things_together() {
+        for file in library::studies().expect("the built-in studies") {
+            for profile in [Profile::Smoke, Profile::Quick, Profile::Paper] {
+                let runs = as_planned(&file, profile, "rate");
+                let runs: Vec<&RunLine> = runs.iter().collect();
+                let rows = rows("rate", &varying(&runs), &runs);
+                let mut seen = Vec::new();
+                for row in &rows {
+                    assert!(row.values.iter().all(|v| *v == row.values[0]), "{}: {:?}", file.id, row.at);
+                    assert!(!seen.contains(&row.values[0]), "{}: two rows of {:?}", file.id, row.at);
+                    seen.push(row.values[0]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_verdict_of_any_study_takes_different_things_together() {
+        for file in library::studies().expect("the built-in studies") {
+            for profile in [Profile::Smoke, Profile::Quick, Profile::Paper] {
+                for verdict in file.line(profile).verdicts {
+                    let runs = as_planned(&file, profile, &verdict.figure);
+                    for judged in verdict::judge(&verdict, &runs.iter().collect::<Vec<_>>()) {
+                        let Answer::Compared { comparison, .. } = judged.answer else { continue };
+                        let (low, high) = (comparison.ratio.low, comparison.ratio.high);
+                        assert!((low - high).abs() < 1e-12, "{}: {}", file.id, judged.words);
+                    }
+                }
+            }
+        }
     }
 }

@@ -31,6 +31,7 @@ use crate::driver::Driver;
 use crate::profile::{PerProfile, Profile};
 use crate::settings::Settings;
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 use unisono_measure::record::{Chart, FORMAT, Paper, Question, StudyLine, Verdict};
@@ -297,7 +298,7 @@ impl StudyFile {
 
     /// What the records say about the study.
     #[must_use]
-    pub fn line(&self) -> StudyLine {
+    pub fn line(&self, profile: Profile) -> StudyLine {
         StudyLine {
             format: FORMAT.to_owned(),
             study: self.id.clone(),
@@ -308,11 +309,42 @@ impl StudyFile {
             condition: self.condition.clone(),
             paper: self.paper.clone(),
             charts: self.charts.clone(),
-            verdicts: self.verdicts.clone(),
+            verdicts: self.verdicts.iter().flat_map(|v| self.split(v, profile)).collect(),
             order: self.order,
             labels: self.labels.clone(),
             answers: self.answers,
         }
+    }
+
+    /// A verdict for each value of the sweeps that it neither fixes nor is split by: one ratio never takes
+    /// different things together. Places where one of its variants does not run are left out.
+    fn split(&self, verdict: &Verdict, profile: Profile) -> Vec<Verdict> {
+        let mut split = vec![verdict.clone()];
+        for sweep in &self.sweeps {
+            let name = &sweep.parameter;
+            let values = sweep.values.of(profile);
+            if values.len() < 2 || verdict.by.as_ref() == Some(name) || verdict.only.contains_key(name) {
+                continue;
+            }
+            let runs_at = |value: &Value| {
+                let sides =
+                    self.variants.iter().filter(|v| [&verdict.variant, &verdict.against].contains(&&v.name));
+                sides.filter_map(|v| v.only.get(name)).all(|known| known.contains(value))
+            };
+            let at = |verdict: &Verdict, value: &Value| {
+                let mut verdict = verdict.clone();
+                let label = self.labels.get(name).unwrap_or(name);
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                verdict.words = format!("{}, {label} = {text}", verdict.words);
+                verdict.only.insert(name.clone(), value.clone());
+                verdict
+            };
+            split = split
+                .iter()
+                .flat_map(|v| values.iter().filter(|value| runs_at(value)).map(|value| at(v, value)))
+                .collect();
+        }
+        split
     }
 }
 

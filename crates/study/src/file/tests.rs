@@ -42,7 +42,7 @@ fn a_study_file_is_read() {
     let file = StudyFile::parse("my.toml", GOOD).expect("a good file");
     assert_eq!((file.variants.len(), file.sweeps.len()), (2, 1));
     assert_eq!(file.variants[1].settings.slice_ms, Some(20.0));
-    assert_eq!(file.line().verdicts[0].words, "gangs against plain Linux");
+    assert_eq!(file.line(Profile::Quick).verdicts[0].words, "gangs against plain Linux");
 }
 
 #[test]

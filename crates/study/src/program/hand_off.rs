@@ -9,14 +9,14 @@
 //!
 //! Cost of the loop beside the hand-off: as [`crate::workload::meter`].
 
+use crate::workload::barrier::run_iterations;
 use crate::workload::meter::{Meter, Then};
+use crate::workload::own::{Choice, Seat};
 use crate::workload::{Error, Measurement, Options, options};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use unisono_linux::futex::Scope;
-use unisono_sync::{
-    Adaptive, Block, Lines, Spin, SpinBlock, SpinBudget, Unwatched, Wait, WaitPolicy, Wakeups, Yield,
-};
+use unisono_sync::{Block, Lines, Spin, SpinBlock, SpinBudget, Unwatched, Wait, WaitPolicy, Wakeups, Yield};
 
 /// Runs hand-offs by `wait`; two threads, whatever the options say.
 ///
@@ -31,9 +31,26 @@ pub fn run(told: &Options, wait: Wait, budget: SpinBudget) -> Result<Measurement
         Wait::Yield => run_with(&told, Wakeups::Never, |_| Yield)?,
         Wait::Block => run_with(&told, Wakeups::Symmetric(Scope::Private), Block::new)?,
         Wait::SpinBlock => run_with(&told, rare(), |w| SpinBlock::new(budget, w))?,
-        Wait::Adaptive => run_with(&told, rare(), |w| Adaptive::new(budget, w))?,
+        Wait::Adaptive => return run_in_group(&told, budget),
     };
     Ok(Measurement { implementation: "hand-off".into(), wait: wait.to_string(), ..measured })
+}
+
+/// Adaptive waiting knows what to do only inside a group, which tells it who shares a core with whom and what
+/// waiting has cost; so its hand-off is what a user of it has: a barrier of two, as recommended for these
+/// processors. An episode hands over once in each direction at the same time; two make a round trip, in
+/// which each thread has twice needed the other.
+fn run_in_group(told: &Options, budget: SpinBudget) -> Result<Measurement, Error> {
+    let choice = Choice { algorithm: None, wait: Some(Wait::Adaptive), spin_budget: Some(budget) };
+    let (group, because) = choice.group(told)?;
+    let measured = run_iterations(told, 1, |index| {
+        let mut seat = Seat::take(&group, index);
+        move |_| {
+            seat.wait()?;
+            seat.wait()
+        }
+    })?;
+    Ok(choice.label(&group, because, measured, "hand-off"))
 }
 
 fn run_with<P: WaitPolicy>(

@@ -1,0 +1,189 @@
+//! Verdicts for a terminal: one variant against many others is one line a situation.
+//!
+//! The idea: who asks "which barrier is the fastest here?" wants the place in the field and the distance to
+//! the next best, not a comparison with everybody. The report and the records keep them all. A comparison
+//! with an expectation, or one that answers a question of its own, keeps its line.
+
+use std::fmt::Write;
+use unisono_measure::record::{Better, RunLine, StudyLine, Verdict};
+use unisono_measure::verdict::{Answer, Judgement, confidence, finding_in_words, judge, ratio};
+
+/// Comparisons of one variant in one situation that are folded into one line.
+const MANY: usize = 3;
+
+/// One judgement with its verdict.
+type Judged<'a> = (&'a Verdict, Judgement);
+
+/// The verdicts as lines, in the study's order.
+pub(super) fn lines(study: &StudyLine, runs: &[&RunLine]) -> Vec<String> {
+    let mut groups: Vec<Vec<Judged<'_>>> = Vec::new();
+    for verdict in study.verdicts.iter().filter(|v| runs.iter().any(|r| r.has(&v.only))) {
+        for judgement in judge(verdict, runs) {
+            match groups.iter_mut().find(|g| is_same_situation(&g[0], verdict, &judgement)) {
+                Some(group) => group.push((verdict, judgement)),
+                None => groups.push(vec![(verdict, judgement)]),
+            }
+        }
+    }
+    groups
+        .into_iter()
+        .flat_map(|group| {
+            if group.len() < MANY {
+                group.into_iter().map(|(_, judgement)| judgement.words).collect()
+            } else {
+                vec![folded(study, &group)]
+            }
+        })
+        .collect()
+}
+
+fn is_same_situation((known, at): &Judged<'_>, verdict: &Verdict, judgement: &Judgement) -> bool {
+    known.variant == verdict.variant
+        && known.figure == verdict.figure
+        && known.better == verdict.better
+        && known.only == verdict.only
+        && known.by == verdict.by
+        && at.at == judgement.at
+        && [known, &verdict].iter().all(|v| v.expected.is_none() && v.answers.is_none())
+}
+
+fn folded(study: &StudyLine, group: &[Judged<'_>]) -> String {
+    let label = |name: &str| study.labels.get(name).map_or_else(|| name.to_owned(), Clone::clone);
+    let (verdict, first) = &group[0];
+    let by = verdict.by.iter().zip(&first.at);
+    let place: Vec<String> = by
+        .chain(&verdict.only)
+        .map(|(name, value)| format!("{} = {}", label(name), super::plain(value)))
+        .collect();
+    let place = if place.is_empty() { "everywhere".to_owned() } else { place.join(", ") };
+    // how far the other is ahead: above one, it is better than ours
+    let lead = |ratio: f64| if verdict.better == Better::Lower { ratio } else { 1.0 / ratio };
+    let mut rivals: Vec<_> = group
+        .iter()
+        .filter_map(|(v, j)| match &j.answer {
+            Answer::Compared { comparison, finding } => Some((&v.against, comparison, *finding)),
+            Answer::Unanswered(_) => None,
+        })
+        .collect();
+    rivals.sort_by(|a, b| lead(b.1.ratio.value).total_cmp(&lead(a.1.ratio.value)));
+    let ahead = rivals.iter().filter(|(_, c, _)| lead(c.ratio.value) > 1.0).count();
+    let mut text = match rivals.first() {
+        None => format!("{place}: {} could not be compared", label(&verdict.variant)),
+        Some((against, comparison, finding)) => format!(
+            "{place}: {}: {} of {}; against {}, the {}: {}, {} times ({})",
+            label(&verdict.variant),
+            ordinal(ahead + 1),
+            rivals.len() + 1,
+            label(against),
+            if ahead == 0 { "next best" } else { "best" },
+            finding_in_words(*finding),
+            ratio(comparison.ratio.value),
+            confidence(comparison),
+        ),
+    };
+    if let Some(modes) = first.variant_modes {
+        // writing to a String cannot fail
+        let _infallible = write!(text, "; {} has {modes}", label(&verdict.variant));
+    }
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for (v, judgement) in group {
+        let Answer::Unanswered(reason) = &judgement.answer else { continue };
+        match reasons.iter_mut().find(|(known, _)| known == reason) {
+            Some((_, names)) => names.push(label(&v.against)),
+            None => reasons.push((reason, vec![label(&v.against)])),
+        }
+    }
+    for (reason, names) in reasons {
+        let _infallible = write!(text, "; not answered against {}: {reason}", names.join(", "));
+    }
+    text
+}
+
+fn ordinal(n: usize) -> String {
+    let ending = match (n % 10, n % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{n}{ending}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use unisono_measure::record::{Figure, Outcome, Question};
+
+    fn run(variant: &str, repetition: u32, value: f64) -> RunLine {
+        RunLine {
+            variant: variant.into(),
+            repetition,
+            parameters: BTreeMap::from([("threads".to_owned(), 2.into())]),
+            figures: vec![Figure { name: "time".into(), value, unit: "ns".into(), distribution: None }],
+            ..RunLine::default()
+        }
+    }
+
+    fn study() -> StudyLine {
+        let against = |other: &str| Verdict {
+            variant: "ours".into(),
+            against: other.into(),
+            figure: "time".into(),
+            better: Better::Lower,
+            by: Some("threads".into()),
+            words: format!("ours against {other}"),
+            ..Verdict::default()
+        };
+        StudyLine {
+            verdicts: ["a", "b", "c", "absent"].map(against).into(),
+            labels: BTreeMap::from([("ours".to_owned(), "Our barrier".to_owned())]),
+            ..StudyLine::default()
+        }
+    }
+
+    fn said(ours: f64) -> Vec<String> {
+        let mut runs: Vec<RunLine> = (0..2)
+            .flat_map(|i| [("ours", ours), ("a", 40.0), ("b", 20.0), ("c", 80.0)].map(|(v, t)| run(v, i, t)))
+            .collect();
+        let mut absent = run("absent", 0, 0.0);
+        absent.outcome = Outcome::Skipped;
+        absent.reason = Some("no compiler".into());
+        runs.push(absent);
+        lines(&study(), &runs.iter().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn many_comparisons_become_the_place_and_the_distance_to_the_next_best() {
+        let won = "threads = 2: Our barrier: 1st of 4; against b, the next best: better, 0.50 times";
+        let lost = "threads = 2: Our barrier: 3rd of 4; against b, the best: worse, 3.00 times";
+        for (ours, wanted) in [(10.0, won), (60.0, lost)] {
+            let said = said(ours);
+            assert_eq!(said.len(), 1, "{said:?}");
+            assert!(said[0].starts_with(wanted), "{said:?}");
+            assert!(said[0].contains("not answered against absent: absent: no compiler"), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn an_expectation_and_an_answer_keep_lines_of_their_own() {
+        let mut study = study();
+        study.verdicts[3].against = "c".into();
+        study.verdicts[3].expected = Some(1.0);
+        study.verdicts.push(study.verdicts[0].clone());
+        study.verdicts[4].answers = Some(Question::Ganging);
+        let runs: Vec<RunLine> = ["ours", "a", "b", "c"].map(|v| run(v, 0, 1.0)).into_iter().collect();
+        let said = lines(&study, &runs.iter().collect::<Vec<_>>());
+        assert_eq!(said.len(), 3, "{said:?}");
+        assert!(said[1].contains("expected") && said[2].starts_with("ours against a"), "{said:?}");
+    }
+
+    #[test]
+    fn places_are_counted_as_people_do() {
+        assert_eq!(
+            [1, 2, 3, 4, 11, 12, 21].map(ordinal),
+            ["1st", "2nd", "3rd", "4th", "11th", "12th", "21st"]
+        );
+    }
+}
