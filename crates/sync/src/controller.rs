@@ -13,7 +13,7 @@
 //!          +---------------------------------------------------------+
 //! ```
 //! Cost: a few arithmetic operations an observation; observations come a few thousand times a second at
-//! most, whatever the rate of episodes ([`Step::look_after`]). A probe lasts 16 episodes, or a few
+//! most, whatever the rate of episodes ([`Step::look_after`]). A probe lasts 16 to 64 episodes, or a few
 //! milliseconds when it goes badly, and pauses grow to a second: at most about 1 % is lost to probing.
 
 use unisono_linux::clock::Nanos;
@@ -47,10 +47,14 @@ pub struct Step {
     pub look_after: u32,
 }
 
-/// Episodes of a probe.
+/// Episodes of a probe at least.
 const PROBE: u32 = 16;
+/// Episodes of a probe that is quick: the first few still pay for the change itself, and must not decide.
+const LONG_PROBE: u32 = 64;
 /// A probe that takes longer than this, and longer than the other way would, is over.
 const PROBE_LIMIT: Nanos = Nanos(2_000_000);
+/// The pause after somebody gave up: most foreign threads only pass by.
+const PAUSE_AFTER_GIVING_UP: Nanos = Nanos(10_000_000);
 /// The pause between probes, at first and at most.
 const PAUSE: Nanos = Nanos(50_000_000);
 const LONGEST_PAUSE: Nanos = Nanos(1_000_000_000);
@@ -138,7 +142,7 @@ impl Controller {
             let probe = *probe;
             self.judge(now, probe, gave_up);
         } else if gave_up && self.mode == Mode::Awake {
-            self.settle(now, Mode::Asleep, PAUSE);
+            self.settle(now, Mode::Asleep, PAUSE_AFTER_GIVING_UP);
         } else {
             self.note_change(now, elapsed, episodes, before);
             if now >= self.next_probe && self.is_worth_a_probe() {
@@ -160,7 +164,9 @@ impl Controller {
         let old = self.cost(self.mode.other()).unwrap_or(u64::MAX);
         let expected = old.saturating_mul(u64::from(PROBE));
         let too_long = probe.nanos > PROBE_LIMIT.0.max(expected);
-        if !gave_up && !too_long && probe.episodes < u64::from(PROBE) {
+        let quick = probe.nanos < PROBE_LIMIT.0;
+        let enough = if quick { LONG_PROBE } else { PROBE };
+        if !gave_up && !too_long && probe.episodes < u64::from(enough) {
             return;
         }
         let new = probe.each().unwrap_or(u64::MAX);
