@@ -4,6 +4,7 @@
 //! the next best, not a comparison with everybody. The report and the records keep them all. A comparison
 //! with an expectation, or one that answers a question of its own, keeps its line.
 
+use std::collections::VecDeque;
 use std::fmt::Write;
 use unisono_measure::record::{Better, RunLine, StudyLine, Verdict};
 use unisono_measure::verdict::{Answer, Judgement, confidence, finding_in_words, judge, ratio};
@@ -14,27 +15,24 @@ const MANY: usize = 3;
 /// One judgement with its verdict.
 type Judged<'a> = (&'a Verdict, Judgement);
 
-/// The verdicts as lines, in the study's order.
+/// The verdicts as lines, in the study's order; a folded line stands where its first verdict stands.
 pub(super) fn lines(study: &StudyLine, runs: &[&RunLine]) -> Vec<String> {
-    let mut groups: Vec<Vec<Judged<'_>>> = Vec::new();
-    for verdict in study.verdicts.iter().filter(|v| runs.iter().any(|r| r.has(&v.only))) {
-        for judgement in judge(verdict, runs) {
-            match groups.iter_mut().find(|g| is_same_situation(&g[0], verdict, &judgement)) {
-                Some(group) => group.push((verdict, judgement)),
-                None => groups.push(vec![(verdict, judgement)]),
-            }
+    let asked = study.verdicts.iter().filter(|v| runs.iter().any(|r| r.has(&v.only)));
+    let mut rest: VecDeque<Judged<'_>> =
+        asked.flat_map(|v| judge(v, runs).into_iter().map(move |judgement| (v, judgement))).collect();
+    let mut lines = Vec::new();
+    while let Some(first) = rest.pop_front() {
+        let belongs = |(verdict, judgement): &Judged<'_>| is_same_situation(&first, verdict, judgement);
+        if rest.iter().filter(|other| belongs(other)).count() + 1 < MANY {
+            lines.push(first.1.words);
+            continue;
         }
+        let (others, left): (VecDeque<_>, VecDeque<_>) = rest.into_iter().partition(belongs);
+        rest = left;
+        let group: Vec<Judged<'_>> = std::iter::once(first).chain(others).collect();
+        lines.push(folded(study, &group));
     }
-    groups
-        .into_iter()
-        .flat_map(|group| {
-            if group.len() < MANY {
-                group.into_iter().map(|(_, judgement)| judgement.words).collect()
-            } else {
-                vec![folded(study, &group)]
-            }
-        })
-        .collect()
+    lines
 }
 
 fn is_same_situation((known, at): &Judged<'_>, verdict: &Verdict, judgement: &Judgement) -> bool {
