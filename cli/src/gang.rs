@@ -50,7 +50,9 @@ Gangs help programs whose threads wait for each other often and briefly. For pro
 or whose threads have unequal work, they cost time: try `unisono study gang`.
 
 Summary: switch is the time from the planned moment until all cores ran the new gang, skew the time between
-the first core and the last, leak the part of processor time that waiting gangs got.")]
+the first core and the last, leak the part of processor time that waiting gangs got, the switch included. They
+are read from the kernel's own records of context switches in some turns (the first ten, then every 17th); where
+those cannot be made, or a gang left a core idle, the summary says that they were not measured and why.")]
 struct RunArgs {
     /// Length of a turn (1ms to 10s)
     #[arg(long, default_value = "20ms", value_parser = units::duration)]

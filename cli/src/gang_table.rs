@@ -23,7 +23,7 @@ pub(crate) fn summary(summary: &Summary) -> String {
     }
     let times = |quantiles: &Option<Quantiles>| match quantiles {
         Some(q) => format!("{:.0} us median, {:.0} us p99 ({} watched)", q.median, q.p99, q.n),
-        None => "not observable (threads slept, or no switch was watched)".into(),
+        None => format!("not measured: {}", summary.not_measured.as_deref().unwrap_or("no switch")),
     };
     let _ = writeln!(
         text,

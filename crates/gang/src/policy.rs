@@ -197,8 +197,9 @@ impl Rotation {
         waiting.sort_by_key(|member| (member.served, member.id));
         let mut fill = Vec::new();
         for member in waiting {
-            // less than a twentieth of a core is noise, not an offer
-            if idle < 0.05 {
+            // a gang that is demoted to idle cores is not stopped by the switch but by the next tick, so lending
+            // what interruptions leave would cost both gangs more than it gives
+            if idle < 0.5 {
                 break;
             }
             idle -= demand(member);
@@ -245,6 +246,16 @@ mod tests {
         let second = rotation.next_turn(first.until).expect("a turn");
         assert_eq!((ids(&second), second.until), (vec![1], SLICE.times(3)));
         assert_eq!(ids(&rotation.next_turn(second.until).expect("a turn")), [0]);
+    }
+
+    #[test]
+    fn a_gang_that_fills_its_cores_but_for_interruptions_is_not_backfilled_upon() {
+        let mut rotation = rotation(2, &[1, 1]);
+        for _ in 0..10 {
+            rotation.observe(GangId(0), Nanos(32_000_000), SLICE);
+        }
+        let first = rotation.next_turn(Nanos(0)).expect("a turn");
+        assert_eq!((ids(&first), first.backfill), (vec![0], vec![]), "1.6 of 2 cores are busy");
     }
 
     #[test]

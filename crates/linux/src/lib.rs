@@ -15,6 +15,7 @@ pub mod process_group;
 pub mod schedstat;
 pub mod scheduling;
 pub mod shared_memory;
+pub mod switches;
 pub mod timer;
 pub mod topology;
 pub mod usage;

@@ -16,7 +16,7 @@ use super::guardian;
 use super::journal::{self, Entry, Journal};
 use super::placement::{Spread, Thread};
 use super::scheduler::{Notice, Outcome, Places, Scheduler};
-use super::watch::Visitor;
+use super::watch::Watcher;
 use crate::error::{Error, Result, system};
 use crate::gang::{GangId, Nanos, Weight};
 use crate::mechanism::{Freeze, Kind, Mechanism, RealTime, Stop, Wish, recommended};
@@ -120,6 +120,8 @@ pub struct Summary {
     pub skew_us: Option<f64>,
     /// Part of the watched processor time that went to waiting gangs, switches included.
     pub leak: Option<f64>,
+    /// Why there is no switch time.
+    pub not_measured: Option<String>,
     /// The mechanism used.
     pub mechanism: Kind,
     /// Why that one.
@@ -275,12 +277,18 @@ fn run_guarded(
     for gang in &gangs {
         rotation.join(*gang, options.weights[gang.0]);
     }
+    let cpus: Vec<usize> = whole.iter().collect();
+    let (watcher, unwatched) = match arena.as_ref().map(|_| Watcher::new(&cpus)) {
+        Some(Ok(watcher)) => (Some(watcher), None),
+        Some(Err(why)) => (None, Some(why)),
+        None => (None, Some("without groups it is not known which threads belong to a gang".into())),
+    };
     let scheduler = Scheduler {
         rotation,
         mechanism,
         arena: arena.clone(),
-        cpus: whole.iter().collect(),
-        visitor: arena.as_ref().and_then(|_| Visitor::start(whole.iter().collect())),
+        cpus,
+        watcher,
         notices: inbox,
         alarm: alarm.clone(),
         places: Arc::clone(&places),
@@ -303,10 +311,11 @@ fn run_guarded(
     // the receiver lives as long as the thread, which ends at this notice
     let _ = notices.send(Notice::Finish);
     alarm.call();
-    let outcome = thread.join().unwrap_or_else(|_| Outcome {
+    let mut outcome = thread.join().unwrap_or_else(|_| Outcome {
         failure: Some("the scheduler's thread panicked".into()),
         ..Outcome::default()
     });
+    outcome.samples.refused = unwatched;
     let mut warnings = arena.as_deref().map(|arena| arena.missing.clone()).unwrap_or_default();
     warnings.extend(outcome.failure.iter().map(|why| format!("scheduling stopped early: {why}")));
     warnings.extend(stragglers?);
@@ -549,6 +558,7 @@ fn summarize(
         enforced_us: Quantiles::of(&samples.enforced_us),
         skew_us: Quantiles::of(&samples.skew_us).map(|s| s.median),
         leak: (samples.watched_ns > 0).then(|| samples.leaked_ns as f64 / samples.watched_ns as f64),
+        not_measured: samples.not_measured(),
         mechanism: kind,
         reason,
         scheduler_class: outcome.class,

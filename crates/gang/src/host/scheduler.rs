@@ -1,7 +1,7 @@
 //! The scheduler's thread: asks the policy, applies the mechanism, keeps the beat, takes the samples.
 
 use super::arena::Arena;
-use super::watch::{self, Before, Samples, Visitor};
+use super::watch::{self, Members, Plan, Samples, Watcher};
 use crate::error::Result;
 use crate::gang::{GangId, Nanos};
 use crate::matrix::Place;
@@ -48,7 +48,7 @@ pub(crate) struct Scheduler {
     pub(crate) mechanism: Box<dyn Mechanism>,
     pub(crate) arena: Option<Arc<Arena>>,
     pub(crate) cpus: Vec<usize>,
-    pub(crate) visitor: Option<Visitor>,
+    pub(crate) watcher: Option<Watcher>,
     pub(crate) notices: Receiver<Notice>,
     pub(crate) alarm: Alarm,
     pub(crate) places: Places,
@@ -70,6 +70,8 @@ impl Scheduler {
 
     fn turns(&mut self, outcome: &mut Outcome) -> Result<()> {
         let mut running: Vec<GangId> = Vec::new();
+        // the gangs whose coming is being recorded, and all threads before it
+        let mut watched: Option<(Vec<GangId>, Members)> = None;
         let mut prepared = self.prepare(Nanos(timer::now()), &running);
         loop {
             let Some(next) = prepared.take() else {
@@ -82,17 +84,19 @@ impl Scheduler {
                 continue;
             };
             let Next { turn, standings, incoming } = next;
-            let watched =
-                watch::is_watched(outcome.switches, turn.until.since(turn.from)) && !incoming.is_empty();
-            let before = match &self.arena {
-                Some(arena) if watched => Some((Arc::clone(arena), Before::look(arena, &incoming))),
-                _ => None,
+            let members = match watched.take() {
+                Some((gangs, members)) if gangs == incoming => Some(members),
+                other => {
+                    // the plan has changed since
+                    if let (Some(_), Some(watcher)) = (other, &mut self.watcher) {
+                        watcher.stop();
+                    }
+                    None
+                }
             };
-            // looking at the threads takes time that is not the switch's
-            let decided = if before.is_some() { Nanos(timer::now().max(turn.from.0)) } else { turn.from };
             self.mechanism.apply(&standings)?;
             if !incoming.is_empty() {
-                outcome.samples.enforced_us.push(Nanos(timer::now()).since(decided).0 as f64 / 1e3);
+                outcome.samples.enforced_us.push(Nanos(timer::now()).since(turn.from).0 as f64 / 1e3);
                 outcome.switches += 1;
             }
             for place in &turn.run {
@@ -100,13 +104,23 @@ impl Scheduler {
             }
             self.publish(&turn.run);
             running = turn.run.iter().map(|place| place.gang).collect();
-            if let Some((arena, before)) = before {
-                self.watch(&arena, before, &turn, decided, &mut outcome.samples);
+            if let Some(members) = members {
+                self.watch(members, &turn, &mut outcome.samples);
             }
             // what comes next is decided now, so that the switch itself does nothing but switch
             prepared = self.prepare(turn.until, &running);
             let mut until = turn.until;
-            while self.alarm.wait_until(until.0) == Woken::Called {
+            loop {
+                let watch =
+                    watched.is_none() && prepared.as_ref().is_some_and(|next| next.is_watched(outcome));
+                let wake = if watch { watch::begin(until) } else { until.0 };
+                if self.alarm.wait_until(wake) == Woken::Time {
+                    if wake == until.0 {
+                        break;
+                    }
+                    watched = prepared.as_ref().map(|next| (next.incoming.clone(), self.begin_to_watch()));
+                    continue;
+                }
                 match self.listen() {
                     Listened::Finish => return Ok(()),
                     Listened::Nothing => {}
@@ -159,39 +173,65 @@ impl Scheduler {
         }
     }
 
-    fn watch(&mut self, arena: &Arena, before: Before, turn: &Turn, decided: Nanos, samples: &mut Samples) {
-        let waiting: Vec<GangId> = self
+    fn begin_to_watch(&mut self) -> Members {
+        let mut members = Members::default();
+        if let (Some(arena), Some(watcher)) = (&self.arena, &mut self.watcher) {
+            members.look(arena, &self.gangs);
+            watcher.start();
+        }
+        members
+    }
+
+    fn watch(&mut self, mut members: Members, turn: &Turn, samples: &mut Samples) {
+        let Some(arena) = self.arena.clone() else { return };
+        let waits: Vec<GangId> = self
             .standings(turn)
             .into_iter()
             .filter_map(|(gang, standing)| (standing == Standing::Waiting).then_some(gang))
             .collect();
         let runs: Vec<GangId> = turn.run.iter().map(|place| place.gang).collect();
-        timer::sleep_until(watch::first_look(decided));
-        let mut overrun_ns = 0;
-        if let Some((switch, skew)) = self.visitor.as_ref().and_then(|visitor| visitor.visit(before, decided))
-        {
-            samples.switch_us.push(switch);
-            samples.skew_us.push(skew);
-            overrun_ns = (switch * 1e3) as u64;
-        }
-        let (leak_from, run_from, from) =
-            (watch::used(arena, &waiting, false), watch::used(arena, &runs, true), timer::now());
-        // a gang that ends or changes while it is watched must not be noticed late
-        if self.alarm.wait_until(watch::second_look(turn.until)) == Woken::Called {
+        timer::sleep_until(watch::first_look(turn.from));
+        let (run_from, from) = (watch::used(&arena, &runs), timer::now());
+        let woken = self.alarm.wait_until(watch::second_look(turn.from, turn.until));
+        let until = timer::now();
+        let records = self.watcher.as_mut().map(Watcher::stop);
+        if woken == Woken::Called {
+            // a gang that ends or changes while it is watched must not be noticed late
             self.alarm.call();
             return;
         }
-        let (leak_to, run_to) = (watch::used(arena, &waiting, false), watch::used(arena, &runs, true));
-        let window = timer::now().saturating_sub(from);
-        let difference = |to: &BTreeMap<GangId, u64>, from: &BTreeMap<GangId, u64>| -> u64 {
-            to.iter().filter_map(|(gang, ns)| Some(ns.saturating_sub(*from.get(gang)?))).sum()
-        };
-        samples.leaked_ns += difference(&leak_to, &leak_from) + overrun_ns * self.cpus.len() as u64;
-        samples.watched_ns += (window + 2_000_000) * self.cpus.len() as u64;
-        for gang in runs {
-            if let (Some(to), Some(from)) = (run_to.get(&gang), run_from.get(&gang)) {
-                self.rotation.observe(gang, Nanos(to.saturating_sub(*from)), Nanos(window));
+        let run_to = watch::used(&arena, &runs);
+        for gang in &runs {
+            if let (Some(to), Some(used)) = (run_to.get(gang), run_from.get(gang)) {
+                self.rotation.observe(
+                    *gang,
+                    Nanos(to.saturating_sub(*used)),
+                    Nanos(until.saturating_sub(from)),
+                );
             }
+        }
+        let records = match records {
+            None => return,
+            Some(None) => {
+                samples.overflowed += 1;
+                return;
+            }
+            Some(Some(records)) => records,
+        };
+        members.look(&arena, &self.gangs);
+        let cores: Vec<usize> = turn.run.iter().flat_map(|place| place.cores.clone()).collect();
+        let plan = Plan { from: turn.from.0, until, runs: &runs, waits: &waits, cores: &cores };
+        let found = plan.read(&records, &members);
+        if let Some(found) = found {
+            samples.leaked_ns += found.leaked_ns;
+            samples.watched_ns += until.saturating_sub(turn.from.0) * self.cpus.len() as u64;
+        }
+        match found.and_then(|found| found.started) {
+            Some((first, last)) => {
+                samples.switch_us.push(last as f64 / 1e3);
+                samples.skew_us.push((last - first) as f64 / 1e3);
+            }
+            None => samples.unfilled += 1,
         }
     }
 
@@ -221,6 +261,13 @@ struct Next {
     turn: Turn,
     standings: Vec<(GangId, Standing)>,
     incoming: Vec<GangId>,
+}
+
+impl Next {
+    fn is_watched(&self, outcome: &Outcome) -> bool {
+        let length = self.turn.until.since(self.turn.from);
+        !self.incoming.is_empty() && watch::is_watched(outcome.switches, length)
+    }
 }
 
 /// A wake-up later than this is a pause of the machine, after which the grid starts anew.

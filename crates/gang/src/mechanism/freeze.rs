@@ -5,7 +5,8 @@
 //! not those of many; single switches take milliseconds (`docs/decisions/0004`).
 //!
 //! Backfill: a gang that may only use idle cores is thawed with `cpu.idle`, so that any thread of the gang
-//! whose turn it is preempts it at once. Without a `cpu` controller gangs are not backfilled.
+//! whose turn it is preempts it when it wakes; one that was running when it was demoted stays until the next tick
+//! (up to 4 ms). Without a `cpu` controller gangs are not backfilled.
 //!
 //! Cost: two writes and one interrupt a core; both walk the tasks of a gang (about 0.5 us each).
 //! When not: beside a heavy foreign load without a `cpu` controller, frozen time is not given back.
