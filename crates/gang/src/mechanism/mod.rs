@@ -2,7 +2,7 @@
 //!
 //! | mechanism | file | stops the outgoing gang by | new threads | needs | leak | when not |
 //! |---|---|---|---|---|---|---|
-//! | freeze | `freeze.rs` | the cgroup freezer | by themselves | groups | 0.03 to 0.3 % | programs that block often |
+//! | freeze | `freeze.rs` | the cgroup freezer | by themselves | groups | 0.03 to 0.6 % | programs that block often |
 //! | real-time | `real_time.rs` | a more urgent incoming gang | inherit | groups, `CAP_SYS_NICE` | 0 to 5 % | other work matters |
 //! | stop | `stop.rs` | SIGSTOP to its process group | by themselves | nothing | milliseconds | anything else works |
 //!
