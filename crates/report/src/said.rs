@@ -307,6 +307,11 @@ impl<'j> Stretch<'j> {
             j.and_then(|j| j.at.as_ref()).map(|at| study.parameter(by, at)).unwrap_or_default()
         };
         let name = study.label(by);
+        if self.judgements.iter().any(|j| j.at.as_ref().is_some_and(|at| !at.is_number())) {
+            // kinds have no order that "up to" could follow
+            let kinds: Vec<String> = self.judgements.iter().map(|j| value(Some(j))).collect();
+            return format!("at {name} {}", kinds.join(", "));
+        }
         let (from, to) = (value(self.judgements.first()), value(self.judgements.last()));
         match (self.first, self.last, self.judgements.len()) {
             (true, true, 2..) => format!("at every {name} from {from} to {to}"),
