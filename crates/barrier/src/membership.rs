@@ -45,8 +45,11 @@ enum Part {
 }
 
 fn part(member: Member<'_>, episode: u32) -> Part {
+    // The standing first: it is written last, and a new one with the episode of an old one would take a
+    // change of the next episode for one of this.
+    let standing = member.standing();
     let due = at_or_after(episode, member.last_episode());
-    match member.standing() {
+    match standing {
         Standing::Reserved | Standing::Member => Part::Stays,
         Standing::Leaving if due => Part::Leaves,
         Standing::Leaving => Part::Stays,
