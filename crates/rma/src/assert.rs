@@ -1,0 +1,70 @@
+//! What a caller promises at a synchronization call, so that it can do less.
+//!
+//! Reference: MPI-4.0 section 12.5.5; the paper, section 1 (its fence example) and 4.2 (no check).
+
+use std::fmt;
+use std::ops::BitOr;
+
+/// A set of promises. A promise that is not kept makes the result undefined, as the standard says; where it is
+/// cheap to notice, it is an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Assert(u8);
+
+impl Assert {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// Post and start, lock: the other side has made its matching call before, or no conflicting lock is
+    /// held or asked for.
+    pub const NO_CHECK: Self = Self(1);
+    /// Fence, post: the local window was not written by local stores or receives since the last one.
+    pub const NO_STORE: Self = Self(2);
+    /// Fence, post: nobody puts or accumulates into the local window until the next one.
+    pub const NO_PUT: Self = Self(4);
+    /// Fence: no operations since the last fence; on all ranks or on none.
+    pub const NO_PRECEDE: Self = Self(8);
+    /// Fence: no operations until the next fence; on all ranks or on none.
+    pub const NO_SUCCEED: Self = Self(16);
+
+    /// Whether all of `other` are promised.
+    #[inline]
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The promises of `self` that are not among `allowed`.
+    #[inline]
+    #[must_use]
+    pub const fn beyond(self, allowed: Self) -> Self {
+        Self(self.0 & !allowed.0)
+    }
+
+    /// Whether nothing is promised.
+    #[inline]
+    #[must_use]
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl BitOr for Assert {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl fmt::Display for Assert {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = [
+            (Self::NO_CHECK, "NO_CHECK"),
+            (Self::NO_STORE, "NO_STORE"),
+            (Self::NO_PUT, "NO_PUT"),
+            (Self::NO_PRECEDE, "NO_PRECEDE"),
+            (Self::NO_SUCCEED, "NO_SUCCEED"),
+        ];
+        let set: Vec<_> = names.into_iter().filter(|(bit, _)| self.has(*bit)).map(|(_, name)| name).collect();
+        f.write_str(&set.join(" | "))
+    }
+}

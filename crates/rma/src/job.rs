@@ -1,0 +1,272 @@
+//! A job: one rank's membership in a group that makes windows together.
+//!
+//! A job is what MPI calls a communicator's group: an MPI binding makes one job a communicator, and the ranks
+//! of a window are the ranks of its job. Making and freeing windows, [`Job::barrier`] and [`Job::finalize`]
+//! are collective: every member calls them, in the same order.
+//!
+//! | job | made by | windows |
+//! |---|---|---|
+//! | threads of a process | [`Job::threads`] | message path over loopback |
+//! | processes of a host | [`Job::shared`] | direct path |
+//! | anything | [`Job::over`] a [`Transport`] | message path |
+//!
+//! A process started by `unisono run` finds its place in the environment ([`Place::from_environment`]).
+
+use crate::error::Error;
+use crate::rank::Rank;
+use crate::spec::Spec;
+use crate::transport::Transport;
+use crate::window::{NOT_YET, Window};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A secret that the members of a job share and nobody else knows: 16 random bytes, written as 32
+/// hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Key([u8; 16]);
+
+impl Key {
+    /// A new one, from the kernel.
+    ///
+    /// # Errors
+    /// [`Error::System`] when `/dev/urandom` cannot be read.
+    pub fn random() -> Result<Self, Error> {
+        let mut bytes = [0; 16];
+        let read = |mut file: std::fs::File| std::io::Read::read_exact(&mut file, &mut bytes);
+        std::fs::File::open("/dev/urandom")
+            .and_then(read)
+            .map_err(Error::system("cannot read /dev/urandom"))?;
+        Ok(Self(bytes))
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// From bytes, such as those that another rank sent.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A key is a secret: logs do not get it.
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+impl FromStr for Key {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let digits =
+            |at: usize| text.get(2 * at..2 * at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
+        let mut bytes = [0; 16];
+        let wrong =
+            || Error::Job("a job's key has 32 hexadecimal digits; take it from Key::random".to_owned());
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = digits(at).ok_or_else(wrong)?;
+        }
+        if text.len() == 32 { Ok(Self(bytes)) } else { Err(wrong()) }
+    }
+}
+
+/// A process's place in a job, as its launcher says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its rank.
+    pub rank: Rank,
+    /// Members of the job.
+    pub size: usize,
+    /// The job's secret.
+    pub key: Key,
+}
+
+/// The environment variables by which a launcher tells a process its [`Place`].
+pub mod environment {
+    /// The rank, decimal.
+    pub const RANK: &str = "UNISONO_RANK";
+    /// The size of the job, decimal.
+    pub const SIZE: &str = "UNISONO_SIZE";
+    /// The key, as [`super::Key`] is written.
+    pub const KEY: &str = "UNISONO_JOB";
+}
+
+impl Place {
+    /// What the launcher said; `None` when there was no launcher.
+    ///
+    /// # Errors
+    /// [`Error::Job`] for values that make no sense.
+    pub fn from_environment() -> Result<Option<Self>, Error> {
+        let said = |name: &str| std::env::var(name).ok();
+        match (said(environment::RANK), said(environment::SIZE), said(environment::KEY)) {
+            (None, None, None) => Ok(None),
+            (Some(rank), Some(size), Some(key)) => Self::parse(&rank, &size, &key).map(Some),
+            _ => Err(Error::Job(format!(
+                "{}, {} and {} belong together; start the program with 'unisono run'",
+                environment::RANK,
+                environment::SIZE,
+                environment::KEY
+            ))),
+        }
+    }
+
+    fn parse(rank: &str, size: &str, key: &str) -> Result<Self, Error> {
+        let number = |name: &str, text: &str| {
+            text.parse::<u32>().map_err(|_| Error::Job(format!("{name}={text}: a number was expected")))
+        };
+        let (rank, size) = (number(environment::RANK, rank)?, number(environment::SIZE, size)?);
+        if rank >= size || size > MOST_RANKS {
+            return Err(Error::Job(format!(
+                "{}={rank} and {}={size}: ranks are below the size, which is at most {MOST_RANKS}",
+                environment::RANK,
+                environment::SIZE
+            )));
+        }
+        Ok(Self { rank: Rank(rank), size: size as usize, key: key.parse()? })
+    }
+}
+
+/// The most members a job can have.
+pub const MOST_RANKS: u32 = 4096;
+
+/// One rank's membership in a job. See the module.
+#[derive(Debug)]
+pub struct Job {
+    transport: Box<dyn Transport>,
+}
+
+impl Job {
+    /// A job of threads of this process: one handle a rank, to be sent to its thread.
+    #[must_use]
+    pub fn threads(size: usize) -> Vec<Self> {
+        crate::transport::loopback::Loopback::job(size).into_iter().map(Self::over).collect()
+    }
+
+    /// A job of processes of this host that know the same key, wherever they were started from. Collective:
+    /// waits until all have come, at most for `patience`.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] naming who has not come; [`Error::System`]; [`Error::Job`] for a rank taken twice.
+    pub fn shared(place: &Place, patience: Duration) -> Result<Self, Error> {
+        let _ = (place, patience);
+        Err(NOT_YET)
+    }
+
+    /// A job over any transport.
+    #[must_use]
+    pub fn over(transport: impl Transport + 'static) -> Self {
+        Self { transport: Box::new(transport) }
+    }
+
+    /// This member's number.
+    #[must_use]
+    pub fn rank(&self) -> Rank {
+        self.transport.rank()
+    }
+
+    /// How many members there are.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.transport.size()
+    }
+
+    /// Waits until every member has come here.
+    ///
+    /// # Errors
+    /// [`Error::Gone`].
+    pub fn barrier(&mut self) -> Result<(), Error> {
+        Err(NOT_YET)
+    }
+
+    /// Gathers `data` of every member at every member, in the order of ranks; collective. What a launcher
+    /// or a binding needs to agree on something, not a fast path.
+    ///
+    /// # Errors
+    /// [`Error::Gone`].
+    pub fn gather(&mut self, data: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        let _ = data;
+        Err(NOT_YET)
+    }
+
+    /// A window over zeroed memory of the engine's, `bytes` here (members may differ; zero is possible).
+    ///
+    /// # Errors
+    /// [`Error::Size`], [`Error::Disp`], [`Error::Mismatch`], [`Error::System`], [`Error::Gone`].
+    pub fn allocate(&mut self, bytes: u64, spec: Spec) -> Result<Window, Error> {
+        let _ = (bytes, spec);
+        Err(NOT_YET)
+    }
+
+    /// A window over memory of the caller's.
+    ///
+    /// # Safety
+    /// `bytes` bytes at `base` stay valid until the window is freed or dropped, and are accessed by this
+    /// process only as the epochs allow.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub unsafe fn create(&mut self, base: *mut u8, bytes: u64, spec: Spec) -> Result<Window, Error> {
+        let _ = (base, bytes, spec);
+        Err(NOT_YET)
+    }
+
+    /// A window to which memory is attached later.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub fn dynamic(&mut self, spec: Spec) -> Result<Window, Error> {
+        let _ = spec;
+        Err(NOT_YET)
+    }
+
+    /// Has `hook` called about every so often while this member waits, in calls of this job and of its
+    /// windows, by the thread that waits. For bindings whose host must make progress meanwhile. It must not
+    /// call this job or its windows.
+    pub fn while_waiting(&mut self, every: Duration, hook: Box<dyn FnMut() + Send>) {
+        let _ = (every, hook);
+    }
+
+    /// Ends the membership in an orderly way; collective. A job that is dropped without it looks to the others
+    /// like a member that is gone.
+    ///
+    /// # Errors
+    /// [`Error::Gone`].
+    pub fn finalize(self) -> Result<(), Error> {
+        Err(NOT_YET)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_written_and_read_back_and_not_logged() {
+        let key = Key::random().expect("the kernel has random bytes");
+        assert_eq!(key.to_string().parse::<Key>().expect("32 digits"), key);
+        assert!("12".parse::<Key>().is_err());
+        assert!(format!("{key}x").parse::<Key>().is_err());
+        assert_eq!(format!("{key:?}"), "Key(..)");
+    }
+
+    #[test]
+    fn a_place_outside_its_job_is_refused_by_name() {
+        let key = Key::from_bytes([7; 16]).to_string();
+        assert_eq!(Place::parse("1", "2", &key).expect("a place").rank, Rank(1));
+        let wrong = Place::parse("2", "2", &key).expect_err("rank 2 of 2");
+        assert!(wrong.to_string().contains("UNISONO_RANK=2"), "{wrong}");
+        assert!(Place::parse("x", "2", &key).is_err());
+    }
+}

@@ -1,0 +1,50 @@
+//! One-sided communication whose synchronization costs next to nothing.
+//!
+//! Members of a [`Job`] make a [`Window`] together: memory of each that the others read and write. What
+//! makes that correct is synchronization, and what makes it slow is synchronization; this crate follows
+//! Thakur, Gropp and Toonen, "Minimizing Synchronization Overhead in the Implementation of MPI One-Sided
+//! Communication": almost nothing happens in the call that begins an epoch, operations are queued, and
+//! everything happens in the call that ends it. Where memory is shared it goes further: an operation whose
+//! target is known to be in its epoch is a store, a fence is one barrier episode, and a lock is one word.
+//!
+//! ```text
+//!   Job (rank, size) --- allocate, create, dynamic ---> Window
+//!    |                                                   | fence | post start complete wait | lock unlock flush
+//!    |                                                   | put get accumulate fetch_and_op compare_and_swap
+//!    v                                                   v
+//!   Transport: loopback, shared memory, TCP, ...     two paths: messages (the paper's), direct (shared memory)
+//! ```
+//!
+//! The windows have the meaning of MPI-4.0 chapter 12, in its words; [`Error::class`] names the standard's
+//! error class. The crate does *not* know MPI (bindings are `abi/mpi` and `abi/c`), does not start processes
+//! (`unisono run` does), and offers no point-to-point messages.
+//!
+//! State: the contract is stable - errors, element types, operations, layouts, packets, the transport trait
+//! with its conformance suite, and the signatures of job and window. Calls whose engine is not there yet
+//! return [`Error::Unsupported`].
+
+mod assert;
+mod element;
+mod error;
+mod job;
+mod layout;
+mod operation;
+pub mod packet;
+mod rank;
+mod spec;
+mod stats;
+mod transfer;
+pub mod transport;
+mod window;
+
+pub use assert::Assert;
+pub use element::{Element, Plain};
+pub use error::{Error, ErrorClass};
+pub use job::{Job, Key, MOST_RANKS, Place, environment};
+pub use layout::{Layout, Run};
+pub use operation::Operation;
+pub use rank::Rank;
+pub use spec::{Completion, Locks, Spec, Style};
+pub use stats::{Stats, WindowStats};
+pub use transfer::{Sink, Source, Target};
+pub use window::{Flavor, Lock, Mapped, Pending, Request, Window};

@@ -1,0 +1,28 @@
+//! A member of a job, by number.
+
+use std::fmt;
+
+/// A member of a job: 0 to its size less one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rank(pub u32);
+
+impl Rank {
+    /// As an index.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// From an index. Jobs have at most 2^16 members, so that none is too large.
+    #[must_use]
+    pub const fn at(index: usize) -> Self {
+        Self(index as u32)
+    }
+}
+
+impl fmt::Display for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

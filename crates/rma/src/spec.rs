@@ -1,0 +1,97 @@
+//! What kind of window to make: a builder, as MPI's info keys say it.
+
+/// How synchronization is done, so that a study can show what each design buys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Style {
+    /// Direct stores and flags where memory is shared; the paper's protocol elsewhere.
+    #[default]
+    Direct,
+    /// The paper's protocol everywhere: all work in the second synchronization call (sections 4.1 to 4.3).
+    Deferred,
+    /// The naive forms that the paper describes: two barriers a fence, a start that waits for posts, done
+    /// messages, a lock that waits to be granted, an unlock message and its acknowledgement.
+    Naive,
+}
+
+impl Style {
+    /// Every style.
+    pub const ALL: [Self; 3] = [Self::Direct, Self::Deferred, Self::Naive];
+
+    /// The name used in records and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Deferred => "deferred",
+            Self::Naive => "naive",
+        }
+    }
+}
+
+/// Whether passive target synchronization is possible.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Locks {
+    /// Yes; where the target's memory is out of reach an agent thread makes progress.
+    #[default]
+    Possible,
+    /// Never used (`no_locks`): no agent, and lock calls are errors.
+    Never,
+}
+
+/// What the end of a passive epoch promises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Completion {
+    /// Complete at origin and target, as the standard says.
+    #[default]
+    Remote,
+    /// Complete at the origin only: unlock does not wait for the target (the paper's future work). Complete
+    /// at the target after the next collective call or flush.
+    Local,
+}
+
+/// A description of a window. All members of a job give the same, but for `unit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spec {
+    pub(crate) unit: u32,
+    pub(crate) locks: Locks,
+    pub(crate) completion: Completion,
+    pub(crate) style: Style,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Spec {
+    /// Displacements in bytes, locks possible, remote completion, the direct style.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { unit: 1, locks: Locks::Possible, completion: Completion::Remote, style: Style::Direct }
+    }
+
+    /// Displacements into this rank's window count units of so many bytes.
+    #[must_use]
+    pub const fn unit(self, bytes: u32) -> Self {
+        Self { unit: bytes, ..self }
+    }
+
+    /// With or without passive target synchronization.
+    #[must_use]
+    pub const fn locks(self, locks: Locks) -> Self {
+        Self { locks, ..self }
+    }
+
+    /// With this meaning of unlock.
+    #[must_use]
+    pub const fn completion(self, completion: Completion) -> Self {
+        Self { completion, ..self }
+    }
+
+    /// Synchronizing this way.
+    #[must_use]
+    pub const fn style(self, style: Style) -> Self {
+        Self { style, ..self }
+    }
+}
