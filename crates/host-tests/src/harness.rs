@@ -7,6 +7,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
+use unisono_linux::interrupt;
 use unisono_linux::parent_death::die_with_parent;
 
 /// Deadline of a test that names none.
@@ -116,6 +117,10 @@ pub fn main(tests: &[Test]) -> ExitCode {
         wanted.iter().for_each(|test| println!("{}: test", test.name));
         return ExitCode::SUCCESS;
     }
+    if let Err(error) = watchdog::adopt_orphans() {
+        println!("processes that tests leave behind could not be found: {error}");
+        return ExitCode::FAILURE;
+    }
     println!("\nrunning {} host tests", wanted.len());
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for test in &wanted {
@@ -156,8 +161,8 @@ fn run_apart(test: &Test) -> std::io::Result<Verdict> {
         .process_group(0)
         .spawn()?;
     let ended = watchdog::wait(&mut child, test.deadline)?;
-    let left = watchdog::left_behind(&child, GRACE);
-    watchdog::kill_group(&child);
+    let left = watchdog::left_behind(GRACE);
+    watchdog::kill_left();
     let printed = printed(&mut output)?;
     Ok(match ended {
         Ended::Hung(stacks) => Verdict::Failed(format!(
@@ -194,6 +199,11 @@ fn run_here(tests: &[Test], name: Option<&str>) -> ExitCode {
     // a test leads a process group of its own, which Ctrl-C at the harness does not reach
     if let Err(error) = die_with_parent(None) {
         println!("the harness is gone: {error}");
+        return ExitCode::FAILURE;
+    }
+    // a shell starts what it puts into the background with interrupts ignored, and so would the tests' programs be
+    if let Err(error) = interrupt::usual() {
+        println!("the usual answers to signals could not be restored: {error}");
         return ExitCode::FAILURE;
     }
     match std::panic::catch_unwind(test.run) {

@@ -2,16 +2,22 @@
 //! are written down and they are killed.
 //!
 //! The processes are the child's [`Reach`]: its process group, or its descendants. Processes that left
-//! (a guardian calls `setsid` and is adopted by init) are not found.
+//! both (a guardian calls `setsid` and loses its parent) come back to a process that adopts orphans
+//! ([`adopt_orphans`]).
 //! Cost: one `waitpid` every 10 ms.
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper, wait as reap,
+};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
+
+/// How often killing is repeated for what the killed leave.
+const ROUNDS: u32 = 300;
 
 /// Which processes belong to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +26,9 @@ pub enum Reach {
     Group,
     /// The child and its descendants, in whatever group.
     Descendants,
+    /// Everything that this process started, directly or not. For a process that adopts orphans and has
+    /// one child at a time.
+    Ours,
 }
 
 /// How waiting ended.
@@ -31,13 +40,22 @@ pub enum Ended {
     Hung(String),
 }
 
-/// Waits for `child`, which leads a process group, at most until `deadline` has passed.
+/// From now on processes whose parents have ended become children of this process, so that none gets
+/// out of its sight.
+///
+/// # Errors
+/// What prctl(2) says.
+pub fn adopt_orphans() -> io::Result<()> {
+    Ok(set_child_subreaper(Some(getpid()))?)
+}
+
+/// Waits for `child` at most until `deadline` has passed.
 ///
 /// # Errors
 /// When the child cannot be waited for.
 pub fn wait(child: &mut Child, deadline: Duration) -> io::Result<Ended> {
     let start = Instant::now();
-    wait_unless(child, Reach::Group, || start.elapsed() >= deadline)
+    wait_unless(child, Reach::Ours, || start.elapsed() >= deadline)
 }
 
 /// Waits for `child` until `hung` says that its time is over.
@@ -61,16 +79,36 @@ pub fn wait_unless(child: &mut Child, reach: Reach, mut hung: impl FnMut() -> bo
     }
 }
 
-/// Whether processes of the child's group are still there after `grace`, although the child ended.
-pub fn left_behind(child: &Child, grace: Duration) -> bool {
+/// Whether descendants of this process are still there after `grace`.
+pub fn left_behind(grace: Duration) -> bool {
     let start = Instant::now();
-    while test_kill_process_group(group_of(child)).is_ok() {
+    while !living().is_empty() {
         if start.elapsed() >= grace {
             return true;
         }
         thread::sleep(Duration::from_millis(10));
     }
     false
+}
+
+/// Kills all descendants of this process. A gang's scheduler would hand its programs on to its guardian:
+/// what is killed may leave children, which come here, so that it takes some rounds.
+pub fn kill_left() {
+    for _ in 0..ROUNDS {
+        let left = living();
+        if left.is_empty() {
+            return;
+        }
+        left.into_iter().for_each(kill);
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The descendants of this process that have not ended; those that have and are our children are reaped.
+fn living() -> Vec<u32> {
+    // an error means that there is no child
+    while let Ok(Some(_)) = reap(WaitOptions::NOHANG) {}
+    descendants(std::process::id())
 }
 
 /// Kills all processes of the group that the child leads, if it leads one.
@@ -140,22 +178,31 @@ fn user_stacks(pid: &str) -> String {
 
 /// The child first, then the others within its reach.
 fn family(child: &Child, reach: Reach) -> Vec<u32> {
-    let everybody = everybody();
     let mut family = vec![child.id()];
     match reach {
         Reach::Group => {
+            let everybody = everybody();
             let members = everybody.iter().filter(|(_, relation)| relation.group == child.id());
             family.extend(members.map(|(pid, _)| *pid).filter(|pid| *pid != child.id()));
         }
-        Reach::Descendants => {
-            let mut next = 0;
-            while let Some(parent) = family.get(next).copied() {
-                family.extend(everybody.iter().filter(|(_, it)| it.parent == parent).map(|(pid, _)| *pid));
-                next += 1;
-            }
+        Reach::Descendants => family.extend(descendants(child.id())),
+        Reach::Ours => {
+            family.extend(descendants(std::process::id()).into_iter().filter(|pid| *pid != child.id()));
         }
     }
     family
+}
+
+/// The children of a process, and theirs, nearest first.
+fn descendants(of: u32) -> Vec<u32> {
+    let everybody = everybody();
+    let mut family = vec![of];
+    let mut next = 0;
+    while let Some(parent) = family.get(next).copied() {
+        family.extend(everybody.iter().filter(|(_, it)| it.parent == parent).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    family.split_off(1)
 }
 
 struct Relation {

@@ -35,6 +35,23 @@ pub fn catch() -> io::Result<()> {
     Ok(())
 }
 
+/// Gives SIGINT, SIGQUIT, SIGTERM and SIGHUP their usual effect, also for programs started from here. A
+/// process started in the background by a shell, or under nohup(1), inherits some of them ignored.
+///
+/// # Errors
+/// What sigaction(2) says.
+pub fn usual() -> io::Result<()> {
+    for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: an all-zero sigaction is a valid value: default handler, empty mask, no flags.
+        let action = unsafe { std::mem::zeroed::<libc::sigaction>() };
+        // SAFETY: `action` is initialized; the default action runs no code of ours.
+        if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 /// The signal that was caught, by name, if one was.
 #[must_use]
 pub fn caught() -> Option<&'static str> {
