@@ -27,12 +27,64 @@ pub(crate) fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("unisono: {error:#}");
+            eprintln!("unisono: {}", in_words(&error));
             match error.downcast_ref::<Failure>() {
                 Some(Failure::Usage(_)) => ExitCode::from(2),
                 Some(Failure::Host(_)) => ExitCode::from(3),
                 None => ExitCode::from(1),
             }
         }
+    }
+}
+
+/// The error and its causes, each once: many messages name their cause already.
+fn in_words(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    in_lower_case(&text)
+}
+
+/// `Permission denied (os error 13)`, as the standard library says it, in the words of all other messages.
+fn in_lower_case(text: &str) -> String {
+    let Some((before, after)) = text.split_once(" (os error ") else { return text.to_owned() };
+    let Some((_, rest)) = after.split_once(')') else { return text.to_owned() };
+    let start = before.rfind(": ").map_or(0, |colon| colon + 2);
+    let reason: String = before[start..]
+        .char_indices()
+        .map(|(i, c)| if i == 0 { c.to_ascii_lowercase() } else { c })
+        .collect();
+    format!("{}{reason}{}", &before[..start], in_lower_case(rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+    use std::io;
+
+    #[test]
+    fn a_cause_that_a_message_names_already_is_not_said_twice() {
+        let named = anyhow::Error::new(io::Error::from_raw_os_error(13));
+        assert_eq!(
+            in_words(&named.context("cannot write x: Permission denied (os error 13)")),
+            "cannot write x: permission denied"
+        );
+        let unnamed =
+            Err::<(), _>(io::Error::from_raw_os_error(2)).context("cannot read x").expect_err("an error");
+        assert_eq!(in_words(&unnamed), "cannot read x: no such file or directory");
+    }
+
+    #[test]
+    fn what_is_no_system_error_stays_as_it_is() {
+        for text in ["no colon", "a: B", "a: B (os error", ": "] {
+            assert_eq!(in_lower_case(text), text);
+        }
+        assert_eq!(in_lower_case("a: B c (os error 1); D: E (os error 2)"), "a: b c; D: e");
     }
 }
