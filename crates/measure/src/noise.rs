@@ -94,9 +94,9 @@ pub fn of_run(foreign_load: Option<f64>, steal: Option<f64>) -> Vec<String> {
 }
 
 /// Warnings about a study's runs as a whole, for one figure: how many runs were disturbed, and which
-/// variants scatter or drift.
+/// variants scatter or drift; `place` names a run's variant and circumstances for the reader.
 #[must_use]
-pub fn warnings(runs: &[&RunLine], figure: &str) -> Vec<String> {
+pub fn warnings(runs: &[&RunLine], figure: &str, place: &dyn Fn(&RunLine) -> String) -> Vec<String> {
     let mut warnings = Vec::new();
     let measured: Vec<&&RunLine> = runs.iter().filter(|r| r.value(figure).is_some()).collect();
     let share = |of: fn(&RunLine) -> Option<f64>, limit: f64| {
@@ -118,16 +118,14 @@ pub fn warnings(runs: &[&RunLine], figure: &str) -> Vec<String> {
             percent(STEAL)
         ));
     }
-    let mut groups: BTreeMap<(String, String), Vec<(u32, f64)>> = BTreeMap::new();
-    for run in &measured {
-        let key = (run.variant.clone(), parameters_in_words(run));
-        groups.entry(key).or_default().extend(run.value(figure).map(|v| (run.sequence, v)));
+    let mut groups: BTreeMap<(&str, String), Vec<&RunLine>> = BTreeMap::new();
+    for run in measured {
+        groups.entry((&run.variant, format!("{:?}", run.parameters))).or_default().push(run);
     }
-    for ((variant, parameters), mut values) in groups {
-        values.sort_by_key(|(sequence, _)| *sequence);
-        let values: Vec<f64> = values.into_iter().map(|(_, v)| v).collect();
-        let place = if parameters.is_empty() { variant } else { format!("{variant} at {parameters}") };
-        warnings.extend(of_group(&place, &values));
+    for mut group in groups.into_values() {
+        group.sort_by_key(|run| run.sequence);
+        let values: Vec<f64> = group.iter().filter_map(|run| run.value(figure)).collect();
+        warnings.extend(group.first().and_then(|run| of_group(&place(run), &values)));
     }
     warnings
 }
@@ -149,10 +147,6 @@ fn of_group(place: &str, in_order: &[f64]) -> Option<String> {
         in_order.len(),
         percent(scatter)
     ))
-}
-
-fn parameters_in_words(run: &RunLine) -> String {
-    run.parameters.iter().map(|(k, v)| format!("{k} = {v}")).collect::<Vec<_>>().join(", ")
 }
 
 fn percent(share: f64) -> String {
@@ -218,14 +212,15 @@ mod tests {
     #[test]
     fn warnings_name_the_disturbance_and_the_remedy() {
         let runs = [run(0, 1.0, 0.0), run(1, 1.2, 0.3), run(2, 0.8, 0.0)];
-        let said = warnings(&runs.iter().collect::<Vec<_>>(), "x");
+        let place = |run: &RunLine| format!("the {} of two", run.variant);
+        let said = warnings(&runs.iter().collect::<Vec<_>>(), "x", &place);
         assert_eq!(said.len(), 2, "{said:?}");
         assert!(said[0].contains("in 1 of 3 runs") && said[0].contains("stop them"), "{said:?}");
         assert!(
-            said[1].contains("gang: 3 runs scatter by 20 %") && said[1].contains("--paper"),
+            said[1].contains("the gang of two: 3 runs scatter by 20 %") && said[1].contains("--paper"),
             "{said:?}"
         );
-        assert_eq!(warnings(&[&run(0, 1.0, 0.0), &run(1, 1.0, 0.0)], "x"), Vec::<String>::new());
+        assert_eq!(warnings(&[&run(0, 1.0, 0.0), &run(1, 1.0, 0.0)], "x", &place), Vec::<String>::new());
     }
 
     #[test]

@@ -14,6 +14,9 @@ use crate::record::Better;
 /// Ratios closer to one than this count as a tie: half a per cent is below what two runs can resolve.
 pub const TIE: f64 = 0.005;
 
+/// Pairs below which nothing is called a verdict: two pairs agree by chance every second time.
+pub const FEWEST_PAIRS: usize = 3;
+
 /// The outcome of a paired comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
@@ -47,13 +50,13 @@ pub enum Finding {
 impl Comparison {
     /// What may be said at the comparison's level; `better` says which side of one is the good one.
     /// Differences below [`TIE`] are *the same*, an interval of one around it wider than ten per cent
-    /// is undecided, and so is a single pair: it has no interval.
+    /// is undecided, and so are fewer pairs than [`FEWEST_PAIRS`].
     #[must_use]
     pub fn finding(&self, better: Better) -> Finding {
         let Estimate { low, high, .. } = self.ratio;
         let above = low > 1.0 + TIE;
         let below = high < 1.0 - TIE;
-        if self.ratio.n < 2 {
+        if self.ratio.n < FEWEST_PAIRS {
             return Finding::Undecided;
         }
         match (above, below, better) {
@@ -134,6 +137,8 @@ mod tests {
         assert_eq!((same.finding(Better::Higher), same.ties), (Finding::Same, 3));
         let wide = compare(&[(0.5, 1.0), (2.0, 1.0), (1.1, 1.0)], Better::Higher, 0.95, 1).expect("pairs");
         assert_eq!(wide.finding(Better::Higher), Finding::Undecided);
+        let two = compare(&[(2.0, 1.0), (2.1, 1.0)], Better::Higher, 0.95, 1).expect("pairs");
+        assert_eq!(two.finding(Better::Higher), Finding::Undecided, "two agree by chance every second time");
     }
 
     #[test]

@@ -206,7 +206,7 @@ pub fn finding_in_words(finding: Finding) -> &'static str {
         Finding::Better => "better",
         Finding::Worse => "worse",
         Finding::Same => "no difference",
-        Finding::Undecided => "undecided",
+        Finding::Undecided => "not decided",
     }
 }
 

@@ -4,7 +4,7 @@
 //! ETH Zurich, Systems Group, Technical Report 745, 2011, section 3.
 
 use crate::escape::{Escaped, slug};
-use crate::said::{self, Tone, stretches};
+use crate::said::{self, Stretch, Tone, stretches};
 use crate::study::{Study, question};
 use std::fmt::Write as _;
 use unisono_measure::record::{Question, Verdict};
@@ -91,60 +91,157 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
 
 /// What a study says about its condition: a badge, its word, and the words.
 fn examined(study: &Study<'_>) -> (Tone, (&'static str, String)) {
-    let sweeps: Vec<(&Verdict, &[Judgement])> = study
+    let sweeps: Vec<Swept<'_>> = study
         .verdicts()
-        .filter(|(verdict, judged)| judged.len() > 2 && question(verdict) == Some(Question::Ganging))
+        .filter(|(_, judged)| judged.len() > 2)
+        .map(|(v, judged)| Swept::new(study, v, judged))
         .collect();
-    if let Some((verdict, judged)) = sweeps.first() {
-        return swept(study, verdict, judged);
+    // the paper compares with Linux as it is; what pinning alone would have done is our addition
+    let plain = sweeps.iter().find(|s| s.is_of_gangs() && !s.is_beyond_pinning());
+    let pinned = sweeps.iter().find(|s| s.is_beyond_pinning());
+    match (plain, pinned) {
+        (Some(plain), pinned) => {
+            let (tone, (badge, words)) = plain.against_paper();
+            let beyond = pinned.map(|pinned| format!(" {}", pinned.beyond_pinning())).unwrap_or_default();
+            (tone, (badge, format!("{words}{beyond}")))
+        }
+        (None, Some(pinned)) => pinned.against_paper(),
+        (None, None) => compared(study),
     }
+}
+
+/// A study without a sweep: its first comparisons, and whether they are as the paper has them.
+fn compared(study: &Study<'_>) -> (Tone, (&'static str, String)) {
     let mut parts: Vec<String> = Vec::new();
     let mut tones: Vec<Tone> = Vec::new();
-    for (verdict, judged) in study.verdicts().take(4) {
+    let of_paper = |verdict: &Verdict| {
+        verdict.expected_from.as_deref().is_some_and(|from| from.starts_with("the paper"))
+    };
+    // first what decides the badge
+    let mut verdicts: Vec<_> = study.verdicts().collect();
+    verdicts.sort_by_key(|(verdict, _)| !of_paper(verdict));
+    for (verdict, judged) in verdicts.iter().take(4) {
         tones.extend(judged.iter().map(said::tone));
         let (ours, theirs) = said::sides(study, verdict);
         let words = format!("{ours} against {theirs}: {}.", said::sweep(study, verdict, judged));
         parts.push(said::capital(&words));
     }
-    let measured = |tone: &Tone| !matches!(tone, Tone::Unanswered);
-    match tones.iter().find(|tone| measured(tone)) {
-        None if parts.is_empty() => (
+    if parts.is_empty() {
+        return (
             Tone::Unanswered,
             ("not judged", "The study draws figures but compares nothing.".to_owned()),
-        ),
-        None => (Tone::Unanswered, ("not measured", parts.join(" "))),
-        Some(_) => {
-            let all_met = study
-                .verdicts()
-                .flat_map(|(verdict, judged)| {
-                    judged.iter().filter_map(|j| said::met(verdict, said::comparison(j)?))
-                })
-                .collect::<Vec<bool>>();
-            match (all_met.is_empty(), all_met.iter().all(|met| *met)) {
-                (true, _) => (tones[0], (tones[0].word(), parts.join(" "))),
-                (false, true) => (Tone::Better, ("as expected", parts.join(" "))),
-                (false, false) => (Tone::Worse, ("not as expected", parts.join(" "))),
-            }
-        }
+        );
     }
+    let Some(first) = tones.iter().find(|tone| !matches!(tone, Tone::Unanswered)) else {
+        return (Tone::Unanswered, ("not measured", parts.join(" ")));
+    };
+    let met: Vec<bool> = verdicts
+        .iter()
+        .filter(|(verdict, _)| of_paper(verdict))
+        .flat_map(|(verdict, judged)| {
+            judged.iter().filter_map(move |j| {
+                let c = said::comparison(j)?;
+                Some(
+                    said::met(verdict, c)?
+                        || verdict.expected.is_some_and(|expected| c.ratio.contains(expected)),
+                )
+            })
+        })
+        .collect();
+    let badge = match (met.iter().any(|met| *met), met.iter().any(|met| !*met)) {
+        (false, false) => (*first, first.word()),
+        (true, false) => (Tone::Better, "as in the paper"),
+        (true, true) => (Tone::Undecided, "partly as in the paper"),
+        (false, true) => (Tone::Worse, "unlike the paper"),
+    };
+    (badge.0, (badge.1, parts.join(" ")))
 }
 
 /// A condition that a sweep relaxes: gangs should win at its beginning and no longer at its end.
-fn swept(study: &Study<'_>, verdict: &Verdict, judged: &[Judgement]) -> (Tone, (&'static str, String)) {
-    let stretches = stretches(judged);
-    let words = format!("Gangs against spread Linux: {}.", said::sweep(study, verdict, judged));
-    let decided = |tone: Tone| !matches!(tone, Tone::Unanswered | Tone::Undecided);
-    let wins = stretches.iter().any(|s| s.tone == Tone::Better);
-    let end = stretches.iter().rev().find(|s| decided(s.tone)).map(|s| s.tone);
-    match (wins, end) {
-        (_, None) if stretches.iter().all(|s| s.tone == Tone::Unanswered) => {
-            (Tone::Unanswered, ("not measured", words))
+struct Swept<'a> {
+    study: &'a Study<'a>,
+    verdict: &'a Verdict,
+    stretches: Vec<Stretch<'a>>,
+}
+
+impl<'a> Swept<'a> {
+    fn new(study: &'a Study<'a>, verdict: &'a Verdict, judged: &'a [Judgement]) -> Self {
+        Self { study, verdict, stretches: stretches(judged) }
+    }
+
+    fn is_beyond_pinning(&self) -> bool {
+        question(self.verdict) == Some(Question::Ganging)
+    }
+
+    fn is_of_gangs(&self) -> bool {
+        self.verdict.variant.starts_with("gang")
+    }
+
+    /// The stretches of a tone: `at interval 0, from interval 1 ms on`, with the ratio farthest from one.
+    fn places(&self, wanted: &[Tone]) -> Option<String> {
+        let words: Vec<String> = self
+            .stretches
+            .iter()
+            .filter(|stretch| wanted.contains(&stretch.tone))
+            .map(|stretch| {
+                let most = stretch.extreme().map(|c| format!(" ({})", said::times(c.ratio.value)));
+                format!("{}{}", stretch.range(self.study, self.verdict), most.unwrap_or_default())
+            })
+            .collect();
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+
+    fn against_paper(&self) -> (Tone, (&'static str, String)) {
+        let (_, theirs) = said::sides(self.study, self.verdict);
+        let decided = |tone: Tone| !matches!(tone, Tone::Unanswered | Tone::Undecided);
+        let end = self.stretches.iter().rev().find(|s| decided(s.tone)).map(|s| s.tone);
+        let open = self.places(&[Tone::Undecided, Tone::Unanswered]);
+        let open = open.map(|open| format!("; not decided {open}")).unwrap_or_default();
+        match (self.places(&[Tone::Better]), end) {
+            (_, None) if self.stretches.iter().all(|s| s.tone == Tone::Unanswered) => {
+                let reason = self.stretches.iter().find_map(Stretch::reason).unwrap_or("no runs");
+                (Tone::Unanswered, ("not measured", format!("Gangs against {theirs}: {reason}.")))
+            }
+            (_, None) => (Tone::Undecided, ("not decided", format!("Gangs against {theirs}{open}."))),
+            (Some(wins), Some(Tone::Better)) => (
+                Tone::Worse,
+                (
+                    "unlike the paper",
+                    format!("Gangs beat {theirs} {wins}, to the last place decided{open}."),
+                ),
+            ),
+            (Some(wins), Some(_)) => {
+                let after = self.places(&[Tone::Same, Tone::Worse]).unwrap_or_default();
+                (
+                    Tone::Better,
+                    ("as in the paper", format!("Gangs beat {theirs} {wins}, and not {after}{open}.")),
+                )
+            }
+            (None, Some(_)) => {
+                let all = self.places(&[Tone::Same, Tone::Worse]).unwrap_or_default();
+                (
+                    Tone::Worse,
+                    (
+                        "unlike the paper",
+                        format!("Gangs nowhere beat {theirs}, so there is no gain to lose: not {all}{open}."),
+                    ),
+                )
+            }
         }
-        (_, None) => (Tone::Undecided, ("not decided", words)),
-        (true, Some(Tone::Better)) => {
-            (Tone::Undecided, ("not seen", format!("They still win at the end of the sweep. {words}")))
+    }
+
+    fn beyond_pinning(&self) -> String {
+        let (_, theirs) = said::sides(self.study, self.verdict);
+        let wins = self.places(&[Tone::Better]);
+        let same = self.places(&[Tone::Same]).map(|places| format!("no difference {places}"));
+        let losses = self.places(&[Tone::Worse]).map(|places| format!("worse {places}"));
+        let open =
+            self.places(&[Tone::Undecided, Tone::Unanswered]).map(|places| format!("not decided {places}"));
+        let rest: Vec<String> = [same, losses, open].into_iter().flatten().collect();
+        let rest = if rest.is_empty() { String::new() } else { format!("; {}", rest.join("; ")) };
+        match wins {
+            Some(wins) => format!("Against {theirs}, they win {wins}{rest}."),
+            None => format!("Against {theirs}, they win nowhere{rest}."),
         }
-        (true, Some(_)) => (Tone::Better, ("confirmed", words)),
-        (false, Some(_)) => (Tone::Undecided, ("no gain to lose", words)),
     }
 }

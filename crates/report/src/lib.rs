@@ -29,6 +29,7 @@ mod section;
 mod study;
 mod summary;
 mod verdicts;
+mod whom;
 
 pub use said::Tone;
 pub use verdicts::{Summary, VerdictSummary};

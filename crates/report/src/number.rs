@@ -132,29 +132,6 @@ fn significant(value: f64) -> String {
     if value < 0.0 { format!("\u{2212}{text}") } else { text.to_owned() }
 }
 
-/// A ratio that is compared with others, the ends of an interval: three significant digits.
-pub(crate) fn precise_ratio(value: f64) -> String {
-    match value {
-        // close to one a per mille matters
-        v if v.is_finite() && (0.9..1.1).contains(&v.abs()) => format!("{v:.3}"),
-        v if v.is_finite() && (0.0995..9.995).contains(&v.abs()) => format!("{v:.2}"),
-        v if v.is_finite() && (9.995..99.95).contains(&v.abs()) => format!("{v:.1}"),
-        v => ratio(v),
-    }
-}
-
-/// A ratio in words: `2.4`, `0.98`, `330`, `1.0`.
-pub(crate) fn ratio(value: f64) -> String {
-    match value {
-        v if !v.is_finite() => "no number".to_owned(),
-        v if v.abs() >= 99.5 => plain(rounded(v)),
-        v if v.abs() >= 9.95 => format!("{v:.0}"),
-        v if v.abs() >= 1.95 => format!("{v:.1}"),
-        v if v.abs() >= 0.01 || v == 0.0 => format!("{v:.2}"),
-        v => significant(v),
-    }
-}
-
 /// A parameter's or figure's unit, from the end of its name: `interval_us` is in `us`.
 pub(crate) fn unit_in_name(name: &str) -> &'static str {
     match name.rsplit('_').next() {
@@ -241,16 +218,6 @@ mod tests {
     }
 
     #[test]
-    fn ratios_keep_what_matters() {
-        assert_eq!(ratio(2.43), "2.4");
-        assert_eq!(ratio(0.984), "0.98");
-        assert_eq!(ratio(1.0), "1.00");
-        assert_eq!(ratio(331.6), "332");
-        assert_eq!(ratio(12_345.0), "12,300");
-        assert_eq!(ratio(0.00123), "0.00123");
-    }
-
-    #[test]
     fn names_become_words() {
         assert_eq!(words("interval_us"), "interval");
         assert_eq!(words("barriers_per_s"), "barriers per second");
@@ -274,7 +241,6 @@ mod tests {
         fn every_number_has_a_short_text(bits in any::<u64>(), unit in "(ns|us|ms|s|1/s|%|1|bytes)") {
             let value = f64::from_bits(bits);
             prop_assert!(quantity(value, &unit).chars().count() <= 24, "{}", quantity(value, &unit));
-            prop_assert!(ratio(value).chars().count() <= 20, "{}", ratio(value));
         }
 
         #[test]

@@ -7,12 +7,9 @@ use crate::number::{self, THIN};
 use crate::study::Study;
 use serde::Serialize;
 use unisono_measure::modes::TwoModes;
-use unisono_measure::paired::{Comparison, Finding};
+use unisono_measure::paired::{Comparison, FEWEST_PAIRS, Finding};
 use unisono_measure::record::{Better, Verdict};
-use unisono_measure::verdict::{Answer, Judgement};
-
-/// Pairs below which nothing is called a verdict: two pairs agree by chance every second time.
-const FEWEST_PAIRS: usize = 3;
+use unisono_measure::verdict::{self, Answer, Judgement};
 
 /// What may be said of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -69,7 +66,6 @@ impl Tone {
 pub(crate) fn tone(judgement: &Judgement) -> Tone {
     match &judgement.answer {
         Answer::Unanswered(_) => Tone::Unanswered,
-        Answer::Compared { comparison, .. } if comparison.ratio.n < FEWEST_PAIRS => Tone::Undecided,
         Answer::Compared { finding, .. } => match finding {
             Finding::Better => Tone::Better,
             Finding::Worse => Tone::Worse,
@@ -98,17 +94,9 @@ pub(crate) fn sides(study: &Study<'_>, verdict: &Verdict) -> (String, String) {
     }
 }
 
-/// What the better or the worse one did to the figure.
-pub(crate) fn verb(verdict: &Verdict) -> &'static str {
-    match verdict.better {
-        Better::Higher => "reached",
-        Better::Lower => "took",
-    }
-}
-
 /// `2.45×`: as many digits as the ends of its interval, or it could seem to lie outside.
 pub(crate) fn times(ratio: f64) -> String {
-    format!("{}\u{d7}", number::precise_ratio(ratio))
+    format!("{}\u{d7}", verdict::ratio(ratio))
 }
 
 /// `n = 10`: the number of pairs.
@@ -116,15 +104,10 @@ pub(crate) fn pairs(c: &Comparison) -> String {
     format!("n{THIN}={THIN}{}", c.ratio.n)
 }
 
-/// `95 % 2.1–2.7, n = 10`: the interval at the level that it can honestly claim.
+/// `95 % interval 2.41 to 2.62, n = 10`, or how many of a few pairs agree: in the same words as at a terminal.
 pub(crate) fn sureness(c: &Comparison) -> String {
-    if c.ratio.n < 2 {
-        return format!("n{THIN}={THIN}{}, no interval", c.ratio.n);
-    }
-    let level = (c.ratio.honest_level() * 100.0).floor();
-    let interval =
-        format!("{}\u{2013}{}", number::precise_ratio(c.ratio.low), number::precise_ratio(c.ratio.high));
-    format!("{level}{THIN}% {interval}, n{THIN}={THIN}{}", c.ratio.n)
+    // a number and what belongs to it stay on one line
+    verdict::confidence(c).replace(" %", &format!("{THIN}%")).replace(" = ", &format!("{THIN}={THIN}"))
 }
 
 /// Where the comparison was made: ` at interval 10 us, threads 2`, or nothing.
@@ -175,22 +158,17 @@ fn in_words(study: &Study<'_>, verdict: &Verdict, judgement: &Judgement) -> Stri
         }
         Answer::Compared { comparison, .. } => comparison,
     };
-    let (ratio, sure) = (times(c.ratio.value), sureness(c));
-    let verb = verb(verdict);
-    let claim = format!("{ours} {verb} {ratio} the {figure} of {theirs}{place}");
+    let claim = format!("{ours} against {theirs}{place}: {} the {figure}", times(c.ratio.value));
+    let sure = sureness(c);
     let mut text = match tone(judgement) {
         Tone::Better => format!("{claim} ({sure}): better."),
         Tone::Worse => format!("{claim} ({sure}): worse."),
-        Tone::Same => {
-            format!("No difference in {figure} between {ours} and {theirs}{place}: {ratio} ({sure}).")
-        }
+        Tone::Same => format!("{claim} ({sure}): no difference."),
         _ if c.ratio.n < FEWEST_PAIRS => {
             let pairs = if c.ratio.n == 1 { "one pair of runs is" } else { "two pairs of runs are" };
             format!("{claim} (n{THIN}={THIN}{}), but {pairs} too few for a verdict.", c.ratio.n)
         }
-        _ => format!(
-            "Not decided: {claim}, but the interval includes 1 ({sure}); more repetitions would tell."
-        ),
+        _ => format!("{claim} ({sure}): not decided, for that includes 1; more repetitions would tell."),
     };
     for (side, modes) in [(&theirs, judgement.against_modes), (&ours, judgement.variant_modes)] {
         if let Some(modes) = modes {
@@ -291,7 +269,7 @@ impl<'j> Stretch<'j> {
         if times(least) == times(greatest) {
             times(least)
         } else {
-            format!("{} to {}", number::precise_ratio(least), times(greatest))
+            format!("{} to {}", verdict::ratio(least), times(greatest))
         }
     }
 
@@ -328,13 +306,11 @@ impl<'j> Stretch<'j> {
         let range = if range.is_empty() { range } else { format!(" {range}") };
         match (self.tone, self.extreme()) {
             (Tone::Unanswered, _) | (_, None) => format!("not measured{range}"),
-            (Tone::Same, Some(c)) => {
-                format!("no difference{range} ({}, {})", times(c.ratio.value), sureness(c))
+            (tone, Some(c)) if self.judgements.len() > 1 => {
+                format!("{}{range} ({}; farthest: {})", tone.word(), self.ratios(), sureness(c))
             }
             (tone, Some(c)) => {
-                let most = if self.judgements.len() > 1 { "up to " } else { "" };
-                let most = if self.judgements.len() > 1 && c.ratio.value < 1.0 { "down to " } else { most };
-                format!("{}{range} ({most}{}, {})", tone.word(), times(c.ratio.value), sureness(c))
+                format!("{}{range} ({}, {})", tone.word(), times(c.ratio.value), sureness(c))
             }
         }
     }
@@ -362,16 +338,14 @@ fn stretch_in_words(study: &Study<'_>, verdict: &Verdict, stretch: &Stretch<'_>)
         let reason = stretch.reason();
         return format!("Not measured {range}: {}.", reason.unwrap_or("no runs"));
     };
-    let verb = verb(verdict);
     let ratios = stretch.ratios();
     let sure = sureness(most);
+    let farthest = format!("farthest: {}, {sure}", times(most.ratio.value));
     match stretch.tone {
-        Tone::Better | Tone::Worse => format!(
-            "{ours} {verb} {ratios} the {figure} of {theirs} {range} (farthest: {}, {sure}).",
-            times(most.ratio.value)
-        ),
-        Tone::Same => format!("No difference in {figure} {range}: {ratios}."),
-        _ => format!("Not decided {range}: {ratios} (farthest: {}, {sure}).", times(most.ratio.value)),
+        Tone::Better => format!("{ours} {range}: {ratios} the {figure} of {theirs} ({farthest}): better."),
+        Tone::Worse => format!("{ours} {range}: {ratios} the {figure} of {theirs} ({farthest}): worse."),
+        Tone::Same => format!("{ours} {range}: no difference in {figure}, {ratios}."),
+        _ => format!("{ours} {range}: not decided, {ratios} the {figure} of {theirs} ({farthest})."),
     }
 }
 
@@ -380,5 +354,58 @@ pub(crate) fn fixed(study: &Study<'_>, verdict: &Verdict) -> Vec<String> {
     match circumstance(verdict) {
         Some(more) => vec![more.to_owned()],
         None => verdict.only.iter().map(|(name, value)| study.parameter_in_words(name, value)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::studies;
+    use serde_json::{Value, json};
+    use std::collections::BTreeMap;
+    use unisono_measure::record::{Figure, Line, RunLine, StudyLine};
+
+    /// The stretches in words of a sweep over these values, at each of which the variant wins twofold.
+    fn ranges(parameter: &str, values: &[Value]) -> Vec<String> {
+        let verdict = Verdict {
+            variant: "gang".into(),
+            against: "spread".into(),
+            figure: "rate".into(),
+            by: Some(parameter.to_owned()),
+            ..Verdict::default()
+        };
+        let head = StudyLine { study: "s".into(), verdicts: vec![verdict], ..StudyLine::default() };
+        let mut lines = vec![Line::Study(Box::new(head))];
+        for (value, repetition) in values.iter().flat_map(|value| (0..3).map(move |i| (value, i))) {
+            lines.extend([("gang", 2.0), ("spread", 1.0)].map(|(variant, rate)| {
+                Line::Run(Box::new(RunLine {
+                    study: "s".into(),
+                    variant: variant.into(),
+                    repetition,
+                    parameters: BTreeMap::from([(parameter.to_owned(), value.clone())]),
+                    figures: vec![Figure {
+                        name: "rate".into(),
+                        value: rate,
+                        unit: "1/s".into(),
+                        distribution: None,
+                    }],
+                    ..RunLine::default()
+                }))
+            }));
+        }
+        let studies = studies(&lines);
+        let (verdict, judged) = studies[0].verdicts().next().expect("one verdict");
+        stretches(judged).iter().map(|s| s.range(&studies[0], verdict).replace(THIN, " ")).collect()
+    }
+
+    #[test]
+    fn a_stretch_of_numbers_has_ends_and_one_of_kinds_names_each() {
+        assert_eq!(
+            ranges("interval_us", &[json!(0), json!(10), json!(100)]),
+            ["at every interval from 0 to 100 us"]
+        );
+        assert_eq!(ranges("interval_us", &[json!(10)]), ["at interval 10 us"]);
+        let kinds = [json!("libgomp"), json!("stencil-rayon")];
+        assert_eq!(ranges("program", &kinds), ["at program libgomp, stencil-rayon"]);
     }
 }

@@ -105,8 +105,8 @@ fn doubts(study: &Study<'_>) -> String {
     }
     figures.dedup();
     for figure in figures.into_iter().take(4) {
-        for doubt in noise::warnings(&study.runs, figure) {
-            let doubt = said::capital(&with_labels(study, &doubt));
+        for doubt in noise::warnings(&study.runs, figure, &|run| study.circumstances(run)) {
+            let doubt = said::capital(&doubt);
             if !doubts.contains(&doubt) {
                 doubts.push(doubt);
             }
@@ -149,17 +149,6 @@ fn doubts(study: &Study<'_>) -> String {
     }
     html.push_str(&absent(study));
     html
-}
-
-/// A warning that begins with a variant's name, with its label instead.
-fn with_labels(study: &Study<'_>, doubt: &str) -> String {
-    let named = |run: &&&RunLine| {
-        doubt.strip_prefix(run.variant.as_str()).is_some_and(|rest| rest.starts_with([':', ' ', ',', '(']))
-    };
-    match study.runs.iter().filter(named).max_by_key(|run| run.variant.len()) {
-        Some(run) => format!("{}{}", study.label(&run.variant), &doubt[run.variant.len()..]),
-        None => doubt.to_owned(),
-    }
 }
 
 fn absent(study: &Study<'_>) -> String {

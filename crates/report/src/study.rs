@@ -118,6 +118,17 @@ impl<'a> Study<'a> {
         format!("{} {}", self.label(name), self.parameter(name, value))
     }
 
+    /// A run's variant and the parameters in which it differs from others, for readers.
+    pub(crate) fn circumstances(&self, run: &RunLine) -> String {
+        let measured: Vec<&RunLine> =
+            self.runs.iter().filter(|run| run.outcome == Outcome::Measured).copied().collect();
+        let differs = varying(&measured, None);
+        let values = differs.iter().filter_map(|name| Some((name, run.parameters.get(*name)?)));
+        let place: Vec<String> = values.map(|(name, value)| self.parameter_in_words(name, value)).collect();
+        let at = if place.is_empty() { "" } else { " at " };
+        format!("{}{at}{}", self.label(&run.variant), place.join(", "))
+    }
+
     /// Verdicts with their judgements.
     pub(crate) fn verdicts(&self) -> impl Iterator<Item = (&Verdict, &[Judgement])> {
         self.head.verdicts.iter().zip(self.judged.iter().map(Vec::as_slice))

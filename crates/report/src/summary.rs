@@ -8,6 +8,7 @@ use crate::escape::{Escaped, slug};
 use crate::number;
 use crate::said::{self, Stretch, Tone};
 use crate::study::{Study, question};
+use crate::whom;
 use std::fmt::Write as _;
 use unisono_measure::modes::TwoModes;
 use unisono_measure::quantile;
@@ -50,7 +51,9 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
         html.push_str("</section>\n");
         return html;
     }
-    html.push_str("<h3>For whom</h3>\n<dl class=\"whom\">\n");
+    html.push_str("<h3>For whom</h3>\n");
+    html.push_str(&whom::html(studies));
+    html.push_str("<details><summary>In words, the strongest first</summary>\n<dl class=\"whom\">\n");
     let best = |cells: &[Cell<'_>], tones: &[Tone]| -> String { list(cells, tones) };
     remedy(
         &mut html,
@@ -80,7 +83,7 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     if !open.is_empty() {
         let _ = writeln!(html, "<dt>Open <span>these runs cannot tell</span></dt><dd><ul>{open}</ul></dd>");
     }
-    html.push_str("</dl>\n</section>\n");
+    html.push_str("</dl></details>\n</section>\n");
     html
 }
 
@@ -209,13 +212,12 @@ fn headline(ganging: &[Cell<'_>], unstacking: &[Cell<'_>]) -> (String, String) {
             .max_by(|a, b| strength(a).total_cmp(&strength(b)));
         let best = best.and_then(|cell| {
             let (at, most) = cell.stretch.farthest()?;
-            let (ours, theirs) = said::sides(cell.study, cell.verdict);
-            let verb = said::verb(cell.verdict);
+            let (_, theirs) = said::sides(cell.study, cell.verdict);
             let place = said::place(cell.study, cell.verdict, at);
             let figure = cell.study.label(&cell.verdict.figure);
-            Some(format!("{ours} {verb} {} the {figure} of {theirs}{place}", said::times(most.ratio.value)))
+            Some(format!("{} the {figure} of {theirs}{place}", said::times(most.ratio.value)))
         });
-        let best = best.unwrap_or_else(|| "gangs paid".to_owned());
+        let best = best.unwrap_or_else(|| "gains without a number".to_owned());
         if losses + same + open == 0 {
             format!("Yes, in every comparison made: at best {best}.")
         } else {

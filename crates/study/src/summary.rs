@@ -42,7 +42,9 @@ fn of_study(study: &StudyLine, runs: &[&RunLine]) -> String {
         // writing to a String cannot fail
         let _infallible = writeln!(out, "  * {line}");
     }
-    for warning in noise::warnings(runs, figure) {
+    let differs = varying(runs);
+    let place = |run: &RunLine| circumstances(study, &differs, run);
+    for warning in noise::warnings(runs, figure, &place) {
         let _infallible = writeln!(out, "  ! {warning}");
     }
     out
@@ -126,6 +128,16 @@ fn reasons<'a>(study: &StudyLine, runs: &[&'a RunLine]) -> Vec<(String, &'a str,
         }
     }
     reasons
+}
+
+/// A run's variant and the parameters in which it differs from others, for readers.
+fn circumstances(study: &StudyLine, differs: &[String], run: &RunLine) -> String {
+    let label = |name: &str| study.labels.get(name).map_or_else(|| name.to_owned(), Clone::clone);
+    let values = differs.iter().filter_map(|name| Some((name, run.parameters.get(name)?)));
+    let place: Vec<String> =
+        values.map(|(name, value)| format!("{} = {}", label(name), plain(value))).collect();
+    let at = if place.is_empty() { "" } else { " at " };
+    format!("{}{at}{}", label(&run.variant), place.join(", "))
 }
 
 /// Parameters with more than one value among the measured runs.

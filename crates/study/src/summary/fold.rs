@@ -142,7 +142,7 @@ mod tests {
     }
 
     fn said(ours: f64) -> Vec<String> {
-        let mut runs: Vec<RunLine> = (0..2)
+        let mut runs: Vec<RunLine> = (0..3)
             .flat_map(|i| [("ours", ours), ("a", 40.0), ("b", 20.0), ("c", 80.0)].map(|(v, t)| run(v, i, t)))
             .collect();
         let mut absent = run("absent", 0, 0.0);

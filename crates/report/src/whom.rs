@@ -1,0 +1,197 @@
+//! For whom which remedy is worth it: a row a situation that was measured, with what pinning brings over
+//! plain Linux, what gangs bring beyond that, and what follows.
+//!
+//! The idea: two questions are asked of each situation, and the advice is the least that helps. Where plain
+//! Linux has two modes there is no one ratio, and the cell shows from where to where it reaches.
+
+use crate::escape::{Escaped, slug};
+use crate::said::{self, Tone, comparison, tone};
+use crate::study::{Study, question};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use unisono_measure::record::{Question, Verdict};
+use unisono_measure::verdict::{self, Judgement};
+
+/// What a reader should do in a situation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Advice {
+    Gang,
+    Pin,
+    LeaveAlone,
+    Open,
+}
+
+impl Advice {
+    const ALL: [Self; 4] = [Self::Gang, Self::Pin, Self::LeaveAlone, Self::Open];
+
+    /// The least that helps; open where the runs leave that open.
+    fn of(pinning: Option<Tone>, ganging: Option<Tone>) -> Self {
+        match (pinning, ganging) {
+            // better than what is worse than plain Linux: nobody has compared the two that matter
+            (Some(Tone::Worse), Some(Tone::Better)) => Self::Open,
+            (_, Some(Tone::Better)) => Self::Gang,
+            (Some(Tone::Better), _) => Self::Pin,
+            (Some(Tone::Same | Tone::Worse) | None, Some(Tone::Same | Tone::Worse)) => Self::LeaveAlone,
+            _ => Self::Open,
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Gang => "run as gangs",
+            Self::Pin => "pin the threads",
+            Self::LeaveAlone => "leave alone",
+            Self::Open => "open",
+        }
+    }
+
+    fn class(self) -> &'static str {
+        match self {
+            Self::Gang | Self::Pin => "better",
+            Self::LeaveAlone => "same",
+            Self::Open => "undecided",
+        }
+    }
+}
+
+/// A verdict at one place.
+type Judged<'a> = (&'a Verdict, &'a Judgement);
+
+struct Situation<'a> {
+    study: &'a Study<'a>,
+    /// The parameters that make it up.
+    place: BTreeMap<&'a str, &'a Value>,
+    pinning: Option<Judged<'a>>,
+    ganging: Option<Judged<'a>>,
+}
+
+impl Situation<'_> {
+    fn advice(&self) -> Advice {
+        let tone_of = |judged: &Option<Judged<'_>>| judged.map(|(_, judgement)| tone(judgement));
+        Advice::of(tone_of(&self.pinning), tone_of(&self.ganging))
+    }
+
+    fn in_words(&self) -> String {
+        let words = self.place.iter().map(|(name, value)| self.study.parameter_in_words(name, value));
+        let words: Vec<String> = words.collect();
+        if words.is_empty() { "all runs".to_owned() } else { words.join(", ") }
+    }
+}
+
+fn situations<'a>(studies: &'a [Study<'a>]) -> Vec<Situation<'a>> {
+    let mut situations: Vec<Situation<'a>> = Vec::new();
+    for study in studies {
+        let first = situations.len();
+        for (verdict, judged) in study.verdicts() {
+            let Some(asked @ (Question::Unstacking | Question::Ganging)) = question(verdict) else {
+                continue;
+            };
+            for judgement in judged {
+                let mut place: BTreeMap<&str, &Value> =
+                    verdict.only.iter().map(|(name, value)| (name.as_str(), value)).collect();
+                place.extend(verdict.by.as_deref().zip(judgement.at.as_ref()));
+                let known = situations[first..].iter().position(|situation| situation.place == place);
+                let at = known.map_or(situations.len(), |known| first + known);
+                if at == situations.len() {
+                    situations.push(Situation { study, place, pinning: None, ganging: None });
+                }
+                let situation = &mut situations[at];
+                let side =
+                    if asked == Question::Ganging { &mut situation.ganging } else { &mut situation.pinning };
+                // of two verdicts on the same the first counts: a study puts the one that matters first
+                side.get_or_insert((verdict, judgement));
+            }
+        }
+    }
+    situations
+}
+
+/// The table with its summary, as HTML; nothing where no situation was looked at.
+pub(crate) fn html(studies: &[Study<'_>]) -> String {
+    let situations = situations(studies);
+    if situations.is_empty() {
+        return String::new();
+    }
+    let counts = Advice::ALL.map(|advice| situations.iter().filter(|s| s.advice() == advice).count());
+    let [gang, pin, alone, open] = counts;
+    let n = situations.len();
+    let mut html = format!(
+        "<p>Of {n} situations: gangs are worth it in {gang}, a core of its own for each thread is enough in {pin}, {alone} are better left alone, {open} stay open.</p>\n"
+    );
+    html.push_str(
+        "<div class=\"scroll\"><table class=\"advice\">\n<thead><tr><th>Situation</th><th>Unstacking <small>pinned against plain Linux</small></th><th>Ganging <small>gangs against pinned</small></th><th>Worth it</th></tr></thead>\n<tbody>\n",
+    );
+    let mut last = "";
+    for situation in &situations {
+        let head = &situation.study.head;
+        if head.study != last {
+            let _ = writeln!(
+                html,
+                "<tr class=\"group\"><th colspan=\"4\"><a href=\"#{}\">{}</a></th></tr>",
+                slug(&head.study),
+                Escaped(&head.title)
+            );
+            last = &head.study;
+        }
+        let advice = situation.advice();
+        let _ = writeln!(
+            html,
+            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td><span class=\"badge {}\">{}</span></td></tr>",
+            Escaped(&situation.in_words()),
+            cell(situation.study, situation.pinning),
+            cell(situation.study, situation.ganging),
+            advice.class(),
+            advice.words()
+        );
+    }
+    html.push_str("</tbody></table></div>\n");
+    html.push_str("<p class=\"key\">\u{d7}: ratio of what the study counts, median of the pairs and how far they reach; of a latency, less is better. \u{25b2} better, \u{25bc} worse, = no difference, ? not decided. Two modes: a program runs one way or another from start to start, and no one ratio describes that.</p>\n");
+    html
+}
+
+fn cell(study: &Study<'_>, judged: Option<Judged<'_>>) -> String {
+    let Some((verdict, judgement)) = judged else { return "<small>not compared</small>".to_owned() };
+    let tone = tone(judgement);
+    let sign =
+        format!("<span class=\"sign {}\" title=\"{}\">{}</span>", tone.class(), tone.word(), tone.sign());
+    let Some(c) = comparison(judgement) else {
+        return format!("{sign} <small>not measured</small>");
+    };
+    let reach = format!("{} to {}", verdict::ratio(c.ratio.low), verdict::ratio(c.ratio.high));
+    let figure = study.label(&verdict.figure);
+    let text = if judgement.against_modes.or(judgement.variant_modes).is_some() {
+        format!("<b>{reach}\u{d7}</b> <small>two modes, {}</small>", Escaped(&said::pairs(c)))
+    } else {
+        format!(
+            "<b>{}</b> <small>{reach}, {}</small>",
+            Escaped(&said::times(c.ratio.value)),
+            Escaped(&said::pairs(c))
+        )
+    };
+    format!("{sign} <span title=\"{}\">{text}</span>", Escaped(&figure))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advice_is_the_least_that_helps() {
+        use Tone::{Better, Same, Unanswered, Undecided, Worse};
+        let cases = [
+            (Some(Better), Some(Better), Advice::Gang),
+            (Some(Better), Some(Undecided), Advice::Pin),
+            (Some(Better), Some(Worse), Advice::Pin),
+            (Some(Same), Some(Worse), Advice::LeaveAlone),
+            (None, Some(Same), Advice::LeaveAlone),
+            (Some(Undecided), Some(Worse), Advice::Open),
+            (Some(Same), Some(Unanswered), Advice::Open),
+            (Some(Worse), None, Advice::Open),
+            (Some(Worse), Some(Better), Advice::Open),
+        ];
+        for (pinning, ganging, wanted) in cases {
+            assert_eq!(Advice::of(pinning, ganging), wanted, "{pinning:?} {ganging:?}");
+        }
+    }
+}
