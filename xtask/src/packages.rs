@@ -43,6 +43,36 @@ const PACKAGES: &[Package] = &[
         without: "the libomp peer and its tests",
     },
     Package {
+        name: "mpich",
+        reason: "an MPI under test: the preload, and what the study compares with",
+        without: "MPICH in the preload's tests and in the study",
+    },
+    Package {
+        name: "libmpich-dev",
+        reason: "mpicc.mpich, which compiles the preload's shim for MPICH",
+        without: "MPICH in the preload's tests and in the study",
+    },
+    Package {
+        name: "openmpi-bin",
+        reason: "the other MPI under test",
+        without: "Open MPI in the preload's tests and in the study",
+    },
+    Package {
+        name: "libopenmpi-dev",
+        reason: "mpicc.openmpi, which compiles the preload's shim for Open MPI",
+        without: "Open MPI in the preload's tests and in the study",
+    },
+    Package {
+        name: "gfortran",
+        reason: "compiles the Fortran programs that run on the preload",
+        without: "the preload's tests in Fortran",
+    },
+    Package {
+        name: "python3-venv",
+        reason: "a place for mpi4py's binary wheel, which runs on the preload",
+        without: "the preload's test with mpi4py",
+    },
+    Package {
         name: "chromium",
         reason: "opens the report in a real browser, also at a phone's width",
         without: "the browser test of the report",

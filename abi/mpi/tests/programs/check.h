@@ -1,0 +1,77 @@
+/*
+ * What every conformance program shares: checks that count instead of ending the program, and a verdict.
+ *
+ * A program is an ordinary MPI program that knows nothing of Unisono. It runs first on the MPI it was compiled
+ * with, then on the preload, and has to say the same thing: rank 0 prints "ok NAME" when no check of any rank
+ * failed, otherwise each failed check is one line and the program ends with 1.
+ */
+#ifndef UNISONO_CHECK_H
+#define UNISONO_CHECK_H
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int rank, size, failures;
+
+#define CHECK(condition)                                                                          \
+	do {                                                                                      \
+		if (!(condition)) {                                                               \
+			printf("rank %d: %s:%d: %s\n", rank, __FILE__, __LINE__, #condition);     \
+			failures++;                                                               \
+		}                                                                                 \
+	} while (0)
+
+#define CHECK_EQUAL(found, expected)                                                              \
+	do {                                                                                      \
+		long long found_ = (long long)(found), expected_ = (long long)(expected);         \
+		if (found_ != expected_) {                                                        \
+			printf("rank %d: %s:%d: %s is %lld, not %lld\n", rank, __FILE__,          \
+			       __LINE__, #found, found_, expected_);                              \
+			failures++;                                                               \
+		}                                                                                 \
+	} while (0)
+
+/* The class of an error code. */
+static inline int class_of(int code)
+{
+	int found = MPI_SUCCESS;
+
+	if (code != MPI_SUCCESS)
+		MPI_Error_class(code, &found);
+	return found;
+}
+
+#define CHECK_CLASS(call, expected) CHECK_EQUAL(class_of(call), expected)
+
+static inline void begin(int *argc, char ***argv)
+{
+	MPI_Init(argc, argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+}
+
+static inline int end(const char *name)
+{
+	int all = 0;
+
+	MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	if (rank == 0 && all == 0)
+		printf("ok %s\n", name);
+	MPI_Finalize();
+	return all != 0;
+}
+
+static inline int left(void)
+{
+	return (rank + size - 1) % size;
+}
+
+static inline int right(void)
+{
+	return (rank + 1) % size;
+}
+
+#endif

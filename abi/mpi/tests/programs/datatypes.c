@@ -1,0 +1,161 @@
+/* Derived datatypes on either and both sides, of every constructor, against copies made by hand. */
+#include "check.h"
+
+enum { SIDE = 12, CELLS = SIDE * SIDE * SIDE };
+
+static int *memory;
+static MPI_Win win;
+
+/* Puts `count` of `from` to the right neighbour as `to`, and compares with MPI's own sending to itself. */
+static void moved(const int *origin, int count, MPI_Datatype from, int to_count, MPI_Datatype to)
+{
+	static int expected[CELLS], got[CELLS], back[CELLS];
+	int received[CELLS];
+
+	for (int i = 0; i < CELLS; i++)
+		memory[i] = expected[i] = got[i] = back[i] = received[i] = -1;
+	/* the neighbours' origins are the same but for their rank, which is in the thousands */
+	static int theirs[CELLS];
+	for (int i = 0; i < CELLS; i++)
+		theirs[i] = origin[i] - 10000 * rank + 10000 * left();
+	MPI_Sendrecv(theirs, count, from, 0, 0, expected, to_count, to, 0, 0, MPI_COMM_SELF,
+		     MPI_STATUS_IGNORE);
+
+	MPI_Win_fence(0, win);
+	MPI_Put(origin, count, from, right(), 0, to_count, to, win);
+	MPI_Win_fence(0, win);
+	CHECK(memcmp(memory, expected, sizeof expected) == 0);
+
+	/* and back again */
+	MPI_Win_lock(MPI_LOCK_SHARED, right(), 0, win);
+	MPI_Get(back, count, from, right(), 0, to_count, to, win);
+	MPI_Win_unlock(right(), win);
+	MPI_Sendrecv(origin, count, from, 0, 0, received, count, from, 0, 0, MPI_COMM_SELF,
+		     MPI_STATUS_IGNORE);
+	CHECK(memcmp(back, received, sizeof back) == 0);
+	MPI_Barrier(MPI_COMM_WORLD);
+
+	/* accumulate onto ones */
+	for (int i = 0; i < CELLS; i++)
+		memory[i] = 1;
+	MPI_Win_fence(0, win);
+	MPI_Accumulate(origin, count, from, right(), 0, to_count, to, MPI_SUM, win);
+	MPI_Win_fence(0, win);
+	for (int i = 0; i < CELLS; i++)
+		if (expected[i] != -1)
+			CHECK_EQUAL(memory[i], expected[i] + 1);
+		else
+			CHECK_EQUAL(memory[i], 1);
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void with(const int *origin, MPI_Datatype type, int count)
+{
+	int size_of_type;
+
+	MPI_Type_commit(&type);
+	MPI_Type_size(type, &size_of_type);
+	int ints = count * size_of_type / (int)sizeof(int);
+	moved(origin, count, type, ints, MPI_INT);
+	moved(origin, ints, MPI_INT, count, type);
+	moved(origin, count, type, count, type);
+	MPI_Type_free(&type);
+}
+
+int main(int argc, char **argv)
+{
+	static int origin[CELLS];
+	MPI_Datatype type, inner;
+
+	begin(&argc, &argv);
+	for (int i = 0; i < CELLS; i++)
+		origin[i] = 10000 * rank + i;
+	MPI_Win_allocate(CELLS * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
+
+	MPI_Type_contiguous(7, MPI_INT, &type);
+	with(origin, type, 3);
+	MPI_Type_vector(SIDE, 1, SIDE, MPI_INT, &type);
+	with(origin, type, 1);
+	MPI_Type_vector(SIDE, 2, SIDE, MPI_INT, &type);
+	with(origin, type, 2);
+	MPI_Type_create_hvector(5, 3, 100, MPI_INT, &type);
+	with(origin, type, 2);
+	int lengths[] = { 1, 3, 0, 2 }, places[] = { 20, 0, 7, 9 };
+	MPI_Type_indexed(4, lengths, places, MPI_INT, &type);
+	with(origin, type, 2);
+	MPI_Type_create_indexed_block(4, 2, places, MPI_INT, &type);
+	with(origin, type, 2);
+	MPI_Aint byte_places[] = { 80, 0, 40, 48 };
+	MPI_Type_create_hindexed(4, lengths, byte_places, MPI_INT, &type);
+	with(origin, type, 2);
+	MPI_Type_create_hindexed_block(3, 1, byte_places, MPI_INT, &type);
+	with(origin, type, 2);
+
+	/* columns of a matrix, one after the other: a resized vector */
+	MPI_Type_vector(SIDE, 1, SIDE, MPI_INT, &inner);
+	MPI_Type_create_resized(inner, 0, sizeof(int), &type);
+	MPI_Type_free(&inner);
+	with(origin, type, SIDE);
+
+	/* a face of a cube, and an inner block of it */
+	int sizes[] = { SIDE, SIDE, SIDE }, part[] = { SIDE, 1, SIDE }, at[] = { 0, 3, 0 };
+	MPI_Type_create_subarray(3, sizes, part, at, MPI_ORDER_C, MPI_INT, &type);
+	with(origin, type, 1);
+	int block[] = { 2, 3, 4 }, from[] = { 1, 2, 3 };
+	MPI_Type_create_subarray(3, sizes, block, from, MPI_ORDER_FORTRAN, MPI_INT, &type);
+	with(origin, type, 1);
+
+	/* a distributed array's part */
+	int how[] = { MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC };
+	int arguments[] = { MPI_DISTRIBUTE_DFLT_DARG, 2 }, grid[] = { 2, 2 }, plane[] = { SIDE, SIDE };
+	MPI_Type_create_darray(4, 1, 2, plane, how, arguments, grid, MPI_ORDER_C, MPI_INT, &type);
+	with(origin, type, 1);
+
+	/* a struct of vectors, and duplicates of it */
+	MPI_Type_vector(3, 1, 4, MPI_INT, &inner);
+	MPI_Datatype members[] = { MPI_INT, inner, MPI_INT };
+	int counts[] = { 2, 1, 1 };
+	MPI_Aint offsets[] = { 0, 16, 120 };
+	MPI_Datatype together;
+	MPI_Type_create_struct(3, counts, offsets, members, &together);
+	MPI_Type_dup(together, &type);
+	MPI_Type_free(&together);
+	MPI_Type_free(&inner);
+	with(origin, type, 2);
+
+	/* types made and freed over and over again: an old description must not serve a new type */
+	for (int stride = 2; stride < 40; stride++) {
+		MPI_Type_vector(4, 1, stride, MPI_INT, &type);
+		MPI_Type_commit(&type);
+		moved(origin, 1, type, 1, type);
+		MPI_Type_free(&type);
+	}
+	MPI_Win_free(&win);
+
+	/* absolute addresses at the origin, and at a dynamic window's target */
+	int value = 4000 + rank, exposed = -1, result = -1;
+	MPI_Aint address, here, *there = calloc(size, sizeof *there);
+	MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+	MPI_Win_attach(win, &exposed, sizeof exposed);
+	MPI_Get_address(&exposed, &here);
+	MPI_Allgather(&here, 1, MPI_AINT, there, 1, MPI_AINT, MPI_COMM_WORLD);
+	MPI_Get_address(&value, &address);
+	int one = 1;
+	MPI_Type_create_hindexed(1, &one, &address, MPI_INT, &type);
+	MPI_Type_commit(&type);
+	MPI_Win_fence(0, win);
+	MPI_Put(MPI_BOTTOM, 1, type, right(), there[right()], 1, MPI_INT, win);
+	MPI_Win_fence(0, win);
+	CHECK_EQUAL(exposed, 4000 + left());
+	MPI_Type_free(&type);
+	MPI_Type_create_hindexed(1, &one, &there[right()], MPI_INT, &type);
+	MPI_Type_commit(&type);
+	MPI_Get(&result, 1, MPI_INT, right(), 0, 1, type, win);
+	MPI_Win_fence(0, win);
+	CHECK_EQUAL(result, 4000 + rank);
+	MPI_Type_free(&type);
+	MPI_Win_detach(win, &exposed);
+	MPI_Win_free(&win);
+	free(there);
+	return end("datatypes");
+}

@@ -1,0 +1,79 @@
+//! The conformance programs of the MPI preload, on the MPIs as they are: the programs are right where an MPI
+//! that knows nothing of Unisono agrees with them. Where it does not, the reason is listed.
+
+use std::path::PathBuf;
+use std::process::Command;
+use unisono_host_tests::mpi::{Mpi, verdict};
+use unisono_host_tests::{Outcome, host_tests, require};
+
+const ROUNDING: &str = "4.0.2 looks for the parts of an allocated window in the wrong places unless their size is a multiple of 16";
+
+/// Each program, and why MPICH 4.0 or Open MPI 4.1 is known to fail it.
+const PROGRAMS: &[(&str, Option<&str>, Option<&str>)] = &[
+    ("flavours.c", None, None),
+    (
+        "operations.c",
+        None,
+        Some("4.1.4 crashes in compare-and-swap where vader has no single copy"),
+    ),
+    ("requests.c", None, None),
+    ("requests_freed.c", Some("4.0.2 knows no MPI_Request_free of such requests"), None),
+    ("fence.c", None, None),
+    ("pscw.c", None, None),
+    ("locks.c", Some(ROUNDING), None),
+    ("datatypes.c", None, Some("4.1.4 refuses absolute addresses in target types")),
+    ("attributes.c", None, None),
+    (
+        "errors.c",
+        Some("4.0.2 checks neither ranges nor lock types nor freed windows"),
+        Some("4.1.4 completes, locks twice and frees locked windows without an error"),
+    ),
+    ("edges.c", Some(ROUNDING), Some("4.1.4 has no windows on one rank")),
+    ("progress.c", None, None),
+    ("large_count.c", None, None),
+    ("barrier.c", Some(ROUNDING), None),
+    ("cxx.cpp", Some(ROUNDING), None),
+    ("fortran_module.f90", None, None),
+    ("fortran_77.f", None, None),
+    ("fortran_2008.f90", Some(ROUNDING), None),
+];
+
+#[allow(clippy::print_stdout, reason = "what is not tried is said")]
+fn agrees(mpi: Mpi) -> Outcome {
+    let programs = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../abi/mpi/tests/programs"));
+    require::program("timeout", "apt-get install coreutils")?;
+    let mut failures = Vec::new();
+    for (file, mpich, openmpi) in PROGRAMS {
+        let known = if mpi == Mpi::Mpich { mpich } else { openmpi };
+        if let Some(reason) = known {
+            println!("{} and {file}: not tried, {reason}", mpi.name());
+            continue;
+        }
+        let program = mpi.build(&programs.join(file))?;
+        let name = file.split('.').next().expect("split has a first part because it always has");
+        // two spinning ranks on a busy machine are slow; what hangs is not this project's
+        let mut command = Command::new("timeout");
+        let launcher = mpi.launcher(2);
+        command.args(["-k", "2", "60"]).arg(launcher.get_program()).args(launcher.get_args()).arg(&program);
+        command.envs(launcher.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let output = command.output().expect("timeout starts because it was found");
+        if let Err(why) = verdict(name, &output) {
+            failures.push(why);
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    Ok(())
+}
+
+fn mpich_agrees_with_the_programs() -> Outcome {
+    agrees(Mpi::Mpich)
+}
+
+fn open_mpi_agrees_with_the_programs() -> Outcome {
+    agrees(Mpi::OpenMpi)
+}
+
+host_tests![
+    mpich_agrees_with_the_programs within 600,
+    open_mpi_agrees_with_the_programs within 600,
+];

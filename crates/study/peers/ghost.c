@@ -1,0 +1,336 @@
+/*
+ * The nearest-neighbour exchange of ghost areas, by messages and by windows; runs on any MPI.
+ *
+ *   mpiexec -n N ghost [--seconds S] [--repetitions R] [--sizes BYTES,...] [--only NAME,...]
+ *
+ * The processes form a periodic grid of two dimensions; each sends its four neighbours one message of each size
+ * a step. What is measured is the time of a step: a batch of steps is timed between two barriers, the batch is as
+ * long as --seconds says divided by the repetitions, and the slowest process's time counts. One line of JSON a
+ * measurement: program, MPI, processes, method, window (allocated, created or none), bytes, steps, repetitions,
+ * and the minimum, median and maximum of the repetitions in nanoseconds a step (MB/s as well for bandwidths).
+ *
+ * After Thakur, Gropp and Toonen, "Minimizing Synchronization Overhead in the Implementation of MPI One-Sided
+ * Communication", section 1 (the asserts of its figure 1) and section 5.
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NEIGHBOURS = 4, MOST_REPETITIONS = 101, MOST_SIZES = 16 };
+
+static int rank, size, neighbour[NEIGHBOURS], from_side[NEIGHBOURS];
+static double seconds = 0.3;
+static int repetitions = 7;
+static const char *only;
+static char *source, *ghost;
+static MPI_Win window;
+static MPI_Group around;
+
+/* A step of each method; `bytes` go to each neighbour. */
+typedef void step(int bytes);
+
+static void messages(int bytes)
+{
+	MPI_Request requests[2 * NEIGHBOURS];
+	MPI_Status statuses[2 * NEIGHBOURS];
+
+	for (int side = 0; side < NEIGHBOURS; side++)
+		MPI_Irecv(ghost + side * bytes, bytes, MPI_BYTE, neighbour[side], side, MPI_COMM_WORLD,
+			  &requests[side]);
+	for (int side = 0; side < NEIGHBOURS; side++)
+		MPI_Isend(source + side * bytes, bytes, MPI_BYTE, neighbour[side], from_side[side],
+			  MPI_COMM_WORLD, &requests[NEIGHBOURS + side]);
+	MPI_Waitall(2 * NEIGHBOURS, requests, statuses);
+}
+
+static void put_all(int bytes)
+{
+	for (int side = 0; side < NEIGHBOURS; side++)
+		MPI_Put(source + side * bytes, bytes, MPI_BYTE, neighbour[side],
+			(MPI_Aint)from_side[side] * bytes, bytes, MPI_BYTE, window);
+}
+
+static void fence(int bytes)
+{
+	MPI_Win_fence(MPI_MODE_NOPRECEDE, window);
+	put_all(bytes);
+	MPI_Win_fence(MPI_MODE_NOSTORE | MPI_MODE_NOPUT | MPI_MODE_NOSUCCEED, window);
+}
+
+static void pscw(int bytes)
+{
+	MPI_Win_post(around, 0, window);
+	MPI_Win_start(around, 0, window);
+	put_all(bytes);
+	MPI_Win_complete(window);
+	MPI_Win_wait(window);
+}
+
+static void lock(int bytes)
+{
+	for (int side = 0; side < NEIGHBOURS; side++) {
+		MPI_Win_lock(MPI_LOCK_SHARED, neighbour[side], 0, window);
+		MPI_Put(source + side * bytes, bytes, MPI_BYTE, neighbour[side],
+			(MPI_Aint)from_side[side] * bytes, bytes, MPI_BYTE, window);
+		MPI_Win_unlock(neighbour[side], window);
+	}
+}
+
+/* One operation and what completes it, to the right neighbour, by rank 0 alone. */
+static void put_flush(int bytes)
+{
+	if (rank == 0) {
+		MPI_Put(source, bytes, MPI_BYTE, neighbour[1], 0, bytes, MPI_BYTE, window);
+		MPI_Win_flush(neighbour[1], window);
+	}
+}
+
+static void get_flush(int bytes)
+{
+	if (rank == 0) {
+		MPI_Get(source, bytes, MPI_BYTE, neighbour[1], 0, bytes, MPI_BYTE, window);
+		MPI_Win_flush(neighbour[1], window);
+	}
+}
+
+static void accumulate_flush(int bytes)
+{
+	if (rank == 0) {
+		MPI_Accumulate(source, bytes / 8, MPI_DOUBLE, neighbour[1], 0, bytes / 8, MPI_DOUBLE, MPI_SUM,
+			       window);
+		MPI_Win_flush(neighbour[1], window);
+	}
+}
+
+static void fetch_flush(int bytes)
+{
+	(void)bytes;
+	if (rank == 0) {
+		MPI_Fetch_and_op(source, ghost, MPI_LONG, neighbour[1], 0, MPI_SUM, window);
+		MPI_Win_flush(neighbour[1], window);
+	}
+}
+
+static void barrier(int bytes)
+{
+	(void)bytes;
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static int ascending(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* The slowest process's time for `steps` steps, in seconds. */
+static double batch(step *step, int bytes, long steps)
+{
+	double began, mine, slowest;
+
+	MPI_Barrier(MPI_COMM_WORLD);
+	began = MPI_Wtime();
+	for (long i = 0; i < steps; i++)
+		step(bytes);
+	mine = MPI_Wtime() - began;
+	MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+	return slowest;
+}
+
+static int wanted(const char *name)
+{
+	size_t length = strlen(name);
+	const char *at = only;
+
+	if (!only)
+		return 1;
+	for (; (at = strstr(at, name)) != NULL; at += length)
+		if ((at == only || at[-1] == ',') && (at[length] == 0 || at[length] == ','))
+			return 1;
+	return 0;
+}
+
+static const char *implementation(void)
+{
+	static char version[MPI_MAX_LIBRARY_VERSION_STRING];
+	int length;
+
+	MPI_Get_library_version(version, &length);
+	return strstr(version, "Open MPI") ? "openmpi" : strstr(version, "MPICH") ? "mpich" : "other";
+}
+
+static void measure(const char *method, const char *memory, step *step, int bytes)
+{
+	double time[MOST_REPETITIONS], share = seconds / repetitions;
+	long steps = 1;
+
+	/* as many steps as fill a repetition's share of the time, found by doubling */
+	for (;;) {
+		double took = batch(step, bytes, steps);
+		if (took >= share / 2 || steps >= 1L << 24) {
+			steps = took > 0 ? (long)(steps * share / took) : steps;
+			break;
+		}
+		steps *= took < share / 20 ? 8 : 2;
+	}
+	MPI_Bcast(&steps, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+	steps = steps < 1 ? 1 : steps;
+	for (int i = 0; i < repetitions; i++)
+		time[i] = batch(step, bytes, steps) / steps * 1e9;
+	qsort(time, repetitions, sizeof *time, ascending);
+	if (rank == 0) {
+		printf("{\"program\":\"ghost\",\"mpi\":\"%s\",\"processes\":%d,\"method\":\"%s\",\"window\":\"%s\","
+		       "\"bytes\":%d,\"steps\":%ld,\"repetitions\":%d,\"min_ns\":%.1f,\"median_ns\":%.1f,"
+		       "\"max_ns\":%.1f,\"median_mb_s\":%.1f}\n",
+		       implementation(), size, method, memory, bytes, steps, repetitions, time[0],
+		       time[repetitions / 2], time[repetitions - 1], bytes / time[repetitions / 2] * 1e3);
+		fflush(stdout);
+	}
+}
+
+/* Whether what the neighbours sent has arrived where it belongs: a benchmark that is wrong is worth nothing. */
+static void verify(const char *method, step *step, int bytes)
+{
+	for (int side = 0; side < NEIGHBOURS; side++) {
+		memset(source + side * bytes, 16 * rank + side, bytes);
+		memset(ghost + side * bytes, 255, bytes);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	step(bytes);
+	MPI_Barrier(MPI_COMM_WORLD);
+	for (int side = 0; side < NEIGHBOURS; side++) {
+		char expected = 16 * neighbour[side] + from_side[side];
+		if (ghost[side * bytes] != expected || ghost[side * bytes + bytes - 1] != expected) {
+			fprintf(stderr, "ghost: rank %d: %s: side %d has the wrong data\n", rank, method, side);
+			MPI_Abort(MPI_COMM_WORLD, 1);
+		}
+	}
+}
+
+static void exchange(const char *method, const char *memory, step *step, const int *sizes, int count)
+{
+	if (!wanted(method))
+		return;
+	for (int i = 0; i < count; i++) {
+		verify(method, step, sizes[i]);
+		measure(method, memory, step, sizes[i]);
+	}
+}
+
+/* Everything that needs the window, which covers `ghost`. */
+static void windows(const char *memory, const int *sizes, int count)
+{
+	exchange("fence", memory, fence, sizes, count);
+	exchange("pscw", memory, pscw, sizes, count);
+	exchange("lock", memory, lock, sizes, count);
+
+	static const int lengths[] = { 8, 1024, 65536, 1 << 20 };
+	struct { const char *name; step *step; } single[] = {
+		{ "put_flush", put_flush },
+		{ "get_flush", get_flush },
+		{ "accumulate_flush", accumulate_flush },
+	};
+	MPI_Win_lock_all(0, window);
+	for (size_t which = 0; which < sizeof single / sizeof *single; which++)
+		for (size_t i = 0; wanted(single[which].name) && i < sizeof lengths / sizeof *lengths; i++)
+			measure(single[which].name, memory, single[which].step, lengths[i]);
+	if (wanted("fetch_flush"))
+		measure("fetch_flush", memory, fetch_flush, 8);
+	MPI_Win_unlock_all(window);
+}
+
+/* A periodic grid, as square as the number of processes allows. */
+static void grid(void)
+{
+	static const int opposite[NEIGHBOURS] = { 1, 0, 3, 2 };
+	int rows = 1, distinct[NEIGHBOURS], count = 0;
+	MPI_Group world;
+
+	for (int candidate = 1; candidate * candidate <= size; candidate++)
+		if (size % candidate == 0)
+			rows = candidate;
+	int columns = size / rows, row = rank / columns, column = rank % columns;
+	neighbour[0] = row * columns + (column + columns - 1) % columns;
+	neighbour[1] = row * columns + (column + 1) % columns;
+	neighbour[2] = (row + rows - 1) % rows * columns + column;
+	neighbour[3] = (row + 1) % rows * columns + column;
+	/* two ranks in a row have no rows above or below: all four sides are the other one's */
+	if (rows == 1)
+		for (int side = 2; side < NEIGHBOURS; side++)
+			neighbour[side] = neighbour[side - 2];
+	for (int side = 0; side < NEIGHBOURS; side++) {
+		int known = 0;
+
+		from_side[side] = opposite[side];
+		for (int i = 0; i < count; i++)
+			known |= distinct[i] == neighbour[side];
+		if (!known)
+			distinct[count++] = neighbour[side];
+	}
+	MPI_Comm_group(MPI_COMM_WORLD, &world);
+	MPI_Group_incl(world, count, distinct, &around);
+	MPI_Group_free(&world);
+}
+
+int main(int argc, char **argv)
+{
+	int sizes[MOST_SIZES] = { 16, 64, 256, 1024, 16384, 65536, 262144 }, count = 7;
+	const char *memories = "allocated,created";
+
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	for (int i = 1; i + 1 < argc; i += 2) {
+		if (!strcmp(argv[i], "--seconds")) {
+			seconds = atof(argv[i + 1]);
+		} else if (!strcmp(argv[i], "--repetitions")) {
+			repetitions = atoi(argv[i + 1]);
+			if (repetitions < 1 || repetitions > MOST_REPETITIONS)
+				repetitions = 7;
+		} else if (!strcmp(argv[i], "--only")) {
+			only = argv[i + 1];
+		} else if (!strcmp(argv[i], "--windows")) {
+			memories = argv[i + 1];
+		} else if (!strcmp(argv[i], "--sizes")) {
+			char *at = argv[i + 1];
+			for (count = 0; count < MOST_SIZES && *at; count++) {
+				sizes[count] = (int)strtol(at, &at, 10);
+				at += *at == ',';
+			}
+		} else {
+			if (rank == 0)
+				fprintf(stderr, "ghost: unknown option %s\n", argv[i]);
+			MPI_Abort(MPI_COMM_WORLD, 2);
+		}
+	}
+	grid();
+	size_t most = 1 << 20;
+	for (int i = 0; i < count; i++)
+		if ((size_t)NEIGHBOURS * sizes[i] > most)
+			most = (size_t)NEIGHBOURS * sizes[i];
+	source = calloc(1, most);
+	char *own = calloc(1, most);
+
+	ghost = own;
+	exchange("messages", "none", messages, sizes, count);
+	if (wanted("barrier"))
+		measure("barrier", "none", barrier, 0);
+	if (strstr(memories, "allocated")) {
+		MPI_Win_allocate(most, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &ghost, &window);
+		windows("allocated", sizes, count);
+		MPI_Win_free(&window);
+	}
+	if (strstr(memories, "created")) {
+		ghost = own;
+		MPI_Win_create(ghost, most, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+		windows("created", sizes, count);
+		MPI_Win_free(&window);
+	}
+	MPI_Group_free(&around);
+	free(own);
+	free(source);
+	MPI_Finalize();
+	return 0;
+}
