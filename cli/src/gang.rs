@@ -16,6 +16,7 @@ use unisono_gang::simulate::{Spec, simulate};
 use unisono_gang::{Error, Weight};
 use unisono_linux::affinity::Tid;
 use unisono_measure::units;
+use unisono_study::peer::nearest;
 
 /// Run programs as gangs
 #[derive(clap::Args)]
@@ -201,12 +202,29 @@ fn run_gangs(args: RunArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// What is wrong with a simulation's file, and where; of an unknown key, which one was meant.
+fn bad_spec(name: &str, error: &serde_json::Error) -> String {
+    let (line, column) = (error.line(), error.column());
+    let text = error.to_string();
+    // serde_json appends the position, and lists the keys between backquotes
+    let what = text.split(" at line ").next().unwrap_or(&text);
+    let mut quoted = what.split('`').skip(1).step_by(2);
+    let what = match (what.starts_with("unknown field"), quoted.next()) {
+        (true, Some(key)) => {
+            let meant = nearest(key, &quoted.collect::<Vec<_>>()).unwrap_or("gangs");
+            format!("unknown key `{key}`; did you mean `{meant}`?")
+        }
+        _ => format!("{what};"),
+    };
+    format!("{name}:{line}:{column}: {what} see unisono gang simulate --help")
+}
+
 fn simulate_spec(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     let name = args.spec.display();
     let text = std::fs::read_to_string(&args.spec)
         .map_err(|error| Failure::Usage(format!("cannot read {name}: {error}")))?;
-    let spec: Spec = serde_json::from_str(&text)
-        .map_err(|error| Failure::Usage(format!("{name}: {error}; see unisono gang simulate --help")))?;
+    let spec: Spec =
+        serde_json::from_str(&text).map_err(|error| Failure::Usage(bad_spec(&name.to_string(), &error)))?;
     let report = simulate(&spec).map_err(failure)?;
     let mut out = std::io::stdout();
     if args.json {

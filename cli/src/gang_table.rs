@@ -25,10 +25,14 @@ pub(crate) fn summary(summary: &Summary) -> String {
         Some(q) => format!("{:.0} us median, {:.0} us p99 ({} watched)", q.median, q.p99, q.n),
         None => format!("not measured: {}", summary.not_measured.as_deref().unwrap_or("no switch")),
     };
+    let plural =
+        |count: u64, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
     let _ = writeln!(
         text,
-        "\n  {} cores, {} switches, slice {} ms",
-        summary.cores, summary.switches, summary.slice_ms
+        "\n  {}, {}, slice {} ms",
+        plural(summary.cores as u64, "core", "cores"),
+        plural(summary.switches, "switch", "switches"),
+        summary.slice_ms
     );
     let _ = writeln!(text, "  switch      {}", times(&summary.switch_us));
     if let Some(skew) = summary.skew_us {
