@@ -113,6 +113,7 @@ impl Control {
     /// Records that everybody has left.
     pub(crate) fn disband(&self) {
         self.lines.line(2).word(4).store(1, Ordering::Relaxed);
+        // SYNC(attention) release, acquire: the word above before the bit
         self.attention().fetch_or(ATTENTION_GONE, Ordering::AcqRel);
     }
 
@@ -190,6 +191,7 @@ impl Member<'_> {
     /// Changes the standing if it is still `from`.
     pub(crate) fn change_standing(self, from: Standing, to: Standing) -> bool {
         let word = self.line.word(0);
+        // SYNC(standing) release, acquire: as above, at once
         word.compare_exchange(code(from), code(to), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 

@@ -114,6 +114,7 @@ impl Recorder {
     /// The kernel's reason; none is known.
     pub fn start(&mut self) -> io::Result<()> {
         const ENABLE: libc::c_ulong = 0x2400;
+        // SYNC(ring) acquire, release: nothing is read here; the kernel may write over all that there is
         let head = self.word(HEAD).load(Ordering::Acquire);
         self.word(TAIL).store(head, Ordering::Release);
         self.order(ENABLE)

@@ -1,11 +1,20 @@
 //! Every ordering that matters names its partner: `// SYNC(name) release: ...` at one side,
 //! `// SYNC(name) acquire: ...` at the other. A name with one side only is a partner lost.
 //!
+//! And every ordering stronger than `Relaxed` stands below such a comment: one that nobody explains is
+//! either luck or waste. Tests are free: they order what they like.
+//!
 //! A pair of fences that must not both come second is written `fence` on each side, or `light` where
 //! membarrier makes the other side's fence do for both.
 
-use super::sources::Sources;
+use super::sources::{Source, Sources};
 use std::collections::BTreeMap;
+
+/// Lines above an ordering among which its comment is looked for.
+const NEAR: usize = 4;
+
+/// The facade over std's and loom's atomics passes orderings on, it does not choose them.
+const FACADE: &str = "crates/sync/src/atomics.rs";
 
 #[derive(Default)]
 struct Sides {
@@ -20,6 +29,7 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
     let mut problems = Vec::new();
     let mut names: BTreeMap<String, Sides> = BTreeMap::new();
     for file in sources.rust().filter(|file| file.path.starts_with("crates/")) {
+        problems.extend(unexplained(file));
         for (number, line) in (1..).zip(file.text.lines()) {
             let Some(rest) = line.split("// SYNC(").nth(1) else { continue };
             let place = format!("{}:{number}", file.path);
@@ -61,6 +71,40 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
     problems
 }
 
+/// Orderings stronger than `Relaxed` without a comment near them.
+fn unexplained(file: &Source) -> Vec<String> {
+    if !file.path.contains("/src/") || file.path == FACADE {
+        return Vec::new();
+    }
+    let is_test = |line: &&str| {
+        let line = line.trim();
+        line == "#[cfg(test)]" || line.starts_with("#[cfg(all(test")
+    };
+    let lines: Vec<&str> = file.text.lines().take_while(|line| !is_test(line)).collect();
+    let said = |at: usize| lines[at.saturating_sub(NEAR)..=at].iter().any(|line| line.contains("// SYNC("));
+    (0..lines.len())
+        .filter(|at| is_ordering(lines[*at]) && !said(*at))
+        .map(|at| {
+            format!(
+                "{}:{}: which pair is this? write `// SYNC(name) release: why` above it",
+                file.path,
+                at + 1
+            )
+        })
+        .collect()
+}
+
+/// Whether the code of a line hands over an ordering that is stronger than `Relaxed`.
+fn is_ordering(line: &str) -> bool {
+    let code = line.split("//").next().unwrap_or_default();
+    if code.trim_start().trim_start_matches("pub ").starts_with("use ") {
+        return false;
+    }
+    let words = code.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+    let is_strong = |word: &str| matches!(word, "Acquire" | "Release" | "AcqRel" | "SeqCst");
+    words.into_iter().any(is_strong)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,6 +129,16 @@ mod tests {
             ("crates/y/src/b.rs", "// SYNC(go) acquire: x"),
         ];
         assert!(check(&Sources::of(&files)).is_empty());
+    }
+
+    #[test]
+    fn an_ordering_that_nobody_explains_is_a_problem() {
+        let pair = "// SYNC(go) release, acquire: x\n";
+        assert_eq!(problems("a.store(1, Ordering::Release);\n"), 1);
+        assert_eq!(problems(&format!("{pair}a.store(1, Release);\n")), 0);
+        assert_eq!(problems(&format!("{pair}{}a.load(SeqCst);\n", "let x = 1;\n".repeat(9))), 1);
+        assert_eq!(problems("a.load(Relaxed); // not SeqCst\nuse x::Ordering::{Acquire, Relaxed};\n"), 0);
+        assert_eq!(problems("#[cfg(test)]\nmod tests { fn f() { a.load(SeqCst); } }\n"), 0);
     }
 
     #[test]
