@@ -25,6 +25,9 @@ impl Assert {
     /// Fence: no operations until the next fence; on all ranks or on none.
     pub const NO_SUCCEED: Self = Self(16);
 
+    pub(crate) const ANY_FENCE: Self = Self(2 | 4 | 8 | 16);
+    pub(crate) const ANY_POST: Self = Self(1 | 2 | 4);
+
     /// Whether all of `other` are promised.
     #[inline]
     #[must_use]

@@ -13,12 +13,14 @@
 //! A process started by `unisono run` finds its place in the environment ([`Place::from_environment`]).
 
 use crate::error::Error;
+use crate::message::{Memory, Port, Shared};
 use crate::rank::Rank;
-use crate::spec::Spec;
+use crate::spec::{Locks, Spec};
 use crate::transport::Transport;
-use crate::window::{NOT_YET, Window};
+use crate::window::{Backend, Flavor, Part, Window};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A secret that the members of a job share and nobody else knows: 16 random bytes, written as 32
@@ -144,8 +146,13 @@ pub const MOST_RANKS: u32 = 4096;
 /// One rank's membership in a job. See the module.
 #[derive(Debug)]
 pub struct Job {
-    transport: Box<dyn Transport>,
+    shared: Arc<Shared>,
+    rank: Rank,
+    size: usize,
 }
+
+/// What members tell each other about a window they make: the part's length and unit, and what has to agree.
+const ANNOUNCEMENT: usize = 16;
 
 impl Job {
     /// A job of threads of this process: one handle a rank, to be sent to its thread.
@@ -161,25 +168,26 @@ impl Job {
     /// [`Error::TimedOut`] naming who has not come; [`Error::System`]; [`Error::Job`] for a rank taken twice.
     pub fn shared(place: &Place, patience: Duration) -> Result<Self, Error> {
         let _ = (place, patience);
-        Err(NOT_YET)
+        Err(Error::Unsupported { what: "a job over shared memory", why: "in this build yet" })
     }
 
     /// A job over any transport.
     #[must_use]
     pub fn over(transport: impl Transport + 'static) -> Self {
-        Self { transport: Box::new(transport) }
+        let (rank, size) = (transport.rank(), transport.size());
+        Self { shared: Shared::new(Box::new(transport)), rank, size }
     }
 
     /// This member's number.
     #[must_use]
     pub fn rank(&self) -> Rank {
-        self.transport.rank()
+        self.rank
     }
 
     /// How many members there are.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.transport.size()
+        self.size
     }
 
     /// Waits until every member has come here.
@@ -187,7 +195,7 @@ impl Job {
     /// # Errors
     /// [`Error::Gone`].
     pub fn barrier(&mut self) -> Result<(), Error> {
-        Err(NOT_YET)
+        self.shared.barrier(0)
     }
 
     /// Gathers `data` of every member at every member, in the order of ranks; collective. What a launcher
@@ -196,8 +204,7 @@ impl Job {
     /// # Errors
     /// [`Error::Gone`].
     pub fn gather(&mut self, data: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        let _ = data;
-        Err(NOT_YET)
+        self.shared.gather(data)
     }
 
     /// A window over zeroed memory of the engine's, `bytes` here (members may differ; zero is possible).
@@ -205,8 +212,12 @@ impl Job {
     /// # Errors
     /// [`Error::Size`], [`Error::Disp`], [`Error::Mismatch`], [`Error::System`], [`Error::Gone`].
     pub fn allocate(&mut self, bytes: u64, spec: Spec) -> Result<Window, Error> {
-        let _ = (bytes, spec);
-        Err(NOT_YET)
+        let count = usize::try_from(bytes.div_ceil(16)).map_err(|_| Error::Size(bytes))?;
+        let mut owner: Vec<u128> = Vec::new();
+        owner.try_reserve_exact(count).map_err(|_| Error::Size(bytes))?;
+        owner.resize(count, 0);
+        let base = owner.as_mut_ptr().cast::<u8>();
+        self.window(Flavor::Allocated, Memory::Fixed { base, bytes, _owner: Some(owner) }, spec)
     }
 
     /// A window over memory of the caller's.
@@ -218,8 +229,10 @@ impl Job {
     /// # Errors
     /// As [`allocate`](Self::allocate).
     pub unsafe fn create(&mut self, base: *mut u8, bytes: u64, spec: Spec) -> Result<Window, Error> {
-        let _ = (base, bytes, spec);
-        Err(NOT_YET)
+        if isize::try_from(bytes).is_err() {
+            return Err(Error::Size(bytes));
+        }
+        self.window(Flavor::Created, Memory::Fixed { base, bytes, _owner: None }, spec)
     }
 
     /// A window to which memory is attached later.
@@ -227,15 +240,65 @@ impl Job {
     /// # Errors
     /// As [`allocate`](Self::allocate).
     pub fn dynamic(&mut self, spec: Spec) -> Result<Window, Error> {
-        let _ = spec;
-        Err(NOT_YET)
+        self.window(Flavor::Dynamic, Memory::Attached(Vec::new()), spec)
+    }
+
+    fn window(&mut self, flavor: Flavor, memory: Memory, spec: Spec) -> Result<Window, Error> {
+        if spec.unit == 0 {
+            return Err(Error::Disp(0));
+        }
+        let (base, bytes) = match &memory {
+            Memory::Fixed { base, bytes, .. } => (*base, *bytes),
+            Memory::Attached(_) => (std::ptr::null_mut(), 0),
+        };
+        let number = {
+            let mut core = self.shared.core();
+            let number = core.new_window();
+            // Before anybody knows of it: a fast member's first operation may come while others still gather.
+            core.ports.insert(number, Port::new(memory, self.size));
+            number
+        };
+        let backend = Backend::Message { shared: Arc::clone(&self.shared), number };
+        let parts = self.exchange(flavor, bytes, spec)?;
+        if spec.locks == Locks::Possible && self.size > 1 {
+            self.shared.start_agent();
+        }
+        Ok(Window::new(flavor, spec, self.rank, base, parts, backend))
+    }
+
+    /// Tells the others about this member's part, and learns about theirs.
+    fn exchange(&self, flavor: Flavor, bytes: u64, spec: Spec) -> Result<Box<[Part]>, Error> {
+        let mut announcement = [0; ANNOUNCEMENT];
+        announcement[..8].copy_from_slice(&bytes.to_le_bytes());
+        announcement[8..12].copy_from_slice(&spec.unit.to_le_bytes());
+        announcement[12..].copy_from_slice(&[
+            flavor as u8,
+            spec.style as u8,
+            spec.locks as u8,
+            spec.completion as u8,
+        ]);
+        let all = self.shared.gather(&announcement)?;
+        let mut parts = Vec::with_capacity(self.size);
+        for (index, theirs) in all.iter().enumerate() {
+            let Some(theirs) = theirs.first_chunk::<ANNOUNCEMENT>().filter(|_| theirs.len() == ANNOUNCEMENT)
+            else {
+                return Err(mismatch(index, "another call"));
+            };
+            if theirs[12..] != announcement[12..] {
+                return Err(mismatch(index, "another flavour, style or info"));
+            }
+            let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *theirs;
+            let unit = u32::from_le_bytes([i, j, k, l]);
+            parts.push(Part { bytes: u64::from_le_bytes([a, b, c, d, e, f, g, h]), unit: unit.max(1) });
+        }
+        Ok(parts.into())
     }
 
     /// Has `hook` called about every so often while this member waits, in calls of this job and of its
     /// windows, by the thread that waits. For bindings whose host must make progress meanwhile. It must not
     /// call this job or its windows.
     pub fn while_waiting(&mut self, every: Duration, hook: Box<dyn FnMut() + Send>) {
-        let _ = (every, hook);
+        self.shared.set_hook(every, hook);
     }
 
     /// Ends the membership in an orderly way; collective. A job that is dropped without it looks to the others
@@ -244,7 +307,22 @@ impl Job {
     /// # Errors
     /// [`Error::Gone`].
     pub fn finalize(self) -> Result<(), Error> {
-        Err(NOT_YET)
+        self.shared.barrier(0)?;
+        self.shared.core().say_goodbye()?;
+        self.shared.wait_for(|core| Ok(core.transport.flush()?.then_some(())))?;
+        self.shared.stop_agent();
+        Ok(())
+    }
+}
+
+fn mismatch(rank: usize, theirs: &str) -> Error {
+    Error::Mismatch { rank: Rank::at(rank), theirs: theirs.to_owned(), ours: "this one".to_owned() }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // Windows that live on make progress in their own calls.
+        self.shared.stop_agent();
     }
 }
 

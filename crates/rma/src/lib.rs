@@ -19,15 +19,20 @@
 //! error class. The crate does *not* know MPI (bindings are `abi/mpi` and `abi/c`), does not start processes
 //! (`unisono run` does), and offers no point-to-point messages.
 //!
-//! State: the contract is stable - errors, element types, operations, layouts, packets, the transport trait
-//! with its conformance suite, and the signatures of job and window. Calls whose engine is not there yet
-//! return [`Error::Unsupported`].
+//! State: the message path (threads over loopback, and any [`transport::Transport`]) is complete for
+//! allocated, created and dynamic windows; [`Job::shared`] is yet to come and says so
+//! ([`Error::Unsupported`]).
 
 mod assert;
+mod combine;
+mod cursor;
 mod element;
+mod epochs;
 mod error;
 mod job;
 mod layout;
+mod message;
+mod op;
 mod operation;
 pub mod packet;
 mod rank;

@@ -6,9 +6,10 @@
 //! leave in place, and leaves to the caller what the standard leaves to it: that origin buffers stay valid
 //! and untouched until the operation is complete. Both may be mixed.
 //!
-//! Promised, whatever the transport and the [`Style`](crate::Style):
-//! - Every misuse is an [`Error`](crate::Error) at the caller, with nothing written or sent.
-//! - Ranges are checked at the origin against the size and unit that the target announced.
+//! Promised, whatever the transport and the [`Style`]:
+//! - Every misuse is an [`Error`] at the caller, with nothing written or sent.
+//! - Ranges are checked at the origin against the size and unit that the target announced. (In a dynamic
+//!   window the target checks; the error comes with the call that ends the epoch.)
 //! - Accumulates, fetch-and-op and compare-and-swap on the same element are atomic among each other.
 //! - Operations of one origin to one target on the same element happen in the order issued (for
 //!   accumulates; puts and gets are unordered, as the standard has it).
@@ -16,16 +17,22 @@
 //!
 //! A `Window` is used by one thread at a time (`&mut self`); it may move between threads.
 
+mod backend;
+mod issue;
 mod raw;
 mod safe;
 mod synchronize;
 
+pub(crate) use backend::Backend;
 pub use safe::Pending;
 
+use crate::epochs::Epochs;
 use crate::error::Error;
+use crate::message::Memory;
 use crate::rank::Rank;
-use crate::spec::Spec;
+use crate::spec::{Spec, Style};
 use crate::stats::WindowStats;
+use std::collections::HashMap;
 
 /// How a window came by its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,7 +68,16 @@ pub enum Lock {
 /// An operation whose completion at the origin can be asked for; see [`Window::raw_rput`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a request is complete only after wait_request() or test_request()"]
-pub struct Request(pub(crate) u64);
+pub struct Request {
+    pub(crate) target: Rank,
+}
+
+/// What a member announced about its part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) bytes: u64,
+    pub(crate) unit: u32,
+}
 
 /// A window. See the module.
 #[derive(Debug)]
@@ -69,9 +85,35 @@ pub struct Window {
     pub(crate) flavor: Flavor,
     pub(crate) spec: Spec,
     pub(crate) stats: WindowStats,
+    pub(crate) rank: Rank,
+    /// This rank's part in its own address space; null in a dynamic window.
+    pub(crate) base: *mut u8,
+    pub(crate) parts: Box<[Part]>,
+    pub(crate) epochs: Epochs,
+    pub(crate) backend: Backend,
+    /// What was asked for by the safe layer: where from, and the data.
+    kept: HashMap<u64, (Rank, Vec<u8>)>,
+    next_kept: u64,
 }
 
+// SAFETY: the addresses are window memory, which may be accessed from any thread of the process as the
+// epochs allow; everything else is owned.
+unsafe impl Send for Window {}
+
 impl Window {
+    pub(crate) fn new(
+        flavor: Flavor,
+        spec: Spec,
+        rank: Rank,
+        base: *mut u8,
+        parts: Box<[Part]>,
+        backend: Backend,
+    ) -> Self {
+        let epochs = Epochs::new(parts.len());
+        let stats = WindowStats::default();
+        Self { flavor, spec, stats, rank, base, parts, epochs, backend, kept: HashMap::new(), next_kept: 0 }
+    }
+
     /// How it came by its memory.
     #[must_use]
     pub fn flavor(&self) -> Flavor {
@@ -82,6 +124,18 @@ impl Window {
     #[must_use]
     pub fn spec(&self) -> Spec {
         self.spec
+    }
+
+    /// The rank of this member.
+    #[must_use]
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// How many members it has.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.parts.len()
     }
 
     /// What it has done so far.
@@ -95,18 +149,26 @@ impl Window {
     /// other members unless epochs order them.
     #[must_use]
     pub fn mapped(&self, rank: Rank) -> Option<Mapped> {
-        let _ = rank;
-        None
+        let part = self.parts.get(rank.index())?;
+        let base = match rank == self.rank {
+            true if self.flavor == Flavor::Dynamic => return None,
+            true => self.base,
+            false => self.backend.mapped(rank)?,
+        };
+        Some(Mapped { base, bytes: part.bytes, unit: part.unit })
     }
 
     /// Frees the window; collective, and waits for everybody. Every later call is [`Error::Freed`]. A
-    /// window that is dropped without it frees this rank's part only: for the others this rank is gone
-    /// from the window.
+    /// window that is dropped without it frees this rank's part only.
     ///
     /// # Errors
     /// [`Error::Freed`], [`Error::Sync`] inside an epoch or while a lock is held, [`Error::Gone`].
     pub fn free(&mut self) -> Result<(), Error> {
-        Err(NOT_YET)
+        self.epochs.free("free")?;
+        self.backend.free()?;
+        self.epochs.freed();
+        self.base = std::ptr::null_mut();
+        Ok(())
     }
 
     /// Attaches memory to a dynamic window: others access it by its address.
@@ -117,8 +179,15 @@ impl Window {
     /// # Errors
     /// [`Error::Flavor`], [`Error::Attach`] for memory that overlaps what is attached.
     pub unsafe fn attach(&mut self, address: *mut u8, bytes: usize) -> Result<(), Error> {
-        let _ = (address, bytes);
-        Err(NOT_YET)
+        self.attached("attach", |pieces| {
+            let (start, end) = (address as usize, (address as usize).saturating_add(bytes));
+            if pieces.iter().any(|(other, length)| start < other + length && *other < end) {
+                let problem = "it overlaps memory that is attached; detach that first";
+                return Err(Error::Attach { address: start, bytes, problem });
+            }
+            pieces.push((start, bytes));
+            Ok(())
+        })
     }
 
     /// Detaches memory, by the address it was attached with.
@@ -126,10 +195,42 @@ impl Window {
     /// # Errors
     /// [`Error::Flavor`], [`Error::Attach`] when nothing is attached there.
     pub fn detach(&mut self, address: *mut u8) -> Result<(), Error> {
-        let _ = address;
-        Err(NOT_YET)
+        self.attached("detach", |pieces| {
+            let start = address as usize;
+            let Some(at) = pieces.iter().position(|(other, _)| *other == start) else {
+                let problem = "nothing is attached there";
+                return Err(Error::Attach { address: start, bytes: 0, problem });
+            };
+            pieces.swap_remove(at);
+            Ok(())
+        })
+    }
+
+    fn attached(
+        &mut self,
+        call: &'static str,
+        change: impl FnOnce(&mut Vec<(usize, usize)>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.epochs.usable(call)?;
+        if self.flavor != Flavor::Dynamic {
+            return Err(Error::Flavor { call, needs: "Job::dynamic" });
+        }
+        let Backend::Message { shared, number } = &self.backend;
+        match &mut shared.core().port(*number).memory {
+            Memory::Attached(pieces) => change(pieces),
+            Memory::Fixed { .. } => Err(Error::Flavor { call, needs: "Job::dynamic" }),
+        }
+    }
+
+    pub(crate) fn style(&self) -> Style {
+        self.spec.style
     }
 }
 
-/// While the engine behind these signatures grows.
-pub(crate) const NOT_YET: Error = Error::Unsupported { what: "this call", why: "in this build yet" };
+impl Drop for Window {
+    fn drop(&mut self) {
+        if self.epochs.usable("drop").is_ok() {
+            self.backend.abandon();
+        }
+    }
+}

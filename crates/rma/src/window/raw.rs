@@ -4,10 +4,14 @@
 //! (buffers may be used again, results have come) after the call that ends the epoch, or a flush. Zero counts
 //! are allowed and do nothing.
 
-use super::{NOT_YET, Request, Window};
+use super::issue::one;
+use super::{Request, Window};
 use crate::element::Element;
 use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::{Back, Data};
 use crate::operation::Operation;
+use crate::packet::Kind;
 use crate::rank::Rank;
 use crate::transfer::{Sink, Source, Target};
 
@@ -21,8 +25,7 @@ impl Window {
     /// [`Error::Sync`], [`Error::Range`], [`Error::Rank`], [`Error::Type`] for different amounts of data,
     /// [`Error::Gone`].
     pub unsafe fn raw_put(&mut self, source: Source<'_>, target: Target<'_>) -> Result<(), Error> {
-        let _ = (source, target);
-        Err(NOT_YET)
+        self.issue("put", Kind::Put, None, target, Data::borrowed(source), None)
     }
 
     /// Reads `target` into `sink`.
@@ -33,8 +36,7 @@ impl Window {
     /// # Errors
     /// As [`raw_put`](Self::raw_put).
     pub unsafe fn raw_get(&mut self, sink: Sink<'_>, target: Target<'_>) -> Result<(), Error> {
-        let _ = (sink, target);
-        Err(NOT_YET)
+        self.issue("get", Kind::Get, None, target, Data::Nothing, Some(Back::new(sink)))
     }
 
     /// Combines `source` into `target`, element by element, each atomically.
@@ -51,8 +53,8 @@ impl Window {
         target: Target<'_>,
         operation: Operation,
     ) -> Result<(), Error> {
-        let _ = (source, target, operation);
-        Err(NOT_YET)
+        let how = Some((element_of(target.layout, source.layout)?, operation));
+        self.issue("accumulate", Kind::Accumulate, how, target, Data::borrowed(source), None)
     }
 
     /// As [`raw_accumulate`](Self::raw_accumulate), and puts what was there before into `result`. With
@@ -70,8 +72,16 @@ impl Window {
         target: Target<'_>,
         operation: Operation,
     ) -> Result<(), Error> {
-        let _ = (source, result, target, operation);
-        Err(NOT_YET)
+        let element = element_of(target.layout, target.layout)?;
+        let data = if operation == Operation::NoOp {
+            // Atomic and in order like the others, though it brings nothing.
+            Data::Owned(vec![0; target.layout.total(target.count)? as usize].into())
+        } else {
+            element_of(target.layout, source.layout)?;
+            Data::borrowed(source)
+        };
+        let how = Some((element, operation));
+        self.issue("get_accumulate", Kind::GetAccumulate, how, target, data, Some(Back::new(result)))
     }
 
     /// [`raw_get_accumulate`](Self::raw_get_accumulate) of one element.
@@ -89,8 +99,15 @@ impl Window {
         target: (Rank, i64),
         operation: Operation,
     ) -> Result<(), Error> {
-        let _ = (source, result, element, target, operation);
-        Err(NOT_YET)
+        let layout = element.layout();
+        let back = Back::new(Sink { address: result, count: 1, layout: &layout });
+        let mut value = vec![0; element.size()];
+        if operation != Operation::NoOp {
+            // SAFETY: the caller promises one readable element.
+            unsafe { std::ptr::copy(source, value.as_mut_ptr(), value.len()) };
+        }
+        let (how, data) = (Some((element, operation)), Data::Owned(value.into()));
+        self.issue("fetch_and_op", Kind::GetAccumulate, how, one(&layout, target), data, Some(back))
     }
 
     /// Writes one element if what is there equals `compare`, and puts what was there into `result`.
@@ -109,8 +126,22 @@ impl Window {
         element: Element,
         target: (Rank, i64),
     ) -> Result<(), Error> {
-        let _ = (source, compare, result, element, target);
-        Err(NOT_YET)
+        if !Operation::BitAnd.is_defined_for(element) && element != Element::Bool {
+            return Err(Error::Operation {
+                operation: "compare and swap",
+                element: element.name(),
+                allowed: "use an integer, a byte or a bool",
+            });
+        }
+        let (layout, size) = (element.layout(), element.size());
+        let back = Back::new(Sink { address: result, count: 1, layout: &layout });
+        let mut pair = vec![0; 2 * size];
+        // SAFETY: the caller promises one readable element.
+        unsafe { std::ptr::copy(compare, pair.as_mut_ptr(), size) };
+        // SAFETY: as above.
+        unsafe { std::ptr::copy(source, pair[size..].as_mut_ptr(), size) };
+        let (how, data) = (Some((element, Operation::Replace)), Data::Owned(pair.into()));
+        self.issue("compare_and_swap", Kind::CompareAndSwap, how, one(&layout, target), data, Some(back))
     }
 
     /// [`raw_put`](Self::raw_put) in a passive epoch, with a request for its completion at the origin.
@@ -121,8 +152,10 @@ impl Window {
     /// # Errors
     /// As there; [`Error::Sync`] in an active epoch.
     pub unsafe fn raw_rput(&mut self, source: Source<'_>, target: Target<'_>) -> Result<Request, Error> {
-        let _ = (source, target);
-        Err(NOT_YET)
+        self.epochs.passive("rput", Some(target.rank))?;
+        // SAFETY: the caller promises the same.
+        unsafe { self.raw_put(source, target) }?;
+        Ok(Request { target: target.rank })
     }
 
     /// [`raw_get`](Self::raw_get) with a request.
@@ -133,8 +166,10 @@ impl Window {
     /// # Errors
     /// As [`raw_rput`](Self::raw_rput).
     pub unsafe fn raw_rget(&mut self, sink: Sink<'_>, target: Target<'_>) -> Result<Request, Error> {
-        let _ = (sink, target);
-        Err(NOT_YET)
+        self.epochs.passive("rget", Some(target.rank))?;
+        // SAFETY: the caller promises the same.
+        unsafe { self.raw_get(sink, target) }?;
+        Ok(Request { target: target.rank })
     }
 
     /// [`raw_accumulate`](Self::raw_accumulate) with a request.
@@ -150,8 +185,10 @@ impl Window {
         target: Target<'_>,
         operation: Operation,
     ) -> Result<Request, Error> {
-        let _ = (source, target, operation);
-        Err(NOT_YET)
+        self.epochs.passive("raccumulate", Some(target.rank))?;
+        // SAFETY: the caller promises the same.
+        unsafe { self.raw_accumulate(source, target, operation) }?;
+        Ok(Request { target: target.rank })
     }
 
     /// [`raw_get_accumulate`](Self::raw_get_accumulate) with a request.
@@ -168,7 +205,22 @@ impl Window {
         target: Target<'_>,
         operation: Operation,
     ) -> Result<Request, Error> {
-        let _ = (source, result, target, operation);
-        Err(NOT_YET)
+        self.epochs.passive("rget_accumulate", Some(target.rank))?;
+        // SAFETY: the caller promises the same.
+        unsafe { self.raw_get_accumulate(source, result, target, operation) }?;
+        Ok(Request { target: target.rank })
+    }
+}
+
+/// The one predefined type that both layouts are made of.
+fn element_of(target: &Layout, source: &Layout) -> Result<Element, Error> {
+    match (target.element(), source.element()) {
+        (Some(target), Some(source)) if target == source => Ok(target),
+        (Some(target), Some(source)) => Err(Error::Type(format!(
+            "the origin has elements of type {} and the target of type {}; make them equal",
+            source.name(),
+            target.name()
+        ))),
+        _ => Err(Error::Type("an accumulate needs layouts of one predefined element type".to_owned())),
     }
 }

@@ -1,18 +1,40 @@
 //! The safe layer: slices of plain values.
 
-use super::{NOT_YET, Window};
+use super::{Flavor, Window};
 use crate::element::Plain;
+use crate::epochs::Reach;
 use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::{Back, Data};
 use crate::operation::Operation;
+use crate::packet::Kind;
 use crate::rank::Rank;
+use crate::transfer::{Sink, Target};
 use std::marker::PhantomData;
 
 /// Data asked for by [`Window::get`]; the window keeps it until it is taken.
 #[derive(Debug)]
 #[must_use = "the data is had by Window::take"]
 pub struct Pending<T> {
-    pub(crate) number: u64,
-    pub(crate) values: PhantomData<T>,
+    number: u64,
+    values: PhantomData<T>,
+}
+
+/// The bytes of plain values.
+fn bytes_of<T: Plain>(values: &[T]) -> &[u8] {
+    // SAFETY: plain values have no padding, so that every byte is initialized.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+/// The bytes of plain values, to be written.
+fn bytes_of_mut<T: Plain>(values: &mut [T]) -> &mut [u8] {
+    // SAFETY: as above, and every bit pattern is a value.
+    unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
+}
+
+fn target<T: Plain>(layout: &Layout, rank: Rank, place: i64, count: usize) -> Target<'_> {
+    debug_assert_eq!(layout.element(), Some(T::ELEMENT));
+    Target { rank, place, count: count as u64, layout }
 }
 
 impl Window {
@@ -21,8 +43,9 @@ impl Window {
     /// # Errors
     /// As [`raw_put`](Self::raw_put).
     pub fn put<T: Plain>(&mut self, data: &[T], target: Rank, place: i64) -> Result<(), Error> {
-        let _ = (data, target, place);
-        Err(NOT_YET)
+        let layout = T::ELEMENT.layout();
+        let to = self::target::<T>(&layout, target, place, data.len());
+        self.issue("put", Kind::Put, None, to, Data::Owned(bytes_of(data).into()), None)
     }
 
     /// Asks for `count` values; [`take`](Self::take) them once the epoch has ended or was flushed.
@@ -30,8 +53,16 @@ impl Window {
     /// # Errors
     /// As [`raw_get`](Self::raw_get).
     pub fn get<T: Plain>(&mut self, count: usize, target: Rank, place: i64) -> Result<Pending<T>, Error> {
-        let _ = (count, target, place);
-        Err(NOT_YET)
+        let layout = T::ELEMENT.layout();
+        let bytes = layout.total(count as u64)?;
+        let mut kept = vec![0_u8; bytes as usize];
+        let back = Back::new(Sink { address: kept.as_mut_ptr(), count: count as u64, layout: &layout });
+        let from = self::target::<T>(&layout, target, place, count);
+        self.issue("get", Kind::Get, None, from, Data::Nothing, Some(back))?;
+        self.next_kept += 1;
+        // The box does not move its bytes; it stays here until it is taken or the window goes away.
+        self.kept.insert(self.next_kept, (target, kept));
+        Ok(Pending { number: self.next_kept, values: PhantomData })
     }
 
     /// What was asked for.
@@ -39,8 +70,28 @@ impl Window {
     /// # Errors
     /// [`Error::Sync`] when it has not come: end the epoch or flush first.
     pub fn take<T: Plain>(&mut self, pending: Pending<T>) -> Result<Vec<T>, Error> {
-        let _ = pending.number;
-        Err(NOT_YET)
+        let gone = Error::Sync {
+            call: "take",
+            problem: "is for data that has not come",
+            remedy: "end the epoch, or flush, first; data is taken once, from the window it was asked of",
+        };
+        let Some((target, _)) = self.kept.get(&pending.number) else { return Err(gone) };
+        if !self.backend.is_settled(*target) {
+            return Err(gone);
+        }
+        let Some((_, bytes)) = self.kept.remove(&pending.number) else { return Err(gone) };
+        let mut values: Vec<T> = Vec::with_capacity(bytes.len() / size_of::<T>());
+        // SAFETY: the vector has room for so many bytes, which lie in memory of its own.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), values.as_mut_ptr().cast(), bytes.len()) };
+        // SAFETY: so many values were just written, and every bit pattern is a value.
+        unsafe { values.set_len(bytes.len() / size_of::<T>()) };
+        Ok(values)
+    }
+
+    fn now<T: Plain>(&mut self, target: Rank, result: &mut [T], pending: Pending<T>) -> Result<(), Error> {
+        self.flush_local(target)?;
+        result.copy_from_slice(&self.take(pending)?);
+        Ok(())
     }
 
     /// Reads `into.len()` values and waits for them; in a passive epoch.
@@ -48,8 +99,9 @@ impl Window {
     /// # Errors
     /// As [`raw_get`](Self::raw_get); [`Error::Sync`] in an active epoch, where data comes at its end.
     pub fn get_now<T: Plain>(&mut self, into: &mut [T], target: Rank, place: i64) -> Result<(), Error> {
-        let _ = (into, target, place);
-        Err(NOT_YET)
+        self.epochs.passive("get_now", Some(target))?;
+        let pending = self.get::<T>(into.len(), target, place)?;
+        self.now(target, into, pending)
     }
 
     /// Combines `data` into the target, element by element, each atomically.
@@ -63,8 +115,50 @@ impl Window {
         place: i64,
         operation: Operation,
     ) -> Result<(), Error> {
-        let _ = (data, target, place, operation);
-        Err(NOT_YET)
+        let layout = T::ELEMENT.layout();
+        let to = self::target::<T>(&layout, target, place, data.len());
+        let how = Some((T::ELEMENT, operation));
+        self.issue("accumulate", Kind::Accumulate, how, to, Data::Owned(bytes_of(data).into()), None)
+    }
+
+    /// As [`accumulate`](Self::accumulate), and asks for what was there before.
+    ///
+    /// # Errors
+    /// As [`accumulate`](Self::accumulate).
+    pub fn get_accumulate<T: Plain>(
+        &mut self,
+        data: &[T],
+        target: Rank,
+        place: i64,
+        operation: Operation,
+    ) -> Result<Pending<T>, Error> {
+        self.answered(
+            Kind::GetAccumulate,
+            "get_accumulate",
+            bytes_of(data),
+            data.len(),
+            (target, place),
+            operation,
+        )
+    }
+
+    fn answered<T: Plain>(
+        &mut self,
+        kind: Kind,
+        call: &'static str,
+        brought: &[u8],
+        count: usize,
+        (target, place): (Rank, i64),
+        operation: Operation,
+    ) -> Result<Pending<T>, Error> {
+        let layout = T::ELEMENT.layout();
+        let mut kept = vec![0_u8; count * size_of::<T>()];
+        let back = Back::new(Sink { address: kept.as_mut_ptr(), count: count as u64, layout: &layout });
+        let to = self::target::<T>(&layout, target, place, count);
+        self.issue(call, kind, Some((T::ELEMENT, operation)), to, Data::Owned(brought.into()), Some(back))?;
+        self.next_kept += 1;
+        self.kept.insert(self.next_kept, (target, kept));
+        Ok(Pending { number: self.next_kept, values: PhantomData })
     }
 
     /// Combines one value into the target and says what was there; waits for it, in a passive epoch.
@@ -78,8 +172,14 @@ impl Window {
         place: i64,
         operation: Operation,
     ) -> Result<T, Error> {
-        let _ = (value, target, place, operation);
-        Err(NOT_YET)
+        let call = "fetch_and_op";
+        self.epochs.passive(call, Some(target))?;
+        let brought = [value];
+        let pending =
+            self.answered::<T>(Kind::GetAccumulate, call, bytes_of(&brought), 1, (target, place), operation)?;
+        let mut result = [value];
+        self.now(target, &mut result, pending)?;
+        Ok(result[0])
     }
 
     /// Writes `new` if `old` is there, and says what was there; waits for it, in a passive epoch.
@@ -93,18 +193,48 @@ impl Window {
         target: Rank,
         place: i64,
     ) -> Result<T, Error> {
-        let _ = (old, new, target, place);
-        Err(NOT_YET)
+        let call = "compare_and_swap";
+        self.epochs.passive(call, Some(target))?;
+        if !Operation::BitAnd.is_defined_for(T::ELEMENT) {
+            return Err(Error::Operation {
+                operation: "compare and swap",
+                element: T::ELEMENT.name(),
+                allowed: "use an integer",
+            });
+        }
+        let pair = [old, new];
+        let (kind, how) = (Kind::CompareAndSwap, Operation::Replace);
+        let pending = self.answered::<T>(kind, call, bytes_of(&pair), 1, (target, place), how)?;
+        let mut result = [old];
+        self.now(target, &mut result, pending)?;
+        Ok(result[0])
     }
 
-    /// Reads this rank's own part, `place` bytes from its base. Others may write at the same time; each value
-    /// is whole if it is aligned.
+    fn own_bytes(&self, place: usize, bytes: usize) -> Result<*mut u8, Error> {
+        self.epochs.usable("load or store")?;
+        if self.flavor == Flavor::Dynamic {
+            return Err(Error::Flavor { call: "load or store", needs: "Job::allocate or Job::create" });
+        }
+        let part = self.parts[self.rank.index()];
+        let end = place as u64 as i128 + bytes as i128;
+        if end > i128::from(part.bytes) {
+            let start = place as i128;
+            return Err(Error::Range { target: self.rank, start, end, bytes: part.bytes, unit: 1 });
+        }
+        Ok(self.base.wrapping_add(place))
+    }
+
+    /// Reads this rank's own part, `place` bytes from its base. Others may write at the same time; then what
+    /// is read is a mixture.
     ///
     /// # Errors
     /// [`Error::Range`].
     pub fn load<T: Plain>(&self, place: usize, into: &mut [T]) -> Result<(), Error> {
-        let _ = (place, into);
-        Err(NOT_YET)
+        let bytes = bytes_of_mut(into);
+        let address = self.own_bytes(place, bytes.len())?;
+        // SAFETY: the range was checked against this rank's part, which lives as long as the window.
+        unsafe { std::ptr::copy(address, bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
     }
 
     /// Writes this rank's own part, `place` bytes from its base.
@@ -112,7 +242,15 @@ impl Window {
     /// # Errors
     /// [`Error::Range`].
     pub fn store<T: Plain>(&mut self, place: usize, data: &[T]) -> Result<(), Error> {
-        let _ = (place, data);
-        Err(NOT_YET)
+        let bytes = bytes_of(data);
+        let address = self.own_bytes(place, bytes.len())?;
+        // SAFETY: as in `load`.
+        unsafe { std::ptr::copy(bytes.as_ptr(), address, bytes.len()) };
+        Ok(())
+    }
+
+    /// Counts an epoch as completed.
+    pub(crate) fn count_epoch(&mut self, reach: Reach) {
+        self.stats_of(reach).epochs += 1;
     }
 }

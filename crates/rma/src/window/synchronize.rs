@@ -1,9 +1,20 @@
 //! The synchronization calls: fence, post-start-complete-wait, lock-unlock and flush.
 
-use super::{Lock, NOT_YET, Request, Window};
+use super::{Backend, Lock, Request, Window};
 use crate::assert::Assert;
+use crate::epochs::Reach;
 use crate::error::Error;
 use crate::rank::Rank;
+use crate::spec::{Locks, Style};
+
+/// Refuses asserts that mean nothing to a call.
+fn meaningful(call: &'static str, assert: Assert, allowed: Assert) -> Result<(), Error> {
+    let beyond = assert.beyond(allowed);
+    if beyond.is_none() { Ok(()) } else { Err(Error::Assert { call, assert: beyond.to_string() }) }
+}
+
+const FENCE: Assert = Assert::ANY_FENCE;
+const POST: Assert = Assert::ANY_POST;
 
 impl Window {
     /// Ends the epoch that the last fence began, and begins the next; collective.
@@ -12,8 +23,21 @@ impl Window {
     /// [`Error::Assert`]; [`Error::Sync`] inside an epoch of another kind, and for operations issued since a
     /// fence that promised none; [`Error::Gone`].
     pub fn fence(&mut self, assert: Assert) -> Result<(), Error> {
-        let _ = assert;
-        Err(NOT_YET)
+        meaningful("fence", assert, FENCE)?;
+        self.epochs.fence("fence", !assert.has(Assert::NO_PRECEDE))?;
+        let closes = self.epochs.fence_closes(assert);
+        match &mut self.backend {
+            Backend::Message { shared, number } if self.spec.style == Style::Naive => {
+                shared.naive_fence(*number)?;
+            }
+            Backend::Message { shared, number } if closes => shared.fence(*number)?,
+            Backend::Message { .. } => {}
+        }
+        self.epochs.fenced(!assert.has(Assert::NO_SUCCEED));
+        if closes {
+            self.count_epoch(Reach::Fence);
+        }
+        Ok(())
     }
 
     /// Exposes this rank's part to `origins`. Does not wait.
@@ -21,8 +45,11 @@ impl Window {
     /// # Errors
     /// [`Error::Sync`] when it is exposed already; [`Error::Rank`]; [`Error::Assert`].
     pub fn post(&mut self, origins: &[Rank], assert: Assert) -> Result<(), Error> {
-        let _ = (origins, assert);
-        Err(NOT_YET)
+        meaningful("post", assert, POST)?;
+        self.epochs.post("post", origins)?;
+        match &mut self.backend {
+            Backend::Message { shared, number } => shared.post(*number, origins, assert),
+        }
     }
 
     /// Begins an access epoch to `targets`. Does not wait.
@@ -30,8 +57,16 @@ impl Window {
     /// # Errors
     /// [`Error::Sync`] inside an access epoch; [`Error::Rank`]; [`Error::Assert`].
     pub fn start(&mut self, targets: &[Rank], assert: Assert) -> Result<(), Error> {
-        let _ = (targets, assert);
-        Err(NOT_YET)
+        meaningful("start", assert, Assert::NO_CHECK)?;
+        self.epochs.start("start", targets, assert)?;
+        match &mut self.backend {
+            Backend::Message { shared, number } => {
+                if self.spec.style == Style::Naive && !assert.has(Assert::NO_CHECK) {
+                    shared.await_posts(*number, targets)?;
+                }
+                Ok(())
+            }
+        }
     }
 
     /// Ends the access epoch that [`start`](Self::start) began.
@@ -39,7 +74,18 @@ impl Window {
     /// # Errors
     /// [`Error::Sync`] without one; [`Error::Gone`].
     pub fn complete(&mut self) -> Result<(), Error> {
-        Err(NOT_YET)
+        let (targets, assert) = self.epochs.complete("complete")?;
+        match &mut self.backend {
+            Backend::Message { shared, number } => {
+                if self.spec.style != Style::Naive && !assert.has(Assert::NO_CHECK) {
+                    shared.await_posts(*number, targets)?;
+                }
+                shared.complete(*number, targets)?;
+            }
+        }
+        self.epochs.completed();
+        self.count_epoch(Reach::Started);
+        Ok(())
     }
 
     /// Ends the exposure epoch that [`post`](Self::post) began: waits until every origin has completed.
@@ -47,7 +93,12 @@ impl Window {
     /// # Errors
     /// [`Error::Sync`] without one; [`Error::Gone`].
     pub fn wait(&mut self) -> Result<(), Error> {
-        Err(NOT_YET)
+        self.epochs.wait("wait")?;
+        match &mut self.backend {
+            Backend::Message { shared, number } => shared.wait_exposed(*number)?,
+        }
+        self.epochs.waited();
+        Ok(())
     }
 
     /// As [`wait`](Self::wait), without waiting: whether the epoch has ended.
@@ -55,7 +106,14 @@ impl Window {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn test(&mut self) -> Result<bool, Error> {
-        Err(NOT_YET)
+        self.epochs.wait("test")?;
+        let ended = match &mut self.backend {
+            Backend::Message { shared, number } => shared.test_exposed(*number)?,
+        };
+        if ended {
+            self.epochs.waited();
+        }
+        Ok(ended)
     }
 
     /// Begins a passive access epoch to `target`. Need not wait for the lock.
@@ -63,8 +121,20 @@ impl Window {
     /// # Errors
     /// [`Error::Sync`] when `target` is locked already or an active epoch is open; [`Error::NoLocks`].
     pub fn lock(&mut self, target: Rank, lock: Lock, assert: Assert) -> Result<(), Error> {
-        let _ = (target, lock, assert);
-        Err(NOT_YET)
+        meaningful("lock", assert, Assert::NO_CHECK)?;
+        self.lockable("lock")?;
+        self.epochs.lock("lock", target, lock)?;
+        let now = self.spec.style == Style::Naive || target == self.rank;
+        match &mut self.backend {
+            Backend::Message { shared, number } => {
+                if assert.has(Assert::NO_CHECK) {
+                    shared.lock_unchecked(*number, target);
+                } else if now {
+                    shared.lock_now(*number, target, lock)?;
+                }
+                Ok(())
+            }
+        }
     }
 
     /// Ends it; all its operations are complete at origin and target (but see
@@ -73,8 +143,15 @@ impl Window {
     /// # Errors
     /// [`Error::Sync`] when `target` is not locked; [`Error::Gone`].
     pub fn unlock(&mut self, target: Rank) -> Result<(), Error> {
-        let _ = target;
-        Err(NOT_YET)
+        let lock = self.epochs.unlock("unlock", target)?;
+        match &mut self.backend {
+            Backend::Message { shared, number } => {
+                shared.unlock(*number, target, lock, self.spec.completion)?;
+            }
+        }
+        self.epochs.unlocked(target);
+        self.count_epoch(Reach::Locked);
+        Ok(())
     }
 
     /// Begins a shared passive access epoch to everybody.
@@ -82,8 +159,20 @@ impl Window {
     /// # Errors
     /// As [`lock`](Self::lock).
     pub fn lock_all(&mut self, assert: Assert) -> Result<(), Error> {
-        let _ = assert;
-        Err(NOT_YET)
+        meaningful("lock_all", assert, Assert::NO_CHECK)?;
+        self.lockable("lock_all")?;
+        self.epochs.lock_all("lock_all")?;
+        let size = self.size();
+        match &mut self.backend {
+            Backend::Message { shared, number } => {
+                if assert.has(Assert::NO_CHECK) {
+                    (0..size).for_each(|target| shared.lock_unchecked(*number, Rank::at(target)));
+                } else {
+                    shared.lock_now(*number, self.rank, Lock::Shared)?;
+                }
+                Ok(())
+            }
+        }
     }
 
     /// Ends it.
@@ -91,16 +180,34 @@ impl Window {
     /// # Errors
     /// As [`unlock`](Self::unlock).
     pub fn unlock_all(&mut self) -> Result<(), Error> {
-        Err(NOT_YET)
+        self.epochs.unlock_all("unlock_all")?;
+        let size = self.size();
+        match &mut self.backend {
+            Backend::Message { shared, number } => {
+                for target in (0..size).map(Rank::at) {
+                    shared.unlock(*number, target, Lock::Shared, self.spec.completion)?;
+                }
+            }
+        }
+        self.epochs.unlocked_all();
+        self.count_epoch(Reach::Locked);
+        Ok(())
+    }
+
+    fn lockable(&self, call: &'static str) -> Result<(), Error> {
+        if self.spec.locks == Locks::Never { Err(Error::NoLocks { call }) } else { Ok(()) }
     }
 
     /// Completes all operations to `target` at origin and target; the epoch goes on.
     ///
     /// # Errors
     /// [`Error::Sync`] outside a passive epoch to `target`; [`Error::Gone`].
+    #[inline]
     pub fn flush(&mut self, target: Rank) -> Result<(), Error> {
-        let _ = target;
-        Err(NOT_YET)
+        let lock = self.epochs.passive("flush", Some(target))?;
+        match &mut self.backend {
+            Backend::Message { shared, number } => shared.flush(*number, target, lock),
+        }
     }
 
     /// [`flush`](Self::flush) for every target.
@@ -108,7 +215,13 @@ impl Window {
     /// # Errors
     /// As there.
     pub fn flush_all(&mut self) -> Result<(), Error> {
-        Err(NOT_YET)
+        self.epochs.passive("flush_all", None)?;
+        for target in (0..self.size()).map(Rank::at) {
+            if self.epochs.passive("flush_all", Some(target)).is_ok() {
+                self.flush(target)?;
+            }
+        }
+        Ok(())
     }
 
     /// Completes all operations to `target` at the origin: buffers may be used again, what was asked for
@@ -116,9 +229,12 @@ impl Window {
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
+    #[inline]
     pub fn flush_local(&mut self, target: Rank) -> Result<(), Error> {
-        let _ = target;
-        Err(NOT_YET)
+        let lock = self.epochs.passive("flush_local", Some(target))?;
+        match &mut self.backend {
+            Backend::Message { shared, number } => shared.flush_local(*number, target, lock),
+        }
     }
 
     /// [`flush_local`](Self::flush_local) for every target.
@@ -126,7 +242,13 @@ impl Window {
     /// # Errors
     /// As there.
     pub fn flush_local_all(&mut self) -> Result<(), Error> {
-        Err(NOT_YET)
+        self.epochs.passive("flush_local_all", None)?;
+        for target in (0..self.size()).map(Rank::at) {
+            if self.epochs.passive("flush_local_all", Some(target)).is_ok() {
+                self.flush_local(target)?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes local loads and stores and other members' operations on this rank's part see each other.
@@ -134,7 +256,13 @@ impl Window {
     /// # Errors
     /// [`Error::Sync`] outside a passive epoch.
     pub fn sync(&mut self) -> Result<(), Error> {
-        Err(NOT_YET)
+        self.epochs.passive("sync", None)?;
+        // SYNC(window) fence: this rank's loads and stores before and after; others' are ordered by their own
+        // synchronization calls.
+        unisono_sync::atomics::fence(unisono_sync::atomics::Ordering::SeqCst);
+        match &mut self.backend {
+            Backend::Message { shared, .. } => shared.core().progress(),
+        }
     }
 
     /// Waits until a request-based operation is complete at the origin.
@@ -142,8 +270,12 @@ impl Window {
     /// # Errors
     /// [`Error::Gone`].
     pub fn wait_request(&mut self, request: Request) -> Result<(), Error> {
-        let _ = request;
-        Err(NOT_YET)
+        match self.epochs.passive("wait", Some(request.target)) {
+            // The epoch is over, and with it the operation.
+            Err(Error::Sync { .. }) => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => self.flush_local(request.target),
+        }
     }
 
     /// Whether it is complete, after making progress once. A complete one may be dropped.
@@ -151,8 +283,14 @@ impl Window {
     /// # Errors
     /// [`Error::Gone`].
     pub fn test_request(&mut self, request: &Request) -> Result<bool, Error> {
-        let _ = request;
-        Err(NOT_YET)
+        let lock = match self.epochs.passive("test", Some(request.target)) {
+            Err(Error::Sync { .. }) => return Ok(true),
+            Err(error) => return Err(error),
+            Ok(lock) => lock,
+        };
+        match &mut self.backend {
+            Backend::Message { shared, number } => shared.try_flush_local(*number, request.target, lock),
+        }
     }
 
     /// Makes progress: applies what others have sent, sends what waits. Never waits.
@@ -160,6 +298,12 @@ impl Window {
     /// # Errors
     /// [`Error::Gone`].
     pub fn progress(&mut self) -> Result<(), Error> {
-        Err(NOT_YET)
+        match &mut self.backend {
+            Backend::Message { shared, .. } => {
+                let mut core = shared.core();
+                core.progress()?;
+                core.check_gone()
+            }
+        }
     }
 }

@@ -1,0 +1,65 @@
+//! Barrier and gather over messages: for making windows, and for the naive fence.
+//!
+//! The barrier is dissemination (Hensgen, Finkel, Manber 1988): in round k each tells the rank 2^k further on,
+//! so that after ceil(log2 n) rounds everybody has heard of everybody. Gather sends to all. Cost: ceil(log2
+//! n) messages a member for a barrier; n - 1 for a gather.
+
+use super::{Core, Shared};
+use crate::error::Error;
+use crate::packet::{Header, Kind};
+use crate::rank::Rank;
+
+impl Core {
+    fn next_collection(&mut self, window: u32) -> u32 {
+        let number = self.collections.entry(window).or_insert(0);
+        *number = number.wrapping_add(1);
+        *number
+    }
+
+    fn contribute(&mut self, to: Rank, window: u32, tag: u32, round: u64, data: &[u8]) -> Result<(), Error> {
+        let header = Header { tag, extra: round, ..Header::new(Kind::Collect, window) };
+        self.send(to, &header, data)
+    }
+}
+
+impl Shared {
+    /// Returns once every member has called this for `window` (0: the job).
+    pub(crate) fn barrier(&self, window: u32) -> Result<(), Error> {
+        let (tag, rank, size) = {
+            let mut core = self.core();
+            (core.next_collection(window), core.rank.index(), core.size)
+        };
+        let (mut distance, mut round) = (1, 0);
+        while distance < size {
+            let (to, from) = (Rank::at((rank + distance) % size), Rank::at((rank + size - distance) % size));
+            self.core().contribute(to, window, tag, round, &[])?;
+            self.wait_for(|core| Ok(core.collected.remove(&(window, tag, round, from))))?;
+            (distance, round) = (2 * distance, round + 1);
+        }
+        Ok(())
+    }
+
+    /// Everybody's `data`, in the order of ranks.
+    pub(crate) fn gather(&self, data: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        let (tag, rank, size) = {
+            let mut core = self.core();
+            if data.len() > core.transport.max_payload() {
+                return Err(Error::Count { count: data.len() as u64, bytes: 1 });
+            }
+            let (tag, rank, size) = (core.next_collection(0), core.rank, core.size);
+            for peer in (0..size).map(Rank::at).filter(|peer| *peer != rank) {
+                core.contribute(peer, 0, tag, 0, data)?;
+            }
+            (tag, rank, size)
+        };
+        let mut all = vec![None; size];
+        all[rank.index()] = Some(data.to_vec());
+        self.wait_for(|core| {
+            for (index, place) in all.iter_mut().enumerate().filter(|(_, place)| place.is_none()) {
+                *place = core.collected.remove(&(0, tag, 0, Rank::at(index)));
+            }
+            Ok(all.iter().all(Option::is_some).then_some(()))
+        })?;
+        Ok(all.into_iter().flatten().collect())
+    }
+}

@@ -1,0 +1,226 @@
+//! The message path: the paper's protocol as state machines over a [`Transport`].
+//!
+//! The idea: an operation is queued at the origin; the call that ends the epoch sends all of them, the last
+//! one marked, so that no message is spent on synchronization alone. Packets are served whenever this member
+//! waits or makes progress; a member that waits for nothing is helped by an agent thread, if locks are
+//! possible at all.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `mod.rs` | the core that all windows of a job share, progress and waiting |
+//! | `port.rs` | a window's state |
+//! | `serve.rs` | what a packet does at its receiver |
+//! | `issue.rs` | how operations are sent: aggregation, pieces, layouts |
+//! | `fence.rs`, `pscw.rs`, `passive.rs` | the three synchronizations, deferred and naive |
+//! | `collect.rs` | barrier and gather of the job |
+//! | `agent.rs` | the thread that makes progress while nobody else does |
+//!
+//! Cost: `PROTOCOL.md` counts messages. Reference: the paper, section 4.
+
+mod agent;
+mod collect;
+mod fence;
+mod issue;
+mod passive;
+mod port;
+mod pscw;
+mod serve;
+
+pub(crate) use port::{Memory, Port};
+
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::packet::{Header, Kind, Packet};
+use crate::rank::Rank;
+use crate::transport::{Bell, Transport};
+use std::collections::{HashMap, HashSet};
+use std::io::IoSlice;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use unisono_linux::clock::{Nanos, now};
+
+/// How long one waits at most before it looks around.
+const SLICE: Nanos = Nanos(100_000_000);
+
+/// Called while a member waits.
+pub(crate) struct Hook {
+    every: Nanos,
+    call: Box<dyn FnMut() + Send>,
+}
+
+/// What all windows of a job share.
+pub(crate) struct Shared {
+    core: Mutex<Core>,
+    bell: Option<Arc<dyn Bell>>,
+    hook: Mutex<Option<Hook>>,
+    agent: agent::Agent,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+/// The part under the lock.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) transport: Box<dyn Transport>,
+    pub(crate) rank: Rank,
+    pub(crate) size: usize,
+    pub(crate) ports: HashMap<u32, Port>,
+    /// Layouts that others described, by sender and its id.
+    layouts: HashMap<(Rank, u64), Layout>,
+    /// Layouts described to others.
+    described: Vec<HashSet<u64>>,
+    /// Contributions to collective calls, by window, number, round and sender.
+    collected: HashMap<(u32, u32, u64, Rank), Vec<u8>>,
+    collections: HashMap<u32, u32>,
+    departed: Vec<bool>,
+    inbox: Vec<u8>,
+    next_window: u32,
+    /// Counts calls that made progress, for the agent.
+    rounds: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(transport: Box<dyn Transport>) -> Arc<Self> {
+        let (rank, size) = (transport.rank(), transport.size());
+        let bell = transport.bell();
+        let core = Core {
+            transport,
+            rank,
+            size,
+            ports: HashMap::new(),
+            layouts: HashMap::new(),
+            described: vec![HashSet::new(); size],
+            collected: HashMap::new(),
+            collections: HashMap::new(),
+            departed: vec![false; size],
+            inbox: Vec::new(),
+            next_window: 1,
+            rounds: 0,
+        };
+        Arc::new(Self {
+            core: Mutex::new(core),
+            bell,
+            hook: Mutex::new(None),
+            agent: agent::Agent::default(),
+        })
+    }
+
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        // A panic with the lock held poisons it; the state is then that of a packet half served, which
+        // later calls report as they find it.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_hook(&self, every: Duration, call: Box<dyn FnMut() + Send>) {
+        *self.hook.lock().unwrap_or_else(PoisonError::into_inner) = Some(Hook { every: every.into(), call });
+    }
+
+    /// Starts the agent, unless it runs.
+    pub(crate) fn start_agent(self: &Arc<Self>) {
+        self.agent.start(self);
+    }
+
+    pub(crate) fn stop_agent(&self) {
+        self.agent.stop(self.bell.as_deref());
+    }
+
+    fn call_hook(&self) -> Option<Nanos> {
+        let mut hook = self.hook.lock().unwrap_or_else(PoisonError::into_inner);
+        let hook = hook.as_mut()?;
+        (hook.call)();
+        Some(hook.every)
+    }
+
+    /// Makes progress until `ready` answers; a member that is gone ends the wait with an error.
+    pub(crate) fn wait_for<T>(
+        &self,
+        mut ready: impl FnMut(&mut Core) -> Result<Option<T>, Error>,
+    ) -> Result<T, Error> {
+        let mut seen = 0;
+        loop {
+            let pause = {
+                let mut core = self.core();
+                core.progress()?;
+                if let Some(answer) = ready(&mut core)? {
+                    return Ok(answer);
+                }
+                core.check_gone()?;
+                drop(core);
+                self.call_hook()
+            };
+            let until = pause.unwrap_or(SLICE).min(SLICE).after(now());
+            match &self.bell {
+                // Other threads of this member may use the core meanwhile.
+                Some(bell) => seen = bell.listen(seen, Some(until)),
+                None => self.core().transport.wait(Some(until))?,
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Serves every packet that has arrived and passes on what is kept.
+    pub(crate) fn progress(&mut self) -> Result<(), Error> {
+        self.rounds = self.rounds.wrapping_add(1);
+        let mut inbox = std::mem::take(&mut self.inbox);
+        let served = loop {
+            match self.transport.receive(&mut inbox) {
+                Ok(Some(from)) => self.take(from, &inbox),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.inbox = inbox;
+        served?;
+        self.transport.flush()?;
+        Ok(())
+    }
+
+    fn take(&mut self, from: Rank, bytes: &[u8]) {
+        let served = Packet::parse(bytes)
+            .map_err(|bad| bad.to_string())
+            .and_then(|packet| if from.index() < self.size { self.serve(from, packet) } else { Ok(()) });
+        if let Err(why) = served {
+            self.transport.refuse(from, &format!("it broke the protocol: {why}"));
+        }
+    }
+
+    /// Fails if a member is gone that did not say goodbye.
+    pub(crate) fn check_gone(&self) -> Result<(), Error> {
+        let lost = |gone: &&crate::transport::Gone| {
+            self.departed.get(gone.rank.index()).is_some_and(|departed| !departed)
+        };
+        match self.transport.gone().iter().find(lost) {
+            Some(gone) => Err(gone.clone().into()),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn send(&mut self, to: Rank, header: &Header, payload: &[u8]) -> Result<(), Error> {
+        let pieces = [IoSlice::new(payload)];
+        let pieces = if payload.is_empty() { &pieces[..0] } else { &pieces[..] };
+        self.transport.send(to, &header.encode(payload.len()), pieces)
+    }
+
+    pub(crate) fn port(&mut self, window: u32) -> &mut Port {
+        self.ports.get_mut(&window).expect("the port lives as long as the window because free removes both")
+    }
+
+    pub(crate) fn new_window(&mut self) -> u32 {
+        let number = self.next_window;
+        self.next_window += 1;
+        number
+    }
+
+    pub(crate) fn say_goodbye(&mut self) -> Result<(), Error> {
+        for peer in (0..self.size).map(Rank::at).filter(|peer| *peer != self.rank) {
+            self.transport.send(peer, &Header::new(Kind::Goodbye, 0).encode(0), &[])?;
+        }
+        self.transport.flush()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,290 @@
+//! Lock-unlock and flush: the lock is asked for when it is needed, and released by the last operation.
+//!
+//! ```text
+//!   one short operation           several                        naive
+//!   lock    (nothing)             (nothing)                      request, wait for granted
+//!   put     queue                 queue                          send
+//!   unlock  [put|LOCK|UNLOCK]     request, wait for granted      [unlock|ACK]
+//!           wait: done            ops, the last |UNLOCK          wait: done
+//!                                 wait: as below
+//! ```
+//! After the last operation unlock waits for the answer of a get, which is moved last; without one for an
+//! acknowledgement if the lock is shared, and for nothing if it is exclusive, because nobody can look
+//! before the operations are complete. [`Completion::Local`] never waits for an acknowledgement.
+//!
+//! Cost: 2 messages for a single short operation; for several 2 and the operations, and 1 more for a
+//! shared lock without a get. Reference: the paper, sections 4.3 and 6.
+
+use super::issue::SHORT;
+use super::port::Grant;
+use super::{Core, Shared};
+use crate::error::Error;
+use crate::op::Op;
+use crate::packet::{Flags, Header, Kind};
+use crate::rank::Rank;
+use crate::spec::Completion;
+use crate::window::Lock;
+
+impl Shared {
+    /// Takes the lock of this member's own part, or in the naive form of any.
+    pub(crate) fn lock_now(&self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
+        self.core().request_lock(window, target, lock)?;
+        self.wait_for(|core| {
+            let granted = core.port(window).peers[target.index()].grant == Grant::Granted;
+            Ok(granted.then_some(()))
+        })
+    }
+
+    /// Whether the lock is held, or need not be.
+    pub(crate) fn holds_lock(&self, window: u32, target: Rank) -> bool {
+        let grant = self.core().port(window).peers[target.index()].grant;
+        matches!(grant, Grant::Granted | Grant::Unchecked)
+    }
+
+    /// The caller promised that nobody conflicts.
+    pub(crate) fn lock_unchecked(&self, window: u32, target: Rank) {
+        self.core().port(window).peers[target.index()].grant = Grant::Unchecked;
+    }
+
+    pub(crate) fn unlock(
+        &self,
+        window: u32,
+        target: Rank,
+        lock: Lock,
+        completion: Completion,
+    ) -> Result<(), Error> {
+        let (rank, grant, queued) = {
+            let mut core = self.core();
+            let rank = core.rank;
+            let peer = &core.port(window).peers[target.index()];
+            (rank, peer.grant, peer.queue.len())
+        };
+        if target == rank {
+            let mut core = self.core();
+            core.port(window).peers[target.index()].grant = Grant::Idle;
+            if grant == Grant::Granted {
+                core.release_lock(rank, window).map_err(Error::Type)?;
+            }
+            return Ok(());
+        }
+        if grant == Grant::Unchecked {
+            self.flush_queue(window, target, lock, completion)?;
+            self.core().port(window).peers[target.index()].grant = Grant::Idle;
+            return self.settle(window, target);
+        }
+        if grant == Grant::Idle && queued == 0 {
+            return Ok(());
+        }
+        let single = grant == Grant::Idle && queued == 1;
+        if !(single && self.core().send_with_lock(window, target, lock, completion)?) {
+            self.await_grant(window, target, lock)?;
+            self.core().send_and_unlock(window, target, lock, completion)?;
+        }
+        self.settle(window, target)
+    }
+
+    /// Sends the queue; everything is then complete at the target when the wait is over.
+    pub(crate) fn flush(&self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
+        self.flush_queue(window, target, lock, Completion::Remote)?;
+        self.settle(window, target)
+    }
+
+    /// Sends the queue and waits for answers only.
+    pub(crate) fn flush_local(&self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
+        self.flush_queue(window, target, lock, Completion::Local)?;
+        self.settle(window, target)
+    }
+
+    /// As [`flush_local`](Self::flush_local), without waiting: whether it is complete.
+    pub(crate) fn try_flush_local(&self, window: u32, target: Rank, lock: Lock) -> Result<bool, Error> {
+        let mut core = self.core();
+        core.progress()?;
+        let peer = &core.port(window).peers[target.index()];
+        if !peer.queue.is_empty() {
+            match peer.grant {
+                Grant::Idle => core.request_lock(window, target, lock)?,
+                Grant::Asked => {}
+                Grant::Granted | Grant::Unchecked => core.send_queue(window, target, Flags(0), 0)?,
+            }
+            core.transport.flush()?;
+        }
+        core.check_gone()?;
+        let peer = &core.port(window).peers[target.index()];
+        Ok(peer.queue.is_empty() && peer.outstanding == 0)
+    }
+
+    fn flush_queue(
+        &self,
+        window: u32,
+        target: Rank,
+        lock: Lock,
+        completion: Completion,
+    ) -> Result<(), Error> {
+        let (rank, empty, grant) = {
+            let mut core = self.core();
+            let rank = core.rank;
+            let peer = &core.port(window).peers[target.index()];
+            (rank, peer.queue.is_empty(), peer.grant)
+        };
+        if target == rank {
+            return Ok(());
+        }
+        if !empty {
+            if grant != Grant::Unchecked {
+                self.await_grant(window, target, lock)?;
+            }
+            self.core().send_queue(window, target, Flags(0), 0)?;
+        }
+        let mut core = self.core();
+        let peer = &mut core.port(window).peers[target.index()];
+        if completion == Completion::Remote && peer.unacknowledged {
+            peer.unacknowledged = false;
+            peer.asked = peer.asked.wrapping_add(1);
+            let flush = Header { tag: peer.asked, ..Header::new(Kind::Flush, window) };
+            core.send(target, &flush, &[])?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the answers and acknowledgements asked for have come.
+    pub(crate) fn settle(&self, window: u32, target: Rank) -> Result<(), Error> {
+        self.wait_for(|core| {
+            let port = core.port(window);
+            if let Some(refused) = port.refused.take() {
+                return Err(refused);
+            }
+            Ok(port.peers[target.index()].is_settled().then_some(()))
+        })
+    }
+
+    fn await_grant(&self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
+        let granted = self.core().port(window).peers[target.index()].grant == Grant::Granted;
+        if granted { Ok(()) } else { self.lock_now(window, target, lock) }
+    }
+
+    /// Every operation issued so far is complete at its target.
+    pub(crate) fn complete_everywhere(&self, window: u32) -> Result<(), Error> {
+        let (rank, size) = {
+            let core = self.core();
+            (core.rank, core.size)
+        };
+        let others = || (0..size).map(Rank::at).filter(move |target| *target != rank);
+        for target in others() {
+            self.flush_queue_unlocked(window, target)?;
+        }
+        others().try_for_each(|target| self.settle(window, target))
+    }
+
+    fn flush_queue_unlocked(&self, window: u32, target: Rank) -> Result<(), Error> {
+        let mut core = self.core();
+        let peer = &mut core.port(window).peers[target.index()];
+        if peer.unacknowledged {
+            peer.unacknowledged = false;
+            peer.asked = peer.asked.wrapping_add(1);
+            let flush = Header { tag: peer.asked, ..Header::new(Kind::Flush, window) };
+            core.send(target, &flush, &[])?;
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    fn request_lock(&mut self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
+        let rank = self.rank;
+        let peer = &mut self.port(window).peers[target.index()];
+        if peer.grant != Grant::Idle {
+            return Ok(());
+        }
+        peer.grant = Grant::Asked;
+        if target == rank {
+            let waiting = super::port::Waiting { rank, lock, operation: None };
+            self.port(window).waiting.push_back(waiting);
+            return self.grant_locks(window).map_err(Error::Type);
+        }
+        let extra = match lock {
+            Lock::Shared => 1,
+            Lock::Exclusive => 2,
+        };
+        self.send(target, &Header { extra, ..Header::new(Kind::LockRequest, window) }, &[])
+    }
+
+    pub(super) fn send_queue(
+        &mut self,
+        window: u32,
+        target: Rank,
+        marks: Flags,
+        tag: u32,
+    ) -> Result<(), Error> {
+        let queue = std::mem::take(&mut self.port(window).peers[target.index()].queue);
+        self.send_all(window, target, queue, marks, tag)
+    }
+
+    fn next_acknowledgement(&mut self, window: u32, target: Rank) -> u32 {
+        let peer = &mut self.port(window).peers[target.index()];
+        peer.asked = peer.asked.wrapping_add(1);
+        peer.asked
+    }
+
+    /// Sends a single short operation together with its lock request; whether it was one.
+    fn send_with_lock(
+        &mut self,
+        window: u32,
+        target: Rank,
+        lock: Lock,
+        completion: Completion,
+    ) -> Result<bool, Error> {
+        let peer = &self.port(window).peers[target.index()];
+        let Some(op) = peer.queue.first().filter(|op| op.total <= SHORT && op.layout.is_contiguous()) else {
+            return Ok(false);
+        };
+        let request = match lock {
+            Lock::Shared => Flags::LOCK_SHARED,
+            Lock::Exclusive => Flags::LOCK_EXCLUSIVE,
+        };
+        let marks = request.with(Flags::LAST).with(Flags::UNLOCK);
+        let unasked = !op.is_answered() && completion == Completion::Local;
+        if op.is_answered() || completion == Completion::Local {
+            self.send_queue(window, target, marks, 0)?;
+        } else {
+            let tag = self.next_acknowledgement(window, target);
+            self.send_queue(window, target, marks.with(Flags::ACKNOWLEDGE), tag)?;
+        }
+        self.port(window).peers[target.index()].unacknowledged = unasked;
+        Ok(true)
+    }
+
+    /// Sends the queue so that its last operation releases the lock.
+    fn send_and_unlock(
+        &mut self,
+        window: u32,
+        target: Rank,
+        lock: Lock,
+        completion: Completion,
+    ) -> Result<(), Error> {
+        let peer = &mut self.port(window).peers[target.index()];
+        peer.grant = Grant::Idle;
+        let unacknowledged = std::mem::take(&mut peer.unacknowledged);
+        // A get orders with nothing: last, its answer shows that all before it is done.
+        if let Some(get) = peer.queue.iter().rposition(Op::is_get) {
+            let get = peer.queue.remove(get);
+            peer.queue.push(get);
+        }
+        let answered = peer.queue.last().is_some_and(Op::is_answered);
+        let changes = !peer.queue.is_empty() || unacknowledged;
+        let empty = peer.queue.is_empty();
+        let asks = changes && lock == Lock::Shared && !answered && completion == Completion::Remote;
+        let (marks, tag) = if asks {
+            (Flags::ACKNOWLEDGE, self.next_acknowledgement(window, target))
+        } else {
+            (Flags(0), 0)
+        };
+        if empty {
+            let unlock = Header { flags: marks, tag, ..Header::new(Kind::Unlock, window) };
+            self.send(target, &unlock, &[])?;
+        } else {
+            self.send_queue(window, target, marks.with(Flags::LAST).with(Flags::UNLOCK), tag)?;
+        }
+        self.port(window).peers[target.index()].unacknowledged = changes && !asks && !answered;
+        Ok(())
+    }
+}

@@ -1,0 +1,169 @@
+//! What one member keeps for one window of the message path: as a target, and as an origin.
+
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::{Back, Op};
+use crate::packet::Header;
+use crate::rank::Rank;
+use crate::window::Lock;
+use std::collections::{HashMap, VecDeque};
+
+/// This member's memory in the window.
+#[derive(Debug)]
+pub(crate) enum Memory {
+    /// `bytes` at `base`; what was allocated for it is kept.
+    Fixed { base: *mut u8, bytes: u64, _owner: Option<Vec<u128>> },
+    /// Pieces, by address and length.
+    Attached(Vec<(usize, usize)>),
+}
+
+impl Memory {
+    /// The address of `place`, if an access to `count` elements there stays inside.
+    pub(crate) fn address(&self, place: i64, layout: &Layout, count: u64) -> Option<*mut u8> {
+        let (low, high) = layout.bounds(count);
+        let (start, end) = (i128::from(place) + low, i128::from(place) + high);
+        match self {
+            Self::Fixed { base, bytes, .. } => (start >= 0 && end <= i128::from(*bytes) || low == high)
+                .then(|| base.wrapping_offset(place as isize)),
+            Self::Attached(pieces) => pieces
+                .iter()
+                .any(|(address, bytes)| start >= *address as i128 && end <= (address + bytes) as i128)
+                .then_some(place as usize as *mut u8),
+        }
+    }
+}
+
+/// A lock request that waits, perhaps with the one operation it is for.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) rank: Rank,
+    pub(crate) lock: Lock,
+    pub(crate) operation: Option<(Header, Vec<u8>)>,
+}
+
+/// How far an origin's lock at a target is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Grant {
+    /// Not asked for.
+    Idle,
+    Asked,
+    Granted,
+    /// Not needed: the caller promised that nobody conflicts.
+    Unchecked,
+}
+
+/// What an origin keeps for one target.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// Operations that wait for the end of the epoch.
+    pub(crate) queue: Vec<Op>,
+    /// Answers that are yet to come.
+    pub(crate) outstanding: u64,
+    /// The last acknowledgement asked for, and the last one that came.
+    pub(crate) asked: u32,
+    pub(crate) acknowledged: u32,
+    pub(crate) grant: Grant,
+    /// Posts that came and were not used yet.
+    pub(crate) posts: u32,
+    /// Whether something was sent since the last acknowledgement was asked for.
+    pub(crate) unacknowledged: bool,
+}
+
+impl Peer {
+    /// Nothing is on its way any more, as far as was asked for.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.outstanding == 0 && self.acknowledged == self.asked
+    }
+}
+
+/// A window's state. The addresses in it are this process's own window memory.
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub(crate) memory: Memory,
+    // As a target.
+    pub(crate) fence_done: i64,
+    pub(crate) epoch: u32,
+    pub(crate) counts: HashMap<(u32, i64, Rank), Vec<u8>>,
+    pub(crate) exposed_done: i64,
+    pub(crate) holders: Vec<Rank>,
+    pub(crate) exclusive: bool,
+    pub(crate) waiting: VecDeque<Waiting>,
+    // As an origin.
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) answers: HashMap<u32, Answer>,
+    pub(crate) next_tag: u32,
+    pub(crate) refused: Option<Error>,
+}
+
+// SAFETY: window memory may be accessed from any thread of the process; the epochs order the accesses.
+unsafe impl Send for Port {}
+
+/// An answer awaited.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) target: Rank,
+    pub(crate) back: Back,
+    pub(crate) remaining: u64,
+}
+
+impl Port {
+    pub(crate) fn new(memory: Memory, size: usize) -> Self {
+        let peer = || Peer {
+            queue: Vec::new(),
+            outstanding: 0,
+            asked: 0,
+            acknowledged: 0,
+            grant: Grant::Idle,
+            posts: 0,
+            unacknowledged: false,
+        };
+        Self {
+            memory,
+            fence_done: 0,
+            epoch: 0,
+            counts: HashMap::new(),
+            exposed_done: 0,
+            holders: Vec::new(),
+            exclusive: false,
+            waiting: VecDeque::new(),
+            peers: (0..size).map(|_| peer()).collect(),
+            answers: HashMap::new(),
+            next_tag: 1,
+            refused: None,
+        }
+    }
+
+    /// Takes the lock for `rank` if nothing conflicts.
+    pub(crate) fn try_lock(&mut self, rank: Rank, lock: Lock) -> bool {
+        let free = self.holders.is_empty() || (lock == Lock::Shared && !self.exclusive);
+        if free {
+            self.holders.push(rank);
+            self.exclusive = lock == Lock::Exclusive;
+        }
+        free
+    }
+
+    /// Gives the lock back; whether `rank` held it.
+    pub(crate) fn release(&mut self, rank: Rank) -> bool {
+        let Some(at) = self.holders.iter().position(|holder| *holder == rank) else { return false };
+        self.holders.swap_remove(at);
+        true
+    }
+
+    /// The first request in the queue, if it can be granted now; the lock is then taken.
+    pub(crate) fn next_granted(&mut self) -> Option<Waiting> {
+        let (rank, lock) = self.waiting.front().map(|first| (first.rank, first.lock))?;
+        if self.try_lock(rank, lock) { self.waiting.pop_front() } else { None }
+    }
+
+    /// The origin's buffers are gone: nothing is sent from them, and answers go nowhere.
+    pub(crate) fn forget(&mut self) {
+        self.peers.iter_mut().for_each(|peer| peer.queue.clear());
+        self.answers.values_mut().for_each(|answer| answer.back.address = std::ptr::null_mut());
+    }
+
+    pub(crate) fn tag(&mut self) -> u32 {
+        self.next_tag = self.next_tag.wrapping_add(1);
+        self.next_tag
+    }
+}

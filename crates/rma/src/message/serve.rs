@@ -1,0 +1,356 @@
+//! What a packet does at its receiver. Every number in it is checked before it is used: a packet that cannot be
+//! right is refused with a reason, and its sender is cut off.
+
+use super::port::{Port, Waiting};
+use super::{Core, Memory};
+use crate::combine::{combine, compare_and_swap};
+use crate::cursor::{gather, walk};
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::Op;
+use crate::operation::Operation;
+use crate::packet::{Flags, Header, Kind, Packet};
+use crate::rank::Rank;
+use crate::window::Lock;
+
+type Served = Result<(), String>;
+
+/// The code of a refusal: the target has no such memory.
+pub(crate) const NO_MEMORY: u64 = 1;
+
+/// An operation at its target, its range checked.
+struct Access {
+    address: *mut u8,
+    layout: Layout,
+    count: u64,
+    skip: u64,
+}
+
+impl Core {
+    pub(super) fn serve(&mut self, from: Rank, packet: Packet<'_>) -> Served {
+        let Packet { header, payload } = packet;
+        match header.kind {
+            Kind::Batch => {
+                for member in packet.members() {
+                    self.serve(from, member.map_err(|bad| bad.to_string())?)?;
+                }
+            }
+            Kind::Layout => {
+                let layout = Layout::decode(payload).map_err(|bad| bad.to_string())?;
+                self.layouts.insert((from, header.layout), layout);
+            }
+            Kind::Forget => {
+                self.layouts.remove(&(from, header.layout));
+            }
+            Kind::Goodbye => self.departed[from.index()] = true,
+            Kind::Collect => {
+                let key = (header.window, header.tag, header.extra, from);
+                self.collected.insert(key, payload.to_vec());
+            }
+            _ => return self.serve_window(from, header, payload),
+        }
+        Ok(())
+    }
+
+    fn serve_window(&mut self, from: Rank, header: Header, payload: &[u8]) -> Served {
+        let port = self.ports.get_mut(&header.window).ok_or("no such window")?;
+        match header.kind {
+            Kind::FenceCount => {
+                port.counts.insert((header.tag, header.place, from), payload.to_vec());
+            }
+            Kind::Post => port.peers[from.index()].posts += 1,
+            Kind::Done => self.finished(from, &header)?,
+            Kind::LockRequest => {
+                let lock = match header.extra {
+                    1 => Lock::Shared,
+                    2 => Lock::Exclusive,
+                    _ => return Err("no such lock".to_owned()),
+                };
+                self.ask_lock(from, header.window, Waiting { rank: from, lock, operation: None })?;
+            }
+            Kind::LockGranted => {
+                let peer = &mut port.peers[from.index()];
+                if peer.grant != super::port::Grant::Asked {
+                    return Err("a lock nobody asked for".to_owned());
+                }
+                peer.grant = super::port::Grant::Granted;
+            }
+            Kind::Unlock => {
+                self.release_lock(from, header.window)?;
+                self.acknowledge(from, &header)?;
+            }
+            Kind::Flush => self.acknowledge(from, &Header { flags: Flags::ACKNOWLEDGE, ..header })?,
+            Kind::Complete => port.peers[from.index()].acknowledged = header.tag,
+            Kind::Data => answered(port, from, &header, payload)?,
+            Kind::Refused => {
+                let place = header.place;
+                port.refused = Some(match header.extra {
+                    NO_MEMORY => Error::Attach {
+                        address: place as usize,
+                        bytes: header.count as usize,
+                        problem: "the target has not attached this memory",
+                    },
+                    _ => Error::Type("the target refused an operation".to_owned()),
+                });
+                if let Some(answer) = port.answers.remove(&header.tag) {
+                    port.peers[from.index()].outstanding -= 1;
+                    drop(answer);
+                }
+            }
+            _ => return self.serve_operation(from, header, payload),
+        }
+        Ok(())
+    }
+
+    /// An operation, which may bring its own lock request.
+    fn serve_operation(&mut self, from: Rank, header: Header, payload: &[u8]) -> Served {
+        let lock = if header.flags.has(Flags::LOCK_EXCLUSIVE) {
+            Lock::Exclusive
+        } else if header.flags.has(Flags::LOCK_SHARED) {
+            Lock::Shared
+        } else {
+            self.perform(from, &header, payload)?;
+            return self.finished(from, &header);
+        };
+        let operation = Some((header, payload.to_vec()));
+        self.ask_lock(from, header.window, Waiting { rank: from, lock, operation })
+    }
+
+    fn ask_lock(&mut self, from: Rank, window: u32, waiting: Waiting) -> Served {
+        let port = self.port(window);
+        if port.holders.contains(&from) || port.waiting.iter().any(|other| other.rank == from) {
+            return Err("a second lock".to_owned());
+        }
+        // Behind others that wait, so that nobody starves.
+        port.waiting.push_back(waiting);
+        self.grant_locks(window)
+    }
+
+    /// Grants whatever can be granted now, in the order of requests.
+    pub(super) fn grant_locks(&mut self, window: u32) -> Served {
+        while let Some(next) = self.port(window).next_granted() {
+            match next.operation {
+                Some((header, payload)) => {
+                    self.perform(next.rank, &header, &payload)?;
+                    self.port(window).release(next.rank);
+                    self.acknowledge(next.rank, &header)?;
+                }
+                None if next.rank == self.rank => {
+                    self.port(window).peers[next.rank.index()].grant = super::port::Grant::Granted;
+                }
+                None => self.reply(next.rank, &Header::new(Kind::LockGranted, window), &[])?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn release_lock(&mut self, from: Rank, window: u32) -> Served {
+        if !self.port(window).release(from) {
+            return Err("it released a lock that it does not hold".to_owned());
+        }
+        self.grant_locks(window)
+    }
+
+    /// What an operation's marks ask for once it is done.
+    fn finished(&mut self, from: Rank, header: &Header) -> Served {
+        if header.flags.has(Flags::LAST) {
+            let port = self.port(header.window);
+            if header.flags.has(Flags::FENCE) {
+                port.fence_done += 1;
+            } else if !header.flags.has(Flags::UNLOCK) {
+                port.exposed_done += 1;
+            }
+        }
+        if header.flags.has(Flags::UNLOCK) {
+            self.release_lock(from, header.window)?;
+        }
+        self.acknowledge(from, header)
+    }
+
+    fn acknowledge(&mut self, from: Rank, header: &Header) -> Served {
+        if header.flags.has(Flags::ACKNOWLEDGE) {
+            let done = Header { tag: header.tag, ..Header::new(Kind::Complete, header.window) };
+            self.reply(from, &done, &[])?;
+        }
+        Ok(())
+    }
+
+    fn reply(&mut self, to: Rank, header: &Header, payload: &[u8]) -> Served {
+        // An error here ends this member's own communication; its next call reports it.
+        self.send(to, header, payload).map_err(|error| error.to_string())
+    }
+
+    /// Finds and checks the memory an operation names.
+    fn access(&self, from: Rank, header: &Header) -> Result<Option<Access>, String> {
+        let layout = match header.layout {
+            0 => Layout::contiguous(1, header.element),
+            id => self.layouts.get(&(from, id)).cloned().ok_or("an unknown layout")?,
+        };
+        let Some(port) = self.ports.get(&header.window) else { return Err("no such window".to_owned()) };
+        let count = header.count;
+        layout.total(count).map_err(|bad| bad.to_string())?;
+        match port.memory.address(header.place, &layout, count) {
+            Some(address) => Ok(Some(Access { address, layout, count, skip: header.extra })),
+            None if matches!(port.memory, Memory::Attached(_)) => Ok(None),
+            None => Err("a place outside the window".to_owned()),
+        }
+    }
+
+    fn perform(&mut self, from: Rank, header: &Header, payload: &[u8]) -> Served {
+        let Some(access) = self.access(from, header)? else {
+            let refusal = Header {
+                tag: header.tag,
+                place: header.place,
+                count: header.count,
+                extra: NO_MEMORY,
+                ..Header::new(Kind::Refused, header.window)
+            };
+            return self.reply(from, &refusal, &[]);
+        };
+        let brings = if header.kind == Kind::Get { 0 } else { payload.len() as u64 };
+        let wanted = match header.kind {
+            Kind::Get => payload
+                .try_into()
+                .map(u64::from_le_bytes)
+                .map_err(|_| "a get without the number of bytes wanted".to_owned())?,
+            Kind::GetAccumulate => brings,
+            _ => 0,
+        };
+        let total = access.layout.total(access.count).map_err(|bad| bad.to_string())?;
+        let reaches = access.skip.checked_add(brings.max(wanted));
+        if reaches.is_none_or(|end| end > total) && header.kind != Kind::CompareAndSwap {
+            return Err("more data than its layout has".to_owned());
+        }
+        if wanted as usize > self.transport.max_payload() {
+            return Err("more data than one packet carries".to_owned());
+        }
+        let mut before = vec![0; wanted as usize];
+        if wanted > 0 {
+            // SAFETY: the range was checked against the window, whose owner vouched for it.
+            unsafe { gather(&access.layout, access.count, access.address, access.skip, &mut before) };
+        }
+        match header.kind {
+            Kind::Put => access.write(payload, None)?,
+            Kind::Get => {}
+            Kind::Accumulate | Kind::GetAccumulate => {
+                let element = header.element.ok_or("an accumulate of no type")?;
+                let operation = header.operation.ok_or("an accumulate of no operation")?;
+                operation.check(element).map_err(|bad| bad.to_string())?;
+                if !access.skip.is_multiple_of(element.size() as u64) {
+                    return Err("a piece that splits an element".to_owned());
+                }
+                access.write(payload, Some((element, operation)))?;
+            }
+            Kind::CompareAndSwap => {
+                let element = header.element.ok_or("a swap of no type")?;
+                let size = element.size();
+                if payload.len() != 2 * size || total != size as u64 {
+                    return Err("a swap of no single element".to_owned());
+                }
+                before.resize(size, 0);
+                let (compare, new) = payload.split_at(size);
+                // SAFETY: as above, for one element.
+                unsafe { compare_and_swap(access.address, compare, new, &mut before) };
+            }
+            _ => return Err("an answer that nobody asked for".to_owned()),
+        }
+        if matches!(header.kind, Kind::Get | Kind::GetAccumulate | Kind::CompareAndSwap) {
+            let skip = if header.kind == Kind::CompareAndSwap { 0 } else { access.skip };
+            let data = Header { tag: header.tag, extra: skip, ..Header::new(Kind::Data, header.window) };
+            self.reply(from, &data, &before)?;
+        }
+        Ok(())
+    }
+
+    /// Does an operation on this member's own part, at once.
+    pub(crate) fn perform_here(&mut self, window: u32, op: &Op) -> Result<(), Error> {
+        let total = op.total as usize;
+        let refused = || Error::Attach {
+            address: op.place as usize,
+            bytes: total,
+            problem: "this rank has not attached this memory",
+        };
+        let port = self.port(window);
+        let address = port.memory.address(op.place, &op.layout, op.count).ok_or_else(refused)?;
+        let access = Access { address, layout: op.layout.clone(), count: op.count, skip: 0 };
+        let copied;
+        let brought = match op.data.slice(op.total) {
+            Some(slice) => slice,
+            None => {
+                let mut bytes = vec![0; total];
+                op.data.copy(0, &mut bytes);
+                copied = bytes;
+                &copied
+            }
+        };
+        let mut before = Vec::new();
+        if op.is_answered() {
+            before.resize(total, 0);
+            // SAFETY: the range was checked; the window's owner vouched for it.
+            unsafe { gather(&access.layout, access.count, address, 0, &mut before) };
+        }
+        let done = match (op.kind, op.element, op.operation) {
+            (Kind::CompareAndSwap, ..) => {
+                let (compare, new) = brought.split_at(total);
+                // SAFETY: as above, for one element.
+                unsafe { compare_and_swap(address, compare, new, &mut before) };
+                Ok(())
+            }
+            (Kind::Get, ..) => Ok(()),
+            (Kind::Put, ..) => access.write(brought, None),
+            (_, Some(element), Some(operation)) => access.write(brought, Some((element, operation))),
+            _ => Ok(()),
+        };
+        done.map_err(Error::Type)?;
+        if let Some(back) = &op.back {
+            back.write(0, &before);
+        }
+        Ok(())
+    }
+}
+
+impl Access {
+    /// Writes or combines what was brought; blocks that end inside an element are refused.
+    fn write(&self, bytes: &[u8], how: Option<(crate::element::Element, Operation)>) -> Served {
+        let mut split = false;
+        walk(
+            &self.layout,
+            self.count,
+            self.address,
+            self.skip,
+            bytes.len() as u64,
+            |address, from, to| {
+                let piece = &bytes[from..to];
+                match how {
+                    None => {
+                        // SAFETY: the block lies in the checked range; a caller may put a window onto itself, so
+                        // the two may overlap.
+                        unsafe { std::ptr::copy(piece.as_ptr(), address, piece.len()) };
+                    }
+                    Some((element, _)) if !piece.len().is_multiple_of(element.size()) => split = true,
+                    Some((element, operation)) => {
+                        // SAFETY: the block lies in the checked range and holds whole elements; the operation
+                        // was checked to be defined for them.
+                        unsafe { combine(element, operation, address, piece.as_ptr(), piece.len()) };
+                    }
+                }
+            },
+        );
+        if split { Err("a block that splits an element".to_owned()) } else { Ok(()) }
+    }
+}
+
+fn answered(port: &mut Port, from: Rank, header: &Header, bytes: &[u8]) -> Served {
+    let answer = port.answers.get_mut(&header.tag).filter(|answer| answer.target == from);
+    let answer = answer.ok_or("an answer that nobody asked for")?;
+    let length = bytes.len() as u64;
+    if length > answer.remaining || !answer.back.write(header.extra, bytes) {
+        return Err("an answer longer than what was asked for".to_owned());
+    }
+    answer.remaining -= length;
+    if answer.remaining == 0 {
+        port.answers.remove(&header.tag);
+        port.peers[from.index()].outstanding -= 1;
+    }
+    Ok(())
+}

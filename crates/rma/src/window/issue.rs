@@ -1,0 +1,123 @@
+//! From a call to an operation: every check, then the path.
+
+use super::{Backend, Flavor, Lock, Window};
+use crate::element::Element;
+use crate::epochs::Reach;
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::{Back, Data, Op};
+use crate::operation::Operation;
+use crate::packet::{Flags, Kind};
+use crate::rank::Rank;
+use crate::spec::Style;
+use crate::stats::Stats;
+use crate::transfer::Target;
+
+impl Window {
+    /// The byte in the target's part that `place` names, if the access stays inside.
+    pub(crate) fn locate(&self, target: &Target<'_>) -> Result<i64, Error> {
+        if self.flavor == Flavor::Dynamic {
+            return Ok(target.place);
+        }
+        let part = self.parts[target.rank.index()];
+        if target.place < 0 {
+            return Err(Error::Disp(target.place));
+        }
+        let place = i128::from(target.place) * i128::from(part.unit);
+        let (low, high) = target.layout.bounds(target.count);
+        let (start, end) = (place + low, place + high);
+        if low < high && (start < 0 || end > i128::from(part.bytes)) {
+            let (bytes, unit) = (part.bytes, part.unit);
+            return Err(Error::Range { target: target.rank, start, end, bytes, unit });
+        }
+        // Inside a part, whose length fits; or nowhere at all, and then nothing is accessed.
+        Ok(i64::try_from(place).unwrap_or(0))
+    }
+
+    /// Checks everything about an operation and does it, or queues it.
+    pub(crate) fn issue(
+        &mut self,
+        call: &'static str,
+        kind: Kind,
+        how: Option<(Element, Operation)>,
+        target: Target<'_>,
+        data: Data,
+        back: Option<Back>,
+    ) -> Result<(), Error> {
+        let reach = self.epochs.access(call, target.rank)?;
+        let total = target.layout.total(target.count)?;
+        if let Some((element, operation)) = how
+            && kind != Kind::CompareAndSwap
+        {
+            operation.check(element)?;
+        }
+        agree(&data, back.as_ref(), total, kind)?;
+        let place = self.locate(&target)?;
+        if total == 0 {
+            return Ok(());
+        }
+        let stats = self.stats_of(reach);
+        stats.operations += 1;
+        stats.bytes += total;
+        let op = Op {
+            kind,
+            element: how.map(|(element, _)| element),
+            operation: how.map(|(_, operation)| operation),
+            place,
+            count: target.count,
+            layout: target.layout.clone(),
+            total,
+            data,
+            back,
+        };
+        let own = target.rank == self.rank;
+        let naive = self.style() == Style::Naive;
+        let Backend::Message { shared, number } = &self.backend;
+        if own {
+            return shared.core().perform_here(*number, &op);
+        }
+        if naive {
+            if reach == Reach::Locked && !shared.holds_lock(*number, target.rank) {
+                shared.lock_now(*number, target.rank, Lock::Shared)?;
+            }
+            let mut core = shared.core();
+            core.send_all(*number, target.rank, vec![op], Flags(0), 0)?;
+            core.progress()?;
+            return Ok(());
+        }
+        shared.core().port(*number).peers[target.rank.index()].queue.push(op);
+        Ok(())
+    }
+
+    pub(crate) fn stats_of(&mut self, reach: Reach) -> &mut Stats {
+        match reach {
+            Reach::Fence => &mut self.stats.fence,
+            Reach::Started => &mut self.stats.pscw,
+            Reach::Locked => &mut self.stats.passive,
+        }
+    }
+}
+
+/// Origin and target must agree on the amount of data.
+fn agree(data: &Data, back: Option<&Back>, total: u64, kind: Kind) -> Result<(), Error> {
+    let amount = |what: &str, bytes: u64| {
+        if bytes == total {
+            return Ok(());
+        }
+        Err(Error::Type(format!(
+            "the {what} has {bytes} bytes of data and the target {total}; make them equal"
+        )))
+    };
+    match data {
+        Data::Nothing => {}
+        Data::Owned(bytes) if kind == Kind::CompareAndSwap => amount("pair", bytes.len() as u64 / 2)?,
+        Data::Owned(bytes) => amount("origin", bytes.len() as u64)?,
+        Data::Borrowed { count, layout, .. } => amount("origin", layout.total(*count)?)?,
+    }
+    back.map_or(Ok(()), |back| amount("result", back.layout.total(back.count)?))
+}
+
+/// A place for one element.
+pub(crate) fn one(element: &Layout, (rank, place): (Rank, i64)) -> Target<'_> {
+    Target { rank, place, count: 1, layout: element }
+}

@@ -1,0 +1,175 @@
+//! The reference: memories of all members in one place, operations one after the other. Slow and obviously right.
+//!
+//! A program is a list of epochs; each has operations whose result does not depend on their order, because
+//! puts go to places of the origin's own, gets read what no put of this epoch writes, and accumulates into a
+//! common place all use the epoch's one commutative operation.
+
+use proptest::prelude::*;
+use unisono_rma::Operation;
+
+/// Slots of eight bytes in every member's window: two halves of puts, and a common part.
+pub(crate) const PUTS: usize = 4;
+pub(crate) const COMMON: usize = 4;
+
+/// Slots of a window in a job of `size`.
+pub(crate) const fn slots(size: usize) -> usize {
+    2 * size * PUTS + COMMON
+}
+
+/// Where `origin` puts in epoch `number`.
+pub(crate) const fn own(size: usize, origin: usize, number: usize) -> usize {
+    (number % 2) * size * PUTS + origin * PUTS
+}
+
+/// Where everybody accumulates.
+pub(crate) const fn common(size: usize) -> usize {
+    2 * size * PUTS
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum What {
+    /// Put `values` values from slot `slot` of the own place on.
+    Put { slot: usize, values: usize },
+    /// Get from the place where `origin` put in the epoch before.
+    Get { origin: usize, slot: usize, values: usize },
+    /// Combine into the common place.
+    Accumulate { slot: usize, values: usize },
+    /// Combine a zero-like value and fetch; the result is not compared, its presence is.
+    Fetch { slot: usize },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    pub(crate) origin: usize,
+    pub(crate) target: usize,
+    pub(crate) what: What,
+    pub(crate) seed: u64,
+}
+
+impl Step {
+    pub(crate) fn values(&self) -> Vec<u64> {
+        let count = match self.what {
+            What::Put { values, .. } | What::Get { values, .. } | What::Accumulate { values, .. } => values,
+            What::Fetch { .. } => 1,
+        };
+        (0..count as u64).map(|index| self.seed.wrapping_mul(2 * index + 1)).collect()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Synchronization {
+    Fence,
+    /// One fence with all promises before and after.
+    FenceAsserted,
+    Pscw,
+    LockShared,
+    LockExclusive,
+    LockAll,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Epoch {
+    pub(crate) synchronization: Synchronization,
+    pub(crate) operation: Operation,
+    pub(crate) steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub(crate) size: usize,
+    pub(crate) epochs: Vec<Epoch>,
+}
+
+/// What every member's window holds after the program, and what each get read, in the order of steps.
+pub(crate) fn run(program: &Program) -> (Vec<Vec<u64>>, Vec<Vec<Vec<u64>>>) {
+    let size = program.size;
+    let mut memory = vec![vec![0_u64; slots(size)]; size];
+    let mut read = vec![Vec::new(); size];
+    for (number, epoch) in program.epochs.iter().enumerate() {
+        for step in &epoch.steps {
+            let window = &mut memory[step.target];
+            match step.what {
+                What::Put { slot, .. } => {
+                    let start = own(size, step.origin, number) + slot;
+                    window[start..start + step.values().len()].copy_from_slice(&step.values());
+                }
+                What::Get { origin, slot, values } => {
+                    let start = own(size, origin, number + 1) + slot;
+                    read[step.origin].push(window[start..start + values].to_vec());
+                }
+                What::Accumulate { slot, .. } | What::Fetch { slot } => {
+                    let start = common(size) + slot;
+                    for (index, value) in step.values().into_iter().enumerate() {
+                        let there = &mut window[start + index];
+                        *there = match epoch.operation {
+                            Operation::Sum => there.wrapping_add(value),
+                            Operation::Max => (*there).max(value),
+                            Operation::BitXor => *there ^ value,
+                            _ => *there | value,
+                        };
+                    }
+                }
+            }
+        }
+    }
+    (memory, read)
+}
+
+fn what(size: usize) -> impl Strategy<Value = What> {
+    let span = |slots: usize| (0..slots).prop_flat_map(move |slot| (Just(slot), 1..=slots - slot));
+    prop_oneof![
+        span(PUTS).prop_map(|(slot, values)| What::Put { slot, values }),
+        (0..size, span(PUTS)).prop_map(|(origin, (slot, values))| What::Get { origin, slot, values }),
+        span(COMMON).prop_map(|(slot, values)| What::Accumulate { slot, values }),
+        (0..COMMON).prop_map(|slot| What::Fetch { slot }),
+    ]
+}
+
+fn epoch(size: usize) -> impl Strategy<Value = Epoch> {
+    let step = (0..size, 0..size, what(size), any::<u64>()).prop_map(|(origin, target, what, seed)| Step {
+        origin,
+        target,
+        what,
+        seed,
+    });
+    let synchronization = prop_oneof![
+        Just(Synchronization::Fence),
+        Just(Synchronization::FenceAsserted),
+        Just(Synchronization::Pscw),
+        Just(Synchronization::LockShared),
+        Just(Synchronization::LockExclusive),
+        Just(Synchronization::LockAll),
+    ];
+    let operation = prop_oneof![
+        Just(Operation::Sum),
+        Just(Operation::Max),
+        Just(Operation::BitXor),
+        Just(Operation::BitOr)
+    ];
+    (synchronization, operation, proptest::collection::vec(step, 0..12)).prop_map(
+        |(synchronization, operation, steps)| Epoch { synchronization, operation, steps: once(steps) },
+    )
+}
+
+/// Two puts of one origin to one slot in one epoch have no order: keep the first.
+fn once(steps: Vec<Step>) -> Vec<Step> {
+    let mut written = std::collections::HashSet::new();
+    let fresh = |step: &Step| match step.what {
+        What::Put { slot, values } => {
+            let slots: Vec<_> = (slot..slot + values).map(|at| (step.origin, step.target, at)).collect();
+            let free = slots.iter().all(|at| !written.contains(at));
+            if free {
+                written.extend(slots);
+            }
+            free
+        }
+        _ => true,
+    };
+    steps.into_iter().filter(fresh).collect()
+}
+
+pub(crate) fn program() -> impl Strategy<Value = Program> {
+    (1_usize..5).prop_flat_map(|size| {
+        proptest::collection::vec(epoch(size), 1..7).prop_map(move |epochs| Program { size, epochs })
+    })
+}
