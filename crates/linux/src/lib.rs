@@ -12,6 +12,7 @@ pub mod parent_death;
 pub mod pidfd;
 pub mod process;
 pub mod process_group;
+pub mod process_vm;
 pub mod schedstat;
 pub mod scheduling;
 pub mod shared_memory;

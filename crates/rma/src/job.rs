@@ -167,8 +167,7 @@ impl Job {
     /// # Errors
     /// [`Error::TimedOut`] naming who has not come; [`Error::System`]; [`Error::Job`] for a rank taken twice.
     pub fn shared(place: &Place, patience: Duration) -> Result<Self, Error> {
-        let _ = (place, patience);
-        Err(Error::Unsupported { what: "a job over shared memory", why: "in this build yet" })
+        Ok(Self::over(crate::transport::shared::SharedTransport::meet(place, patience)?))
     }
 
     /// A job over any transport.

@@ -19,9 +19,8 @@
 //! error class. The crate does *not* know MPI (bindings are `abi/mpi` and `abi/c`), does not start processes
 //! (`unisono run` does), and offers no point-to-point messages.
 //!
-//! State: the message path (threads over loopback, and any [`transport::Transport`]) is complete for
-//! allocated, created and dynamic windows; [`Job::shared`] is yet to come and says so
-//! ([`Error::Unsupported`]).
+//! State: the message path is complete over loopback, shared memory ([`Job::shared`]) and any other
+//! [`transport::Transport`], for allocated, created and dynamic windows; the direct path is yet to come.
 
 mod assert;
 mod combine;
@@ -29,6 +28,7 @@ mod cursor;
 mod element;
 mod epochs;
 mod error;
+mod host;
 mod job;
 mod layout;
 mod message;

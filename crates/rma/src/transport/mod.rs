@@ -28,9 +28,11 @@
 //! | transport | reaches | file |
 //! |---|---|---|
 //! | loopback | threads of this process | [`loopback`] |
+//! | shared memory | processes of this host | [`shared`] |
 
 pub mod conformance;
 pub mod loopback;
+pub mod shared;
 
 use crate::error::Error;
 use crate::packet::{HEADER, MAX_PAYLOAD};

@@ -7,7 +7,7 @@ mod misuse;
 mod model;
 
 use proptest::prelude::*;
-use unisono_rma::{Flavor, Job, Style};
+use unisono_rma::{Flavor, Job, Key, Place, Rank, Style};
 
 /// Ends the test program, with a word, when it hangs.
 fn watch() {
@@ -20,6 +20,17 @@ fn watch() {
             std::process::abort();
         });
     });
+}
+
+/// A job over shared memory, of threads of this process: each maps the segment for itself, as a process does.
+fn shared(size: usize) -> Vec<Job> {
+    let key = Key::random().expect("the kernel has random bytes");
+    let join = move |rank| {
+        let place = Place { rank: Rank::at(rank), size, key };
+        Job::shared(&place, std::time::Duration::from_secs(60)).expect("all come")
+    };
+    let joining: Vec<_> = (0..size).map(|rank| std::thread::spawn(move || join(rank))).collect();
+    joining.into_iter().map(|thread| thread.join().expect("joining does not panic")).collect()
 }
 
 proptest! {
@@ -35,5 +46,17 @@ proptest! {
     fn messages_between_threads_agree_with_the_model_naive(program in model::program()) {
         watch();
         drive::compare(&program, Job::threads(program.size), Style::Naive, Flavor::Created);
+    }
+
+    #[test]
+    fn messages_through_shared_memory_agree_with_the_model_deferred(program in model::program()) {
+        watch();
+        drive::compare(&program, shared(program.size), Style::Deferred, Flavor::Allocated);
+    }
+
+    #[test]
+    fn messages_through_shared_memory_agree_with_the_model_naive(program in model::program()) {
+        watch();
+        drive::compare(&program, shared(program.size), Style::Naive, Flavor::Created);
     }
 }

@@ -1,0 +1,76 @@
+//! Read and write another process's memory: process_vm_readv(2), process_vm_writev(2).
+//!
+//! One copy, no shared mapping, no help from the other side. Allowed where ptrace is: same user, and not
+//! forbidden by Yama or a container's filter; [`read`] of a known word finds out. Cost: a system call
+//! (~0.3-0.5 us) and a page lookup a page. When not to use: for short data that can be shared instead.
+
+use std::io;
+
+/// Copies `into.len()` bytes from `address` of `process`.
+///
+/// # Errors
+/// `EPERM` where that is forbidden, `EFAULT` for memory that is not there, `ESRCH` for nobody.
+pub fn read(process: u32, address: usize, into: &mut [u8]) -> io::Result<()> {
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    transfer(local, process, address, |process, local, remote| {
+        // SAFETY: the local vector is a slice; the kernel checks the remote one.
+        unsafe { libc::process_vm_readv(process, local, 1, remote, 1, 0) }
+    })
+}
+
+/// Copies `bytes` to `address` of `process`.
+///
+/// # Safety
+/// What lies at `address` of `process` (which may be this one) may be overwritten.
+///
+/// # Errors
+/// As [`read`].
+pub unsafe fn write(process: u32, address: usize, bytes: &[u8]) -> io::Result<()> {
+    let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    transfer(local, process, address, |process, local, remote| {
+        // SAFETY: the local vector is a slice, only read; the caller vouches for the remote one.
+        unsafe { libc::process_vm_writev(process, local, 1, remote, 1, 0) }
+    })
+}
+
+/// Repeats a call until all bytes are through: one transfer may end early.
+fn transfer(
+    mut local: libc::iovec,
+    process: u32,
+    mut address: usize,
+    call: impl Fn(libc::pid_t, *const libc::iovec, *const libc::iovec) -> isize,
+) -> io::Result<()> {
+    let process = libc::pid_t::try_from(process).map_err(io::Error::other)?;
+    while local.iov_len > 0 {
+        let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: local.iov_len };
+        let moved = call(process, &raw const local, &raw const remote);
+        let Ok(moved) = usize::try_from(moved) else { return Err(io::Error::last_os_error()) };
+        if moved == 0 {
+            return Err(io::Error::from_raw_os_error(libc::EFAULT));
+        }
+        local.iov_base = local.iov_base.wrapping_byte_add(moved);
+        local.iov_len -= moved;
+        address += moved;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ones_own_memory_is_read_and_written_and_nobodys_is_not() {
+        let (source, mut target) = ([1_u8, 2, 3, 4], [0_u8; 4]);
+        let us = std::process::id();
+        if let Err(reason) = read(us, source.as_ptr() as usize, &mut target) {
+            assert_ne!(reason.raw_os_error(), Some(libc::EFAULT), "the memory is there: {reason}");
+            return;
+        }
+        assert_eq!(target, source);
+        // SAFETY: the target is an array of this function's, of that length.
+        unsafe { write(us, target.as_mut_ptr() as usize, &[9, 9]) }.expect("as reading was");
+        assert_eq!(std::hint::black_box(target), [9, 9, 3, 4]);
+        assert!(read(us, 16, &mut [0]).is_err());
+    }
+}

@@ -1,0 +1,243 @@
+//! Processes (or threads) of one host that share memory: who they are, whether they live, how they wait.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `mod.rs` | the job's segment, membership, who is gone |
+//! | `rendezvous.rs` | how processes that nobody forked together find the segment |
+//! | `waiting.rs` | waiting for a flag of another member, adaptively |
+//!
+//! The segment is a memfd: when the last process that maps it is gone, so is it; nothing is left after kill
+//! -9. One line a member says who it is:
+//!
+//! ```text
+//!   word 0 standing   1 process   2,3 when it started   4 processors it may use (count)   flag 4 its bell
+//! ```
+//! Reference: memfd_create(2), pidfd_open(2).
+
+pub(crate) mod rendezvous;
+pub(crate) mod waiting;
+
+use crate::error::Error;
+use crate::rank::Rank;
+use crate::transport::Gone;
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use unisono_linux::affinity::{self, Tid};
+use unisono_linux::clock::{Nanos, now};
+use unisono_linux::futex::Scope;
+use unisono_linux::pidfd::{Pidfd, start_time};
+use unisono_linux::shared_memory::SharedMemory;
+use unisono_sync::atomics::Ordering;
+use unisono_sync::{Flag, Line, Lines, Wakeups};
+
+const ABSENT: u32 = 0;
+const COMING: u32 = 1;
+const PRESENT: u32 = 2;
+const LEFT: u32 = 3;
+const PANICKED: u32 = 4;
+const DIED: u32 = 5;
+
+/// Between two looks whether the others live.
+const ROLL: u64 = 100_000_000;
+
+/// The members of a job that share this host's memory.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) lines: Lines,
+    pub(crate) rank: Rank,
+    pub(crate) size: usize,
+    /// Whether members outnumber the processors they may use.
+    pub(crate) crowded: bool,
+    /// Processors that members may use together.
+    pub(crate) processors: usize,
+    held: Mutex<Vec<(Rank, Pidfd)>>,
+    next_roll: AtomicU64,
+}
+
+/// The first member's line.
+const MEMBERS: usize = 1;
+
+impl Host {
+    /// Lines of a segment that are this module's.
+    pub(crate) const fn lines(size: usize) -> usize {
+        MEMBERS + 2 * size
+    }
+
+    /// Takes place `rank` in a segment, and waits until all have.
+    pub(crate) fn join(
+        region: SharedMemory,
+        rank: Rank,
+        size: usize,
+        patience: Duration,
+    ) -> Result<Self, Error> {
+        let lines = Lines::in_region(region);
+        if lines.count() < Self::lines(size) {
+            return Err(Error::Job(format!(
+                "the job's segment is too short for {size} ranks; use one version"
+            )));
+        }
+        let line = lines.line(MEMBERS + rank.index());
+        // SYNC(standing) release: nobody else takes this place; SYNC(standing) acquire: nobody has
+        let free = line.word(0).compare_exchange(ABSENT, COMING, Ordering::AcqRel, Ordering::Acquire);
+        if free.is_err() {
+            return Err(Error::Job(format!("rank {rank} is taken; give every process a rank of its own")));
+        }
+        let process = std::process::id();
+        let start = start_time(process).unwrap_or(0);
+        line.word(1).store(process, Ordering::Relaxed);
+        line.word(2).store((start & 0xffff_ffff) as u32, Ordering::Relaxed);
+        line.word(3).store((start >> 32) as u32, Ordering::Relaxed);
+        let allowed = affinity::allowed(Tid::current())
+            .map_or(u64::MAX, |set| set.iter().fold(0, |bits, cpu| bits | 1_u64 << (cpu % 64)));
+        let processors = lines.line(MEMBERS + size + rank.index());
+        processors.word(0).store((allowed & 0xffff_ffff) as u32, Ordering::Relaxed);
+        processors.word(1).store((allowed >> 32) as u32, Ordering::Relaxed);
+        // SYNC(standing) release: who this is before that it is
+        line.word(0).store(PRESENT, Ordering::Release);
+        let mut host = Self {
+            lines,
+            rank,
+            size,
+            crowded: false,
+            processors: 1,
+            held: Mutex::new(Vec::new()),
+            next_roll: AtomicU64::new(0),
+        };
+        host.await_all(patience)?;
+        let bits = (0..size).fold(0, |bits, index| {
+            let line = host.lines.line(MEMBERS + size + index);
+            let half = |at: usize| u64::from(line.word(at).load(Ordering::Relaxed));
+            bits | half(0) | half(1) << 32
+        });
+        host.processors = (bits.count_ones() as usize).max(1);
+        host.crowded = size > host.processors;
+        Ok(host)
+    }
+
+    fn await_all(&self, patience: Duration) -> Result<(), Error> {
+        let limit = Nanos::from(patience).after(now());
+        loop {
+            let absent = (0..self.size).map(Rank::at).find(|rank| self.standing(*rank) <= COMING);
+            let Some(absent) = absent else { return Ok(()) };
+            if let Some(gone) = self.who_is_gone() {
+                return Err(gone.into());
+            }
+            if now() >= limit {
+                let waiting_for = format!("rank {absent} of {}", self.size);
+                return Err(Error::TimedOut { call: "joining the job", waiting_for });
+            }
+            std::thread::sleep(Duration::from_micros(500));
+        }
+    }
+
+    fn member(&self, rank: Rank) -> &Line {
+        self.lines.line(MEMBERS + rank.index())
+    }
+
+    fn standing(&self, rank: Rank) -> u32 {
+        // SYNC(standing) acquire: who this is after that it is
+        self.member(rank).word(0).load(Ordering::Acquire)
+    }
+
+    pub(crate) fn process(&self, rank: Rank) -> u32 {
+        self.member(rank).word(1).load(Ordering::Relaxed)
+    }
+
+    /// What a member's transport sleeps on.
+    pub(crate) fn bell(&self, rank: Rank) -> Flag<'_> {
+        self.lines.line(MEMBERS + rank.index()).flag(4)
+    }
+
+    /// Counts an event at a member's bell, and wakes it if it sleeps. Anybody may, at any time.
+    #[inline]
+    pub(crate) fn ring(&self, rank: Rank) {
+        let events = self.lines.line(MEMBERS + rank.index()).word(8);
+        // SYNC(flag) release: what was sent before the count of events
+        events.fetch_add(1, Ordering::Release);
+        // SYNC(sleepers) fence: events before sleepers, as in `Flag::signal`
+        unisono_sync::atomics::fence(Ordering::SeqCst);
+        let bell = self.bell(rank);
+        if bell.has_sleepers() {
+            bell.disturb(Scope::Shared);
+        }
+    }
+
+    /// How flags of this job find their sleepers.
+    pub(crate) const fn wakeups(&self) -> Wakeups {
+        Wakeups::Symmetric(Scope::Shared)
+    }
+
+    /// Whoever is gone: a look at every member's standing, and ten times a second at every process.
+    pub(crate) fn who_is_gone(&self) -> Option<Gone> {
+        let moment = now().0;
+        let next = self.next_roll.load(std::sync::atomic::Ordering::Relaxed);
+        if moment >= next {
+            self.next_roll.store(moment + ROLL, std::sync::atomic::Ordering::Relaxed);
+            self.call_roll();
+        }
+        (0..self.size).map(Rank::at).filter(|rank| *rank != self.rank).find_map(|rank| self.gone(rank))
+    }
+
+    /// Whether a member is gone, and how one knows.
+    pub(crate) fn gone(&self, rank: Rank) -> Option<Gone> {
+        let process = self.process(rank);
+        let why = match self.standing(rank) {
+            LEFT => format!("process {process} left the job"),
+            PANICKED => format!("its thread in process {process} panicked"),
+            DIED => format!("process {process} died"),
+            _ => return None,
+        };
+        Some(Gone { rank, why })
+    }
+
+    fn call_roll(&self) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        for rank in (0..self.size).map(Rank::at) {
+            let process = self.process(rank);
+            let known = held.iter().any(|(other, _)| *other == rank);
+            if known || self.standing(rank) != PRESENT || process == std::process::id() {
+                continue;
+            }
+            let line = self.member(rank);
+            let word = |at: usize| u64::from(line.word(at).load(Ordering::Relaxed));
+            let opened = Pidfd::open(process);
+            if start_time(process) != Some(word(2) | word(3) << 32) {
+                self.declare(rank, DIED);
+            } else if let Ok(pidfd) = opened {
+                held.push((rank, pidfd));
+            }
+        }
+        let (ranks, pidfds): (Vec<Rank>, Vec<Pidfd>) = std::mem::take(&mut *held).into_iter().unzip();
+        for at in Pidfd::ended(&pidfds).unwrap_or_default() {
+            self.declare(ranks[at], DIED);
+        }
+        *held = ranks.into_iter().zip(pidfds).filter(|(rank, _)| self.standing(*rank) == PRESENT).collect();
+    }
+
+    fn declare(&self, rank: Rank, standing: u32) {
+        let word = self.member(rank).word(0);
+        // SYNC(standing) release: what it did before; SYNC(standing) acquire: unless somebody knew before
+        let first = word.compare_exchange(PRESENT, standing, Ordering::AcqRel, Ordering::Acquire);
+        if first.is_ok() {
+            (0..self.size).map(Rank::at).for_each(|other| self.ring(other));
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.declare(self.rank, if std::thread::panicking() { PANICKED } else { LEFT });
+    }
+}
+
+/// Maps a segment that another member made.
+pub(crate) fn open(path: &Path) -> Result<SharedMemory, Error> {
+    SharedMemory::open(path).map_err(Error::system(format!("cannot map {}", path.display())))
+}
+
+/// A fresh segment.
+pub(crate) fn create(bytes: usize) -> Result<SharedMemory, Error> {
+    SharedMemory::create(bytes).map_err(Error::system(format!("cannot make {bytes} bytes of shared memory")))
+}
