@@ -11,10 +11,10 @@ use std::process::{Command, Stdio};
 pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
     let mut summary = Summary::default();
     summary.step("packages", || packages::provide(install));
-    summary.step("unit, property and doc tests", || {
-        tests(&["--workspace", "--exclude", "unisono", "--exclude", "unisono-host-tests"], |_| ())
+    // in one go: asked for one package alone, cargo builds its dependencies again, with fewer features
+    summary.step("unit, property, doc and command line tests", || {
+        tests(&["--workspace", "--exclude", "unisono-host-tests"], |_| ())
     });
-    summary.step("command line", || tests(&["--package", "unisono"], |_| ()));
     summary.step("host tests", host_tests);
     summary.step("models of the protocols (loom)", loom);
     Ok(summary.conclude())
