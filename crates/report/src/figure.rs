@@ -9,6 +9,7 @@ use crate::draw::{bars, strip};
 use crate::escape::Escaped;
 use crate::number;
 use crate::said;
+use crate::section::MANY;
 use crate::study::{Row, Study};
 use std::fmt::Write as _;
 use unisono_measure::modes::two_modes;
@@ -285,7 +286,8 @@ pub(crate) fn ratios(study: &Study<'_>) -> String {
             .map(|(other, judged)| (other, judged.iter().filter_map(ratio_point).collect::<Vec<_>>()))
             .filter(|(_, points)| points.len() >= 3)
             .collect();
-        if let (false, Some(by)) = (alike.is_empty(), verdict.by.as_deref()) {
+        // more lines are a tangle; then there is a table
+        if let (1..MANY, Some(by)) = (alike.len(), verdict.by.as_deref()) {
             let id = format!("{}-ratio-{}", study.head.study, done.len());
             html.push_str(&draw_ratios(study, by, &alike, &id));
         }

@@ -5,9 +5,10 @@ use crate::figure;
 use crate::number;
 use crate::said::{self, Tone};
 use crate::study::{Study, outcome};
+use crate::whom;
 use std::fmt::Write as _;
 use unisono_measure::noise;
-use unisono_measure::record::{Outcome, RunLine, Verdict};
+use unisono_measure::record::{Better, Outcome, RunLine, Verdict};
 use unisono_measure::verdict::Judgement;
 
 /// The section as HTML.
@@ -61,7 +62,62 @@ fn verdicts(study: &Study<'_>) -> String {
             many => html.push_str(&swept(study, verdict, many)),
         }
     }
-    if html.is_empty() { html } else { format!("<ul class=\"verdicts\">\n{html}</ul>\n") }
+    if html.is_empty() {
+        return html;
+    }
+    let words = format!("<ul class=\"verdicts\">\n{html}</ul>\n");
+    match field(study) {
+        Some(table) => {
+            format!("{table}<details><summary>Each comparison in words</summary>\n{words}</details>\n")
+        }
+        None => words,
+    }
+}
+
+/// Comparisons of the same kind from which on a table says more than as many paragraphs.
+pub(crate) const MANY: usize = 6;
+
+/// Many sweeps over the same places as a table: a row a rival, a column a place.
+fn field(study: &Study<'_>) -> Option<String> {
+    let sweeps: Vec<(&Verdict, &[Judgement])> =
+        study.verdicts().filter(|(verdict, judged)| verdict.by.is_some() && judged.len() > 1).collect();
+    let (first, places) = sweeps.first()?;
+    let alike = |(verdict, judged): &(&Verdict, &[Judgement])| {
+        (&verdict.by, &verdict.figure, verdict.better) == (&first.by, &first.figure, first.better)
+            && judged.iter().map(|j| &j.at).eq(places.iter().map(|j| &j.at))
+    };
+    if sweeps.len() < MANY || !sweeps.iter().all(alike) {
+        return None;
+    }
+    let by = first.by.as_deref()?;
+    let mut html =
+        String::from("<div class=\"scroll\"><table class=\"advice\">\n<thead><tr><th>Compared</th>");
+    for at in places.iter().filter_map(|judgement| judgement.at.as_ref()) {
+        let _ = write!(html, "<th>{}</th>", Escaped(&study.parameter_in_words(by, at)));
+    }
+    html.push_str("</tr></thead>\n<tbody>\n");
+    for (verdict, judged) in &sweeps {
+        let (ours, theirs) = said::sides(study, verdict);
+        let fixed = said::fixed(study, verdict).join(", ");
+        let _ = write!(
+            html,
+            "<tr><th scope=\"row\">{} <small>{}</small></th>",
+            Escaped(&format!("{ours} / {theirs}")),
+            Escaped(&fixed)
+        );
+        for judgement in *judged {
+            let _ = write!(html, "<td>{}</td>", whom::cell(study, Some((verdict, judgement))));
+        }
+        html.push_str("</tr>\n");
+    }
+    let less = if first.better == Better::Lower { "; less is better" } else { "" };
+    let _ = write!(
+        html,
+        "</tbody></table></div>\n<p class=\"key\">\u{d7}: ratio of {}{less}. {}</p>\n",
+        Escaped(&study.label(&first.figure)),
+        whom::SIGNS
+    );
+    Some(html)
 }
 
 /// A sweep: its stretches in words, every place in a table.

@@ -13,6 +13,9 @@ use std::fmt::Write as _;
 use unisono_measure::record::{Question, Verdict};
 use unisono_measure::verdict::{self, Judgement};
 
+/// What the signs in a table mean.
+pub(crate) const SIGNS: &str = "Median of the pairs, and how far they reach. \u{25b2} better, \u{25bc} worse, = no difference, ? not decided. Two modes: a program runs one way or another from start to start, and no one ratio describes that.";
+
 /// What a reader should do in a situation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Advice {
@@ -146,11 +149,15 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
         );
     }
     html.push_str("</tbody></table></div>\n");
-    html.push_str("<p class=\"key\">\u{d7}: ratio of what the study counts, median of the pairs and how far they reach; of a latency, less is better. \u{25b2} better, \u{25bc} worse, = no difference, ? not decided. Two modes: a program runs one way or another from start to start, and no one ratio describes that.</p>\n");
+    let _ = writeln!(
+        html,
+        "<p class=\"key\">\u{d7}: ratio of what the study counts; of a latency, less is better. {SIGNS}</p>"
+    );
     html
 }
 
-fn cell(study: &Study<'_>, judged: Option<Judged<'_>>) -> String {
+/// A comparison in a table: its sign, its ratio, how far that reaches.
+pub(crate) fn cell(study: &Study<'_>, judged: Option<Judged<'_>>) -> String {
     let Some((verdict, judgement)) = judged else { return "<small>not compared</small>".to_owned() };
     let tone = tone(judgement);
     let sign =
