@@ -454,3 +454,55 @@ proptest! {
         let _ = unisono_report::summarize(&records);
     }
 }
+
+/// Runs of one barrier and its rivals over two numbers of threads, with a comparison a rival.
+fn field(rivals: usize) -> Vec<Line> {
+    let names: Vec<String> = (0..rivals).map(|i| format!("rival-{i}")).collect();
+    let verdicts = names.iter().map(|rival| Verdict {
+        variant: "ours".into(),
+        against: rival.clone(),
+        figure: "time_ns".into(),
+        better: Better::Lower,
+        by: Some("threads".into()),
+        words: format!("ours against {rival}"),
+        ..Verdict::default()
+    });
+    let head = StudyLine {
+        format: FORMAT.into(),
+        study: "field".into(),
+        verdicts: verdicts.collect(),
+        ..StudyLine::default()
+    };
+    let mut lines = vec![Line::Study(Box::new(head))];
+    for (threads, repetition) in [(2, 0), (2, 1), (2, 2), (4, 0), (4, 1), (4, 2)] {
+        for (variant, value) in
+            names.iter().map(|name| (name.as_str(), 40.0)).chain([("ours", 10.0 * f64::from(threads))])
+        {
+            lines.push(Line::Run(Box::new(RunLine {
+                format: FORMAT.into(),
+                study: "field".into(),
+                variant: variant.into(),
+                repetition,
+                parameters: BTreeMap::from([("threads".to_owned(), threads.into())]),
+                figures: vec![Figure {
+                    name: "time_ns".into(),
+                    value,
+                    unit: "ns".into(),
+                    distribution: None,
+                }],
+                ..RunLine::default()
+            })));
+        }
+    }
+    lines
+}
+
+#[test]
+fn many_rivals_are_a_table_and_a_few_are_sentences() {
+    let many = unisono_report::html(&field(6));
+    assert!(many.contains("less is better") && many.contains("Each comparison in words"), "a table");
+    assert_eq!(many.matches("<b>0.50\u{d7}</b>").count(), 6, "a cell for each rival at two threads");
+    assert_eq!(many.matches("<b>1.000\u{d7}</b>").count(), 6, "and at four");
+    let few = unisono_report::html(&field(5));
+    assert!(!few.contains("less is better") && !few.contains("Each comparison in words"), "no table");
+}
