@@ -156,6 +156,8 @@ struct Running {
     ended: Option<Instant>,
     spread: Spread,
     threads: usize,
+    /// The number of threads that the scheduler knows.
+    told: usize,
 }
 
 /// Finds the file that a command names, as the shell would.
@@ -317,6 +319,8 @@ fn run_guarded(
     });
     outcome.samples.refused = unwatched;
     let mut warnings = arena.as_deref().map(|arena| arena.missing.clone()).unwrap_or_default();
+    warnings
+        .extend(outcome.unheld.iter().map(|why| format!("cores are switched one after the other: {why}")));
     warnings.extend(outcome.failure.iter().map(|why| format!("scheduling stopped early: {why}")));
     warnings.extend(stragglers?);
     if kind == Kind::Stop {
@@ -367,7 +371,8 @@ fn start_one(
     }
     let process = PidFd::open(leader).map_err(system("watch a program"))?;
     let spread = Spread::new(whole.clone());
-    Ok(Running { child, process, status: None, left: false, cpu_ns: 0, ended: None, spread, threads: 0 })
+    let (cpu_ns, threads, told) = (0, 0, 0);
+    Ok(Running { child, process, status: None, left: false, cpu_ns, ended: None, spread, threads, told })
 }
 
 /// Ends programs that were started for a run that cannot be.
@@ -476,8 +481,10 @@ impl Floor<'_> {
         let control = &arena.of(gang).control;
         let count = control.threads().map_or(0, |threads| threads.len());
         // a program that just started may be about to start its threads; one that grows needs room now
-        if count > state.threads || age > Duration::from_secs(1) {
+        if count != state.told && (count > state.threads || age > Duration::from_secs(1)) {
+            state.told = count;
             let _ = self.notices.send(Notice::Width(gang, count));
+            self.alarm.call();
         }
         if !self.spread || self.whole.len() < 2 || count > 4 * self.whole.len() {
             state.threads = count;
