@@ -273,11 +273,19 @@ impl Group {
     /// # Errors
     /// The hierarchy has no `cpu` controller here.
     pub fn set_weight(&self, weight: f64) -> Result<()> {
-        match self.version {
-            Version::V1 => {
-                self.write("cpu.shares", &format!("{:.0}", (weight * 1024.0).clamp(2.0, 262_144.0)))
-            }
-            Version::V2 => self.write("cpu.weight", &format!("{:.0}", (weight * 100.0).clamp(1.0, 10_000.0))),
+        let (file, value) = weight_words(self.version, weight);
+        self.write(file, &value)
+    }
+
+    /// The file that gives this group a weight, opened once for many writes.
+    ///
+    /// # Errors
+    /// The hierarchy has no `cpu` controller here.
+    pub fn dial(&self) -> Result<Dial> {
+        let path = self.dir.join(weight_words(self.version, 1.0).0);
+        match OpenOptions::new().write(true).open(&path) {
+            Ok(file) => Ok(Dial { file, version: self.version, path }),
+            Err(error) => Err(wrong("open", &path)(error)),
         }
     }
 
@@ -295,6 +303,13 @@ impl Group {
             Ok(file) => Ok(Valve { file, words, path }),
             Err(error) => Err(wrong("open", &path)(error)),
         }
+    }
+}
+
+fn weight_words(version: Version, weight: f64) -> (&'static str, String) {
+    match version {
+        Version::V1 => ("cpu.shares", format!("{:.0}", (weight * 1024.0).clamp(2.0, 262_144.0))),
+        Version::V2 => ("cpu.weight", format!("{:.0}", (weight * 100.0).clamp(1.0, 10_000.0))),
     }
 }
 
@@ -319,6 +334,25 @@ impl Valve {
     pub fn set(&self, frozen: Frozen) -> Result<()> {
         let word = self.words[usize::from(frozen == Frozen::Yes)];
         self.file.write_all_at(word.as_bytes(), 0).map_err(wrong("write", &self.path))
+    }
+}
+
+/// An open file that gives one group its weight.
+#[derive(Debug)]
+pub struct Dial {
+    file: File,
+    version: Version,
+    path: PathBuf,
+}
+
+impl Dial {
+    /// The weight against its siblings, in units of one default task (1.0); 0 is the least there is.
+    ///
+    /// # Errors
+    /// The group is gone.
+    pub fn set(&self, weight: f64) -> Result<()> {
+        let (_, value) = weight_words(self.version, weight);
+        self.file.write_all_at(value.as_bytes(), 0).map_err(wrong("write", &self.path))
     }
 }
 
@@ -362,6 +396,13 @@ mod tests {
             "{error}"
         );
         assert!(group.remove().is_ok(), "one that is gone is no error");
+    }
+
+    #[test]
+    fn weights_stay_within_what_each_version_accepts() {
+        let words = |version, weight| weight_words(version, weight).1;
+        assert_eq!([0.0, 1.0, 1e9].map(|w| words(Version::V1, w)), ["2", "1024", "262144"]);
+        assert_eq!([0.0, 1.0, 1e9].map(|w| words(Version::V2, w)), ["1", "100", "10000"]);
     }
 
     #[test]

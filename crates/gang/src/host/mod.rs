@@ -2,6 +2,7 @@
 
 pub mod arena;
 pub mod guardian;
+mod hold;
 pub mod journal;
 pub mod placement;
 pub mod run;

@@ -1,11 +1,12 @@
 //! The scheduler's thread: asks the policy, applies the mechanism, keeps the beat, takes the samples.
 
 use super::arena::Arena;
+use super::hold::{self, Holders, Lead};
 use super::watch::{self, Members, Plan, Samples, Watcher};
 use crate::error::Result;
 use crate::gang::{GangId, Nanos};
 use crate::matrix::Place;
-use crate::mechanism::{Mechanism, Standing};
+use crate::mechanism::{Crowd, Kind, Mechanism, Standing};
 use crate::policy::{Rotation, Turn};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -38,6 +39,8 @@ pub(crate) struct Outcome {
     pub(crate) slices: BTreeMap<GangId, u64>,
     /// How this thread itself was scheduled.
     pub(crate) class: &'static str,
+    /// Why cores are not held while they are switched, if they should be.
+    pub(crate) unheld: Option<String>,
     /// Why it stopped scheduling before its time.
     pub(crate) failure: Option<String>,
 }
@@ -55,20 +58,33 @@ pub(crate) struct Scheduler {
     pub(crate) gangs: Vec<GangId>,
 }
 
+/// How long after a switch the scheduler looks up again: its own core has to run the new gang meanwhile. Later than
+/// the next tick, so that no timer has to be set earlier than it is, which takes 8 us in a virtual machine.
+const SETTLED: u64 = 4_200_000;
+/// The same when cores are lent: they are idle until then.
+const LENT: u64 = 200_000;
+
 impl Scheduler {
     /// Runs until told to finish; everybody is released at the end, also after a failure.
     pub(crate) fn run(mut self, slice: Nanos) -> Outcome {
-        let mut outcome = Outcome { class: own_class(slice), ..Outcome::default() };
-        if let Err(error) = self.turns(&mut outcome) {
+        let (class, holders) = own_class(self.mechanism.kind(), slice, &self.cpus);
+        let mut outcome = Outcome { class, ..Outcome::default() };
+        let holders = holders.unwrap_or_else(|why| {
+            outcome.unheld = Some(why);
+            None
+        });
+        if let Err(error) = self.turns(&mut outcome, holders.as_ref()) {
             outcome.failure = Some(error.to_string());
         }
+        drop(holders);
         if let Err(error) = self.mechanism.release() {
             outcome.failure.get_or_insert(error.to_string());
         }
         outcome
     }
 
-    fn turns(&mut self, outcome: &mut Outcome) -> Result<()> {
+    fn turns(&mut self, outcome: &mut Outcome, holders: Option<&Holders>) -> Result<()> {
+        let mut lead = Lead::new();
         let mut running: Vec<GangId> = Vec::new();
         // the gangs whose coming is being recorded, and all threads before it
         let mut watched: Option<(Vec<GangId>, Members)> = None;
@@ -95,8 +111,15 @@ impl Scheduler {
                 }
             };
             self.mechanism.apply(&standings)?;
+            let enforced = timer::now();
+            if let Some(holders) = holders {
+                holders.let_go(turn.from.0, (self.rotation.slots() > 1).then_some(turn.until.0));
+            }
+            // whatever else there is to do can wait until this core runs the new gang
+            let called = self.alarm.wait_until(settled(&turn)) == Woken::Called;
+            self.mechanism.lend(&standings)?;
             if !incoming.is_empty() {
-                outcome.samples.enforced_us.push(Nanos(timer::now()).since(turn.from).0 as f64 / 1e3);
+                outcome.samples.enforced_us.push(Nanos(enforced).since(turn.from).0 as f64 / 1e3);
                 outcome.switches += 1;
             }
             for place in &turn.run {
@@ -107,15 +130,27 @@ impl Scheduler {
             if let Some(members) = members {
                 self.watch(members, &turn, &mut outcome.samples);
             }
+            if called {
+                self.alarm.call();
+            }
             // what comes next is decided now, so that the switch itself does nothing but switch
             prepared = self.prepare(turn.until, &running);
             let mut until = turn.until;
             loop {
                 let watch =
                     watched.is_none() && prepared.as_ref().is_some_and(|next| next.is_watched(outcome));
-                let wake = if watch { watch::begin(until) } else { until.0 };
+                let planned = prepared.as_ref().filter(|next| !next.incoming.is_empty()).map(|_| until.0);
+                if let Some(holders) = holders {
+                    holders.plan(planned);
+                }
+                let wake = if watch { watch::begin(until) } else { lead.before(until.0) };
+                let late_already = timer::now() >= wake;
                 if self.alarm.wait_until(wake) == Woken::Time {
-                    if wake == until.0 {
+                    if !watch {
+                        if !late_already {
+                            lead.learn(timer::now().saturating_sub(wake));
+                        }
+                        hold::spin_until(until.0);
                         break;
                     }
                     watched = prepared.as_ref().map(|next| (next.incoming.clone(), self.begin_to_watch()));
@@ -246,6 +281,8 @@ impl Scheduler {
                     listened = Listened::Changed;
                 }
                 Notice::Width(gang, width) => {
+                    let crowd = if width > self.cpus.len() { Crowd::Queues } else { Crowd::Fits };
+                    self.mechanism.crowd(gang, crowd);
                     if self.rotation.set_width(gang, width) {
                         listened = Listened::Changed;
                     }
@@ -282,15 +319,34 @@ enum Listened {
     Finish,
 }
 
-/// Puts this thread above what it schedules: deadline class, else real-time, else as it is.
-fn own_class(slice: Nanos) -> &'static str {
+/// When the machine has settled after a switch: long before the next one.
+fn settled(turn: &Turn) -> u64 {
+    let settled = if turn.backfill.is_empty() { SETTLED } else { LENT };
+    turn.from.0 + settled.min(turn.until.since(turn.from).0 / 4)
+}
+
+/// Puts this thread above what it schedules and has the other cores held at switches: real-time, on a core of its
+/// own, where the mechanism stops gangs one thread after the other. Otherwise the deadline class, which cannot be bound to a
+/// core but is above gangs in real-time classes and not throttled with them; else as it is.
+fn own_class(
+    kind: Kind,
+    slice: Nanos,
+    cpus: &[usize],
+) -> (&'static str, std::result::Result<Option<Holders>, String>) {
+    let mut holders = Ok(None);
+    if let (Kind::Freeze, Some((own, others))) = (kind, cpus.split_first()) {
+        holders = Holders::post(others).map(Some);
+        if holders.is_ok() && hold::take(*own) {
+            return ("fifo", holders);
+        }
+    }
     let period = Duration::from(slice).clamp(Duration::from_millis(1), Duration::from_millis(10));
     let deadline = Policy::Deadline { runtime: period / 4, deadline: period, period };
     if scheduling::set(Tid::SELF, deadline, Children::Reset).is_ok() {
-        return "deadline";
+        return ("deadline", holders);
     }
     if scheduling::set(Tid::SELF, Policy::Fifo(Urgency::new(49)), Children::Reset).is_ok() {
-        return "fifo";
+        return ("fifo", holders);
     }
-    "fair"
+    ("fair", holders)
 }

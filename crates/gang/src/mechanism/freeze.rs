@@ -1,29 +1,51 @@
 //! The cgroup freezer: what waits is frozen, what runs is thawed.
 //!
-//! The incoming gang is thawed *before* the outgoing one is frozen: in the other order the processors go
-//! idle in between, and a halted virtual processor wakes late. Measured, this helps gangs of few threads and
-//! not those of many; single switches take milliseconds (`docs/decisions/0004`).
+//! A frozen thread stops itself when it is next about to run its program. For a gang of two that is at once;
+//! of 64 threads on two cores 62 stand in the queues, and each has to be picked once, only to stop. So such
+//! a gang also gets the least weight when its turn ends and the most when it begins: the incoming gang is picked first,
+//! and most threads of the outgoing one are thawed again before they were ever picked. What is left for every
+//! thread is a mark to set and to clear. Weights alone do not make gangs: what a gang overran it owes at the
+//! next switch (`docs/decisions/0004`); a marked thread can owe no more than the 2 us in which it stops.
 //!
-//! Backfill: a gang that may only use idle cores is thawed with `cpu.idle`, so that any thread of the gang
-//! whose turn it is preempts it when it wakes; one that was running when it was demoted stays until the next tick
-//! (up to 4 ms). Without a `cpu` controller gangs are not backfilled.
+//! Backfill: a gang that may use idle cores is stopped with the others at the switch and thawed with `cpu.idle`
+//! right after it, so that any thread of the gang whose turn it is preempts it. Without a `cpu` controller
+//! gangs are not backfilled.
 //!
-//! Cost: two writes and one interrupt a core; both walk the tasks of a gang (about 0.5 us each).
+//! Cost: two to four writes; two of them walk the threads of a gang (0.2 to 0.5 us each). Made while all cores are
+//! held (`host/hold.rs`); without the right to that the cores follow one by one.
 //! When not: beside a heavy foreign load without a `cpu` controller, frozen time is not given back.
 //!
 //! Reference: Documentation/admin-guide/cgroup-v2.rst, cgroup.freeze.
 
-use super::{Kind, Mechanism, Standing};
+use super::{Crowd, Kind, Mechanism, Standing};
 use crate::error::Result;
 use crate::gang::GangId;
 use crate::host::arena::Arena;
-use unisono_linux::cgroup::{Frozen, Group, Valve};
+use unisono_linux::cgroup::{Dial, Frozen, Group, Valve};
+
+/// How a gang competes with its siblings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rank {
+    First,
+    Last,
+    /// Last, and preempted by any sibling that wakes.
+    Idle,
+}
 
 #[derive(Debug)]
 struct Gang {
     valve: Valve,
-    cpu: Option<Group>,
-    standing: Standing,
+    frozen: Frozen,
+    cpu: Option<Cpu>,
+    rank: Rank,
+    crowd: Crowd,
+}
+
+#[derive(Debug)]
+struct Cpu {
+    group: Group,
+    dial: Dial,
+    can_idle: bool,
 }
 
 /// See the module's text.
@@ -32,7 +54,7 @@ pub struct Freeze {
     gangs: Vec<Gang>,
 }
 
-/// Weight of a gang inside the scheduler's group; only a backfilled sibling competes with it.
+/// Weight of the gang whose turn it is inside the scheduler's group; the others have the least.
 const FULL: f64 = 100.0;
 
 impl Freeze {
@@ -43,11 +65,15 @@ impl Freeze {
     pub fn new(arena: &Arena) -> Result<Freeze> {
         let mut gangs = Vec::new();
         for groups in &arena.gangs {
-            let gang =
-                Gang { valve: groups.control.valve()?, cpu: groups.cpu.clone(), standing: Standing::Running };
-            if let Some(cpu) = &gang.cpu {
-                cpu.set_weight(FULL)?;
-            }
+            let cpu = match &groups.cpu {
+                Some(cpu) => {
+                    Some(Cpu { group: cpu.clone(), dial: cpu.dial()?, can_idle: cpu.has("cpu.idle") })
+                }
+                None => None,
+            };
+            let (valve, crowd) = (groups.control.valve()?, Crowd::Fits);
+            let mut gang = Gang { valve, frozen: Frozen::No, cpu, rank: Rank::Last, crowd };
+            gang.rank(Rank::First)?;
             gangs.push(gang);
         }
         Ok(Freeze { gangs })
@@ -55,19 +81,30 @@ impl Freeze {
 }
 
 impl Gang {
-    /// Sets how it competes with its siblings; before it is thawed.
-    fn weigh(&self, standing: Standing) -> Result<()> {
-        let Some(cpu) = &self.cpu else { return Ok(()) };
-        let idles = standing == Standing::Backfill;
-        if cpu.has("cpu.idle") {
-            cpu.write("cpu.idle", if idles { "1" } else { "0" })?;
-            // leaving idle resets the weight to the default
-            if !idles {
-                cpu.set_weight(FULL)?;
-            }
-        } else {
-            cpu.set_weight(if idles { 0.0 } else { FULL })?;
+    fn set(&mut self, frozen: Frozen) -> Result<()> {
+        if self.frozen != frozen {
+            self.valve.set(frozen)?;
+            self.frozen = frozen;
         }
+        Ok(())
+    }
+
+    fn rank(&mut self, rank: Rank) -> Result<()> {
+        let Some(cpu) = self.cpu.as_ref().filter(|_| self.rank != rank) else { return Ok(()) };
+        match rank {
+            Rank::First => {
+                if self.rank == Rank::Idle && cpu.can_idle {
+                    // this resets the weight to the default
+                    cpu.group.write("cpu.idle", "0")?;
+                }
+                cpu.dial.set(FULL)?;
+            }
+            // idle is low enough
+            Rank::Last if self.rank == Rank::Idle => return Ok(()),
+            Rank::Idle if cpu.can_idle => cpu.group.write("cpu.idle", "1")?,
+            Rank::Last | Rank::Idle => cpu.dial.set(0.0)?,
+        }
+        self.rank = rank;
         Ok(())
     }
 }
@@ -78,38 +115,35 @@ impl Mechanism for Freeze {
     }
 
     fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
-        // without weights a backfilled gang would compete with the one whose turn it is
-        let effective = |gang: &Gang, standing| match standing {
-            Standing::Backfill if gang.cpu.is_none() => Standing::Waiting,
-            other => other,
-        };
-        for (id, standing) in standings {
+        for (id, _) in standings.iter().filter(|(_, standing)| *standing != Standing::Running) {
+            self.gangs[id.0].set(Frozen::Yes)?;
+        }
+        for (id, _) in standings.iter().filter(|(_, standing)| *standing != Standing::Running) {
             let gang = &mut self.gangs[id.0];
-            let wanted = effective(gang, *standing);
-            let weighted_as =
-                if gang.standing == Standing::Backfill { Standing::Backfill } else { Standing::Running };
-            match (gang.standing, wanted) {
-                (_, Standing::Waiting) => {}
-                (before, after) if before == after => {}
-                (before, after) => {
-                    if weighted_as != after {
-                        gang.weigh(after)?;
-                    }
-                    if before == Standing::Waiting {
-                        gang.valve.set(Frozen::No)?;
-                    }
-                    gang.standing = after;
-                }
+            // a gang without queues has stopped by now
+            if gang.crowd == Crowd::Queues {
+                gang.rank(Rank::Last)?;
             }
         }
-        for (id, standing) in standings {
+        for (id, _) in standings.iter().filter(|(_, standing)| *standing == Standing::Running) {
             let gang = &mut self.gangs[id.0];
-            if effective(gang, *standing) == Standing::Waiting && gang.standing != Standing::Waiting {
-                gang.valve.set(Frozen::Yes)?;
-                if gang.standing == Standing::Backfill {
-                    gang.weigh(Standing::Running)?;
-                }
-                gang.standing = Standing::Waiting;
+            gang.rank(Rank::First)?;
+            gang.set(Frozen::No)?;
+        }
+        Ok(())
+    }
+
+    fn crowd(&mut self, gang: GangId, crowd: Crowd) {
+        self.gangs[gang.0].crowd = crowd;
+    }
+
+    fn lend(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
+        for (id, _) in standings.iter().filter(|(_, standing)| *standing == Standing::Backfill) {
+            let gang = &mut self.gangs[id.0];
+            // without weights it would compete with the gang whose turn it is
+            if gang.cpu.is_some() {
+                gang.rank(Rank::Idle)?;
+                gang.set(Frozen::No)?;
             }
         }
         Ok(())
@@ -118,11 +152,11 @@ impl Mechanism for Freeze {
     fn release(&mut self) -> Result<()> {
         let mut result = Ok(());
         for gang in &mut self.gangs {
-            gang.standing = Standing::Running;
             // one that is gone must not keep the others frozen
             if let Err(error) = gang.valve.set(Frozen::No) {
                 result = Err(error.into());
             }
+            gang.frozen = Frozen::No;
         }
         result
     }

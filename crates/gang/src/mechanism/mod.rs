@@ -2,7 +2,7 @@
 //!
 //! | mechanism | file | stops the outgoing gang by | new threads | needs | leak | when not |
 //! |---|---|---|---|---|---|---|
-//! | freeze | `freeze.rs` | the cgroup freezer | by themselves | groups | 0.03 to 0.6 % | programs that block often |
+//! | freeze | `freeze.rs` | the cgroup freezer | by themselves | groups | 0.03 %, many threads 0.1 to 0.3 % | programs that block often |
 //! | real-time | `real_time.rs` | a more urgent incoming gang | inherit | groups, `CAP_SYS_NICE` | 0 to 5 % | other work matters |
 //! | stop | `stop.rs` | SIGSTOP to its process group | by themselves | nothing | milliseconds | anything else works |
 //!
@@ -39,6 +39,15 @@ pub enum Standing {
     Running,
 }
 
+/// Whether the threads of a gang fit on the cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crowd {
+    /// Each can have a core.
+    Fits,
+    /// Some queue for one.
+    Queues,
+}
+
 /// Makes standings true.
 pub trait Mechanism: Send {
     /// Which one this is.
@@ -49,6 +58,21 @@ pub trait Mechanism: Send {
     /// # Errors
     /// The host refused; the caller releases everybody.
     fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()>;
+
+    /// The gang has more or fewer threads than before.
+    fn crowd(&mut self, gang: GangId, crowd: Crowd) {
+        let _ = (gang, crowd);
+    }
+
+    /// Lets the gangs that are backfilled run, where those whose turn it is leave cores idle. Called shortly after
+    /// each [`Mechanism::apply`], which has stopped them; a mechanism that does not backfill does nothing.
+    ///
+    /// # Errors
+    /// The host refused; the caller releases everybody.
+    fn lend(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
+        let _ = standings;
+        Ok(())
+    }
 
     /// Lets everybody run and puts classes back.
     ///
