@@ -17,6 +17,7 @@ pub mod schedstat;
 pub mod scheduling;
 pub mod shared_memory;
 pub mod switches;
+pub mod tcp;
 pub mod timer;
 pub mod topology;
 pub mod usage;

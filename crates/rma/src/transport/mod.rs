@@ -29,10 +29,12 @@
 //! |---|---|---|
 //! | loopback | threads of this process | [`loopback`] |
 //! | shared memory | processes of this host | [`shared`] |
+//! | TCP | processes of any hosts | [`tcp`] |
 
 pub mod conformance;
 pub mod loopback;
 pub mod shared;
+pub mod tcp;
 
 use crate::error::Error;
 use crate::packet::{HEADER, MAX_PAYLOAD};

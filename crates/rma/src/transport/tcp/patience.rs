@@ -1,0 +1,113 @@
+//! How long a waiter polls before it sleeps.
+//!
+//! Sleeping costs a wake-up of tens of microseconds, polling costs the processor that a fellow may need. So it
+//! polls only if no more members of the job are known to be on this host than it has processors, and only
+//! while that pays: a poll in vain halves the budget, one that saw what it waited for restores it, and every
+//! [`PROBE`]th sleep without a budget tries anew.
+//!
+//! Cost: at most [`BUDGET`] of a processor a wait, never more than what the wake-up that it may save costs.
+//! Reference: Karlin, Li, Manasse, Owicki, SOSP 1991; the policies of `unisono-sync` for the same question
+//! where memory is shared.
+
+use unisono_linux::clock::{Nanos, Ticks, ticks};
+
+/// About what a wake-up across processors costs.
+const BUDGET: Nanos = Nanos(50_000);
+/// Below this, polling is not worth its first system call.
+const LEAST: Nanos = Nanos(5_000);
+/// Waits that sleep at once before polling is tried again.
+const PROBE: u32 = 32;
+
+/// What one waiter has learnt.
+#[derive(Debug)]
+pub(super) struct Patience {
+    /// Whether fellows fit beside this waiter.
+    roomy: bool,
+    most: Ticks,
+    least: Ticks,
+    budget: Ticks,
+    started: Ticks,
+    polling: bool,
+    slept: u32,
+}
+
+impl Patience {
+    /// For one of so many members that are known to be on this host.
+    pub(super) fn new(here: usize) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self::with(here <= processors)
+    }
+
+    fn with(roomy: bool) -> Self {
+        let most = BUDGET.to_ticks();
+        Self {
+            roomy,
+            most,
+            least: LEAST.to_ticks(),
+            budget: most,
+            started: Ticks(0),
+            polling: false,
+            slept: 0,
+        }
+    }
+
+    /// A wait begins.
+    pub(super) fn begin(&mut self) {
+        if self.budget < self.least {
+            self.slept += 1;
+            if self.slept >= PROBE {
+                self.slept = 0;
+                self.budget = self.least;
+            }
+        }
+        self.polling = self.roomy && self.budget >= self.least;
+        if self.polling {
+            self.started = ticks();
+        }
+    }
+
+    /// Whether to poll once more.
+    pub(super) fn polls(&self) -> bool {
+        self.polling && ticks().since(self.started) < self.budget
+    }
+
+    /// Polling saw what was awaited.
+    pub(super) fn paid(&mut self) {
+        self.budget = self.most;
+    }
+
+    /// The wait ended after a sleep.
+    pub(super) fn ended(&mut self) {
+        if self.polling {
+            self.budget = Ticks(self.budget.0 / 2);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(patience: &mut Patience) -> bool {
+        patience.begin();
+        let polled = patience.polling;
+        patience.ended();
+        polled
+    }
+
+    #[test]
+    fn polling_in_vain_is_given_up_tried_now_and_then_and_taken_up_when_it_pays() {
+        let mut patience = Patience::with(true);
+        let polled = (0..1000).filter(|_| wait(&mut patience)).count();
+        assert!((4..50).contains(&polled), "{polled} of 1000 waits in vain polled");
+        while !wait(&mut patience) {}
+        patience.paid();
+        assert!(wait(&mut patience) && wait(&mut patience));
+    }
+
+    #[test]
+    fn nobody_polls_where_fellows_need_the_processor() {
+        let mut patience = Patience::with(false);
+        assert_eq!((0..1000).filter(|_| wait(&mut patience)).count(), 0);
+    }
+}

@@ -1,0 +1,138 @@
+//! Whether a silent peer is still there.
+//!
+//! A process that is killed closes its connections, and its peers read their end at once. A machine that
+//! loses its power, or a cable that is cut, says nothing. So whoever waits sends a heartbeat to those from whom
+//! it heard nothing since the last look: not for the peer's process, which may compute for minutes, but for
+//! its kernel, which acknowledges it whatever the process does. Bytes that nobody acknowledges for
+//! [`PATIENCE`] mean that the peer cannot be reached.
+//!
+//! ```text
+//!   cut     look: silent, heartbeat        look: unacknowledged for PATIENCE -> gone
+//!    |---------|---------|-- ... --|----------|
+//!         LOOK           (the kernel repeats it after ~0.2, 0.6 s)
+//! ```
+//! Cost: one system call a peer and [`LOOK`], while waiting or polling, and 48 bytes a peer when idle; nothing on
+//! the path of packets. What it cannot see: a peer whose receive buffer is full (it computes while others
+//! send megabytes) takes no heartbeat, and the kernel's own probes become rare; if its machine dies *then*,
+//! [`PROBES`] of them have to stay unanswered first, which may take a minute.
+//! Why not `TCP_USER_TIMEOUT`: it would end the connection of exactly such a live peer.
+//! Reference: RFC 1122 section 4.2.2.17 (probes of a closed window), tcp(7).
+
+use unisono_linux::clock::Nanos;
+use unisono_linux::tcp::Silence;
+
+/// Between two looks.
+pub(super) const LOOK: Nanos = Nanos(100_000_000);
+/// How long sent bytes may stay unacknowledged. Three transmissions fit into it.
+pub(super) const PATIENCE: Nanos = Nanos(650_000_000);
+/// Unanswered probes of a closed window that count as death.
+pub(super) const PROBES: u32 = 4;
+
+/// One peer's pulse.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pulse {
+    /// Bytes came since the last look.
+    heard: bool,
+    /// Since when something has been unacknowledged without a sign of life.
+    silent_since: Option<Nanos>,
+}
+
+/// What to do about a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finding {
+    Alive,
+    /// Nothing is on its way to it that it could acknowledge: send a heartbeat.
+    Ask,
+    Gone,
+}
+
+impl Pulse {
+    /// Bytes came.
+    pub(super) fn heard(&mut self) {
+        self.heard = true;
+    }
+
+    /// Whether a look can be spared.
+    pub(super) fn spare(&mut self) -> bool {
+        if std::mem::take(&mut self.heard) {
+            self.silent_since = None;
+            return true;
+        }
+        false
+    }
+
+    /// Judges what the kernel said at `now` about a peer that was not [`spare`](Self::spare)d; `kept` is
+    /// whether this side still keeps bytes that the kernel does not take.
+    pub(super) fn look(&mut self, silence: Silence, kept: bool, now: Nanos) -> Finding {
+        if silence.unacknowledged == 0 {
+            self.silent_since = None;
+            return match () {
+                () if silence.probes >= PROBES => Finding::Gone,
+                () if kept || silence.probes > 0 => Finding::Alive,
+                () => Finding::Ask,
+            };
+        }
+        let heard_at = now.since(Nanos::from(silence.heard));
+        let since = self.silent_since.map_or(now, |since| since.max(heard_at));
+        self.silent_since = Some(since);
+        if now.since(since) >= PATIENCE { Finding::Gone } else { Finding::Alive }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const MS: u64 = 1_000_000;
+
+    fn said(unacknowledged: u32, probes: u32, heard_ms: u64) -> Silence {
+        Silence { unacknowledged, probes, heard: Duration::from_millis(heard_ms) }
+    }
+
+    #[test]
+    fn an_idle_peer_is_asked_and_one_that_acknowledges_lives_for_ever() {
+        let mut pulse = Pulse::default();
+        for look in 0..1000 {
+            let now = Nanos(look * 100 * MS);
+            assert_eq!(pulse.look(said(0, 0, 100), false, now), Finding::Ask);
+        }
+    }
+
+    #[test]
+    fn a_peer_whose_kernel_never_answers_is_gone_within_a_second_of_its_last_sign() {
+        let mut pulse = Pulse::default();
+        // heard last at 0, asked at 100 ms, no answer
+        assert_eq!(pulse.look(said(0, 0, 100), false, Nanos(100 * MS)), Finding::Ask);
+        let gone = (2..)
+            .find(|look| pulse.look(said(1, 0, look * 100), false, Nanos(look * 100 * MS)) == Finding::Gone);
+        assert!(gone.is_some_and(|look| (7..10).contains(&look)), "gone at look {gone:?}");
+    }
+
+    #[test]
+    fn acknowledgements_of_a_long_transfer_keep_a_peer_alive() {
+        let mut pulse = Pulse::default();
+        for look in 1..1000 {
+            let finding = pulse.look(said(50, 0, 90), true, Nanos(look * 100 * MS));
+            assert_eq!(finding, Finding::Alive, "look {look}");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_computes_with_its_window_closed_lives_while_its_kernel_answers_probes() {
+        let mut pulse = Pulse::default();
+        for look in 1..1000 {
+            let finding = pulse.look(said(0, 1, 60_000), true, Nanos(look * 100 * MS));
+            assert_eq!(finding, Finding::Alive, "look {look}");
+        }
+        assert_eq!(pulse.look(said(0, PROBES, 60_000), true, Nanos(100_000 * MS)), Finding::Gone);
+    }
+
+    #[test]
+    fn bytes_that_come_spare_the_look_once() {
+        let mut pulse = Pulse::default();
+        pulse.heard();
+        assert!(pulse.spare());
+        assert!(!pulse.spare());
+    }
+}
