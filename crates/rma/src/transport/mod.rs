@@ -30,8 +30,11 @@
 //! | loopback | threads of this process | [`loopback`] |
 //! | shared memory | processes of this host | [`shared`] |
 //! | TCP | processes of any hosts | [`tcp`] |
+//!
+//! [`fault`] wraps any of them and lets happen what the contract leaves open.
 
 pub mod conformance;
+pub mod fault;
 pub mod loopback;
 pub mod shared;
 pub mod tcp;

@@ -5,6 +5,7 @@ use super::*;
 use crate::job::{Key, Place};
 use crate::packet::{Header, Packet};
 use crate::transport::conformance;
+use crate::transport::fault::{Faulty, Plan};
 use std::thread;
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -59,6 +60,19 @@ fn tcp_keeps_the_contract_through_rank_0_over_ipv6() {
         let root = seats[0].address();
         ends(all(seats, |seat| seat.gather(root, PATIENCE)))
     });
+}
+
+#[test]
+fn tcp_with_faults_keeps_the_contract() {
+    for seed in 0..3 {
+        let plan = Plan::new(seed).delay(Duration::from_millis(3));
+        conformance::check(|size| {
+            let seats = seats(size, "127.0.0.1");
+            let addresses = addresses(&seats);
+            let joined = all(seats, |seat| seat.meet(&addresses, PATIENCE)).into_iter();
+            joined.map(|end| Box::new(Faulty::new(end.expect("meets"), plan)) as Box<dyn Transport>).collect()
+        });
+    }
 }
 
 #[test]
