@@ -7,6 +7,7 @@ pub mod clock;
 pub mod current_cpu;
 pub mod futex;
 pub mod interrupt;
+pub mod local_socket;
 pub mod membarrier;
 pub mod parent_death;
 pub mod pidfd;

@@ -2,7 +2,7 @@
 //!
 //! A region is a memfd: it has no name in any file system, so nothing is left behind after kill -9. It
 //! reaches other processes by inheritance across `fork`, by an inherited descriptor across `exec`
-//! ([`SharedMemory::inherit`]), or, for the same user, by its path under `/proc/PID/fd`
+//! ([`SharedMemory::inherit`]), as a descriptor through a socket, or, for the same user, by its path under `/proc/PID/fd`
 //! ([`SharedMemory::path`], [`SharedMemory::open`]).
 //!
 //! A fresh region is zeroed. Its size is sealed, so that no peer can shrink it under our feet (a shrunk
@@ -13,7 +13,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
@@ -73,6 +73,14 @@ impl SharedMemory {
     /// As [`open`](Self::open); `EBADF` when there is no such descriptor.
     pub fn from_inherited(descriptor: RawFd) -> io::Result<Self> {
         Self::open(Path::new(&format!("/proc/self/fd/{descriptor}")))
+    }
+
+    /// Maps the region behind a descriptor, such as one that another process passed on.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
+        Self::map_sealed(File::from(descriptor))
     }
 
     /// Lets programs that this process executes inherit the region; the number to pass on.
@@ -141,6 +149,13 @@ impl SharedMemory {
         let start =
             NonNull::new(start.cast::<u8>()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
         Ok(Self { file, start, bytes })
+    }
+}
+
+/// For passing the region on.
+impl AsFd for SharedMemory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 
