@@ -121,6 +121,24 @@ impl Lines {
         Self { owner: Arc::new(Owner::Shared(region)), first, count }
     }
 
+    /// So many of these lines from `first` on, as lines of their own that share the memory. Panics past the last.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn part(&self, first: usize, count: usize) -> Self {
+        let fits = first.checked_add(count).is_some_and(|end| end <= self.count);
+        assert!(fits, "lines {first} to {first}+{count} of {}", self.count);
+        // SAFETY: the range was checked against the array's length.
+        let start = unsafe { self.first.add(first) };
+        Self { owner: Arc::clone(&self.owner), first: start, count }
+    }
+
+    /// Where line `index` begins, for memory beside the protocol's words. Panics past the last.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn address(&self, index: usize) -> NonNull<u8> {
+        NonNull::from(self.line(index)).cast()
+    }
+
     /// The region these lines lie in, if other processes can map it.
     #[cfg(not(loom))]
     #[must_use]
@@ -181,6 +199,15 @@ mod tests {
         clone.line(1).word(15).store(1, SeqCst);
         drop(clone);
         assert_eq!(lines.line(1).word(15).load(SeqCst), 1);
+    }
+
+    #[test]
+    fn a_part_shares_the_memory_and_ends_where_it_ends() {
+        let lines = Lines::on_heap(4);
+        let part = lines.part(1, 2);
+        lines.line(2).word(0).store(9, SeqCst);
+        assert_eq!((part.count(), part.line(1).word(0).load(SeqCst)), (2, 9));
+        assert!(std::panic::catch_unwind(|| part.part(1, 2)).is_err());
     }
 
     #[test]
