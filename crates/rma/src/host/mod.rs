@@ -3,7 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `mod.rs` | the job's segment, membership, who is gone |
-//! | `rendezvous.rs` | how processes that nobody forked together find the segment |
+//! | `rendezvous.rs`, `name.rs` | how processes that nobody forked together find the segment |
 //! | `waiting.rs` | waiting for a flag of another member, adaptively |
 //!
 //! The segment is a memfd: when the last process that maps it is gone, so is it; nothing is left after kill
@@ -14,6 +14,7 @@
 //! ```
 //! Reference: memfd_create(2), pidfd_open(2).
 
+mod name;
 pub(crate) mod rendezvous;
 pub(crate) mod waiting;
 
@@ -119,13 +120,24 @@ impl Host {
     fn await_all(&self, patience: Duration) -> Result<(), Error> {
         let limit = Nanos::from(patience).after(now());
         loop {
-            let absent = (0..self.size).map(Rank::at).find(|rank| self.standing(*rank) <= COMING);
-            let Some(absent) = absent else { return Ok(()) };
-            if let Some(gone) = self.who_is_gone() {
-                return Err(gone.into());
+            let all = (0..self.size).map(Rank::at);
+            let absent: Vec<Rank> = all.filter(|rank| self.standing(*rank) <= COMING).collect();
+            if absent.is_empty() {
+                return Ok(());
             }
-            if now() >= limit {
-                let waiting_for = format!("rank {absent} of {}", self.size);
+            let gone = self.who_is_gone();
+            if let Some(gone) = &gone
+                && self.standing(gone.rank) == DIED
+            {
+                return Err(gone.clone().into());
+            }
+            // Who left did so because others did not come.
+            if gone.is_some() || now() >= limit {
+                // Rank 0, which made the segment, comes last: it waits for the others.
+                let others = absent.iter().filter(|rank| **rank != Rank(0) || absent.len() == 1);
+                let list: Vec<String> = others.map(Rank::to_string).collect();
+                let word = if list.len() == 1 { "rank" } else { "ranks" };
+                let waiting_for = format!("{word} {} of {}", list.join(", "), self.size);
                 return Err(Error::TimedOut { call: "joining the job", waiting_for });
             }
             std::thread::sleep(Duration::from_micros(500));
@@ -233,6 +245,7 @@ impl Drop for Host {
 }
 
 /// Maps a segment that another member made.
+#[allow(dead_code, reason = "how windows of shared memory map theirs")]
 pub(crate) fn open(path: &Path) -> Result<SharedMemory, Error> {
     SharedMemory::open(path).map_err(Error::system(format!("cannot map {}", path.display())))
 }

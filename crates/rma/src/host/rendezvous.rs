@@ -1,129 +1,250 @@
-//! How processes that nobody forked together find each other's memory.
+//! How processes of one host that know the same key find each other's memory.
 //!
-//! Rank 0 makes the segment and listens on an abstract socket whose name is half of the job's key; whoever
-//! connects shows the other half and is told where the segment is (`/proc/PID/fd/N` of rank 0, which the kernel
-//! opens for the same user only). When everybody has come the socket is closed; it never had a name in a file
-//! system. Cost: a few hundred microseconds, once. When not to use: between hosts, or between process
-//! namespaces that do not see each other's numbers. Reference: unix(7), proc_pid_fd(5).
+//! They need no common parent, no file and no port: rank 0 makes the segment and listens at a name in the
+//! abstract socket namespace that only the key tells ([`super::name`]); each other rank connects, shows the
+//! key, and is handed the segment's descriptor.
+//!
+//! ```text
+//!   rank 0                                    rank r
+//!   makes the segment, listens at the name    connects, again and again until somebody listens
+//!                                             looks whose socket it is; sends key, rank, size, process
+//!   looks who that is, compares all of it
+//!   answers, with the descriptor        --->  maps the segment, takes its place there
+//! ```
+//! Everything here dies with its processes: nothing lies in a file system. A process of another user is
+//! refused before a byte of it is read, and no key is shown to another user's socket. Cost: two messages a
+//! rank, once. When not to use: between hosts, network namespaces or process namespaces; there is TCP.
+//! Reference: unix(7).
 
-use super::{Host, create, open};
+use super::name::meeting_place;
+use super::{Host, create};
 use crate::error::Error;
-use crate::job::Place;
+use crate::job::{Key, Place};
 use crate::rank::Rank;
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
+use unisono_linux::local_socket::{own_user, peer, receive_with, send_with};
 use unisono_linux::shared_memory::SharedMemory;
 
-/// Halves of the key.
-const HALF: usize = 8;
+const CALL: &str = "joining the job";
+/// "unisono", and the version of this exchange.
+const GREETING: [u8; 8] = *b"unisono2";
+const HELLO: usize = 40;
+const REPLY: usize = 8;
+/// Between two attempts to connect, and two looks at who has come.
+const PAUSE: Duration = Duration::from_micros(500);
+/// How long one that has connected may take to say who it is.
+const MANNERS: Duration = Duration::from_secs(2);
 
-/// How long one connection may take to say who it is.
-const GREETING: Duration = Duration::from_secs(2);
+/// What rank 0 answers.
+#[derive(Clone, Copy, PartialEq)]
+enum Answer {
+    Welcome = 1,
+    WrongSize = 2,
+    OtherNamespace = 3,
+}
+
+/// What a rank says of itself.
+struct Hello {
+    key: Key,
+    rank: u32,
+    size: u32,
+    process: u32,
+}
+
+impl Hello {
+    fn own(place: &Place) -> Self {
+        let size = u32::try_from(place.size).unwrap_or(u32::MAX);
+        Self { key: place.key, rank: place.rank.0, size, process: std::process::id() }
+    }
+
+    fn encode(&self) -> [u8; HELLO] {
+        let mut bytes = [0; HELLO];
+        bytes[..8].copy_from_slice(&GREETING);
+        bytes[8..24].copy_from_slice(self.key.bytes());
+        bytes[24..28].copy_from_slice(&self.rank.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.size.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.process.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; HELLO]) -> Option<Self> {
+        let short = |at: usize| u32::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
+        (bytes[..8] == GREETING).then(|| Self {
+            key: Key::from_bytes(std::array::from_fn(|index| bytes[8 + index])),
+            rank: short(24),
+            size: short(28),
+            process: short(32),
+        })
+    }
+}
 
 /// Finds the others and takes this process's place among them. `bytes`: the segment's size, which all members
 /// compute alike.
 pub(crate) fn meet(place: &Place, bytes: usize, patience: Duration) -> Result<Host, Error> {
     let start = Instant::now();
-    let address = address(place)?;
-    let region = if place.rank == Rank(0) {
+    let limit = start + patience;
+    let address = SocketAddr::from_abstract_name(meeting_place(&place.key))
+        .map_err(Error::system("cannot name the job's meeting place"))?;
+    let (region, late) = if place.rank == Rank(0) {
         let region = create(bytes)?;
-        if place.size > 1 {
-            invite(place, &address, &region, patience)?;
-        }
-        region
+        let late = invite(place, &address, &region, limit)?;
+        (region, late)
     } else {
-        let path = ask(place, &address, patience)?;
-        let region = open(&path)?;
-        if region.len() < bytes {
-            let problem =
-                "the job's segment has another size; start all ranks with the same version and size";
-            return Err(Error::Job(problem.to_owned()));
-        }
-        region
+        (ask(place, &address, limit)?, None)
     };
-    Host::join(region, place.rank, place.size, patience.saturating_sub(start.elapsed()))
+    if region.len() < bytes {
+        let problem = "the job's segment has another size; start all ranks with the same version and size";
+        return Err(Error::Job(problem.to_owned()));
+    }
+    let left = if late.is_some() { Duration::ZERO } else { patience.saturating_sub(start.elapsed()) };
+    Host::join(region, place.rank, place.size, left)
 }
 
-fn address(place: &Place) -> Result<SocketAddr, Error> {
-    let name: String = place.key.bytes()[..HALF].iter().map(|byte| format!("{byte:02x}")).collect();
-    SocketAddr::from_abstract_name(format!("unisono-{name}"))
-        .map_err(Error::system("cannot name the job's socket"))
-}
+/// Nobody else may come any more; whoever has not is named by the table.
+struct Late;
 
-/// Rank 0: tells everybody who knows the key where the segment is, until all have asked.
+/// Rank 0: hands the segment to everybody who knows the key, until all have asked or time is over.
 fn invite(
     place: &Place,
     address: &SocketAddr,
     region: &SharedMemory,
-    patience: Duration,
-) -> Result<(), Error> {
-    let failed = || Error::system("cannot listen for the other ranks (is another job using this key?)");
-    let listener = UnixListener::bind_addr(address).map_err(failed())?;
-    listener.set_nonblocking(true).map_err(failed())?;
-    let path = region.path();
-    let limit = Instant::now() + patience;
+    limit: Instant,
+) -> Result<Option<Late>, Error> {
     let mut came = vec![false; place.size];
     came[0] = true;
-    while let Some(missing) = came.iter().position(|came| !came) {
+    if place.size == 1 {
+        return Ok(None);
+    }
+    let failed = || Error::system("cannot listen for the other ranks");
+    let listener = UnixListener::bind_addr(address).map_err(|source| match source.kind() {
+        ErrorKind::AddrInUse => {
+            Error::Job("rank 0 is taken; give every process a rank of its own, and every job a key".into())
+        }
+        _ => failed()(source),
+    })?;
+    listener.set_nonblocking(true).map_err(failed())?;
+    while came.contains(&false) {
         match listener.accept() {
             Ok((stream, _)) => {
-                // Whoever says something else, or nothing, is no member.
-                if let Ok(rank) = greet(&stream, place, &path)
-                    && let Some(came) = came.get_mut(rank.index())
-                {
-                    *came = true;
+                // Whoever misbehaves is no member; whoever is missing is named.
+                if let Ok(Some(rank)) = greet(&stream, place, region) {
+                    came[rank.index()] = true;
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 if Instant::now() >= limit {
-                    let waiting_for = format!("rank {missing} of {}", place.size);
-                    return Err(Error::TimedOut { call: "joining the job", waiting_for });
+                    return Ok(Some(Late));
                 }
-                thread::sleep(Duration::from_micros(500));
+                thread::sleep(PAUSE);
             }
             Err(error) => return Err(failed()(error)),
         }
     }
-    Ok(())
+    Ok(None)
 }
 
-fn greet(mut stream: &UnixStream, place: &Place, path: &std::path::Path) -> io::Result<Rank> {
+/// Answers one who has connected; which rank it is, if it is one.
+fn greet(stream: &UnixStream, place: &Place, region: &SharedMemory) -> io::Result<Option<Rank>> {
+    let who = peer(stream)?;
+    if who.user != own_user() {
+        return Ok(None);
+    }
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(GREETING))?;
-    let mut greeting = [0; HALF + 4];
-    stream.read_exact(&mut greeting)?;
-    let (proof, rank) = greeting.split_at(HALF);
-    if proof != &place.key.bytes()[HALF..] {
-        return Err(io::Error::other("it does not know the key"));
+    stream.set_read_timeout(Some(MANNERS))?;
+    let mut bytes = [0; HELLO];
+    (&*stream).read_exact(&mut bytes)?;
+    // Who does not know the whole key is told nothing.
+    let Some(hello) = Hello::decode(&bytes).filter(|hello| hello.key == place.key) else { return Ok(None) };
+    let size = u32::try_from(place.size).unwrap_or(u32::MAX);
+    let answer = if hello.size != size || hello.rank >= size {
+        Answer::WrongSize
+    } else if hello.process != who.process {
+        Answer::OtherNamespace
+    } else {
+        Answer::Welcome
+    };
+    let mut reply = [0; REPLY];
+    reply[0] = answer as u8;
+    reply[4..].copy_from_slice(&size.to_le_bytes());
+    if answer != Answer::Welcome {
+        (&*stream).write_all(&reply)?;
+        return Ok(None);
     }
-    let rank = rank.first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-    stream.write_all(path.as_os_str().as_encoded_bytes())?;
-    Ok(Rank(rank))
+    send_with(stream, &reply, region.as_fd())?;
+    Ok(Some(Rank(hello.rank)))
 }
 
-/// Everybody else: asks rank 0 where the segment is, as soon as it listens.
-fn ask(place: &Place, address: &SocketAddr, patience: Duration) -> Result<PathBuf, Error> {
-    let limit = Instant::now() + patience;
+/// Everybody else: asks rank 0 for the segment, as soon as it listens.
+fn ask(place: &Place, address: &SocketAddr, limit: Instant) -> Result<SharedMemory, Error> {
+    let failed = || Error::system("cannot reach rank 0");
+    let timed_out =
+        || Error::TimedOut { call: CALL, waiting_for: "rank 0, which makes the job's segment".to_owned() };
     loop {
-        let path = UnixStream::connect_addr(address).and_then(|mut stream| {
-            stream.write_all(&place.key.bytes()[HALF..])?;
-            stream.write_all(&place.rank.0.to_le_bytes())?;
-            stream.set_read_timeout(Some(GREETING))?;
-            let mut path = String::new();
-            stream.take(256).read_to_string(&mut path)?;
-            if path.is_empty() { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(path) }
-        });
-        match path {
-            Ok(path) => return Ok(PathBuf::from(path)),
-            Err(_) if Instant::now() < limit => thread::sleep(Duration::from_micros(500)),
-            Err(_) => {
-                let waiting_for = "rank 0, which makes the job's segment".to_owned();
-                return Err(Error::TimedOut { call: "joining the job", waiting_for });
+        match UnixStream::connect_addr(address) {
+            Ok(stream) => {
+                let who = peer(&stream).map_err(failed())?;
+                if who.user != own_user() {
+                    let user = who.user;
+                    let problem = format!("user {user} sits at this job's meeting place; take another key");
+                    return Err(Error::Job(problem));
+                }
+                match converse(&stream, place, limit) {
+                    // One that ended its listening meanwhile hears nobody any more; another may follow.
+                    Err(Error::System { source, .. }) if is_passing(source.kind()) => {}
+                    answer => return answer,
+                }
             }
+            Err(error) if is_passing(error.kind()) => {}
+            Err(error) => return Err(failed()(error)),
         }
+        if Instant::now() >= limit {
+            return Err(timed_out());
+        }
+        thread::sleep(PAUSE);
     }
+}
+
+/// Whether trying again may help.
+fn is_passing(kind: ErrorKind) -> bool {
+    use ErrorKind as K;
+    matches!(
+        kind,
+        K::ConnectionRefused
+            | K::WouldBlock
+            | K::TimedOut
+            | K::UnexpectedEof
+            | K::BrokenPipe
+            | K::ConnectionReset
+    )
+}
+
+fn converse(mut stream: &UnixStream, place: &Place, limit: Instant) -> Result<SharedMemory, Error> {
+    let failed = || Error::system("rank 0 does not answer");
+    // A timeout of zero would mean none.
+    let left = limit.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    stream.set_read_timeout(Some(left)).map_err(failed())?;
+    stream.write_all(&Hello::own(place).encode()).map_err(failed())?;
+    let mut reply = [0; REPLY];
+    let descriptor = receive_with(stream, &mut reply).map_err(failed())?;
+    let size = u32::from_le_bytes([reply[4], reply[5], reply[6], reply[7]]);
+    let rank = place.rank;
+    let problem = match (reply[0], descriptor) {
+        (code, Some(descriptor)) if code == Answer::Welcome as u8 => {
+            return SharedMemory::from_descriptor(descriptor)
+                .map_err(Error::system("cannot map the job's segment"));
+        }
+        (code, _) if code == Answer::WrongSize as u8 => {
+            format!("rank {rank} says that the job has {} ranks, rank 0 says {size}", place.size)
+        }
+        (code, _) if code == Answer::OtherNamespace as u8 => {
+            "this process and rank 0 are in different process namespaces; use the TCP transport".to_owned()
+        }
+        (code, _) => format!("rank 0 answered {code}; start all ranks with the same version"),
+    };
+    Err(Error::Job(problem))
 }

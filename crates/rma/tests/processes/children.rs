@@ -1,0 +1,69 @@
+//! The other ranks: this program again.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use unisono_rma::{Job, Key, Place, Rank, environment};
+
+/// Which part a child plays.
+const PART: &str = "UNISONO_TEST_PART";
+/// Exit code of a child whose part went well.
+pub(crate) const WELL: i32 = 17;
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A place in a job.
+pub(crate) fn place(rank: u32, size: usize, key: Key) -> Place {
+    Place { rank: Rank(rank), size, key }
+}
+
+/// A process that plays a part at a place.
+pub(crate) fn command(part: &str, place: &Place) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("a test knows its file"));
+    command
+        .args(["--exact", "children::plays_a_part", "--include-ignored", "--nocapture"])
+        .env(PART, part)
+        .env(environment::RANK, place.rank.to_string())
+        .env(environment::SIZE, place.size.to_string())
+        .env(environment::KEY, place.key.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null());
+    command
+}
+
+/// Starts it.
+pub(crate) fn start(part: &str, place: &Place) -> Child {
+    command(part, place).spawn().expect("this test can be started again")
+}
+
+/// Waits for a child whose part must go well.
+pub(crate) fn went_well(mut child: Child) {
+    let code = child.wait().expect("our child can be collected").code();
+    assert_eq!(code, Some(WELL), "the child's part");
+}
+
+/// Not a test of its own: the other side of the tests, which start it.
+#[test]
+#[ignore = "started by the tests that need more processes"]
+fn plays_a_part() {
+    let Ok(part) = std::env::var(PART) else { return };
+    let place = Place::from_environment().expect("values that make sense").expect("the parent set them");
+    match part.as_str() {
+        "orphan" => {
+            // A process between: what it starts is nobody's child once it has ended.
+            let orphan = command("joins", &place).stdin(Stdio::null()).spawn().expect("can be started");
+            drop(orphan);
+        }
+        "joins" => {
+            let job = Job::shared(&place, PATIENCE).expect("all come");
+            assert_eq!((job.rank(), job.size()), (place.rank, place.size));
+        }
+        "stays" => {
+            let _job = Job::shared(&place, PATIENCE).expect("all come");
+            // Until it is killed, or until the parent is gone.
+            let _ = std::io::stdin().read(&mut [0; 1]);
+        }
+        other => panic!("no part is called {other}"),
+    }
+    std::process::exit(WELL);
+}

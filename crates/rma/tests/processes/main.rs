@@ -1,0 +1,10 @@
+//! Jobs of real processes: this test binary starts itself again as the other ranks.
+//!
+//! No `fork`: a child is the same program, told by the environment which part to play. Everything that can
+//! hang runs under [`watchdog`].
+
+#![cfg(not(loom))]
+
+mod children;
+mod rendezvous;
+mod watchdog;
