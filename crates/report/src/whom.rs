@@ -120,7 +120,7 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     let [gang, pin, alone, open] = counts;
     let n = situations.len();
     let mut html = format!(
-        "<p>Of {n} situations: gangs are worth it in {gang}, a core of its own for each thread is enough in {pin}, {alone} are better left alone, {open} stay open.</p>\n"
+        "<p>Of {n} situations, gangs are worth it in {gang}; a core of its own for each thread is enough in {pin}; leaving alone is best in {alone}; these runs leave {open} open.</p>\n"
     );
     html.push_str(
         "<div class=\"scroll\"><table class=\"advice\">\n<thead><tr><th>Situation</th><th>Unstacking <small>pinned against plain Linux</small></th><th>Ganging <small>gangs against pinned</small></th><th>Worth it</th></tr></thead>\n<tbody>\n",
