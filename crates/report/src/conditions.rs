@@ -203,12 +203,14 @@ impl<'a> Swept<'a> {
                 (Tone::Unanswered, ("not measured", format!("Gangs against {theirs}: {reason}.")))
             }
             (_, None) => (Tone::Undecided, ("not decided", format!("Gangs against {theirs}{open}."))),
+            // a sweep whose end is open says nothing about where the gain is gone
+            (Some(wins), Some(Tone::Better)) if self.stretches.last().is_some_and(|s| !decided(s.tone)) => (
+                Tone::Undecided,
+                ("end not decided", format!("Gangs beat {theirs} {wins}; where that ends is open{open}.")),
+            ),
             (Some(wins), Some(Tone::Better)) => (
                 Tone::Worse,
-                (
-                    "unlike the paper",
-                    format!("Gangs beat {theirs} {wins}, to the last place decided{open}."),
-                ),
+                ("unlike the paper", format!("Gangs beat {theirs} {wins}, to the end of the sweep{open}.")),
             ),
             (Some(wins), Some(_)) => {
                 let after = self.places(&[Tone::Same, Tone::Worse]).unwrap_or_default();
