@@ -172,6 +172,10 @@ fn ended_by(signal: Signal, options: &[&str]) {
     let output = finish(child);
     assert_eq!(output.status.code(), Some(128 + signal.number()), "{output:?}");
     assert_nothing_is_left(scheduler);
+    // the shells have ended; their background loops, which nobody told, go on
+    let survivors: Vec<i32> = programs.iter().copied().filter(|pid| !is_gone(*pid)).collect();
+    assert!(!survivors.is_empty(), "somebody to look at among {programs:?}");
+    survivors.iter().for_each(|pid| assert_free(*pid));
     end(&programs);
 }
 
@@ -185,6 +189,31 @@ fn an_interrupt_reaches_the_programs_and_everything_is_put_back() -> Outcome {
 fn a_request_to_end_reaches_the_programs_and_everything_is_put_back() -> Outcome {
     gangs()?;
     ended_by(Signal::Terminate, &[]);
+    Ok(())
+}
+
+fn a_request_to_end_puts_real_time_classes_back() -> Outcome {
+    gangs()?;
+    ended_by(Signal::Terminate, &["--isolate"]);
+    Ok(())
+}
+
+fn a_request_to_end_continues_programs_that_were_stopped() -> Outcome {
+    gangs()?;
+    let child = start(&["--unprivileged"]);
+    let scheduler = child.id();
+    let mut started = BTreeSet::new();
+    until("two shells and their loops", || {
+        started = descendants(scheduler);
+        started.len() == 5
+    });
+    kill(scheduler as i32, Signal::Terminate);
+    finish(child);
+    assert_nothing_is_left(scheduler);
+    let survivors: Vec<i32> = started.iter().copied().filter(|pid| !is_gone(*pid)).collect();
+    assert!(!survivors.is_empty(), "somebody to look at among {started:?}");
+    survivors.iter().for_each(|pid| assert_free(*pid));
+    end(&started);
     Ok(())
 }
 
@@ -365,6 +394,7 @@ fn without_privilege_it_says_what_is_missing_or_does_what_it_can() -> Outcome {
     let tried = run(&["--unprivileged", "--json"]);
     assert_eq!(tried.status.code(), Some(0), "{tried:?}");
     assert_eq!(summary(&tried)["mechanism"], "stop");
+    assert!(!Path::new("/tmp/unisono-65534").exists(), "an empty directory is left");
     Ok(())
 }
 
@@ -407,6 +437,8 @@ host_tests![
     an_orderly_end_leaves_nothing_and_passes_output_and_exit_codes within 60,
     an_interrupt_reaches_the_programs_and_everything_is_put_back within 60,
     a_request_to_end_reaches_the_programs_and_everything_is_put_back within 60,
+    a_request_to_end_puts_real_time_classes_back within 60,
+    a_request_to_end_continues_programs_that_were_stopped within 60,
     the_guardian_frees_the_programs_when_the_scheduler_is_killed within 60,
     the_guardian_puts_real_time_classes_back_when_the_scheduler_is_killed within 60,
     gang_restore_frees_the_programs_when_scheduler_and_guardian_were_killed within 60,

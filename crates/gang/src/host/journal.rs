@@ -113,6 +113,18 @@ pub fn directory() -> PathBuf {
     format!("/tmp/unisono-{user}").into()
 }
 
+/// Makes it, and makes sure that it belongs to this user.
+fn own_directory(dir: &Path) -> Result<()> {
+    let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(dir);
+    made.map_err(system("make the directory for journals"))?;
+    let ours = fs::metadata("/proc/self").and_then(|me| Ok(fs::symlink_metadata(dir)?.uid() == me.uid()));
+    if ours.map_err(system("look at the directory for journals"))? {
+        Ok(())
+    } else {
+        Err(Error::Host(format!("{} belongs to somebody else; remove it", dir.display())))
+    }
+}
+
 /// A journal being written.
 #[derive(Debug)]
 pub struct Journal {
@@ -126,18 +138,23 @@ impl Journal {
     /// # Errors
     /// The directory cannot be made or belongs to somebody else.
     pub fn create() -> Result<Journal> {
-        let dir = directory();
-        let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(&dir);
-        made.map_err(system("make the directory for journals"))?;
-        let ours =
-            fs::metadata("/proc/self").and_then(|me| Ok(fs::symlink_metadata(&dir)?.uid() == me.uid()));
-        if !ours.map_err(system("look at the directory for journals"))? {
-            return Err(Error::Host(format!("{} belongs to somebody else; remove it", dir.display())));
-        }
+        Journal::create_in(&directory())
+    }
+
+    fn create_in(dir: &Path) -> Result<Journal> {
         let process = Tid(std::process::id() as i32);
         let path = dir.join(format!("gang-{process}.journal"));
-        let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path);
-        let mut journal = Journal { path, file: file.map_err(system("create the journal"))? };
+        let mut attempts = 0;
+        let file = loop {
+            attempts += 1;
+            own_directory(dir)?;
+            match OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path) {
+                // whoever ended last has just removed the empty directory
+                Err(error) if error.kind() == ErrorKind::NotFound && attempts < 10 => {}
+                opened => break opened.map_err(system("create the journal"))?,
+            }
+        };
+        let mut journal = Journal { path, file };
         journal.write(&Entry::Scheduler { process: process.0, started: start_time(process).unwrap_or(0) })?;
         Ok(journal)
     }
@@ -228,6 +245,9 @@ pub fn restore(path: &Path) -> Result<Restored> {
                 return Err(system("remove the journal")(error));
             }
             _ => {}
+        }
+        if let Some(directory) = path.parent().filter(|parent| **parent == directory()) {
+            let _ = fs::remove_dir(directory); // others have their journals there
         }
     }
     Ok(done)
