@@ -159,6 +159,7 @@ impl Epochs {
 
     pub(crate) fn completed(&mut self) {
         self.started = None;
+        self.fence_operations = 0;
     }
 
     pub(crate) fn post(&mut self, call: &'static str, origins: &[Rank]) -> Result<(), Error> {
@@ -216,6 +217,7 @@ impl Epochs {
     pub(crate) fn unlocked(&mut self, target: Rank) {
         if self.locks[target.index()].take().is_some() {
             self.locked -= 1;
+            self.fence_operations = 0;
         }
     }
 
@@ -236,6 +238,7 @@ impl Epochs {
 
     pub(crate) fn unlocked_all(&mut self) {
         self.lock_all = false;
+        self.fence_operations = 0;
     }
 
     /// A call that needs a passive epoch, to `target` or at all; the lock it has.

@@ -7,15 +7,17 @@
 //! | job | made by | windows |
 //! |---|---|---|
 //! | threads of a process | [`Job::threads`] | message path over loopback |
-//! | processes of a host | [`Job::shared`] | direct path |
+//! | processes of a host | [`Job::shared`] | direct path; messages for dynamic windows and other styles |
 //! | anything | [`Job::over`] a [`Transport`] | message path |
 //!
 //! A process started by `unisono run` finds its place in the environment ([`Place::from_environment`]).
 
+use crate::direct::{Direct, Wanted};
 use crate::error::Error;
+use crate::host::Host;
 use crate::message::{Memory, Port, Shared};
 use crate::rank::Rank;
-use crate::spec::{Locks, Spec};
+use crate::spec::{Locks, Spec, Style};
 use crate::transport::Transport;
 use crate::window::{Backend, Flavor, Part, Window};
 use std::fmt;
@@ -147,6 +149,8 @@ pub const MOST_RANKS: u32 = 4096;
 #[derive(Debug)]
 pub struct Job {
     shared: Arc<Shared>,
+    /// The host whose memory all members share, if they do.
+    host: Option<Arc<Host>>,
     rank: Rank,
     size: usize,
 }
@@ -167,14 +171,18 @@ impl Job {
     /// # Errors
     /// [`Error::TimedOut`] naming who has not come; [`Error::System`]; [`Error::Job`] for a rank taken twice.
     pub fn shared(place: &Place, patience: Duration) -> Result<Self, Error> {
-        Ok(Self::over(crate::transport::shared::SharedTransport::meet(place, patience)?))
+        let transport = crate::transport::shared::SharedTransport::meet(place, patience)?;
+        let host = Some(Arc::clone(transport.host()));
+        let mut job = Self::over(transport);
+        job.host = host;
+        Ok(job)
     }
 
     /// A job over any transport.
     #[must_use]
     pub fn over(transport: impl Transport + 'static) -> Self {
         let (rank, size) = (transport.rank(), transport.size());
-        Self { shared: Shared::new(Box::new(transport)), rank, size }
+        Self { shared: Shared::new(Box::new(transport)), host: None, rank, size }
     }
 
     /// This member's number.
@@ -211,6 +219,9 @@ impl Job {
     /// # Errors
     /// [`Error::Size`], [`Error::Disp`], [`Error::Mismatch`], [`Error::System`], [`Error::Gone`].
     pub fn allocate(&mut self, bytes: u64, spec: Spec) -> Result<Window, Error> {
+        if let Some(window) = self.direct(Flavor::Allocated, std::ptr::null_mut(), bytes, spec)? {
+            return Ok(window);
+        }
         let count = usize::try_from(bytes.div_ceil(16)).map_err(|_| Error::Size(bytes))?;
         let mut owner: Vec<u128> = Vec::new();
         owner.try_reserve_exact(count).map_err(|_| Error::Size(bytes))?;
@@ -231,6 +242,10 @@ impl Job {
         if isize::try_from(bytes).is_err() {
             return Err(Error::Size(bytes));
         }
+        let base = if base.is_null() { std::ptr::NonNull::dangling().as_ptr() } else { base };
+        if let Some(window) = self.direct(Flavor::Created, base, bytes, spec)? {
+            return Ok(window);
+        }
         self.window(Flavor::Created, Memory::Fixed { base, bytes, _owner: None }, spec)
     }
 
@@ -240,6 +255,27 @@ impl Job {
     /// As [`allocate`](Self::allocate).
     pub fn dynamic(&mut self, spec: Spec) -> Result<Window, Error> {
         self.window(Flavor::Dynamic, Memory::Attached(Vec::new()), spec)
+    }
+
+    /// A window on the direct path, where all members can reach each other's memory.
+    fn direct(
+        &mut self,
+        flavor: Flavor,
+        base: *mut u8,
+        bytes: u64,
+        spec: Spec,
+    ) -> Result<Option<Window>, Error> {
+        let Some(host) = self.host.as_ref().filter(|_| spec.style == Style::Direct) else { return Ok(None) };
+        if spec.unit == 0 {
+            return Err(Error::Disp(0));
+        }
+        let parts = self.exchange(flavor, bytes, spec)?;
+        let number = self.shared.core().new_window();
+        let wanted = Wanted { parts: &parts, spec, base, number };
+        let Some(direct) = Direct::make(host, &self.shared, &wanted)? else { return Ok(None) };
+        let base = direct.own_base();
+        let backend = Backend::Direct(Box::new(direct));
+        Ok(Some(Window::new(flavor, spec, self.rank, base, parts, backend)))
     }
 
     fn window(&mut self, flavor: Flavor, memory: Memory, spec: Spec) -> Result<Window, Error> {

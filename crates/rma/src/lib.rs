@@ -18,13 +18,11 @@
 //! The windows have the meaning of MPI-4.0 chapter 12, in its words; [`Error::class`] names the standard's
 //! error class. The crate does *not* know MPI (bindings are `abi/mpi` and `abi/c`), does not start processes
 //! (`unisono run` does), and offers no point-to-point messages.
-//!
-//! State: the message path is complete over loopback, shared memory ([`Job::shared`]) and any other
-//! [`transport::Transport`], for allocated, created and dynamic windows; the direct path is yet to come.
 
 mod assert;
 mod combine;
 mod cursor;
+mod direct;
 mod element;
 mod epochs;
 mod error;
@@ -49,7 +47,7 @@ pub use job::{Job, Key, MOST_RANKS, Place, environment};
 pub use layout::{Layout, Run};
 pub use operation::Operation;
 pub use rank::Rank;
-pub use spec::{Completion, Locks, Spec, Style};
+pub use spec::{Completion, Locks, Placement, Spec, Style};
 pub use stats::{Stats, WindowStats};
 pub use transfer::{Sink, Source, Target};
 pub use window::{Flavor, Lock, Mapped, Pending, Request, Window};

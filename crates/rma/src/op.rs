@@ -16,6 +16,8 @@ pub(crate) enum Data {
     Borrowed { address: *const u8, count: u64, layout: Layout },
     /// A copy, in the order of travel.
     Owned(Box<[u8]>),
+    /// A copy of one or two elements.
+    Small { bytes: [u8; 32], length: usize },
 }
 
 impl Data {
@@ -23,11 +25,22 @@ impl Data {
         Self::Borrowed { address: source.address, count: source.count, layout: source.layout.clone() }
     }
 
+    /// A copy of at most 32 bytes.
+    pub(crate) fn small(parts: &[&[u8]]) -> Self {
+        let (mut bytes, mut length) = ([0; 32], 0);
+        for part in parts {
+            bytes[length..length + part.len()].copy_from_slice(part);
+            length += part.len();
+        }
+        Self::Small { bytes, length }
+    }
+
     /// The data in a row, if it lies in a row.
     pub(crate) fn slice(&self, total: u64) -> Option<&[u8]> {
         match self {
             Self::Nothing => Some(&[]),
             Self::Owned(bytes) => Some(bytes),
+            Self::Small { bytes, length } => Some(&bytes[..*length]),
             Self::Borrowed { address, layout, .. } if layout.is_contiguous() && total > 0 => {
                 // SAFETY: whoever issued the operation promised that its source is readable and unchanged.
                 Some(unsafe { std::slice::from_raw_parts(*address, total as usize) })
@@ -42,6 +55,10 @@ impl Data {
             Self::Nothing => {}
             Self::Owned(bytes) => {
                 let skip = skip as usize;
+                into.copy_from_slice(&bytes[skip..skip + into.len()]);
+            }
+            Self::Small { bytes, length } => {
+                let skip = (skip as usize).min(*length);
                 into.copy_from_slice(&bytes[skip..skip + into.len()]);
             }
             Self::Borrowed { address, count, layout } => {

@@ -49,6 +49,17 @@ pub enum Completion {
     Local,
 }
 
+/// Where the parts of an allocated window lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// Each at the start of a page.
+    #[default]
+    Pages,
+    /// Where memory is shared, each directly after the one of the rank before, as `MPI_Win_allocate_shared`
+    /// has it.
+    Contiguous,
+}
+
 /// A description of a window. All members of a job give the same, but for `unit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spec {
@@ -56,6 +67,7 @@ pub struct Spec {
     pub(crate) locks: Locks,
     pub(crate) completion: Completion,
     pub(crate) style: Style,
+    pub(crate) placement: Placement,
 }
 
 impl Default for Spec {
@@ -68,7 +80,13 @@ impl Spec {
     /// Displacements in bytes, locks possible, remote completion, the direct style.
     #[must_use]
     pub const fn new() -> Self {
-        Self { unit: 1, locks: Locks::Possible, completion: Completion::Remote, style: Style::Direct }
+        Self {
+            unit: 1,
+            locks: Locks::Possible,
+            completion: Completion::Remote,
+            style: Style::Direct,
+            placement: Placement::Pages,
+        }
     }
 
     /// Displacements into this rank's window count units of so many bytes.
@@ -87,6 +105,12 @@ impl Spec {
     #[must_use]
     pub const fn completion(self, completion: Completion) -> Self {
         Self { completion, ..self }
+    }
+
+    /// With the parts of an allocated window placed so.
+    #[must_use]
+    pub const fn placement(self, placement: Placement) -> Self {
+        Self { placement, ..self }
     }
 
     /// Synchronizing this way.

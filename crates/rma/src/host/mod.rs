@@ -28,6 +28,7 @@ use std::time::Duration;
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::Scope;
+use unisono_linux::membarrier;
 use unisono_linux::pidfd::{Pidfd, start_time};
 use unisono_linux::shared_memory::SharedMemory;
 use unisono_sync::atomics::Ordering;
@@ -53,6 +54,8 @@ pub(crate) struct Host {
     pub(crate) crowded: bool,
     /// Processors that members may use together.
     pub(crate) processors: usize,
+    /// How flags of this job find their sleepers; the same at all members.
+    wakeups: Wakeups,
     held: Mutex<Vec<(Rank, Pidfd)>>,
     next_roll: AtomicU64,
 }
@@ -95,6 +98,9 @@ impl Host {
         let processors = lines.line(MEMBERS + size + rank.index());
         processors.word(0).store((allowed & 0xffff_ffff) as u32, Ordering::Relaxed);
         processors.word(1).store((allowed >> 32) as u32, Ordering::Relaxed);
+        let fences =
+            membarrier::register(Scope::Shared).is_ok() && membarrier::fence_all(Scope::Shared).is_ok();
+        processors.word(2).store(u32::from(fences), Ordering::Relaxed);
         // SYNC(standing) release: who this is before that it is
         line.word(0).store(PRESENT, Ordering::Release);
         let mut host = Self {
@@ -103,6 +109,7 @@ impl Host {
             size,
             crowded: false,
             processors: 1,
+            wakeups: Wakeups::Symmetric(Scope::Shared),
             held: Mutex::new(Vec::new()),
             next_roll: AtomicU64::new(0),
         };
@@ -114,6 +121,12 @@ impl Host {
         });
         host.processors = (bits.count_ones() as usize).max(1);
         host.crowded = size > host.processors;
+        let fences =
+            |index: usize| host.lines.line(MEMBERS + size + index).word(2).load(Ordering::Relaxed) == 1;
+        if !host.crowded && (0..size).all(fences) {
+            // Where everybody has a processor sleeping is rare, and a signal should cost a store.
+            host.wakeups = Wakeups::Asymmetric(Scope::Shared);
+        }
         Ok(host)
     }
 
@@ -178,7 +191,7 @@ impl Host {
 
     /// How flags of this job find their sleepers.
     pub(crate) const fn wakeups(&self) -> Wakeups {
-        Wakeups::Symmetric(Scope::Shared)
+        self.wakeups
     }
 
     /// Whoever is gone: a look at every member's standing, and ten times a second at every process.

@@ -6,7 +6,6 @@
 //! earnest; an addition a wait. When not to use: for fences, which are barrier episodes and wait there.
 
 use super::Host;
-use crate::error::Error;
 use std::cell::Cell;
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::Scope;
@@ -33,9 +32,17 @@ pub(crate) struct Waiting {
 }
 
 impl Default for Waiting {
+    /// For bells, which anybody rings.
     fn default() -> Self {
+        Self::new(Wakeups::Symmetric(Scope::Shared))
+    }
+}
+
+impl Waiting {
+    /// For flags that are signalled with the same `wakeups`.
+    pub(crate) fn new(wakeups: Wakeups) -> Self {
         Self {
-            policy: Adaptive::new(SpinBudget::DEFAULT, Wakeups::Symmetric(Scope::Shared)),
+            policy: Adaptive::new(SpinBudget::DEFAULT, wakeups),
             controller: None,
             waits: 0,
             due: 1,
@@ -47,26 +54,23 @@ impl Default for Waiting {
 }
 
 impl Waiting {
-    /// Waits until `flag` has reached `target`, or somebody is gone.
+    /// The first moment of a wait: whether `flag` has reached `target` by now.
     #[inline]
-    pub(crate) fn wait(&mut self, host: &Host, flag: Flag<'_>, target: u32) -> Result<(), Error> {
+    pub(crate) fn wait_briefly(&mut self, host: &Host, flag: Flag<'_>, target: u32) -> bool {
         if flag.reached(target) {
-            return Ok(());
+            return true;
         }
-        if !host.crowded
-            && !self.asleep.get()
-            && Brief.wait(flag, target, &mut Unwatched) == Verdict::Continue
-        {
+        if host.crowded || self.asleep.get() {
+            return false;
+        }
+        let reached = Brief.wait(flag, target, &mut Unwatched) == Verdict::Continue;
+        if reached {
             self.learn();
-            return Ok(());
         }
-        match self.wait_until(host, flag, target, None) {
-            Verdict::Continue => Ok(()),
-            Verdict::Stop => host.who_is_gone().map_or(Ok(()), |gone| Err(gone.into())),
-        }
+        reached
     }
 
-    /// As [`wait`](Self::wait), at most until a moment: whether to go on waiting is the caller's to say.
+    /// Waits until `flag` has reached `target`, somebody is gone or the moment `until` has come.
     #[cold]
     pub(crate) fn wait_until(
         &mut self,

@@ -35,6 +35,7 @@ use crate::rank::Rank;
 use crate::transport::{Bell, Transport};
 use std::collections::{HashMap, HashSet};
 use std::io::IoSlice;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
@@ -53,6 +54,7 @@ pub(crate) struct Shared {
     core: Mutex<Core>,
     bell: Option<Arc<dyn Bell>>,
     hook: Mutex<Option<Hook>>,
+    hooked: AtomicBool,
     agent: agent::Agent,
 }
 
@@ -105,6 +107,7 @@ impl Shared {
             core: Mutex::new(core),
             bell,
             hook: Mutex::new(None),
+            hooked: AtomicBool::new(false),
             agent: agent::Agent::default(),
         })
     }
@@ -117,6 +120,7 @@ impl Shared {
 
     pub(crate) fn set_hook(&self, every: Duration, call: Box<dyn FnMut() + Send>) {
         *self.hook.lock().unwrap_or_else(PoisonError::into_inner) = Some(Hook { every: every.into(), call });
+        self.hooked.store(true, Ordering::Relaxed);
     }
 
     /// Starts the agent, unless it runs.
@@ -128,7 +132,18 @@ impl Shared {
         self.agent.stop(self.bell.as_deref());
     }
 
-    fn call_hook(&self) -> Option<Nanos> {
+    /// How often the hook wants to be called, if there is one.
+    pub(crate) fn hook_period(&self) -> Option<Nanos> {
+        if !self.hooked.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.hook.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|hook| hook.every)
+    }
+
+    pub(crate) fn call_hook(&self) -> Option<Nanos> {
+        if !self.hooked.load(Ordering::Relaxed) {
+            return None;
+        }
         let mut hook = self.hook.lock().unwrap_or_else(PoisonError::into_inner);
         let hook = hook.as_mut()?;
         (hook.call)();

@@ -23,8 +23,9 @@ use std::io::IoSlice;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use unisono_linux::clock::Nanos;
-use unisono_sync::Line;
+use unisono_linux::futex::Scope;
 use unisono_sync::atomics::{AtomicU32, Ordering};
+use unisono_sync::{Line, Wakeups};
 
 /// One rank's end; see the module.
 #[derive(Debug)]
@@ -357,7 +358,7 @@ impl Bell for Listener {
                     poisoned.into_inner().wait_until(&self.host, bell, next, until);
                 }
                 Err(std::sync::TryLockError::WouldBlock) => {
-                    let _ = bell.sleep(next, self.host.wakeups(), until);
+                    let _ = bell.sleep(next, Wakeups::Symmetric(Scope::Shared), until);
                 }
             }
         }

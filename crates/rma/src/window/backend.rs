@@ -1,5 +1,6 @@
 //! The path a window's operations take.
 
+use crate::direct::Direct;
 use crate::error::Error;
 use crate::message::{Memory, Shared};
 use crate::rank::Rank;
@@ -10,12 +11,15 @@ use std::sync::Arc;
 pub(crate) enum Backend {
     /// The message path; the window's number within its job.
     Message { shared: Arc<Shared>, number: u32 },
+    /// The direct path.
+    Direct(Box<Direct>),
 }
 
 impl Backend {
-    pub(crate) fn mapped(&self, _rank: Rank) -> Option<*mut u8> {
+    pub(crate) fn mapped(&self, rank: Rank) -> Option<*mut u8> {
         match self {
             Self::Message { .. } => None,
+            Self::Direct(direct) => Some(direct.peers[rank.index()].base).filter(|base| !base.is_null()),
         }
     }
 
@@ -27,6 +31,7 @@ impl Backend {
                 shared.core().ports.remove(number);
                 Ok(())
             }
+            Self::Direct(direct) => direct.free(),
         }
     }
 
@@ -38,6 +43,7 @@ impl Backend {
                 let peer = &core.port(*number).peers[target.index()];
                 peer.queue.is_empty() && peer.outstanding == 0
             }
+            Self::Direct(direct) => direct.is_settled(target),
         }
     }
 
@@ -50,6 +56,8 @@ impl Backend {
                     port.forget();
                 }
             }
+            // Its barrier tells the others when it is dropped; its memory is the segment's.
+            Self::Direct(_) => {}
         }
     }
 }

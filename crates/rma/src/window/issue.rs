@@ -72,7 +72,10 @@ impl Window {
         };
         let own = target.rank == self.rank;
         let naive = self.style() == Style::Naive;
-        let Backend::Message { shared, number } = &self.backend;
+        let (shared, number) = match &mut self.backend {
+            Backend::Message { shared, number } => (shared, number),
+            Backend::Direct(direct) => return direct.issue(reach, target.rank.index(), op),
+        };
         if own {
             return shared.core().perform_here(*number, &op);
         }
@@ -89,12 +92,90 @@ impl Window {
         Ok(())
     }
 
+    /// Writes `bytes` in a row at once, if the target is known to be in its epoch and mapped: the common case.
+    #[inline]
+    pub(crate) fn put_at_once(&mut self, source: *const u8, bytes: usize, target: Rank, place: i64) -> bool {
+        let Some(address) = self.reach_at_once(bytes, target, place) else { return false };
+        // SAFETY: the caller of the public call promised a readable source; the range was checked.
+        unsafe { copy(source, address, bytes) };
+        if let Backend::Direct(direct) = &mut self.backend {
+            direct.dirty = true;
+        }
+        true
+    }
+
+    /// Reads `bytes` in a row at once; otherwise as [`put_at_once`](Self::put_at_once).
+    #[inline]
+    pub(crate) fn get_at_once(&mut self, sink: *mut u8, bytes: usize, target: Rank, place: i64) -> bool {
+        let Some(address) = self.reach_at_once(bytes, target, place) else { return false };
+        // SAFETY: the caller of the public call promised a writable sink; the range was checked.
+        unsafe { copy(address, sink, bytes) };
+        true
+    }
+
+    /// The address of a place in a part that may be accessed at once; counts the access.
+    #[inline]
+    fn reach_at_once(&mut self, bytes: usize, target: Rank, place: i64) -> Option<*mut u8> {
+        let Backend::Direct(direct) = &self.backend else { return None };
+        let peer = direct.peers.get(target.index()).filter(|peer| peer.direct)?;
+        let part = self.parts.get(target.index())?;
+        let start = u64::try_from(place).ok()?.checked_mul(u64::from(part.unit))?;
+        let end = start.checked_add(bytes as u64)?;
+        if end > part.bytes {
+            return None;
+        }
+        self.epochs.fence_operations += 1;
+        self.at_once.0 += 1;
+        self.at_once.1 += bytes as u64;
+        Some(peer.base.wrapping_add(start as usize))
+    }
+
+    /// Stages a short put in a row, without making an operation of it; `None`: it was not.
+    #[inline]
+    pub(crate) fn put_staged(&mut self, data: &[u8], target: &Target<'_>) -> Result<Option<()>, Error> {
+        if !matches!(self.backend, Backend::Direct(_)) || data.is_empty() {
+            return Ok(None);
+        }
+        let reach = self.epochs.access("put", target.rank)?;
+        let place = self.locate(target)?;
+        let Backend::Direct(direct) = &mut self.backend else { return Ok(None) };
+        if !direct.stage_put(reach, target.rank.index(), place, data) {
+            return Ok(None);
+        }
+        self.at_once.0 += 1;
+        self.at_once.1 += data.len() as u64;
+        Ok(Some(()))
+    }
+
     pub(crate) fn stats_of(&mut self, reach: Reach) -> &mut Stats {
         match reach {
             Reach::Fence => &mut self.stats.fence,
             Reach::Started => &mut self.stats.pscw,
             Reach::Locked => &mut self.stats.passive,
         }
+    }
+}
+
+/// Copies, the sizes of one value with one load and one store.
+///
+/// # Safety
+/// As [`std::ptr::copy`].
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+    macro_rules! value {
+        ($type:ty) => {{
+            // SAFETY: as the caller promises, for a value of this size.
+            let value = unsafe { from.cast::<$type>().read_unaligned() };
+            // SAFETY: as above.
+            unsafe { to.cast::<$type>().write_unaligned(value) };
+        }};
+    }
+    match bytes {
+        8 => value!(u64),
+        16 => value!(u128),
+        4 => value!(u32),
+        // SAFETY: as the caller promises.
+        _ => unsafe { std::ptr::copy(from, to, bytes) },
     }
 }
 
@@ -110,6 +191,8 @@ fn agree(data: &Data, back: Option<&Back>, total: u64, kind: Kind) -> Result<(),
     };
     match data {
         Data::Nothing => {}
+        Data::Small { length, .. } if kind == Kind::CompareAndSwap => amount("pair", *length as u64 / 2)?,
+        Data::Small { length, .. } => amount("origin", *length as u64)?,
         Data::Owned(bytes) if kind == Kind::CompareAndSwap => amount("pair", bytes.len() as u64 / 2)?,
         Data::Owned(bytes) => amount("origin", bytes.len() as u64)?,
         Data::Borrowed { count, layout, .. } => amount("origin", layout.total(*count)?)?,

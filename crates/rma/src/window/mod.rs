@@ -92,6 +92,8 @@ pub struct Window {
     pub(crate) epochs: Epochs,
     pub(crate) backend: Backend,
     /// What was asked for by the safe layer: where from, and the data.
+    /// Operations and bytes of the open epoch that were done at once.
+    pub(crate) at_once: (u64, u64),
     kept: HashMap<u64, (Rank, Vec<u8>)>,
     next_kept: u64,
 }
@@ -111,7 +113,19 @@ impl Window {
     ) -> Self {
         let epochs = Epochs::new(parts.len());
         let stats = WindowStats::default();
-        Self { flavor, spec, stats, rank, base, parts, epochs, backend, kept: HashMap::new(), next_kept: 0 }
+        Self {
+            flavor,
+            spec,
+            stats,
+            rank,
+            base,
+            parts,
+            epochs,
+            backend,
+            at_once: (0, 0),
+            kept: HashMap::new(),
+            next_kept: 0,
+        }
     }
 
     /// How it came by its memory.
@@ -136,6 +150,12 @@ impl Window {
     #[must_use]
     pub fn size(&self) -> usize {
         self.parts.len()
+    }
+
+    /// Whether operations are loads and stores in shared memory, not messages.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        matches!(self.backend, Backend::Direct(_))
     }
 
     /// What it has done so far.
@@ -215,7 +235,9 @@ impl Window {
         if self.flavor != Flavor::Dynamic {
             return Err(Error::Flavor { call, needs: "Job::dynamic" });
         }
-        let Backend::Message { shared, number } = &self.backend;
+        let Backend::Message { shared, number } = &self.backend else {
+            return Err(Error::Flavor { call, needs: "Job::dynamic" });
+        };
         match &mut shared.core().port(*number).memory {
             Memory::Attached(pieces) => change(pieces),
             Memory::Fixed { .. } => Err(Error::Flavor { call, needs: "Job::dynamic" }),

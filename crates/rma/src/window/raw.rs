@@ -25,6 +25,21 @@ impl Window {
     /// [`Error::Sync`], [`Error::Range`], [`Error::Rank`], [`Error::Type`] for different amounts of data,
     /// [`Error::Gone`].
     pub unsafe fn raw_put(&mut self, source: Source<'_>, target: Target<'_>) -> Result<(), Error> {
+        if source.layout.is_contiguous() && target.layout.is_contiguous() {
+            let bytes = source.layout.size().saturating_mul(source.count);
+            if bytes == target.layout.size().saturating_mul(target.count) {
+                if self.put_at_once(source.address, bytes as usize, target.rank, target.place) {
+                    return Ok(());
+                }
+                if bytes > 0 && bytes <= 1024 {
+                    // SAFETY: the caller promises that the source is readable.
+                    let data = unsafe { std::slice::from_raw_parts(source.address, bytes as usize) };
+                    if self.put_staged(data, &target)?.is_some() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
         self.issue("put", Kind::Put, None, target, Data::borrowed(source), None)
     }
 
@@ -36,6 +51,14 @@ impl Window {
     /// # Errors
     /// As [`raw_put`](Self::raw_put).
     pub unsafe fn raw_get(&mut self, sink: Sink<'_>, target: Target<'_>) -> Result<(), Error> {
+        if sink.layout.is_contiguous() && target.layout.is_contiguous() {
+            let bytes = sink.layout.size().saturating_mul(sink.count);
+            if bytes == target.layout.size().saturating_mul(target.count)
+                && self.get_at_once(sink.address, bytes as usize, target.rank, target.place)
+            {
+                return Ok(());
+            }
+        }
         self.issue("get", Kind::Get, None, target, Data::Nothing, Some(Back::new(sink)))
     }
 
@@ -101,12 +124,12 @@ impl Window {
     ) -> Result<(), Error> {
         let layout = element.layout();
         let back = Back::new(Sink { address: result, count: 1, layout: &layout });
-        let mut value = vec![0; element.size()];
-        if operation != Operation::NoOp {
-            // SAFETY: the caller promises one readable element.
-            unsafe { std::ptr::copy(source, value.as_mut_ptr(), value.len()) };
-        }
-        let (how, data) = (Some((element, operation)), Data::Owned(value.into()));
+        let data = if operation == Operation::NoOp {
+            Data::Small { bytes: [0; 32], length: element.size() }
+        } else {
+            Data::borrowed(Source { address: source, count: 1, layout: &layout })
+        };
+        let how = Some((element, operation));
         self.issue("fetch_and_op", Kind::GetAccumulate, how, one(&layout, target), data, Some(back))
     }
 
@@ -135,12 +158,11 @@ impl Window {
         }
         let (layout, size) = (element.layout(), element.size());
         let back = Back::new(Sink { address: result, count: 1, layout: &layout });
-        let mut pair = vec![0; 2 * size];
         // SAFETY: the caller promises one readable element.
-        unsafe { std::ptr::copy(compare, pair.as_mut_ptr(), size) };
+        let compare = unsafe { std::slice::from_raw_parts(compare, size) };
         // SAFETY: as above.
-        unsafe { std::ptr::copy(source, pair[size..].as_mut_ptr(), size) };
-        let (how, data) = (Some((element, Operation::Replace)), Data::Owned(pair.into()));
+        let source = unsafe { std::slice::from_raw_parts(source, size) };
+        let (how, data) = (Some((element, Operation::Replace)), Data::small(&[compare, source]));
         self.issue("compare_and_swap", Kind::CompareAndSwap, how, one(&layout, target), data, Some(back))
     }
 

@@ -44,8 +44,15 @@ impl Window {
     /// As [`raw_put`](Self::raw_put).
     pub fn put<T: Plain>(&mut self, data: &[T], target: Rank, place: i64) -> Result<(), Error> {
         let layout = T::ELEMENT.layout();
+        let bytes = bytes_of(data);
+        if self.put_at_once(bytes.as_ptr(), bytes.len(), target, place) {
+            return Ok(());
+        }
         let to = self::target::<T>(&layout, target, place, data.len());
-        self.issue("put", Kind::Put, None, to, Data::Owned(bytes_of(data).into()), None)
+        if self.put_staged(bytes, &to)?.is_some() {
+            return Ok(());
+        }
+        self.issue("put", Kind::Put, None, to, Data::Owned(bytes.into()), None)
     }
 
     /// Asks for `count` values; [`take`](Self::take) them once the epoch has ended or was flushed.
@@ -100,6 +107,10 @@ impl Window {
     /// As [`raw_get`](Self::raw_get); [`Error::Sync`] in an active epoch, where data comes at its end.
     pub fn get_now<T: Plain>(&mut self, into: &mut [T], target: Rank, place: i64) -> Result<(), Error> {
         self.epochs.passive("get_now", Some(target))?;
+        let bytes = bytes_of_mut(into);
+        if self.get_at_once(bytes.as_mut_ptr(), bytes.len(), target, place) {
+            return Ok(());
+        }
         let pending = self.get::<T>(into.len(), target, place)?;
         self.now(target, into, pending)
     }
@@ -174,10 +185,16 @@ impl Window {
     ) -> Result<T, Error> {
         let call = "fetch_and_op";
         self.epochs.passive(call, Some(target))?;
-        let brought = [value];
-        let pending =
-            self.answered::<T>(Kind::GetAccumulate, call, bytes_of(&brought), 1, (target, place), operation)?;
-        let mut result = [value];
+        let (brought, mut result) = ([value], [value]);
+        if self.is_direct() {
+            let (source, back) = (brought.as_ptr().cast(), result.as_mut_ptr().cast());
+            // SAFETY: both are values of this function's, and the direct path is done with them at once in a
+            // passive epoch.
+            unsafe { self.raw_fetch_and_op(source, back, T::ELEMENT, (target, place), operation) }?;
+            return Ok(result[0]);
+        }
+        let (kind, bytes) = (Kind::GetAccumulate, bytes_of(&brought));
+        let pending = self.answered::<T>(kind, call, bytes, 1, (target, place), operation)?;
         self.now(target, &mut result, pending)?;
         Ok(result[0])
     }
@@ -202,10 +219,17 @@ impl Window {
                 allowed: "use an integer",
             });
         }
+        let mut result = [old];
         let pair = [old, new];
+        if self.is_direct() {
+            let (compare, source) = ((&raw const pair[0]).cast(), (&raw const pair[1]).cast());
+            let back = result.as_mut_ptr().cast();
+            // SAFETY: as in `fetch_and_op`.
+            unsafe { self.raw_compare_and_swap(source, compare, back, T::ELEMENT, (target, place)) }?;
+            return Ok(result[0]);
+        }
         let (kind, how) = (Kind::CompareAndSwap, Operation::Replace);
         let pending = self.answered::<T>(kind, call, bytes_of(&pair), 1, (target, place), how)?;
-        let mut result = [old];
         self.now(target, &mut result, pending)?;
         Ok(result[0])
     }
@@ -251,6 +275,10 @@ impl Window {
 
     /// Counts an epoch as completed.
     pub(crate) fn count_epoch(&mut self, reach: Reach) {
-        self.stats_of(reach).epochs += 1;
+        let (operations, bytes) = std::mem::take(&mut self.at_once);
+        let stats = self.stats_of(reach);
+        stats.epochs += 1;
+        stats.operations += operations;
+        stats.bytes += bytes;
     }
 }

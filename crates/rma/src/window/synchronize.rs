@@ -32,6 +32,7 @@ impl Window {
             }
             Backend::Message { shared, number } if closes => shared.fence(*number)?,
             Backend::Message { .. } => {}
+            Backend::Direct(direct) => direct.fence(closes, assert, &self.parts)?,
         }
         self.epochs.fenced(!assert.has(Assert::NO_SUCCEED));
         if closes {
@@ -49,6 +50,10 @@ impl Window {
         self.epochs.post("post", origins)?;
         match &mut self.backend {
             Backend::Message { shared, number } => shared.post(*number, origins, assert),
+            Backend::Direct(direct) => {
+                direct.post(origins);
+                Ok(())
+            }
         }
     }
 
@@ -64,6 +69,10 @@ impl Window {
                 if self.spec.style == Style::Naive && !assert.has(Assert::NO_CHECK) {
                     shared.await_posts(*number, targets)?;
                 }
+                Ok(())
+            }
+            Backend::Direct(direct) => {
+                direct.start(targets, assert);
                 Ok(())
             }
         }
@@ -82,6 +91,7 @@ impl Window {
                 }
                 shared.complete(*number, targets)?;
             }
+            Backend::Direct(direct) => direct.complete(targets)?,
         }
         self.epochs.completed();
         self.count_epoch(Reach::Started);
@@ -93,9 +103,10 @@ impl Window {
     /// # Errors
     /// [`Error::Sync`] without one; [`Error::Gone`].
     pub fn wait(&mut self) -> Result<(), Error> {
-        self.epochs.wait("wait")?;
+        let origins = self.epochs.wait("wait")?;
         match &mut self.backend {
             Backend::Message { shared, number } => shared.wait_exposed(*number)?,
+            Backend::Direct(direct) => direct.wait(origins, &self.parts)?,
         }
         self.epochs.waited();
         Ok(())
@@ -106,9 +117,10 @@ impl Window {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn test(&mut self) -> Result<bool, Error> {
-        self.epochs.wait("test")?;
+        let origins = self.epochs.wait("test")?;
         let ended = match &mut self.backend {
             Backend::Message { shared, number } => shared.test_exposed(*number)?,
+            Backend::Direct(direct) => direct.test(origins, &self.parts)?,
         };
         if ended {
             self.epochs.waited();
@@ -134,6 +146,11 @@ impl Window {
                 }
                 Ok(())
             }
+            Backend::Direct(direct) if assert.has(Assert::NO_CHECK) => {
+                direct.lock_unchecked(target.index());
+                Ok(())
+            }
+            Backend::Direct(direct) => direct.lock(target.index(), lock),
         }
     }
 
@@ -148,6 +165,7 @@ impl Window {
             Backend::Message { shared, number } => {
                 shared.unlock(*number, target, lock, self.spec.completion)?;
             }
+            Backend::Direct(direct) => direct.unlock(target.index()),
         }
         self.epochs.unlocked(target);
         self.count_epoch(Reach::Locked);
@@ -172,6 +190,14 @@ impl Window {
                 }
                 Ok(())
             }
+            // Others' locks are taken when they are first accessed.
+            Backend::Direct(direct) if !assert.has(Assert::NO_CHECK) => {
+                direct.lock(self.rank.index(), Lock::Shared)
+            }
+            Backend::Direct(direct) => {
+                (0..size).for_each(|target| direct.lock_unchecked(target));
+                Ok(())
+            }
         }
     }
 
@@ -188,6 +214,7 @@ impl Window {
                     shared.unlock(*number, target, Lock::Shared, self.spec.completion)?;
                 }
             }
+            Backend::Direct(direct) => (0..size).for_each(|target| direct.unlock(target)),
         }
         self.epochs.unlocked_all();
         self.count_epoch(Reach::Locked);
@@ -207,6 +234,10 @@ impl Window {
         let lock = self.epochs.passive("flush", Some(target))?;
         match &mut self.backend {
             Backend::Message { shared, number } => shared.flush(*number, target, lock),
+            Backend::Direct(direct) => {
+                direct.flush();
+                Ok(())
+            }
         }
     }
 
@@ -234,6 +265,8 @@ impl Window {
         let lock = self.epochs.passive("flush_local", Some(target))?;
         match &mut self.backend {
             Backend::Message { shared, number } => shared.flush_local(*number, target, lock),
+            // Every operation was done when it was issued.
+            Backend::Direct(_) => Ok(()),
         }
     }
 
@@ -262,6 +295,7 @@ impl Window {
         unisono_sync::atomics::fence(unisono_sync::atomics::Ordering::SeqCst);
         match &mut self.backend {
             Backend::Message { shared, .. } => shared.core().progress(),
+            Backend::Direct(_) => Ok(()),
         }
     }
 
@@ -290,6 +324,7 @@ impl Window {
         };
         match &mut self.backend {
             Backend::Message { shared, number } => shared.try_flush_local(*number, request.target, lock),
+            Backend::Direct(_) => Ok(true),
         }
     }
 
@@ -304,6 +339,7 @@ impl Window {
                 core.progress()?;
                 core.check_gone()
             }
+            Backend::Direct(direct) => direct.progress(),
         }
     }
 }

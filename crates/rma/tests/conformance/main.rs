@@ -55,6 +55,18 @@ proptest! {
     }
 
     #[test]
+    fn stores_into_allocated_memory_agree_with_the_model(program in model::program()) {
+        watch();
+        drive::compare(&program, shared(program.size), Style::Direct, Flavor::Allocated);
+    }
+
+    #[test]
+    fn stores_into_the_users_memory_agree_with_the_model(program in model::program()) {
+        watch();
+        drive::compare(&program, shared(program.size), Style::Direct, Flavor::Created);
+    }
+
+    #[test]
     fn messages_through_shared_memory_agree_with_the_model_naive(program in model::program()) {
         watch();
         drive::compare(&program, shared(program.size), Style::Naive, Flavor::Created);

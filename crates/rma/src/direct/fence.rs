@@ -1,0 +1,98 @@
+//! Fence on the direct path: one barrier episode, and none where nothing has to end.
+//!
+//! ```text
+//!   fence (ends nothing)     put put put            fence
+//!   exposure := epoch        staged, or stored      queue: wait for exposure, do it
+//!                            where exposed          barrier
+//!                                                   apply what was staged here
+//! ```
+//! After a fence with a barrier all are known to be in their epoch, and operations are stores - unless what was
+//! staged is still being applied somewhere, in which case origins look at the exposure first ([`After`]).
+//! Which of these holds follows from the fences called, so that all members know it alike.
+//!
+//! Cost: a barrier episode; a store for a fence that ends nothing. Reference: the paper, section 4.1, for the
+//! fence that does nothing; `unisono-barrier` for the episode.
+
+use super::staging::Stamp;
+use super::{After, Direct, refused, wait_for};
+use crate::assert::Assert;
+use crate::epochs::Reach;
+use crate::error::Error;
+use crate::window::Part;
+use std::time::Duration;
+use unisono_linux::clock::Nanos;
+
+impl Direct {
+    pub(crate) fn fence(&mut self, closes: bool, assert: Assert, parts: &[Part]) -> Result<(), Error> {
+        let staged = self.after == After::Unknown;
+        if closes {
+            self.end_access()?;
+            self.meet()?;
+            if staged {
+                self.apply_all(Stamp::fence(self.epoch), parts);
+            }
+        }
+        self.epoch = self.epoch.wrapping_add(1) & 0x3fff_ffff;
+        self.after = match self.after {
+            _ if !closes || !self.mapped => After::Unknown,
+            After::Unknown => After::Checked,
+            _ => After::Open,
+        };
+        let succeeds = !assert.has(Assert::NO_SUCCEED);
+        let open = succeeds && self.after == After::Open;
+        for peer in &mut self.peers {
+            (peer.opened, peer.direct) = (open, open);
+        }
+        self.peers[self.me].direct = succeeds;
+        if succeeds && !open {
+            self.region.exposure(self.me).signal(self.epoch, self.wakeups);
+        }
+        Ok(())
+    }
+
+    /// Does what is queued; what is staged is the targets' from here on.
+    fn end_access(&mut self) -> Result<(), Error> {
+        for target in 0..self.peers.len() {
+            if !self.peers[target].queue.is_empty() {
+                let exposure = self.region.exposure(target);
+                wait_for(&self.host, &self.shared, &mut self.waiting, exposure, self.epoch)?;
+                self.execute_queue(Reach::Fence, target)?;
+            }
+            self.peers[target].out.commit();
+        }
+        Ok(())
+    }
+
+    /// One episode of the barrier.
+    fn meet(&mut self) -> Result<(), Error> {
+        let Some(every) = self.shared.hook_period() else {
+            return self.barrier.wait().map(drop).map_err(refused);
+        };
+        loop {
+            match self.barrier.wait_timeout(Duration::from(every.max(Nanos(1_000)))) {
+                Ok(_) => return Ok(()),
+                Err(unisono_barrier::Error::TimedOut { .. }) => {
+                    self.shared.call_hook();
+                }
+                Err(error) => return Err(refused(error)),
+            }
+        }
+    }
+
+    fn apply_all(&mut self, stamp: Stamp, parts: &[Part]) {
+        let me = self.me;
+        for origin in (0..self.peers.len()).filter(|origin| *origin != me) {
+            self.apply_from(origin, stamp, parts[self.me].bytes);
+        }
+    }
+
+    /// Applies what `origin` staged in an epoch that is over.
+    #[inline]
+    pub(super) fn apply_from(&mut self, origin: usize, stamp: Stamp, bytes: u64) {
+        let ring = self.ring(origin, self.me);
+        let mut came = std::mem::take(&mut self.peers[origin].came);
+        let given_back = self.region.given_back(origin, self.me);
+        came.drain(ring, given_back, stamp, |head, data| self.apply(head, data, bytes));
+        self.peers[origin].came = came;
+    }
+}

@@ -1,0 +1,134 @@
+//! At once, staged or queued: what becomes of an operation when it is issued.
+
+use super::staging::{Head, MOST, Stamp};
+use super::{After, Direct, Held};
+use crate::epochs::Reach;
+use crate::error::Error;
+use crate::op::Op;
+use crate::packet::Kind;
+use crate::window::Lock;
+
+impl Direct {
+    /// Takes an operation that was checked.
+    pub(crate) fn issue(&mut self, reach: Reach, target: usize, op: Op) -> Result<(), Error> {
+        if target == self.me {
+            return self.execute(target, &op);
+        }
+        match reach {
+            Reach::Locked => {
+                if self.peers[target].held == Held::Nothing {
+                    self.take_lock(target, Lock::Shared)?;
+                }
+                self.dirty = true;
+                return self.execute(target, &op);
+            }
+            Reach::Fence | Reach::Started => {}
+        }
+        if self.peers[target].opened && (self.mapped || !self.is_stageable(&op)) {
+            self.take_back(reach, target)?;
+            return self.execute(target, &op);
+        }
+        let stages = reach == Reach::Started || self.after == After::Unknown;
+        // A post is in a line of this member's own; an exposure is not, and is looked at only in need.
+        let looks = reach == Reach::Started && self.mapped && self.is_open(reach, target);
+        if !looks && stages && self.peers[target].queue.is_empty() && self.stage(reach, target, &op) {
+            return Ok(());
+        }
+        if self.peers[target].queue.is_empty() && (looks || self.is_open(reach, target)) {
+            self.open(reach, target)?;
+            return self.execute(target, &op);
+        }
+        self.peers[target].queue.push(op);
+        Ok(())
+    }
+
+    fn is_stageable(&self, op: &Op) -> bool {
+        matches!(op.kind, Kind::Put | Kind::Accumulate)
+            && op.layout.is_contiguous()
+            && op.total as usize <= MOST.min(self.region.plan.ring_bytes / 4)
+    }
+
+    pub(super) fn stamp(&self, reach: Reach, target: usize) -> Stamp {
+        match reach {
+            Reach::Started => Stamp::completion(self.peers[target].completed.wrapping_add(1)),
+            _ => Stamp::fence(self.epoch),
+        }
+    }
+
+    #[inline]
+    fn stage(&mut self, reach: Reach, target: usize, op: &Op) -> bool {
+        if !self.is_stageable(op) {
+            return false;
+        }
+        let Some(data) = op.data.slice(op.total) else { return false };
+        let how = op.element.zip(op.operation).filter(|_| op.kind == Kind::Accumulate);
+        self.stage_bytes(reach, target, Head { how, place: op.place, length: data.len() }, data)
+    }
+
+    #[inline]
+    pub(super) fn stage_bytes(&mut self, reach: Reach, target: usize, head: Head, data: &[u8]) -> bool {
+        let (ring, stamp) = (self.ring(self.me, target), self.stamp(reach, target));
+        let given_back = self.region.given_back(self.me, target);
+        self.peers[target].out.stage(ring, given_back, stamp, head, data)
+    }
+
+    /// A short contiguous put to a mapped part that is not open: staged without an operation being made of it.
+    #[inline]
+    pub(crate) fn stage_put(&mut self, reach: Reach, target: usize, place: i64, data: &[u8]) -> bool {
+        let stages = match reach {
+            Reach::Fence => self.after == After::Unknown && !self.peers[target].opened,
+            Reach::Started => !self.mapped || !self.is_open(reach, target),
+            Reach::Locked => false,
+        };
+        stages
+            && target != self.me
+            && data.len() <= MOST.min(self.region.plan.ring_bytes / 4)
+            && self.peers[target].queue.is_empty()
+            && self.stage_bytes(reach, target, Head { how: None, place, length: data.len() }, data)
+    }
+
+    /// Whether the target is in the epoch that this member accesses it in.
+    #[inline]
+    pub(super) fn is_open(&self, reach: Reach, target: usize) -> bool {
+        match reach {
+            Reach::Started => {
+                let used = self.peers[target].used.wrapping_add(1);
+                self.peers[target].held == Held::Unchecked || self.region.posts(target, self.me).reached(used)
+            }
+            _ => self.region.exposure(target).reached(self.epoch),
+        }
+    }
+
+    /// The target is in its epoch: what was staged is done directly, and so is what follows.
+    pub(super) fn open(&mut self, reach: Reach, target: usize) -> Result<(), Error> {
+        self.take_back(reach, target)?;
+        self.peers[target].opened = true;
+        self.peers[target].direct = self.mapped;
+        Ok(())
+    }
+
+    fn take_back(&mut self, reach: Reach, target: usize) -> Result<(), Error> {
+        if self.peers[target].out.is_empty() {
+            return Ok(());
+        }
+        let (ring, stamp) = (self.ring(self.me, target), self.stamp(reach, target));
+        let mut out = std::mem::take(&mut self.peers[target].out);
+        let mut done = Ok(());
+        out.take_back(ring, stamp, |head, data| {
+            if done.is_ok() {
+                done = self.enter(target, head, data);
+            }
+        });
+        self.peers[target].out = out;
+        done
+    }
+
+    /// Does what was queued for a target that is in its epoch.
+    pub(super) fn execute_queue(&mut self, reach: Reach, target: usize) -> Result<(), Error> {
+        self.open(reach, target)?;
+        for op in std::mem::take(&mut self.peers[target].queue) {
+            self.execute(target, &op)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,297 @@
+//! The direct path: windows over memory that all members can reach.
+//!
+//! The idea: an operation whose target is known to be in its epoch is a store, a load or an atomic instruction,
+//! and synchronization is flags in lines that one writes and one polls: a fence is one barrier episode, post and
+//! complete are one store each, a lock is one word. An operation that comes before its target's epoch is
+//! staged in the pair's ring, if it is short, so that the epoch's end waits only once; or queued.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `mod.rs` | a member's state, and how a window is made |
+//! | `region.rs` | the window's segment: lines, rings, parts |
+//! | `execute.rs` | an operation on memory that is in reach |
+//! | `issue.rs` | at once, staged or queued |
+//! | `fence.rs`, `pscw.rs`, `passive.rs` | the three synchronizations |
+//! | `lock_word.rs`, `gate.rs`, `staging.rs`, `atomic.rs` | their parts |
+//!
+//! Parts that the engine allocated are mapped by everybody. A user's memory is reached through the kernel
+//! (process_vm_readv(2)), where that is allowed; short puts to it are staged and need no system call.
+//! Cost: see `PROTOCOL.md`. When not to use: between hosts.
+
+mod atomic;
+mod execute;
+mod fence;
+pub(crate) mod gate;
+mod issue;
+pub(crate) mod lock_word;
+mod passive;
+mod pscw;
+mod region;
+mod staging;
+
+use crate::error::Error;
+use crate::host::waiting::Waiting;
+use crate::host::{self, Host};
+use crate::message::Shared;
+use crate::op::Op;
+use crate::rank::Rank;
+use crate::spec::Spec;
+use crate::window::{Lock, Part};
+use region::{Plan, Region};
+use staging::{In, Out};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use unisono_barrier::{Group, Load, Participant, recommended};
+use unisono_linux::clock::now;
+use unisono_linux::process_vm;
+use unisono_sync::{Flag, Verdict, Wakeups};
+
+/// What a member keeps for one other.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// Whether an operation may be done at once and in place, without looking at anything else.
+    pub(crate) direct: bool,
+    /// Its part in this process's address space; null if it is not mapped.
+    pub(crate) base: *mut u8,
+    /// Its part in its own address space.
+    address: u64,
+    process: u32,
+    /// Whether it is in the epoch that this member accesses it in.
+    opened: bool,
+    queue: Vec<Op>,
+    held: Held,
+    /// Epochs of post-start-complete-wait so far: its exposures that this member used, this member's
+    /// completions at it, its completions here that this member has waited for, this member's posts to it.
+    used: u32,
+    completed: u32,
+    awaited: u32,
+    posted: u32,
+    out: Out,
+    came: In,
+}
+
+/// A lock of a peer's part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    Nothing,
+    Lock(Lock),
+    Unchecked,
+}
+
+/// What is known about targets after a fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    /// Nothing: it did not wait for anybody. Short operations are staged.
+    Unknown,
+    /// All have come to it, but may still be applying what was staged: look before storing.
+    Checked,
+    /// All are in their epoch.
+    Open,
+}
+
+/// One member's end of a window on the direct path.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    host: Arc<Host>,
+    shared: Arc<Shared>,
+    region: Region,
+    barrier: Participant,
+    me: usize,
+    pub(crate) peers: Box<[Peer]>,
+    waiting: Waiting,
+    wakeups: Wakeups,
+    /// Fences so far.
+    epoch: u32,
+    after: After,
+    /// Whether parts are mapped.
+    mapped: bool,
+    /// Whether something was stored since the last flush.
+    pub(crate) dirty: bool,
+    number: u32,
+}
+
+/// What the path needs to know about a window's parts.
+pub(crate) struct Wanted<'a> {
+    pub(crate) parts: &'a [Part],
+    pub(crate) spec: Spec,
+    /// The user's memory; null: the engine's is wanted.
+    pub(crate) base: *mut u8,
+    pub(crate) number: u32,
+}
+
+/// A word that others try to read, to see whether this process's memory is in reach.
+static PROBE: u64 = 0x756e_6973_6f6e_6f21;
+
+impl Direct {
+    /// Makes a member's end; collective. `None`: not every member can reach every other's memory.
+    pub(crate) fn make(
+        host: &Arc<Host>,
+        shared: &Arc<Shared>,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<Self>, Error> {
+        let (me, size) = (host.rank.index(), host.size);
+        let mapped = wanted.base.is_null();
+        let plan = Plan::new(wanted.parts, mapped, wanted.spec.placement)?;
+        let first = if me == 0 { Some(create(host, plan.bytes)) } else { None };
+        let announced = first
+            .as_ref()
+            .and_then(|made| made.as_ref().ok())
+            .map(|(memory, group)| [memory.path().as_os_str().as_bytes(), b"\n", &path(group)].concat());
+        let paths = shared.gather(&announced.unwrap_or_default())?;
+        let made = match first {
+            Some(made) => made,
+            None => open(&paths[0], plan.bytes),
+        };
+        let joined = made.and_then(|(memory, group)| {
+            let joined = group.participant(me).map_err(refused)?;
+            Ok((memory, joined))
+        });
+        let mut announcement = [0_u8; 24];
+        announcement[..8].copy_from_slice(&(wanted.base as u64).to_le_bytes());
+        announcement[8..16].copy_from_slice(&((&raw const PROBE) as u64).to_le_bytes());
+        announcement[16] = u8::from(joined.is_ok());
+        let addresses = shared.gather(&announcement)?;
+        let word = |rank: usize, at: usize| {
+            let bytes = addresses[rank].get(at..at + 8).and_then(|bytes| bytes.first_chunk::<8>());
+            bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+        };
+        let reaches = |rank: usize| {
+            let mut probe = [0; 8];
+            process_vm::read(host.process(Rank::at(rank)), word(rank, 8) as usize, &mut probe).is_ok()
+                && u64::from_ne_bytes(probe) == PROBE
+        };
+        let all_joined = (0..size).all(|rank| word(rank, 16) & 0xff == 1);
+        let reachable = all_joined && (mapped || (0..size).all(reaches));
+        let all_reach = shared.gather(&[u8::from(reachable)])?.iter().all(|answer| answer == &[1]);
+        if !all_reach {
+            // Without the segment nothing is possible; without reach the message path is.
+            return if all_joined { Ok(None) } else { joined.map(|_| None) };
+        }
+        let (memory, barrier) = joined?;
+        let region = Region::new(memory, plan);
+        let peer = |rank: usize| Peer {
+            direct: false,
+            base: match (mapped, rank == me) {
+                (true, _) => region.part(rank),
+                (false, true) => wanted.base,
+                (false, false) => std::ptr::null_mut(),
+            },
+            address: word(rank, 0),
+            process: host.process(Rank::at(rank)),
+            opened: false,
+            queue: Vec::new(),
+            held: Held::Nothing,
+            used: 0,
+            completed: 0,
+            awaited: 0,
+            posted: 0,
+            out: Out::default(),
+            came: In::default(),
+        };
+        let peers = (0..size).map(peer).collect();
+        Ok(Some(Self {
+            host: Arc::clone(host),
+            shared: Arc::clone(shared),
+            region,
+            barrier,
+            me,
+            peers,
+            waiting: Waiting::new(host.wakeups()),
+            wakeups: host.wakeups(),
+            epoch: 0,
+            after: After::Unknown,
+            mapped,
+            dirty: false,
+            number: wanted.number,
+        }))
+    }
+
+    pub(crate) fn own_base(&self) -> *mut u8 {
+        self.peers[self.me].base
+    }
+
+    pub(crate) fn is_settled(&self, target: Rank) -> bool {
+        self.peers[target.index()].queue.is_empty()
+    }
+
+    pub(crate) fn free(&mut self) -> Result<(), Error> {
+        self.shared.barrier(self.number)?;
+        self.peers.iter_mut().for_each(|peer| (peer.direct, peer.base) = (false, std::ptr::null_mut()));
+        Ok(())
+    }
+
+    pub(crate) fn progress(&self) -> Result<(), Error> {
+        self.shared.core().progress()?;
+        self.host.who_is_gone().map_or(Ok(()), |gone| Err(gone.into()))
+    }
+
+    /// The ring from one member to another, and its size.
+    #[inline]
+    fn ring(&self, from: usize, to: usize) -> (*mut u8, usize) {
+        (self.region.ring(from, to), self.region.plan.ring_bytes)
+    }
+
+    /// Forgets what was known about targets.
+    fn close_all(&mut self) {
+        self.peers.iter_mut().for_each(|peer| (peer.direct, peer.opened) = (false, false));
+    }
+}
+
+/// Waits for a flag, calling the job's hook meanwhile.
+fn wait_for(
+    host: &Host,
+    shared: &Shared,
+    waiting: &mut Waiting,
+    flag: Flag<'_>,
+    target: u32,
+) -> Result<(), Error> {
+    if waiting.wait_briefly(host, flag, target) {
+        return Ok(());
+    }
+    loop {
+        let until = shared.call_hook().map(|every| every.after(now()));
+        if waiting.wait_until(host, flag, target, until) == Verdict::Continue {
+            return Ok(());
+        }
+        if let Some(gone) = host.who_is_gone() {
+            return Err(gone.into());
+        }
+    }
+}
+
+fn path(group: &Group) -> Vec<u8> {
+    // Made for processes just now, so that it has one.
+    group.path().map_or_else(Vec::new, |path| path.into_os_string().into_encoded_bytes())
+}
+
+fn create(host: &Host, bytes: usize) -> Result<(unisono_linux::shared_memory::SharedMemory, Group), Error> {
+    let memory = host::create(bytes)?;
+    let algorithm = recommended(host.size, host.processors, Load::Unknown).algorithm;
+    let group = unisono_barrier::Spec::new(host.size)
+        .and_then(|spec| spec.algorithm(algorithm).for_processes())
+        .map_err(refused)?;
+    Ok((memory, group))
+}
+
+fn open(paths: &[u8], bytes: usize) -> Result<(unisono_linux::shared_memory::SharedMemory, Group), Error> {
+    let text = String::from_utf8_lossy(paths);
+    let Some((memory, group)) = text.split_once('\n') else {
+        return Err(Error::Job("rank 0 could not make the window's memory; see its error".to_owned()));
+    };
+    let memory = host::open(Path::new(memory))?;
+    if memory.len() < bytes {
+        return Err(Error::Job("the window's segment has another size; use one version".to_owned()));
+    }
+    Ok((memory, Group::open(Path::new(group)).map_err(refused)?))
+}
+
+/// A barrier's error as this crate's.
+fn refused(error: unisono_barrier::Error) -> Error {
+    match error {
+        unisono_barrier::Error::Gone(gone) => {
+            Error::Gone { rank: Rank::at(gone.participant), why: gone.to_string() }
+        }
+        other => Error::Job(other.to_string()),
+    }
+}

@@ -1,0 +1,122 @@
+//! A window's segment: who writes which line, and where the parts lie.
+//!
+//! ```text
+//!   line 0                what it is
+//!   3 lines a rank        exposure (its owner)  |  lock word (anybody)  |  gate of accumulates (anybody)
+//!   a line for each pair  from a rank, to a rank: posts, completions, how much of the ring is given back
+//!   rings                 for each pair, operations staged by the first for the second
+//!   parts                 each rank's memory: page-aligned, or one directly after the other
+//! ```
+
+use crate::error::Error;
+use crate::spec::Placement;
+use crate::window::Part;
+use unisono_linux::shared_memory::SharedMemory;
+use unisono_sync::{Flag, Line, Lines};
+
+const PAGE: u64 = 4096;
+
+/// Where everything in a segment lies; every member computes the same.
+#[derive(Debug)]
+pub(super) struct Plan {
+    size: usize,
+    pub(super) ring_bytes: usize,
+    pub(super) offsets: Box<[u64]>,
+    pub(super) bytes: usize,
+}
+
+impl Plan {
+    pub(super) fn new(parts: &[Part], with_memory: bool, placement: Placement) -> Result<Self, Error> {
+        let size = parts.len();
+        let ring_bytes = match size {
+            0..=8 => 16 << 10,
+            9..=32 => 4 << 10,
+            _ => 1 << 10,
+        };
+        let lines = (1 + 3 * size + size * size) * size_of::<Line>();
+        let mut end = ((lines + size * size * ring_bytes) as u64).next_multiple_of(PAGE);
+        let mut offsets = Vec::with_capacity(size);
+        for part in parts {
+            if placement == Placement::Pages {
+                end = end.next_multiple_of(PAGE);
+            }
+            offsets.push(end);
+            let bytes = if with_memory { part.bytes } else { 0 };
+            end = end.checked_add(bytes).filter(|end| *end < 1 << 46).ok_or(Error::Size(part.bytes))?;
+        }
+        let bytes = usize::try_from(end).map_err(|_| Error::Size(end))?;
+        Ok(Self { size, ring_bytes, offsets: offsets.into(), bytes })
+    }
+}
+
+/// A mapped segment.
+#[derive(Debug)]
+pub(super) struct Region {
+    pub(super) lines: Lines,
+    start: *mut u8,
+    pub(super) plan: Plan,
+}
+
+impl Region {
+    pub(super) fn new(memory: SharedMemory, plan: Plan) -> Self {
+        let start = memory.start().as_ptr();
+        Self { lines: Lines::in_region(memory), start, plan }
+    }
+
+    /// The exposure of a rank: the last fence epoch that it has entered.
+    #[inline]
+    pub(super) fn exposure(&self, rank: usize) -> Flag<'_> {
+        self.lines.line(1 + 3 * rank).flag(0)
+    }
+
+    /// At whom a rank accumulates right now (plus one).
+    #[inline]
+    pub(super) fn presence(&self, rank: usize) -> &Line {
+        self.lines.line(1 + 3 * rank)
+    }
+
+    #[inline]
+    pub(super) fn lock(&self, rank: usize) -> &Line {
+        self.lines.line(2 + 3 * rank)
+    }
+
+    #[inline]
+    pub(super) fn gate(&self, rank: usize) -> &Line {
+        self.lines.line(3 + 3 * rank)
+    }
+
+    #[inline]
+    fn pair(&self, from: usize, to: usize) -> &Line {
+        self.lines.line(1 + 3 * self.plan.size + from * self.plan.size + to)
+    }
+
+    /// How often `target` has exposed its part to `origin`.
+    #[inline]
+    pub(super) fn posts(&self, target: usize, origin: usize) -> Flag<'_> {
+        self.pair(target, origin).flag(0)
+    }
+
+    /// How often `origin` has completed at `target`.
+    #[inline]
+    pub(super) fn completions(&self, origin: usize, target: usize) -> Flag<'_> {
+        self.pair(origin, target).flag(1)
+    }
+
+    /// How much of the ring from `origin` `target` has given back.
+    #[inline]
+    pub(super) fn given_back(&self, origin: usize, target: usize) -> &unisono_sync::atomics::AtomicU32 {
+        self.pair(target, origin).word(8)
+    }
+
+    /// The ring from `origin` to `target`.
+    #[inline]
+    pub(super) fn ring(&self, origin: usize, target: usize) -> *mut u8 {
+        let lines = (1 + 3 * self.plan.size + self.plan.size * self.plan.size) * size_of::<Line>();
+        self.start.wrapping_add(lines + (origin * self.plan.size + target) * self.plan.ring_bytes)
+    }
+
+    /// A rank's part.
+    pub(super) fn part(&self, rank: usize) -> *mut u8 {
+        self.start.wrapping_add(self.plan.offsets[rank] as usize)
+    }
+}
