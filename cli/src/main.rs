@@ -13,6 +13,7 @@ mod gang;
 mod gang_table;
 mod output;
 mod report;
+mod run;
 mod study;
 mod workload;
 
@@ -44,6 +45,7 @@ Start here:
   unisono doctor                            what this host supports, and if not why
   unisono barrier --threads 2               what one barrier costs
   unisono gang run -- ./mine ::: ./yours    two parallel programs, in turns, each whole
+  unisono run -n 4 ./mine                   four processes of a one-sided program, without MPI
 
 Exit codes: 0 done; 1 the work failed; 2 bad usage or bad input; 3 this host cannot do it.
 Every table has --json; answers go to standard output, progress and warnings to standard error.";
@@ -55,6 +57,7 @@ enum Command {
     Report(report::Args),
     Barrier(Box<barrier::Args>),
     Gang(gang::Args),
+    Run(run::Args),
     Completions(completions::Args),
     #[command(hide = true)]
     Workload(Box<workload::Args>),
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Command::Report(args) => report::run(args),
         Command::Barrier(args) => barrier::run(*args),
         Command::Gang(args) => gang::run(args),
+        Command::Run(args) => run::run(&args),
         Command::Completions(args) => completions::run(&args, &mut Cli::command()),
         Command::Workload(args) => workload::run(*args),
     };

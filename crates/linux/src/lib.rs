@@ -19,6 +19,7 @@ pub mod scheduling;
 pub mod shared_memory;
 pub mod switches;
 pub mod tcp;
+pub mod terminal;
 pub mod timer;
 pub mod topology;
 pub mod usage;

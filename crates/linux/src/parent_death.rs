@@ -1,12 +1,15 @@
 //! A child that must not outlive its parent (`PR_SET_PDEATHSIG`).
 //!
-//! The child asks for it itself, first thing: no code runs between fork and exec, and no `unsafe` at
-//! the caller. A parent that died before the question is noticed by comparing its number.
+//! A child that is ours asks for it itself, first thing ([`die_with_parent`]): no code runs between fork and
+//! exec. For any other program it is asked between fork and exec ([`end_with_starter`]); the wish survives
+//! exec, but not that of a program with privileges of its own (set-user-id), and is not inherited by the
+//! child's children. A parent that died before the question is noticed by comparing its number.
 //! When not to use: the signal is sent when the *thread* that started the child ends, so start such
 //! children from a thread that lives as long as they are wanted. Reference: PR_SET_PDEATHSIG(2const).
 
 use std::io;
-use std::os::unix::process::parent_id;
+use std::os::unix::process::{CommandExt, parent_id};
+use std::process::Command;
 
 /// Has the kernel kill this process when the thread that started it ends. `parent` is the process that
 /// should be the parent, if known.
@@ -24,4 +27,18 @@ pub fn die_with_parent(parent: Option<u32>) -> io::Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Has the kernel kill the program that this command starts when the thread that starts it ends.
+pub fn end_with_starter(command: &mut Command) {
+    let starter = std::process::id();
+    let ask = move || {
+        // SAFETY: PR_SET_PDEATHSIG takes a signal number, touches no memory, and is async-signal-safe.
+        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if parent_id() == starter { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+    };
+    // SAFETY: `ask` allocates nothing and makes async-signal-safe calls alone.
+    unsafe { command.pre_exec(ask) };
 }

@@ -34,6 +34,8 @@ pub enum Signal {
     Kill,
     /// Stops a process.
     Stop,
+    /// Ctrl-Z.
+    Suspend,
     /// Continues it.
     Continue,
 }
@@ -51,6 +53,7 @@ impl Signal {
             Signal::User2 => libc::SIGUSR2,
             Signal::Kill => libc::SIGKILL,
             Signal::Stop => libc::SIGSTOP,
+            Signal::Suspend => libc::SIGTSTP,
             Signal::Continue => libc::SIGCONT,
         }
     }
@@ -135,6 +138,18 @@ pub fn readable(fds: &[BorrowedFd<'_>], patience: Option<Duration>) -> io::Resul
         }
     }
     Ok(polls.iter().map(|poll| poll.revents != 0).collect())
+}
+
+/// Whether this process ignores the signal, as one does that nohup(1) started.
+#[must_use]
+pub fn is_ignored(signal: Signal) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: nothing is changed; `action` is valid for writes.
+    if unsafe { libc::sigaction(signal.number(), std::ptr::null(), action.as_mut_ptr()) } != 0 {
+        return false;
+    }
+    // SAFETY: zeroed is a valid value of this plain structure, and the kernel filled it.
+    unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
 /// Who sent a signal.

@@ -1,0 +1,103 @@
+//! `unisono run`: the processes of a native one-sided program, without MPI.
+
+use crate::exit::Failure;
+use anyhow::Context;
+use clap::ValueEnum;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use unisono_launch::{Bind, Error, Options, Prefix};
+use unisono_measure::units;
+
+/// Start N processes of a native one-sided program (no MPI needed)
+///
+/// The program uses the Rust crate unisono-rma or the C library libunisono. Each process finds its place in the
+/// environment (UNISONO_RANK, UNISONO_SIZE, UNISONO_JOB). Standard input goes to rank 0; output is passed on
+/// as it comes, in whole lines.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono run -n 4 ./heat --size 512
+      four processes; everything after the program's name belongs to the program
+  unisono run -n 8 --prefix --timeout 30s ./table
+      lines say whose they are; the job is ended after half a minute
+  unisono run -n 2 --json ./table >run.json
+      one JSON object follows on the last line of standard output
+
+Where ranks run: with --bind auto each rank gets a processor of its own where this process may use enough of
+them, because plain Linux may stack two ranks that wait for each other on one processor. Where it may not, nothing
+is bound, because the kernel balances better than a fixed assignment. Two jobs at a time would be bound to the
+same processors: divide them with taskset, or give --bind none.
+
+Signals: SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGQUIT are passed on to every rank and to what it started; a second
+one kills. Ctrl-Z stops all, SIGUSR1 and SIGUSR2 are passed on each time. When this process is killed, the
+ranks are, too.
+
+Exit codes: the first failing rank's (128 + N if signal N ended it); 124 after --timeout; 2 bad usage, or the program
+cannot be started. When a rank fails, the others are given --grace to end by themselves, then told to (SIGTERM), and
+after the same time killed.")]
+pub(crate) struct Args {
+    /// Processes to start (1 to 4096)
+    #[arg(short = 'n', long, value_name = "N")]
+    ranks: usize,
+    /// Begin each line with its rank: "[3] "
+    #[arg(long)]
+    prefix: bool,
+    /// Where ranks run
+    #[arg(long, value_enum, default_value_t = BindTo::Auto, value_name = "WHERE")]
+    bind: BindTo,
+    /// End the job after this time
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    timeout: Option<Duration>,
+    /// What the other ranks get before they are told to end, and then before they are killed
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "2s")]
+    grace: Duration,
+    /// Print a summary as one JSON object on standard output, after the ranks' output
+    #[arg(long)]
+    json: bool,
+    /// Write the summary as JSON into a file
+    #[arg(long, value_name = "FILE")]
+    summary: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"], num_args = 1..)]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum BindTo {
+    /// A processor for each rank where there are enough, otherwise none
+    Auto,
+    /// A processor for each rank, shared by several if there are too few
+    Core,
+    /// The kernel decides
+    None,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let options = Options {
+        ranks: args.ranks,
+        command: args.command.clone(),
+        bind: match args.bind {
+            BindTo::Auto => Bind::Auto,
+            BindTo::Core => Bind::Core,
+            BindTo::None => Bind::None,
+        },
+        prefix: if args.prefix { Prefix::Rank } else { Prefix::None },
+        grace: args.grace,
+        limit: args.timeout,
+    };
+    let summary =
+        unisono_launch::run(&options, |text| eprintln!("unisono: {text}")).map_err(|error| match error {
+            Error::Input(_) | Error::Program { .. } => Failure::Usage(error.to_string()).into(),
+            error => anyhow::Error::from(error),
+        })?;
+    if let Some(file) = &args.summary {
+        let text = serde_json::to_string_pretty(&summary)? + "\n";
+        std::fs::write(file, text).with_context(|| format!("write the summary to {}", file.display()))?;
+    }
+    if args.json {
+        writeln!(std::io::stdout(), "{}", serde_json::to_string(&summary)?)?;
+    }
+    Ok(ExitCode::from(summary.exit_code))
+}

@@ -1,0 +1,331 @@
+//! Who decides how a job ends: a state machine. Time and what happened come in, what to do comes out.
+//!
+//! ```text
+//!             a rank fails          grace over            grace over
+//!   Running -------------> Failing ------------> Asked --------------> Killed
+//!      |      (say so)             (SIGTERM)       ^      (SIGKILL)      ^
+//!      +------------- time limit (SIGTERM) --------+                     |
+//!      a first signal is passed on; a second one: -----------------------+
+//! ```
+//! The grace before SIGTERM is for the other ranks: they notice within a second that a peer is gone, and
+//! what they say about it should not be lost. A first signal only is passed on: what it means is for the
+//! program to say, which may need its time to save what it has.
+//!
+//! Cost: none. When not to use: there is no other way to end a job here. Reference: wait(2), signal(7); exit
+//! codes as in POSIX shells (128 + signal) and timeout(1) (124).
+
+use std::fmt;
+use std::time::Duration;
+use unisono_linux::process::Signal;
+
+/// What the launcher exits with after a time limit.
+pub const TIMED_OUT: u8 = 124;
+
+/// How a rank ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// By itself, with this exit code.
+    Exited(i32),
+    /// By the signal with this number.
+    Signalled(i32),
+}
+
+impl How {
+    /// Whether that is a failure.
+    #[must_use]
+    pub fn failed(self) -> bool {
+        self != How::Exited(0)
+    }
+
+    /// The exit code that says so, as a shell would.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            How::Exited(code) => u8::try_from(code).unwrap_or(1),
+            How::Signalled(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+        }
+    }
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            How::Exited(code) => write!(f, "ended with exit code {code}"),
+            How::Signalled(signal) => match name(*signal) {
+                Some(name) => write!(f, "was ended by {name} (signal {signal})"),
+                None => write!(f, "was ended by signal {signal}"),
+            },
+        }
+    }
+}
+
+fn name(signal: i32) -> Option<&'static str> {
+    // the signals that programs die of; their numbers are the same on every architecture of Linux but
+    // for SIGBUS and SIGUSR (MIPS, Alpha, PA-RISC), which are left to their numbers there
+    const NAMES: [(i32, &str); 13] = [
+        (1, "SIGHUP"),
+        (2, "SIGINT"),
+        (3, "SIGQUIT"),
+        (4, "SIGILL"),
+        (5, "SIGTRAP"),
+        (6, "SIGABRT"),
+        (8, "SIGFPE"),
+        (9, "SIGKILL"),
+        (11, "SIGSEGV"),
+        (13, "SIGPIPE"),
+        (14, "SIGALRM"),
+        (15, "SIGTERM"),
+        (24, "SIGXCPU"),
+    ];
+    let same = !cfg!(any(target_arch = "mips", target_arch = "mips64"));
+    let found = NAMES.iter().find(|(number, _)| *number == signal).map(|(_, name)| *name);
+    found.or(if same && signal == 7 { Some("SIGBUS") } else { None })
+}
+
+/// What to do now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send this to every rank that is left.
+    Tell(Signal),
+    /// Tell the user.
+    Say(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Running,
+    /// A rank has failed; the others are given until this moment.
+    Failing(Duration),
+    /// The others were told to end; they are given until this moment.
+    Asked(Duration),
+    /// They were killed.
+    Killed,
+}
+
+/// The state machine. Moments are counted from the start of the job.
+#[derive(Debug)]
+pub struct Ending {
+    phase: Phase,
+    grace: Duration,
+    limit: Option<Duration>,
+    left: Vec<usize>,
+    first_failure: Option<(usize, How)>,
+    passed_on: Option<Signal>,
+    timed_out: bool,
+}
+
+impl Ending {
+    /// A job of so many ranks, all running.
+    #[must_use]
+    pub fn new(ranks: usize, grace: Duration, limit: Option<Duration>) -> Self {
+        Self {
+            phase: Phase::Running,
+            grace,
+            limit,
+            left: (0..ranks).collect(),
+            first_failure: None,
+            passed_on: None,
+            timed_out: false,
+        }
+    }
+
+    /// Whether a rank is left.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// Whether the time limit passed.
+    #[must_use]
+    pub fn timed_out(&self) -> bool {
+        self.timed_out
+    }
+
+    /// The first rank that failed.
+    #[must_use]
+    pub fn first_failure(&self) -> Option<usize> {
+        self.first_failure.map(|(rank, _)| rank)
+    }
+
+    /// What the launcher has to exit with.
+    #[must_use]
+    pub fn code(&self) -> u8 {
+        if self.timed_out { TIMED_OUT } else { self.first_failure.map_or(0, |(_, how)| how.code()) }
+    }
+
+    /// When [`passed`](Self::passed) has something to do, if nothing happens before.
+    #[must_use]
+    pub fn next_moment(&self) -> Option<Duration> {
+        match self.phase {
+            Phase::Running => self.limit,
+            Phase::Failing(until) => Some(self.limit.map_or(until, |limit| until.min(limit))),
+            Phase::Asked(until) => Some(until),
+            Phase::Killed => None,
+        }
+    }
+
+    /// A rank has ended.
+    pub fn ended(&mut self, now: Duration, rank: usize, process: u32, how: How) -> Vec<Action> {
+        self.left.retain(|left| *left != rank);
+        if !how.failed() || self.first_failure.is_some() {
+            return Vec::new();
+        }
+        self.first_failure = Some((rank, how));
+        if self.phase == Phase::Running {
+            self.phase = Phase::Failing(now + self.grace);
+        }
+        // who was told to end, and did, has not surprised anybody
+        let expected =
+            self.timed_out || self.passed_on.is_some_and(|signal| how == How::Signalled(signal.number()));
+        if expected {
+            return Vec::new();
+        }
+        let others = match self.left.as_slice() {
+            [] => String::new(),
+            _ => format!("; the others are given {:?} to end", self.grace),
+        };
+        vec![Action::Say(format!("rank {rank} (process {process}) {how}{others}"))]
+    }
+
+    /// The launcher was sent a signal.
+    pub fn signalled(&mut self, signal: Signal) -> Vec<Action> {
+        if matches!(signal, Signal::User1 | Signal::User2) {
+            return vec![Action::Tell(signal)];
+        }
+        if self.passed_on.is_none() {
+            self.passed_on = Some(signal);
+            return vec![Action::Tell(signal)];
+        }
+        self.kill("a second signal")
+    }
+
+    /// Time has passed.
+    pub fn passed(&mut self, now: Duration) -> Vec<Action> {
+        if self.limit.is_some_and(|limit| now >= limit)
+            && matches!(self.phase, Phase::Running | Phase::Failing(_))
+        {
+            self.timed_out = self.first_failure.is_none();
+            self.phase = Phase::Asked(now + self.grace);
+            let said = format!("the time limit of {:?} has passed", self.limit.unwrap_or_default());
+            return vec![
+                Action::Say(format!("{said}; telling {} to end", self.those_left())),
+                Action::Tell(Signal::Terminate),
+            ];
+        }
+        match self.phase {
+            Phase::Failing(until) if now >= until => {
+                self.phase = Phase::Asked(now + self.grace);
+                let say = format!("telling {} to end", self.those_left());
+                vec![Action::Say(say), Action::Tell(Signal::Terminate)]
+            }
+            Phase::Asked(until) if now >= until => self.kill("they did not end when told"),
+            _ => Vec::new(),
+        }
+    }
+
+    fn kill(&mut self, why: &str) -> Vec<Action> {
+        self.phase = Phase::Killed;
+        vec![Action::Say(format!("killing {}: {why}", self.those_left())), Action::Tell(Signal::Kill)]
+    }
+
+    /// "rank 3", "ranks 0, 1, 2", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 others".
+    fn those_left(&self) -> String {
+        const MOST: usize = 8;
+        let some: Vec<String> = self.left.iter().take(MOST).map(ToString::to_string).collect();
+        let word = if self.left.len() == 1 { "rank" } else { "ranks" };
+        match self.left.len().saturating_sub(MOST) {
+            0 => format!("{word} {}", some.join(", ")),
+            others => format!("{word} {} and {others} others", some.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRACE: Duration = Duration::from_secs(2);
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn tells(actions: &[Action]) -> Vec<Signal> {
+        let tell = |action: &Action| match action {
+            Action::Tell(signal) => Some(*signal),
+            Action::Say(_) => None,
+        };
+        actions.iter().filter_map(tell).collect()
+    }
+
+    #[test]
+    fn the_first_failure_decides_and_the_others_are_asked_and_then_killed() {
+        let mut ending = Ending::new(3, GRACE, None);
+        assert_eq!(ending.next_moment(), None);
+        let said = ending.ended(at(1), 1, 77, How::Exited(3));
+        let [Action::Say(text)] = said.as_slice() else { panic!("{said:?}") };
+        assert!(text.contains("rank 1 (process 77) ended with exit code 3"), "{text}");
+        assert_eq!(ending.next_moment(), Some(at(3)));
+        assert_eq!(ending.passed(at(2)), []);
+        assert_eq!(tells(&ending.passed(at(3))), [Signal::Terminate]);
+        assert_eq!(ending.ended(at(4), 0, 76, How::Signalled(15)), []);
+        assert_eq!(ending.next_moment(), Some(at(5)));
+        assert_eq!(tells(&ending.passed(at(5))), [Signal::Kill]);
+        assert_eq!(ending.ended(at(5), 2, 78, How::Signalled(9)), []);
+        assert!(ending.is_over());
+        assert_eq!((ending.code(), ending.next_moment()), (3, None));
+    }
+
+    #[test]
+    fn one_who_is_done_early_is_no_failure() {
+        let mut ending = Ending::new(2, GRACE, None);
+        assert_eq!(ending.ended(at(1), 0, 7, How::Exited(0)), []);
+        assert_eq!(ending.next_moment(), None);
+        assert_eq!(ending.ended(at(9), 1, 8, How::Exited(0)), []);
+        assert_eq!((ending.is_over(), ending.code()), (true, 0));
+    }
+
+    #[test]
+    fn a_first_signal_is_passed_on_and_a_second_one_kills() {
+        let mut ending = Ending::new(2, GRACE, None);
+        assert_eq!(ending.signalled(Signal::User1), [Action::Tell(Signal::User1)]);
+        assert_eq!(ending.signalled(Signal::Interrupt), [Action::Tell(Signal::Interrupt)]);
+        assert_eq!(ending.next_moment(), None, "the program may take its time");
+        assert_eq!(tells(&ending.signalled(Signal::Terminate)), [Signal::Kill]);
+    }
+
+    #[test]
+    fn who_ends_by_the_signal_that_was_passed_on_is_not_announced() {
+        let mut ending = Ending::new(2, GRACE, None);
+        ending.signalled(Signal::Interrupt);
+        assert_eq!(ending.ended(at(1), 1, 9, How::Signalled(2)), []);
+        assert_eq!(tells(&ending.passed(at(3))), [Signal::Terminate], "the one left is asked");
+        assert_eq!(ending.code(), 130);
+    }
+
+    #[test]
+    fn a_time_limit_asks_then_kills_and_has_an_exit_code_of_its_own() {
+        let mut ending = Ending::new(1, GRACE, Some(at(10)));
+        assert_eq!(ending.next_moment(), Some(at(10)));
+        assert_eq!(tells(&ending.passed(at(10))), [Signal::Terminate]);
+        assert_eq!(tells(&ending.passed(at(12))), [Signal::Kill]);
+        assert_eq!(ending.ended(at(12), 0, 5, How::Signalled(9)), []);
+        assert_eq!((ending.code(), ending.timed_out()), (TIMED_OUT, true));
+    }
+
+    #[test]
+    fn a_failure_before_the_time_limit_keeps_its_code() {
+        let mut ending = Ending::new(2, at(20), Some(at(10)));
+        ending.ended(at(9), 0, 5, How::Signalled(11));
+        assert_eq!(tells(&ending.passed(at(10))), [Signal::Terminate]);
+        assert_eq!((ending.code(), ending.timed_out()), (139, false));
+    }
+
+    #[test]
+    fn many_ranks_are_counted_not_listed() {
+        let mut ending = Ending::new(100, GRACE, Some(at(1)));
+        let said = ending.passed(at(1));
+        let Action::Say(text) = &said[0] else { panic!("{said:?}") };
+        assert!(text.contains("5, 6, 7 and 92 others"), "{text}");
+    }
+}

@@ -1,0 +1,174 @@
+//! One rank: a process, its group, its two pipes.
+
+use crate::ending::How;
+use crate::error::Error;
+use crate::lines::{Lines, Prefix};
+use crate::standard_input;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::parent_death::end_with_starter;
+use unisono_linux::process::{self, Family, PidFd, Signal, readable};
+use unisono_rma::{Key, environment};
+
+/// What a rank is told.
+#[derive(Debug)]
+pub(crate) struct Place<'a> {
+    pub(crate) rank: usize,
+    pub(crate) size: usize,
+    pub(crate) key: Key,
+    pub(crate) cpu: Option<usize>,
+    pub(crate) prefix: Prefix,
+    /// What the launcher itself may use.
+    pub(crate) allowed: &'a CpuSet,
+}
+
+/// A started rank.
+#[derive(Debug)]
+pub(crate) struct RankProcess {
+    pub(crate) child: Child,
+    pub(crate) descriptor: PidFd,
+    pub(crate) cpu: Option<usize>,
+    pub(crate) started: Instant,
+    /// Once it has ended: how, and after what time.
+    pub(crate) ended: Option<(How, Duration)>,
+    /// Standard output, standard error.
+    pub(crate) streams: [Stream; 2],
+}
+
+impl RankProcess {
+    /// Starts it. The calling thread has to live as long as the rank should.
+    pub(crate) fn start(command: &[OsString], place: &Place<'_>) -> Result<Self, Error> {
+        let Place { rank, size, key, cpu, prefix, allowed } = *place;
+        let [program, arguments @ ..] = command else {
+            return Err(Error::Input("no program was given; write: unisono run -n 4 ./program".into()));
+        };
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .env(environment::RANK, rank.to_string())
+            .env(environment::SIZE, size.to_string())
+            .env(environment::KEY, key.to_string())
+            .stdin(standard_input::of(rank))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        end_with_starter(&mut command);
+        let started = Instant::now();
+        let bound = || format!("bind rank {rank} to processor {}", cpu.unwrap_or(0));
+        // a child inherits where its starter may run: it is in its place before its first instruction
+        if let Some(cpu) = cpu {
+            affinity::restrict(Tid::SELF, &CpuSet::single(cpu)).map_err(Error::system(bound()))?;
+        }
+        let child = process::start(&mut command, Vec::new(), Family::OwnGroup);
+        if cpu.is_some() {
+            affinity::restrict(Tid::SELF, allowed).map_err(Error::system(bound()))?;
+        }
+        let mut child = child.map_err(|error| refused(Path::new(program), rank, size, error))?;
+        if let Some(stdin) = child.stdin.take() {
+            standard_input::pass_on(stdin)?;
+        }
+        let descriptor = PidFd::open(Tid(child.id().cast_signed()))
+            .map_err(Error::system(format!("hold on to rank {rank}")))?;
+        let stream = |pipe: Option<OwnedFd>| Stream {
+            pipe: pipe.map(File::from),
+            lines: Lines::new(prefix, rank, size),
+        };
+        let streams =
+            [stream(child.stdout.take().map(OwnedFd::from)), stream(child.stderr.take().map(OwnedFd::from))];
+        Ok(Self { child, descriptor, cpu, started, ended: None, streams })
+    }
+
+    /// Sends a signal to the rank and to what it started. Nobody there is no error.
+    pub(crate) fn tell(&self, signal: Signal) {
+        let _ = process::signal_group(Tid(self.child.id().cast_signed()), signal);
+    }
+
+    /// Collects it if it has ended now, and says how.
+    pub(crate) fn collect(&mut self) -> io::Result<Option<How>> {
+        if self.ended.is_some() {
+            return Ok(None);
+        }
+        let Some(status) = self.child.try_wait()? else { return Ok(None) };
+        let how = match (status.code(), status.signal()) {
+            (Some(code), _) => How::Exited(code),
+            (None, signal) => How::Signalled(signal.unwrap_or(0)),
+        };
+        self.ended = Some((how, self.started.elapsed()));
+        Ok(Some(how))
+    }
+}
+
+fn refused(program: &Path, rank: usize, size: usize, error: io::Error) -> Error {
+    let problem = match error.kind() {
+        io::ErrorKind::NotFound if program.exists() && program.components().count() > 1 => {
+            "the interpreter that it names does not exist".to_owned()
+        }
+        io::ErrorKind::NotFound if program.components().count() > 1 => "there is no such file".to_owned(),
+        io::ErrorKind::NotFound => {
+            format!(
+                "there is no such program on PATH (for one in this directory write ./{})",
+                program.display()
+            )
+        }
+        io::ErrorKind::PermissionDenied => "it is not executable (try: chmod +x)".to_owned(),
+        io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
+        _ if error.raw_os_error() == Some(ENOEXEC) => "it is no program (the format is unknown)".to_owned(),
+        _ => return Error::system(format!("start rank {rank} of {size}"))(error),
+    };
+    Error::Program { program: program.to_owned(), problem }
+}
+
+/// exec(2): not an executable format.
+const ENOEXEC: i32 = 8;
+
+/// A pipe that a rank writes to.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    /// Until it is at its end, or nobody wants it.
+    pub(crate) pipe: Option<File>,
+    lines: Lines,
+}
+
+impl Stream {
+    /// Reads once, without waiting if it was said to be readable.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let Some(pipe) = &mut self.pipe else { return out };
+        match pipe.read(buffer) {
+            Ok(count) if count > 0 => self.lines.feed(&buffer[..count], &mut out),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(_) | Err(_) => {
+                self.pipe = None;
+                self.lines.finish(&mut out);
+            }
+        }
+        out
+    }
+
+    /// Reads what is left in the pipe, without waiting for those who still hold it, and closes it.
+    pub(crate) fn drain(&mut self, buffer: &mut [u8]) -> Vec<u8> {
+        let mut out = self.take_what_is_there(buffer);
+        self.pipe = None;
+        self.lines.finish(&mut out);
+        out
+    }
+
+    /// Reads what is in the pipe now.
+    pub(crate) fn take_what_is_there(&mut self, buffer: &mut [u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        while let Some(pipe) = &self.pipe {
+            let ready = readable(&[pipe.as_fd()], Some(Duration::ZERO));
+            if !ready.is_ok_and(|ready| ready == [true]) {
+                break;
+            }
+            out.append(&mut self.read(buffer));
+        }
+        out
+    }
+}

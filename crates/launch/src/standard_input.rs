@@ -1,0 +1,60 @@
+//! Standard input is rank 0's.
+//!
+//! A file or pipe is simply inherited. A terminal cannot be: rank 0 leads a process group of its own, and the
+//! kernel stops groups in the background that read the terminal. So a thread reads it and passes the bytes
+//! on, and asks before each read whether the launcher is in the foreground itself.
+
+use crate::error::Error;
+use std::fs::File;
+use std::io::{IsTerminal, Read, Write, stdin};
+use std::os::fd::AsFd;
+use std::process::{ChildStdin, Stdio};
+use std::time::Duration;
+use unisono_linux::process::readable;
+use unisono_linux::terminal::is_foreground;
+
+/// How often a launcher in the background looks whether it is in front again.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What a rank gets.
+pub(crate) fn of(rank: usize) -> Stdio {
+    match rank {
+        0 if stdin().is_terminal() => Stdio::piped(),
+        0 => Stdio::inherit(),
+        _ => Stdio::null(),
+    }
+}
+
+/// Passes the terminal's bytes on to rank 0 until one of both ends.
+pub(crate) fn pass_on(to: ChildStdin) -> Result<(), Error> {
+    let terminal = stdin().as_fd().try_clone_to_owned().map_err(Error::system("read the terminal"))?;
+    // the thread ends with the process, at the latest
+    std::thread::Builder::new()
+        .name("keyboard".into())
+        .spawn(move || copy(terminal.into(), to))
+        .map(|_| ())
+        .map_err(Error::system("start a thread"))
+}
+
+fn copy(mut terminal: File, mut to: ChildStdin) {
+    let mut bytes = [0; 4096];
+    loop {
+        if !is_foreground(terminal.as_fd()) {
+            std::thread::sleep(LOOK);
+            continue;
+        }
+        match readable(&[terminal.as_fd()], Some(LOOK)) {
+            Ok(ready) if ready != [true] => continue,
+            Ok(_) if is_foreground(terminal.as_fd()) => {}
+            Ok(_) => continue,
+            Err(_) => return,
+        }
+        let passed = match terminal.read(&mut bytes) {
+            Ok(0) | Err(_) => return,
+            Ok(count) => to.write_all(&bytes[..count]),
+        };
+        if passed.is_err() {
+            return;
+        }
+    }
+}

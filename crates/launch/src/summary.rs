@@ -1,0 +1,41 @@
+//! What a job did, for `--json`.
+
+use serde::Serialize;
+
+/// A finished job.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Ranks.
+    pub size: usize,
+    /// What the launcher exits with: the first failing rank's code (128 + signal), 124 after the time limit.
+    pub exit_code: u8,
+    /// The first rank that failed.
+    pub first_failure: Option<usize>,
+    /// Whether the time limit passed.
+    pub timed_out: bool,
+    /// Whether ranks were bound to processors: "core" or "none".
+    pub bind: &'static str,
+    /// From the first start to the last end.
+    pub seconds: f64,
+    /// Each rank.
+    pub ranks: Vec<RankSummary>,
+}
+
+/// A rank of a finished job.
+#[derive(Clone, Debug, Serialize)]
+pub struct RankSummary {
+    /// Its number.
+    pub rank: usize,
+    /// The kernel's number of its process.
+    pub process: u32,
+    /// The processor it was bound to.
+    pub cpu: Option<usize>,
+    /// If it ended by itself.
+    pub exit_code: Option<i32>,
+    /// If a signal ended it.
+    pub signal: Option<i32>,
+    /// From its start to its end.
+    pub seconds: f64,
+}
