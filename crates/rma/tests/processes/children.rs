@@ -36,6 +36,11 @@ pub(crate) fn start(part: &str, place: &Place) -> Child {
     command(part, place).spawn().expect("this test can be started again")
 }
 
+/// Starts it, told more.
+pub(crate) fn start_with(part: &str, place: &Place, more: &[(&str, &str)]) -> Child {
+    command(part, place).envs(more.iter().copied()).spawn().expect("this test can be started again")
+}
+
 /// Waits for a child whose part must go well.
 pub(crate) fn went_well(mut child: Child) {
     let code = child.wait().expect("our child can be collected").code();
@@ -63,6 +68,7 @@ fn plays_a_part() {
             // Until it is killed, or until the parent is gone.
             let _ = std::io::stdin().read(&mut [0; 1]);
         }
+        "dies" => crate::deaths::child(&place),
         other => panic!("no part is called {other}"),
     }
     std::process::exit(WELL);

@@ -6,5 +6,6 @@
 #![cfg(not(loom))]
 
 mod children;
+mod deaths;
 mod rendezvous;
 mod watchdog;
