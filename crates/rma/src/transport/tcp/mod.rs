@@ -14,6 +14,8 @@
 //! Reference: tcp(7), epoll(7); RFC 9293; `PROTOCOL.md` beside this file.
 
 mod bell;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod handshake;
 mod meeting;
 mod patience;

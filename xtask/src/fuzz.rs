@@ -1,0 +1,68 @@
+//! `cargo xtask fuzz`: the fuzz targets of `crates/rma/fuzz`, guided by coverage, for as long as one likes.
+//!
+//! Stable Rust instruments code for libFuzzer by flags of its code generator; no sanitizer, because those
+//! need an unstable compiler, and because what is fuzzed has no unsafe code. What was found interesting
+//! stays in `target/fuzz/corpus`, what failed in `target/fuzz`; the failing bytes are an argument of the target's
+//! program, which then runs just them.
+
+use crate::step::{Step, Verdict};
+use crate::summary::Summary;
+use crate::{target, workspace};
+use anyhow::Context;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// What there is, as in `crates/rma/fuzz/Cargo.toml`.
+const TARGETS: [&str; 3] = ["packet", "stream", "handshake"];
+
+/// Edges counted, comparisons traced; one code generation unit, so that the tables are in one piece.
+const FLAGS: &str = "--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module \
+    -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+/// Fuzzes each target for so many seconds; answers whether nothing was found.
+pub(crate) fn run(seconds: u64) -> anyhow::Result<bool> {
+    let mut summary = Summary::default();
+    let compiler = Command::new("c++").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !compiler.is_ok_and(|status| status.success()) {
+        summary.step("fuzz", || Verdict::skipped("no c++ to compile libFuzzer with: apt-get install g++"));
+        return Ok(summary.conclude());
+    }
+    let place = target().join("fuzz");
+    // a target of its own keeps the flags away from build scripts
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let mut build = Command::new("cargo");
+    build.args(["build", "--locked", "--release", "--target", &triple]);
+    build.current_dir(workspace().join("crates/rma/fuzz"));
+    build.env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", &place);
+    if !Step::new("build the fuzz targets", build).succeeds() {
+        summary.step("fuzz", || Verdict::failed("the fuzz targets do not build"));
+        return Ok(summary.conclude());
+    }
+    for name in TARGETS {
+        let corpus = place.join("corpus").join(name);
+        fs::create_dir_all(&corpus).with_context(|| corpus.display().to_string())?;
+        let mut fuzz = Command::new(place.join(&triple).join("release").join(name));
+        fuzz.arg(&corpus).args([format!("-max_total_time={seconds}"), "-print_final_stats=1".to_owned()]);
+        fuzz.args(["-max_len=8192", "-rss_limit_mb=2048", "-timeout=10"]);
+        fuzz.arg(format!("-artifact_prefix={}/{name}-", place.display()));
+        let deadline = Duration::from_secs(seconds + 120);
+        summary.step(&format!("fuzz {name} for {seconds} s"), || {
+            // progress is for whoever watches; what matters is what was found, and how much was tried
+            let show = |line: &str| {
+                line.starts_with("stat::") || line.starts_with("Done") || line.contains("panicked")
+            };
+            let step = Step::new(name, fuzz).within(deadline).showing(show);
+            if step.succeeds() { Verdict::passed(1) } else { Verdict::failed(found(name)) }
+        });
+    }
+    Ok(summary.conclude())
+}
+
+fn found(name: &str) -> String {
+    format!(
+        "{name}: bytes that fail are in {}; give them to the target's program",
+        target().join("fuzz").display()
+    )
+}
