@@ -19,7 +19,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "0us")]
     pub(crate) variance: Duration,
     /// Measured seconds of each run
-    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    #[arg(long, value_name = "S", default_value_t = 1.0, allow_negative_numbers = true)]
     pub(crate) seconds: f64,
     /// Where the threads run: none (the kernel decides), spread (each on a core of its own, in turn), or
     /// processors like 0-3,8

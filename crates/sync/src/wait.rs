@@ -115,7 +115,10 @@ impl Default for SpinBudget {
 
 /// A spin budget beyond reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a spin budget of {} ns is beyond reason: at most 1 s, or wait by 'spin', which never sleeps", budget.0)]
+#[error(
+    "a spin budget of {:?} is beyond reason: at most 1s, or wait by 'spin', which never sleeps",
+    std::time::Duration::from(*budget)
+)]
 pub struct BadSpinBudget {
     budget: Nanos,
 }
