@@ -4,9 +4,12 @@
 //! cargo bench -p unisono-barrier --bench budgets -- [CASE...] [samples=8] [ms=150]
 //! ```
 //! Every case runs its variants interleaved, A B C C B A, each sample a fresh group of threads. Printed for
-//! each: how many samples, their median with the interval of the middle 90 %, the median episode (or batch
+//! each: how many samples, their median with the interval of the middle 90 %, the worst, the median episode (or batch
 //! of episodes, where one is shorter than reading the clock), and the worst single one of all. Variants are
-//! named `algorithm/wait`; `pthread` and `std` are the C library's and Rust's barriers.
+//! named `algorithm/wait`; `pthread` and `std` are the C library's and Rust's barriers; `processes` is the
+//! recommended barrier between processes; `bare` is the least that two threads can do: a store and polling
+//! loads, with no way to sleep, to leave or to fail. (What an exchange of two costs depends on where the
+//! hypervisor has put the two processors; only rows of one table can be compared.)
 
 #![cfg(not(loom))]
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
@@ -36,9 +39,11 @@ const CASES: [Case; 7] = [
         busy: 0,
         variants: &[
             "recommended",
+            "bare",
             "dissemination/adaptive",
-            "dissemination/spin-block",
             "dissemination/spin",
+            "dissemination/spin-block",
+            "processes",
             "per-core/adaptive",
             "competitive/adaptive",
             "competitive/spin-block",
@@ -55,6 +60,7 @@ const CASES: [Case; 7] = [
         busy: 0,
         variants: &[
             "recommended",
+            "processes",
             "per-core/adaptive",
             "competitive/adaptive",
             "competitive/yield",
@@ -73,6 +79,7 @@ const CASES: [Case; 7] = [
         busy: 0,
         variants: &[
             "recommended",
+            "processes",
             "per-core/adaptive",
             "competitive/adaptive",
             "competitive/yield",
@@ -154,6 +161,10 @@ struct Settings {
 
 fn main() {
     let mut arguments: Vec<String> = std::env::args().skip(1).filter(|one| one != "--bench").collect();
+    if arguments.first().is_some_and(|one| one == "member") {
+        member(&arguments[1..]);
+        return;
+    }
     if arguments.first().is_some_and(|one| one == "busy") {
         let cpu = arguments.get(1).and_then(|cpu| cpu.parse().ok()).unwrap_or(0);
         let _ = affinity::restrict(Tid::current(), &CpuSet::single(cpu));
@@ -175,8 +186,8 @@ fn main() {
     arguments.retain(|one| !one.contains('='));
     let settings = Settings { samples, length, picked: arguments };
     println!(
-        "{:<12} {:<26} {:>3} {:>12} {:>25} {:>12} {:>12}",
-        "case", "variant", "n", "ns/barrier", "[5 %, 95 %]", "typical", "worst us"
+        "{:<12} {:<26} {:>3} {:>12} {:>25} {:>12} {:>12} {:>12}",
+        "case", "variant", "n", "ns/barrier", "[5 %, 95 %]", "worst run", "typical", "worst us"
     );
     for case in &CASES {
         if settings.picked.is_empty() || settings.picked.iter().any(|name| name == case.name) {
@@ -214,10 +225,11 @@ fn run(case: &Case, settings: &Settings, only: Option<usize>) {
         let (mean, typical, worst) = (sorted(|s| s.mean), sorted(|s| s.typical), sorted(|s| s.worst));
         let interval = format!("[{:.1}, {:.1}]", at(&mean, 0.05), at(&mean, 0.95));
         println!(
-            "{:<12} {variant:<26} {:>3} {:>12.1} {interval:>25} {:>12.1} {:>12.0}",
+            "{:<12} {variant:<26} {:>3} {:>12.1} {interval:>25} {:>12.1} {:>12.1} {:>12.0}",
             case.name,
             samples.len(),
             at(&mean, 0.5),
+            at(&mean, 1.0),
             at(&typical, 0.5),
             at(&worst, 1.0) / 1e3
         );
@@ -258,8 +270,58 @@ fn waiters(variant: &str, threads: usize) -> Vec<Wait1> {
             };
             (0..threads).map(|_| one()).collect()
         }
+        "bare" => {
+            let words = Arc::new(Pair::default());
+            let one = |id: usize| -> Wait1 {
+                let (words, mut episode) = (Arc::clone(&words), 0);
+                Box::new(move || words.wait(id, &mut episode))
+            };
+            (0..threads).map(one).collect()
+        }
         _ => ours(variant, threads),
     }
+}
+
+/// Two words in one line.
+#[derive(Default)]
+#[repr(align(128))]
+struct Pair([AtomicU32; 2]);
+
+impl Pair {
+    fn wait(&self, id: usize, episode: &mut u32) {
+        *episode += 1;
+        self.0[1 - id].store(*episode, Ordering::Release);
+        while self.0[id].load(Ordering::Acquire).wrapping_sub(*episode).cast_signed() < 0 {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// The other members of a barrier between processes, which end when the first goes away.
+fn others(path: &std::path::Path, threads: usize, pinned: bool) -> Vec<Child> {
+    let program = std::env::current_exe().expect("a program knows its file");
+    let one = |id: usize| {
+        let mut command = Command::new(&program);
+        command.arg("member").arg(path).args([id.to_string(), pinned.to_string()]).stdin(Stdio::null());
+        command.spawn().expect("can start itself")
+    };
+    (1..threads).map(one).collect()
+}
+
+fn member(told: &[String]) {
+    let [path, id, pinned] = told else { panic!("a path, a place, whether pinned; not {told:?}") };
+    let id: usize = id.parse().expect("a number");
+    if pinned == "true" {
+        pin(id);
+    }
+    let group = unisono_barrier::Group::open(path.as_ref()).expect("the first member lives");
+    let mut me = group.participant(id).expect("the place is free");
+    while me.wait().is_ok() {}
+}
+
+fn pin(id: usize) {
+    let cpus = affinity::allowed(Tid::current()).map_or(1, |set| set.iter().count());
+    affinity::restrict(Tid::current(), &CpuSet::single(id % cpus)).expect("a CPU to run on");
 }
 
 fn ours(variant: &str, threads: usize) -> Vec<Wait1> {
@@ -282,6 +344,28 @@ fn ours(variant: &str, threads: usize) -> Vec<Wait1> {
 fn sample(case: &Case, variant: &str, length: Duration) -> Sample {
     // Short episodes are timed in batches, so that reading the clock does not count.
     let batch = if case.threads == 2 { 64 } else { 1 };
+    if variant == "processes" {
+        let group = Spec::new(case.threads).and_then(|spec| spec.for_processes()).expect("a small group");
+        let path = group.path().expect("a group in shared memory has a path");
+        let mut me = group.participant(0).expect("a fresh group");
+        let mut others = others(&path, case.threads, case.pinned);
+        let measured = thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                if case.pinned {
+                    pin(0);
+                }
+                let mut wait: Wait1 = Box::new(move || {
+                    me.wait().expect("nobody goes away before the end");
+                });
+                measure(0, &mut wait, batch, length, &AtomicU32::new(u32::MAX))
+            });
+            first.join().expect("no panic")
+        });
+        for other in &mut others {
+            let _ = other.wait();
+        }
+        return measured;
+    }
     let cpus = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let stop_at = Arc::new(AtomicU32::new(u32::MAX));
     let running: Vec<_> = waiters(variant, case.threads)

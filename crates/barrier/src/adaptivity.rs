@@ -12,7 +12,7 @@
 //! Answers are hints: any mixture of modes is correct, because how one waits never changes what is awaited.
 //! Cost an episode: on cores of one's own a countdown and a comparison; where cores are shared one store.
 
-use crate::control::Control;
+use crate::control::{ASLEEP, Control};
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock;
 use unisono_linux::current_cpu::current_cpu;
@@ -21,7 +21,6 @@ use unisono_sync::{Advice, Controller, Mode};
 
 /// Values of the mode's word.
 const AWAKE: u32 = 0;
-const ASLEEP: u32 = 1;
 const TRYING_AWAKE: u32 = 2;
 
 /// Milliseconds between two long yields that count as two, and that count together.
@@ -84,6 +83,23 @@ impl Adaptivity {
     #[inline]
     pub(crate) fn starts_brief(&self, control: &Control) -> bool {
         !self.crowded && control.mode().load(Ordering::Relaxed) != ASLEEP
+    }
+
+    /// How many episodes may pass before this member has to note its presence or to decide.
+    #[inline]
+    pub(crate) fn episodes_to_spare(&self, rank: usize, episode: u32) -> u32 {
+        if self.crowded || episode & 1023 < 4 {
+            return 0;
+        }
+        let before_note = 63 - (episode & 63);
+        if rank == 0 { before_note.min(self.episodes_left - 1) } else { before_note }
+    }
+
+    /// So many episodes have passed without a word to this member.
+    #[inline]
+    pub(crate) fn catch_up(&mut self, episodes: u32) {
+        self.episodes_counted += episodes;
+        self.episodes_left = self.episodes_left.saturating_sub(episodes).max(1);
     }
 
     /// After an episode: the first member counts, and now and then decides.

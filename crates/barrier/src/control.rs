@@ -23,6 +23,9 @@ pub(crate) const ATTENTION_CHANGE: u32 = 2;
 /// Somebody asks to be admitted; for the first of the members.
 pub(crate) const ATTENTION_JOIN: u32 = 4;
 
+/// A value of the mode's word, the only odd one: everybody sleeps at once.
+pub(crate) const ASLEEP: u32 = 1;
+
 /// Lines before the members' lines.
 const FIXED_LINES: usize = 3;
 
@@ -68,8 +71,15 @@ impl Control {
         self.lines.line(1).word(0)
     }
 
+    /// Whether anything keeps members from waiting awake and going on: two words of one line.
+    #[inline]
+    pub(crate) fn needs_a_word(&self) -> bool {
+        let line = self.lines.line(1);
+        line.word(0).load(Ordering::Relaxed) | (line.word(2).load(Ordering::Relaxed) & ASLEEP) != 0
+    }
+
     /// How adaptive members wait now.
-    #[cfg(not(loom))]
+    #[inline]
     pub(crate) fn mode(&self) -> &AtomicU32 {
         self.lines.line(1).word(2)
     }
@@ -112,13 +122,16 @@ impl Control {
 
     /// Records that everybody has left.
     pub(crate) fn disband(&self) {
-        self.lines.line(2).word(4).store(1, Ordering::Relaxed);
+        // SYNC(disbanded) release: the boundaries that the last members crossed
+        self.lines.line(2).word(4).store(1, Ordering::Release);
         // SYNC(attention) release, acquire: the word above before the bit
         self.attention().fetch_or(ATTENTION_GONE, Ordering::AcqRel);
+        self.disturb_all();
     }
 
     pub(crate) fn is_disbanded(&self) -> bool {
-        self.lines.line(2).word(4).load(Ordering::Relaxed) != 0
+        // SYNC(disbanded) acquire: one who stops for this sees that its own boundary was crossed
+        self.lines.line(2).word(4).load(Ordering::Acquire) != 0
     }
 
     /// Puts an algorithm's line to its state after `episode`: all flags at the episode, all else zero.
@@ -154,15 +167,12 @@ impl Control {
 
     /// Wakes every sleeper of every flag to look around.
     pub(crate) fn disturb_all(&self) {
-        // SYNC(sleepers) fence: attention before sleepers; a sleeper that misses it looks after its slice
+        // SYNC(sleepers) fence: attention before sleepers
         unisono_sync::atomics::fence(Ordering::SeqCst);
         let presence = FIXED_LINES + self.capacity..Self::lines(self.capacity);
         for line in (2..self.lines.count()).filter(|line| !presence.contains(line)) {
             for flag in 0..Line::FLAGS {
-                let flag = self.lines.line(line).flag(flag);
-                if flag.has_sleepers() {
-                    flag.disturb(self.scope);
-                }
+                self.lines.line(line).flag(flag).disturb(self.scope);
             }
         }
     }

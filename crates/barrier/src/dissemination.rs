@@ -63,6 +63,17 @@ impl Protocol for Dissemination {
 }
 
 impl Dissemination {
+    /// Whether two exchange signals through one line.
+    #[inline]
+    pub(crate) const fn is_exchange(&self) -> bool {
+        self.members == 2
+    }
+
+    /// The signal of the first round is out.
+    pub(crate) const fn has_arrived(&mut self) {
+        self.round = 0;
+    }
+
     #[inline]
     fn signal(&self, place: &Place<'_>, episode: u32) {
         if self.round < self.rounds {
@@ -76,7 +87,7 @@ impl Dissemination {
 
     #[inline]
     fn flag<'a>(&self, place: &Place<'a>, rank: usize, round: usize) -> unisono_sync::Flag<'a> {
-        if self.members == 2 {
+        if self.is_exchange() {
             return place.flag(0, rank);
         }
         place.flag(rank * self.lines_each + round / Line::FLAGS, round % Line::FLAGS)

@@ -1,8 +1,9 @@
 //! What a waiting participant watches for: the deadline, members that are gone, members that died.
 //!
-//! Only the slow path comes here: every few dozen polls, after every yield, after every sleep. Sleepers
-//! wake ten times a second to look, so that a member killed without a word is noticed within a fraction of
-//! a second. Cost: a load of a cached line a look, a clock reading every sixteenth look, the liveness of
+//! Only the slow path comes here: every few dozen polls, after every yield, before every sleep. In the process
+//! form sleepers wake ten times a second to look, so that a member killed without a word is noticed within a
+//! fraction of a second; who dies in the thread form takes everybody along, and sleepers sleep undisturbed.
+//! Cost: a load of a cached line a look, a clock reading every sixteenth look, the liveness of
 //! all other processes ten times a second.
 
 use crate::control::Control;
@@ -12,9 +13,7 @@ use crate::{adaptivity, roll_call::RollCall};
 use unisono_linux::clock::Nanos;
 #[cfg(not(loom))]
 use unisono_linux::{clock, futex::Scope};
-#[cfg(not(loom))]
-use unisono_sync::Advice;
-use unisono_sync::{Verdict, Watch};
+use unisono_sync::{Advice, Verdict, Watch};
 
 /// How long a sleeper sleeps at most before it looks around, and how often a waiter calls the roll.
 #[cfg(not(loom))]
@@ -129,6 +128,9 @@ impl Watch for Guard<'_> {
     }
 
     fn sleep_until(&mut self) -> Option<Nanos> {
+        if self.control.scope == Scope::Private {
+            return self.deadline;
+        }
         // Who sleeps looks rarely: let its next look be one at the clock.
         self.looks |= LOOKS_PER_CLOCK - 1;
         let slice = SLICE.after(clock::now());
@@ -160,5 +162,13 @@ impl Watch for Guard<'_> {
 
     fn sleep_until(&mut self) -> Option<Nanos> {
         None
+    }
+
+    fn advice(&self) -> Advice {
+        match self.control.mode().load(unisono_sync::atomics::Ordering::Relaxed) {
+            0 => Advice::Spin,
+            1 => Advice::Sleep,
+            _ => Advice::GiveWay,
+        }
     }
 }

@@ -45,6 +45,7 @@ mod membership;
 mod participant;
 mod per_core;
 mod protocols;
+mod quick;
 mod recommended;
 #[cfg(not(loom))]
 mod roll_call;

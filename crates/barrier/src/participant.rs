@@ -9,14 +9,19 @@ use crate::group::Group;
 use crate::guard::{Guard, Stopped};
 use crate::membership::{self, Boundary, Rank};
 use crate::protocols::AnyProtocol;
+use crate::quick::{Passed, Quick};
 use std::time::Duration;
 use unisono_linux::clock::Nanos;
 use unisono_sync::atomics::Ordering;
-use unisono_sync::{Adaptive, Block, Brief, Spin, SpinBlock, Unwatched, Wait, WaitPolicy, Wakeups, Yield};
+use unisono_sync::{Adaptive, Block, Spin, SpinBlock, Wait, WaitPolicy, Wakeups, Yield};
 
 /// One member of a barrier. Dropping it without [`leave`](Self::leave) makes the next episode fail for the
 /// others, with an error that names this one.
+///
+/// (Aligned to lines of cache: each episode writes here, and the participants of two threads, made one after the
+/// other, otherwise share a line as often as the allocator likes.)
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct Participant {
     group: Group,
     id: usize,
@@ -26,6 +31,7 @@ pub struct Participant {
     /// The last episode this participant arrived in.
     episode: u32,
     stage: Stage,
+    quick: Quick,
     /// Sleeps at boundaries, which are nobody's policy.
     boundary_blocks: u64,
 }
@@ -118,7 +124,8 @@ impl Participant {
         };
         let protocol = AnyProtocol::new(group.algorithm, rank.rank, rank.members);
         let stage = Stage::Idle;
-        Self { group, id, rank, protocol, policy, episode, stage, boundary_blocks: 0 }
+        let quick = Quick::default();
+        Self { group, id, rank, protocol, policy, episode, stage, quick, boundary_blocks: 0 }
     }
 
     /// Arrives and waits until everybody has arrived.
@@ -127,10 +134,66 @@ impl Participant {
     /// [`Error::Gone`] when a member panicked, went away or died.
     #[inline]
     pub fn wait(&mut self) -> Result<Episode, Error> {
+        // Only idle participants are given episodes to pass quickly.
+        let (episode, rank) = (self.episode.wrapping_add(1), self.rank.rank);
+        match self.quick.pass(&self.group.control, &place(&self.group), rank, episode) {
+            Passed::No => self.wait_in_full(),
+            Passed::Whole => {
+                self.episode = episode;
+                Ok(Episode { number: episode, role: if rank == 0 { Role::Leader } else { Role::Follower } })
+            }
+            passed => self.resume(episode, &passed),
+        }
+    }
+
+    #[inline(never)]
+    fn wait_in_full(&mut self) -> Result<Episode, Error> {
         if matches!(self.stage, Stage::Idle) {
             self.begin()?;
         }
         self.finish(None)
+    }
+
+    /// Leaves the quick way in the middle of an episode, or at its end.
+    #[cold]
+    fn resume(&mut self, episode: u32, passed: &Passed) -> Result<Episode, Error> {
+        self.episode = episode;
+        self.catch_up();
+        if matches!(passed, Passed::WholeAndChange) {
+            let role = if self.rank.rank == 0 { Role::Leader } else { Role::Follower };
+            return self.completed(role, None);
+        }
+        self.stage = Stage::Arrived;
+        self.protocol.has_arrived();
+        self.finish_in_earnest(None)
+    }
+
+    /// Ends the quick way, and says what it was used for to who counts episodes.
+    #[inline]
+    fn catch_up(&mut self) {
+        let passed = self.quick.end();
+        #[cfg(not(loom))]
+        if let Policy::Adaptive(_, adaptivity) = &mut self.policy {
+            adaptivity.catch_up(passed);
+        }
+        let _ = passed;
+    }
+
+    /// How many of the next episodes may be passed quickly.
+    #[inline]
+    fn episodes_to_spare(&self) -> u32 {
+        if !self.protocol.is_exchange() {
+            return 0;
+        }
+        match &self.policy {
+            Policy::Spin(_) => u32::MAX,
+            Policy::SpinBlock(_) if self.group.spin_budget.nanos() > Nanos::ZERO => u32::MAX,
+            #[cfg(not(loom))]
+            Policy::Adaptive(_, adaptivity) => adaptivity.episodes_to_spare(self.rank.rank, self.episode),
+            #[cfg(loom)]
+            Policy::Adaptive(_) => u32::MAX,
+            _ => 0,
+        }
     }
 
     /// As [`wait`](Self::wait), at most so long.
@@ -171,6 +234,17 @@ impl Participant {
         self.finish(None)
     }
 
+    /// Tells all adaptive members how to wait from now on, as the controller of the first does elsewhere.
+    #[cfg(loom)]
+    pub fn advise(&self, advice: unisono_sync::Advice) {
+        let word = match advice {
+            unisono_sync::Advice::Spin => 0,
+            unisono_sync::Advice::Sleep => 1,
+            unisono_sync::Advice::GiveWay => 2,
+        };
+        self.group.control.mode().store(word, Ordering::Relaxed);
+    }
+
     /// Ends a participant without a word to the others, for models that end after their last episode.
     #[cfg(loom)]
     pub fn forget(mut self) {
@@ -207,6 +281,7 @@ impl Participant {
 
     #[inline]
     fn begin(&mut self) -> Result<(), Error> {
+        self.catch_up();
         let episode = self.episode.wrapping_add(1);
         let attention = self.group.control.attention().load(Ordering::Relaxed);
         if attention != 0 {
@@ -227,7 +302,7 @@ impl Participant {
     fn finish(&mut self, deadline: Option<Nanos>) -> Result<Episode, Error> {
         if matches!(self.stage, Stage::Arrived) && self.starts_brief() {
             let place = place(&self.group);
-            if let Some(role) = self.protocol.complete(&place, self.episode, &mut Brief, &mut Unwatched) {
+            if let Some(role) = self.protocol.complete_briefly(&place, self.episode) {
                 return self.completed(role, deadline);
             }
         }
@@ -283,6 +358,7 @@ impl Participant {
         if self.group.control.attention().load(Ordering::Relaxed) & ATTENTION_CHANGE != 0 {
             return self.reach_boundary(role, deadline);
         }
+        self.quick.give(self.episodes_to_spare());
         Ok(Episode { number: self.episode, role })
     }
 

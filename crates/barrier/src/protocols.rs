@@ -9,7 +9,7 @@ use crate::mcs_tree::McsTree;
 use crate::per_core::PerCore;
 use crate::static_tree::StaticTree;
 use crate::tournament::Tournament;
-use unisono_sync::{WaitPolicy, Watch};
+use unisono_sync::{Brief, Exchange, Unwatched, WaitPolicy, Watch};
 
 /// Some algorithm. A branch on it costs less than an indirect call, and lets the fast path be inlined.
 #[derive(Debug)]
@@ -70,6 +70,30 @@ impl AnyProtocol {
     #[inline]
     pub(crate) fn arrive(&mut self, place: &Place<'_>, episode: u32) {
         dispatch!(self, one => one.arrive(place, episode));
+    }
+
+    /// Whether this is the exchange of two, for which there is a quick way.
+    #[inline]
+    pub(crate) const fn is_exchange(&self) -> bool {
+        matches!(self, Self::Dissemination(pair) if pair.is_exchange())
+    }
+
+    /// Takes up an exchange after an arrival that was made elsewhere.
+    pub(crate) const fn has_arrived(&mut self) {
+        if let Self::Dissemination(pair) = self {
+            pair.has_arrived();
+        }
+    }
+
+    /// The first moment of [`complete`](Self::complete), by polling only.
+    #[inline]
+    pub(crate) fn complete_briefly(&mut self, place: &Place<'_>, episode: u32) -> Option<Role> {
+        match self {
+            Self::Dissemination(pair) if pair.is_exchange() => {
+                pair.complete(place, episode, &mut Exchange, &mut Unwatched)
+            }
+            any => any.complete(place, episode, &mut Brief, &mut Unwatched),
+        }
     }
 
     #[inline]

@@ -6,14 +6,17 @@
 //! Two or three participants, two episodes: the second is where a word of the first could be mistaken.
 //! Interleavings are bounded to two preemptions (`LOOM_MAX_PREEMPTIONS` overrides), which is where the
 //! known bugs of barriers live and keeps the whole run to minutes. Membarrier is modelled by a full fence
-//! on both sides, time by nothing: a lost wake-up is a deadlock, which loom reports.
+//! on both sides, time by nothing: a lost wake-up is a deadlock, which loom reports. Each model has failed for
+//! the rule it is about, broken on purpose (the fences of `Flag`, the look before a sleep, the order in which a
+//! member's words are read, the wake-up of who asks to join).
 
 #![cfg(loom)]
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use unisono_barrier::{Algorithm, Participant, Spec, Wait};
+use unisono_barrier::{Algorithm, Cause, Error, Group, Participant, Spec, Wait};
+use unisono_sync::Advice;
 
 /// Plain memory that the barrier has to order: loom reports any race on it.
 struct Plain(Vec<UnsafeCell<u32>>);
@@ -45,10 +48,20 @@ fn episodes(mut me: Participant, plain: &Plain, count: u32) {
     me.leave().expect("everybody leaves properly");
 }
 
+fn group(algorithm: Algorithm, wait: Wait, participants: usize, capacity: usize) -> Group {
+    let spec = Spec::new(participants).and_then(|spec| spec.capacity(capacity)).expect("a small group");
+    spec.algorithm(algorithm).wait(wait).for_threads().expect("memory")
+}
+
+fn pair(algorithm: Algorithm, wait: Wait) -> (Participant, Participant) {
+    let mut all = group(algorithm, wait, 2, 2).participants().expect("a fresh group");
+    let second = all.remove(1);
+    (all.remove(0), second)
+}
+
 fn completes(algorithm: Algorithm, wait: Wait, participants: usize, count: u32) {
     model(move || {
-        let spec = Spec::new(participants).expect("a small group").algorithm(algorithm).wait(wait);
-        let all = spec.for_threads().and_then(|group| group.participants()).expect("a fresh group");
+        let all = group(algorithm, wait, participants, participants).participants().expect("a fresh group");
         let plain = Arc::new(Plain((0..participants).map(|_| UnsafeCell::new(0)).collect()));
         let mut all = all.into_iter();
         let first = all.next().expect("at least one");
@@ -99,6 +112,22 @@ macro_rules! models {
             }
 
             #[test]
+            fn two_that_poll_and_then_sleep_pass_two_episodes_and_no_wake_up_is_lost() {
+                completes(Algorithm::$algorithm, Wait::SpinBlock, 2, 2);
+            }
+
+            #[test]
+            fn how_members_wait_may_change_at_any_moment() {
+                advised(Algorithm::$algorithm);
+            }
+
+            #[test]
+            fn a_member_that_goes_without_leave_is_named_to_who_sleeps() {
+                poisoned(Algorithm::$algorithm, Wait::Block);
+                poisoned(Algorithm::$algorithm, Wait::SpinBlock);
+            }
+
+            #[test]
             fn three_sleeping_pass_an_episode_and_no_wake_up_is_lost() {
                 completes(Algorithm::$algorithm, Wait::Block, 3, 1);
             }
@@ -124,12 +153,98 @@ fn two_sleeping_on_one_core_pass_three_episodes_and_no_wake_up_is_lost() {
     completes(Algorithm::PerCore, Wait::Block, 2, 3);
 }
 
+/// The first member's controller sends everybody to sleep while the second may be anywhere, and lets them
+/// give way to one another later; hints are no part of the protocol, so that every mixture must be right.
+fn advised(algorithm: Algorithm) {
+    model(move || {
+        let (mut first, mut second) = pair(algorithm, Wait::Adaptive);
+        let thread = thread::spawn(move || {
+            second.wait().expect("nobody goes away");
+            second.wait().expect("nobody goes away");
+            second.forget();
+        });
+        first.advise(Advice::Sleep);
+        first.wait().expect("nobody goes away");
+        first.advise(Advice::GiveWay);
+        first.wait().expect("nobody goes away");
+        thread.join().expect("no participant panics");
+        first.forget();
+    });
+}
+
+/// One goes while the other polls, is about to sleep, or sleeps.
+fn poisoned(algorithm: Algorithm, wait: Wait) {
+    model(move || {
+        let (mut first, second) = pair(algorithm, wait);
+        let thread = thread::spawn(move || drop(second));
+        match first.wait() {
+            Err(Error::Gone(gone)) => assert_eq!((gone.participant, gone.cause), (1, Cause::Left)),
+            other => panic!("the other never arrived, yet {other:?}"),
+        }
+        first.forget();
+        thread.join().expect("no participant panics");
+    });
+}
+
+/// The second may see the first's announcement for the next episode while it leaves this one.
+#[test]
+fn who_announces_its_leave_is_a_member_until_the_episode_it_named() {
+    model(|| {
+        let (mut first, mut second) = pair(Algorithm::Central, Wait::Block);
+        let thread = thread::spawn(move || {
+            first.wait().expect("nobody goes away");
+            first.leave().expect("a proper leave");
+        });
+        second.wait().expect("nobody goes away");
+        assert_eq!(second.members(), 2);
+        second.wait().expect("the episode of the one who leaves");
+        assert_eq!(second.members(), 1);
+        second.forget();
+        thread.join().expect("no participant panics");
+    });
+}
+
+#[test]
+fn one_joins_between_two_episodes_and_both_go_on() {
+    model(|| {
+        let group = group(Algorithm::Central, Wait::Block, 1, 2);
+        let mut first = group.participant(0).expect("a fresh group");
+        let plain = Arc::new(Plain(vec![UnsafeCell::new(0), UnsafeCell::new(0)]));
+        let also = Arc::clone(&plain);
+        let thread = thread::spawn(move || {
+            let joined = group.join().expect("there is room");
+            assert_eq!((joined.id(), joined.members()), (1, 2));
+            rounds(joined, &also, 1);
+        });
+        while first.members() == 1 {
+            first.wait().expect("nobody goes away");
+            thread::yield_now();
+        }
+        rounds(first, &plain, 1);
+        thread.join().expect("no participant panics");
+    });
+}
+
+/// Whoever asks is let in by the last member before it goes, or is told that all have left; it never sleeps
+/// on.
+#[test]
+fn who_asks_to_join_while_everybody_leaves_is_answered() {
+    model(|| {
+        let group = group(Algorithm::Central, Wait::Block, 1, 2);
+        let first = group.participant(0).expect("a fresh group");
+        let thread = thread::spawn(move || match group.join() {
+            Ok(joined) => assert_eq!(joined.members(), 1),
+            Err(error) => assert!(matches!(error, Error::Disbanded), "{error}"),
+        });
+        first.leave().expect("everybody leaves properly");
+        thread.join().expect("no participant panics");
+    });
+}
+
 #[test]
 fn two_leave_one_after_the_other() {
     model(|| {
-        let spec = Spec::new(2).expect("a pair").algorithm(Algorithm::Central).wait(Wait::Block);
-        let mut all = spec.for_threads().and_then(|group| group.participants()).expect("a fresh group");
-        let (second, first) = (all.remove(1), all.remove(0));
+        let (first, second) = pair(Algorithm::Central, Wait::Block);
         let plain = Arc::new(Plain(vec![UnsafeCell::new(0)]));
         let thread = thread::spawn(move || second.leave().expect("a proper leave"));
         let mut first = first;

@@ -29,12 +29,10 @@ impl WaitPolicy for Block {
             if flag.reached(target) {
                 return Verdict::Continue;
             }
-            let until = watch.sleep_until();
-            if flag.sleep(target, self.wakeups, until) != Sleep::Unneeded {
-                self.blocks += 1;
-                if !flag.reached(target) && watch.look() == Verdict::Stop {
-                    return Verdict::Stop;
-                }
+            match flag.sleep(target, self.wakeups, watch) {
+                Sleep::Unneeded => {}
+                Sleep::Woken | Sleep::TimedOut => self.blocks += 1,
+                Sleep::Stopped => return Verdict::Stop,
             }
         }
     }

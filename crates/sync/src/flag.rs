@@ -1,20 +1,27 @@
 //! A word to wait on, and the handshake between the one who signals and the ones who sleep.
 //!
 //! The word only grows (modulo 2^32): it holds the number of the last episode signalled, so that a waiter
-//! asks "reached?" and never mistakes an old value for a new one. Beside it lies the number of sleepers.
-//! The danger is the classic one: the signaller stores the word and then reads `sleepers`; the sleeper
-//! counts itself and then reads the word. If both reads may pass both writes, the sleeper sleeps and
-//! nobody wakes it. Hence a full fence between write and read on both sides:
+//! asks "reached?" and never mistakes an old value for a new one. Apart from it lies the number of sleepers,
+//! and how often they were woken. The danger is the classic one: the signaller stores the word and then reads
+//! `sleepers`; the sleeper counts itself and then reads the word. If both reads may pass both writes, the
+//! sleeper sleeps and nobody wakes it. Hence a full fence between write and read on both sides:
 //!
 //! ```text
 //!   signaller                      sleeper
 //!   word := e   (release)          sleepers += 1
 //!   ---- fence ----                ---- fence ----
-//!   sleepers > 0 ? wake            word reached ? return : futex_wait(word, seen)
+//!   sleepers > 0 ?                 w := woken  (acquire)
+//!     woken += 1  (release)        word reached, or told to stop ? return
+//!     futex_wake(woken)            futex_wait(woken, w)
 //! ```
 //! Either fence comes first in the single order of fences. If the signaller's: the sleeper's read sees the
-//! word, and it does not sleep. If the sleeper's: the signaller's read sees the count and wakes; should
-//! the wake come before the sleep, the kernel's own comparison of the word refuses the sleep.
+//! word, and it does not sleep. If the sleeper's: the signaller's read sees the count and wakes. If that wake
+//! comes before the sleeper has read `woken`, the sleeper acquires what the signaller did before, and sees the
+//! word; if after, the kernel's comparison of `woken` refuses the sleep.
+//!
+//! *Disturbing* a sleeper, to make it look at something else than the word, is the same handshake with
+//! that something in the word's place; this is why sleepers wait for `woken` and not for the word itself, and
+//! why none has to wake by itself to look.
 //!
 //! [`Wakeups`] says which fences these are. *Asymmetric*: the signaller's is a compiler fence only, and the
 //! sleeper's is membarrier(2), which runs a real fence on every CPU where a signaller runs - right when
@@ -29,8 +36,8 @@
 //! sleepers of a word by one system call. Reference: futex(2), membarrier(2).
 
 use crate::atomics::{AtomicU32, Ordering, fence, light_fence};
+use crate::watch::{Verdict, Watch};
 use crate::yielding::give_way;
-use unisono_linux::clock::Nanos;
 use unisono_linux::futex::Scope;
 #[cfg(not(loom))]
 use unisono_linux::{futex, membarrier};
@@ -55,6 +62,9 @@ impl Wakeups {
         if membarrier::register(scope).is_ok() && membarrier::fence_all(scope).is_ok() {
             return Self::Asymmetric(scope);
         }
+        #[cfg(loom)]
+        return Self::Asymmetric(scope);
+        #[cfg(not(loom))]
         Self::Symmetric(scope)
     }
 }
@@ -66,15 +76,31 @@ pub enum Sleep {
     Unneeded,
     /// Slept, and was woken or disturbed; look again.
     Woken,
-    /// Slept until the deadline.
+    /// Slept until the time to look again.
     TimedOut,
+    /// The watch said to stop, and knows why.
+    Stopped,
+}
+
+/// Who sleeps at a flag.
+#[derive(Debug)]
+pub(crate) struct Sleepers {
+    pub(crate) count: AtomicU32,
+    /// How often sleepers were woken: what they sleep on.
+    woken: AtomicU32,
+}
+
+impl Sleepers {
+    pub(crate) fn none() -> Self {
+        Self { count: AtomicU32::new(0), woken: AtomicU32::new(0) }
+    }
 }
 
 /// A growing word with its count of sleepers; see the module.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag<'a> {
     pub(crate) word: &'a AtomicU32,
-    pub(crate) sleepers: &'a AtomicU32,
+    pub(crate) sleepers: &'a Sleepers,
     /// The counter that decides who signals, and its value when everybody has come.
     pub(crate) counter: Option<(&'a AtomicU32, u32)>,
     #[cfg(loom)]
@@ -99,6 +125,21 @@ impl Flag<'_> {
         reached(self.word.load(Ordering::Acquire), target)
     }
 
+    /// As [`reached`](Self::reached), and takes the line for writing on the way: for a waiter that is going to
+    /// store into this very line next, which then need not ask for it once more. For one waiter only; several
+    /// would tear the line from one another.
+    #[inline]
+    #[must_use]
+    pub fn reached_taking(self, target: u32) -> bool {
+        // Compares with a value that the word is half the numbers away from, so that nothing is ever written; the
+        // processor takes the line before it knows.
+        let never = target ^ 1 << 31;
+        // SYNC(flag) acquire: sees what the signaller did before its signal
+        let found = self.word.compare_exchange(never, never, Ordering::Acquire, Ordering::Acquire);
+        let (Ok(word) | Err(word)) = found;
+        reached(word, target)
+    }
+
     /// The last value signalled, for diagnosis; orders nothing.
     #[must_use]
     pub fn value(self) -> u32 {
@@ -109,7 +150,7 @@ impl Flag<'_> {
     #[inline]
     #[must_use]
     pub fn has_sleepers(self) -> bool {
-        self.sleepers.load(Ordering::Relaxed) != 0
+        self.sleepers.count.load(Ordering::Relaxed) != 0
     }
 
     /// Lets everybody who waits for `value` or less go on. Only one thread may signal a flag at a time.
@@ -168,22 +209,26 @@ impl Flag<'_> {
         }
     }
 
-    /// Wakes every sleeper although the word has not moved, to make it look around.
+    /// Makes every sleeper look around although the word has not moved. What it is to see has to be written
+    /// before, and a full fence to stand between.
     pub fn disturb(self, scope: Scope) {
-        self.wake(scope);
+        self.wake_if_sleeping(scope);
     }
 
-    /// Sleeps once, unless `target` is reached, until a signal, a disturbance or `until`.
+    /// Sleeps once, unless `target` is reached or `watch` says to stop, until a signal, a disturbance, or the
+    /// watch's time to look again.
     ///
-    /// A flag whose signallers use [`Wakeups::Never`] cannot be slept on: this then returns
-    /// [`Sleep::Woken`] at once, and the caller polls.
+    /// A flag whose signallers use [`Wakeups::Never`] cannot be slept on: this then only looks, and the
+    /// caller polls.
     #[cold]
-    pub fn sleep(self, target: u32, wakeups: Wakeups, until: Option<Nanos>) -> Sleep {
+    pub fn sleep<W: Watch>(self, target: u32, wakeups: Wakeups, watch: &mut W) -> Sleep {
         let scope = match wakeups {
+            Wakeups::Never if watch.look() == Verdict::Stop => return Sleep::Stopped,
             Wakeups::Never => return Sleep::Woken,
             Wakeups::Asymmetric(scope) | Wakeups::Symmetric(scope) => scope,
         };
-        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        let sleepers = &self.sleepers.count;
+        sleepers.fetch_add(1, Ordering::Relaxed);
         match self.counter {
             None => heavy_fence(wakeups),
             Some((counter, full)) => {
@@ -191,18 +236,37 @@ impl Flag<'_> {
                 // SYNC(counted) acquire: a count of the next episode shows the signal of this one
                 let arrivals = Self::arrivals(counter.fetch_or(SLEEPING, Ordering::AcqRel));
                 if arrivals == 0 || arrivals == full {
-                    // The last has come and is about to signal; it may have lost its core just now.
-                    self.sleepers.fetch_sub(1, Ordering::Relaxed);
+                    // The last has come and is about to signal; it may have lost its core just now, or died.
+                    sleepers.fetch_sub(1, Ordering::Relaxed);
+                    if watch.look() == Verdict::Stop {
+                        return Sleep::Stopped;
+                    }
                     give_way();
                     return Sleep::Unneeded;
                 }
+                // SYNC(sleepers) fence: sleepers before what `watch` looks at
+                fence(Ordering::SeqCst);
             }
         }
-        // SYNC(flag) acquire: sees what the signaller did before its signal
-        let seen = self.word.load(Ordering::Acquire);
-        let slept = if reached(seen, target) { Sleep::Unneeded } else { self.wait(seen, until, scope) };
-        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+        // SYNC(woken) acquire: what was done before the last wake-up, the word and all that `watch` looks at
+        let woken = self.sleepers.woken.load(Ordering::Acquire);
+        let slept = if self.reached(target) {
+            Sleep::Unneeded
+        } else if watch.look() == Verdict::Stop {
+            // What stopped it may have come after the signal.
+            if self.reached(target) { Sleep::Unneeded } else { Sleep::Stopped }
+        } else {
+            self.wait(woken, watch, scope)
+        };
+        sleepers.fetch_sub(1, Ordering::Relaxed);
         slept
+    }
+
+    #[cold]
+    fn wake(self, scope: Scope) {
+        // SYNC(woken) release: the word, or what else is to be seen, before the wake-up
+        self.sleepers.woken.fetch_add(1, Ordering::Release);
+        self.wake_all(scope);
     }
 
     #[inline]
@@ -215,13 +279,12 @@ impl Flag<'_> {
 
 #[cfg(not(loom))]
 impl Flag<'_> {
-    #[cold]
-    fn wake(self, scope: Scope) {
-        futex::wake(self.word, futex::Count::All, scope);
+    fn wake_all(self, scope: Scope) {
+        futex::wake(&self.sleepers.woken, futex::Count::All, scope);
     }
 
-    fn wait(self, seen: u32, until: Option<Nanos>, scope: Scope) -> Sleep {
-        match futex::wait(self.word, seen, until, scope) {
+    fn wait<W: Watch>(self, woken: u32, watch: &mut W, scope: Scope) -> Sleep {
+        match futex::wait(&self.sleepers.woken, woken, watch.sleep_until(), scope) {
             futex::Wakened::Changed => Sleep::Unneeded,
             futex::Wakened::Woken => Sleep::Woken,
             futex::Wakened::TimedOut => Sleep::TimedOut,
@@ -234,10 +297,13 @@ fn heavy_fence(wakeups: Wakeups) {
     #[cfg(not(loom))]
     if let Wakeups::Asymmetric(scope) = wakeups {
         // SYNC(sleepers) fence: membarrier fences here and wherever a signaller runs. It cannot fail once
-        // registered (membarrier(2)); if a filter installed later refuses it, sleeping stays correct
-        // because sleepers look again after every slice, only late.
-        let _ = membarrier::fence_all(scope);
-        return;
+        // registered (membarrier(2)), unless a filter installed later refuses it.
+        if membarrier::fence_all(scope).is_ok() {
+            return;
+        }
+        // Then nothing fences for a signaller that is in the middle of its two instructions; by the time this
+        // thread has been away for a scheduler's tick its store is out.
+        std::thread::sleep(std::time::Duration::from_millis(10));
     }
     let _ = wakeups;
     // SYNC(sleepers) fence: sleepers before word, see the module
@@ -254,14 +320,14 @@ pub(crate) struct ModelKernel {
 
 #[cfg(loom)]
 impl Flag<'_> {
-    fn wake(self, _scope: Scope) {
+    fn wake_all(self, _scope: Scope) {
         let _kernel = self.kernel.lock.lock().expect("no model thread panics with the lock");
         self.kernel.sleepers.notify_all();
     }
 
-    fn wait(self, seen: u32, _until: Option<Nanos>, _scope: Scope) -> Sleep {
+    fn wait<W: Watch>(self, woken: u32, _watch: &mut W, _scope: Scope) -> Sleep {
         let kernel = self.kernel.lock.lock().expect("no model thread panics with the lock");
-        if self.word.load(Ordering::Relaxed) != seen {
+        if self.sleepers.woken.load(Ordering::Relaxed) != woken {
             return Sleep::Unneeded;
         }
         drop(self.kernel.sleepers.wait(kernel).expect("no model thread panics with the lock"));
@@ -273,9 +339,10 @@ impl Flag<'_> {
 mod tests {
     use super::*;
     use crate::line::Lines;
+    use crate::watch::Unwatched;
     use std::thread;
     use std::time::Duration;
-    use unisono_linux::clock::now;
+    use unisono_linux::clock::{Nanos, now};
 
     #[test]
     fn a_word_that_wrapped_is_still_past_its_targets() {
@@ -291,7 +358,7 @@ mod tests {
                 thread::scope(|threads| {
                     threads.spawn(|| {
                         while !lines.line(0).flag(2).reached(1) {
-                            let _ = lines.line(0).flag(2).sleep(1, wakeups, None);
+                            let _ = lines.line(0).flag(2).sleep(1, wakeups, &mut Unwatched);
                         }
                     });
                     while !lines.line(0).flag(2).has_sleepers() {
@@ -311,8 +378,27 @@ mod tests {
         let flag = lines.line(0).flag(0);
         let kind = Wakeups::Symmetric(Scope::Private);
         flag.signal(3, kind);
-        assert_eq!(flag.sleep(3, kind, None), Sleep::Unneeded);
-        assert_eq!(flag.sleep(4, kind, Some(Nanos(5_000_000).after(now()))), Sleep::TimedOut);
-        assert_eq!(flag.sleep(4, Wakeups::Never, None), Sleep::Woken);
+        let mut soon = Until { time: Nanos(5_000_000).after(now()), verdict: Verdict::Continue };
+        assert_eq!(flag.sleep(3, kind, &mut soon), Sleep::Unneeded);
+        assert_eq!(flag.sleep(4, kind, &mut soon), Sleep::TimedOut);
+        assert_eq!(flag.sleep(4, Wakeups::Never, &mut soon), Sleep::Woken);
+        soon.verdict = Verdict::Stop;
+        assert_eq!(flag.sleep(4, kind, &mut soon), Sleep::Stopped);
+        assert!(!flag.has_sleepers());
+    }
+
+    struct Until {
+        time: Nanos,
+        verdict: Verdict,
+    }
+
+    impl Watch for Until {
+        fn look(&mut self) -> Verdict {
+            self.verdict
+        }
+
+        fn sleep_until(&mut self) -> Option<Nanos> {
+            Some(self.time)
+        }
     }
 }

@@ -24,12 +24,12 @@ mod yielding;
 
 pub use adaptive::{Adaptive, LONG_YIELD};
 pub use block::Block;
-pub use brief::Brief;
+pub use brief::{Brief, Exchange};
 pub use controller::{Controller, Mode, Step};
 pub use flag::{Flag, Sleep, Wakeups};
 pub use line::{Line, Lines};
 pub use spin::Spin;
 pub use spin_block::SpinBlock;
 pub use wait::{BadSpinBudget, BadWait, SpinBudget, Wait, WaitPolicy};
-pub use watch::{Advice, Unwatched, Verdict, Watch};
+pub use watch::{Advice, Until, Unwatched, Verdict, Watch};
 pub use yielding::Yield;

@@ -1,12 +1,15 @@
 //! Cache lines of words, in private or in shared memory.
 //!
 //! A [`Line`] is what one participant writes and others poll: sixteen words, aligned so that neither a
-//! neighbour nor the adjacent-line prefetcher drags foreign writes into it. [`Lines`] is an array of them
-//! on the heap or in a [`SharedMemory`] region; protocols use it without knowing which. All words start
-//! at zero. Cost: 128 bytes a line.
+//! neighbour nor the adjacent-line prefetcher drags foreign writes into it. Behind them, in the other half of
+//! the 128 bytes, lies who sleeps: written by sleepers only, so that a signaller's look at it stays in its
+//! cache. (Beside the word it would take the line that the next signal is about to be stored into: two threads
+//! that exchange signals through one line paid a third of their episode for that look.) [`Lines`] is an array
+//! of them on the heap or in a [`SharedMemory`] region; protocols use it without knowing which. All words
+//! start at zero. Cost: 128 bytes a line.
 
 use crate::atomics::{Arc, AtomicU32, Ordering};
-use crate::flag::Flag;
+use crate::flag::{Flag, Sleepers};
 #[cfg(not(loom))]
 use std::ptr::NonNull;
 #[cfg(not(loom))]
@@ -17,6 +20,8 @@ use unisono_linux::shared_memory::SharedMemory;
 #[derive(Debug)]
 pub struct Line {
     words: [AtomicU32; Line::WORDS],
+    /// For each flag how many sleep, and how often they were woken.
+    sleepers: [Sleepers; Line::FLAGS],
     #[cfg(loom)]
     kernel: crate::flag::ModelKernel,
 }
@@ -24,12 +29,13 @@ pub struct Line {
 impl Line {
     /// Words in a line.
     pub const WORDS: usize = 16;
-    /// Flags in a line: a flag takes two words, and two are left for a counter.
+    /// Flags in a line: every other word is one's, and two are left for a counter.
     pub const FLAGS: usize = (Self::WORDS - 2) / 2;
 
     fn zeroed() -> Self {
         Self {
             words: std::array::from_fn(|_| AtomicU32::new(0)),
+            sleepers: std::array::from_fn(|_| Sleepers::none()),
             #[cfg(loom)]
             kernel: crate::flag::ModelKernel::default(),
         }
@@ -49,22 +55,24 @@ impl Line {
         &self.words[Self::WORDS - 1]
     }
 
-    /// Sets every flag to `value` with no sleepers, and the counter to zero. Only while nobody waits here or signals.
+    /// Sets every flag to `value` with no sleepers, and the other words to zero. Only while nobody waits here
+    /// or signals.
     pub fn reset(&self, value: u32) {
         for flag in 0..Self::FLAGS {
             self.words[2 * flag].store(value, Ordering::Relaxed);
             self.words[2 * flag + 1].store(0, Ordering::Relaxed);
+            self.sleepers[flag].count.store(0, Ordering::Relaxed);
         }
         self.counter().store(0, Ordering::Relaxed);
     }
 
-    /// One flag: words `2 * index` and `2 * index + 1`. Panics past the last.
+    /// One flag: word `2 * index`. Panics past the last.
     #[inline]
     #[must_use]
     pub fn flag(&self, index: usize) -> Flag<'_> {
         Flag {
             word: &self.words[2 * index],
-            sleepers: &self.words[2 * index + 1],
+            sleepers: &self.sleepers[index],
             counter: None,
             #[cfg(loom)]
             kernel: &self.kernel,
@@ -189,6 +197,11 @@ mod tests {
         assert_eq!(lines.count(), 4096 / 128);
         lines.line(3).word(5).store(7, SeqCst);
         assert_eq!(other.line(3).word(5).load(SeqCst), 7);
+    }
+
+    #[test]
+    fn who_sleeps_is_noted_apart_from_what_is_polled() {
+        assert_eq!((size_of::<Line>(), std::mem::offset_of!(Line, sleepers)), (128, 64));
     }
 
     #[test]

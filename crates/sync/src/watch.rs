@@ -1,7 +1,8 @@
 //! What a waiter asks on the way: shall I go on waiting?
 //!
 //! A policy knows how to wait, not why waiting might be in vain. It calls [`Watch::look`] every few dozen
-//! polls, after every yield and after every sleep; the caller's implementation checks poison, deadline and
+//! polls, after every yield and before every sleep - after the fence by which whoever disturbs sleepers
+//! ([`crate::Flag::disturb`]) knows of this one, so that what was disturbed for is seen; the caller's implementation checks poison, deadline and
 //! whether the awaited still lives. The fast path never calls it.
 
 use unisono_linux::clock::Nanos;
@@ -20,7 +21,7 @@ pub trait Watch {
     /// Called now and then while waiting. Should cost a few nanoseconds as a rule.
     fn look(&mut self) -> Verdict;
 
-    /// When a sleeper has to wake to look again.
+    /// When a sleeper has to wake to look again, for what nobody disturbs it for.
     fn sleep_until(&mut self) -> Option<Nanos>;
 
     /// How to wait now; for a policy that leaves the choice to its watch.
@@ -60,5 +61,19 @@ impl Watch for Unwatched {
 
     fn sleep_until(&mut self) -> Option<Nanos> {
         None
+    }
+}
+
+/// Sleeps until a moment at most, and stops for nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Until(pub Option<Nanos>);
+
+impl Watch for Until {
+    fn look(&mut self) -> Verdict {
+        Verdict::Continue
+    }
+
+    fn sleep_until(&mut self) -> Option<Nanos> {
+        self.0
     }
 }

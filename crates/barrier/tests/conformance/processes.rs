@@ -3,13 +3,41 @@
 use crate::Subject;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 use unisono_barrier::{Cause, Error, Group};
 
 const PATH: &str = "UNISONO_TEST_BARRIER";
 const PLACE: &str = "UNISONO_TEST_PLACE";
 
+/// What is promised: on a machine that runs its threads.
+const PROMISE: Duration = Duration::from_secs(1);
+/// A machine that leaves a thread asleep so much longer than it asked for cannot be held to the promise.
+const STALLED: Duration = Duration::from_millis(200);
+const ATTEMPTS: usize = 3;
+
+#[expect(clippy::print_stdout, reason = "a test that cannot do its work says so")]
 pub(crate) fn a_killed_process_is_named_within_a_second(subject: Subject) {
+    // The second process is this test, started again.
+    if let Some(path) = std::env::var_os(PATH) {
+        take_part(Path::new(&path));
+    }
+    let mut late = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let (noticed, stalled) = stalls_during(|| notice(subject));
+        if noticed <= PROMISE {
+            return;
+        }
+        late.push((noticed, stalled));
+    }
+    let held = late.iter().filter(|(_, stalled)| *stalled < STALLED).count();
+    assert_eq!(held, 0, "noticed too late, with the machine's longest stall each time: {late:?}");
+    println!("skipped: this machine leaves threads waiting for too long to promise a second: {late:?}");
+}
+
+/// Kills one of three processes; says how long it took another to notice.
+fn notice(subject: Subject) -> Duration {
     let group = subject.group(3, 3);
     let mut me = group.participant(0).expect("the place is free");
     let mut children: Vec<Child> = [1, 2].map(|place| child(&group, place)).into();
@@ -31,13 +59,31 @@ pub(crate) fn a_killed_process_is_named_within_a_second(subject: Subject) {
     let told = children[0].wait().expect("our child can be collected");
     assert_eq!(told.code(), Some(32), "the surviving child ends with the place it was told");
     children[1].wait().expect("our child can be collected");
-    // No upper bounds on a machine of unknown load, but for the one that is promised; tenfold.
-    assert!(noticed < Duration::from_secs(10), "noticed after {noticed:?}");
+    noticed
+}
+
+/// Runs `what`, and says by how much a thread that only sleeps was woken too late meanwhile.
+fn stalls_during<T: Send>(what: impl FnOnce() -> T + Send) -> (T, Duration) {
+    let done = AtomicBool::new(false);
+    thread::scope(|threads| {
+        let sleeper = threads.spawn(|| {
+            let (nap, mut worst) = (Duration::from_millis(5), Duration::ZERO);
+            while !done.load(Ordering::Relaxed) {
+                let start = Instant::now();
+                thread::sleep(nap);
+                worst = worst.max(start.elapsed().saturating_sub(nap));
+            }
+            worst
+        });
+        let answer = what();
+        done.store(true, Ordering::Relaxed);
+        (answer, sleeper.join().expect("who sleeps does not panic"))
+    })
 }
 
 fn child(group: &Group, place: usize) -> Child {
     Command::new(std::env::current_exe().expect("a test knows its file"))
-        .args(["--exact", "processes::child_takes_part_until_somebody_is_gone", "--include-ignored"])
+        .args(["--exact", "central::spin::processes::a_killed_process_is_named_within_a_second"])
         .env(PATH, group.path().expect("a group in shared memory has a path"))
         .env(PLACE, place.to_string())
         .stdout(Stdio::null())
@@ -45,14 +91,10 @@ fn child(group: &Group, place: usize) -> Child {
         .expect("this test can be started again")
 }
 
-/// Not a test of its own: the other side of the one above, which starts it.
-#[test]
-#[ignore = "started by the tests that need a second process"]
-fn child_takes_part_until_somebody_is_gone() {
-    let Some(path) = std::env::var_os(PATH) else { return };
+/// The other side: takes part until somebody is gone, and ends with 30 and that one's place.
+fn take_part(path: &Path) -> ! {
     let place = std::env::var(PLACE).expect("the parent names the place").parse().expect("a number");
-    let mut me =
-        Group::open(Path::new(&path)).expect("the parent lives").participant(place).expect("it is free");
+    let mut me = Group::open(path).expect("the parent lives").participant(place).expect("it is free");
     loop {
         match me.wait() {
             Ok(_) => {}

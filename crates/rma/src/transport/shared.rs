@@ -358,7 +358,8 @@ impl Bell for Listener {
                     poisoned.into_inner().wait_until(&self.host, bell, next, until);
                 }
                 Err(std::sync::TryLockError::WouldBlock) => {
-                    let _ = bell.sleep(next, Wakeups::Symmetric(Scope::Shared), until);
+                    let _ =
+                        bell.sleep(next, Wakeups::Symmetric(Scope::Shared), &mut unisono_sync::Until(until));
                 }
             }
         }
