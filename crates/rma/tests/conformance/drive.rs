@@ -76,6 +76,15 @@ fn member(program: &Program, mut job: Job, style: Style, flavor: Flavor) -> Resu
                     window.unlock(*target)?;
                     take(&mut window, pending, &mut read)?;
                 }
+                // The paper's exclusive unlock does not wait for its target, because whoever looks has to lock
+                // too. What comes next here does not lock, and could overtake it: so wait by a shared one.
+                if (style, lock) == (Style::Deferred, Lock::Exclusive) {
+                    for target in &everybody {
+                        window.lock(*target, Lock::Shared, Assert::NONE)?;
+                        window.flush(*target)?;
+                        window.unlock(*target)?;
+                    }
+                }
             }
             Synchronization::LockAll => {
                 window.lock_all(Assert::NONE)?;

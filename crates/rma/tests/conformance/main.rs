@@ -5,6 +5,7 @@
 mod drive;
 mod misuse;
 mod model;
+mod wires;
 
 use proptest::prelude::*;
 use unisono_rma::{Flavor, Job, Key, Place, Rank, Style};

@@ -1,0 +1,141 @@
+//! The same contract over TCP, and over transports with faults.
+
+use crate::{drive, model, watch};
+use proptest::prelude::*;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+use unisono_rma::transport::fault::{Faulty, Plan};
+use unisono_rma::transport::loopback::Loopback;
+use unisono_rma::transport::tcp::{Seat, Tcp};
+use unisono_rma::{Assert, Error, Flavor, Job, Key, Lock, Place, Rank, Spec, Style};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Connected ends between loopback addresses, in the order of ranks.
+fn ends(size: usize) -> Vec<Tcp> {
+    let key = Key::random().expect("the kernel has random bytes");
+    let anywhere: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    let seat = |rank| Seat::take(Place { rank: Rank::at(rank), size, key }, anywhere).expect("a free port");
+    let seats: Vec<Seat> = (0..size).map(seat).collect();
+    let root = seats[0].address();
+    let meeting: Vec<_> =
+        seats.into_iter().map(|seat| thread::spawn(move || seat.gather(root, PATIENCE))).collect();
+    meeting.into_iter().map(|thread| thread.join().expect("no panic").expect("all come")).collect()
+}
+
+fn tcp(size: usize) -> Vec<Job> {
+    ends(size).into_iter().map(Job::over).collect()
+}
+
+fn faulty_tcp(size: usize, plan: Plan) -> Vec<Job> {
+    ends(size).into_iter().map(|end| Job::over(Faulty::new(end, plan))).collect()
+}
+
+fn faulty_loopback(size: usize, plan: Plan) -> Vec<Job> {
+    Loopback::job(size).into_iter().map(|end| Job::over(Faulty::new(end, plan))).collect()
+}
+
+fn delays(seed: u64) -> Plan {
+    Plan::new(seed).delay(Duration::from_micros(300))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn messages_over_tcp_agree_with_the_model_deferred(program in model::program()) {
+        watch();
+        drive::compare(&program, tcp(program.size), Style::Deferred, Flavor::Allocated);
+    }
+
+    #[test]
+    fn messages_over_tcp_agree_with_the_model_naive(program in model::program()) {
+        watch();
+        drive::compare(&program, tcp(program.size), Style::Naive, Flavor::Created);
+    }
+
+    #[test]
+    fn delayed_messages_between_threads_agree_with_the_model_deferred(
+        program in model::program(), seed in any::<u64>(),
+    ) {
+        watch();
+        drive::compare(&program, faulty_loopback(program.size, delays(seed)), Style::Deferred, Flavor::Created);
+    }
+
+    #[test]
+    fn delayed_messages_between_threads_agree_with_the_model_naive(
+        program in model::program(), seed in any::<u64>(),
+    ) {
+        watch();
+        drive::compare(&program, faulty_loopback(program.size, delays(seed)), Style::Naive, Flavor::Allocated);
+    }
+
+    #[test]
+    fn delayed_messages_over_tcp_agree_with_the_model(program in model::program(), seed in any::<u64>()) {
+        watch();
+        drive::compare(&program, faulty_tcp(program.size, delays(seed)), Style::Deferred, Flavor::Allocated);
+    }
+}
+
+/// Works through epochs of every kind until somebody is gone.
+fn work(mut job: Job) -> Result<(), Error> {
+    let (me, size) = (job.rank().index(), job.size());
+    let everybody: Vec<Rank> = (0..size).map(Rank::at).collect();
+    let mut window = job.allocate(8 * size as u64, Spec::new().unit(8).style(Style::Deferred))?;
+    loop {
+        window.fence(Assert::NONE)?;
+        for target in &everybody {
+            window.put(&[7_u64], *target, me as i64)?;
+        }
+        window.fence(Assert::NO_SUCCEED)?;
+        window.post(&everybody, Assert::NONE)?;
+        window.start(&everybody, Assert::NONE)?;
+        window.put(&[8_u64], everybody[(me + 1) % size], me as i64)?;
+        window.complete()?;
+        window.wait()?;
+        for target in &everybody {
+            window.lock(*target, Lock::Exclusive, Assert::NONE)?;
+            window.put(&[9_u64], *target, me as i64)?;
+            window.unlock(*target)?;
+        }
+        job.barrier()?;
+    }
+}
+
+/// Rank 1 of three dies before its packet `packet`; the others have to be told, whatever they are waiting for.
+fn dies(packet: u64, make: impl Fn(usize, Plan) -> Vec<Job>) {
+    let plan = delays(packet).death(Rank(1), packet);
+    let errors: Vec<Error> = thread::scope(|threads| {
+        let working: Vec<_> = make(3, plan).into_iter().map(|job| threads.spawn(move || work(job))).collect();
+        let ended = working.into_iter().map(|thread| thread.join().expect("no panic"));
+        ended.map(|result| result.expect_err("rank 1 is dead")).collect()
+    });
+    assert!(errors[1].to_string().contains("fault injector"), "{plan}: {}", errors[1]);
+    for survivor in [0, 2] {
+        // Whoever is told first leaves too, which the other may hear first.
+        let who = match &errors[survivor] {
+            Error::Gone { rank, .. } => rank.index(),
+            other => panic!("{plan}: rank {survivor} heard {other}"),
+        };
+        assert!(who != survivor, "{plan}: rank {survivor} heard that rank {who} is gone");
+    }
+    let named = [0, 2].map(|rank| matches!(errors[rank], Error::Gone { rank: Rank(1), .. }));
+    assert!(named.contains(&true), "{plan}: nobody named rank 1");
+}
+
+#[test]
+fn a_rank_that_dies_at_any_packet_is_named_to_those_who_wait_over_loopback() {
+    watch();
+    for packet in 0..60 {
+        dies(packet, faulty_loopback);
+    }
+}
+
+#[test]
+fn a_rank_that_dies_at_any_packet_is_named_to_those_who_wait_over_tcp() {
+    watch();
+    for packet in (0..60).step_by(3) {
+        dies(packet, faulty_tcp);
+    }
+}
