@@ -1,0 +1,85 @@
+//! A C program that makes every call, compiled by the C compiler of this machine: as a job of one, started by
+//! itself. As a job of several it runs among the host tests.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Builds the library as its users do, and answers where it is.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows itself");
+    let directory = test.parent().and_then(Path::parent).expect("target/debug/deps/test").to_owned();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let profile: &[&str] = if directory.ends_with("release") { &["--release"] } else { &[] };
+    let built = Command::new(cargo)
+        .args(["build", "--quiet", "--package", "unisono-c"])
+        .args(profile)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stdin(Stdio::null())
+        .status();
+    assert!(built.is_ok_and(|status| status.success()), "`cargo build --package unisono-c` failed");
+    directory
+}
+
+fn compile(compiler: &str, arguments: &[&str], to: &Path) {
+    let library = library();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new(compiler)
+        .args(["-Wall", "-Wextra", "-Werror", "-I", "include", "-o"])
+        .arg(to)
+        .args(arguments)
+        .arg("-L")
+        .arg(&library)
+        .args(["-lunisono", "-Wl,-rpath"])
+        .arg(&library)
+        .current_dir(here)
+        .output()
+        .expect("the compiler starts: linking Rust needs one, too");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Runs it, but not for ever.
+fn run(program: &Path) -> std::process::Output {
+    let mut child = Command::new(program)
+        .env_remove("UNISONO_RANK")
+        .env_remove("UNISONO_SIZE")
+        .env_remove("UNISONO_JOB")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("what was compiled starts");
+    let start = Instant::now();
+    while child.try_wait().expect("our child").is_none() {
+        if start.elapsed() > Duration::from_secs(60) {
+            child.kill().expect("our child");
+            panic!("it hangs: {:?}", child.wait_with_output());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().expect("our child")
+}
+
+#[test]
+fn a_c_program_makes_every_call_as_a_job_of_one() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = directory.path().join("every_call");
+    compile("cc", &["-std=c11", "tests/every_call.c"], &program);
+    let output = run(&program);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "rank 0 of 1: every call answered as it should\n");
+}
+
+#[test]
+fn every_function_of_the_header_is_called_by_the_c_program() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| std::fs::read_to_string(here.join(path)).expect("a file of this crate");
+    let (header, program) = (read("include/unisono.h"), read("tests/every_call.c"));
+    let declared = header.lines().filter(|line| !line.starts_with([' ', '/', '#', '*', '\t']));
+    let names = declared.filter_map(|line| line.split('(').next()?.split([' ', '*']).next_back());
+    let names: Vec<&str> =
+        names.filter(|name| name.starts_with("unisono_") && !name.ends_with(';')).collect();
+    assert!(names.len() > 40, "{names:?}");
+    for name in names {
+        assert!(program.contains(&format!("{name}(")), "{name} is not called by tests/every_call.c");
+    }
+}
