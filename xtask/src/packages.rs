@@ -73,6 +73,11 @@ const PACKAGES: &[Package] = &[
         without: "the preload's test with mpi4py",
     },
     Package {
+        name: "iproute2",
+        reason: "makes the two network namespaces between which ranks talk over TCP",
+        without: "the tests of TCP between hosts",
+    },
+    Package {
         name: "chromium",
         reason: "opens the report in a real browser, also at a phone's width",
         without: "the browser test of the report",
