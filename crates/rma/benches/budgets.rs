@@ -240,7 +240,9 @@ fn member(variant: &str, ms: u64, pinned: bool) -> Result<(), Error> {
 struct Step {
     synchronization: String,
     rank: Rank,
-    others: Vec<Rank>,
+    /// Whom this rank writes to, and who writes to it.
+    targets: Vec<Rank>,
+    origins: Vec<Rank>,
     neighbours: [Rank; NEIGHBOURS],
     data: [u8; 16],
     big: Vec<f64>,
@@ -250,11 +252,23 @@ impl Step {
     fn new(synchronization: &str, rank: Rank, size: usize) -> Self {
         let neighbour = |number: usize| Rank::at((rank.index() + 1 + number % (size - 1)) % size);
         let neighbours = std::array::from_fn(neighbour);
-        let mut others = neighbours.to_vec();
-        others.sort_unstable();
-        others.dedup();
+        let once = |mut ranks: Vec<Rank>| {
+            ranks.sort_unstable();
+            ranks.dedup();
+            ranks
+        };
+        let from = |number: usize| Rank::at((rank.index() + size - 1 - number % (size - 1)) % size);
+        let (targets, origins) = (once(neighbours.to_vec()), once((0..NEIGHBOURS).map(from).collect()));
         let big = vec![1.0; BIG / 8];
-        Self { synchronization: synchronization.to_owned(), rank, others, neighbours, data: [7; 16], big }
+        Self {
+            synchronization: synchronization.to_owned(),
+            rank,
+            targets,
+            origins,
+            neighbours,
+            data: [7; 16],
+            big,
+        }
     }
 
     fn many(&mut self, window: &mut Window, job: &mut Job, count: u64) -> Result<(), Error> {
@@ -291,8 +305,8 @@ impl Step {
     }
 
     fn pscw(&self, window: &mut Window) -> Result<(), Error> {
-        window.post(&self.others, Assert::NONE)?;
-        window.start(&self.others, Assert::NONE)?;
+        window.post(&self.origins, Assert::NONE)?;
+        window.start(&self.targets, Assert::NONE)?;
         (0..NEIGHBOURS).try_for_each(|number| self.put(window, number))?;
         window.complete()?;
         window.wait()

@@ -32,8 +32,11 @@ pub(crate) struct Epochs {
     pub(crate) fence_operations: u64,
     /// Whether the last fence may have begun an epoch; the same at all members, as the asserts are.
     fence_began: bool,
-    started: Option<(Box<[Rank]>, Assert)>,
-    posted: Option<Box<[Rank]>>,
+    /// The groups of start and post; kept between epochs, so that none allocates.
+    started: Option<Assert>,
+    targets: Vec<Rank>,
+    posted: bool,
+    origins: Vec<Rank>,
     locks: Box<[Option<Lock>]>,
     locked: usize,
     lock_all: bool,
@@ -51,7 +54,9 @@ impl Epochs {
             fence_operations: 0,
             fence_began: false,
             started: None,
-            posted: None,
+            targets: Vec::new(),
+            posted: false,
+            origins: Vec::new(),
             locks: vec![None; size].into(),
             locked: 0,
             lock_all: false,
@@ -77,8 +82,8 @@ impl Epochs {
         if self.lock_all || self.locks[target.index()].is_some() {
             return Ok(Reach::Locked);
         }
-        if let Some((started, _)) = &self.started {
-            if started.contains(&target) {
+        if self.started.is_some() {
+            if self.targets.contains(&target) {
                 return Ok(Reach::Started);
             }
             return Err(Error::Rank { rank: target, wanted: "in the group given to start".to_owned() });
@@ -95,7 +100,7 @@ impl Epochs {
         if self.started.is_some() {
             return sync(call, "is inside an access epoch that start began", "call complete first");
         }
-        if self.posted.is_some() {
+        if self.posted {
             return sync(call, "is inside an exposure epoch that post began", "call wait first");
         }
         if self.locked > 0 || self.lock_all {
@@ -145,14 +150,16 @@ impl Epochs {
         }
         targets.iter().try_for_each(|rank| self.known(*rank))?;
         self.fence = false;
-        self.started = Some((targets.into(), assert));
+        self.targets.clear();
+        self.targets.extend_from_slice(targets);
+        self.started = Some(assert);
         Ok(())
     }
 
     pub(crate) fn complete(&self, call: &'static str) -> Result<(&[Rank], Assert), Error> {
         self.usable(call)?;
         match &self.started {
-            Some((targets, assert)) => Ok((targets, *assert)),
+            Some(assert) => Ok((&self.targets, *assert)),
             None => sync(call, "has no access epoch to end", "call start first"),
         }
     }
@@ -164,24 +171,27 @@ impl Epochs {
 
     pub(crate) fn post(&mut self, call: &'static str, origins: &[Rank]) -> Result<(), Error> {
         self.leave_fence(call)?;
-        if self.posted.is_some() {
+        if self.posted {
             return sync(call, "is inside an exposure epoch that post began", "call wait first");
         }
         origins.iter().try_for_each(|rank| self.known(*rank))?;
-        self.posted = Some(origins.into());
+        self.origins.clear();
+        self.origins.extend_from_slice(origins);
+        self.posted = true;
         Ok(())
     }
 
     pub(crate) fn wait(&self, call: &'static str) -> Result<&[Rank], Error> {
         self.usable(call)?;
-        match &self.posted {
-            Some(origins) => Ok(origins),
-            None => sync(call, "has no exposure epoch to end", "call post first"),
+        if self.posted {
+            Ok(&self.origins)
+        } else {
+            sync(call, "has no exposure epoch to end", "call post first")
         }
     }
 
     pub(crate) fn waited(&mut self) {
-        self.posted = None;
+        self.posted = false;
     }
 
     pub(crate) fn lock(&mut self, call: &'static str, target: Rank, lock: Lock) -> Result<(), Error> {
@@ -261,7 +271,7 @@ impl Epochs {
 
     pub(crate) fn free(&self, call: &'static str) -> Result<(), Error> {
         self.usable(call)?;
-        if self.started.is_some() || self.posted.is_some() {
+        if self.started.is_some() || self.posted {
             return sync(call, "is inside an epoch", "call complete and wait first");
         }
         if self.locked > 0 || self.lock_all {

@@ -51,11 +51,20 @@ impl Direct {
     }
 
     /// Does what another staged for this member; an entry that cannot be right is left out.
-    pub(super) fn apply(&self, head: Head, data: &[u8], bytes: u64) {
-        let end = u64::try_from(head.place).ok().and_then(|place| place.checked_add(data.len() as u64));
+    #[inline]
+    pub(super) fn apply(&self, head: Head, data: *const u8, bytes: u64) {
+        let end = u64::try_from(head.place).ok().and_then(|place| place.checked_add(head.length as u64));
         if end.is_none_or(|end| end > bytes) {
             return;
         }
+        if head.how.is_none() {
+            let into = self.peers[self.me].base.wrapping_offset(head.place as isize);
+            // SAFETY: the range was checked against this member's own part, the entry lies in the ring.
+            unsafe { crate::window::copy(data, into, head.length) };
+            return;
+        }
+        // SAFETY: the entry lies in the ring, its length limited to it.
+        let data = unsafe { std::slice::from_raw_parts(data, head.length) };
         // This member's own part is always mapped: no error is possible.
         let _ = self.enter(self.me, head, data);
     }

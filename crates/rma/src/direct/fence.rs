@@ -58,7 +58,8 @@ impl Direct {
                 wait_for(&self.host, &self.shared, &mut self.waiting, exposure, self.epoch)?;
                 self.execute_queue(Reach::Fence, target)?;
             }
-            self.peers[target].out.commit();
+            self.peers[target].stages = None;
+            self.peers[target].out.commit(self.region.filled(self.me, target));
         }
         Ok(())
     }
@@ -91,8 +92,8 @@ impl Direct {
     pub(super) fn apply_from(&mut self, origin: usize, stamp: Stamp, bytes: u64) {
         let ring = self.ring(origin, self.me);
         let mut came = std::mem::take(&mut self.peers[origin].came);
-        let given_back = self.region.given_back(origin, self.me);
-        came.drain(ring, given_back, stamp, |head, data| self.apply(head, data, bytes));
+        let ends = (self.region.filled(origin, self.me), self.region.given_back(origin, self.me));
+        came.drain(ring, ends, stamp, |head, data| self.apply(head, data, bytes));
         self.peers[origin].came = came;
     }
 }

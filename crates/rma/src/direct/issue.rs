@@ -8,6 +8,9 @@ use crate::op::Op;
 use crate::packet::Kind;
 use crate::window::Lock;
 
+/// Puts longer than this are worth a look whether the target has posted.
+const FEW: usize = 256;
+
 impl Direct {
     /// Takes an operation that was checked.
     pub(crate) fn issue(&mut self, reach: Reach, target: usize, op: Op) -> Result<(), Error> {
@@ -38,6 +41,7 @@ impl Direct {
             self.open(reach, target)?;
             return self.execute(target, &op);
         }
+        self.peers[target].stages = None;
         self.peers[target].queue.push(op);
         Ok(())
     }
@@ -62,14 +66,42 @@ impl Direct {
         }
         let Some(data) = op.data.slice(op.total) else { return false };
         let how = op.element.zip(op.operation).filter(|_| op.kind == Kind::Accumulate);
-        self.stage_bytes(reach, target, Head { how, place: op.place, length: data.len() }, data)
+        let (head, stamp) = (Head { how, place: op.place, length: data.len() }, self.stamp(reach, target));
+        // SAFETY: the data is a slice of this length, short enough as asked above.
+        unsafe { self.stage_bytes(target, stamp, head, data.as_ptr()) }
     }
 
+    /// Stages an entry.
+    ///
+    /// # Safety
+    /// `head.length` bytes, at most [`MOST`], are readable at `data`.
     #[inline]
-    pub(super) fn stage_bytes(&mut self, reach: Reach, target: usize, head: Head, data: &[u8]) -> bool {
-        let (ring, stamp) = (self.ring(self.me, target), self.stamp(reach, target));
+    unsafe fn stage_bytes(&mut self, target: usize, stamp: Stamp, head: Head, data: *const u8) -> bool {
+        let ring = self.ring(self.me, target);
         let given_back = self.region.given_back(self.me, target);
-        self.peers[target].out.stage(ring, given_back, stamp, head, data)
+        // SAFETY: as the caller promises; the ring is the segment's.
+        unsafe { self.peers[target].out.stage(ring, given_back, stamp, head, data) }
+    }
+
+    /// Stages one more put for a target that the last one was staged for, in the same epoch.
+    ///
+    /// # Safety
+    /// `length` bytes are readable at `data`.
+    #[inline]
+    pub(crate) unsafe fn stage_again(
+        &mut self,
+        target: usize,
+        place: i64,
+        length: usize,
+        data: *const u8,
+    ) -> bool {
+        match self.peers[target].stages {
+            Some(stamp) if length <= MOST => {
+                // SAFETY: as the caller promises.
+                unsafe { self.stage_bytes(target, stamp, Head { how: None, place, length }, data) }
+            }
+            _ => false,
+        }
     }
 
     /// A short contiguous put to a mapped part that is not open: staged without an operation being made of it.
@@ -77,14 +109,25 @@ impl Direct {
     pub(crate) fn stage_put(&mut self, reach: Reach, target: usize, place: i64, data: &[u8]) -> bool {
         let stages = match reach {
             Reach::Fence => self.after == After::Unknown && !self.peers[target].opened,
-            Reach::Started => !self.mapped || !self.is_open(reach, target),
+            // A few short ones are staged whether or not the target has posted: looking costs a transfer.
+            Reach::Started => {
+                !self.peers[target].opened
+                    && (!self.mapped || data.len() <= FEW || !self.is_open(reach, target))
+            }
             Reach::Locked => false,
         };
         stages
             && target != self.me
             && data.len() <= MOST.min(self.region.plan.ring_bytes / 4)
             && self.peers[target].queue.is_empty()
-            && self.stage_bytes(reach, target, Head { how: None, place, length: data.len() }, data)
+            && {
+                let stamp = self.stamp(reach, target);
+                let head = Head { how: None, place, length: data.len() };
+                // SAFETY: the data is a slice of this length, short enough as just asked.
+                let staged = unsafe { self.stage_bytes(target, stamp, head, data.as_ptr()) };
+                self.peers[target].stages = staged.then_some(stamp);
+                staged
+            }
     }
 
     /// Whether the target is in the epoch that this member accesses it in.
@@ -102,6 +145,7 @@ impl Direct {
     /// The target is in its epoch: what was staged is done directly, and so is what follows.
     pub(super) fn open(&mut self, reach: Reach, target: usize) -> Result<(), Error> {
         self.take_back(reach, target)?;
+        self.peers[target].stages = None;
         self.peers[target].opened = true;
         self.peers[target].direct = self.mapped;
         Ok(())
@@ -115,6 +159,8 @@ impl Direct {
         let mut out = std::mem::take(&mut self.peers[target].out);
         let mut done = Ok(());
         out.take_back(ring, stamp, |head, data| {
+            // SAFETY: the entry is this member's own and lies in the ring.
+            let data = unsafe { std::slice::from_raw_parts(data, head.length) };
             if done.is_ok() {
                 done = self.enter(target, head, data);
             }

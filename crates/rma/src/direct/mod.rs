@@ -38,7 +38,7 @@ use crate::rank::Rank;
 use crate::spec::Spec;
 use crate::window::{Lock, Part};
 use region::{Plan, Region};
-use staging::{In, Out};
+use staging::{In, Out, Stamp};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -60,6 +60,8 @@ pub(crate) struct Peer {
     /// Whether it is in the epoch that this member accesses it in.
     opened: bool,
     queue: Vec<Op>,
+    /// With which stamp further puts may be staged without another look.
+    stages: Option<Stamp>,
     held: Held,
     /// Epochs of post-start-complete-wait so far: its exposures that this member used, this member's
     /// completions at it, its completions here that this member has waited for, this member's posts to it.
@@ -181,6 +183,7 @@ impl Direct {
             process: host.process(Rank::at(rank)),
             opened: false,
             queue: Vec::new(),
+            stages: None,
             held: Held::Nothing,
             used: 0,
             completed: 0,
@@ -234,7 +237,9 @@ impl Direct {
 
     /// Forgets what was known about targets.
     fn close_all(&mut self) {
-        self.peers.iter_mut().for_each(|peer| (peer.direct, peer.opened) = (false, false));
+        for peer in &mut self.peers {
+            (peer.direct, peer.opened, peer.stages) = (false, false, None);
+        }
     }
 }
 

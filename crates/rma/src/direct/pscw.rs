@@ -48,7 +48,8 @@ impl Direct {
                 self.execute_queue(Reach::Started, target)?;
             }
             let peer = &mut self.peers[target];
-            peer.out.commit();
+            peer.out.commit(self.region.filled(self.me, target));
+            peer.stages = None;
             peer.used = used;
             peer.completed = peer.completed.wrapping_add(1);
             (peer.opened, peer.direct, peer.held) = (false, false, Held::Nothing);

@@ -108,6 +108,12 @@ impl Region {
         self.pair(target, origin).word(8)
     }
 
+    /// How far `origin` has filled its ring to `target`, beside its completions in one line.
+    #[inline]
+    pub(super) fn filled(&self, origin: usize, target: usize) -> &unisono_sync::atomics::AtomicU32 {
+        self.pair(origin, target).word(9)
+    }
+
     /// The ring from `origin` to `target`.
     #[inline]
     pub(super) fn ring(&self, origin: usize, target: usize) -> *mut u8 {

@@ -1,6 +1,6 @@
 //! From a call to an operation: every check, then the path.
 
-use super::{Backend, Flavor, Lock, Window};
+use super::{Backend, Flavor, Lock, Part, Window};
 use crate::element::Element;
 use crate::epochs::Reach;
 use crate::error::Error;
@@ -95,12 +95,24 @@ impl Window {
     /// Writes `bytes` in a row at once, if the target is known to be in its epoch and mapped: the common case.
     #[inline]
     pub(crate) fn put_at_once(&mut self, source: *const u8, bytes: usize, target: Rank, place: i64) -> bool {
-        let Some(address) = self.reach_at_once(bytes, target, place) else { return false };
-        // SAFETY: the caller of the public call promised a readable source; the range was checked.
-        unsafe { copy(source, address, bytes) };
-        if let Backend::Direct(direct) = &mut self.backend {
+        let Backend::Direct(direct) = &mut self.backend else { return false };
+        let index = target.index();
+        let (Some(peer), Some(part)) = (direct.peers.get(index), self.parts.get(index)) else { return false };
+        let Some(start) = inside(*part, bytes, place) else { return false };
+        if peer.direct {
+            // SAFETY: the caller of the public call promised a readable source; the range was checked.
+            unsafe { copy(source, peer.base.wrapping_add(start as usize), bytes) };
             direct.dirty = true;
+        } else {
+            // SAFETY: as above.
+            let staged = unsafe { direct.stage_again(index, start.cast_signed(), bytes, source) };
+            if !staged {
+                return false;
+            }
         }
+        self.epochs.fence_operations += 1;
+        self.at_once.0 += 1;
+        self.at_once.1 += bytes as u64;
         true
     }
 
@@ -119,11 +131,7 @@ impl Window {
         let Backend::Direct(direct) = &self.backend else { return None };
         let peer = direct.peers.get(target.index()).filter(|peer| peer.direct)?;
         let part = self.parts.get(target.index())?;
-        let start = u64::try_from(place).ok()?.checked_mul(u64::from(part.unit))?;
-        let end = start.checked_add(bytes as u64)?;
-        if end > part.bytes {
-            return None;
-        }
+        let start = inside(*part, bytes, place)?;
         self.epochs.fence_operations += 1;
         self.at_once.0 += 1;
         self.at_once.1 += bytes as u64;
@@ -156,12 +164,20 @@ impl Window {
     }
 }
 
+/// The byte that `place` names, if `bytes` from there on lie inside a part.
+#[inline]
+fn inside(part: Part, bytes: usize, place: i64) -> Option<u64> {
+    let start = u64::try_from(place).ok()?.checked_mul(u64::from(part.unit))?;
+    let end = start.checked_add(bytes as u64)?;
+    (end <= part.bytes).then_some(start)
+}
+
 /// Copies, the sizes of one value with one load and one store.
 ///
 /// # Safety
 /// As [`std::ptr::copy`].
 #[inline]
-unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     macro_rules! value {
         ($type:ty) => {{
             // SAFETY: as the caller promises, for a value of this size.

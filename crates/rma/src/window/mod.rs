@@ -24,6 +24,7 @@ mod safe;
 mod synchronize;
 
 pub(crate) use backend::Backend;
+pub(crate) use issue::copy;
 pub use safe::Pending;
 
 use crate::epochs::Epochs;

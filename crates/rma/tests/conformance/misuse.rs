@@ -116,15 +116,20 @@ fn members_that_disagree_about_a_window_all_learn_it() {
 #[test]
 fn a_member_that_is_gone_is_named_to_whoever_waits_for_it() {
     watch();
+    // Whoever has found out stays, so that it is not missed itself.
+    let both = std::sync::Barrier::new(2);
     thread::scope(|threads| {
         for mut job in Job::threads(3) {
+            let both = &both;
             threads.spawn(move || {
                 let mut window = job.allocate(8, Spec::new()).expect("a small window");
                 if job.rank() == Rank(1) {
                     return;
                 }
                 window.fence(Assert::NONE).expect("the first fence waits for nobody");
-                let error = window.fence(Assert::NONE).expect_err("rank 1 never comes");
+                let found = window.fence(Assert::NONE);
+                both.wait();
+                let error = found.expect_err("rank 1 never comes");
                 assert!(matches!(error, Error::Gone { rank: Rank(1), .. }), "{error}");
             });
         }
