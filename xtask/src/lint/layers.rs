@@ -12,6 +12,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("gang", &["linux", "sync", "measure"]),
     // The one arrow between topics besides eventchannel's: docs/decisions/0006.
     ("rma", &["linux", "sync", "barrier"]),
+    ("rma/fuzz", &["rma"]),
     ("launch", &["linux", "rma"]),
     ("report", &["measure"]),
     ("study", &["linux", "sync", "measure", "barrier", "gang", "rma", "report"]),
