@@ -11,6 +11,7 @@ mod exit;
 mod flags;
 mod gang;
 mod gang_table;
+mod mpi;
 mod output;
 mod report;
 mod run;
@@ -46,6 +47,7 @@ Start here:
   unisono barrier --threads 2               what one barrier costs
   unisono gang run -- ./mine ::: ./yours    two parallel programs, in turns, each whole
   unisono run -n 4 ./mine                   four processes of a one-sided program, without MPI
+  mpiexec -n 8 unisono mpi -- ./program     an MPI program with faster windows
 
 Exit codes: 0 done; 1 the work failed; 2 bad usage or bad input; 3 this host cannot do it.
 Every table has --json; answers go to standard output, progress and warnings to standard error.";
@@ -58,6 +60,7 @@ enum Command {
     Barrier(Box<barrier::Args>),
     Gang(gang::Args),
     Run(run::Args),
+    Mpi(mpi::Args),
     Completions(completions::Args),
     #[command(hide = true)]
     Workload(Box<workload::Args>),
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Barrier(args) => barrier::run(*args),
         Command::Gang(args) => gang::run(args),
         Command::Run(args) => run::run(&args),
+        Command::Mpi(args) => mpi::run(args),
         Command::Completions(args) => completions::run(&args, &mut Cli::command()),
         Command::Workload(args) => workload::run(*args),
     };

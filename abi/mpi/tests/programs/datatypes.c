@@ -26,7 +26,8 @@ static void moved(const int *origin, int count, MPI_Datatype from, int to_count,
 	MPI_Win_fence(0, win);
 	CHECK(memcmp(memory, expected, sizeof expected) == 0);
 
-	/* and back again */
+	/* and back again; a fence here says nothing about the fence there */
+	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Win_lock(MPI_LOCK_SHARED, right(), 0, win);
 	MPI_Get(back, count, from, right(), 0, to_count, to, win);
 	MPI_Win_unlock(right(), win);

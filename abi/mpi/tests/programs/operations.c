@@ -180,7 +180,6 @@ int main(int argc, char **argv)
 	INTEGER(MPI_Aint, MPI_AINT);
 	ARITHMETIC(float, MPI_FLOAT);
 	ARITHMETIC(double, MPI_DOUBLE);
-	ARITHMETIC(long double, MPI_LONG_DOUBLE);
 	ACCUMULATE(_Bool, MPI_C_BOOL, MPI_LAND, i % 2, 1, i % 2);
 	ACCUMULATE(unsigned char, MPI_BYTE, MPI_BXOR, i, 12, i ^ 12);
 	ACCUMULATE(double _Complex, MPI_C_DOUBLE_COMPLEX, MPI_SUM, i, 3, i + 3);

@@ -22,8 +22,10 @@ impl Mpi {
 
     fn package(self) -> &'static str {
         match self {
-            Mpi::Mpich => "apt-get install mpich libmpich-dev; nothing in this version uses it",
-            Mpi::OpenMpi => "apt-get install openmpi-bin libopenmpi-dev; nothing in this version uses it",
+            Mpi::Mpich => "apt-get install mpich libmpich-dev; 'unisono mpi' needs it for programs of MPICH",
+            Mpi::OpenMpi => {
+                "apt-get install openmpi-bin libopenmpi-dev; 'unisono mpi' needs it for programs of Open MPI"
+            }
         }
     }
 

@@ -1,0 +1,221 @@
+//! Starts a program of an MPI with the one-sided calls of Unisono.
+//!
+//! What is this? The logic of `unisono mpi`: which MPI does the program use ([`elf`], or the launcher's
+//! environment), where is that MPI's `mpicc`, and the shim compiled by it, once ([`build`]). The program then
+//! runs with the shim preloaded; the shim loads the core, `libunisono_mpi.so`, which lies beside `unisono`.
+//!
+//! The idea: handles differ between MPIs, so the shim is compiled against the program's own `mpi.h`; all else is
+//! the same. Its sources are inside this crate, so that an installed `unisono` needs no source tree.
+//!
+//! Cost: a second of compiling for the first program of each MPI; a few file reads for each process afterwards.
+//! When not to use it: programs that are linked to an MPI statically cannot be overridden.
+#![forbid(unsafe_code)]
+
+pub mod build;
+pub mod elf;
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A family of MPIs whose handles look alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mpi {
+    /// MPICH and what has its ABI.
+    Mpich,
+    /// Open MPI.
+    OpenMpi,
+}
+
+impl Mpi {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Mpich, Self::OpenMpi];
+
+    /// The name on the command line and in file names.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mpich => "mpich",
+            Self::OpenMpi => "openmpi",
+        }
+    }
+
+    /// By its name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mpi| mpi.name() == name)
+    }
+
+    /// What to install where it is missing.
+    #[must_use]
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Self::Mpich => "apt-get install mpich libmpich-dev",
+            Self::OpenMpi => "apt-get install openmpi-bin libopenmpi-dev",
+        }
+    }
+
+    /// The MPI that a shared library belongs to, by the library's name.
+    #[must_use]
+    pub fn of_library(name: &str) -> Option<Self> {
+        let is = |stem: &str| name == stem || name.starts_with(&format!("{stem}."));
+        if ["libmpich.so", "libmpichfort.so", "libmpichcxx.so", "libmpifort.so", "libmpicxx.so"]
+            .into_iter()
+            .any(is)
+            || is("libmpi.so.12")
+        {
+            return Some(Self::Mpich);
+        }
+        let open = ["libmpi.so", "libmpi_mpifh.so", "libmpi_usempif08.so", "libmpi_cxx.so", "libopen-rte.so"];
+        open.into_iter().any(is).then_some(Self::OpenMpi)
+    }
+
+    /// The MPI whose launcher started this process.
+    #[must_use]
+    pub fn of_launcher(variable: impl Fn(&str) -> bool) -> Option<Self> {
+        if variable("OMPI_COMM_WORLD_SIZE") {
+            return Some(Self::OpenMpi);
+        }
+        (variable("PMI_RANK") || variable("PMI_SIZE") || variable("MPI_LOCALNRANKS")).then_some(Self::Mpich)
+    }
+}
+
+/// Why a program cannot be started with the preload.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no such program.
+    #[error("{program}: no such program, here or on PATH")]
+    NoProgram {
+        /// As it was given.
+        program: String,
+    },
+    /// The program is not linked to an MPI, and no launcher says which it will load.
+    #[error(
+        "{program} is linked to no MPI that is known, and no mpiexec started it; start it as \
+         'mpiexec -n 2 unisono mpi -- {program}', or name its MPI with --mpi mpich or --mpi openmpi"
+    )]
+    NoMpi {
+        /// As it was given.
+        program: String,
+    },
+    /// The MPI has no compiler here.
+    #[error("no mpicc of {mpi} on PATH, which the preload is built with; {remedy}")]
+    NoCompiler {
+        /// The MPI.
+        mpi: &'static str,
+        /// What to install.
+        remedy: &'static str,
+    },
+    /// The core is not where it belongs.
+    #[error("{path} is missing; 'cargo build --release' puts it beside unisono")]
+    NoCore {
+        /// Where it belongs.
+        path: PathBuf,
+    },
+    /// The compiler refused the shim.
+    #[error("{compiler} cannot build the preload: {said}")]
+    NotBuilt {
+        /// Which.
+        compiler: PathBuf,
+        /// Its words.
+        said: String,
+    },
+    /// A file cannot be read or written.
+    #[error("cannot {what}: {source}")]
+    Io {
+        /// What was attempted.
+        what: String,
+        /// The reason.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+
+    /// Whether this host lacks something, as opposed to a wrong argument or a failure.
+    #[must_use]
+    pub fn is_of_host(&self) -> bool {
+        matches!(self, Self::NoCompiler { .. } | Self::NoCore { .. } | Self::NotBuilt { .. })
+    }
+}
+
+/// Where a program is: as a path, or along `PATH`.
+///
+/// # Errors
+/// [`Error::NoProgram`].
+pub fn find(program: &str) -> Result<PathBuf, Error> {
+    let path = Path::new(program);
+    let missing = || Error::NoProgram { program: program.to_owned() };
+    if program.contains('/') {
+        return if path.is_file() { Ok(path.to_owned()) } else { Err(missing()) };
+    }
+    along_path(program).ok_or_else(missing)
+}
+
+pub(crate) fn along_path(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|directory| directory.join(name)).find(|candidate| candidate.is_file())
+}
+
+/// The MPI of a program: the one it is linked to; otherwise (interpreters, scripts) the launcher's.
+///
+/// # Errors
+/// [`Error::NoMpi`]; [`Error::Io`] when the program cannot be read.
+pub fn mpi_of(program: &Path) -> Result<Mpi, Error> {
+    let bytes = fs::read(program).map_err(Error::io(format!("read {}", program.display())))?;
+    let linked = elf::needed(&bytes).iter().find_map(|library| Mpi::of_library(library));
+    linked
+        .or_else(|| Mpi::of_launcher(|name| env::var_os(name).is_some()))
+        .ok_or_else(|| Error::NoMpi { program: program.display().to_string() })
+}
+
+/// The command that runs `program` with the shim at `shim` preloaded, before whatever is preloaded already.
+#[must_use]
+pub fn command(program: &Path, shim: &Path) -> Command {
+    let mut preload = shim.as_os_str().to_owned();
+    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    let mut command = Command::new(program);
+    command.env("LD_PRELOAD", preload);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_tell_their_mpi() {
+        assert_eq!(Mpi::of_library("libmpich.so.12"), Some(Mpi::Mpich));
+        assert_eq!(Mpi::of_library("libmpi.so.12"), Some(Mpi::Mpich));
+        assert_eq!(Mpi::of_library("libmpichfort.so.12"), Some(Mpi::Mpich));
+        assert_eq!(Mpi::of_library("libmpi.so.40"), Some(Mpi::OpenMpi));
+        assert_eq!(Mpi::of_library("libmpi_usempif08.so.40"), Some(Mpi::OpenMpi));
+        assert_eq!(Mpi::of_library("libm.so.6"), None);
+        assert_eq!(Mpi::of_library("libmpir.so.3"), None);
+    }
+
+    #[test]
+    fn launchers_tell_their_mpi() {
+        assert_eq!(Mpi::of_launcher(|name| name == "OMPI_COMM_WORLD_SIZE"), Some(Mpi::OpenMpi));
+        assert_eq!(Mpi::of_launcher(|name| name == "PMI_RANK"), Some(Mpi::Mpich));
+        assert_eq!(Mpi::of_launcher(|_| false), None);
+    }
+
+    #[test]
+    fn a_program_that_does_not_exist_is_named() {
+        let error = find("unisono-no-such-program").expect_err("none");
+        assert!(error.to_string().contains("unisono-no-such-program"));
+        assert!(find("/nonexistent/program").is_err());
+        assert!(find("sh").expect("on every system").is_absolute());
+    }
+}

@@ -1,0 +1,268 @@
+/*
+ * Error handlers of windows. Ours are not the host's windows, so it cannot call their handlers: functions are noted
+ * when a handler is created, handles stay the host's. A handler that the program frees lives on while a window has it.
+ */
+#include "shim.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+struct handler_record {
+	MPI_Errhandler handle;
+	void (*function)(void);
+	bool fortran;
+	int handles; /* that the program has not freed */
+	int windows;
+	struct handler_record *next;
+};
+
+static struct handler_record *records;
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+
+int class_of_core(int core)
+{
+	switch (core) {
+	case CORE_OK:
+		return MPI_SUCCESS;
+	case CORE_ARG:
+		return MPI_ERR_ARG;
+	case CORE_ASSERT:
+		return MPI_ERR_ASSERT;
+	case CORE_COUNT:
+		return MPI_ERR_COUNT;
+	case CORE_DISP:
+		return MPI_ERR_DISP;
+	case CORE_OP:
+		return MPI_ERR_OP;
+	case CORE_RANK:
+		return MPI_ERR_RANK;
+	case CORE_RMA_ATTACH:
+		return MPI_ERR_RMA_ATTACH;
+	case CORE_RMA_CONFLICT:
+		return MPI_ERR_RMA_CONFLICT;
+	case CORE_RMA_FLAVOR:
+		return MPI_ERR_RMA_FLAVOR;
+	case CORE_RMA_RANGE:
+		return MPI_ERR_RMA_RANGE;
+	case CORE_RMA_SYNC:
+		return MPI_ERR_RMA_SYNC;
+	case CORE_SIZE:
+		return MPI_ERR_SIZE;
+	case CORE_TYPE:
+		return MPI_ERR_TYPE;
+	case CORE_UNSUPPORTED:
+		return MPI_ERR_UNSUPPORTED_OPERATION;
+	case CORE_WIN:
+		return MPI_ERR_WIN;
+	default:
+		return MPI_ERR_OTHER;
+	}
+}
+
+static void say(const char *call, int class, const char *words)
+{
+	char text[MPI_MAX_ERROR_STRING] = "";
+	int length, rank = -1;
+
+	PMPI_Error_string(class, text, &length);
+	PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	fprintf(stderr, "unisono: rank %d: %s: %s (%s)\n", rank, call, words, text);
+}
+
+int window_error(struct window *window, const char *call, int class, const char *words)
+{
+	struct handler_record *record = window->handler.record;
+
+	if (record) {
+#if HOST_OPEN_MPI
+		if (record->fortran) {
+			MPI_Fint number = PMPI_Win_c2f(window->handle), code = class;
+			((void (*)(MPI_Fint *, MPI_Fint *))record->function)(&number, &code);
+			return class;
+		}
+#endif
+		MPI_Win handle = window->handle;
+		int code = class;
+		((MPI_Win_errhandler_function *)record->function)(&handle, &code);
+	} else if (window->handler.handle != MPI_ERRORS_RETURN) {
+		say(call, class, words);
+		PMPI_Abort(MPI_COMM_WORLD, class);
+	}
+	return class;
+}
+
+/* Where there is no window yet: the communicator's handler. */
+int comm_error(MPI_Comm comm, const char *call, int class, const char *words)
+{
+	MPI_Errhandler handler;
+
+	if (!PMPI_Comm_get_errhandler(comm, &handler)) {
+		if (handler == MPI_ERRORS_ARE_FATAL)
+			say(call, class, words);
+		PMPI_Errhandler_free(&handler);
+	}
+	PMPI_Comm_call_errhandler(comm, class);
+	return class;
+}
+
+int no_window(const char *call)
+{
+	return comm_error(MPI_COMM_WORLD, call, MPI_ERR_WIN, "no such window; was it freed?");
+}
+
+static struct handler_record *record_of(MPI_Errhandler handle)
+{
+	struct handler_record *record = records;
+
+	while (record && record->handle != handle)
+		record = record->next;
+	return record;
+}
+
+/* Frees a record that nobody has any more. */
+static void settle(struct handler_record *record)
+{
+	int (*host_free)(MPI_Errhandler *) = (int (*)(MPI_Errhandler *))host("PMPI_Errhandler_free");
+
+	if (record->handles > 0 || record->windows > 0)
+		return;
+	for (struct handler_record **at = &records; *at; at = &(*at)->next)
+		if (*at == record) {
+			*at = record->next;
+			break;
+		}
+	host_free(&record->handle);
+	free(record);
+}
+
+static int record_new(MPI_Errhandler handle, void (*function)(void), bool fortran)
+{
+	struct handler_record *record = calloc(1, sizeof *record);
+
+	if (!record)
+		return MPI_ERR_NO_MEM;
+	record->handle = handle;
+	record->function = function;
+	record->fortran = fortran;
+	record->handles = 1;
+	pthread_mutex_lock(&guard);
+	record->next = records;
+	records = record;
+	pthread_mutex_unlock(&guard);
+	return MPI_SUCCESS;
+}
+
+static int create(void (*function)(void), bool fortran, MPI_Errhandler *handle)
+{
+	int (*host_create)(MPI_Win_errhandler_function *, MPI_Errhandler *) =
+		(int (*)(MPI_Win_errhandler_function *, MPI_Errhandler *))host("PMPI_Win_create_errhandler");
+	int code = host_create((MPI_Win_errhandler_function *)function, handle);
+
+	return code ? code : record_new(*handle, function, fortran);
+}
+
+BOTH(int, Win_create_errhandler, (MPI_Win_errhandler_function *function, MPI_Errhandler *handle))
+{
+	return create((void (*)(void))function, false, handle);
+}
+
+/* For Fortran bindings that do not come through the C function. */
+MPI_Errhandler handler_recorded(void (*function)(void), bool fortran)
+{
+	MPI_Errhandler handle;
+
+	return create(function, fortran, &handle) ? MPI_ERRHANDLER_NULL : handle;
+}
+
+void handler_default(struct handler *handler)
+{
+	handler->handle = MPI_ERRORS_ARE_FATAL;
+	handler->record = NULL;
+}
+
+void handler_drop(struct handler *handler)
+{
+	pthread_mutex_lock(&guard);
+	if (handler->record) {
+		handler->record->windows--;
+		settle(handler->record);
+	}
+	pthread_mutex_unlock(&guard);
+	handler_default(handler);
+}
+
+static bool predefined(MPI_Errhandler handle)
+{
+#ifdef MPI_ERRORS_ABORT
+	if (handle == MPI_ERRORS_ABORT)
+		return true;
+#endif
+	return handle == MPI_ERRORS_ARE_FATAL || handle == MPI_ERRORS_RETURN;
+}
+
+BOTH(int, Win_set_errhandler, (MPI_Win win, MPI_Errhandler handle))
+{
+	struct window *window = window_of(win);
+	struct handler_record *record;
+
+	if (!window)
+		return no_window("MPI_Win_set_errhandler");
+	pthread_mutex_lock(&guard);
+	record = record_of(handle);
+	if (record)
+		record->windows++;
+	pthread_mutex_unlock(&guard);
+	if (!record && !predefined(handle))
+		return window_error(window, "MPI_Win_set_errhandler", MPI_ERR_ARG,
+				    "not an error handler made for windows");
+	handler_drop(&window->handler);
+	window->handler.handle = handle;
+	window->handler.record = record;
+	return MPI_SUCCESS;
+}
+
+BOTH(int, Win_get_errhandler, (MPI_Win win, MPI_Errhandler *handle))
+{
+	struct window *window = window_of(win);
+
+	if (!window)
+		return no_window("MPI_Win_get_errhandler");
+	*handle = window->handler.handle;
+	pthread_mutex_lock(&guard);
+	if (window->handler.record)
+		window->handler.record->handles++;
+	pthread_mutex_unlock(&guard);
+	return MPI_SUCCESS;
+}
+
+BOTH(int, Win_call_errhandler, (MPI_Win win, int code))
+{
+	struct window *window = window_of(win);
+
+	if (!window)
+		return no_window("MPI_Win_call_errhandler");
+	window_error(window, "MPI_Win_call_errhandler", code, "called by the program");
+	return MPI_SUCCESS;
+}
+
+BOTH(int, Errhandler_free, (MPI_Errhandler *handle))
+{
+	struct handler_record *record;
+	int (*host_free)(MPI_Errhandler *) = (int (*)(MPI_Errhandler *))host("PMPI_Errhandler_free");
+
+	/* one that a window answered with was not counted by the host */
+	if (predefined(*handle)) {
+		*handle = MPI_ERRHANDLER_NULL;
+		return MPI_SUCCESS;
+	}
+	pthread_mutex_lock(&guard);
+	record = record_of(*handle);
+	if (record) {
+		record->handles--;
+		settle(record);
+	}
+	pthread_mutex_unlock(&guard);
+	if (!record)
+		return host_free(handle);
+	*handle = MPI_ERRHANDLER_NULL;
+	return MPI_SUCCESS;
+}

@@ -1,0 +1,119 @@
+/*
+ * Fortran. Its bindings convert arguments and call MPI_X or PMPI_X, both of which are ours, so that nothing is to be
+ * done - but for callbacks and attributes, for which each host has ways of its own inside.
+ */
+#include "shim.h"
+
+#if HOST_OPEN_MPI
+/* The names under which compilers and the mpi_f08 module look for a binding. */
+#define FORTRAN(type, lower, upper, arguments)                                                                       \
+	PUBLIC type ompi_##lower##_f arguments;                                                                      \
+	PUBLIC type mpi_##lower arguments __attribute__((alias("ompi_" #lower "_f")));                               \
+	PUBLIC type mpi_##lower##_ arguments __attribute__((alias("ompi_" #lower "_f")));                            \
+	PUBLIC type mpi_##lower##__ arguments __attribute__((alias("ompi_" #lower "_f")));                           \
+	PUBLIC type pmpi_##lower arguments __attribute__((alias("ompi_" #lower "_f")));                              \
+	PUBLIC type pmpi_##lower##_ arguments __attribute__((alias("ompi_" #lower "_f")));                           \
+	PUBLIC type pmpi_##lower##__ arguments __attribute__((alias("ompi_" #lower "_f")));                          \
+	PUBLIC type MPI_##upper arguments __attribute__((alias("ompi_" #lower "_f")));                               \
+	PUBLIC type PMPI_##upper arguments __attribute__((alias("ompi_" #lower "_f")));                              \
+	PUBLIC type ompi_##lower##_f arguments
+
+static void answer(MPI_Fint *ierror, int code)
+{
+	if (ierror)
+		*ierror = code;
+}
+
+FORTRAN(void, win_create_keyval, WIN_CREATE_KEYVAL,
+	(void (*copy)(void), void (*on_delete)(void), MPI_Fint *keyval, MPI_Aint *extra, MPI_Fint *ierror))
+{
+	(void)copy;
+	*keyval = keyval_create(on_delete, (void *)*extra, true);
+	answer(ierror, *keyval == MPI_KEYVAL_INVALID ? MPI_ERR_NO_MEM : MPI_SUCCESS);
+}
+
+FORTRAN(void, win_set_attr, WIN_SET_ATTR, (MPI_Fint * win, MPI_Fint *keyval, MPI_Aint *value, MPI_Fint *ierror))
+{
+	struct window *window = window_of(PMPI_Win_f2c(*win));
+	int code;
+
+	if (!window) {
+		answer(ierror, no_window("MPI_Win_set_attr"));
+		return;
+	}
+	code = attribute_set(window, *keyval, (void *)*value);
+	answer(ierror, code ? window_error(window, "MPI_Win_set_attr", code, "the attribute cannot be set") : code);
+}
+
+FORTRAN(void, win_get_attr, WIN_GET_ATTR,
+	(MPI_Fint * win, MPI_Fint *keyval, MPI_Aint *value, MPI_Fint *flag, MPI_Fint *ierror))
+{
+	struct window *window = window_of(PMPI_Win_f2c(*win));
+	void *found;
+
+	if (!window) {
+		answer(ierror, no_window("MPI_Win_get_attr"));
+		return;
+	}
+	*flag = attribute_find(window, *keyval, &found);
+	if (*flag)
+		*value = (MPI_Aint)found;
+	answer(ierror, MPI_SUCCESS);
+}
+
+FORTRAN(void, win_create_errhandler, WIN_CREATE_ERRHANDLER,
+	(void (*function)(void), MPI_Fint *handler, MPI_Fint *ierror))
+{
+	MPI_Errhandler handle = handler_recorded(function, true);
+
+	*handler = PMPI_Errhandler_c2f(handle);
+	answer(ierror, handle == MPI_ERRHANDLER_NULL ? MPI_ERR_NO_MEM : MPI_SUCCESS);
+}
+#endif
+
+#if HOST_MPICH
+/* What MPICH's bindings call instead of the C functions. Handles are integers there, so that a Fortran error handler
+ * is called like one in C. */
+PUBLIC int MPII_Win_get_attr(MPI_Win win, int keyval, void *value, int *flag, int kind);
+PUBLIC int MPII_Win_set_attr(MPI_Win win, int keyval, void *value, int kind);
+PUBLIC void MPII_Keyval_set_proxy(int keyval, void *copy, void *on_delete);
+
+PUBLIC int MPII_Win_get_attr(MPI_Win win, int keyval, void *value, int *flag, int kind)
+{
+	struct window *window = window_of(win);
+	void *found;
+
+	(void)kind;
+	if (!window)
+		return no_window("MPI_Win_get_attr");
+	/* Fortran's numbers of the predefined keys are C's and one */
+	if (keyval > MPI_WIN_BASE && keyval <= MPI_WIN_MODEL + 1 && (keyval - MPI_WIN_BASE) % 2 == 1)
+		keyval -= 1;
+	*flag = attribute_find(window, keyval, &found);
+	if (*flag)
+		*(MPI_Aint *)value = (MPI_Aint)found;
+	return MPI_SUCCESS;
+}
+
+PUBLIC int MPII_Win_set_attr(MPI_Win win, int keyval, void *value, int kind)
+{
+	struct window *window = window_of(win);
+	int code;
+
+	(void)kind;
+	if (!window)
+		return no_window("MPI_Win_set_attr");
+	code = attribute_set(window, keyval, value);
+	return code ? window_error(window, "MPI_Win_set_attr", code, "the attribute cannot be set") : code;
+}
+
+PUBLIC void MPII_Keyval_set_proxy(int keyval, void *copy, void *on_delete)
+{
+	void (*host_set)(int, void *, void *) = (void (*)(int, void *, void *))host("MPII_Keyval_set_proxy");
+
+	if (keyval_is_ours(keyval))
+		keyval_is_fortran(keyval);
+	else
+		host_set(keyval, copy, on_delete);
+}
+#endif

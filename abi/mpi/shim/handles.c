@@ -1,0 +1,53 @@
+/*
+ * Handles of windows: slots of one table. A freed slot is the last to be used again, so that a stale handle is
+ * most likely noticed. Fortran's integers are slot numbers where C's handles are pointers.
+ */
+#include "shim.h"
+#include <stdlib.h>
+
+struct window *_Atomic slots[MOST_WINDOWS];
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+static size_t next_slot;
+
+int window_register(struct window *window)
+{
+	int result = MPI_ERR_NO_MEM;
+
+	pthread_mutex_lock(&guard);
+	for (size_t tried = 0; tried < MOST_WINDOWS; tried++) {
+		size_t slot = next_slot++ % MOST_WINDOWS;
+
+		if (!atomic_load(&slots[slot])) {
+			window->handle = handle_of(slot);
+			atomic_store(&slots[slot], window);
+			result = MPI_SUCCESS;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&guard);
+	return result;
+}
+
+void window_unregister(struct window *window)
+{
+	atomic_store(&slots[slot_of(window->handle)], NULL);
+}
+
+#if HOST_OPEN_MPI
+/* Where these are functions; in MPICH they are casts. The first numbers are Open MPI's own (0 is the null window). */
+enum { FIRST_FORTRAN = 0x40000000 };
+
+BOTH(MPI_Fint, Win_c2f, (MPI_Win win))
+{
+	size_t slot = slot_of(win);
+
+	return slot < MOST_WINDOWS ? (MPI_Fint)(FIRST_FORTRAN + slot) : 0;
+}
+
+BOTH(MPI_Win, Win_f2c, (MPI_Fint number))
+{
+	size_t slot = (size_t)number - FIRST_FORTRAN;
+
+	return number >= FIRST_FORTRAN && slot < MOST_WINDOWS ? handle_of(slot) : MPI_WIN_NULL;
+}
+#endif

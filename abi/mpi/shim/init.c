@@ -1,0 +1,199 @@
+/* Beginning and end, the host's own functions, its progress, and MPI_Barrier. */
+#include "shim.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool many_threads;
+static bool upgraded; /* threads were asked for by us, for the agent, not by the program */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool used;
+
+/* The host's function behind a name that is ours. */
+void *host(const char *name)
+{
+	void *function = dlsym(RTLD_NEXT, name);
+
+	if (!function) {
+		fprintf(stderr, "unisono: the MPI of this program has no %s; start it without 'unisono mpi'\n", name);
+		abort();
+	}
+	return function;
+}
+
+bool messages_forced(void)
+{
+	const char *transport = getenv("UNISONO_MPI_TRANSPORT");
+
+	return transport && strcmp(transport, "messages") == 0;
+}
+
+static int number(const char *name)
+{
+	const char *text = getenv(name);
+
+	return text ? atoi(text) : 0;
+}
+
+/* Before MPI_Init only the launcher knows: are some ranks on other hosts? Then an agent thread needs the host MPI. */
+static bool agent_possible(void)
+{
+	int all = number("OMPI_COMM_WORLD_SIZE"), here = number("OMPI_COMM_WORLD_LOCAL_SIZE");
+
+	if (!all) {
+		all = number("PMI_SIZE");
+		here = number("MPI_LOCALNRANKS");
+	}
+	return messages_forced() || (all > 1 && here > 0 && here < all);
+}
+
+static void prepare(void)
+{
+	int provided = MPI_THREAD_SINGLE;
+
+	PMPI_Query_thread(&provided);
+	many_threads = provided == MPI_THREAD_MULTIPLE && !upgraded;
+	used = true;
+}
+
+void setup(void)
+{
+	pthread_once(&once, prepare);
+}
+
+/* The host's messages move on: a peer may wait for one of them before it does what we wait for. */
+void progress(void)
+{
+	int found;
+
+	/* not of MPI_COMM_SELF, for which MPICH does not look at the network */
+	PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
+}
+
+static int init(int *argc, char ***argv, int required, int *provided)
+{
+	int (*host_init)(int *, char ***, int, int *) = (int (*)(int *, char ***, int, int *))host("PMPI_Init_thread");
+
+	if (required < MPI_THREAD_MULTIPLE && agent_possible()) {
+		upgraded = true;
+		required = MPI_THREAD_MULTIPLE;
+	}
+	return host_init(argc, argv, required, provided);
+}
+
+BOTH(int, Init, (int *argc, char ***argv))
+{
+	int (*host_init)(int *, char ***) = (int (*)(int *, char ***))host("PMPI_Init");
+	int provided;
+
+	return agent_possible() ? init(argc, argv, MPI_THREAD_SINGLE, &provided) : host_init(argc, argv);
+}
+
+BOTH(int, Init_thread, (int *argc, char ***argv, int required, int *provided))
+{
+	return init(argc, argv, required, provided);
+}
+
+BOTH(int, Finalize, (void))
+{
+	int (*host_finalize)(void) = (int (*)(void))host("PMPI_Finalize");
+	int rank = 0;
+
+	if (used) {
+		jobs_end();
+		PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+		core_statistics(rank);
+	}
+	return host_finalize();
+}
+
+/*
+ * Barriers. The first few of a communicator are the host's: making a job costs more than they do. After that the
+ * ranks of one host share a barrier of the engine's. All ranks count the same, because barriers are collective.
+ */
+enum { BEFORE_A_JOB = 3 };
+
+struct barrier {
+	struct job *job; /* NULL: the host's */
+	unsigned count;
+	bool ours_not;
+};
+
+static int keyval = MPI_KEYVAL_INVALID;
+static _Atomic unsigned generation = 1;
+
+static int barrier_freed(MPI_Comm comm, int key, void *value, void *extra)
+{
+	struct barrier *barrier = value;
+
+	(void)comm;
+	(void)key;
+	(void)extra;
+	atomic_fetch_add(&generation, 1);
+	/* the job itself goes with the communicator's own attribute or here, whichever is last */
+	if (barrier->job)
+		job_release(barrier->job);
+	free(barrier);
+	return MPI_SUCCESS;
+}
+
+static struct barrier *barrier_of(MPI_Comm comm)
+{
+	struct barrier *barrier = NULL;
+	int found = 0, between = 0, size = 0;
+
+	if (keyval == MPI_KEYVAL_INVALID)
+		PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, barrier_freed, &keyval, NULL);
+	if (PMPI_Comm_get_attr(comm, keyval, &barrier, &found))
+		return NULL;
+	if (!found) {
+		barrier = calloc(1, sizeof *barrier);
+		if (!barrier)
+			return NULL;
+		PMPI_Comm_test_inter(comm, &between);
+		PMPI_Comm_size(comm, &size);
+		barrier->ours_not = between || size < 2 || messages_forced();
+		PMPI_Comm_set_attr(comm, keyval, barrier);
+	}
+	return barrier;
+}
+
+BOTH(int, Barrier, (MPI_Comm comm))
+{
+	static _Thread_local struct {
+		MPI_Comm comm;
+		struct job *job;
+		unsigned generation;
+	} last;
+	static int (*host_barrier)(MPI_Comm);
+	struct barrier *barrier;
+	int core, code;
+
+	if (LIKELY(last.job && last.comm == comm && last.generation == atomic_load(&generation))) {
+		core = core_job_barrier(last.job->core);
+		return LIKELY(!core) ? MPI_SUCCESS :
+				       comm_error(comm, "MPI_Barrier", class_of_core(core), core_last_error());
+	}
+	if (!host_barrier)
+		host_barrier = (int (*)(MPI_Comm))host("PMPI_Barrier");
+	barrier = comm == MPI_COMM_NULL ? NULL : barrier_of(comm);
+	if (!barrier || barrier->ours_not || barrier->count++ < BEFORE_A_JOB)
+		return host_barrier(comm);
+	if (!barrier->job) {
+		code = job_of(comm, &barrier->job);
+		if (code)
+			return comm_error(comm, "MPI_Barrier", code, core_last_error());
+		if (!barrier->job->one_host) {
+			job_release(barrier->job);
+			barrier->job = NULL;
+			barrier->ours_not = true;
+			return host_barrier(comm);
+		}
+	}
+	last.comm = comm;
+	last.job = barrier->job;
+	last.generation = atomic_load(&generation);
+	core = core_job_barrier(barrier->job->core);
+	return core ? comm_error(comm, "MPI_Barrier", class_of_core(core), core_last_error()) : MPI_SUCCESS;
+}

@@ -1,0 +1,227 @@
+/*
+ * Communicators as the engine's jobs. A job belongs to a communicator (an attribute of it) and to the windows made
+ * on it; the last of them to go ends it, which is collective because freeing either is. Ranks of one host share
+ * memory, found by a random key that the communicator's first rank tells the others; a communicator that reaches
+ * other hosts gets a private duplicate, and its packets are the host MPI's own messages.
+ */
+#include "shim.h"
+#include <stdlib.h>
+#include <string.h>
+
+static struct job *jobs, **jobs_tail = &jobs;
+static int keyval = MPI_KEYVAL_INVALID;
+static bool ended;
+
+enum { TAG = 1 };
+
+static int packet_send(void *context, int to, void *packet, size_t bytes, void **pending)
+{
+	struct job *job = context;
+	MPI_Request *request = malloc(sizeof *request);
+	int code;
+
+	*pending = request;
+	if (!request)
+		return MPI_ERR_NO_MEM;
+	code = PMPI_Isend(packet, (int)bytes, MPI_BYTE, to, TAG, job->messages, request);
+	if (code) {
+		free(request);
+		*pending = NULL;
+	}
+	return code;
+}
+
+static int packet_sent(void *context, void **pending, int *done)
+{
+	MPI_Request *request = *pending;
+	int code = PMPI_Test(request, done, MPI_STATUS_IGNORE);
+
+	(void)context;
+	if (code || *done) {
+		free(request);
+		*pending = NULL;
+	}
+	return code;
+}
+
+static int packet_receive(void *context, int *from, size_t *bytes, void **message)
+{
+	struct job *job = context;
+	MPI_Status status;
+	MPI_Message *matched = malloc(sizeof *matched);
+	int found = 0, count = 0, code;
+
+	*message = NULL;
+	if (!matched)
+		return MPI_ERR_NO_MEM;
+	code = PMPI_Improbe(MPI_ANY_SOURCE, TAG, job->messages, &found, matched, &status);
+	if (code || !found) {
+		free(matched);
+		return code;
+	}
+	PMPI_Get_count(&status, MPI_BYTE, &count);
+	*from = status.MPI_SOURCE;
+	*bytes = (size_t)count;
+	*message = matched;
+	return MPI_SUCCESS;
+}
+
+static int packet_take(void *context, void **message, void *packet, size_t bytes)
+{
+	MPI_Message *matched = *message;
+	int code = PMPI_Mrecv(packet, (int)bytes, MPI_BYTE, matched, MPI_STATUS_IGNORE);
+
+	(void)context;
+	free(matched);
+	*message = NULL;
+	return code;
+}
+
+static int comm_freed(MPI_Comm comm, int key, void *value, void *extra)
+{
+	(void)comm;
+	(void)key;
+	(void)extra;
+	if (!ended)
+		job_release(value);
+	return MPI_SUCCESS;
+}
+
+static int failed(struct job *job, int core)
+{
+	if (job->messages != MPI_COMM_NULL)
+		PMPI_Comm_free(&job->messages);
+	free(job);
+	return class_of_core(core);
+}
+
+/* Whether all ranks of a communicator are on this host; the answer is the same everywhere. */
+static int on_one_host(MPI_Comm comm, int size, bool *one_host)
+{
+	MPI_Comm together;
+	int here, alike, code;
+
+	if (messages_forced()) {
+		*one_host = false;
+		return MPI_SUCCESS;
+	}
+	code = PMPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &together);
+	if (code)
+		return code;
+	PMPI_Comm_size(together, &here);
+	PMPI_Comm_free(&together);
+	alike = here == size;
+	*one_host = alike;
+	return MPI_SUCCESS;
+}
+
+static int job_make(MPI_Comm comm, struct job **made)
+{
+	unsigned char key[16] = { 0 };
+	struct job *job = calloc(1, sizeof *job);
+	int core, code;
+
+	if (!job)
+		return MPI_ERR_NO_MEM;
+	job->messages = MPI_COMM_NULL;
+	PMPI_Comm_rank(comm, &job->rank);
+	PMPI_Comm_size(comm, &job->size);
+	code = on_one_host(comm, job->size, &job->one_host);
+	if (code) {
+		free(job);
+		return code;
+	}
+	if (job->one_host) {
+		if (job->rank == 0)
+			core_key(key);
+		code = PMPI_Bcast(key, sizeof key, MPI_BYTE, 0, comm);
+		/* who waits for the others below makes no progress with messages: wait for them in MPI first */
+		if (!code)
+			code = ((int (*)(MPI_Comm))host("PMPI_Barrier"))(comm);
+		if (code) {
+			free(job);
+			return code;
+		}
+		core = core_job_shared(job->rank, job->size, key, progress, &job->core);
+	} else {
+		struct core_messages messages = {
+			.context = job,
+			.send = packet_send,
+			.sent = packet_sent,
+			.receive = packet_receive,
+			.take = packet_take,
+		};
+
+		code = PMPI_Comm_dup(comm, &job->messages);
+		if (code) {
+			free(job);
+			return code;
+		}
+		core = core_job_messages(job->rank, job->size, &messages, &job->core);
+	}
+	if (core)
+		return failed(job, core);
+	*jobs_tail = job;
+	jobs_tail = &job->next;
+	*made = job;
+	return MPI_SUCCESS;
+}
+
+/* The job of a communicator, made at the first call, which is collective. One more user. */
+int job_of(MPI_Comm comm, struct job **job)
+{
+	int found, code;
+
+	setup();
+	if (keyval == MPI_KEYVAL_INVALID)
+		PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, comm_freed, &keyval, NULL);
+	code = PMPI_Comm_get_attr(comm, keyval, job, &found);
+	if (code)
+		return code;
+	if (!found) {
+		code = job_make(comm, job);
+		if (code)
+			return code;
+		(*job)->users = 1;
+		PMPI_Comm_set_attr(comm, keyval, *job);
+	}
+	(*job)->users++;
+	return MPI_SUCCESS;
+}
+
+static int job_end(struct job *job)
+{
+	int core = job->core ? core_job_finalize(job->core) : CORE_OK;
+
+	job->core = NULL;
+	if (job->messages != MPI_COMM_NULL)
+		PMPI_Comm_free(&job->messages);
+	return core ? class_of_core(core) : MPI_SUCCESS;
+}
+
+/* One user less; collective where it is the last. */
+int job_release(struct job *job)
+{
+	int code;
+
+	if (--job->users > 0)
+		return MPI_SUCCESS;
+	for (struct job **at = &jobs; *at; at = &(*at)->next)
+		if (*at == job) {
+			*at = job->next;
+			if (jobs_tail == &job->next)
+				jobs_tail = at;
+			break;
+		}
+	code = job_end(job);
+	free(job);
+	return code;
+}
+
+/* At MPI_Finalize: in the order in which they were made, which no two members see differently. */
+void jobs_end(void)
+{
+	ended = true;
+	for (struct job *job = jobs; job; job = job->next)
+		job_end(job);
+}

@@ -1,0 +1,186 @@
+/*
+ * The shim: every one-sided call of the host's MPI, in terms of the core. Compiled by that MPI's own mpicc, because
+ * only its mpi.h knows what a handle is.
+ *
+ * Names. MPI_X and PMPI_X are both ours, so that Fortran bindings (which call either) and tools that wrap MPI_X
+ * arrive here too; what the host itself does under such a name is reached through host(). Functions that are not
+ * overridden are called as PMPI_X.
+ */
+#ifndef UNISONO_MPI_SHIM_H
+#define UNISONO_MPI_SHIM_H
+
+#define _GNU_SOURCE
+#include "core.h"
+#include <mpi.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#if defined(OPEN_MPI)
+#define HOST_OPEN_MPI 1
+#elif defined(MPICH)
+#define HOST_MPICH 1
+#else
+#error "only MPICH (and its relatives) and Open MPI are known"
+#endif
+
+#define PUBLIC __attribute__((visibility("default")))
+/* Defines MPI_name, and PMPI_name as another name of it. */
+#define BOTH(type, name, arguments)                                                                                  \
+	PUBLIC type MPI_##name arguments;                                                                            \
+	PUBLIC type PMPI_##name arguments __attribute__((alias("MPI_" #name)));                                      \
+	PUBLIC type MPI_##name arguments
+
+#define LIKELY(condition) __builtin_expect(!!(condition), 1)
+
+/* jobs.c: what the members of a communicator share. */
+struct job {
+	struct core_job *core;
+	MPI_Comm messages; /* private, for jobs that leave the host; else MPI_COMM_NULL */
+	int rank, size;
+	bool one_host;
+	int users; /* windows, and the communicator as long as it lives */
+	struct job *next; /* in order of making, which is the same everywhere */
+};
+
+int job_of(MPI_Comm comm, struct job **job);
+int job_release(struct job *job);
+void jobs_end(void);
+int job_messages(struct job *job);
+
+/* errors.c */
+struct handler {
+	MPI_Errhandler handle;
+	struct handler_record *record; /* NULL for the predefined ones */
+};
+
+/* attributes.c */
+struct attribute;
+
+/* handles.c: a window behind a handle. */
+struct window {
+	struct core_window *core;
+	struct job *job;
+	MPI_Win handle;
+	MPI_Group group;
+	void *base;
+	MPI_Aint bytes;
+	int unit, flavor, model;
+	bool no_locks, local_completion, ask_before_unlock;
+	char accumulate_ordering[32], accumulate_ops[32], same_size[8], same_disp_unit[8];
+	void *memory; /* of a contiguous shared window, all of it */
+	size_t memory_bytes;
+	void **shared_bases; /* of a shared window, by rank */
+	MPI_Aint *shared_bytes;
+	int *shared_units;
+	char name[MPI_MAX_OBJECT_NAME];
+	struct attribute *attributes;
+	struct handler handler;
+	pthread_mutex_t mutex;
+};
+
+enum { MOST_WINDOWS = 1 << 16 };
+extern struct window *_Atomic slots[MOST_WINDOWS];
+extern bool many_threads; /* MPI_THREAD_MULTIPLE: windows are locked while they are used */
+
+#if HOST_OPEN_MPI
+/* A handle is a pointer: into our table, so that no bytes are read to see whose it is. */
+static inline size_t slot_of(MPI_Win win)
+{
+	return ((uintptr_t)win - (uintptr_t)slots) / sizeof *slots;
+}
+static inline MPI_Win handle_of(size_t slot)
+{
+	return (MPI_Win)(void *)&slots[slot];
+}
+#else
+/* A handle is a number: of the kind of windows, from a block that MPICH does not reach. */
+enum { FIRST_HANDLE = (int)0xaf000000 };
+static inline size_t slot_of(MPI_Win win)
+{
+	return (size_t)((unsigned)win - (unsigned)FIRST_HANDLE);
+}
+static inline MPI_Win handle_of(size_t slot)
+{
+	return (MPI_Win)((unsigned)FIRST_HANDLE + slot);
+}
+#endif
+
+/* The window behind a handle; NULL if it is none of ours, or was freed. */
+static inline struct window *window_of(MPI_Win win)
+{
+	size_t slot = slot_of(win);
+
+	return LIKELY(slot < MOST_WINDOWS) ? atomic_load_explicit(&slots[slot], memory_order_relaxed) : NULL;
+}
+int window_register(struct window *window);
+void window_unregister(struct window *window);
+
+static inline void enter(struct window *window)
+{
+	if (__builtin_expect(many_threads, 0))
+		pthread_mutex_lock(&window->mutex);
+}
+static inline void leave(struct window *window)
+{
+	if (__builtin_expect(many_threads, 0))
+		pthread_mutex_unlock(&window->mutex);
+}
+
+/* types.c: a datatype's layout; NULL for none (MPI_ERR_TYPE). */
+struct type {
+	MPI_Datatype handle;
+	struct core_type *core;
+};
+enum { TYPE_SLOTS = 1024 };
+extern struct type *_Atomic types[TYPE_SLOTS];
+const struct core_type *type_described(MPI_Datatype handle);
+
+static inline size_t type_slot(MPI_Datatype handle)
+{
+	uintptr_t number = (uintptr_t)handle;
+
+	return (number ^ number >> 6 ^ number >> 16) % TYPE_SLOTS;
+}
+static inline const struct core_type *type_of(MPI_Datatype handle)
+{
+	struct type *type = atomic_load_explicit(&types[type_slot(handle)], memory_order_acquire);
+
+	return LIKELY(type && type->handle == handle) ? type->core : type_described(handle);
+}
+
+/* memory.c */
+void *memory_share(MPI_Comm comm, size_t bytes);
+void memory_unshare(void *memory, size_t bytes);
+
+/* init.c */
+void *host(const char *name);
+void setup(void);
+void progress(void);
+bool messages_forced(void);
+
+/* errors.c: calls the window's handler; answers the error code to return. */
+int window_error(struct window *window, const char *call, int class, const char *words);
+int comm_error(MPI_Comm comm, const char *call, int class, const char *words);
+int no_window(const char *call);
+int class_of_core(int core);
+static inline int window_result(struct window *window, const char *call, int core)
+{
+	if (LIKELY(core == CORE_OK))
+		return MPI_SUCCESS;
+	return window_error(window, call, class_of_core(core), core_last_error());
+}
+void handler_default(struct handler *handler);
+void handler_drop(struct handler *handler);
+MPI_Errhandler handler_recorded(void (*function)(void), bool fortran);
+
+/* attributes.c */
+int attributes_delete(struct window *window);
+int keyval_create(void (*on_delete)(void), void *extra, bool fortran);
+int attribute_set(struct window *window, int keyval, void *value);
+bool attribute_find(struct window *window, int keyval, void **value);
+void keyval_is_fortran(int keyval);
+bool keyval_is_ours(int keyval);
+void window_info(struct window *window, MPI_Info info);
+
+#endif

@@ -1,0 +1,341 @@
+/*
+ * Datatypes: each is taken apart once (envelope and contents, MPI-4.0 section 5.1.13) into the core's description,
+ * which is kept in a table by handle and belongs to the datatype: an attribute's delete callback removes it, so that
+ * a handle that is used again gets a description of its own.
+ *
+ * What no envelope here explains (distributed arrays, constructors with large counts) is traced: bytes that number
+ * themselves are packed, and what comes out says where the data lies.
+ */
+#include "shim.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct type *_Atomic types[TYPE_SLOTS];
+/* recursive: taking a type apart may free a part of it */
+static pthread_mutex_t guard = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static struct type *_Atomic unused; /* never given back: another thread may still look at the handle in it */
+static int keyval = MPI_KEYVAL_INVALID;
+
+struct named {
+	MPI_Datatype handle;
+	unsigned element;
+};
+
+/* The element of a predefined type; CORE_OPAQUE for those that only move. */
+static unsigned element_of(MPI_Datatype handle)
+{
+	const struct named known[] = {
+		{ MPI_CHAR, CORE_I8 },
+		{ MPI_SIGNED_CHAR, CORE_I8 },
+		{ MPI_UNSIGNED_CHAR, CORE_U8 },
+		{ MPI_BYTE, CORE_BYTE },
+		{ MPI_PACKED, CORE_BYTE },
+		{ MPI_SHORT, CORE_I16 },
+		{ MPI_UNSIGNED_SHORT, CORE_U16 },
+		{ MPI_INT, CORE_I32 },
+		{ MPI_UNSIGNED, CORE_U32 },
+		{ MPI_LONG, CORE_I64 },
+		{ MPI_UNSIGNED_LONG, CORE_U64 },
+		{ MPI_LONG_LONG_INT, CORE_I64 },
+		{ MPI_UNSIGNED_LONG_LONG, CORE_U64 },
+		{ MPI_FLOAT, CORE_F32 },
+		{ MPI_DOUBLE, CORE_F64 },
+		{ MPI_WCHAR, CORE_I32 },
+		{ MPI_INT8_T, CORE_I8 },
+		{ MPI_INT16_T, CORE_I16 },
+		{ MPI_INT32_T, CORE_I32 },
+		{ MPI_INT64_T, CORE_I64 },
+		{ MPI_UINT8_T, CORE_U8 },
+		{ MPI_UINT16_T, CORE_U16 },
+		{ MPI_UINT32_T, CORE_U32 },
+		{ MPI_UINT64_T, CORE_U64 },
+		{ MPI_AINT, CORE_I64 },
+		{ MPI_OFFSET, CORE_I64 },
+		{ MPI_COUNT, CORE_I64 },
+		{ MPI_C_BOOL, CORE_BOOL },
+		{ MPI_CXX_BOOL, CORE_BOOL },
+		{ MPI_C_FLOAT_COMPLEX, CORE_COMPLEX32 },
+		{ MPI_C_DOUBLE_COMPLEX, CORE_COMPLEX64 },
+		{ MPI_CXX_FLOAT_COMPLEX, CORE_COMPLEX32 },
+		{ MPI_CXX_DOUBLE_COMPLEX, CORE_COMPLEX64 },
+		{ MPI_FLOAT_INT, CORE_F32_INT },
+		{ MPI_DOUBLE_INT, CORE_F64_INT },
+		{ MPI_2INT, CORE_INT_INT },
+		{ MPI_LONG_INT, CORE_LONG_INT },
+		{ MPI_SHORT_INT, CORE_SHORT_INT },
+		{ MPI_CHARACTER, CORE_BYTE },
+		{ MPI_LOGICAL, CORE_I32 },
+		{ MPI_INTEGER, CORE_I32 },
+		{ MPI_INTEGER1, CORE_I8 },
+		{ MPI_INTEGER2, CORE_I16 },
+		{ MPI_INTEGER4, CORE_I32 },
+		{ MPI_INTEGER8, CORE_I64 },
+		{ MPI_REAL, CORE_F32 },
+		{ MPI_REAL4, CORE_F32 },
+		{ MPI_REAL8, CORE_F64 },
+		{ MPI_DOUBLE_PRECISION, CORE_F64 },
+		{ MPI_COMPLEX, CORE_COMPLEX32 },
+		{ MPI_COMPLEX8, CORE_COMPLEX32 },
+		{ MPI_COMPLEX16, CORE_COMPLEX64 },
+		{ MPI_DOUBLE_COMPLEX, CORE_COMPLEX64 },
+		{ MPI_2INTEGER, CORE_INT_INT },
+	};
+
+	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+		if (known[i].handle == handle)
+			return known[i].element;
+	return CORE_OPAQUE;
+}
+
+static MPI_Aint extent_of(MPI_Datatype handle)
+{
+	MPI_Aint low, extent;
+
+	return PMPI_Type_get_extent(handle, &low, &extent) ? 0 : extent;
+}
+
+static struct core_type *named(MPI_Datatype handle, unsigned element)
+{
+	/* pairs travel with their padding: the extent is what the engine's element has */
+	return core_type_named(element, extent_of(handle));
+}
+
+/* Finds where the data of any type lies by packing bytes that number themselves, a digit at a time. */
+static struct core_type *traced(MPI_Datatype handle, unsigned element)
+{
+	MPI_Aint low, bytes;
+	int size, at;
+	struct core_type *type = NULL;
+
+	if (PMPI_Type_get_true_extent(handle, &low, &bytes) || PMPI_Type_size(handle, &size) || size < 0)
+		return NULL;
+	unsigned char *marks = malloc(bytes + 1), *packed = malloc(size + 1);
+	int64_t *offsets = calloc(size + 1, sizeof *offsets);
+
+	if (marks && packed && offsets) {
+		for (int digit = 0; digit < 8 && (bytes - 1) >> 8 * digit > 0; digit++) {
+			for (MPI_Aint i = 0; i < bytes; i++)
+				marks[i] = (unsigned char)(i >> 8 * digit);
+			at = 0;
+			if (PMPI_Pack((char *)((uintptr_t)marks - low), 1, handle, packed, size, &at, MPI_COMM_SELF) ||
+			    at != size)
+				goto done;
+			for (int i = 0; i < size; i++)
+				offsets[i] |= (int64_t)packed[i] << 8 * digit;
+		}
+		for (int i = 0; i < size; i++)
+			offsets[i] += low;
+		type = core_type_traced(offsets, size, extent_of(handle), element);
+	}
+done:
+	free(marks);
+	free(packed);
+	free(offsets);
+	return type;
+}
+
+static struct core_type *described(MPI_Datatype handle);
+
+/* A combiner's arguments as MPI says them, and as the core wants them. */
+struct contents {
+	int *integers;
+	MPI_Aint *addresses;
+	MPI_Datatype *children;
+	int integer_count, address_count, child_count;
+	int64_t *numbers, *places;
+	struct core_type **types;
+};
+
+static void contents_free(struct contents *contents)
+{
+	for (int i = 0; i < contents->child_count; i++) {
+		int counts[3], combiner;
+
+		core_type_free(contents->types[i]);
+		/* what is not predefined was given to us to free */
+		if (!PMPI_Type_get_envelope(contents->children[i], &counts[0], &counts[1], &counts[2], &combiner) &&
+		    combiner != MPI_COMBINER_NAMED && combiner != MPI_COMBINER_F90_REAL &&
+		    combiner != MPI_COMBINER_F90_INTEGER && combiner != MPI_COMBINER_F90_COMPLEX)
+			PMPI_Type_free(&contents->children[i]);
+	}
+	free(contents->integers);
+	free(contents->addresses);
+	free(contents->children);
+	free(contents->numbers);
+	free(contents->places);
+	free(contents->types);
+}
+
+/* Blocks of one length or several, at places counted in bytes or extents. */
+static struct core_type *blocks(struct contents *of, int64_t extent, const int *lengths, bool one_length,
+				const int *places)
+{
+	int count = of->integers[0];
+	int64_t unit = places ? extent_of(of->children[0]) : 0;
+
+	for (int i = 0; i < count; i++) {
+		of->numbers[i] = lengths[one_length ? 0 : i];
+		of->places[i] = places ? places[i] * unit : of->addresses[i];
+	}
+	return core_type_combine(CORE_BLOCKS, extent, of->numbers, count, of->places, count,
+				 (const struct core_type *const *)of->types, of->child_count);
+}
+
+static struct core_type *vector(struct contents *of, int64_t extent, int64_t stride)
+{
+	of->numbers[0] = of->integers[0];
+	of->numbers[1] = of->integers[1];
+	of->places[0] = stride;
+	return core_type_combine(CORE_VECTOR, extent, of->numbers, 2, of->places, 1,
+				 (const struct core_type *const *)of->types, 1);
+}
+
+static struct core_type *plain(struct contents *of, int combiner, int64_t extent, int integers)
+{
+	for (int i = 0; i < integers; i++)
+		of->numbers[i] = of->integers[i];
+	return core_type_combine(combiner, extent, of->numbers, integers, of->places, 0,
+				 (const struct core_type *const *)of->types, 1);
+}
+
+static struct core_type *combined(MPI_Datatype handle, int combiner, struct contents *of)
+{
+	int64_t extent = extent_of(handle);
+	const int *integers = of->integers;
+
+	switch (combiner) {
+	case MPI_COMBINER_DUP:
+	case MPI_COMBINER_RESIZED:
+		return plain(of, CORE_RESIZED, extent, 0);
+	case MPI_COMBINER_CONTIGUOUS:
+		return plain(of, CORE_CONTIGUOUS, extent, 1);
+	case MPI_COMBINER_VECTOR:
+		return vector(of, extent, (int64_t)integers[2] * extent_of(of->children[0]));
+	case MPI_COMBINER_HVECTOR:
+		return vector(of, extent, of->addresses[0]);
+	case MPI_COMBINER_INDEXED:
+		return blocks(of, extent, integers + 1, false, integers + 1 + integers[0]);
+	case MPI_COMBINER_HINDEXED:
+	case MPI_COMBINER_STRUCT:
+		return blocks(of, extent, integers + 1, false, NULL);
+	case MPI_COMBINER_INDEXED_BLOCK:
+		return blocks(of, extent, integers + 1, true, integers + 2);
+	case MPI_COMBINER_HINDEXED_BLOCK:
+		return blocks(of, extent, integers + 1, true, NULL);
+	case MPI_COMBINER_SUBARRAY:
+		of->integers[3 * integers[0] + 1] = integers[3 * integers[0] + 1] == MPI_ORDER_FORTRAN;
+		return plain(of, CORE_SUBARRAY, extent, 3 * integers[0] + 2);
+	default: {
+		unsigned element = core_type_element(of->types[0]);
+
+		for (int i = 1; i < of->child_count; i++)
+			if (core_type_element(of->types[i]) != element)
+				element = CORE_OPAQUE;
+		return traced(handle, element);
+	}
+	}
+}
+
+/* A description of its own for the caller to free. */
+static struct core_type *described(MPI_Datatype handle)
+{
+	int combiner;
+	struct contents of = { 0 };
+	struct core_type *type = NULL;
+
+	if (PMPI_Type_get_envelope(handle, &of.integer_count, &of.address_count, &of.child_count, &combiner))
+		return NULL;
+	switch (combiner) {
+	case MPI_COMBINER_NAMED:
+		return named(handle, element_of(handle));
+	case MPI_COMBINER_F90_INTEGER: {
+		static const unsigned by_size[] = { [1] = CORE_I8, [2] = CORE_I16, [4] = CORE_I32, [8] = CORE_I64 };
+		MPI_Aint size = extent_of(handle);
+		return named(handle, size <= 8 ? by_size[size] : CORE_OPAQUE);
+	}
+	case MPI_COMBINER_F90_REAL:
+		return named(handle, extent_of(handle) == 4 ? CORE_F32 : extent_of(handle) == 8 ? CORE_F64 : CORE_OPAQUE);
+	case MPI_COMBINER_F90_COMPLEX:
+		return named(handle, extent_of(handle) == 8  ? CORE_COMPLEX32 :
+				     extent_of(handle) == 16 ? CORE_COMPLEX64 :
+							       CORE_OPAQUE);
+	}
+	if (of.child_count == 0) /* its counts do not fit an int: see what it is by its data */
+		return traced(handle, CORE_OPAQUE);
+	size_t most = of.integer_count + of.address_count + 2;
+	of.integers = calloc(most, sizeof *of.integers);
+	of.addresses = calloc(most, sizeof *of.addresses);
+	of.children = calloc(of.child_count, sizeof *of.children);
+	of.numbers = calloc(most, sizeof *of.numbers);
+	of.places = calloc(most, sizeof *of.places);
+	of.types = calloc(of.child_count, sizeof *of.types);
+	if (!of.integers || !of.addresses || !of.children || !of.numbers || !of.places || !of.types ||
+	    PMPI_Type_get_contents(handle, of.integer_count, of.address_count, of.child_count, of.integers,
+				   of.addresses, of.children)) {
+		of.child_count = 0;
+	} else {
+		bool known = true;
+
+		for (int i = 0; i < of.child_count; i++)
+			known &= (of.types[i] = described(of.children[i])) != NULL;
+		if (known)
+			type = combined(handle, combiner, &of);
+	}
+	contents_free(&of);
+	return type;
+}
+
+static int forget(MPI_Datatype handle, int key, void *value, void *extra)
+{
+	struct type *type = value;
+	struct type *expected = type;
+
+	(void)key;
+	(void)extra;
+	atomic_compare_exchange_strong(&types[type_slot(handle)], &expected, NULL);
+	pthread_mutex_lock(&guard);
+	core_type_free(type->core);
+	type->core = (struct core_type *)atomic_load(&unused);
+	atomic_store(&unused, type);
+	pthread_mutex_unlock(&guard);
+	return MPI_SUCCESS;
+}
+
+/* The slow path of type_of(): the first use of a type, or of one that shares its slot with another. */
+const struct core_type *type_described(MPI_Datatype handle)
+{
+	int found = 0, counts[3], combiner;
+	struct type *type = NULL;
+
+	if (handle == MPI_DATATYPE_NULL)
+		return NULL;
+	setup();
+	pthread_mutex_lock(&guard);
+	if (keyval == MPI_KEYVAL_INVALID)
+		PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, forget, &keyval, NULL);
+	if (PMPI_Type_get_attr(handle, keyval, &type, &found)) {
+		pthread_mutex_unlock(&guard);
+		return NULL;
+	}
+	if (!found) {
+		struct core_type *core = described(handle);
+
+		type = atomic_load(&unused);
+		if (type)
+			atomic_store(&unused, (struct type *)type->core);
+		else
+			type = malloc(sizeof *type);
+		if (!core || !type) {
+			pthread_mutex_unlock(&guard);
+			return NULL;
+		}
+		type->handle = handle;
+		type->core = core;
+		PMPI_Type_set_attr(handle, keyval, type);
+	}
+	(void)counts;
+	(void)combiner;
+	pthread_mutex_unlock(&guard);
+	atomic_store_explicit(&types[type_slot(handle)], type, memory_order_release);
+	return type->core;
+}

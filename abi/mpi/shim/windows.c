@@ -1,0 +1,367 @@
+/* Making and freeing windows, of all flavours, and what concerns their memory. */
+#include "shim.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool says(MPI_Info info, const char *key, char *value, size_t bytes)
+{
+	char text[MPI_MAX_INFO_VAL + 1];
+	int found = 0;
+
+	if (info == MPI_INFO_NULL || PMPI_Info_get(info, key, MPI_MAX_INFO_VAL, text, &found) || !found)
+		return false;
+	snprintf(value, bytes, "%.*s", (int)bytes - 1, text);
+	return true;
+}
+
+static bool says_true(MPI_Info info, const char *key, bool otherwise)
+{
+	char value[8];
+
+	return says(info, key, value, sizeof value) ? strcmp(value, "true") == 0 : otherwise;
+}
+
+/* The hints of the standard and our own; unknown ones are ignored, as the standard wants. */
+void window_info(struct window *window, MPI_Info info)
+{
+	says(info, "accumulate_ordering", window->accumulate_ordering, sizeof window->accumulate_ordering);
+	says(info, "accumulate_ops", window->accumulate_ops, sizeof window->accumulate_ops);
+	says(info, "same_size", window->same_size, sizeof window->same_size);
+	says(info, "same_disp_unit", window->same_disp_unit, sizeof window->same_disp_unit);
+}
+
+static unsigned flags_of(const struct window *window)
+{
+	return (window->no_locks ? CORE_NO_LOCKS : 0) | (window->local_completion ? CORE_LOCAL_COMPLETION : 0);
+}
+
+/* Arguments that all flavours have; a window with its job, without memory. */
+static int begin(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm, int flavor,
+		 struct window **made)
+{
+	struct window *window;
+	int between, code;
+
+	if (comm == MPI_COMM_NULL)
+		return comm_error(MPI_COMM_WORLD, call, MPI_ERR_COMM, "the null communicator has no windows");
+	if (PMPI_Comm_test_inter(comm, &between) || between)
+		return comm_error(comm, call, MPI_ERR_COMM, "windows need an intracommunicator");
+	if (bytes < 0)
+		return comm_error(comm, call, MPI_ERR_SIZE, "a window has no negative size");
+	if (unit <= 0 || unit > 0x7fffffff)
+		return comm_error(comm, call, MPI_ERR_DISP, "a displacement unit is one or more");
+	window = calloc(1, sizeof *window);
+	if (!window)
+		return comm_error(comm, call, MPI_ERR_NO_MEM, "no memory for a window");
+	window->bytes = bytes;
+	window->unit = (int)unit;
+	window->flavor = flavor;
+	window->model = MPI_WIN_UNIFIED;
+	window->no_locks = says_true(info, "no_locks", false);
+	window->local_completion = says_true(info, "unisono_local_completion", false);
+	strcpy(window->accumulate_ordering, "rar,raw,war,waw");
+	strcpy(window->accumulate_ops, "same_op_no_op");
+	strcpy(window->same_size, "false");
+	strcpy(window->same_disp_unit, "false");
+	window_info(window, info);
+	pthread_mutex_init(&window->mutex, NULL);
+	code = job_of(comm, &window->job);
+	if (!code)
+		code = PMPI_Comm_group(comm, &window->group);
+	if (code) {
+		free(window);
+		return comm_error(comm, call, code, core_last_error());
+	}
+	/* what the engine does with messages: windows that reach other hosts, and dynamic ones */
+	window->ask_before_unlock =
+		(!window->job->one_host || flavor == MPI_WIN_FLAVOR_DYNAMIC) && !window->local_completion;
+	handler_default(&window->handler);
+	*made = window;
+	return MPI_SUCCESS;
+}
+
+static void discard(struct window *window)
+{
+	handler_drop(&window->handler);
+	PMPI_Group_free(&window->group);
+	pthread_mutex_destroy(&window->mutex);
+	if (window->memory)
+		memory_unshare(window->memory, window->memory_bytes);
+	free(window->shared_bases);
+	free(window->shared_bytes);
+	free(window->shared_units);
+	free(window);
+}
+
+static int finish(const char *call, MPI_Comm comm, struct window *window, int core, MPI_Win *win)
+{
+	int code = core ? class_of_core(core) : window_register(window);
+
+	if (code) {
+		job_release(window->job);
+		discard(window);
+		return comm_error(comm, call, code, core ? core_last_error() : "too many windows");
+	}
+	*win = window->handle;
+	return MPI_SUCCESS;
+}
+
+static int create(const char *call, void *base, MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm,
+		  MPI_Win *win)
+{
+	struct window *window;
+	int code = begin(call, bytes, unit, info, comm, MPI_WIN_FLAVOR_CREATE, &window), core;
+
+	if (code)
+		return code;
+	window->base = base;
+	core = core_window_create(window->job->core, base, bytes, window->unit, flags_of(window), &window->core);
+	return finish(call, comm, window, core, win);
+}
+
+static int allocate(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base,
+		    MPI_Win *win)
+{
+	struct window *window;
+	int code = begin(call, bytes, unit, info, comm, MPI_WIN_FLAVOR_ALLOCATE, &window), core;
+	uint64_t size;
+	uint32_t of;
+
+	if (code)
+		return code;
+	core = core_window_allocate(window->job->core, bytes, window->unit, flags_of(window), &window->core);
+	if (!core)
+		core = core_window_mapped(window->core, window->job->rank, &window->base, &size, &of);
+	code = finish(call, comm, window, core, win);
+	if (!code)
+		memcpy(base, &window->base, sizeof window->base);
+	return code;
+}
+
+/*
+ * The standard wants the parts of a shared window one after the other: they are slices of one piece of memory, and the
+ * window proper is made over them. Those who do not need that (alloc_shared_noncontig) get parts of their own, which
+ * operations reach directly. The communicator's ranks may share memory even where messages are forced.
+ */
+static int share(struct window *window, MPI_Comm comm, bool contiguous)
+{
+	int size = window->job->size, core = CORE_OK;
+	uint64_t bytes;
+	uint32_t unit;
+	struct mine {
+		MPI_Aint bytes;
+		int unit;
+	} mine = { window->bytes, window->unit }, *all = calloc(size, sizeof *all);
+
+	window->shared_bases = calloc(size, sizeof *window->shared_bases);
+	window->shared_bytes = calloc(size, sizeof *window->shared_bytes);
+	window->shared_units = calloc(size, sizeof *window->shared_units);
+	if (!all || !window->shared_bases || !window->shared_bytes || !window->shared_units ||
+	    PMPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, comm)) {
+		free(all);
+		return CORE_OTHER;
+	}
+	for (int rank = 0; rank < size; rank++) {
+		window->shared_bytes[rank] = all[rank].bytes;
+		window->shared_units[rank] = all[rank].unit;
+		window->memory_bytes += all[rank].bytes;
+	}
+	free(all);
+	if (!contiguous && window->job->one_host) {
+		core = core_window_allocate(window->job->core, window->bytes, window->unit, flags_of(window),
+					    &window->core);
+		for (int rank = 0; rank < size && !core; rank++)
+			core = core_window_mapped(window->core, rank, &window->shared_bases[rank], &bytes, &unit);
+	} else {
+		char *next;
+
+		/* a part of no bytes has an address as well */
+		window->memory_bytes += 1;
+		window->memory = next = memory_share(comm, window->memory_bytes);
+		if (!next)
+			return CORE_SIZE;
+		for (int rank = 0; rank < size; rank++) {
+			window->shared_bases[rank] = next;
+			next += window->shared_bytes[rank];
+		}
+		core = core_window_create(window->job->core, window->shared_bases[window->job->rank], window->bytes,
+					  window->unit, flags_of(window), &window->core);
+	}
+	window->base = core ? NULL : window->shared_bases[window->job->rank];
+	return core;
+}
+
+static int allocate_shared(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base,
+			   MPI_Win *win)
+{
+	struct window *window;
+	int code = begin(call, bytes, unit, info, comm, MPI_WIN_FLAVOR_SHARED, &window), core, here = 0;
+	MPI_Comm together;
+
+	if (code)
+		return code;
+	PMPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &together);
+	PMPI_Comm_size(together, &here);
+	PMPI_Comm_free(&together);
+	if (here != window->job->size) {
+		job_release(window->job);
+		discard(window);
+		return comm_error(comm, call, MPI_ERR_RMA_SHARED,
+				  "these ranks do not share memory; split with MPI_COMM_TYPE_SHARED first");
+	}
+	core = share(window, comm, !says_true(info, "alloc_shared_noncontig", false));
+	code = finish(call, comm, window, core, win);
+	if (!code)
+		memcpy(base, &window->base, sizeof window->base);
+	return code;
+}
+
+BOTH(int, Win_create,
+     (void *base, MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, MPI_Win *win))
+{
+	return create("MPI_Win_create", base, bytes, unit, info, comm, win);
+}
+
+BOTH(int, Win_allocate,
+     (MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win))
+{
+	return allocate("MPI_Win_allocate", bytes, unit, info, comm, base, win);
+}
+
+BOTH(int, Win_allocate_shared,
+     (MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win))
+{
+	return allocate_shared("MPI_Win_allocate_shared", bytes, unit, info, comm, base, win);
+}
+
+BOTH(int, Win_create_dynamic, (MPI_Info info, MPI_Comm comm, MPI_Win *win))
+{
+	static const char call[] = "MPI_Win_create_dynamic";
+	struct window *window;
+	int code = begin(call, 0, 1, info, comm, MPI_WIN_FLAVOR_DYNAMIC, &window), core;
+
+	if (code)
+		return code;
+	window->base = MPI_BOTTOM;
+	core = core_window_dynamic(window->job->core, flags_of(window), &window->core);
+	return finish(call, comm, window, core, win);
+}
+
+static int shared_query(const char *call, MPI_Win win, int rank, MPI_Aint *bytes, MPI_Aint *unit, void *base)
+{
+	struct window *window = window_of(win);
+
+	if (!window)
+		return no_window(call);
+	if (window->flavor != MPI_WIN_FLAVOR_SHARED)
+		return window_error(window, call, MPI_ERR_RMA_FLAVOR, "only shared windows can be asked");
+	if (rank == MPI_PROC_NULL) {
+		/* the lowest rank that has memory */
+		for (rank = 0; rank < window->job->size - 1 && window->shared_bytes[rank] == 0;)
+			rank++;
+	} else if (rank < 0 || rank >= window->job->size) {
+		return window_error(window, call, MPI_ERR_RANK, "no such rank in this window");
+	}
+	*bytes = window->shared_bytes[rank];
+	*unit = window->shared_units[rank];
+	memcpy(base, &window->shared_bases[rank], sizeof(void *));
+	return MPI_SUCCESS;
+}
+
+BOTH(int, Win_shared_query, (MPI_Win win, int rank, MPI_Aint *bytes, int *unit, void *base))
+{
+	MPI_Aint units = 0;
+	int code = shared_query("MPI_Win_shared_query", win, rank, bytes, &units, base);
+
+	if (!code)
+		*unit = (int)units;
+	return code;
+}
+
+#if MPI_VERSION >= 4
+BOTH(int, Win_create_c,
+     (void *base, MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *win))
+{
+	return create("MPI_Win_create_c", base, bytes, unit, info, comm, win);
+}
+
+BOTH(int, Win_allocate_c,
+     (MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win))
+{
+	return allocate("MPI_Win_allocate_c", bytes, unit, info, comm, base, win);
+}
+
+BOTH(int, Win_allocate_shared_c,
+     (MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win))
+{
+	return allocate_shared("MPI_Win_allocate_shared_c", bytes, unit, info, comm, base, win);
+}
+
+BOTH(int, Win_shared_query_c, (MPI_Win win, int rank, MPI_Aint *bytes, MPI_Aint *unit, void *base))
+{
+	return shared_query("MPI_Win_shared_query_c", win, rank, bytes, unit, base);
+}
+#endif
+
+BOTH(int, Win_attach, (MPI_Win win, void *base, MPI_Aint bytes))
+{
+	struct window *window = window_of(win);
+	int core;
+
+	if (!window)
+		return no_window("MPI_Win_attach");
+	if (window->flavor != MPI_WIN_FLAVOR_DYNAMIC)
+		return window_error(window, "MPI_Win_attach", MPI_ERR_RMA_FLAVOR,
+				    "memory is attached to dynamic windows only");
+	if (bytes < 0)
+		return window_error(window, "MPI_Win_attach", MPI_ERR_SIZE, "memory has no negative size");
+	enter(window);
+	core = core_window_attach(window->core, base, bytes);
+	leave(window);
+	return window_result(window, "MPI_Win_attach", core);
+}
+
+BOTH(int, Win_detach, (MPI_Win win, const void *base))
+{
+	struct window *window = window_of(win);
+	int core;
+
+	if (!window)
+		return no_window("MPI_Win_detach");
+	if (window->flavor != MPI_WIN_FLAVOR_DYNAMIC)
+		return window_error(window, "MPI_Win_detach", MPI_ERR_RMA_FLAVOR,
+				    "memory is detached from dynamic windows only");
+	enter(window);
+	core = core_window_detach(window->core, base);
+	leave(window);
+	return window_result(window, "MPI_Win_detach", core);
+}
+
+BOTH(int, Win_free, (MPI_Win *win))
+{
+	static const char call[] = "MPI_Win_free";
+	static const char *const flavors[] = { "created", "allocated", "dynamic", "shared" };
+	struct window *window = window_of(*win);
+	char label[MPI_MAX_OBJECT_NAME + 64];
+	int code, core;
+
+	if (!window)
+		return no_window(call);
+	code = attributes_delete(window);
+	if (code)
+		return window_error(window, call, code, "a delete callback of an attribute refused");
+	const char *flavor = window->flavor == MPI_WIN_FLAVOR_CREATE   ? flavors[0] :
+			     window->flavor == MPI_WIN_FLAVOR_ALLOCATE ? flavors[1] :
+			     window->flavor == MPI_WIN_FLAVOR_DYNAMIC  ? flavors[2] :
+									 flavors[3];
+	snprintf(label, sizeof label, "%s%s%s", flavor, window->name[0] ? " " : "", window->name);
+	core = core_window_free(window->core, label);
+	if (core)
+		return window_result(window, call, core);
+	window_unregister(window);
+	code = job_release(window->job);
+	discard(window);
+	*win = MPI_WIN_NULL;
+	return core ? class_of_core(core) : code;
+}

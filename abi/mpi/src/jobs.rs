@@ -1,0 +1,103 @@
+//! Jobs: one for each communicator that needs one.
+
+use crate::failure::{OK, answer, failed};
+use crate::messages::{Callbacks, Messages};
+use std::ffi::c_int;
+use std::slice;
+use std::time::Duration;
+use unisono_rma::{Error, Job, Key, Place, Rank};
+
+/// How often the host MPI makes progress while this rank waits. A wake-up costs a few microseconds, and a
+/// message that waits for us to move waits this long at most.
+const PROGRESS_EVERY: Duration = Duration::from_micros(500);
+/// For the other ranks to come; they are all on their way, and may have to share a processor.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// # Safety
+/// `key` has 16 bytes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn core_key(key: *mut u8) {
+    // without the kernel's random numbers there is nothing safe to go on with
+    let random = Key::random().expect("a key because /dev/urandom is on every system that has processes");
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { slice::from_raw_parts_mut(key, 16) };
+    bytes.copy_from_slice(random.bytes());
+}
+
+fn place(rank: c_int, size: c_int, key: Key) -> Result<Place, Error> {
+    let number = |what: &str, value: c_int| {
+        u32::try_from(value).map_err(|_| Error::Job(format!("a job with {what} {value} is not possible")))
+    };
+    Ok(Place { rank: Rank(number("rank", rank)?), size: number("size", size)? as usize, key })
+}
+
+/// Hands a job to C.
+///
+/// # Safety
+/// `made` is writable.
+unsafe fn hand_out(result: Result<Job, Error>, made: *mut *mut Job) -> c_int {
+    match result {
+        Ok(job) => {
+            // SAFETY: the caller's promise.
+            unsafe { *made = Box::into_raw(Box::new(job)) };
+            OK
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+/// # Safety
+/// `key` has 16 bytes, `made` is writable, and `progress` may be called while this process waits.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn core_job_shared(
+    rank: c_int,
+    size: c_int,
+    key: *const u8,
+    progress: extern "C" fn(),
+    made: *mut *mut Job,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let key = unsafe { &*key.cast::<[u8; 16]>() };
+    let job = place(rank, size, Key::from_bytes(*key)).and_then(|place| Job::shared(&place, PATIENCE));
+    let job = job.map(|mut job| {
+        job.while_waiting(PROGRESS_EVERY, Box::new(move || progress()));
+        job
+    });
+    // SAFETY: the caller's promise.
+    unsafe { hand_out(job, made) }
+}
+
+/// # Safety
+/// The callbacks stay valid, and `made` is writable.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn core_job_messages(
+    rank: c_int,
+    size: c_int,
+    callbacks: *const Callbacks,
+    made: *mut *mut Job,
+) -> c_int {
+    // SAFETY: the caller's promise; a table of pointers, copied.
+    let callbacks = unsafe { *callbacks };
+    let job = place(rank, size, Key::from_bytes([0; 16]))
+        .map(|place| Job::over(Messages::new(place.rank, place.size, callbacks)));
+    // SAFETY: the caller's promise.
+    unsafe { hand_out(job, made) }
+}
+
+/// # Safety
+/// `job` came from this file and is used by nobody else meanwhile.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn core_job_barrier(job: *mut Job) -> c_int {
+    // SAFETY: the caller's promise.
+    let job = unsafe { &mut *job };
+    answer(job.barrier())
+}
+
+/// # Safety
+/// `job` came from this file and is never used again.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn core_job_finalize(job: *mut Job) -> c_int {
+    // SAFETY: it came from Box::into_raw, and the caller gives it back once.
+    let job = unsafe { Box::from_raw(job) };
+    answer(job.finalize())
+}

@@ -1,0 +1,218 @@
+//! A transport over the host MPI's own messages, for ranks on other hosts.
+//!
+//! What is this? [`Transport`] in terms of four callbacks of the shim: `MPI_Isend`, `MPI_Test`, `MPI_Improbe`
+//! and `MPI_Mrecv` on a communicator of its own, so that no packet meets a message of the program.
+//!
+//! The idea: users on clusters already run an MPI that reaches all their hosts; its messages are ordered and
+//! reliable, which is all that the engine asks for. MPI offers no way to sleep until a message comes, so
+//! waiting is polling with pauses that grow: short waits end at once, long ones cost little.
+//!
+//! Cost: one message a packet, copied once at each end; up to [`LONGEST_PAUSE`] late when nothing came for a
+//! while. When not to use it: on one host, where memory is shared. Death is not noticed: a host MPI ends the
+//! job itself when one of its ranks dies.
+
+use std::collections::VecDeque;
+use std::ffi::{c_int, c_void};
+use std::io::{self, IoSlice};
+use std::ptr;
+use std::time::Duration;
+use unisono_linux::clock::{self, Nanos};
+use unisono_rma::packet::HEADER;
+use unisono_rma::transport::{Gone, Transport};
+use unisono_rma::{Error, Rank};
+
+/// Polls without a pause: as many as take about as long as a message between idle hosts.
+const POLLS: u32 = 200;
+const FIRST_PAUSE: Duration = Duration::from_micros(5);
+const LONGEST_PAUSE: Duration = Duration::from_micros(200);
+/// Above this MPIs switch to a rendezvous anyway; more packets in flight help more than longer ones.
+const MOST_PAYLOAD: usize = 256 * 1024;
+
+/// `struct core_messages` in `shim/core.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Callbacks {
+    context: *mut c_void,
+    send: unsafe extern "C" fn(*mut c_void, c_int, *mut c_void, usize, *mut *mut c_void) -> c_int,
+    sent: unsafe extern "C" fn(*mut c_void, *mut *mut c_void, *mut c_int) -> c_int,
+    receive: unsafe extern "C" fn(*mut c_void, *mut c_int, *mut usize, *mut *mut c_void) -> c_int,
+    take: unsafe extern "C" fn(*mut c_void, *mut *mut c_void, *mut c_void, usize) -> c_int,
+}
+
+/// A packet that the host MPI has not sent yet: its memory must stay where it is.
+#[derive(Debug)]
+struct Outgoing {
+    _packet: Box<[u8]>,
+    pending: *mut c_void,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Messages {
+    rank: Rank,
+    size: usize,
+    callbacks: Callbacks,
+    outgoing: VecDeque<Outgoing>,
+    arrived: VecDeque<(Rank, Vec<u8>)>,
+    gone: Vec<Gone>,
+}
+
+// SAFETY: the context and the pending requests are the shim's, which may be called from any thread as long as
+// the host MPI may; a job that leaves the host asks for MPI_THREAD_MULTIPLE before it uses threads.
+unsafe impl Send for Messages {}
+
+impl Messages {
+    pub(crate) fn new(rank: Rank, size: usize, callbacks: Callbacks) -> Self {
+        Self { rank, size, callbacks, outgoing: VecDeque::new(), arrived: VecDeque::new(), gone: Vec::new() }
+    }
+
+    /// Takes what has arrived from the host MPI; whether there was anything.
+    fn pump(&mut self) -> Result<bool, Error> {
+        let mut any = false;
+        loop {
+            let (mut from, mut bytes, mut message) = (0, 0, ptr::null_mut());
+            let Callbacks { context, receive, take, .. } = self.callbacks;
+            // SAFETY: the shim's callback, with its context and places for its answers.
+            let code = unsafe { receive(context, &raw mut from, &raw mut bytes, &raw mut message) };
+            check("MPI_Improbe", code)?;
+            if message.is_null() {
+                return Ok(any);
+            }
+            let mut packet = vec![0; bytes];
+            // SAFETY: the message that was just matched, and memory of its size.
+            let code = unsafe { take(context, &raw mut message, packet.as_mut_ptr().cast(), bytes) };
+            check("MPI_Mrecv", code)?;
+            any = true;
+            let Ok(from) = u32::try_from(from) else { continue };
+            if !self.gone.iter().any(|gone| gone.rank == Rank(from)) {
+                self.arrived.push_back((Rank(from), packet));
+            }
+        }
+    }
+
+    /// Forgets packets that are on their way; whether none is left.
+    fn settle(&mut self) -> Result<bool, Error> {
+        let Callbacks { context, sent, .. } = self.callbacks;
+        let mut kept = VecDeque::with_capacity(self.outgoing.len());
+        let mut failure = None;
+        for mut packet in self.outgoing.drain(..) {
+            let mut done = 0;
+            // SAFETY: the shim's callback, with a request that it handed out.
+            let code = unsafe { sent(context, &raw mut packet.pending, &raw mut done) };
+            match check("MPI_Test", code) {
+                Err(error) => failure = Some(error),
+                Ok(()) if done == 0 => kept.push_back(packet),
+                Ok(()) => {}
+            }
+        }
+        self.outgoing = kept;
+        failure.map_or(Ok(self.outgoing.is_empty()), Err)
+    }
+}
+
+fn check(call: &str, code: c_int) -> Result<(), Error> {
+    if code == 0 {
+        return Ok(());
+    }
+    Err(Error::System {
+        doing: format!("{call} failed with error code {code}"),
+        source: io::Error::other("see the MPI's own messages"),
+    })
+}
+
+impl Transport for Messages {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn max_payload(&self) -> usize {
+        MOST_PAYLOAD
+    }
+
+    fn send(&mut self, to: Rank, header: &[u8; HEADER], payload: &[IoSlice<'_>]) -> Result<(), Error> {
+        if self.gone.iter().any(|gone| gone.rank == to) {
+            return Ok(());
+        }
+        let length: usize = payload.iter().map(|piece| piece.len()).sum();
+        let mut packet = Vec::with_capacity(HEADER + length);
+        packet.extend_from_slice(header);
+        payload.iter().for_each(|piece| packet.extend_from_slice(piece));
+        let mut packet = packet.into_boxed_slice();
+        let mut pending = ptr::null_mut();
+        let Callbacks { context, send, .. } = self.callbacks;
+        let to = c_int::try_from(to.0).map_err(|_| Error::Job(format!("rank {to} is beyond MPI's")))?;
+        let (start, bytes) = (packet.as_mut_ptr(), packet.len());
+        // SAFETY: the packet is kept, unmoved, until the host MPI has sent it.
+        let code = unsafe { send(context, to, start.cast(), bytes, &raw mut pending) };
+        check("MPI_Isend", code)?;
+        self.outgoing.push_back(Outgoing { _packet: packet, pending });
+        if self.outgoing.len() > 16 {
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, packet: &mut Vec<u8>) -> Result<Option<Rank>, Error> {
+        if self.arrived.is_empty() {
+            self.pump()?;
+        }
+        Ok(self.arrived.pop_front().map(|(from, bytes)| {
+            *packet = bytes;
+            from
+        }))
+    }
+
+    fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
+        let mut pause = FIRST_PAUSE;
+        let mut polls = 0;
+        let waiting_to_send = !self.outgoing.is_empty();
+        while self.arrived.is_empty() && !self.pump()? {
+            if self.settle()? && waiting_to_send {
+                break;
+            }
+            if until.is_some_and(|until| clock::now() >= until) {
+                break;
+            }
+            polls += 1;
+            if polls > POLLS {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<bool, Error> {
+        self.settle()
+    }
+
+    fn gone(&self) -> &[Gone] {
+        &self.gone
+    }
+
+    fn refuse(&mut self, peer: Rank, why: &str) {
+        if !self.gone.iter().any(|gone| gone.rank == peer) {
+            self.gone.push(Gone { rank: peer, why: why.to_owned() });
+            self.arrived.retain(|(from, _)| *from != peer);
+        }
+    }
+}
+
+/// What was sent has to arrive, and its memory must not go before the host MPI has read it.
+impl Drop for Messages {
+    fn drop(&mut self) {
+        let deadline = Nanos(5_000_000_000).after(clock::now());
+        while !self.settle().unwrap_or(true) && clock::now() < deadline {
+            std::thread::sleep(FIRST_PAUSE);
+        }
+        // the host MPI may still read what is left: better lost than freed
+        self.outgoing.drain(..).for_each(std::mem::forget);
+    }
+}
+
+#[cfg(test)]
+mod tests;

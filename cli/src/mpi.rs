@@ -1,0 +1,91 @@
+//! `unisono mpi`: a program of an MPI, with Unisono's windows.
+
+use crate::exit::Failure;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use unisono_mpi_preload::{self as preload, Error, Mpi, build};
+
+/// Run an MPI program with Unisono's one-sided communication
+///
+/// The program is not changed: its windows, and MPI_Barrier among the ranks of a host, are taken over by a library
+/// that is preloaded; everything else stays with its own MPI. The library is built for that MPI (MPICH or Open MPI,
+/// found out by what the program is linked to, or by the mpiexec that started it) with its mpicc, once.
+///
+///   mpiexec -n 8 unisono mpi -- ./program
+///
+/// Ranks of one host share memory; to other hosts the MPI's own messages are used.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The program's MPI, where it cannot be found out
+    #[arg(long, value_name = "MPI", value_parser = ["mpich", "openmpi"])]
+    mpi: Option<String>,
+
+    /// Print epochs, operations, bytes and waiting times of each window when the program ends
+    #[arg(long)]
+    stats: bool,
+
+    /// Use the MPI's messages among the ranks of a host too, as to other hosts
+    #[arg(long)]
+    messages: bool,
+
+    /// Only build what is preloaded, and print its path
+    #[arg(long)]
+    print: bool,
+
+    /// The program and its arguments
+    #[arg(required_unless_present = "print", trailing_var_arg = true, value_name = "PROGRAM")]
+    program: Vec<String>,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let shim = |mpi| shim(mpi).map_err(worded);
+    let given = args.mpi.as_deref().and_then(Mpi::by_name);
+    let Some((name, arguments)) = args.program.split_first() else {
+        let mpi = given.ok_or_else(|| {
+            Failure::Usage(
+                "--print without a program needs the MPI: add --mpi mpich or --mpi openmpi".to_owned(),
+            )
+        })?;
+        crate::output::answer(&shim(mpi)?.display().to_string())?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let program = preload::find(name).map_err(worded)?;
+    let mpi = match given {
+        Some(mpi) => mpi,
+        None => preload::mpi_of(&program).map_err(worded)?,
+    };
+    let shim = shim(mpi)?;
+    if args.print {
+        crate::output::answer(&shim.display().to_string())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut command = preload::command(&program, &shim);
+    command.arg0(name).args(arguments);
+    if args.stats {
+        command.env("UNISONO_MPI_STATS", "1");
+    }
+    if args.messages {
+        command.env("UNISONO_MPI_TRANSPORT", "messages");
+    }
+    // the launcher knows this process: the program takes its place
+    let error = command.exec();
+    Err(Failure::Usage(format!("{} cannot be started: {error}", program.display())).into())
+}
+
+fn shim(mpi: Mpi) -> Result<PathBuf, Error> {
+    let unisono = std::env::current_exe()
+        .map_err(|source| Error::Io { what: "find this program's own path".to_owned(), source })?;
+    let core = build::core(&unisono)?;
+    let compiler = build::compiler(mpi)?;
+    let cache = unisono_study::peer::default_cache().with_file_name("mpi");
+    build::shim(mpi, &compiler, &core, &cache, &mut |text| eprintln!("unisono: {text}"))
+}
+
+fn worded(error: Error) -> anyhow::Error {
+    match error {
+        error if error.is_of_host() => Failure::Host(error.to_string()).into(),
+        Error::NoProgram { .. } | Error::NoMpi { .. } => Failure::Usage(error.to_string()).into(),
+        error => error.into(),
+    }
+}
