@@ -84,7 +84,7 @@ fn host_tests() -> Verdict {
 
 /// The models run with another `cfg`, which rebuilds everything below them: in a directory of its own.
 fn loom() -> Verdict {
-    const CRATES: [&str; 2] = ["sync", "barrier"];
+    const CRATES: [&str; 3] = ["sync", "barrier", "rma"];
     let mut arguments = vec!["--release".to_owned()];
     let mut models = 0;
     for name in CRATES {

@@ -19,6 +19,9 @@
 //! error class. The crate does *not* know MPI (bindings are `abi/mpi` and `abi/c`), does not start processes
 //! (`unisono run` does), and offers no point-to-point messages.
 
+// The models take the files they check one by one (tests/loom.rs).
+#![cfg(not(loom))]
+
 mod assert;
 mod combine;
 mod cursor;

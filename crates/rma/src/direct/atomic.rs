@@ -106,7 +106,9 @@ pub(super) unsafe fn compare_and_swap(element: Element, target: *mut u8, compare
             // SAFETY: as the caller promises.
             let there = unsafe { <$atomic>::from_ptr(target.cast()) };
             let (compare, new) = (compare as $word, new as $word);
-            // SYNC(window-cas) release: programs build locks of it; SYNC(window-cas) acquire: as above
+            // Programs build locks of it.
+            // SYNC(window-cas) release: what the origin did before
+            // SYNC(window-cas) acquire: what the last to swap did before
             let before = there.compare_exchange(compare, new, Ordering::AcqRel, Ordering::Acquire);
             u64::from(before.unwrap_or_else(|seen| seen))
         }};

@@ -293,6 +293,8 @@ impl Place<'_> {
     fn pause_at_gate(&self) -> Result<(), Error> {
         let line = self.region.gate(self.target);
         line.word(1).fetch_add(1, Ordering::Relaxed);
+        // SYNC(gate-sleepers) fence: sleepers before closed
+        unisono_sync::atomics::fence(Ordering::SeqCst);
         let closed = line.word(0).load(Ordering::Relaxed);
         if closed != 0 {
             nap(line.word(0), closed);

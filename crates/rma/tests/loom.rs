@@ -1,0 +1,275 @@
+//! The words of the direct path - lock, gate, post and completion flags - under every interleaving that matters.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test --release -p unisono-rma --test loom
+//! ```
+//! The files under test are those that the crate is built from. A futex is modelled by a lock held between
+//! comparing and sleeping, membarrier by a full fence on both sides; a lost wake-up is a deadlock, which loom
+//! reports. Each model has failed for the rule it is about, broken on purpose: the lock without its acquire,
+//! without the sleepers' bit, with a release that forgets to wake; the gate without a fence.
+
+#![cfg(loom)]
+
+#[path = "../src/direct/gate.rs"]
+mod gate;
+#[path = "../src/direct/lock_word.rs"]
+mod lock_word;
+
+use gate::Gate;
+use lock_word::{Attempt, LockWord};
+use loom::cell::UnsafeCell;
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use unisono_linux::futex::Scope;
+use unisono_sync::atomics::{AtomicU32, Ordering};
+use unisono_sync::{Block, Lines, Unwatched, Verdict, WaitPolicy, Wakeups};
+
+fn model(check: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.max_branches = 20_000;
+    builder.check(check);
+}
+
+/// A window's part: plain memory that the word under test has to order.
+struct Part(UnsafeCell<u32>);
+
+// SAFETY: accesses are ordered by the word under test; loom checks exactly that.
+unsafe impl Sync for Part {}
+// SAFETY: as above.
+unsafe impl Send for Part {}
+
+impl Part {
+    fn add(&self) {
+        // SAFETY: the caller holds the lock; loom reports it if somebody else does too.
+        self.0.with_mut(|part| unsafe { *part += 1 });
+    }
+
+    fn read(&self) -> u32 {
+        // SAFETY: as above.
+        self.0.with(|part| unsafe { *part })
+    }
+}
+
+/// A futex: a lock held between comparing and sleeping.
+#[derive(Default)]
+struct Kernel {
+    lock: Mutex<()>,
+    sleepers: Condvar,
+}
+
+struct Window {
+    word: AtomicU32,
+    kernel: Kernel,
+    part: Part,
+}
+
+impl Window {
+    fn new() -> Arc<Self> {
+        let (word, kernel) = (AtomicU32::new(0), Kernel::default());
+        Arc::new(Self { word, kernel, part: Part(UnsafeCell::new(0)) })
+    }
+
+    /// As `direct::passive` takes a lock.
+    fn lock(&self, exclusive: Option<u32>) {
+        let taken = match exclusive {
+            Some(rank) => LockWord(&self.word).try_exclusive(rank),
+            None => LockWord(&self.word).try_shared(),
+        };
+        let mut slept = false;
+        while !taken {
+            match LockWord(&self.word).attempt(exclusive, slept) {
+                Attempt::Taken => return,
+                Attempt::Again => thread::yield_now(),
+                Attempt::Sleep(seen) => {
+                    slept = true;
+                    let kernel = self.kernel.lock.lock().expect("no model thread panics with it");
+                    if self.word.load(Ordering::Relaxed) == seen {
+                        drop(self.kernel.sleepers.wait(kernel).expect("no model thread panics with it"));
+                    }
+                }
+            }
+        }
+    }
+
+    fn unlock(&self, exclusive: Option<u32>) {
+        let wakes = match exclusive {
+            Some(_) => LockWord(&self.word).release_exclusive(),
+            None => LockWord(&self.word).release_shared(),
+        };
+        if wakes {
+            let _kernel = self.kernel.lock.lock().expect("no model thread panics with it");
+            self.kernel.sleepers.notify_all();
+        }
+    }
+
+    fn write(&self, rank: u32) {
+        self.lock(Some(rank));
+        self.part.add();
+        self.unlock(Some(rank));
+    }
+
+    fn look(&self) -> u32 {
+        self.lock(None);
+        let seen = self.part.read();
+        self.unlock(None);
+        seen
+    }
+}
+
+#[test]
+fn exclusive_holders_exclude_each_other_and_nobody_sleeps_for_ever() {
+    model(|| {
+        let window = Window::new();
+        let others: Vec<_> = (1..3)
+            .map(|rank| {
+                let window = Arc::clone(&window);
+                thread::spawn(move || window.write(rank))
+            })
+            .collect();
+        window.write(0);
+        others.into_iter().for_each(|other| other.join().expect("no panic"));
+        assert_eq!(window.look(), 3);
+    });
+}
+
+#[test]
+fn a_writer_among_readers_is_seen_whole_and_gets_its_turn() {
+    model(|| {
+        let window = Window::new();
+        let reader = {
+            let window = Arc::clone(&window);
+            thread::spawn(move || assert!(window.look() <= 1))
+        };
+        let writer = {
+            let window = Arc::clone(&window);
+            thread::spawn(move || window.write(1))
+        };
+        assert!(window.look() <= 1);
+        reader.join().expect("no panic");
+        writer.join().expect("no panic");
+        assert_eq!(window.look(), 1);
+        assert_eq!(window.word.load(Ordering::Relaxed), 0, "nothing is left in the word");
+    });
+}
+
+#[test]
+fn a_short_accumulate_and_a_long_one_are_never_inside_together() {
+    for wakeups in [Wakeups::Asymmetric(Scope::Shared), Wakeups::Symmetric(Scope::Shared)] {
+        model(move || {
+            let words = Arc::new([AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0)]);
+            let part = Arc::new(Part(UnsafeCell::new(0)));
+            let short = {
+                let (words, part) = (Arc::clone(&words), Arc::clone(&part));
+                thread::spawn(move || {
+                    let gate = Gate { closed: &words[0], presence: &words[1], target: 0, wakeups };
+                    // Once: whoever finds it closed would wait, and a model does not end by waiting.
+                    if gate.try_enter() {
+                        part.add();
+                        gate.leave();
+                    }
+                })
+            };
+            let gate = Gate { closed: &words[0], presence: &words[2], target: 0, wakeups };
+            while !gate.try_close(1) {
+                thread::yield_now();
+            }
+            while gate.holds(&words[1]) {
+                thread::yield_now();
+            }
+            part.add();
+            gate.open();
+            short.join().expect("no panic");
+            assert!((1..=2).contains(&part.read()));
+        });
+    }
+}
+
+#[test]
+fn two_long_accumulates_take_turns() {
+    model(|| {
+        let words = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+        let part = Arc::new(Part(UnsafeCell::new(0)));
+        let alone = |words: &[AtomicU32; 2], part: &Part, rank: u32| {
+            let wakeups = Wakeups::Symmetric(Scope::Shared);
+            let gate = Gate { closed: &words[0], presence: &words[1], target: 0, wakeups };
+            while !gate.try_close(rank) {
+                thread::yield_now();
+            }
+            part.add();
+            gate.open();
+        };
+        let other = {
+            let (words, part) = (Arc::clone(&words), Arc::clone(&part));
+            thread::spawn(move || alone(&words, &part, 1))
+        };
+        alone(&words, &part, 0);
+        other.join().expect("no panic");
+    });
+}
+
+/// Post, a store, complete, wait, twice: as `direct::pscw` does it for an operation that was queued.
+#[test]
+fn a_put_between_post_and_complete_is_seen_after_wait_and_never_before_post() {
+    let wakeups = Wakeups::Symmetric(Scope::Private);
+    model(move || {
+        let lines = Lines::on_heap(2);
+        let part = Arc::new(Part(UnsafeCell::new(0)));
+        let origin = {
+            let (lines, part) = (lines.clone(), Arc::clone(&part));
+            thread::spawn(move || {
+                for epoch in 1..=2 {
+                    let posts = lines.line(0).flag(0);
+                    let waited = Block::new(wakeups).wait(posts, epoch, &mut Unwatched);
+                    assert_eq!(waited, Verdict::Continue);
+                    part.add();
+                    lines.line(1).flag(1).signal(epoch, wakeups);
+                }
+            })
+        };
+        for epoch in 1..=2 {
+            // Before it posts a target may use its part as it likes.
+            part.add();
+            lines.line(0).flag(0).signal(epoch, wakeups);
+            let completions = lines.line(1).flag(1);
+            let waited = Block::new(wakeups).wait(completions, epoch, &mut Unwatched);
+            assert_eq!(waited, Verdict::Continue);
+            assert_eq!(part.read(), 2 * epoch);
+        }
+        origin.join().expect("no panic");
+    });
+}
+
+/// What an origin staged reaches the target with the count of how far its ring is filled, and the room comes
+/// back with the count of what was read: the ring's cell is reused only then.
+#[test]
+fn a_staged_entry_is_whole_when_it_is_counted_and_its_room_is_reused_after_it_was_read() {
+    model(|| {
+        let words = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+        let cell = Arc::new(Part(UnsafeCell::new(0)));
+        let origin = {
+            let (words, cell) = (Arc::clone(&words), Arc::clone(&cell));
+            thread::spawn(move || {
+                for entry in 1..=2 {
+                    // SYNC(given-back) acquire: as in `staging.rs`
+                    while words[1].load(Ordering::Acquire) != entry - 1 {
+                        thread::yield_now();
+                    }
+                    cell.add();
+                    // SYNC(filled) release: as in `staging.rs`
+                    words[0].store(entry, Ordering::Release);
+                }
+            })
+        };
+        for entry in 1..=2 {
+            // SYNC(filled) acquire: as in `staging.rs`
+            while words[0].load(Ordering::Acquire) != entry {
+                thread::yield_now();
+            }
+            assert_eq!(cell.read(), entry);
+            // SYNC(given-back) release: as in `staging.rs`
+            words[1].store(entry, Ordering::Release);
+        }
+        origin.join().expect("no panic");
+    });
+}
