@@ -42,7 +42,7 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Start here:
-  unisono study                             what waiting costs here, in two minutes, with a report
+  unisono study                             what waiting costs here, with a report
   unisono doctor                            what this host supports, and if not why
   unisono barrier --threads 2               what one barrier costs
   unisono gang run -- ./mine ::: ./yours    two parallel programs, in turns, each whole

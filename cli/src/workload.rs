@@ -1,6 +1,8 @@
 //! `unisono workload`: what measurements start as processes of their own. Not for users, so hidden; the
 //! flags are those of every peer.
 
+mod ghost;
+
 use crate::barrier::variant::read_choice;
 use crate::exit::Failure;
 use crate::flags::Flags;
@@ -34,6 +36,7 @@ enum Which {
     Stencil(Kernel),
     Clustering(Kernel),
     Bursts(Bursts),
+    Ghost(ghost::Args),
 }
 
 /// Compute until killed
@@ -105,6 +108,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Which::HandOff(args) => hand_off(&args),
         Which::RayonStencil(flags) => measure(&flags, stencil::run_rayon),
         Which::Stencil(args) => kernel(&args, stencil::run_unisono),
+        Which::Ghost(args) => ghost::run(&args),
         Which::Clustering(args) => kernel(&args, clustering::run_unisono),
         Which::Bursts(args) => {
             let Bursts { stream, streams, rate, burst, rounds, .. } = args;

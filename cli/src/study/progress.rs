@@ -17,7 +17,7 @@ pub(super) struct Progress {
     is_terminal: bool,
     json: bool,
     total: usize,
-    done: usize,
+    begun: usize,
     said: Option<(String, Instant)>,
 }
 
@@ -33,7 +33,7 @@ impl Progress {
         } else {
             ProgressBar::hidden()
         };
-        let progress = Self { bar: bar.with_style(style), is_terminal, json, total, done: 0, said: None };
+        let progress = Self { bar: bar.with_style(style), is_terminal, json, total, begun: 0, said: None };
         let studies = planned.len();
         progress.note(&format!("{studies} studies, {total} runs, about {} (--{profile})", time(estimate)));
         progress
@@ -68,20 +68,19 @@ impl Observer for Progress {
             None => true,
         };
         if !self.is_terminal && is_due {
-            self.note(&format!("run {}/{}, about {left} left: {here}", self.done + 1, self.total));
+            self.note(&format!("run {}/{}, about {left} left: {here}", self.begun + 1, self.total));
             self.said = Some((file.id.clone(), Instant::now()));
         }
+        // one run may bring many records
+        self.bar.set_position(self.begun as u64);
+        self.begun += 1;
     }
 
-    fn recorded(&mut self, line: &Line, json: &str) {
+    fn recorded(&mut self, _: &Line, json: &str) {
         if self.json {
             let mut out = std::io::stdout().lock();
             // a reader that has gone away is no reason to stop measuring: the records are kept in the file
             let _gone = writeln!(out, "{json}").and_then(|()| out.flush());
-        }
-        if matches!(line, Line::Run(_)) {
-            self.done += 1;
-            self.bar.inc(1);
         }
     }
 }

@@ -48,6 +48,9 @@ pub struct StudyLine {
     /// What to judge, in order.
     #[serde(default)]
     pub verdicts: Vec<Verdict>,
+    /// What figures must not exceed, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<Budget>,
     /// Position in the report (ascending).
     #[serde(default)]
     pub order: u32,
@@ -232,6 +235,26 @@ pub struct Verdict {
     /// Which of the report's opening questions this comparison answers, if one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<Question>,
+}
+
+/// A figure's upper limit, which the report marks as reached or missed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    /// What to call it, for example `16 B step, fence`.
+    pub label: String,
+    /// The variant whose figure is limited.
+    pub variant: String,
+    /// The figure.
+    pub figure: String,
+    /// Only runs with these parameter values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub only: BTreeMap<String, serde_json::Value>,
+    /// The limit, in the figure's unit.
+    pub most: f64,
+    /// Whether every run must keep to it; otherwise the median must.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub every: bool,
 }
 
 /// How a run ended.

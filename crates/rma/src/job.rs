@@ -249,6 +249,16 @@ impl Job {
         self.window(Flavor::Created, Memory::Fixed { base, bytes, _owner: None }, spec)
     }
 
+    /// A window over memory that is given away for good, so that nothing needs to be promised.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub fn create_static(&mut self, memory: &'static mut [u8], spec: Spec) -> Result<Window, Error> {
+        let (base, bytes) = (memory.as_mut_ptr(), memory.len() as u64);
+        // SAFETY: the memory is never freed, and the caller has given up the only way to it.
+        unsafe { self.create(base, bytes, spec) }
+    }
+
     /// A window to which memory is attached later.
     ///
     /// # Errors

@@ -139,7 +139,6 @@ impl Runner<'_> {
             variant: planned.variant.clone(),
             parameters: planned.parameters.clone(),
             repetition: planned.repetition,
-            sequence: self.sequence,
             seed: planned.seed,
             started,
             elapsed_s,
@@ -147,36 +146,71 @@ impl Runner<'_> {
             commit: crate::COMMIT.to_owned(),
             ..RunLine::default()
         };
+        let names = || file.driver.recorded_as(&planned.variant, &planned.settings);
         match result {
             Ok(measured) => {
                 if matches!(file.driver, Driver::Pair | Driver::Burst) && planned.settings.threads.is_none() {
                     line.parameters.insert("threads".to_owned(), launch::threads(self.context).into());
                 }
-                line.outcome = Outcome::Measured;
-                line.figures = measured.figures;
                 line.warnings = measured.warnings;
                 line.warnings.extend(noise::of_run(foreign_load, steal));
                 if self.profile == Profile::Smoke {
                     line.warnings.push(SMOKE_WARNING.to_owned());
                 }
+                if measured.places.is_empty() && measured.missing.is_empty() {
+                    line.figures = measured.figures;
+                    return self.keep(line);
+                }
+                line.elapsed_s /= measured.places.len().max(1) as f64;
+                for place in measured.places {
+                    let mut here = line.clone();
+                    here.variant = format!("{}-{}", planned.variant, place.part);
+                    here.parameters.extend(place.parameters);
+                    here.figures = place.figures;
+                    self.keep(here)?;
+                }
+                line.elapsed_s = 0.0;
+                self.lost(
+                    line,
+                    Outcome::Failed,
+                    measured
+                        .missing
+                        .into_iter()
+                        .map(|(part, reason)| (format!("{}-{part}", planned.variant), reason)),
+                )
             }
             Err(NoOutcome::Skipped(reason)) => {
-                if !self.skipped.insert((file.id.clone(), planned.variant.clone(), reason.clone())) {
+                let key = (file.id.clone(), planned.variant.clone(), reason.clone());
+                if !self.skipped.insert(key) {
                     return Ok(());
                 }
-                line.outcome = Outcome::Skipped;
-                line.reason = Some(reason);
+                self.lost(line, Outcome::Skipped, names().into_iter().map(|name| (name, reason.clone())))
             }
             Err(NoOutcome::Failed(reason)) => {
-                line.outcome = Outcome::Failed;
-                line.reason = Some(reason);
+                self.lost(line, Outcome::Failed, names().into_iter().map(|name| (name, reason.clone())))
             }
             Err(NoOutcome::Interrupted(reason)) => {
-                line.outcome = Outcome::Interrupted;
                 self.ran.stopped_by = Some(reason.clone());
-                line.reason = Some(reason);
+                self.lost(line, Outcome::Interrupted, [(planned.variant.clone(), reason)].into_iter())
             }
         }
+    }
+
+    /// A record for each that was not measured, with the reason.
+    fn lost(
+        &mut self,
+        line: RunLine,
+        outcome: Outcome,
+        parts: impl Iterator<Item = (String, String)>,
+    ) -> Result<(), RecordError> {
+        for (variant, reason) in parts {
+            self.keep(RunLine { variant, outcome, reason: Some(reason), ..line.clone() })?;
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, mut line: RunLine) -> Result<(), RecordError> {
+        line.sequence = self.sequence;
         self.sequence += 1;
         self.record(Line::Run(Box::new(line)))
     }

@@ -121,6 +121,24 @@ pub struct Settings {
     /// Requests that arrive together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
+    /// Processes of an exchange (2 if absent).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processes: Option<usize>,
+    /// Whether an MPI's program runs on `unisono mpi`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preload: Option<bool>,
+    /// How the engine synchronizes: `direct`, `deferred` (the paper's design), `naive`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub style: Option<String>,
+    /// Bytes to each neighbour, one measurement each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<Vec<u64>>,
+    /// What an exchange measures: `messages`, `fence`, `pscw`, `lock`, `put-flush`, `barrier`, ...
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub methods: Option<Vec<String>>,
+    /// In which windows: `allocated`, `created`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub windows: Option<Vec<String>>,
     /// Rounds of computation of a request, two barriers each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u32>,

@@ -9,7 +9,7 @@ use crate::op::{Back, Data};
 use crate::operation::Operation;
 use crate::packet::Kind;
 use crate::rank::Rank;
-use crate::transfer::{Sink, Target};
+use crate::transfer::{Sink, Source, Target};
 use std::marker::PhantomData;
 
 /// Data asked for by [`Window::get`]; the window keeps it until it is taken.
@@ -53,6 +53,23 @@ impl Window {
             return Ok(());
         }
         self.issue("put", Kind::Put, None, to, Data::Owned(bytes.into()), None)
+    }
+
+    /// As [`put`](Self::put), of data that is there for ever: what cannot be written at once is not copied.
+    ///
+    /// # Errors
+    /// As [`raw_put`](Self::raw_put).
+    pub fn put_static<T: Plain>(
+        &mut self,
+        data: &'static [T],
+        target: Rank,
+        place: i64,
+    ) -> Result<(), Error> {
+        let layout = T::ELEMENT.layout();
+        let to = self::target::<T>(&layout, target, place, data.len());
+        let source = Source { address: data.as_ptr().cast(), count: data.len() as u64, layout: &layout };
+        // SAFETY: the data can be read for ever, and a shared slice of plain values is not changed.
+        unsafe { self.raw_put(source, to) }
     }
 
     /// Asks for `count` values; [`take`](Self::take) them once the epoch has ended or was flushed.
@@ -130,6 +147,24 @@ impl Window {
         let to = self::target::<T>(&layout, target, place, data.len());
         let how = Some((T::ELEMENT, operation));
         self.issue("accumulate", Kind::Accumulate, how, to, Data::Owned(bytes_of(data).into()), None)
+    }
+
+    /// As [`accumulate`](Self::accumulate), of data that is there for ever: it is not copied.
+    ///
+    /// # Errors
+    /// As [`raw_accumulate`](Self::raw_accumulate).
+    pub fn accumulate_static<T: Plain>(
+        &mut self,
+        data: &'static [T],
+        target: Rank,
+        place: i64,
+        operation: Operation,
+    ) -> Result<(), Error> {
+        let layout = T::ELEMENT.layout();
+        let to = self::target::<T>(&layout, target, place, data.len());
+        let source = Source { address: data.as_ptr().cast(), count: data.len() as u64, layout: &layout };
+        // SAFETY: as in `put_static`.
+        unsafe { self.raw_accumulate(source, to, operation) }
     }
 
     /// As [`accumulate`](Self::accumulate), and asks for what was there before.

@@ -109,7 +109,7 @@ fn latencies(measured: &[Measurement]) -> Result<Outcome, NoOutcome> {
             figure("served", served as f64, "1"),
             figure("unfinished", unfinished as f64, "1"),
         ],
-        warnings: Vec::new(),
+        ..Outcome::default()
     };
     if unfinished > 0 {
         outcome.warnings.push(format!(

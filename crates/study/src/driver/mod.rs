@@ -7,6 +7,7 @@
 pub mod burst;
 mod figures;
 pub mod gang_run;
+pub mod ghost;
 pub mod launch;
 pub mod pair;
 pub mod single;
@@ -16,6 +17,7 @@ use crate::child::{ChildError, Interrupted};
 use crate::peer::{self, Bench};
 use crate::settings::Settings;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -33,6 +35,8 @@ pub enum Driver {
     WaitCost,
     /// Streams of bursty requests under a regime.
     Burst,
+    /// The exchange of ghost areas by processes, over windows and messages.
+    Ghost,
 }
 
 /// What a driver is given.
@@ -57,6 +61,21 @@ pub struct Outcome {
     pub figures: Vec<Figure>,
     /// What makes them doubtful.
     pub warnings: Vec<String>,
+    /// What was measured at several places by one start, each a record of its own.
+    pub places: Vec<Place>,
+    /// Parts that should have been measured and were not, each with the reason.
+    pub missing: Vec<(String, String)>,
+}
+
+/// A place that a run measured beside others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Place {
+    /// What was measured: the ending of the variant's name.
+    pub part: String,
+    /// Where, beside the run's own parameters.
+    pub parameters: BTreeMap<String, serde_json::Value>,
+    /// The figures.
+    pub figures: Vec<Figure>,
 }
 
 /// Why a run brought nothing.
@@ -101,6 +120,25 @@ impl Driver {
             Driver::Pair => pair::READS,
             Driver::WaitCost => wait_cost::READS,
             Driver::Burst => burst::READS,
+            Driver::Ghost => ghost::READS,
+        }
+    }
+
+    /// The parameters that its runs add to their records, beside settings.
+    #[must_use]
+    pub fn adds(self) -> &'static [&'static str] {
+        if self == Driver::Ghost { ghost::ADDS } else { &[] }
+    }
+
+    /// The names under which a variant with these settings is recorded: its own, or one a part that its runs
+    /// measure.
+    #[must_use]
+    pub fn recorded_as(self, variant: &str, settings: &Settings) -> Vec<String> {
+        match self {
+            Driver::Ghost => {
+                ghost::parts(settings).into_iter().map(|part| format!("{variant}-{part}")).collect()
+            }
+            _ => vec![variant.to_owned()],
         }
     }
 
@@ -111,6 +149,7 @@ impl Driver {
             Driver::Single => single::AROUND,
             Driver::WaitCost => wait_cost::AROUND,
             Driver::Pair | Driver::Burst => pair::around(settings),
+            Driver::Ghost => ghost::around(settings, seconds),
         };
         Duration::from_secs_f64(seconds) + around + crate::host::GAP
     }
@@ -131,6 +170,8 @@ impl Driver {
             Driver::Pair => pair::run(context, settings, seconds, seed),
             Driver::WaitCost => wait_cost::run(context, settings, seconds, seed),
             Driver::Burst => burst::run(context, settings, seconds, seed),
+            // nothing in it is drawn
+            Driver::Ghost => ghost::run(context, settings, seconds),
         }
     }
 
@@ -147,6 +188,7 @@ impl fmt::Display for Driver {
             Driver::Pair => "pair",
             Driver::WaitCost => "wait-cost",
             Driver::Burst => "burst",
+            Driver::Ghost => "ghost",
         })
     }
 }

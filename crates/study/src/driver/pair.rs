@@ -73,7 +73,7 @@ pub fn run(context: Context, settings: &Settings, seconds: f64, seed: u64) -> Re
         apps.push(App::other(context, settings, seed.wrapping_add(other))?);
     }
     let (measured, mut more) = under(context, settings, apps, seconds)?;
-    let mut outcome = Outcome { figures: together(&measured), warnings: Vec::new() };
+    let mut outcome = Outcome { figures: together(&measured), ..Outcome::default() };
     outcome.figures.append(&mut more);
     outcome.warnings.extend(launch::late_warning(&measured));
     Ok(outcome)

@@ -47,6 +47,6 @@ pub fn run(context: Context, settings: &Settings, seconds: f64, seed: u64) -> Re
     drop(beside);
     Ok(Outcome {
         figures: measured.iter().flat_map(|m| figures::of_program("", m)).collect(),
-        warnings: Vec::new(),
+        ..Outcome::default()
     })
 }

@@ -34,7 +34,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
-use unisono_measure::record::{Chart, FORMAT, Paper, Question, StudyLine, Verdict};
+use unisono_measure::record::{Budget, Chart, FORMAT, Paper, Question, StudyLine, Verdict};
 
 /// A study as its file says it.
 #[derive(Clone, Debug, Deserialize)]
@@ -86,6 +86,9 @@ pub struct StudyFile {
     /// What to judge.
     #[serde(default, rename = "verdict")]
     pub verdicts: Vec<Verdict>,
+    /// What figures must not exceed.
+    #[serde(default, rename = "budget")]
+    pub budgets: Vec<Budget>,
 }
 
 /// One of the things compared.
@@ -272,9 +275,18 @@ impl StudyFile {
 
     /// Verdicts and charts name variants that exist: a typing error would leave them silently empty.
     fn check_names(&self) -> Result<(), (String, String)> {
-        let names: Vec<&str> = self.variants.iter().map(|v| v.name.as_str()).collect();
+        let recorded: Vec<String> = self
+            .variants
+            .iter()
+            .flat_map(|v| {
+                let settings = self.settings.overlaid(&v.settings.present()).unwrap_or_default();
+                self.driver.recorded_as(&v.name, &settings)
+            })
+            .collect();
+        let names: Vec<&str> = recorded.iter().map(String::as_str).collect();
         let asked = self.verdicts.iter().flat_map(|v| [&v.variant, &v.against]);
-        for name in asked.chain(self.charts.iter().flat_map(|c| &c.variants)) {
+        let drawn = self.charts.iter().flat_map(|c| &c.variants);
+        for name in asked.chain(drawn).chain(self.budgets.iter().map(|b| &b.variant)) {
             if !names.contains(&name.as_str()) {
                 let nearest = nearest::nearest(name, names.iter().copied()).unwrap_or(names[0]);
                 return Err((
@@ -289,7 +301,8 @@ impl StudyFile {
             .filter_map(|v| v.by.as_ref())
             .chain(self.charts.iter().filter_map(|c| c.x.as_ref()))
         {
-            if !self.sweeps.iter().any(|s| &s.parameter == by) {
+            let is_added = self.driver.adds().contains(&by.as_str());
+            if !is_added && !self.sweeps.iter().any(|s| &s.parameter == by) {
                 return Err((by.clone(), format!("{by:?} is not swept; write a [[sweep]] of it")));
             }
         }
@@ -310,6 +323,7 @@ impl StudyFile {
             paper: self.paper.clone(),
             charts: self.charts.clone(),
             verdicts: self.verdicts.iter().flat_map(|v| self.split(v, profile)).collect(),
+            budgets: self.budgets.clone(),
             order: self.order,
             labels: self.labels.clone(),
             answers: self.answers,
@@ -327,8 +341,16 @@ impl StudyFile {
                 continue;
             }
             let runs_at = |value: &Value| {
-                let sides =
-                    self.variants.iter().filter(|v| [&verdict.variant, &verdict.against].contains(&&v.name));
+                let is_side = |v: &&Variant| {
+                    let sides = [&verdict.variant, &verdict.against];
+                    // a variant of many parts is recorded under names that begin with its own
+                    let parts = |side: &&String| {
+                        side.strip_prefix(&v.name).is_some_and(|rest| rest.starts_with('-'))
+                            && !self.driver.adds().is_empty()
+                    };
+                    sides.contains(&&v.name) || sides.iter().any(parts)
+                };
+                let sides = self.variants.iter().filter(is_side);
                 sides.filter_map(|v| v.only.get(name)).all(|known| known.contains(value))
             };
             let at = |verdict: &Verdict, value: &Value| {

@@ -42,6 +42,10 @@ pub enum CompilerName {
     Clang,
     /// LLVM's C++.
     Clangxx,
+    /// MPICH's wrapper of a C compiler.
+    MpiccMpich,
+    /// Open MPI's.
+    MpiccOpenmpi,
 }
 
 /// Headers that sources include; they are part of every cache key.
@@ -84,6 +88,8 @@ const STENCIL: Source =
     Source { file: "stencil_openmp.c", text: include_str!("../../peers/stencil_openmp.c") };
 const CLUSTERING: Source =
     Source { file: "clustering_openmp.c", text: include_str!("../../peers/clustering_openmp.c") };
+
+const GHOST: Source = Source { file: "ghost.c", text: include_str!("../../peers/ghost.c") };
 
 const GCC: &[CompilerName] = &[CompilerName::Gcc];
 const CLANG: &[CompilerName] = &[CompilerName::Clang];
@@ -132,6 +138,24 @@ pub const PEERS: &[Peer] = &[
     libgomp("clustering-libgomp-passive", Kind::Kernel, CLUSTERING, PASSIVE),
     libomp("clustering-libomp", Kind::Kernel, CLUSTERING, &[]),
     libomp("clustering-libomp-passive", Kind::Kernel, CLUSTERING, LIBOMP_PASSIVE),
+    Peer {
+        name: "ghost-mpich",
+        kind: Kind::Exchange,
+        compilers: &[CompilerName::MpiccMpich],
+        flags: &[],
+        source: GHOST,
+        environment: &[],
+        remedy: "apt install mpich libmpich-dev",
+    },
+    Peer {
+        name: "ghost-openmpi",
+        kind: Kind::Exchange,
+        compilers: &[CompilerName::MpiccOpenmpi],
+        flags: &[],
+        source: GHOST,
+        environment: &[],
+        remedy: "apt install openmpi-bin libopenmpi-dev",
+    },
 ];
 
 type Environment = &'static [(&'static str, &'static str)];

@@ -100,6 +100,8 @@ impl CompilerName {
             Self::Gxx => "g++",
             Self::Clang => "clang",
             Self::Clangxx => "clang++",
+            Self::MpiccMpich => "mpicc.mpich",
+            Self::MpiccOpenmpi => "mpicc.openmpi",
         }
     }
 }

@@ -32,6 +32,8 @@ pub enum Kind {
     Kernel,
     /// A stream of requests, each a parallel computation.
     Requests,
+    /// The exchange of ghost areas, which an MPI's `mpiexec` starts and which has flags of its own.
+    Exchange,
 }
 
 /// A program that can be run here.
@@ -210,6 +212,12 @@ impl Program {
         }
         let name = format!("unisono:{algorithm}:{wait}");
         Self::own(executable, &name, Kind::Barrier, arguments)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn executable(&self) -> &Path {
+        &self.executable
     }
 
     pub(crate) fn own(executable: &Path, name: &str, kind: Kind, arguments: Vec<String>) -> Self {

@@ -11,6 +11,7 @@ pub mod arrival;
 pub mod barrier;
 pub mod bursts;
 pub mod competitor;
+pub mod ghost;
 pub mod histogram;
 pub mod kernel;
 pub mod meter;
@@ -64,6 +65,9 @@ pub enum Error {
         /// Which one.
         participant: usize,
     },
+    /// The exchange of ghost areas failed.
+    #[error("{0}")]
+    Exchange(String),
     /// The result could not be written.
     #[error("cannot write {path}: {source}")]
     Result {

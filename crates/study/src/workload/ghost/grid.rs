@@ -1,0 +1,68 @@
+//! Who is whose neighbour: a periodic grid, as square as the number of processes allows.
+
+use unisono_rma::Rank;
+
+/// Left, right, above, below.
+pub(super) const NEIGHBOURS: usize = 4;
+
+/// The side of a neighbour's ghost area that ours goes to.
+pub(super) const OPPOSITE: [usize; NEIGHBOURS] = [1, 0, 3, 2];
+
+/// The neighbours of one process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Grid {
+    /// One a side.
+    pub(super) neighbour: [Rank; NEIGHBOURS],
+    /// The same, each once.
+    pub(super) around: Vec<Rank>,
+}
+
+impl Grid {
+    /// The neighbours of `rank` among `size` processes.
+    pub(super) fn around(rank: usize, size: usize) -> Self {
+        let rows =
+            (1..=size).take_while(|r| r * r <= size).filter(|r| size.is_multiple_of(*r)).last().unwrap_or(1);
+        let columns = size / rows;
+        let (row, column) = (rank / columns, rank % columns);
+        let left = row * columns + (column + columns - 1) % columns;
+        let right = row * columns + (column + 1) % columns;
+        // in a single row nobody is above or below: all four sides are the neighbours' in the row
+        let (above, below) = match rows {
+            1 => (left, right),
+            _ => ((row + rows - 1) % rows * columns + column, (row + 1) % rows * columns + column),
+        };
+        let neighbour = [left, right, above, below].map(Rank::at);
+        let mut around: Vec<Rank> = Vec::new();
+        for rank in neighbour {
+            if !around.contains(&rank) {
+                around.push(rank);
+            }
+        }
+        Self { neighbour, around }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_process_sends_to_a_side_the_other_receives_from_the_opposite_one() {
+        for size in 1..=12 {
+            for rank in 0..size {
+                let grid = Grid::around(rank, size);
+                for (side, opposite) in OPPOSITE.into_iter().enumerate() {
+                    let there = Grid::around(grid.neighbour[side].index(), size);
+                    assert_eq!(there.neighbour[opposite].index(), rank, "{rank} of {size}, side {side}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn two_processes_have_each_other_on_all_sides_and_nine_have_four_neighbours() {
+        assert_eq!(Grid::around(0, 2).around, [Rank(1)]);
+        assert_eq!(Grid::around(0, 2).neighbour, [Rank(1); 4]);
+        assert_eq!(Grid::around(4, 9).neighbour, [Rank(3), Rank(5), Rank(1), Rank(7)]);
+    }
+}

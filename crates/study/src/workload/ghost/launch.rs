@@ -1,0 +1,56 @@
+//! Starts the ranks: this program again, each told its place by the environment.
+
+use super::Exchange;
+use crate::workload::Error;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use unisono_rma::{Key, environment};
+
+/// The ranks; those that are left are killed when it is dropped.
+struct Ranks(Vec<Child>);
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // one that has ended needs no killing; there is nobody left to tell either way
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}
+
+/// Starts the exchange as processes of `unisono` with these arguments, and waits for all of them. Call it from
+/// a thread that lives as long: the ranks end with it.
+///
+/// # Errors
+/// A rank that cannot be started, or that failed; the others are ended then.
+pub fn launch(unisono: &Path, arguments: &[String], exchange: &Exchange) -> Result<(), Error> {
+    exchange.check()?;
+    let refused = |error: unisono_rma::Error| Error::Exchange(error.to_string());
+    let key = Key::random().map_err(refused)?;
+    let mut ranks = Ranks(Vec::new());
+    for rank in 0..exchange.processes {
+        let child = Command::new(unisono)
+            .args(arguments)
+            .env(environment::RANK, rank.to_string())
+            .env(environment::SIZE, exchange.processes.to_string())
+            .env(environment::KEY, key.to_string())
+            .stdin(Stdio::null())
+            .spawn();
+        ranks.0.push(child.map_err(|source| Error::Start {
+            participant: rank,
+            threads: exchange.processes,
+            source,
+        })?);
+    }
+    // a rank that dies is noticed by the others, which then end with an error themselves
+    let mut failed = None;
+    for (rank, child) in ranks.0.iter_mut().enumerate() {
+        let status =
+            child.wait().map_err(|error| Error::Exchange(format!("cannot wait for rank {rank}: {error}")))?;
+        if !status.success() && failed.is_none() {
+            failed = Some(Error::Exchange(format!("rank {rank} of the exchange: {status}")));
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}

@@ -1,0 +1,158 @@
+//! The nearest-neighbour exchange of ghost areas over Unisono's own windows, as processes of one host.
+//!
+//! The same program as the peer in C (`peers/ghost.c`), line by line of its results, over `unisono-rma`
+//! instead of an MPI: the processes form a periodic grid of two dimensions, and each puts one message of each
+//! size to its four neighbours a step. A batch of steps is timed between two barriers; the slowest process's time
+//! counts. Beside it, what one operation costs with what completes it, and a barrier.
+//!
+//! ```text
+//!   launch (one process) --starts--> rank 0, rank 1, ... --rank 0 writes--> one JSON object a measurement
+//! ```
+//! Cost: nothing but the loop is timed; every method and size is first checked to deliver what it should.
+//! When not to use: across hosts; messages have no counterpart here, for the engine has windows only.
+//!
+//! Reference: Thakur, Gropp, Toonen, "Minimizing Synchronization Overhead in the Implementation of MPI
+//! One-Sided Communication", section 1 (asserts of its figure 1) and section 5.
+
+mod grid;
+mod launch;
+mod rank;
+
+pub use launch::launch;
+pub use rank::run;
+
+use super::Pin;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use unisono_rma::Style;
+
+/// The most processes that one exchange starts.
+pub const MOST_PROCESSES: usize = 256;
+
+/// The most repetitions of a measurement, as in the peer.
+pub const MOST_REPETITIONS: usize = 101;
+
+/// What one exchange is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exchange {
+    /// Processes.
+    pub processes: usize,
+    /// Seconds of each measurement, all repetitions together.
+    pub seconds: f64,
+    /// Repetitions of each measurement.
+    pub repetitions: usize,
+    /// Bytes to each neighbour.
+    pub sizes: Vec<usize>,
+    /// Only these methods; all if empty.
+    pub only: Vec<String>,
+    /// `allocated`, `created`.
+    pub windows: Vec<String>,
+    /// How synchronization is done.
+    pub style: Style,
+    /// Where processes run.
+    pub pin: Pin,
+    /// Where to write the results; standard output if absent.
+    pub result: Option<PathBuf>,
+}
+
+impl Exchange {
+    /// Refuses what cannot be measured.
+    ///
+    /// # Errors
+    /// [`super::Error::Options`] with the value and the limit.
+    pub fn check(&self) -> Result<(), super::Error> {
+        let refuse = |text: String| Err(super::Error::Options(text));
+        if !(1..=MOST_PROCESSES).contains(&self.processes) {
+            return refuse(format!("{} processes; 1 to {MOST_PROCESSES} are possible", self.processes));
+        }
+        if !(self.seconds > 0.0 && self.seconds <= 600.0) {
+            return refuse(format!("{} seconds: measure more than 0 and at most 600", self.seconds));
+        }
+        if !(1..=MOST_REPETITIONS).contains(&self.repetitions) {
+            return refuse(format!("{} repetitions; 1 to {MOST_REPETITIONS} are possible", self.repetitions));
+        }
+        if let Some(size) = self.sizes.iter().find(|size| !(1..=1 << 20).contains(*size)) {
+            return refuse(format!("{size} bytes to each neighbour; 1 to 1048576 are possible"));
+        }
+        self.pin.placement().map(|_| ())
+    }
+
+    fn wants(&self, method: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == method)
+    }
+}
+
+/// One measurement, as this program and the peer write it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// `ghost`.
+    pub program: String,
+    /// `unisono`, `mpich`, `openmpi`.
+    pub mpi: String,
+    /// Processes.
+    pub processes: usize,
+    /// `messages`, `fence`, `pscw`, `lock`, `put_flush`, ...
+    pub method: String,
+    /// `allocated`, `created` or `none`.
+    pub window: String,
+    /// Bytes to each neighbour, or of the operation.
+    pub bytes: u64,
+    /// Steps a repetition.
+    pub steps: u64,
+    /// Repetitions.
+    pub repetitions: u64,
+    /// Nanoseconds a step in the best repetition.
+    pub min_ns: f64,
+    /// In the median one.
+    pub median_ns: f64,
+    /// In the worst one.
+    pub max_ns: f64,
+    /// Bandwidth of one neighbour's message, in megabytes a second.
+    pub median_mb_s: f64,
+}
+
+impl Measured {
+    /// Reads what a program wrote: one object a line. A line that was cut off ends the reading.
+    ///
+    /// # Errors
+    /// A whole line that is no measurement.
+    pub fn read(text: &str) -> Result<Vec<Self>, serde_json::Error> {
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().filter(|line| !line.trim().is_empty()).map(serde_json::from_str).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_peer_writes_is_read_and_a_cut_off_line_is_left_out() {
+        let line = r#"{"program":"ghost","mpi":"mpich","processes":2,"method":"fence","window":"allocated","bytes":16,"steps":900,"repetitions":3,"min_ns":2100.0,"median_ns":2190.5,"max_ns":2300.0,"median_mb_s":7.3}"#;
+        let read = Measured::read(&format!("{line}\n{line}\n{}", &line[..40])).expect("two lines");
+        assert_eq!(read.len(), 2);
+        assert_eq!((read[0].method.as_str(), read[0].bytes, read[0].median_ns), ("fence", 16, 2190.5));
+        assert!(Measured::read("{\"program\":1}\n").is_err());
+    }
+
+    #[test]
+    fn an_exchange_that_cannot_be_measured_is_refused_with_the_value() {
+        let good = Exchange {
+            processes: 2,
+            seconds: 0.1,
+            repetitions: 3,
+            sizes: vec![16],
+            only: Vec::new(),
+            windows: vec!["allocated".into()],
+            style: Style::Direct,
+            pin: Pin::None,
+            result: None,
+        };
+        assert!(good.check().is_ok());
+        let said = |bad: Exchange| bad.check().expect_err("refused").to_string();
+        assert!(said(Exchange { processes: 0, ..good.clone() }).contains("0 processes"));
+        assert!(said(Exchange { sizes: vec![1 << 21], ..good.clone() }).contains("2097152 bytes"));
+        assert!(said(Exchange { repetitions: 102, ..good.clone() }).contains("102"));
+        assert!(said(Exchange { seconds: f64::NAN, ..good }).contains("NaN"));
+    }
+}

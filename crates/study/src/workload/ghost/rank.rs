@@ -1,0 +1,282 @@
+//! One rank's part of the exchange.
+
+use super::grid::{Grid, NEIGHBOURS, OPPOSITE};
+use super::{Exchange, Measured};
+use crate::workload::Error;
+use crate::workload::options::pin_participant;
+use std::fs::File;
+use std::io::Write;
+use std::time::{Duration, Instant};
+use unisono_rma::{Assert, Job, Lock, Operation, Place, Rank, Spec, Window};
+
+/// How long ranks wait for each other to come.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Bytes of a window at least: the longest single operation.
+const LEAST: usize = 1 << 20;
+
+/// Steps of a batch at most, whatever the time.
+const MOST_STEPS: u64 = 1 << 24;
+
+/// Lengths of single operations.
+const LENGTHS: [usize; 4] = [8, 1024, 65_536, 1 << 20];
+
+/// What is sent to one side, there for ever, so that nothing needs to be copied before it is sent.
+type Lent = &'static [u8];
+
+struct Member<'a> {
+    job: Job,
+    exchange: &'a Exchange,
+    grid: Grid,
+    /// One a side.
+    sent: [Lent; NEIGHBOURS],
+    numbers: &'static [f64],
+    out: Box<dyn Write>,
+}
+
+fn said(error: unisono_rma::Error) -> Error {
+    Error::Exchange(error.to_string())
+}
+
+type Step<'s> = &'s mut dyn FnMut(Option<&mut Window>, &mut Job) -> Result<(), unisono_rma::Error>;
+
+/// Takes part as the rank at `place`; rank 0 writes the results.
+///
+/// # Errors
+/// [`Error::Exchange`] for what the engine refuses and for data that has not arrived; [`Error::Pin`],
+/// [`Error::Result`].
+pub fn run(place: &Place, exchange: &Exchange) -> Result<(), Error> {
+    exchange.check()?;
+    pin_participant(&exchange.pin.placement()?, place.rank.index())?;
+    let job = Job::shared(place, PATIENCE).map_err(said)?;
+    let rank = place.rank.index();
+    let longest = exchange.sizes.iter().copied().max().unwrap_or(1).max(LEAST);
+    let sent = [0, 1, 2, 3].map(|side| &*vec![pattern(rank, side); longest].leak());
+    let out: Box<dyn Write> = match &exchange.result {
+        Some(path) if rank == 0 => {
+            Box::new(File::create(path).map_err(|source| Error::Result { path: path.clone(), source })?)
+        }
+        Some(_) => Box::new(std::io::sink()),
+        None => Box::new(std::io::stdout()),
+    };
+    let numbers = vec![1.0; LEAST / 8].leak();
+    let grid = Grid::around(rank, place.size);
+    let mut member = Member { job, exchange, grid, sent, numbers, out };
+    if exchange.wants("barrier") {
+        member.measure("barrier", "none", 0, None, &mut |_, job| job.barrier())?;
+    }
+    let bytes = (NEIGHBOURS * longest) as u64;
+    let spec = Spec::new().style(exchange.style);
+    for memory in &exchange.windows {
+        let made = match memory.as_str() {
+            "allocated" => member.job.allocate(bytes, spec),
+            "created" => member.job.create_static(vec![0; bytes as usize].leak(), spec),
+            other => {
+                return Err(Error::Options(format!("{other:?} is no window; write allocated or created")));
+            }
+        };
+        let mut window = made.map_err(said)?;
+        member.windows(memory, &mut window)?;
+        window.free().map_err(said)?;
+    }
+    member.job.finalize().map_err(said)
+}
+
+/// What `rank` sends to `side`.
+fn pattern(rank: usize, side: usize) -> u8 {
+    (16 * rank + side) as u8
+}
+
+/// Puts to all neighbours, each into its area of the opposite side.
+#[inline]
+fn put_all(
+    window: &mut Window,
+    grid: &Grid,
+    sent: &[Lent; NEIGHBOURS],
+    bytes: usize,
+) -> Result<(), unisono_rma::Error> {
+    for side in 0..NEIGHBOURS {
+        let place = (OPPOSITE[side] * bytes) as i64;
+        window.put_static(&sent[side][..bytes], grid.neighbour[side], place)?;
+    }
+    Ok(())
+}
+
+impl Member<'_> {
+    /// Everything that needs a window.
+    fn windows(&mut self, memory: &str, window: &mut Window) -> Result<(), Error> {
+        let (grid, sent) = (self.grid.clone(), self.sent);
+        for &bytes in &self.exchange.sizes {
+            self.exchange_with("fence", memory, bytes, window, &mut |window, _| {
+                let Some(window) = window else { return Ok(()) };
+                window.fence(Assert::NO_PRECEDE)?;
+                put_all(window, &grid, &sent, bytes)?;
+                window.fence(Assert::NO_STORE | Assert::NO_PUT | Assert::NO_SUCCEED)
+            })?;
+        }
+        for &bytes in &self.exchange.sizes {
+            self.exchange_with("pscw", memory, bytes, window, &mut |window, _| {
+                let Some(window) = window else { return Ok(()) };
+                window.post(&grid.around, Assert::NONE)?;
+                window.start(&grid.around, Assert::NONE)?;
+                put_all(window, &grid, &sent, bytes)?;
+                window.complete()?;
+                window.wait()
+            })?;
+        }
+        for &bytes in &self.exchange.sizes {
+            self.exchange_with("lock", memory, bytes, window, &mut |window, _| {
+                let Some(window) = window else { return Ok(()) };
+                for side in 0..NEIGHBOURS {
+                    let (target, place) = (grid.neighbour[side], (OPPOSITE[side] * bytes) as i64);
+                    window.lock(target, Lock::Shared, Assert::NONE)?;
+                    window.put_static(&sent[side][..bytes], target, place)?;
+                    window.unlock(target)?;
+                }
+                Ok(())
+            })?;
+        }
+        self.operations(memory, window)
+    }
+
+    /// One operation and what completes it, to the right neighbour, by rank 0 alone.
+    fn operations(&mut self, memory: &str, window: &mut Window) -> Result<(), Error> {
+        const NAMES: [&str; 4] = ["put_flush", "get_flush", "accumulate_flush", "fetch_flush"];
+        if !NAMES.iter().any(|name| self.exchange.wants(name)) {
+            return Ok(());
+        }
+        let (target, is_origin) = (self.grid.neighbour[1], self.job.rank() == Rank(0));
+        let (data, numbers) = (self.sent[0], self.numbers);
+        let mut into = vec![0_u8; LEAST];
+        window.lock_all(Assert::NONE).map_err(said)?;
+        for name in NAMES.into_iter().filter(|name| self.exchange.wants(name)) {
+            let lengths = if name == "fetch_flush" { &LENGTHS[..1] } else { &LENGTHS[..] };
+            for &bytes in lengths {
+                self.measure(name, memory, bytes, Some(window), &mut |window, _| {
+                    let Some(window) = window.filter(|_| is_origin) else { return Ok(()) };
+                    match name {
+                        "put_flush" => {
+                            window.put_static(&data[..bytes], target, 0)?;
+                            window.flush(target)
+                        }
+                        "get_flush" => window.get_now(&mut into[..bytes], target, 0),
+                        "accumulate_flush" => {
+                            window.accumulate_static(&numbers[..bytes / 8], target, 0, Operation::Sum)?;
+                            window.flush(target)
+                        }
+                        _ => window.fetch_and_op(1_i64, target, 0, Operation::Sum).map(|_| ()),
+                    }
+                })?;
+            }
+        }
+        window.unlock_all().map_err(said)
+    }
+
+    /// Checks that what the neighbours send arrives where it belongs, then measures.
+    fn exchange_with(
+        &mut self,
+        method: &str,
+        memory: &str,
+        bytes: usize,
+        window: &mut Window,
+        step: Step,
+    ) -> Result<(), Error> {
+        if !self.exchange.wants(method) {
+            return Ok(());
+        }
+        window.store(0, &vec![255_u8; NEIGHBOURS * bytes]).map_err(said)?;
+        self.job.barrier().map_err(said)?;
+        step(Some(&mut *window), &mut self.job).map_err(said)?;
+        self.job.barrier().map_err(said)?;
+        let mut area = vec![0_u8; NEIGHBOURS * bytes];
+        window.load(0, &mut area).map_err(said)?;
+        for side in 0..NEIGHBOURS {
+            let expected = pattern(self.grid.neighbour[side].index(), OPPOSITE[side]);
+            if area[side * bytes..][..bytes].iter().any(|byte| *byte != expected) {
+                return Err(Error::Exchange(format!(
+                    "rank {}: {method} of {bytes} bytes: side {side} has the wrong data",
+                    self.job.rank()
+                )));
+            }
+        }
+        self.measure(method, memory, bytes, Some(window), step)
+    }
+
+    /// The slowest rank's time for so many steps, in seconds: the same number at every rank.
+    fn batch(&mut self, steps: u64, mut window: Option<&mut Window>, step: Step) -> Result<f64, Error> {
+        self.job.barrier().map_err(said)?;
+        let began = Instant::now();
+        for _ in 0..steps {
+            step(window.as_deref_mut(), &mut self.job).map_err(said)?;
+        }
+        let mine = began.elapsed().as_secs_f64();
+        let all = self.job.gather(&mine.to_le_bytes()).map_err(said)?;
+        let times = all.iter().filter_map(|bytes| bytes.as_slice().try_into().ok().map(f64::from_le_bytes));
+        Ok(times.fold(mine, f64::max))
+    }
+
+    fn measure(
+        &mut self,
+        method: &str,
+        memory: &str,
+        bytes: usize,
+        mut window: Option<&mut Window>,
+        step: Step,
+    ) -> Result<(), Error> {
+        let (seconds, repetitions) = (self.exchange.seconds, self.exchange.repetitions);
+        let share = seconds / repetitions as f64;
+        let mut times = Vec::new();
+        let mut steps = 1_u64;
+        // as many steps as fill a repetition's share of the time, found by doubling; the quicker of two batches
+        // decides, for one may have been interrupted
+        loop {
+            let took = self.batch(steps, window.as_deref_mut(), step)?;
+            if took < share / 2.0 && steps < MOST_STEPS {
+                steps *= if took < share / 20.0 { 8 } else { 2 };
+                continue;
+            }
+            // far too long to have been interrupted only
+            let is_hopeless = steps == 1 && took >= 4.0 * seconds;
+            let again = if is_hopeless { took } else { self.batch(steps, window.as_deref_mut(), step)? };
+            let least = took.min(again);
+            if steps == 1 && least >= seconds {
+                times.extend([took * 1e9, again * 1e9]);
+                break;
+            }
+            if least >= share / 2.0 || steps >= MOST_STEPS {
+                steps = ((steps as f64 * share / least.max(1e-9)) as u64).max(1);
+                break;
+            }
+        }
+        if times.is_empty() {
+            for _ in 0..repetitions {
+                times.push(self.batch(steps, window.as_deref_mut(), step)? / steps as f64 * 1e9);
+            }
+        }
+        times.sort_by(f64::total_cmp);
+        if self.job.rank() != Rank(0) {
+            return Ok(());
+        }
+        let median = times[times.len() / 2];
+        let line = Measured {
+            program: "ghost".into(),
+            mpi: "unisono".into(),
+            processes: self.job.size(),
+            method: method.into(),
+            window: memory.into(),
+            bytes: bytes as u64,
+            steps,
+            repetitions: times.len() as u64,
+            min_ns: times[0],
+            median_ns: median,
+            max_ns: times[times.len() - 1],
+            median_mb_s: bytes as f64 / median * 1e3,
+        };
+        let written = serde_json::to_string(&line).map_err(std::io::Error::from).and_then(|text| {
+            writeln!(self.out, "{text}")?;
+            self.out.flush()
+        });
+        let path = self.exchange.result.clone().unwrap_or_else(|| "standard output".into());
+        written.map_err(|source| Error::Result { path, source })
+    }
+}
