@@ -71,9 +71,9 @@ fn verdict(step: Step) -> Verdict {
 /// Host tests start the program as a user would; it is built once, before their clocks run.
 fn host_tests() -> Verdict {
     let mut build = Command::new("cargo");
-    build
-        .args(["build", "--locked", "--release", "--package", "unisono", "--package", "unisono-mpi"])
-        .current_dir(workspace());
+    build.args(["build", "--locked", "--release", "--package", "unisono", "--package", "unisono-mpi"]);
+    // the examples and the library that those in C are linked to
+    build.args(["--package", "unisono-c", "--package", "unisono-examples"]).current_dir(workspace());
     if !Step::new("build the program", build).succeeds() {
         return Verdict::failed("the program does not build");
     }
