@@ -3,6 +3,7 @@
 //! The checks of this project are functions from the sources to problems; each problem names file and
 //! line. CONTRIBUTING.md says why each rule exists.
 
+mod c_format;
 mod layers;
 mod length;
 mod links;
@@ -47,6 +48,7 @@ pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
             }
         });
     }
+    summary.step("format of C sources", || c_format::check(&sources));
     summary.step("licences, bans and sources of dependencies", || deny(install));
     Ok(summary.conclude())
 }

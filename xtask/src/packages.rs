@@ -77,6 +77,12 @@ const PACKAGES: &[Package] = &[
         reason: "makes the two network namespaces between which ranks talk over TCP",
         without: "the tests of TCP between hosts",
     },
+    Package { name: "make", reason: "builds the examples in C", without: "the tests of the examples in C" },
+    Package {
+        name: "clang-format",
+        reason: "compares C sources with .clang-format (lint)",
+        without: "the check of how C sources look",
+    },
     Package {
         name: "chromium",
         reason: "opens the report in a real browser, also at a phone's width",

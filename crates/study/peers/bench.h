@@ -79,7 +79,9 @@ static void write_result(const struct options *o, const struct meter *m, const s
 	fprintf(f, "\"iterations\":[");
 	for (int t = 0; t < o->threads; t++)
 		fprintf(f, "%s%llu", t ? "," : "", (unsigned long long)shared_run.iterations[t].value);
-	fprintf(f, "],\"episodes\":%llu,\"elapsed_s\":%.9f,\"cpu_s\":%.6f,\"start_ns\":%llu,\"end_ns\":%llu,\"ready_ns\":%llu,",
+	fprintf(f,
+		"],\"episodes\":%llu,\"elapsed_s\":%.9f,\"cpu_s\":%.6f,\"start_ns\":%llu,\"end_ns\":%llu,"
+		"\"ready_ns\":%llu,",
 		(unsigned long long)m->episodes, elapsed, m->cpu_s, (unsigned long long)m->start,
 		(unsigned long long)m->end, (unsigned long long)m->ready);
 	if (l->has_checksum)

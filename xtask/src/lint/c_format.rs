@@ -1,0 +1,57 @@
+//! C sources look as `.clang-format` at the root says. Where clang-format is not installed that is not checked, and
+//! the summary says so; headers that a program makes are left as it makes them.
+
+use super::sources::Sources;
+use crate::step::Verdict;
+use std::process::{Command, Stdio};
+
+/// Files whose first lines say that a program made them.
+const MADE: &str = "do not edit";
+
+/// Older than this check: format them (clang-format -i) when they are next changed, and remove the line.
+const OLDER: [&str; 2] = ["abi/mpi/", "crates/study/peers/ghost.c"];
+
+/// Whether every C source of the project is formatted.
+pub(super) fn check(sources: &Sources) -> Verdict {
+    let mut version = Command::new("clang-format");
+    version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    if !version.status().is_ok_and(|status| status.success()) {
+        return Verdict::skipped("clang-format is not installed: apt-get install clang-format");
+    }
+    let paths = written_by_people(sources);
+    let mut format = Command::new("clang-format");
+    format.args(["--dry-run", "--Werror"]).args(&paths).current_dir(&sources.root).stdin(Stdio::null());
+    match format.output() {
+        Ok(output) if output.status.success() => Verdict::passed(1),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let lines = said.lines().filter(|line| line.contains("error:") || line.contains("warning:"));
+            let failures: Vec<String> = lines.map(str::to_owned).collect();
+            let failed = failures.len().max(1) as u64;
+            Verdict { failed, failures, ..Verdict::default() }
+        }
+        Err(error) => Verdict::failed(format!("clang-format: {error}")),
+    }
+}
+
+fn written_by_people(sources: &Sources) -> Vec<&str> {
+    let c = sources.files.iter().filter(|file| file.is(".c") || file.is(".h") || file.is(".cc"));
+    let made = |text: &str| text.lines().take(3).any(|line| line.contains(MADE));
+    let older = |path: &str| OLDER.iter().any(|older| path.starts_with(older));
+    c.filter(|file| !made(&file.text) && !older(&file.path)).map(|file| file.path.as_str()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_that_a_program_made_are_left_alone() {
+        let files = [
+            ("a.h", "/* Made by cbindgen; do not edit.\n"),
+            ("b.c", "int main(void);\n"),
+            ("c.rs", "fn main() {}\n"),
+        ];
+        assert_eq!(written_by_people(&Sources::of(&files)), ["b.c"]);
+    }
+}
