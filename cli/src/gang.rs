@@ -76,8 +76,8 @@ struct RunArgs {
     /// Leave cores idle that the gang in turn does not use
     #[arg(long)]
     no_backfill: bool,
-    /// Part of the processor time that gangs get when others want it too
-    #[arg(long, default_value_t = 0.95)]
+    /// Part of the processor time that gangs get when others want it too; the rest is their reserve
+    #[arg(long, default_value_t = 0.9)]
     share: f64,
     /// The most threads and processes that a gang may have
     #[arg(long, default_value_t = 4096)]

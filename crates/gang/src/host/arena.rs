@@ -12,6 +12,7 @@
 //! before it is made.
 
 use super::journal::{Entry, Journal};
+use super::reserve::Steering;
 use crate::error::{Error, Result};
 use crate::gang::GangId;
 use std::fs::File;
@@ -72,6 +73,8 @@ pub struct Plan {
 pub struct Arena {
     /// The gangs' groups, by [`GangId`].
     pub gangs: Vec<GangGroups>,
+    /// The group of all gangs, which has the weight against other programs.
+    pub scale: Option<Group>,
     /// What this host could not give, in words.
     pub missing: Vec<String>,
 }
@@ -127,7 +130,7 @@ impl Arena {
             }
             gangs.push(groups);
         }
-        Ok(Arena { gangs, missing })
+        Ok(Arena { gangs, scale: weighed.map(|tree| tree.parent), missing })
     }
 
     /// The groups of a gang.
@@ -186,8 +189,7 @@ fn tree_for(
 }
 
 fn weigh(tree: &Tree, share: f64, cores: usize) -> std::result::Result<(), String> {
-    // against one default task on each core: share : 1 - share. Version 1 divides a group's weight among
-    // the cores it runs on, and so does version 2.
-    let weight = share / (1.0 - share).max(0.001) * cores as f64;
+    // both versions divide a group's weight among the cores it runs on
+    let weight = Steering::new(share).weight() * cores as f64;
     tree.parent.set_weight(weight).map_err(|error| error.to_string())
 }

@@ -5,6 +5,7 @@ pub mod guardian;
 mod hold;
 pub mod journal;
 pub mod placement;
+mod reserve;
 pub mod run;
 mod scheduler;
 mod watch;

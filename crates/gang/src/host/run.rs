@@ -15,6 +15,7 @@ use super::arena::{Arena, Plan, Weighing};
 use super::guardian;
 use super::journal::{self, Entry, Journal};
 use super::placement::{Spread, Thread};
+use super::reserve::Reserve;
 use super::scheduler::{Notice, Outcome, Places, Scheduler};
 use super::watch::Watcher;
 use crate::error::{Error, Result, system};
@@ -309,7 +310,9 @@ fn run_guarded(
         spread: options.spread,
         kind,
     };
-    let stragglers = floor.attend(&mut running, signals, journal);
+    let mut reserve =
+        arena.as_ref().and_then(|arena| Reserve::new(Arc::clone(arena), whole.clone(), options.share));
+    let stragglers = floor.attend(&mut running, signals, journal, reserve.as_mut());
     // the receiver lives as long as the thread, which ends at this notice
     let _ = notices.send(Notice::Finish);
     alarm.call();
@@ -401,6 +404,7 @@ impl Floor<'_> {
         running: &mut [Running],
         signals: &SignalFd,
         journal: &mut Journal,
+        mut reserve: Option<&mut Reserve>,
     ) -> Result<Vec<String>> {
         let start = Instant::now();
         while running.iter().any(|gang| gang.status.is_none()) {
@@ -412,6 +416,9 @@ impl Floor<'_> {
                 .map_err(system("wait for the programs"))?;
             while let Some((signal, sender)) = signals.next() {
                 self.forward(running, signal, sender);
+            }
+            if let Some(reserve) = &mut reserve {
+                reserve.look();
             }
             for (gang, state) in running.iter_mut().enumerate() {
                 self.reap(GangId(gang), state)?;
@@ -521,7 +528,11 @@ fn refused(arena: Option<&Arena>, most: u32) -> Vec<String> {
     (0..arena.gangs.len())
         .filter_map(|gang| Some((gang, times(gang).filter(|n| *n > 0)?)))
         .map(|(gang, times)| {
-            format!("{} was refused a new thread {times} times at its limit of {most}; raise it with --max-threads", GangId(gang))
+            let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+            let gang = GangId(gang);
+            format!(
+                "{gang} was refused a new thread {times} at its limit of {most}; raise it with --max-threads"
+            )
         })
         .collect()
 }
