@@ -5,7 +5,7 @@ use crate::messages::{Callbacks, Messages};
 use std::ffi::c_int;
 use std::slice;
 use std::time::Duration;
-use unisono_rma::{Error, Job, Key, Place, Rank};
+use unisono_rma::{Assert, Error, Job, Key, Locks, Place, Rank, Spec, Window};
 
 /// How often the host MPI makes progress while this rank waits. A wake-up costs a few microseconds, and a
 /// message that waits for us to move waits this long at most.
@@ -24,6 +24,38 @@ unsafe extern "C" fn core_key(key: *mut u8) {
     bytes.copy_from_slice(random.bytes());
 }
 
+/// A job and what its barriers use.
+pub(crate) struct Member {
+    pub(crate) job: Job,
+    /// A window of no bytes: where memory is shared its fence is one barrier episode, while the job's own
+    /// barrier is made of packets.
+    gate: Option<Window>,
+    shares_memory: bool,
+}
+
+impl Member {
+    fn barrier(&mut self) -> Result<(), Error> {
+        if !self.shares_memory {
+            return self.job.barrier();
+        }
+        if self.gate.is_none() {
+            // making it is collective as a barrier is, and the job's barrier orders this first time
+            self.gate = Some(self.job.allocate(0, Spec::new().locks(Locks::Never))?);
+            self.job.barrier()?;
+        }
+        self.gate.as_mut().map_or(Ok(()), |gate| gate.fence(Assert::NONE))
+    }
+
+    fn finalize(mut self) -> Result<(), Error> {
+        if let Some(gate) = &mut self.gate {
+            gate.fence(Assert::NO_SUCCEED)?;
+            gate.free()?;
+        }
+        self.gate = None;
+        self.job.finalize()
+    }
+}
+
 fn place(rank: c_int, size: c_int, key: Key) -> Result<Place, Error> {
     let number = |what: &str, value: c_int| {
         u32::try_from(value).map_err(|_| Error::Job(format!("a job with {what} {value} is not possible")))
@@ -35,11 +67,12 @@ fn place(rank: c_int, size: c_int, key: Key) -> Result<Place, Error> {
 ///
 /// # Safety
 /// `made` is writable.
-unsafe fn hand_out(result: Result<Job, Error>, made: *mut *mut Job) -> c_int {
+unsafe fn hand_out(result: Result<Job, Error>, shares_memory: bool, made: *mut *mut Member) -> c_int {
     match result {
         Ok(job) => {
+            let member = Box::new(Member { job, gate: None, shares_memory });
             // SAFETY: the caller's promise.
-            unsafe { *made = Box::into_raw(Box::new(job)) };
+            unsafe { *made = Box::into_raw(member) };
             OK
         }
         Err(error) => failed(&error),
@@ -54,7 +87,7 @@ unsafe extern "C" fn core_job_shared(
     size: c_int,
     key: *const u8,
     progress: extern "C" fn(),
-    made: *mut *mut Job,
+    made: *mut *mut Member,
 ) -> c_int {
     // SAFETY: the caller's promise.
     let key = unsafe { &*key.cast::<[u8; 16]>() };
@@ -64,7 +97,7 @@ unsafe extern "C" fn core_job_shared(
         job
     });
     // SAFETY: the caller's promise.
-    unsafe { hand_out(job, made) }
+    unsafe { hand_out(job, true, made) }
 }
 
 /// # Safety
@@ -74,20 +107,20 @@ unsafe extern "C" fn core_job_messages(
     rank: c_int,
     size: c_int,
     callbacks: *const Callbacks,
-    made: *mut *mut Job,
+    made: *mut *mut Member,
 ) -> c_int {
     // SAFETY: the caller's promise; a table of pointers, copied.
     let callbacks = unsafe { *callbacks };
     let job = place(rank, size, Key::from_bytes([0; 16]))
         .map(|place| Job::over(Messages::new(place.rank, place.size, callbacks)));
     // SAFETY: the caller's promise.
-    unsafe { hand_out(job, made) }
+    unsafe { hand_out(job, false, made) }
 }
 
 /// # Safety
 /// `job` came from this file and is used by nobody else meanwhile.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn core_job_barrier(job: *mut Job) -> c_int {
+unsafe extern "C" fn core_job_barrier(job: *mut Member) -> c_int {
     // SAFETY: the caller's promise.
     let job = unsafe { &mut *job };
     answer(job.barrier())
@@ -96,7 +129,7 @@ unsafe extern "C" fn core_job_barrier(job: *mut Job) -> c_int {
 /// # Safety
 /// `job` came from this file and is never used again.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn core_job_finalize(job: *mut Job) -> c_int {
+unsafe extern "C" fn core_job_finalize(job: *mut Member) -> c_int {
     // SAFETY: it came from Box::into_raw, and the caller gives it back once.
     let job = unsafe { Box::from_raw(job) };
     answer(job.finalize())

@@ -1,9 +1,10 @@
 //! Windows: making, freeing, and their memory.
 
 use crate::failure::{OK, answer, failed};
+use crate::jobs::Member;
 use crate::statistics;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use unisono_rma::{Completion, Error, Job, Locks, Rank, Spec, Window};
+use unisono_rma::{Completion, Error, Locks, Rank, Spec, Window};
 
 /// `enum core_flag` in `shim/core.h`.
 const NO_LOCKS: c_uint = 1;
@@ -43,14 +44,14 @@ pub(crate) fn rank_of(rank: c_int) -> Result<Rank, Error> {
 /// `job` came from `jobs`, is used by nobody else meanwhile, and `made` is writable.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn core_window_allocate(
-    job: *mut Job,
+    job: *mut Member,
     bytes: u64,
     unit: u32,
     flags: c_uint,
     made: *mut *mut Window,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let job = unsafe { &mut *job };
+    let job = unsafe { &mut (*job).job };
     // SAFETY: the caller's promise.
     unsafe { hand_out(job.allocate(bytes, spec(unit, flags)), made) }
 }
@@ -59,7 +60,7 @@ unsafe extern "C" fn core_window_allocate(
 /// As `core_window_allocate`; the program keeps its memory until it has freed the window.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn core_window_create(
-    job: *mut Job,
+    job: *mut Member,
     base: *mut c_void,
     bytes: u64,
     unit: u32,
@@ -67,7 +68,7 @@ unsafe extern "C" fn core_window_create(
     made: *mut *mut Window,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let job = unsafe { &mut *job };
+    let job = unsafe { &mut (*job).job };
     // SAFETY: the standard asks the program to keep the memory.
     let window = unsafe { job.create(base.cast(), bytes, spec(unit, flags)) };
     // SAFETY: the caller's promise.
@@ -77,9 +78,9 @@ unsafe extern "C" fn core_window_create(
 /// # Safety
 /// As `core_window_allocate`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn core_window_dynamic(job: *mut Job, flags: c_uint, made: *mut *mut Window) -> c_int {
+unsafe extern "C" fn core_window_dynamic(job: *mut Member, flags: c_uint, made: *mut *mut Window) -> c_int {
     // SAFETY: the caller's promise.
-    let job = unsafe { &mut *job };
+    let job = unsafe { &mut (*job).job };
     // SAFETY: the caller's promise.
     unsafe { hand_out(job.dynamic(spec(1, flags)), made) }
 }
