@@ -68,6 +68,9 @@ fn plays_a_part() {
             // Until it is killed, or until the parent is gone.
             let _ = std::io::stdin().read(&mut [0; 1]);
         }
+        "passes" => {
+            crate::many::passes_its_number_on(&place);
+        }
         "dies" => crate::deaths::child(&place),
         other => panic!("no part is called {other}"),
     }

@@ -7,5 +7,6 @@
 
 mod children;
 mod deaths;
+mod many;
 mod rendezvous;
 mod watchdog;

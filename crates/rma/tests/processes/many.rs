@@ -1,0 +1,54 @@
+//! More ranks than processors by far: they meet, make a window, fence, and take little memory for it.
+
+use crate::children::{PATIENCE, place, start, went_well};
+use crate::watchdog::watched;
+use unisono_rma::{Assert, Job, Key, Place, Rank, Spec};
+
+const RANKS: usize = 64;
+
+/// Every rank puts its number to the next; what has come is the number of the one before. How much shared
+/// memory this process had touched in the end, in kilobytes.
+pub(crate) fn passes_its_number_on(place: &Place) -> Option<u64> {
+    let (rank, size) = (place.rank.index(), place.size);
+    let mut job = Job::shared(place, PATIENCE).expect("all come");
+    let mut window = job.allocate(8, Spec::new()).expect("a small window");
+    for round in 0..3_u64 {
+        window.fence(Assert::NO_PRECEDE).expect("all live");
+        window.put(&[1000 * round + rank as u64], Rank::at((rank + 1) % size), 0).expect("inside the window");
+        window.fence(Assert::NO_SUCCEED).expect("all live");
+        let mut came = [0_u64];
+        window.load(0, &mut came).expect("inside the window");
+        assert_eq!(came[0], 1000 * round + ((rank + size - 1) % size) as u64);
+        // The next round's put must not come before everybody has read.
+        job.barrier().expect("all live");
+    }
+    let touched = resident_shared();
+    window.free().expect("all live");
+    job.finalize().expect("all end");
+    touched
+}
+
+/// Shared memory that this process has touched, in kilobytes.
+fn resident_shared() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    status.lines().find_map(|line| line.strip_prefix("RssShmem:")?.trim().strip_suffix(" kB")?.parse().ok())
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "the runner of tests counts what was skipped, with the reason")]
+fn sixty_four_ranks_make_a_window_and_touch_little_memory() {
+    watched("many", || {
+        let key = Key::random().expect("the kernel has random bytes");
+        let before = resident_shared();
+        let started: Vec<_> =
+            (1..RANKS as u32).map(|rank| start("passes", &place(rank, RANKS, key))).collect();
+        let touched = passes_its_number_on(&place(0, RANKS, key));
+        started.into_iter().for_each(went_well);
+        match (before, touched) {
+            (Some(before), Some(touched)) => {
+                assert!(touched <= before + 8192, "{touched} kB of shared memory");
+            }
+            _ => println!("skipped: /proc/self/status has no RssShmem here"),
+        }
+    });
+}
