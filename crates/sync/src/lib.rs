@@ -13,6 +13,8 @@ mod adaptive;
 pub mod atomics;
 mod block;
 mod brief;
+#[cfg(not(loom))]
+mod company;
 mod controller;
 mod flag;
 mod line;
@@ -25,6 +27,8 @@ mod yielding;
 pub use adaptive::{Adaptive, LONG_YIELD};
 pub use block::Block;
 pub use brief::{Brief, Exchange};
+#[cfg(not(loom))]
+pub use company::{Companion, Company};
 pub use controller::{Controller, Mode, Step};
 pub use flag::{Flag, Sleep, Wakeups};
 pub use line::{Line, Lines};

@@ -9,14 +9,14 @@
 //!
 //! Cost of the loop beside the hand-off: as [`crate::workload::meter`].
 
-use crate::workload::barrier::run_iterations;
 use crate::workload::meter::{Meter, Then};
-use crate::workload::own::{Choice, Seat};
-use crate::workload::{Error, Measurement, Options, options};
+use crate::workload::{Error, Measurement, Options, Pin, options};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use unisono_linux::futex::Scope;
-use unisono_sync::{Block, Lines, Spin, SpinBlock, SpinBudget, Unwatched, Wait, WaitPolicy, Wakeups, Yield};
+use unisono_sync::{
+    Block, Company, Lines, Spin, SpinBlock, SpinBudget, Unwatched, Wait, WaitPolicy, Wakeups, Yield,
+};
 
 /// Runs hand-offs by `wait`; two threads, whatever the options say.
 ///
@@ -25,38 +25,37 @@ use unisono_sync::{Block, Lines, Spin, SpinBlock, SpinBudget, Unwatched, Wait, W
 pub fn run(told: &Options, wait: Wait, budget: SpinBudget) -> Result<Measurement, Error> {
     let told = Options { threads: 2, ..told.clone() };
     told.check()?;
-    let rare = || Wakeups::for_rare_sleepers(Scope::Private);
     let measured = match wait {
-        Wait::Spin => run_with(&told, Wakeups::Never, |_| Spin)?,
-        Wait::Yield => run_with(&told, Wakeups::Never, |_| Yield)?,
-        Wait::Block => run_with(&told, Wakeups::Symmetric(Scope::Private), Block::new)?,
-        Wait::SpinBlock => run_with(&told, rare(), |w| SpinBlock::new(budget, w))?,
-        Wait::Adaptive => return run_in_group(&told, budget),
+        Wait::Spin => run_with(&told, Wakeups::Never, |_, _| Spin)?,
+        Wait::Yield => run_with(&told, Wakeups::Never, |_, _| Yield)?,
+        Wait::Block => run_with(&told, Wakeups::Symmetric(Scope::Private), |_, w| Block::new(w))?,
+        Wait::SpinBlock => {
+            run_with(&told, Wakeups::for_rare_sleepers(Scope::Private), |_, w| SpinBlock::new(budget, w))?
+        }
+        Wait::Adaptive => {
+            let company = Company::new(2, processors(&told)?);
+            let wakeups = company.wakeups(Scope::Private);
+            run_with(&told, wakeups, |thread, w| company.companion(thread, budget, w))?
+        }
     };
     Ok(Measurement { implementation: "hand-off".into(), wait: wait.to_string(), ..measured })
 }
 
-/// Adaptive waiting knows what to do only inside a group, which tells it who shares a core with whom and what
-/// waiting has cost; so its hand-off is what a user of it has: a barrier of two, as recommended for these
-/// processors. An episode hands over once in each direction at the same time; two make a round trip, in
-/// which each thread has twice needed the other.
-fn run_in_group(told: &Options, budget: SpinBudget) -> Result<Measurement, Error> {
-    let choice = Choice { algorithm: None, wait: Some(Wait::Adaptive), spin_budget: Some(budget) };
-    let (group, because) = choice.group(told)?;
-    let measured = run_iterations(told, 1, |index| {
-        let mut seat = Seat::take(&group, index);
-        move |_| {
-            seat.wait()?;
-            seat.wait()
-        }
-    })?;
-    Ok(choice.label(&group, because, measured, "hand-off"))
+/// How many processors the threads may use.
+fn processors(told: &Options) -> Result<usize, Error> {
+    let mut cpus = told.pin.placement()?;
+    if cpus.is_empty() {
+        cpus = Pin::Spread.placement()?;
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    Ok(cpus.len())
 }
 
 fn run_with<P: WaitPolicy>(
     told: &Options,
     wakeups: Wakeups,
-    policy: impl Fn(Wakeups) -> P + Sync,
+    policy: impl Fn(usize, Wakeups) -> P + Sync,
 ) -> Result<Measurement, Error> {
     let placement = told.pin.placement()?;
     let lines = Lines::on_heap(2);
@@ -65,7 +64,7 @@ fn run_with<P: WaitPolicy>(
     let episodes = thread::scope(|scope| {
         let other = thread::Builder::new().name("hand-off 1".into()).spawn_scoped(scope, || {
             let pinned = options::pin_participant(&placement, 1);
-            let mut policy = policy(wakeups);
+            let mut policy = policy(1, wakeups);
             for k in 1u64.. {
                 policy.wait(ping, k as u32, &mut Unwatched);
                 // Relaxed is enough: the ping that this thread has just acquired was signalled after the store
@@ -79,7 +78,7 @@ fn run_with<P: WaitPolicy>(
         let other = other.map_err(|source| Error::Start { participant: 1, threads: 2, source })?;
         let pinned = options::pin_participant(&placement, 0);
         let mut meter = Meter::start(told);
-        let mut policy = policy(wakeups);
+        let mut policy = policy(0, wakeups);
         for k in 1u64.. {
             let is_last = pinned.is_err() || meter.episode(k) == Then::Stop;
             if is_last {
