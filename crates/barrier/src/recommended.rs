@@ -4,6 +4,26 @@
 //! may use, and how much else wants to run. The rules are those the measurements in this crate's
 //! `benches/budgets.rs` support; each answer says which rule it was. The wait policy is always the adaptive
 //! one, except where nothing is left to adapt to.
+//!
+//! Where participants share CPUs: `unisono barrier --threads N --pin spread --seconds 0.12 --runs 3 --algorithm all
+//! --wait adaptive`, and `--pin none`, on two virtual CPUs (AMD EPYC, Linux 6.18), otherwise idle, in turns; us an
+//! episode, median of n = 3 (2 threads do not share, and are shown beside; * is the least):
+//! ```text
+//!                      2 threads        4 threads        8 threads       16 threads
+//!                   spread    none   spread    none   spread    none   spread    none
+//!   central          0.093   0.083    1.68*    2.15     4.63    5.88    16.1    11.4*
+//!   competitive      0.097   0.088    1.72     1.96     4.60*   5.98    13.8    13.2
+//!   combining-tree   0.090   0.085    1.91     2.00     7.65   10.2     22.5    20.4
+//!   static-tree      0.113   0.124    5.52     5.19    11.3    21.5     50.5    39.2
+//!   dissemination    0.063*  0.064*   6.09     6.86    19.1    21.7     70.1    59.7
+//!   tournament       0.135   0.122   19.2      7.24    32.3    30.5     92.3    74.0
+//!   mcs-tree         0.094   0.130    6.18     5.46    20.9    27.3     57.9    65.5
+//!   per-core         0.111   0.109    2.78     1.56*    4.78    5.86*   13.2*   12.1
+//! ```
+//! Central, competitive and per-core are not told apart by three runs (those of per-core, 4 threads, spread: 2.04
+//! to 3.09; it slept a part of the time, and in another run of `budgets idle4` took 1.63); every tree loses. What
+//! more than two do on CPUs of their own was not measured: there were two CPUs. Those rules rest on counting
+//! transfers of lines.
 
 use crate::algorithm::Algorithm;
 use unisono_sync::Wait;
