@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bootstrap;
+pub mod budget;
 pub mod histogram;
 pub mod modes;
 pub mod noise;

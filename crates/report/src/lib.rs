@@ -17,11 +17,13 @@
 //! function, and no records make it panic.
 #![forbid(unsafe_code)]
 
+mod budgets;
 mod conditions;
 mod draw;
 mod escape;
 mod figure;
 mod number;
+mod one_sided;
 mod page;
 mod read;
 mod said;

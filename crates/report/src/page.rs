@@ -3,6 +3,7 @@
 use crate::conditions;
 use crate::escape::{Escaped, slug};
 use crate::number;
+use crate::one_sided;
 use crate::said::{self, Tone};
 use crate::section;
 use crate::study::Study;
@@ -24,7 +25,9 @@ pub(crate) fn html(studies: &[Study<'_>], cut_off: Option<usize>) -> String {
     page.push_str(&notices(&runs, cut_off));
     page.push_str(&summary::html(studies));
     page.push_str(&contents(studies));
-    page.push_str(&conditions::html(studies));
+    if !studies.iter().all(one_sided::is_about_windows) || studies.is_empty() {
+        page.push_str(&conditions::html(studies));
+    }
     for study in studies {
         page.push_str(&section::html(study));
     }

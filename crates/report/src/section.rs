@@ -8,7 +8,7 @@ use crate::study::{Study, outcome};
 use crate::whom;
 use std::fmt::Write as _;
 use unisono_measure::noise;
-use unisono_measure::record::{Better, Outcome, RunLine, Verdict};
+use unisono_measure::record::{Better, Outcome, PointsAre, RunLine, Verdict};
 use unisono_measure::verdict::Judgement;
 
 /// The section as HTML.
@@ -22,6 +22,7 @@ pub(crate) fn html(study: &Study<'_>) -> String {
         Escaped(&head.title),
         Escaped(&head.question)
     );
+    html.push_str(&crate::budgets::html(study));
     html.push_str(&verdicts(study));
     html.push_str(&figure::ratios(study));
     for (i, chart) in head.charts.iter().enumerate() {
@@ -110,6 +111,7 @@ fn field(study: &Study<'_>) -> Option<String> {
         }
         html.push_str("</tr>\n");
     }
+    html.push_str(&papers(study, &places.iter().filter_map(|j| j.at.as_ref()?.as_f64()).collect::<Vec<_>>()));
     let less = if first.better == Better::Lower { "; less is better" } else { "" };
     let _ = write!(
         html,
@@ -118,6 +120,34 @@ fn field(study: &Study<'_>) -> Option<String> {
         whom::SIGNS
     );
     Some(html)
+}
+
+/// The paper's own ratios as rows below ours, where it gives them for the same places.
+fn papers(study: &Study<'_>, places: &[f64]) -> String {
+    let mut html = String::new();
+    let Some(paper) = study.head.paper.as_ref().filter(|paper| paper.points_are == PointsAre::Ratios) else {
+        return html;
+    };
+    let mut series: Vec<&str> = paper.points.iter().map(|point| point.series.as_str()).collect();
+    series.dedup();
+    if !series.is_empty() {
+        let _ = writeln!(
+            html,
+            "<tr class=\"group\"><th colspan=\"{}\">The paper: {}</th></tr>",
+            places.len() + 1,
+            Escaped(&paper.place)
+        );
+    }
+    for name in series {
+        let _ = write!(html, "<tr><th scope=\"row\">{}</th>", Escaped(&study.label(name)));
+        for place in places {
+            let here = paper.points.iter().find(|point| point.series == name && point.x == *place);
+            let text = here.map_or_else(|| "\u{2013}".to_owned(), |point| said::times(point.y));
+            let _ = write!(html, "<td>{}</td>", Escaped(&text));
+        }
+        html.push_str("</tr>\n");
+    }
+    html
 }
 
 /// A sweep: its stretches in words, every place in a table.

@@ -81,7 +81,7 @@ impl<'a> Study<'a> {
     }
 
     /// Why a variant has no measured run at all, if there is a reason on record.
-    fn why_never(&self, variant: &str) -> Option<String> {
+    pub(crate) fn why_never(&self, variant: &str) -> Option<String> {
         let mut of_variant = self.runs.iter().filter(|run| run.variant == variant);
         if of_variant.clone().any(|run| run.outcome == Outcome::Measured) {
             return None;

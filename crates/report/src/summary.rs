@@ -6,6 +6,7 @@
 
 use crate::escape::{Escaped, slug};
 use crate::number;
+use crate::one_sided;
 use crate::said::{self, Stretch, Tone};
 use crate::study::{Study, question};
 use crate::whom;
@@ -39,6 +40,10 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     let unstacking = cells(studies, Question::Unstacking);
     let ganging = cells(studies, Question::Ganging);
     let mut html = String::from("<section class=\"summary\" aria-label=\"Summary\">\n");
+    let windows = one_sided::html(studies);
+    if !windows.is_empty() && studies.iter().all(one_sided::is_about_windows) {
+        return html + &windows + "</section>\n";
+    }
     html.push_str("<h2>What does waiting cost on this machine?</h2>\n");
     html.push_str(&waiting(studies));
     html.push_str("<h2>Is gang scheduling worth it here?</h2>\n");
@@ -48,6 +53,7 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
         let _ = writeln!(html, "<p>{}</p>", Escaped(&reason));
     }
     if unstacking.is_empty() && ganging.is_empty() {
+        html.push_str(&windows);
         html.push_str("</section>\n");
         return html;
     }
@@ -83,7 +89,9 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     if !open.is_empty() {
         let _ = writeln!(html, "<dt>Open <span>these runs cannot tell</span></dt><dd><ul>{open}</ul></dd>");
     }
-    html.push_str("</dl></details>\n</section>\n");
+    html.push_str("</dl></details>\n");
+    html.push_str(&windows);
+    html.push_str("</section>\n");
     html
 }
 

@@ -1,0 +1,110 @@
+//! The report's answer about windows: does one-sided communication beat messages here, for whom, and with
+//! which synchronization?
+//!
+//! Rests on the comparisons of studies of topic `rma` with messages: one claim an implementation.
+
+use crate::escape::{Escaped, slug};
+use crate::said::{self, Tone};
+use crate::study::Study;
+use std::fmt::Write as _;
+
+/// The topic whose studies are about windows.
+const TOPIC: &str = "rma";
+
+/// Whether a study is about windows.
+pub(crate) fn is_about_windows(study: &Study<'_>) -> bool {
+    study.head.topic == TOPIC
+}
+
+/// One implementation's comparisons with messages.
+struct Claim<'a> {
+    who: String,
+    study: &'a Study<'a>,
+    better: usize,
+    total: usize,
+    /// Where it is not better, in words.
+    not: Vec<String>,
+}
+
+/// The answer as HTML, or nothing where no study is about windows.
+pub(crate) fn html(studies: &[Study<'_>]) -> String {
+    let claims = claims(studies);
+    if !studies.iter().any(is_about_windows) {
+        return String::new();
+    }
+    let mut html = String::from("<h2>Does one-sided communication beat messages here?</h2>\n");
+    let Some(first) = claims.first() else {
+        html.push_str("<p class=\"headline\">Not answered: no run compared windows with messages.</p>\n");
+        return html;
+    };
+    let _ = writeln!(html, "<p class=\"headline\">{}</p>", Escaped(&said::capital(&first.sentence())));
+    html.push_str("<ul class=\"verdicts\">\n");
+    for claim in &claims {
+        let tone = if claim.better == claim.total { Tone::Better } else { Tone::Worse };
+        let word = if tone == Tone::Better { "\u{25b2} holds" } else { "\u{25bc} does not hold" };
+        let _ = write!(
+            html,
+            "<li><span class=\"badge {}\">{word}</span> <a href=\"#{}\">{}</a>",
+            tone.class(),
+            slug(&claim.study.head.study),
+            Escaped(&said::capital(&claim.sentence()))
+        );
+        if !claim.not.is_empty() {
+            let shown: Vec<&str> = claim.not.iter().take(12).map(String::as_str).collect();
+            let more = claim.not.len() - shown.len();
+            let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+            let _ = write!(html, "<br><small>Not faster: {}{more}.</small>", Escaped(&shown.join("; ")));
+        }
+        html.push_str("</li>\n");
+    }
+    html.push_str("</ul>\n");
+    html
+}
+
+impl Claim<'_> {
+    fn sentence(&self) -> String {
+        let Self { who, better, total, .. } = self;
+        if better == total {
+            format!("{who} beats messages at every size and with every synchronization ({total} of {total})")
+        } else {
+            format!("{who} beats messages at {better} of {total} sizes and synchronizations")
+        }
+    }
+}
+
+fn claims<'a>(studies: &'a [Study<'a>]) -> Vec<Claim<'a>> {
+    let mut claims: Vec<Claim<'a>> = Vec::new();
+    for study in studies.iter().filter(|study| is_about_windows(study)) {
+        for (verdict, judged) in study.verdicts().filter(|(v, _)| v.against.ends_with("-messages")) {
+            // a label is `implementation, synchronization`
+            let label = study.label(&verdict.variant);
+            let (who, how) = label.split_once(", ").unwrap_or((&label, ""));
+            let known = claims
+                .iter()
+                .position(|c| c.who == who && std::ptr::eq(c.study, study))
+                .unwrap_or(claims.len());
+            if known == claims.len() {
+                claims.push(Claim { who: who.to_owned(), study, better: 0, total: 0, not: Vec::new() });
+            }
+            let claim = &mut claims[known];
+            for judgement in judged {
+                let tone = said::tone(judgement);
+                if tone == Tone::Unanswered {
+                    continue;
+                }
+                claim.total += 1;
+                if tone == Tone::Better {
+                    claim.better += 1;
+                } else {
+                    let ratio = said::comparison(judgement).map(|c| c.ratio.value);
+                    let times = ratio.map(said::times).unwrap_or_default();
+                    let place = said::place(study, verdict, judgement);
+                    let (_, theirs) = said::sides(study, verdict);
+                    claim.not.push(format!("{how} against {theirs}{place}: {times}, {}", tone.word()));
+                }
+            }
+        }
+    }
+    claims.retain(|claim| claim.total > 0);
+    claims
+}
