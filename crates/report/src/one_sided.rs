@@ -22,6 +22,8 @@ struct Claim<'a> {
     study: &'a Study<'a>,
     better: usize,
     total: usize,
+    /// Places where messages are faster, or no slower.
+    refuted: usize,
     /// Where it is not better, in words.
     not: Vec<String>,
 }
@@ -40,8 +42,7 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     let _ = writeln!(html, "<p class=\"headline\">{}</p>", Escaped(&said::capital(&first.sentence())));
     html.push_str("<ul class=\"verdicts\">\n");
     for claim in &claims {
-        let tone = if claim.better == claim.total { Tone::Better } else { Tone::Worse };
-        let word = if tone == Tone::Better { "\u{25b2} holds" } else { "\u{25bc} does not hold" };
+        let (tone, word) = claim.holds();
         let _ = write!(
             html,
             "<li><span class=\"badge {}\">{word}</span> <a href=\"#{}\">{}</a>",
@@ -53,7 +54,11 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
             let shown: Vec<&str> = claim.not.iter().take(12).map(String::as_str).collect();
             let more = claim.not.len() - shown.len();
             let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-            let _ = write!(html, "<br><small>Not faster: {}{more}.</small>", Escaped(&shown.join("; ")));
+            let _ = write!(
+                html,
+                "<br><small>Not faster, or not decided: {}{more}.</small>",
+                Escaped(&shown.join("; "))
+            );
         }
         html.push_str("</li>\n");
     }
@@ -62,6 +67,16 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
 }
 
 impl Claim<'_> {
+    /// A claim about every place falls with one place where messages are faster or no slower; where these runs
+    /// cannot tell, it stays open.
+    fn holds(&self) -> (Tone, &'static str) {
+        match (self.better == self.total, self.refuted) {
+            (true, _) => (Tone::Better, "\u{25b2} holds"),
+            (false, 0) => (Tone::Undecided, "? not decided"),
+            (false, _) => (Tone::Worse, "\u{25bc} does not hold"),
+        }
+    }
+
     fn sentence(&self) -> String {
         let Self { who, better, total, .. } = self;
         if better == total {
@@ -84,7 +99,14 @@ fn claims<'a>(studies: &'a [Study<'a>]) -> Vec<Claim<'a>> {
                 .position(|c| c.who == who && std::ptr::eq(c.study, study))
                 .unwrap_or(claims.len());
             if known == claims.len() {
-                claims.push(Claim { who: who.to_owned(), study, better: 0, total: 0, not: Vec::new() });
+                claims.push(Claim {
+                    who: who.to_owned(),
+                    study,
+                    better: 0,
+                    total: 0,
+                    refuted: 0,
+                    not: Vec::new(),
+                });
             }
             let claim = &mut claims[known];
             for judgement in judged {
@@ -96,6 +118,7 @@ fn claims<'a>(studies: &'a [Study<'a>]) -> Vec<Claim<'a>> {
                 if tone == Tone::Better {
                     claim.better += 1;
                 } else {
+                    claim.refuted += usize::from(matches!(tone, Tone::Worse | Tone::Same));
                     let ratio = said::comparison(judgement).map(|c| c.ratio.value);
                     let times = ratio.map(said::times).unwrap_or_default();
                     let place = said::place(study, verdict, judgement);
@@ -107,4 +130,61 @@ fn claims<'a>(studies: &'a [Study<'a>]) -> Vec<Claim<'a>> {
     }
     claims.retain(|claim| claim.total > 0);
     claims
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_measure::record::{Figure, Line, RunLine, StudyLine, Verdict};
+
+    /// A study of three sizes, six repetitions each, in which windows take these shares of the messages' time.
+    fn page(shares: [&[f64]; 3]) -> String {
+        let verdict = Verdict {
+            variant: "engine-fence".into(),
+            against: "mpich-messages".into(),
+            figure: "step_ns".into(),
+            better: unisono_measure::record::Better::Lower,
+            by: Some("bytes".into()),
+            words: "the engine's fence against MPICH's messages".into(),
+            ..Verdict::default()
+        };
+        let mut lines = vec![Line::Study(Box::new(StudyLine {
+            study: "ghost".into(),
+            topic: TOPIC.into(),
+            labels: [("engine-fence".to_owned(), "the engine, fence".to_owned())].into(),
+            verdicts: vec![verdict],
+            ..StudyLine::default()
+        }))];
+        for (bytes, shares) in [16, 64, 256].into_iter().zip(shares) {
+            for repetition in 0..6_u32 {
+                let share = shares[repetition as usize % shares.len()];
+                for (variant, value) in [("engine-fence", share), ("mpich-messages", 1.0)] {
+                    lines.push(Line::Run(Box::new(RunLine {
+                        study: "ghost".into(),
+                        variant: variant.into(),
+                        repetition,
+                        parameters: [("bytes".to_owned(), bytes.into())].into(),
+                        figures: vec![Figure { name: "step_ns".into(), value, ..Figure::default() }],
+                        ..RunLine::default()
+                    })));
+                }
+            }
+        }
+        html(&crate::study::studies(&lines))
+    }
+
+    #[test]
+    fn a_claim_holds_at_every_place_falls_with_one_and_stays_open_where_runs_cannot_tell() {
+        let holds = page([&[0.5], &[0.4], &[0.3]]);
+        assert!(holds.contains("holds</span>") && holds.contains("(3 of 3)"), "{holds}");
+        let falls = page([&[0.5], &[2.0], &[0.3]]);
+        assert!(falls.contains("does not hold") && falls.contains("at 2 of 3"), "{falls}");
+        let open = page([&[0.5], &[0.2, 5.0], &[0.3]]);
+        assert!(open.contains("? not decided") && !open.contains("does not hold"), "{open}");
+    }
+
+    #[test]
+    fn no_study_about_windows_no_question_about_them() {
+        assert_eq!(html(&[]), "");
+    }
 }
