@@ -27,17 +27,16 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Starts a job whose ranks first print the number of their process, and reads these numbers.
+/// Starts a job whose script first prints the number of its process, and reads these numbers.
 fn start(
     options: &[&str],
     script: &str,
     ranks: usize,
 ) -> (Child, Vec<i32>, BufReader<std::process::ChildStdout>) {
-    let script = format!("echo $$; {script}");
     let count = ranks.to_string();
     let mut arguments = vec!["-n", &count];
     arguments.extend(options);
-    arguments.extend(["sh", "-c", &script]);
+    arguments.extend(["sh", "-c", script]);
     let mut child = unisono(&arguments).stderr(Stdio::null()).spawn().expect("unisono starts");
     let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
     let mut numbers = Vec::new();
@@ -93,7 +92,7 @@ fn lines_of_ranks_that_write_at_once_are_not_mixed() -> Outcome {
 
 fn output_comes_while_the_job_runs() -> Outcome {
     // `start` returns only after it has read a line of a job that goes on
-    let (mut child, numbers, _output) = start(&[], "exec sleep 100", 2);
+    let (mut child, numbers, _output) = start(&[], "echo $$; exec sleep 100", 2);
     assert!(numbers.iter().all(|pid| !is_gone(*pid)));
     send(child.id(), Signal::Terminate);
     assert_eq!(child.wait().expect("it ends").code(), Some(128 + 15));
@@ -142,7 +141,7 @@ fn ranks_are_spread_where_there_are_processors_and_left_alone_elsewhere() -> Out
 
 fn a_signal_reaches_every_rank_and_what_it_started_once() -> Outcome {
     // what the rank started counts, too: it is in the rank's group
-    let script = "trap 'echo told' TERM; (trap 'echo child told; exit 0' TERM; while :; do sleep 0.02; done) & \
+    let script = "trap 'echo told' TERM; echo $$; (trap 'echo child told; exit 0' TERM; while :; do sleep 0.02; done) & \
         while :; do wait && exit 0; done";
     let (mut child, _, output) = start(&["--grace", "20s"], script, 2);
     // the grandchildren set their traps first
@@ -157,7 +156,7 @@ fn a_signal_reaches_every_rank_and_what_it_started_once() -> Outcome {
 
 fn a_second_signal_kills() -> Outcome {
     let (mut child, numbers, _output) =
-        start(&["--grace", "100s"], "trap '' INT TERM; while :; do sleep 0.02; done", 2);
+        start(&["--grace", "100s"], "trap '' INT TERM; echo $$; while :; do sleep 0.02; done", 2);
     send(child.id(), Signal::Interrupt);
     std::thread::sleep(Duration::from_millis(200));
     assert!(numbers.iter().all(|pid| !is_gone(*pid)), "the first one is the program's to obey");
@@ -168,7 +167,7 @@ fn a_second_signal_kills() -> Outcome {
 }
 
 fn ranks_die_with_a_launcher_that_is_killed() -> Outcome {
-    let (mut child, numbers, _output) = start(&[], "while :; do sleep 0.02; done", 3);
+    let (mut child, numbers, _output) = start(&[], "echo $$; while :; do sleep 0.02; done", 3);
     send(child.id(), Signal::Kill);
     assert_eq!(child.wait().expect("it was killed").signal(), Some(9));
     until("the ranks' end", || numbers.iter().all(|pid| is_gone(*pid)));
@@ -184,8 +183,18 @@ fn what_ranks_leave_in_their_group_ends_with_the_job() -> Outcome {
     Ok(())
 }
 
+fn a_rank_that_ends_while_others_hold_its_pipe_does_not_hold_up_the_launcher() -> Outcome {
+    // its last words and its end come at the same moment, again and again
+    for _ in 0..20 {
+        let output = run(&["-n", "4", "--timeout", "20s", "sh", "-c", "setsid sleep 0.5 & echo last"]);
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(text(&output.stdout), "last\n".repeat(4));
+    }
+    Ok(())
+}
+
 fn a_stopped_job_goes_on_together() -> Outcome {
-    let (mut child, numbers, _output) = start(&[], "while :; do sleep 0.02; done", 2);
+    let (mut child, numbers, _output) = start(&[], "echo $$; while :; do sleep 0.02; done", 2);
     let state = |pid: i32| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let launcher = child.id() as i32;
     send(child.id(), Signal::Suspend);
@@ -258,6 +267,7 @@ host_tests![
     a_second_signal_kills,
     ranks_die_with_a_launcher_that_is_killed,
     what_ranks_leave_in_their_group_ends_with_the_job,
+    a_rank_that_ends_while_others_hold_its_pipe_does_not_hold_up_the_launcher,
     a_stopped_job_goes_on_together,
     a_reader_that_is_gone_ends_the_job_as_in_any_pipeline,
     nohup_protects_the_job_too,

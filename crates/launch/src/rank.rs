@@ -136,9 +136,12 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Reads once, without waiting if it was said to be readable.
+    /// Reads once, and never waits: what was readable when poll(2) looked may have been taken since.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Vec<u8> {
         let mut out = Vec::new();
+        if !self.is_readable() {
+            return out;
+        }
         let Some(pipe) = &mut self.pipe else { return out };
         match pipe.read(buffer) {
             Ok(count) if count > 0 => self.lines.feed(&buffer[..count], &mut out),
@@ -151,6 +154,11 @@ impl Stream {
         out
     }
 
+    fn is_readable(&self) -> bool {
+        let ready = |pipe: &File| readable(&[pipe.as_fd()], Some(Duration::ZERO));
+        self.pipe.as_ref().is_some_and(|pipe| ready(pipe).is_ok_and(|ready| ready == [true]))
+    }
+
     /// Reads what is left in the pipe, without waiting for those who still hold it, and closes it.
     pub(crate) fn drain(&mut self, buffer: &mut [u8]) -> Vec<u8> {
         let mut out = self.take_what_is_there(buffer);
@@ -159,12 +167,11 @@ impl Stream {
         out
     }
 
-    /// Reads what is in the pipe now.
+    /// Reads what is in the pipe now; what others go on writing meanwhile has its limit.
     pub(crate) fn take_what_is_there(&mut self, buffer: &mut [u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        while let Some(pipe) = &self.pipe {
-            let ready = readable(&[pipe.as_fd()], Some(Duration::ZERO));
-            if !ready.is_ok_and(|ready| ready == [true]) {
+        for _ in 0..MOST_READS {
+            if !self.is_readable() {
                 break;
             }
             out.append(&mut self.read(buffer));
@@ -172,3 +179,6 @@ impl Stream {
         out
     }
 }
+
+/// Reads that empty the largest pipe an ordinary user can make (1 MiB) at the buffer's size.
+const MOST_READS: usize = 16;
