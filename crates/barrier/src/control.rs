@@ -139,9 +139,20 @@ impl Control {
         self.lines.line(line).reset(episode);
     }
 
+    /// The first that was declared gone: its place and one, so that all name the same one. Those who were told
+    /// may end as well, and are missed by those who look later.
+    fn first_gone(&self) -> &AtomicU32 {
+        self.lines.line(2).word(8)
+    }
+
     /// Records that a member is gone from `episode` on, and makes everybody look.
     pub(crate) fn declare_gone(&self, id: usize, cause: Cause, episode: u32) {
-        self.member(id).retire(Standing::Gone(cause), episode);
+        let member = self.member(id);
+        member.retire(Standing::Gone(cause), episode);
+        if let (Standing::Gone(_), Ok(place)) = (member.standing(), u32::try_from(id + 1)) {
+            // SYNC(first-gone) release: the member's line before its place; one that is there already stays
+            let _ = self.first_gone().compare_exchange(0, place, Ordering::Release, Ordering::Relaxed);
+        }
         // SYNC(attention) release: the member's line before the bit
         self.attention().fetch_or(ATTENTION_GONE, Ordering::AcqRel);
         self.disturb_all();
@@ -153,7 +164,7 @@ impl Control {
         if self.attention().load(Ordering::Acquire) & ATTENTION_GONE == 0 {
             return None;
         }
-        self.members().find_map(|member| match member.standing() {
+        let gone = |member: Member<'_>| match member.standing() {
             Standing::Gone(cause)
                 // Nobody knows how far one got that died; the first to notice may be an episode ahead.
                 if cause == Cause::Died
@@ -162,7 +173,11 @@ impl Control {
                 Some(Gone { participant: member.id, process: member.process(), cause })
             }
             _ => None,
-        })
+        };
+        // SYNC(first-gone) acquire: the member's line after its place
+        let first = self.first_gone().load(Ordering::Acquire) as usize;
+        let first = first.checked_sub(1).filter(|place| *place < self.capacity);
+        first.and_then(|place| gone(self.member(place))).or_else(|| self.members().find_map(gone))
     }
 
     /// Wakes every sleeper of every flag to look around.
@@ -280,5 +295,32 @@ const fn code(standing: Standing) -> u32 {
         Standing::Gone(Cause::Left) => 8,
         Standing::Gone(Cause::Died) => 9,
         Standing::Claimed => 10,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_who_was_gone_is_named_also_when_a_lower_place_is_gone_later() {
+        let control =
+            Control { lines: Lines::on_heap(Control::lines(4)), capacity: 4, scope: Scope::Private };
+        (0..4).for_each(|place| control.member(place).set_standing(Standing::Member));
+        assert!(control.find_gone(Some(7)).is_none());
+        control.declare_gone(2, Cause::Died, 7);
+        control.declare_gone(1, Cause::Died, 7);
+        assert_eq!(control.find_gone(Some(7)).map(|gone| gone.participant), Some(2));
+    }
+
+    #[test]
+    fn one_gone_from_a_later_episode_does_not_hide_one_who_died() {
+        let control =
+            Control { lines: Lines::on_heap(Control::lines(4)), capacity: 4, scope: Scope::Private };
+        (0..4).for_each(|place| control.member(place).set_standing(Standing::Member));
+        control.declare_gone(3, Cause::Left, 9);
+        control.declare_gone(1, Cause::Died, 8);
+        assert_eq!(control.find_gone(Some(8)).map(|gone| gone.participant), Some(1));
+        assert_eq!(control.find_gone(Some(9)).map(|gone| gone.participant), Some(3));
     }
 }

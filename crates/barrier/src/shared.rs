@@ -19,7 +19,7 @@ use unisono_sync::{Lines, SpinBudget, Wait, Wakeups};
 
 /// "UNIB", and the version of the layout below it.
 const MAGIC: u32 = 0x554e_4942;
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 const ASYMMETRIC: u32 = 1;
 const SYMMETRIC: u32 = 2;

@@ -75,9 +75,10 @@ fn stalls_during<T: Send>(what: impl FnOnce() -> T + Send) -> (T, Duration) {
             }
             worst
         });
-        let answer = what();
+        let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(what));
         done.store(true, Ordering::Relaxed);
-        (answer, sleeper.join().expect("who sleeps does not panic"))
+        let stalled = sleeper.join().expect("who sleeps does not panic");
+        (answer.unwrap_or_else(|failure| std::panic::resume_unwind(failure)), stalled)
     })
 }
 
