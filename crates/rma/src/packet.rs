@@ -56,7 +56,7 @@ pub enum Kind {
     Done = 11,
     /// Asks for the lock of the receiver's window; `extra` is 1 for shared, 2 for exclusive.
     LockRequest = 12,
-    /// The lock is the receiver's now.
+    /// The lock is the receiver's now. With [`Flags::ACKNOWLEDGE`] it is a [`Self::Complete`] as well.
     LockGranted = 13,
     /// Releases a lock that no operation released.
     Unlock = 14,
@@ -116,7 +116,7 @@ impl Flags {
     pub const LAST: Self = Self(1);
     /// Releases the lock once done.
     pub const UNLOCK: Self = Self(2);
-    /// The origin waits for [`Kind::Complete`].
+    /// The origin waits, or will wait, for [`Kind::Complete`].
     pub const ACKNOWLEDGE: Self = Self(4);
     /// Carries its own lock request: shared.
     pub const LOCK_SHARED: Self = Self(8);

@@ -44,8 +44,8 @@ pub enum Completion {
     /// Complete at origin and target, as the standard says.
     #[default]
     Remote,
-    /// Complete at the origin only: unlock does not wait for the target (the paper's future work). Complete
-    /// at the target after the next collective call or flush.
+    /// Complete at the origin only: unlock does not wait for the target (the paper's future work), nor does what
+    /// follows. Complete at the target after the next flush there, `Window::settle` or `Window::free`.
     Local,
 }
 

@@ -23,8 +23,10 @@ impl Core {
 }
 
 impl Shared {
-    /// Returns once every member has called this for `window` (0: the job).
+    /// Returns once every member has called this for `window` (0: the job), and exclusive unlocks before it are
+    /// complete.
     pub(crate) fn barrier(&self, window: u32) -> Result<(), Error> {
+        self.await_unlocks(None)?;
         let (tag, rank, size) = {
             let mut core = self.core();
             (core.next_collection(window), core.rank.index(), core.size)
@@ -41,6 +43,7 @@ impl Shared {
 
     /// Everybody's `data`, in the order of ranks.
     pub(crate) fn gather(&self, data: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        self.await_unlocks(None)?;
         let (tag, rank, size) = {
             let mut core = self.core();
             if data.len() > core.transport.max_payload() {

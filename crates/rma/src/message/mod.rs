@@ -12,6 +12,7 @@
 //! | `serve.rs` | what a packet does at its receiver |
 //! | `issue.rs` | how operations are sent: aggregation, pieces, layouts |
 //! | `fence.rs`, `pscw.rs`, `passive.rs` | the three synchronizations, deferred and naive |
+//! | `unlocks.rs` | exclusive unlocks that did not wait, until somebody could tell |
 //! | `collect.rs` | barrier and gather of the job |
 //! | `agent.rs` | the thread that makes progress while nobody else does |
 //!
@@ -25,6 +26,7 @@ mod passive;
 mod port;
 mod pscw;
 mod serve;
+mod unlocks;
 
 pub(crate) use port::{Memory, Port};
 
@@ -79,6 +81,7 @@ pub(crate) struct Core {
     collected: HashMap<(u32, u32, u64, Rank), Vec<u8>>,
     collections: HashMap<u32, u32>,
     departed: Vec<bool>,
+    unlocks: unlocks::Unlocks,
     inbox: Vec<u8>,
     next_window: u32,
     /// Counts calls that made progress, for the agent.
@@ -99,6 +102,7 @@ impl Shared {
             collected: HashMap::new(),
             collections: HashMap::new(),
             departed: vec![false; size],
+            unlocks: unlocks::Unlocks::default(),
             inbox: Vec::new(),
             next_window: 1,
             rounds: 0,
@@ -191,6 +195,7 @@ impl Core {
         };
         self.inbox = inbox;
         served?;
+        self.acknowledge_owed()?;
         self.transport.flush()?;
         Ok(())
     }

@@ -9,11 +9,13 @@
 //!                                 wait: as below
 //! ```
 //! After the last operation unlock waits for the answer of a get, which is moved last; without one for an
-//! acknowledgement if the lock is shared, and for nothing if it is exclusive, because nobody can look
-//! before the operations are complete. [`Completion::Local`] never waits for an acknowledgement.
+//! acknowledgement if the lock is shared, and for nothing if it is exclusive, because nobody gets the lock
+//! before the operations are complete. Who needs no lock could overtake them: so the acknowledgement is asked
+//! for, and awaited when this member next does what others could learn from (`unlocks.rs`).
+//! [`Completion::Local`] never asks for one.
 //!
-//! Cost: 2 messages for a single short operation; for several 2 and the operations, and 1 more for a
-//! shared lock without a get. Reference: the paper, sections 4.3 and 6.
+//! Cost: 2 messages for a single short operation; for several 2 and the operations, and 1 more without a
+//! get. Reference: the paper, sections 4.3 and 6.
 
 use super::issue::SHORT;
 use super::port::Grant;
@@ -60,6 +62,8 @@ impl Shared {
             (rank, peer.grant, peer.queue.len())
         };
         if target == rank {
+            // Others may read here next what was stored meanwhile.
+            self.await_unlocks(None)?;
             let mut core = self.core();
             core.port(window).peers[target.index()].grant = Grant::Idle;
             if grant == Grant::Granted {
@@ -75,12 +79,23 @@ impl Shared {
         if grant == Grant::Idle && queued == 0 {
             return Ok(());
         }
-        let single = grant == Grant::Idle && queued == 1;
-        if !(single && self.core().send_with_lock(window, target, lock, completion)?) {
+        let single = grant == Grant::Idle && queued == 1 && self.core().fits_lock(window, target);
+        if !single {
             self.await_grant(window, target, lock)?;
-            self.core().send_and_unlock(window, target, lock, completion)?;
         }
-        self.settle(window, target)
+        self.await_unlocks(Some(target))?;
+        let mut core = self.core();
+        if single {
+            core.send_with_lock(window, target, lock, completion)?;
+        } else {
+            core.send_and_unlock(window, target, lock, completion)?;
+        }
+        drop(core);
+        if single || lock == Lock::Shared {
+            self.settle(window, target)
+        } else {
+            self.await_answers(window, target)
+        }
     }
 
     /// Sends the queue; everything is then complete at the target when the wait is over.
@@ -92,18 +107,20 @@ impl Shared {
     /// Sends the queue and waits for answers only.
     pub(crate) fn flush_local(&self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
         self.flush_queue(window, target, lock, Completion::Local)?;
-        self.settle(window, target)
+        self.await_answers(window, target)
     }
 
     /// As [`flush_local`](Self::flush_local), without waiting: whether it is complete.
     pub(crate) fn try_flush_local(&self, window: u32, target: Rank, lock: Lock) -> Result<bool, Error> {
         let mut core = self.core();
         core.progress()?;
+        let early = core.awaits_unlock(Some(target));
         let peer = &core.port(window).peers[target.index()];
         if !peer.queue.is_empty() {
             match peer.grant {
                 Grant::Idle => core.request_lock(window, target, lock)?,
                 Grant::Asked => {}
+                Grant::Granted | Grant::Unchecked if early => {}
                 Grant::Granted | Grant::Unchecked => core.send_queue(window, target, Flags(0), 0)?,
             }
             core.transport.flush()?;
@@ -133,6 +150,7 @@ impl Shared {
             if grant != Grant::Unchecked {
                 self.await_grant(window, target, lock)?;
             }
+            self.await_unlocks(Some(target))?;
             self.core().send_queue(window, target, Flags(0), 0)?;
         }
         let mut core = self.core();
@@ -154,6 +172,17 @@ impl Shared {
                 return Err(refused);
             }
             Ok(port.peers[target.index()].is_settled().then_some(()))
+        })
+    }
+
+    /// Waits until the answers have come.
+    fn await_answers(&self, window: u32, target: Rank) -> Result<(), Error> {
+        self.wait_for(|core| {
+            let port = core.port(window);
+            if let Some(refused) = port.refused.take() {
+                return Err(refused);
+            }
+            Ok((port.peers[target.index()].outstanding == 0).then_some(()))
         })
     }
 
@@ -225,32 +254,35 @@ impl Core {
         peer.asked
     }
 
-    /// Sends a single short operation together with its lock request; whether it was one.
+    /// Whether the first operation can bring its lock request.
+    fn fits_lock(&mut self, window: u32, target: Rank) -> bool {
+        let first = self.port(window).peers[target.index()].queue.first();
+        first.is_some_and(|op| op.total <= SHORT && op.layout.is_contiguous())
+    }
+
+    /// Sends a single short operation together with its lock request.
     fn send_with_lock(
         &mut self,
         window: u32,
         target: Rank,
         lock: Lock,
         completion: Completion,
-    ) -> Result<bool, Error> {
-        let peer = &self.port(window).peers[target.index()];
-        let Some(op) = peer.queue.first().filter(|op| op.total <= SHORT && op.layout.is_contiguous()) else {
-            return Ok(false);
-        };
+    ) -> Result<(), Error> {
+        let answered = self.port(window).peers[target.index()].queue.iter().any(Op::is_answered);
         let request = match lock {
             Lock::Shared => Flags::LOCK_SHARED,
             Lock::Exclusive => Flags::LOCK_EXCLUSIVE,
         };
         let marks = request.with(Flags::LAST).with(Flags::UNLOCK);
-        let unasked = !op.is_answered() && completion == Completion::Local;
-        if op.is_answered() || completion == Completion::Local {
+        let unasked = !answered && completion == Completion::Local;
+        if answered || completion == Completion::Local {
             self.send_queue(window, target, marks, 0)?;
         } else {
             let tag = self.next_acknowledgement(window, target);
             self.send_queue(window, target, marks.with(Flags::ACKNOWLEDGE), tag)?;
         }
         self.port(window).peers[target.index()].unacknowledged = unasked;
-        Ok(true)
+        Ok(())
     }
 
     /// Sends the queue so that its last operation releases the lock.
@@ -272,7 +304,7 @@ impl Core {
         let answered = peer.queue.last().is_some_and(Op::is_answered);
         let changes = !peer.queue.is_empty() || unacknowledged;
         let empty = peer.queue.is_empty();
-        let asks = changes && lock == Lock::Shared && !answered && completion == Completion::Remote;
+        let asks = changes && !answered && completion == Completion::Remote;
         let (marks, tag) = if asks {
             (Flags::ACKNOWLEDGE, self.next_acknowledgement(window, target))
         } else {
@@ -285,6 +317,9 @@ impl Core {
             self.send_queue(window, target, marks.with(Flags::LAST).with(Flags::UNLOCK), tag)?;
         }
         self.port(window).peers[target.index()].unacknowledged = changes && !asks && !answered;
+        if asks && lock == Lock::Exclusive {
+            self.remember_unlock(window, target);
+        }
         Ok(())
     }
 }

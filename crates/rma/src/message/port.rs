@@ -67,6 +67,8 @@ pub(crate) struct Peer {
     pub(crate) posts: u32,
     /// Whether something was sent since the last acknowledgement was asked for.
     pub(crate) unacknowledged: bool,
+    /// The acknowledgement owed to it as an origin that does not wait for it yet.
+    pub(crate) owed: Option<u32>,
 }
 
 impl Peer {
@@ -116,6 +118,7 @@ impl Port {
             grant: Grant::Idle,
             posts: 0,
             unacknowledged: false,
+            owed: None,
         };
         Self {
             memory,

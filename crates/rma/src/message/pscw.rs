@@ -18,6 +18,7 @@ use crate::rank::Rank;
 
 impl Shared {
     pub(crate) fn post(&self, window: u32, origins: &[Rank], assert: Assert) -> Result<(), Error> {
+        self.await_unlocks(None)?;
         let mut core = self.core();
         let rank = core.rank;
         core.port(window).exposed_done -= origins.len() as i64;
@@ -51,6 +52,7 @@ impl Shared {
 
     /// Ends an access epoch: the posts have come, or need not.
     pub(crate) fn complete(&self, window: u32, targets: &[Rank]) -> Result<(), Error> {
+        self.await_unlocks(None)?;
         {
             let mut core = self.core();
             let rank = core.rank;

@@ -74,13 +74,13 @@ impl Core {
                     return Err("a lock nobody asked for".to_owned());
                 }
                 peer.grant = super::port::Grant::Granted;
+                if header.flags.has(Flags::ACKNOWLEDGE) {
+                    self.acknowledged(from, &header);
+                }
             }
-            Kind::Unlock => {
-                self.release_lock(from, header.window)?;
-                self.acknowledge(from, &header)?;
-            }
+            Kind::Unlock => self.unlocked(from, &header)?,
             Kind::Flush => self.acknowledge(from, &Header { flags: Flags::ACKNOWLEDGE, ..header })?,
-            Kind::Complete => port.peers[from.index()].acknowledged = header.tag,
+            Kind::Complete => self.acknowledged(from, &header),
             Kind::Data => answered(port, from, &header, payload)?,
             Kind::Refused => {
                 let place = header.place;
@@ -138,7 +138,10 @@ impl Core {
                 None if next.rank == self.rank => {
                     self.port(window).peers[next.rank.index()].grant = super::port::Grant::Granted;
                 }
-                None => self.reply(next.rank, &Header::new(Kind::LockGranted, window), &[])?,
+                None => {
+                    let granted = self.with_owed(next.rank, Header::new(Kind::LockGranted, window));
+                    self.reply(next.rank, &granted, &[])?;
+                }
             }
         }
         Ok(())
@@ -162,13 +165,27 @@ impl Core {
             }
         }
         if header.flags.has(Flags::UNLOCK) {
-            self.release_lock(from, header.window)?;
+            self.unlocked(from, header)
+        } else {
+            self.acknowledge(from, header)
+        }
+    }
+
+    /// The lock goes on; after an exclusive one nobody waits for the acknowledgement yet.
+    fn unlocked(&mut self, from: Rank, header: &Header) -> Served {
+        let exclusive = self.port(header.window).exclusive;
+        self.release_lock(from, header.window)?;
+        if exclusive && header.flags.has(Flags::ACKNOWLEDGE) {
+            self.owe(from, header);
+            return Ok(());
         }
         self.acknowledge(from, header)
     }
 
     fn acknowledge(&mut self, from: Rank, header: &Header) -> Served {
         if header.flags.has(Flags::ACKNOWLEDGE) {
+            // A later acknowledgement is one of everything before.
+            self.port(header.window).peers[from.index()].owed = None;
             let done = Header { tag: header.tag, ..Header::new(Kind::Complete, header.window) };
             self.reply(from, &done, &[])?;
         }

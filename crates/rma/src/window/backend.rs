@@ -28,7 +28,9 @@ impl Backend {
             Self::Message { shared, number } => {
                 shared.complete_everywhere(*number)?;
                 shared.barrier(*number)?;
-                shared.core().ports.remove(number);
+                let mut core = shared.core();
+                core.forget_unlocks(*number);
+                core.ports.remove(number);
                 Ok(())
             }
             Self::Direct(direct) => direct.free(),
@@ -51,7 +53,9 @@ impl Backend {
     pub(crate) fn abandon(&mut self) {
         match self {
             Self::Message { shared, number } => {
-                if let Some(port) = shared.core().ports.get_mut(number) {
+                let mut core = shared.core();
+                core.forget_unlocks(*number);
+                if let Some(port) = core.ports.get_mut(number) {
                     port.memory = Memory::Attached(Vec::new());
                     port.forget();
                 }

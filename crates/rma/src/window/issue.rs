@@ -77,12 +77,15 @@ impl Window {
             Backend::Direct(direct) => return direct.issue(reach, target.rank.index(), op),
         };
         if own {
+            // Others may see it at once.
+            shared.await_unlocks(None)?;
             return shared.core().perform_here(*number, &op);
         }
         if naive {
             if reach == Reach::Locked && !shared.holds_lock(*number, target.rank) {
                 shared.lock_now(*number, target.rank, Lock::Shared)?;
             }
+            shared.await_unlocks(Some(target.rank))?;
             let mut core = shared.core();
             core.send_all(*number, target.rank, vec![op], Flags(0), 0)?;
             core.progress()?;

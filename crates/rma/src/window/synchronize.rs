@@ -5,7 +5,7 @@ use crate::assert::Assert;
 use crate::epochs::Reach;
 use crate::error::Error;
 use crate::rank::Rank;
-use crate::spec::{Locks, Style};
+use crate::spec::{Completion, Locks, Style};
 
 /// Refuses asserts that mean nothing to a call.
 fn meaningful(call: &'static str, assert: Assert, allowed: Assert) -> Result<(), Error> {
@@ -26,6 +26,9 @@ impl Window {
         meaningful("fence", assert, FENCE)?;
         self.epochs.fence("fence", !assert.has(Assert::NO_PRECEDE))?;
         let closes = self.epochs.fence_closes(assert);
+        if let Backend::Message { shared, .. } = &self.backend {
+            shared.await_unlocks(None)?;
+        }
         match &mut self.backend {
             Backend::Message { shared, number } if self.spec.style == Style::Naive => {
                 shared.naive_fence(*number)?;
@@ -41,10 +44,10 @@ impl Window {
         Ok(())
     }
 
-    /// Exposes this rank's part to `origins`. Does not wait.
+    /// Exposes this rank's part to `origins`. Does not wait for them.
     ///
     /// # Errors
-    /// [`Error::Sync`] when it is exposed already; [`Error::Rank`]; [`Error::Assert`].
+    /// [`Error::Sync`] when it is exposed already; [`Error::Rank`]; [`Error::Assert`]; [`Error::Gone`].
     pub fn post(&mut self, origins: &[Rank], assert: Assert) -> Result<(), Error> {
         meaningful("post", assert, POST)?;
         self.epochs.post("post", origins)?;
@@ -157,6 +160,10 @@ impl Window {
     /// Ends it; all its operations are complete at origin and target (but see
     /// [`Completion::Local`](crate::Completion)).
     ///
+    /// Over messages an exclusive one need not wait for its target: whoever locks finds the operations done, and
+    /// this rank's next call of this job from which others could learn of it waits. Who tells them by other
+    /// means than this job's messages (or by a window in shared memory) calls [`settle`](Self::settle) first.
+    ///
     /// # Errors
     /// [`Error::Sync`] when `target` is not locked; [`Error::Gone`].
     pub fn unlock(&mut self, target: Rank) -> Result<(), Error> {
@@ -164,6 +171,9 @@ impl Window {
         match &mut self.backend {
             Backend::Message { shared, number } => {
                 shared.unlock(*number, target, lock, self.spec.completion)?;
+                if self.spec.style == Style::Naive && target != self.rank {
+                    shared.settle(*number, target)?;
+                }
             }
             Backend::Direct(direct) => direct.unlock(target.index()),
         }
@@ -219,6 +229,21 @@ impl Window {
         self.epochs.unlocked_all();
         self.count_epoch(Reach::Locked);
         Ok(())
+    }
+
+    /// Waits until every operation of passive epochs that have ended is complete at its target. Needs no epoch;
+    /// sends nothing unless the window promises completion at the origin only.
+    ///
+    /// # Errors
+    /// [`Error::Freed`]; [`Error::Gone`]; [`Error::Attach`] for memory that a target had not attached.
+    pub fn settle(&mut self) -> Result<(), Error> {
+        self.epochs.usable("settle")?;
+        let Backend::Message { shared, number } = &self.backend else { return Ok(()) };
+        if self.spec.completion == Completion::Local {
+            shared.complete_everywhere(*number)?;
+        }
+        shared.await_unlocks(None)?;
+        shared.core().port(*number).refused.take().map_or(Ok(()), Err)
     }
 
     fn lockable(&self, call: &'static str) -> Result<(), Error> {
@@ -294,7 +319,10 @@ impl Window {
         // synchronization calls.
         unisono_sync::atomics::fence(unisono_sync::atomics::Ordering::SeqCst);
         match &mut self.backend {
-            Backend::Message { shared, .. } => shared.core().progress(),
+            Backend::Message { shared, .. } => {
+                shared.await_unlocks(None)?;
+                shared.core().progress()
+            }
             Backend::Direct(_) => Ok(()),
         }
     }

@@ -76,15 +76,6 @@ fn member(program: &Program, mut job: Job, style: Style, flavor: Flavor) -> Resu
                     window.unlock(*target)?;
                     take(&mut window, pending, &mut read)?;
                 }
-                // The paper's exclusive unlock does not wait for its target, because whoever looks has to lock
-                // too. What comes next here does not lock, and could overtake it: so wait by a shared one.
-                if (style, lock) == (Style::Deferred, Lock::Exclusive) {
-                    for target in &everybody {
-                        window.lock(*target, Lock::Shared, Assert::NONE)?;
-                        window.flush(*target)?;
-                        window.unlock(*target)?;
-                    }
-                }
             }
             Synchronization::LockAll => {
                 window.lock_all(Assert::NONE)?;
@@ -100,7 +91,6 @@ fn member(program: &Program, mut job: Job, style: Style, flavor: Flavor) -> Resu
         }
     }
     job.barrier()?;
-    // An exclusive unlock need not wait for its target; a lock of one's own comes after it.
     window.lock(Rank::at(me), Lock::Exclusive, Assert::NONE)?;
     let mut found = vec![0; slots(program.size)];
     window.load(0, &mut found)?;

@@ -5,6 +5,7 @@
 mod drive;
 mod misuse;
 mod model;
+mod unlocks;
 mod wires;
 
 use proptest::prelude::*;

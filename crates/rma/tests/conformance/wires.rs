@@ -28,11 +28,11 @@ fn tcp(size: usize) -> Vec<Job> {
     ends(size).into_iter().map(Job::over).collect()
 }
 
-fn faulty_tcp(size: usize, plan: Plan) -> Vec<Job> {
+pub(crate) fn faulty_tcp(size: usize, plan: Plan) -> Vec<Job> {
     ends(size).into_iter().map(|end| Job::over(Faulty::new(end, plan))).collect()
 }
 
-fn faulty_loopback(size: usize, plan: Plan) -> Vec<Job> {
+pub(crate) fn faulty_loopback(size: usize, plan: Plan) -> Vec<Job> {
     Loopback::job(size).into_iter().map(|end| Job::over(Faulty::new(end, plan))).collect()
 }
 
