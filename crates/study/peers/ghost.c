@@ -141,6 +141,11 @@ static double batch(step *step, int bytes, long steps)
 	for (long i = 0; i < steps; i++)
 		step(bytes);
 	mine = MPI_Wtime() - began;
+	/*
+	 * Some MPIs spin in a reduction, on processors that slower processes may still need for their last
+	 * step: nobody goes there before everybody has read the clock.
+	 */
+	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
 	return slowest;
 }
