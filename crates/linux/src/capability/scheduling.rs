@@ -118,8 +118,11 @@ pub(super) fn autogroup(host: &Host) -> Finding {
         Some("0") => {
             Finding::missing("switched off", "nothing to do: nice then works across terminal sessions")
         }
-        Some(_) => Finding::found("on")
-            .but("nice has no effect across terminal sessions; sysctl kernel.sched_autogroup_enabled=0"),
+        // MPICH starts each rank in a session of its own: ranks that share a processor then cannot yield it.
+        Some(_) => Finding::found("on").but(
+            "nice and yielding have no effect across sessions, and MPICH's ranks are one each; \
+             sysctl kernel.sched_autogroup_enabled=0",
+        ),
         None => Finding::missing(
             "this kernel was built without it",
             "nothing to do: nice then works across terminal sessions",
