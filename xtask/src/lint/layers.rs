@@ -13,9 +13,10 @@ const MAY: &[(&str, &[&str])] = &[
     // The one arrow between topics besides eventchannel's: docs/decisions/0006.
     ("rma", &["linux", "sync", "barrier"]),
     ("rma/fuzz", &["rma"]),
+    ("btin", &[]),
     ("launch", &["linux", "rma"]),
     ("report", &["measure"]),
-    ("study", &["linux", "sync", "measure", "barrier", "gang", "rma", "report"]),
+    ("study", &["linux", "sync", "measure", "barrier", "gang", "rma", "btin", "report"]),
     ("host-tests", &["linux"]),
 ];
 

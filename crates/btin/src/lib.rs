@@ -1,0 +1,24 @@
+//! Barrier trees in the switches of an irregular network.
+//!
+//! A barrier over a network costs as many messages through one root as it has members, unless the switches
+//! combine arrivals on the way up and replicate the release on the way down. For that each switch of a tree
+//! holds one *barrier register* a group. This crate finds the tree, fills the registers, checks them
+//! independently, and simulates what they are worth against unicast and multicast, after Moh, Yu, Han, Lee
+//! and Lee, "A Fast Tree-Based Barrier Synchronization on Switch-Based Irregular Networks".
+//!
+//! ```text
+//!   Network --- group of members ---> Tree (a Register a switch) ---> check | simulate | a data plane
+//! ```
+//!
+//! It opens no sockets and knows no kernel: the data plane for Linux switches is another crate.
+#![forbid(unsafe_code)]
+
+mod group;
+mod message;
+mod network;
+mod registers;
+
+pub use group::{Group, GroupError, GroupId};
+pub use message::{Kind, Message};
+pub use network::{End, Link, Neighbour, Network, NetworkError, NodeId, Port, SwitchId};
+pub use registers::{Register, Tree};

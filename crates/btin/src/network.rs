@@ -1,0 +1,285 @@
+//! A network of switches: ports, the links between switches, and the nodes at ports (paper, section 2.1).
+//!
+//! Held for fast walks: the neighbours of a switch lie in one stretch, in order of port, so that a
+//! breadth-first search that visits them in that order follows the lowest of parallel links by itself.
+
+use std::fmt;
+
+/// A switch, by its number from 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SwitchId(pub u32);
+
+/// A node, by its number from 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NodeId(pub u32);
+
+/// A port of a switch, by its number from 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Port(pub u16);
+
+/// A port of a certain switch: where a cable ends.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct End {
+    /// The switch.
+    pub switch: SwitchId,
+    /// Its port.
+    pub port: Port,
+}
+
+/// A cable between two ports of switches. Both may belong to one switch (a self loop).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// One end.
+    pub a: End,
+    /// The other.
+    pub b: End,
+}
+
+/// What a switch sees through one of its ports that leads to a switch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Neighbour {
+    /// The port here.
+    pub port: Port,
+    /// The switch at the other end.
+    pub switch: SwitchId,
+    /// The port there.
+    pub far: Port,
+    /// Which of the network's links this is.
+    pub link: u32,
+}
+
+/// Switches, links and nodes; never changes once made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Network {
+    ports: Vec<u16>,
+    links: Vec<Link>,
+    nodes: Vec<End>,
+    /// Where the neighbours of each switch begin; one more than there are switches.
+    first_neighbour: Vec<u32>,
+    neighbours: Vec<Neighbour>,
+    first_local: Vec<u32>,
+    locals: Vec<(Port, NodeId)>,
+}
+
+/// Why no network can be made of what was given.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NetworkError {
+    /// A link or node names a switch that is not there.
+    #[error("{what} is at switch {switch}, but there are {switches} switches (0 to {})", switches.saturating_sub(1))]
+    NoSuchSwitch {
+        /// The link or node.
+        what: Part,
+        /// The switch it names.
+        switch: u32,
+        /// How many there are.
+        switches: usize,
+    },
+    /// A link or node is at a port that the switch does not have.
+    #[error("{what} is at port {port} of switch {switch}, which has {ports} ports (from 0)")]
+    NoSuchPort {
+        /// The link or node.
+        what: Part,
+        /// The switch.
+        switch: u32,
+        /// The port it names.
+        port: u16,
+        /// How many the switch has.
+        ports: u16,
+    },
+    /// Two cables in one port.
+    #[error("port {port} of switch {switch} is used twice: by {first} and by {second}")]
+    PortTwice {
+        /// The switch.
+        switch: u32,
+        /// The port.
+        port: u16,
+        /// Who came first.
+        first: Part,
+        /// Who wants it too.
+        second: Part,
+    },
+}
+
+/// What an error speaks of: numbers are positions in the input, from 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Part {
+    /// A link.
+    Link(usize),
+    /// A node.
+    Node(usize),
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Link(number) => write!(f, "link {number}"),
+            Self::Node(number) => write!(f, "node {number}"),
+        }
+    }
+}
+
+impl Network {
+    /// A network of switches with so many ports each, links between them, and nodes at ports.
+    ///
+    /// # Errors
+    /// A switch or port that is not there, or a port used twice.
+    pub fn new(ports: Vec<u16>, links: Vec<Link>, nodes: Vec<End>) -> Result<Self, NetworkError> {
+        let ends = links
+            .iter()
+            .enumerate()
+            .flat_map(|(number, link)| [(Part::Link(number), link.a), (Part::Link(number), link.b)])
+            .chain(nodes.iter().enumerate().map(|(number, node)| (Part::Node(number), *node)));
+        check_ends(&ports, ends)?;
+
+        let mut neighbours: Vec<(SwitchId, Neighbour)> = Vec::with_capacity(2 * links.len());
+        for (number, link) in (0..).zip(&links) {
+            for (here, far) in [(link.a, link.b), (link.b, link.a)] {
+                let seen = Neighbour { port: here.port, switch: far.switch, far: far.port, link: number };
+                neighbours.push((here.switch, seen));
+            }
+        }
+        neighbours.sort_unstable_by_key(|(here, seen)| (*here, seen.port));
+        let first_neighbour = stretches(ports.len(), neighbours.iter().map(|(here, _)| *here));
+
+        let mut locals: Vec<(SwitchId, (Port, NodeId))> =
+            (0..).zip(&nodes).map(|(id, end)| (end.switch, (end.port, NodeId(id)))).collect();
+        locals.sort_unstable();
+        let first_local = stretches(ports.len(), locals.iter().map(|(here, _)| *here));
+
+        Ok(Self {
+            ports,
+            links,
+            nodes,
+            first_neighbour,
+            neighbours: neighbours.into_iter().map(|(_, seen)| seen).collect(),
+            first_local,
+            locals: locals.into_iter().map(|(_, local)| local).collect(),
+        })
+    }
+
+    /// How many switches there are.
+    #[must_use]
+    pub fn switch_count(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// Every switch, in order.
+    pub fn switches(&self) -> impl ExactSizeIterator<Item = SwitchId> + use<> {
+        (0..u32::try_from(self.ports.len()).expect("fits because ids are 32 bits")).map(SwitchId)
+    }
+
+    /// How many ports a switch has.
+    #[must_use]
+    pub fn ports(&self, switch: SwitchId) -> u16 {
+        self.ports[switch.0 as usize]
+    }
+
+    /// The links, by number.
+    #[must_use]
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// Where each node is, by its number.
+    #[must_use]
+    pub fn nodes(&self) -> &[End] {
+        &self.nodes
+    }
+
+    /// What a switch sees through its ports that lead to switches, in order of port; a self loop twice.
+    #[must_use]
+    pub fn neighbours(&self, switch: SwitchId) -> &[Neighbour] {
+        let at = switch.0 as usize;
+        &self.neighbours[self.first_neighbour[at] as usize..self.first_neighbour[at + 1] as usize]
+    }
+
+    /// The nodes at a switch, in order of port.
+    #[must_use]
+    pub fn locals(&self, switch: SwitchId) -> &[(Port, NodeId)] {
+        let at = switch.0 as usize;
+        &self.locals[self.first_local[at] as usize..self.first_local[at + 1] as usize]
+    }
+}
+
+fn check_ends(ports: &[u16], ends: impl Iterator<Item = (Part, End)>) -> Result<(), NetworkError> {
+    let mut used: Vec<(End, Part)> = Vec::new();
+    for (what, End { switch: SwitchId(switch), port: Port(port) }) in ends {
+        let Some(&has) = ports.get(switch as usize) else {
+            return Err(NetworkError::NoSuchSwitch { what, switch, switches: ports.len() });
+        };
+        if port >= has {
+            return Err(NetworkError::NoSuchPort { what, switch, port, ports: has });
+        }
+        used.push((End { switch: SwitchId(switch), port: Port(port) }, what));
+    }
+    used.sort_by_key(|(end, _)| *end); // stable, so that the first in the input is the first here
+    for pair in used.windows(2) {
+        let [(end, first), (next, second)] = pair else { continue };
+        if end == next {
+            let End { switch: SwitchId(switch), port: Port(port) } = *end;
+            return Err(NetworkError::PortTwice { switch, port, first: *first, second: *second });
+        }
+    }
+    Ok(())
+}
+
+/// Where the entries of each switch begin in a list sorted by switch.
+fn stretches(switches: usize, sorted: impl Iterator<Item = SwitchId>) -> Vec<u32> {
+    let mut first = vec![0; switches + 1];
+    for switch in sorted {
+        first[switch.0 as usize + 1] += 1;
+    }
+    for at in 0..switches {
+        first[at + 1] += first[at];
+    }
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(switch: u32, port: u16) -> End {
+        End { switch: SwitchId(switch), port: Port(port) }
+    }
+
+    fn link(a: End, b: End) -> Link {
+        Link { a, b }
+    }
+
+    #[test]
+    fn neighbours_and_nodes_come_in_order_of_port() {
+        let links = vec![link(end(0, 3), end(1, 0)), link(end(2, 1), end(0, 1)), link(end(0, 0), end(1, 2))];
+        let network = Network::new(vec![4; 3], links, vec![end(1, 3), end(1, 1)]).expect("it is sound");
+        let seen: Vec<_> =
+            network.neighbours(SwitchId(0)).iter().map(|n| (n.port.0, n.switch.0, n.far.0, n.link)).collect();
+        assert_eq!(seen, [(0, 1, 2, 2), (1, 2, 1, 1), (3, 1, 0, 0)]);
+        assert_eq!(network.locals(SwitchId(1)), [(Port(1), NodeId(1)), (Port(3), NodeId(0))]);
+        assert_eq!(network.locals(SwitchId(0)), []);
+    }
+
+    #[test]
+    fn a_self_loop_is_seen_from_both_its_ports() {
+        let network = Network::new(vec![2], vec![link(end(0, 0), end(0, 1))], vec![]).expect("it is sound");
+        assert_eq!(network.neighbours(SwitchId(0)).len(), 2);
+    }
+
+    #[test]
+    fn a_port_used_twice_is_refused_and_both_users_named() {
+        let refused = Network::new(vec![2; 2], vec![link(end(0, 0), end(1, 1))], vec![end(1, 1)]);
+        let error = refused.expect_err("port 1 of switch 1 is taken").to_string();
+        assert_eq!(error, "port 1 of switch 1 is used twice: by link 0 and by node 0");
+        let looped = Network::new(vec![2], vec![link(end(0, 0), end(0, 0))], vec![]);
+        assert!(matches!(looped, Err(NetworkError::PortTwice { .. })));
+    }
+
+    #[test]
+    fn a_switch_or_port_that_is_not_there_is_refused() {
+        let far = Network::new(vec![2; 2], vec![], vec![end(2, 0)]).expect_err("there is no switch 2");
+        assert_eq!(far.to_string(), "node 0 is at switch 2, but there are 2 switches (0 to 1)");
+        let beyond = Network::new(vec![2; 2], vec![], vec![end(1, 2)]).expect_err("there is no port 2");
+        assert_eq!(beyond.to_string(), "node 0 is at port 2 of switch 1, which has 2 ports (from 0)");
+    }
+}

@@ -1,0 +1,31 @@
+//! Barrier registers: what a switch must know about a group (paper, Figure 4), and the tree they make up.
+//!
+//! Only what is set up lies here; arrival bits and data belong to a barrier in progress, and so to the
+//! switch that runs it.
+
+use crate::{GroupId, NodeId, Port, SwitchId};
+use std::collections::BTreeMap;
+
+/// The register of one switch for one group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Register {
+    /// The port towards the parent switch; at the root switch that of the root node.
+    pub parent: Port,
+    /// The ports towards child switches, ascending.
+    pub children: Vec<Port>,
+    /// The ports of local member nodes, without the root node's, ascending.
+    pub locals: Vec<Port>,
+}
+
+/// A barrier tree: the registers of all its switches.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tree {
+    /// Whose barrier it is.
+    pub group: GroupId,
+    /// Where reduction ends and distribution begins.
+    pub root_switch: SwitchId,
+    /// The member there that takes the last reduction message and sends the first distribution message.
+    pub root_node: NodeId,
+    /// The registers, by switch.
+    pub registers: BTreeMap<SwitchId, Register>,
+}
