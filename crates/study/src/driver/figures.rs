@@ -15,7 +15,7 @@ pub(super) fn of_program(prefix: &str, m: &Measurement) -> Vec<Figure> {
     let mut figures = vec![
         figure(name("barriers_per_s"), m.barriers_per_s, "1/s"),
         figure(name("blocks_per_s"), m.blocks_per_s, "1/s"),
-        figure(name("cpu_share"), if m.elapsed_s > 0.0 { m.cpu_s / m.elapsed_s } else { 0.0 }, "1"),
+        figure(name("cpu_share"), m.cpu_share(), "1"),
     ];
     if d.n > 0 {
         let distribution = Distribution {

@@ -173,11 +173,7 @@ fn together(measured: &[Measurement]) -> Vec<Figure> {
         figures::figure("barriers_per_s", sum(|m| m.barriers_per_s), "1/s"),
         figures::figure("iterations_per_s", sum(|m| m.iterations_per_s), "1/s"),
         figures::figure("blocks_per_s", sum(|m| m.blocks_per_s), "1/s"),
-        figures::figure(
-            "processors",
-            sum(|m| if m.elapsed_s > 0.0 { m.cpu_s / m.elapsed_s } else { 0.0 }),
-            "1",
-        ),
+        figures::figure("processors", sum(Measurement::cpu_share), "1"),
     ];
     let Some((first, others)) = measured.split_first() else { return figures };
     figures.extend(figures::of_program("app1_", first));

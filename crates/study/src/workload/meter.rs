@@ -248,6 +248,14 @@ pub struct Measurement {
     pub rounds_per_ns: f64,
 }
 
+impl Measurement {
+    /// Processors used on average while it was measured.
+    #[must_use]
+    pub fn cpu_share(&self) -> f64 {
+        if self.elapsed_s > 0.0 { self.cpu_s / self.elapsed_s } else { 0.0 }
+    }
+}
+
 /// Distribution of the time from barrier to barrier, in nanoseconds. Samples are batches of a few
 /// microseconds; `max` is the longest single episode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
