@@ -1,9 +1,8 @@
 //! Waits for a child process, but not for ever: when its time is over, the stacks of all its processes
 //! are written down and they are killed.
 //!
-//! The processes are the child's [`Reach`]: its process group, or its descendants. Processes that left
-//! both (a guardian calls `setsid` and loses its parent) come back to a process that adopts orphans
-//! ([`adopt_orphans`]).
+//! The processes are the child's [`Reach`]: its descendants, or all that this process started. Those that lose
+//! their parents (a guardian) come back to a process that adopts orphans ([`adopt_orphans`]).
 //! Cost: one `waitpid` every 10 ms.
 
 use rustix::process::{
@@ -22,8 +21,6 @@ const ROUNDS: u32 = 300;
 /// Which processes belong to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// The process group that it leads (`process_group(0)`): Ctrl-C at the terminal does not reach it.
-    Group,
     /// The child and its descendants, in whatever group.
     Descendants,
     /// Everything that this process started, directly or not. For a process that adopts orphans and has
@@ -112,7 +109,7 @@ fn living() -> Vec<u32> {
 }
 
 /// Kills all processes of the group that the child leads, if it leads one.
-pub fn kill_group(child: &Child) {
+fn kill_group(child: &Child) {
     // an error means that there is no such process any more: what was wanted
     let _ = kill_process_group(group_of(child), Signal::KILL);
 }
@@ -180,11 +177,6 @@ fn user_stacks(pid: &str) -> String {
 fn family(child: &Child, reach: Reach) -> Vec<u32> {
     let mut family = vec![child.id()];
     match reach {
-        Reach::Group => {
-            let everybody = everybody();
-            let members = everybody.iter().filter(|(_, relation)| relation.group == child.id());
-            family.extend(members.map(|(pid, _)| *pid).filter(|pid| *pid != child.id()));
-        }
         Reach::Descendants => family.extend(descendants(child.id())),
         Reach::Ours => {
             family.extend(descendants(std::process::id()).into_iter().filter(|pid| *pid != child.id()));
@@ -195,30 +187,26 @@ fn family(child: &Child, reach: Reach) -> Vec<u32> {
 
 /// The children of a process, and theirs, nearest first.
 fn descendants(of: u32) -> Vec<u32> {
-    let everybody = everybody();
+    let parents = parents();
     let mut family = vec![of];
     let mut next = 0;
     while let Some(parent) = family.get(next).copied() {
-        family.extend(everybody.iter().filter(|(_, it)| it.parent == parent).map(|(pid, _)| *pid));
+        family.extend(parents.iter().filter(|(_, its)| **its == parent).map(|(pid, _)| *pid));
         next += 1;
     }
     family.split_off(1)
 }
 
-struct Relation {
-    parent: u32,
-    group: u32,
-}
-
-fn everybody() -> BTreeMap<u32, Relation> {
-    let relation = |process: PathBuf| {
+/// The parent of every process.
+fn parents() -> BTreeMap<u32, u32> {
+    let parent = |process: PathBuf| {
         let pid = process.file_name()?.to_str()?.parse().ok()?;
-        // pid (comm) state parent group ...; comm may hold spaces and parentheses
+        // pid (comm) state parent ...; comm may hold spaces and parentheses
         let stat = read(&process.join("stat"));
-        let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(1).map(str::parse);
-        Some((pid, Relation { parent: fields.next()?.ok()?, group: fields.next()?.ok()? }))
+        let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+        Some((pid, parent))
     };
-    entries(Path::new("/proc")).into_iter().filter_map(relation).collect()
+    entries(Path::new("/proc")).into_iter().filter_map(parent).collect()
 }
 
 fn state(thread: &Path) -> String {

@@ -11,6 +11,7 @@ use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::cgroup::{Version, hierarchies};
 use unisono_linux::process::{PidFd, Signal};
+use unisono_linux::schedstat;
 use unisono_linux::scheduling::{self, Policy};
 
 fn gangs() -> Outcome {
@@ -405,8 +406,8 @@ fn a_new_process_runs_while_gangs_spin_on_all_cores() -> Outcome {
 
 /// What a process has used so far, in seconds.
 fn processor_time(pid: i32) -> f64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
-    text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e9
+    // one that has just ended has used no more
+    schedstat::of(Tid(pid)).map_or(0.0, |time| time.ran_ns as f64 / 1e9)
 }
 
 fn a_larger_share_is_more_time_beside_other_programs() -> Outcome {
