@@ -4,7 +4,7 @@
 use anyhow::Context;
 use std::ops::Range;
 use std::time::Duration;
-use unisono_rma::{Job, Place};
+use unisono_rma::{Assert, Error, Job, Operation, Place, Plain, Rank, Spec};
 
 /// How long a rank waits for the others to come.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -24,6 +24,23 @@ pub fn join() -> anyhow::Result<Job> {
 #[must_use]
 pub fn part(all: usize, rank: usize, size: usize) -> Range<usize> {
     all * rank / size..all * (rank + 1) / size
+}
+
+/// What the ranks' values combine to, at every rank. The operation has to leave zero out, with which a window begins:
+/// a sum, or the greatest of what is not negative.
+///
+/// # Errors
+/// A rank is gone.
+pub fn combined<T: Plain>(job: &mut Job, mine: T, operation: Operation) -> Result<T, Error> {
+    let mut window = job.allocate(size_of::<T>() as u64, Spec::new())?;
+    window.fence(Assert::NO_PRECEDE)?;
+    window.accumulate(&[mine], Rank(0), 0, operation)?;
+    window.fence(Assert::NONE)?;
+    let all = window.get::<T>(1, Rank(0), 0)?;
+    window.fence(Assert::NO_SUCCEED)?;
+    let all = window.take(all)?;
+    window.free()?;
+    Ok(all.first().copied().unwrap_or(mine))
 }
 
 #[cfg(test)]

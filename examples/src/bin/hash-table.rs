@@ -13,7 +13,7 @@
 use anyhow::{bail, ensure};
 use clap::Parser;
 use std::time::Instant;
-use unisono_examples::join;
+use unisono_examples::{combined, join};
 use unisono_rma::{Assert, Job, Operation, Rank, Spec, Window};
 
 /// Fill a distributed hash table by compare-and-swap, and look every key up
@@ -109,19 +109,6 @@ impl Table {
     }
 }
 
-/// The sum over all ranks, at every rank.
-fn sum(job: &mut Job, mine: u64) -> Result<u64, unisono_rma::Error> {
-    let mut window = job.allocate(8, Spec::new().unit(8))?;
-    window.fence(Assert::NO_PRECEDE)?;
-    window.accumulate(&[mine], Rank(0), 0, Operation::Sum)?;
-    window.fence(Assert::NONE)?;
-    let all = window.get::<u64>(1, Rank(0), 0)?;
-    window.fence(Assert::NO_SUCCEED)?;
-    let all = window.take(all)?;
-    window.free()?;
-    Ok(all.first().copied().unwrap_or(mine))
-}
-
 #[allow(clippy::print_stdout, reason = "a program speaks")]
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
@@ -160,7 +147,10 @@ fn main() -> anyhow::Result<()> {
     table.window.unlock_all()?;
 
     let occupied = table.occupied()?;
-    let (inserted, occupied) = (sum(&mut job, inserted)?, sum(&mut job, occupied)?);
+    let (inserted, occupied) = (
+        combined(&mut job, inserted, Operation::Sum)?,
+        combined(&mut job, occupied, Operation::Sum)?,
+    );
     ensure!(
         inserted == distinct && occupied == distinct,
         "{distinct} different keys were inserted {inserted} times, and fill {occupied} slots"

@@ -14,7 +14,7 @@
 use anyhow::{bail, ensure};
 use clap::{Parser, ValueEnum};
 use std::time::Instant;
-use unisono_examples::{join, part};
+use unisono_examples::{combined, join, part};
 use unisono_rma::{Assert, Job, Operation, Rank, Spec, Window};
 
 /// Solve the heat equation with ghost-row exchange, and compare with the sequential solution
@@ -174,19 +174,6 @@ fn sequential(size: usize, steps: usize) -> Vec<f64> {
     plate
 }
 
-/// The greatest of all ranks' differences, at every rank.
-fn greatest(job: &mut Job, mine: f64) -> Result<f64, unisono_rma::Error> {
-    let mut window = job.allocate(8, Spec::new().unit(8))?;
-    window.fence(Assert::NO_PRECEDE)?;
-    window.accumulate(&[mine], Rank(0), 0, Operation::Max)?;
-    window.fence(Assert::NONE)?;
-    let all = window.get::<f64>(1, Rank(0), 0)?;
-    window.fence(Assert::NO_SUCCEED)?;
-    let all = window.take(all)?;
-    window.free()?;
-    Ok(all.first().copied().unwrap_or(mine))
-}
-
 #[allow(clippy::print_stdout, reason = "a program speaks")]
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
@@ -202,7 +189,7 @@ fn main() -> anyhow::Result<()> {
         let right = sequential(args.size, args.steps);
         let right = &right[own.start * args.size..own.end * args.size];
         let difference = plate.rows.iter().zip(right).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-        let difference = greatest(&mut job, difference)?;
+        let difference = combined(&mut job, difference, Operation::Max)?;
         // the same additions in the same order: not a bit may differ
         if difference != 0.0 {
             bail!("the plate differs from the sequential solution by up to {difference}");
