@@ -33,7 +33,7 @@ impl Plan {
             9..=32 => 4 << 10,
             _ => 1 << 10,
         };
-        let lines = (1 + 3 * size + size * size) * size_of::<Line>();
+        let lines = bytes_of_lines(size);
         let mut end = ((lines + size * size * ring_bytes) as u64).next_multiple_of(PAGE);
         let mut offsets = Vec::with_capacity(size);
         for part in parts {
@@ -47,6 +47,11 @@ impl Plan {
         let bytes = usize::try_from(end).map_err(|_| Error::Size(end))?;
         Ok(Self { size, ring_bytes, offsets: offsets.into(), bytes })
     }
+}
+
+/// What the lines before the rings take.
+fn bytes_of_lines(size: usize) -> usize {
+    (1 + 3 * size + size * size) * size_of::<Line>()
 }
 
 /// A mapped segment.
@@ -117,7 +122,7 @@ impl Region {
     /// The ring from `origin` to `target`.
     #[inline]
     pub(super) fn ring(&self, origin: usize, target: usize) -> *mut u8 {
-        let lines = (1 + 3 * self.plan.size + self.plan.size * self.plan.size) * size_of::<Line>();
+        let lines = bytes_of_lines(self.plan.size);
         self.start.wrapping_add(lines + (origin * self.plan.size + target) * self.plan.ring_bytes)
     }
 

@@ -83,10 +83,14 @@ impl Window {
         let back = Back::new(Sink { address: kept.as_mut_ptr(), count: count as u64, layout: &layout });
         let from = self::target::<T>(&layout, target, place, count);
         self.issue("get", Kind::Get, None, from, Data::Nothing, Some(back))?;
+        Ok(self.keep(target, kept))
+    }
+
+    /// Keeps the memory that an answer goes to: its bytes do not move until they are taken or the window goes away.
+    fn keep<T: Plain>(&mut self, target: Rank, kept: Vec<u8>) -> Pending<T> {
         self.next_kept += 1;
-        // The box does not move its bytes; it stays here until it is taken or the window goes away.
         self.kept.insert(self.next_kept, (target, kept));
-        Ok(Pending { number: self.next_kept, values: PhantomData })
+        Pending { number: self.next_kept, values: PhantomData }
     }
 
     /// What was asked for.
@@ -202,9 +206,7 @@ impl Window {
         let back = Back::new(Sink { address: kept.as_mut_ptr(), count: count as u64, layout: &layout });
         let to = self::target::<T>(&layout, target, place, count);
         self.issue(call, kind, Some((T::ELEMENT, operation)), to, Data::Owned(brought.into()), Some(back))?;
-        self.next_kept += 1;
-        self.kept.insert(self.next_kept, (target, kept));
-        Ok(Pending { number: self.next_kept, values: PhantomData })
+        Ok(self.keep(target, kept))
     }
 
     /// Combines one value into the target and says what was there; waits for it, in a passive epoch.
