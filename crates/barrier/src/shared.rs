@@ -34,25 +34,6 @@ impl Group {
         Ok(group)
     }
 
-    pub(crate) fn in_lines(spec: &Spec, lines: Lines) -> Result<Self, Error> {
-        let (there, needed) = (lines.count(), Self::lines(spec));
-        if there < needed {
-            let source = std::io::Error::other(format!("{there} lines where a group needs {needed}"));
-            return Err(Error::SharedMemory { path: None, source });
-        }
-        let group = Self::create(spec, lines.part(0, needed), Scope::Shared);
-        group.write_configuration();
-        Ok(group)
-    }
-
-    /// Opens a group that another process made by [`Spec::over_lines`]; `path` names the memory in errors.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_lines(lines: Lines, path: &Path) -> Result<Self, Error> {
-        Self::from_lines(lines, path)
-    }
-
     /// Where processes of the same user find a group made by [`Spec::for_processes`], while this one lives.
     #[must_use]
     pub fn path(&self) -> Option<PathBuf> {
@@ -66,10 +47,7 @@ impl Group {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let region = SharedMemory::open(path)
             .map_err(|source| Error::SharedMemory { path: Some(path.to_owned()), source })?;
-        Self::from_lines(Lines::in_region(region), path)
-    }
-
-    fn from_lines(lines: Lines, path: &Path) -> Result<Self, Error> {
+        let lines = Lines::in_region(region);
         let refuse = |what: &str| Error::NotABarrier { path: path.to_owned(), what: what.to_owned() };
         let word = |index: usize| lines.line(0).word(index).load(Ordering::Relaxed);
         // SYNC(configuration) acquire: the configuration after its magic number

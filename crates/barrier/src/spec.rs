@@ -85,22 +85,6 @@ impl Spec {
     pub fn for_processes(&self) -> Result<Group, Error> {
         Group::in_shared_memory(self)
     }
-
-    /// How many lines a group takes, for [`over_lines`](Self::over_lines).
-    #[must_use]
-    pub fn lines(&self) -> usize {
-        Group::lines(self)
-    }
-
-    /// Makes a barrier for processes in zeroed lines of shared memory that the caller has; others open it by
-    /// [`Group::open_lines`] over their mapping of the same lines.
-    ///
-    /// # Errors
-    /// [`Error::SharedMemory`] for too few lines.
-    #[cfg(not(loom))]
-    pub fn over_lines(&self, lines: unisono_sync::Lines) -> Result<Group, Error> {
-        Group::in_lines(self, lines)
-    }
 }
 
 /// How many CPUs this thread may use.

@@ -140,13 +140,6 @@ impl Lines {
         Self { owner: Arc::clone(&self.owner), first: start, count }
     }
 
-    /// Where line `index` begins, for memory beside the protocol's words. Panics past the last.
-    #[cfg(not(loom))]
-    #[must_use]
-    pub fn address(&self, index: usize) -> NonNull<u8> {
-        NonNull::from(self.line(index)).cast()
-    }
-
     /// The region these lines lie in, if other processes can map it.
     #[cfg(not(loom))]
     #[must_use]
