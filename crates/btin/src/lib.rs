@@ -13,12 +13,20 @@
 //! It opens no sockets and knows no kernel: the data plane for Linux switches is another crate.
 #![forbid(unsafe_code)]
 
+mod frame;
 mod group;
+mod member;
 mod message;
 mod network;
+mod operation;
 mod registers;
+pub mod switch;
 
+pub use frame::Frame;
 pub use group::{Group, GroupError, GroupId};
+pub use member::{Member, Part};
 pub use message::{Kind, Message};
 pub use network::{End, Link, Neighbour, Network, NetworkError, NodeId, Port, SwitchId};
+pub use operation::Operation;
 pub use registers::{Register, Tree};
+pub use switch::{Dropped, Outcome, Switch, Turn};

@@ -1,0 +1,200 @@
+//! What a member node does: arrives, repeats itself until it is released, and - as the root node of a tree
+//! that turns at a node - answers for everybody. Without I/O and without a clock: who runs it calls
+//! [`Member::again`] when its timer has run out.
+//!
+//! ```text
+//!   member:     arrive -> reduction up .. again, again .. distribution down -> released
+//!   root node:  arrive, and the reduction of all others comes: distribution down -> released
+//!               a reduction of the episode before comes: the distribution was lost; send it again
+//! ```
+//!
+//! Cost: one frame an episode when nothing is lost. Reference: paper, section 3.2; repetition is ours.
+
+use crate::{Frame, GroupId, Kind, Message, Operation};
+
+/// What a node is in its group's tree.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Part {
+    /// It sends a reduction and waits for the distribution: every member but the root node, and the root
+    /// node as well where the root switch turns.
+    Member,
+    /// It takes the last reduction and sends the distribution.
+    Root,
+}
+
+/// One member of a group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Member {
+    group: GroupId,
+    part: Part,
+    operation: Operation,
+    episode: u16,
+    /// The own data, from arrival to release.
+    arrived: Option<u8>,
+    /// As the root: the data of all others, once they are here.
+    others: Option<u8>,
+    /// What `others` begins every episode with: nothing, unless there are no others.
+    nobody: Option<u8>,
+    /// The result of the episode before.
+    last: Option<u8>,
+}
+
+impl Member {
+    /// A member that has not arrived, before the first episode. The only member of a group on a switch that
+    /// does not turn has nobody to wait for: see [`Member::alone`].
+    #[must_use]
+    pub fn new(group: GroupId, part: Part, operation: Operation) -> Self {
+        Self { group, part, operation, episode: 0, arrived: None, others: None, nobody: None, last: None }
+    }
+
+    /// The same for a group of one, whose root node would wait for a reduction that nobody sends.
+    #[must_use]
+    pub fn alone(self) -> Self {
+        let nobody = Some(self.operation.neutral());
+        Self { others: nobody, nobody, ..self }
+    }
+
+    /// The episode that it is in: how often it has been released, modulo 2^16.
+    #[must_use]
+    pub fn episode(&self) -> u16 {
+        self.episode
+    }
+
+    /// Whether it has arrived and is not released.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.arrived.is_some()
+    }
+
+    /// Arrives with data for the allreduce (zero for a plain barrier). Arriving twice is once.
+    ///
+    /// Answers the result if that was all there was to wait for: at the root, when the others were first.
+    pub fn arrive(&mut self, data: u8, out: &mut Vec<Frame>) -> Option<u8> {
+        if self.arrived.is_none() {
+            self.arrived = Some(data);
+            if self.part == Part::Member {
+                out.push(self.frame(Kind::Reduction, self.episode, data));
+            }
+        }
+        self.try_release(out)
+    }
+
+    /// Takes a frame of its group. Answers the result if it releases this member.
+    pub fn take(&mut self, frame: Frame, out: &mut Vec<Frame>) -> Option<u8> {
+        match (self.part, frame.message.kind) {
+            (Part::Member, Kind::Distribution) if frame.episode == self.episode && self.is_waiting() => {
+                Some(self.release(frame.message.data()))
+            }
+            (Part::Root, Kind::Reduction) if frame.episode == self.episode => {
+                self.others = Some(frame.message.data());
+                self.try_release(out)
+            }
+            (Part::Root, Kind::Reduction) if frame.episode == self.episode.wrapping_sub(1) => {
+                out.extend(self.last.map(|data| self.frame(Kind::Distribution, frame.episode, data)));
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Its timer has run out: what it repeats. The root node has nothing to repeat by itself: those who
+    /// wait ask.
+    pub fn again(&self, out: &mut Vec<Frame>) {
+        if let (Part::Member, Some(data)) = (self.part, self.arrived) {
+            out.push(self.frame(Kind::Reduction, self.episode, data));
+        }
+    }
+
+    fn try_release(&mut self, out: &mut Vec<Frame>) -> Option<u8> {
+        let (Part::Root, Some(own), Some(others)) = (self.part, self.arrived, self.others) else {
+            return None;
+        };
+        let all = self.operation.combine(own, others);
+        out.push(self.frame(Kind::Distribution, self.episode, all));
+        self.others = self.nobody;
+        Some(self.release(all))
+    }
+
+    fn release(&mut self, result: u8) -> u8 {
+        self.arrived = None;
+        self.last = Some(result);
+        self.episode = self.episode.wrapping_add(1);
+        result
+    }
+
+    fn frame(&self, kind: Kind, episode: u16, data: u8) -> Frame {
+        Frame { message: Message::new(kind, self.group, data), episode }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: GroupId = GroupId(1);
+
+    fn frame(kind: Kind, episode: u16, data: u8) -> Frame {
+        Frame { message: Message::new(kind, GROUP, data), episode }
+    }
+
+    #[test]
+    fn a_member_repeats_its_arrival_until_it_is_released() {
+        let mut member = Member::new(GROUP, Part::Member, Operation::Sum);
+        let mut out = Vec::new();
+        member.again(&mut out);
+        assert_eq!(out, [], "it has not arrived");
+        assert_eq!(member.arrive(5, &mut out), None);
+        member.again(&mut out);
+        assert_eq!(out, [frame(Kind::Reduction, 0, 5); 2]);
+        assert_eq!(member.take(frame(Kind::Distribution, 1, 0), &mut out), None, "not its episode");
+        assert_eq!(member.take(frame(Kind::Distribution, 0, 9), &mut out), Some(9));
+        assert_eq!(member.take(frame(Kind::Distribution, 0, 9), &mut out), None, "released once");
+        member.again(&mut out);
+        assert_eq!((out.len(), member.episode(), member.is_waiting()), (2, 1, false));
+    }
+
+    #[test]
+    fn a_member_that_has_not_arrived_is_released_by_nothing() {
+        let mut member = Member::new(GROUP, Part::Member, Operation::Or);
+        assert_eq!(member.take(frame(Kind::Distribution, 0, 0), &mut vec![]), None);
+        assert_eq!(member.episode(), 0);
+    }
+
+    #[test]
+    fn the_root_waits_for_itself_and_for_the_others_in_either_order() {
+        for is_first in [true, false] {
+            let mut root = Member::new(GROUP, Part::Root, Operation::Max);
+            let mut out = Vec::new();
+            let released = if is_first {
+                assert_eq!(root.arrive(3, &mut out), None);
+                root.take(frame(Kind::Reduction, 0, 8), &mut out)
+            } else {
+                assert_eq!(root.take(frame(Kind::Reduction, 0, 8), &mut out), None);
+                root.arrive(3, &mut out)
+            };
+            assert_eq!((released, out), (Some(8), vec![frame(Kind::Distribution, 0, 8)]));
+        }
+    }
+
+    #[test]
+    fn the_root_answers_for_the_episode_before_and_for_no_other() {
+        let mut root = Member::new(GROUP, Part::Root, Operation::Or);
+        let mut out = Vec::new();
+        assert_eq!(root.take(frame(Kind::Reduction, u16::MAX, 0), &mut out), None);
+        assert_eq!(out, [], "there was none before the first");
+        root.arrive(1, &mut out);
+        root.take(frame(Kind::Reduction, 0, 2), &mut out);
+        out.clear();
+        assert_eq!(root.take(frame(Kind::Reduction, 0, 2), &mut out), None);
+        assert_eq!(out, [frame(Kind::Distribution, 0, 3)]);
+        assert_eq!(root.take(frame(Kind::Reduction, u16::MAX, 0), &mut out), None);
+        assert_eq!(out.len(), 1);
+    }
+
+    #[test]
+    fn a_group_of_one_waits_for_nobody() {
+        let mut alone = Member::new(GROUP, Part::Root, Operation::Min).alone();
+        assert_eq!(alone.arrive(17, &mut vec![]), Some(17));
+        assert_eq!(alone.arrive(18, &mut vec![]), Some(18), "nor the next time");
+    }
+}

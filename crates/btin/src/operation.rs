@@ -1,0 +1,71 @@
+//! How a switch combines the six bits of data of the arrivals: a barrier that also computes.
+//!
+//! All five are associative and commutative, so that the shape of the tree and the order of arrival do not
+//! show in the result. A plain barrier is any of them over zeros.
+
+use crate::Message;
+
+/// What becomes of two arrivals' data.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Operation {
+    /// Bits that any member set.
+    #[default]
+    Or,
+    /// Bits that every member set.
+    And,
+    /// The least value.
+    Min,
+    /// The greatest value.
+    Max,
+    /// The sum; 63 stands for 63 and everything above, so that an overflow cannot pass for a small sum.
+    Sum,
+}
+
+impl Operation {
+    /// Every operation.
+    pub const ALL: [Self; 5] = [Self::Or, Self::And, Self::Min, Self::Max, Self::Sum];
+
+    /// Two arrivals' data as one.
+    #[must_use]
+    pub fn combine(self, one: u8, other: u8) -> u8 {
+        match self {
+            Self::Or => one | other,
+            Self::And => one & other,
+            Self::Min => one.min(other),
+            Self::Max => one.max(other),
+            Self::Sum => one.saturating_add(other).min(Message::MOST_DATA),
+        }
+    }
+
+    /// What changes nothing when combined with anything: where a switch begins.
+    #[must_use]
+    pub fn neutral(self) -> u8 {
+        match self {
+            Self::Or | Self::Max | Self::Sum => 0,
+            Self::And | Self::Min => Message::MOST_DATA,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_and_grouping_do_not_show_and_the_neutral_value_changes_nothing() {
+        let most = Message::MOST_DATA;
+        for operation in Operation::ALL {
+            for a in 0..=most {
+                assert_eq!(operation.combine(operation.neutral(), a), a);
+                for b in 0..=most {
+                    let both = operation.combine(a, b);
+                    assert_eq!(both, operation.combine(b, a));
+                    assert!(both <= most);
+                    for c in [0, 1, 31, 62, most] {
+                        assert_eq!(operation.combine(both, c), operation.combine(a, operation.combine(b, c)));
+                    }
+                }
+            }
+        }
+    }
+}

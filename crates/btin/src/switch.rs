@@ -1,0 +1,294 @@
+//! What a switch does with the frames of one group: Table 1 of the paper as a state machine, without I/O.
+//!
+//! ```text
+//!                 reduction from every port below: combine, send one up  (at the root: to the root node)
+//!   gathering ------------------------------------------------------------------------> complete
+//!   episode e                                                                           episode e
+//!       ^              distribution from above: one to every port below                     |
+//!       +--------------------------- gathering e + 1, e remembered -------------------------+
+//! ```
+//!
+//! The paper's network loses nothing; this one may lose, repeat and reorder. The switch has no timers: nodes
+//! repeat their reduction until they are released, and the switch makes the repetition useful.
+//!
+//! | reduction of ... | while | is |
+//! |---|---|---|
+//! | the current episode | its port is missing | an arrival: its data are combined, once |
+//! | the current episode | its port has arrived, others are missing | nothing new |
+//! | the current episode | complete | sent up again: what went up before may be lost |
+//! | the last episode | any time | answered on its port: the release may be lost |
+//!
+//! One remembered episode is enough: nobody can complete e + 1 without the member that still waits for e.
+//! A frame of any other episode, from a port that the register does not name, or a distribution while
+//! arrivals are missing (nobody who counted could have sent it) is dropped, and the outcome says why.
+//!
+//! **Turn.** In the paper the root switch hands the last reduction to the root node, whose distribution then
+//! comes back. A switch that *turns* counts the root node among those below and answers by itself: no trip to
+//! the node, no start-up there.
+//!
+//! Cost: one frame up and one down a port and episode; a bit a port, the data, and the last result of state.
+//! Reference: paper, section 3.2, Table 1; episodes, answers and turning are ours.
+
+use crate::{Frame, Kind, Message, Operation, Port, Register, SwitchId, Tree};
+use std::collections::BTreeMap;
+
+pub mod cases;
+
+/// Where a barrier turns from reduction to distribution.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Turn {
+    /// At the root node, as in the paper.
+    #[default]
+    AtNode,
+    /// At the root switch, which needs no node for it.
+    AtSwitch,
+}
+
+/// Why a frame was dropped.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Dropped {
+    /// From a port that the register does not name, or not for this kind of frame.
+    Port,
+    /// Of an episode that is neither the current one nor the last.
+    Episode,
+    /// A distribution of the last episode, which has been replicated already.
+    Repeated,
+    /// A distribution of the current episode, though arrivals are missing.
+    Early,
+    /// Of a kind that is no switch's business: set-up goes from node to node.
+    Kind,
+}
+
+/// What a frame was to the switch.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Outcome {
+    /// An arrival; others are missing.
+    Arrived,
+    /// An arrival that came before; others are missing.
+    Again,
+    /// The last arrival: sent up.
+    Completed,
+    /// An arrival that came before, after completion: sent up again.
+    Resent,
+    /// The release: sent to all below (also the last arrival where the switch turns).
+    Released,
+    /// An arrival of the last episode: the release sent to its port once more.
+    Answered,
+    /// A failure passed on.
+    Passed,
+    /// Nothing came of it.
+    Dropped(Dropped),
+}
+
+/// One group's state at one switch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Switch {
+    /// Where completion is sent and releases come from; nowhere if this switch turns.
+    above: Option<Port>,
+    /// Who has to arrive and is released, ascending.
+    below: Vec<Port>,
+    operation: Operation,
+    episode: u16,
+    arrived: Vec<bool>,
+    missing: usize,
+    data: u8,
+    /// The result of the episode before, once there is one.
+    last: Option<u8>,
+}
+
+impl Switch {
+    /// A switch with this register. [`Turn::AtSwitch`] is for the root switch alone; see [`Switch::all`].
+    #[must_use]
+    pub fn new(register: &Register, turn: Turn, operation: Operation) -> Self {
+        let mut below: Vec<Port> = register.children.iter().chain(&register.locals).copied().collect();
+        let above = match turn {
+            Turn::AtNode => Some(register.parent),
+            Turn::AtSwitch => {
+                below.push(register.parent);
+                None
+            }
+        };
+        below.sort_unstable();
+        let missing = below.len();
+        let arrived = vec![false; missing];
+        Self { above, below, operation, episode: 0, arrived, missing, data: operation.neutral(), last: None }
+    }
+
+    /// The switches of a whole tree.
+    #[must_use]
+    pub fn all(tree: &Tree, turn: Turn, operation: Operation) -> BTreeMap<SwitchId, Self> {
+        let here = |switch| if switch == tree.root_switch { turn } else { Turn::AtNode };
+        tree.registers
+            .iter()
+            .map(|(switch, register)| (*switch, Self::new(register, here(*switch), operation)))
+            .collect()
+    }
+
+    /// The same switch with this as its first episode: for a register that is set up while its group runs.
+    #[must_use]
+    pub fn starting_at(self, episode: u16) -> Self {
+        Self { episode, ..self }
+    }
+
+    /// The episode that gathers.
+    #[must_use]
+    pub fn episode(&self) -> u16 {
+        self.episode
+    }
+
+    /// The ports below that have not arrived, ascending: whom a barrier that does not end waits for.
+    pub fn missing(&self) -> impl Iterator<Item = Port> + '_ {
+        self.below.iter().zip(&self.arrived).filter(|(_, arrived)| !**arrived).map(|(port, _)| *port)
+    }
+
+    /// Takes a frame of the group from a port; frames to send are added to `out`, ascending by port.
+    pub fn take(&mut self, port: Port, frame: Frame, out: &mut Vec<(Port, Frame)>) -> Outcome {
+        match frame.message.kind {
+            Kind::Reduction => self.reduction(port, frame, out),
+            Kind::Distribution => self.distribution(port, frame, out),
+            Kind::Failure => self.failure(port, frame, out),
+            Kind::Setup => Outcome::Dropped(Dropped::Kind),
+        }
+    }
+
+    fn reduction(&mut self, port: Port, frame: Frame, out: &mut Vec<(Port, Frame)>) -> Outcome {
+        let Ok(at) = self.below.binary_search(&port) else { return Outcome::Dropped(Dropped::Port) };
+        if frame.episode != self.episode {
+            let Some(data) = self.last.filter(|_| frame.episode == self.episode.wrapping_sub(1)) else {
+                return Outcome::Dropped(Dropped::Episode);
+            };
+            out.push((port, reply(frame, Kind::Distribution, data)));
+            return Outcome::Answered;
+        }
+        let mut outcome = if self.missing == 0 { Outcome::Resent } else { Outcome::Again };
+        if !self.arrived[at] {
+            self.arrived[at] = true;
+            self.missing -= 1;
+            self.data = self.operation.combine(self.data, frame.message.data());
+            outcome = if self.missing == 0 { Outcome::Completed } else { Outcome::Arrived };
+        }
+        if self.missing > 0 {
+            return outcome;
+        }
+        match self.above {
+            Some(above) => {
+                out.push((above, reply(frame, Kind::Reduction, self.data)));
+                outcome
+            }
+            None => self.release(reply(frame, Kind::Distribution, self.data), out),
+        }
+    }
+
+    fn distribution(&mut self, port: Port, frame: Frame, out: &mut Vec<(Port, Frame)>) -> Outcome {
+        if self.above != Some(port) {
+            return Outcome::Dropped(Dropped::Port);
+        }
+        if frame.episode == self.episode.wrapping_sub(1) && self.last.is_some() {
+            return Outcome::Dropped(Dropped::Repeated);
+        }
+        if frame.episode != self.episode {
+            return Outcome::Dropped(Dropped::Episode);
+        }
+        if self.missing > 0 {
+            return Outcome::Dropped(Dropped::Early);
+        }
+        self.release(frame, out)
+    }
+
+    fn release(&mut self, frame: Frame, out: &mut Vec<(Port, Frame)>) -> Outcome {
+        out.extend(self.below.iter().map(|port| (*port, frame)));
+        self.last = Some(frame.message.data());
+        self.episode = self.episode.wrapping_add(1);
+        self.arrived.fill(false);
+        self.missing = self.below.len();
+        self.data = self.operation.neutral();
+        Outcome::Released
+    }
+
+    /// Word that the current barrier cannot complete: from below it goes up, from above to all below, and
+    /// where the switch turns it goes to all below. It changes nothing here: if the one who was missed
+    /// arrives after all, the barrier completes.
+    fn failure(&self, port: Port, frame: Frame, out: &mut Vec<(Port, Frame)>) -> Outcome {
+        let from_above = self.above == Some(port);
+        if !from_above && self.below.binary_search(&port).is_err() {
+            return Outcome::Dropped(Dropped::Port);
+        }
+        if frame.episode != self.episode {
+            return Outcome::Dropped(Dropped::Episode);
+        }
+        match self.above {
+            Some(above) if !from_above => out.push((above, frame)),
+            _ => out.extend(self.below.iter().map(|port| (*port, frame))),
+        }
+        Outcome::Passed
+    }
+}
+
+/// A frame of the same group and episode.
+fn reply(to: Frame, kind: Kind, data: u8) -> Frame {
+    Frame { message: Message::new(kind, to.message.group, data), episode: to.episode }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GroupId, NodeId};
+
+    #[test]
+    fn every_case_of_the_table_comes_out_as_written() {
+        for case in cases::all() {
+            let mut switch = Switch::new(&case.register, case.turn, case.operation).starting_at(case.first);
+            for (number, step) in case.steps.iter().enumerate() {
+                let mut out = Vec::new();
+                let outcome = switch.take(step.port, step.frame, &mut out);
+                assert_eq!((outcome, &out), (step.outcome, &step.out), "{}, step {number}", case.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_shows_every_outcome_in_both_ways_to_turn() {
+        let mut seen: Vec<String> = cases::all()
+            .iter()
+            .flat_map(|case| case.steps.iter().map(|step| format!("{:?}", step.outcome)))
+            .collect();
+        seen.sort();
+        seen.dedup();
+        let all = [
+            "Again",
+            "Answered",
+            "Arrived",
+            "Completed",
+            "Dropped(Early)",
+            "Dropped(Episode)",
+            "Dropped(Kind)",
+            "Dropped(Port)",
+            "Dropped(Repeated)",
+            "Passed",
+            "Released",
+            "Resent",
+        ];
+        assert_eq!(seen, all);
+        for turn in [Turn::AtNode, Turn::AtSwitch] {
+            assert!(cases::all().iter().any(|case| case.turn == turn));
+        }
+    }
+
+    #[test]
+    fn only_the_root_switch_of_a_tree_turns() {
+        let register = |parent, children: &[u16], locals: &[u16]| Register {
+            parent: Port(parent),
+            children: children.iter().copied().map(Port).collect(),
+            locals: locals.iter().copied().map(Port).collect(),
+        };
+        let tree = Tree {
+            group: GroupId(0),
+            root_switch: SwitchId(4),
+            root_node: NodeId(0),
+            registers: [(SwitchId(4), register(0, &[1], &[])), (SwitchId(2), register(3, &[], &[0]))].into(),
+        };
+        let switches = Switch::all(&tree, Turn::AtSwitch, Operation::Or);
+        assert_eq!(switches[&SwitchId(4)].missing().collect::<Vec<_>>(), [Port(0), Port(1)]);
+        assert_eq!(switches[&SwitchId(2)].missing().collect::<Vec<_>>(), [Port(0)]);
+    }
+}
