@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 /// The register of one switch for one group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Register {
-    /// The port towards the parent switch; at the root switch that of the root node.
-    pub parent: Port,
+    /// The port towards the parent switch; at the root switch that of the root node. None only at a root
+    /// switch without members (beyond the paper), where messages turn around in the switch.
+    pub parent: Option<Port>,
     /// The ports towards child switches, ascending.
     pub children: Vec<Port>,
     /// The ports of local member nodes, without the root node's, ascending.
@@ -24,8 +25,9 @@ pub struct Tree {
     pub group: GroupId,
     /// Where reduction ends and distribution begins.
     pub root_switch: SwitchId,
-    /// The member there that takes the last reduction message and sends the first distribution message.
-    pub root_node: NodeId,
+    /// The member there that takes the last reduction message and sends the first distribution message; none
+    /// if the root switch has no members.
+    pub root_node: Option<NodeId>,
     /// The registers, by switch.
     pub registers: BTreeMap<SwitchId, Register>,
 }

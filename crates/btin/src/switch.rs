@@ -102,9 +102,9 @@ impl Switch {
     pub fn new(register: &Register, turn: Turn, operation: Operation) -> Self {
         let mut below: Vec<Port> = register.children.iter().chain(&register.locals).copied().collect();
         let above = match turn {
-            Turn::AtNode => Some(register.parent),
+            Turn::AtNode => register.parent, // a root without a root node turns whatever is asked
             Turn::AtSwitch => {
-                below.push(register.parent);
+                below.extend(register.parent);
                 None
             }
         };
@@ -277,14 +277,14 @@ mod tests {
     #[test]
     fn only_the_root_switch_of_a_tree_turns() {
         let register = |parent, children: &[u16], locals: &[u16]| Register {
-            parent: Port(parent),
+            parent: Some(Port(parent)),
             children: children.iter().copied().map(Port).collect(),
             locals: locals.iter().copied().map(Port).collect(),
         };
         let tree = Tree {
             group: GroupId(0),
             root_switch: SwitchId(4),
-            root_node: NodeId(0),
+            root_node: Some(NodeId(0)),
             registers: [(SwitchId(4), register(0, &[1], &[])), (SwitchId(2), register(3, &[], &[0]))].into(),
         };
         let switches = Switch::all(&tree, Turn::AtSwitch, Operation::Or);

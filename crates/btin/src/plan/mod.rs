@@ -1,0 +1,165 @@
+//! Planning: which tree, around which root (paper, section 3.1).
+//!
+//! From every member switch a breadth-first tree is grown over the whole network; switches without members
+//! that are leaves are removed until there are none left; and the tree with the least height is taken, of
+//! those the one with the fewest edges, of those with the fewest leaves, of those with the root of lowest id.
+//! At the root switch the member at the lowest port is the root node.
+//!
+//! The paper says that switches are scanned in order of id, not what that means for the order in which they
+//! leave the search. Both readings are here ([`Scan`]): they agree on who is at which depth, and so on
+//! heights, but not on who is whose parent, and so not on edges and leaves.
+//!
+//! Cost: see [`plan`]. Every member can run it by itself and comes to the same tree, because nothing is left
+//! to chance.
+
+mod graph;
+mod registers;
+mod search;
+
+use crate::{Group, Network, NodeId, SwitchId, Tree};
+use graph::Graph;
+use search::{Search, Shape};
+use std::collections::BTreeMap;
+
+/// In which order the breadth-first search takes switches: who becomes the parent where there is a choice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Scan {
+    /// First in, first out; a switch's neighbours enter in order of id. The parent is the candidate that was
+    /// reached first.
+    #[default]
+    Queue,
+    /// Level by level, each level in order of id. The parent is the candidate with the lowest id.
+    Level,
+}
+
+/// Which switches may become the root.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Roots {
+    /// The member switches, as in the paper.
+    #[default]
+    Members,
+    /// Every switch: beyond the paper. A root without members has no root node, so messages turn around in
+    /// the switch; between equals a member switch is preferred, because it can do both.
+    Any,
+}
+
+/// What to plan; the default is the paper's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub struct PlanOptions {
+    /// The order of the search.
+    pub scan: Scan,
+    /// The candidates.
+    pub roots: Roots,
+}
+
+/// A tree, and what it was chosen by.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Plan {
+    /// The registers.
+    pub tree: Tree,
+    /// How many links the switch furthest from the root is away from it.
+    pub height: u32,
+    /// How many links between switches the tree has.
+    pub edges: u32,
+    /// How many switches of the tree have no child switch; a root by itself counts as one.
+    pub leaves: u32,
+    /// Switches that have no free register, and the node there whose memory holds it instead: each message
+    /// that such a switch would combine or replicate goes through that node.
+    pub in_memory: BTreeMap<SwitchId, NodeId>,
+}
+
+/// Why there is no plan.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// Members in different parts of the network.
+    #[error(
+        "member {member} (switch {switch}) cannot be reached from member {from} (switch {from_switch}): \
+         {cut_off} of the group's {members} members are cut off; connect the parts or leave those members out"
+    )]
+    CutOff {
+        /// The first member that cannot be reached.
+        member: u32,
+        /// Its switch.
+        switch: u32,
+        /// The group's first member.
+        from: u32,
+        /// Its switch.
+        from_switch: u32,
+        /// How many members are out of the first member's reach.
+        cut_off: usize,
+        /// How many members there are.
+        members: usize,
+    },
+}
+
+/// The best tree for a group.
+///
+/// # Errors
+/// [`PlanError::CutOff`] if the group's members are not connected.
+///
+/// # Panics
+/// May panic if the group was made for another network.
+pub fn plan(network: &Network, group: &Group, options: &PlanOptions) -> Result<Plan, PlanError> {
+    let graph = Graph::new(network);
+    let members = Members::new(network, group);
+    let mut search = Search::new(&graph);
+    search.run(&graph, members.switches[0], options.scan);
+    reachable(network, group, &search)?;
+
+    let mut best: Option<(Shape, bool, u32)> = None;
+    let candidates: Vec<u32> = match options.roots {
+        Roots::Members => members.switches.clone(),
+        Roots::Any => search.reached().to_vec(),
+    };
+    for root in candidates {
+        search.run(&graph, root, options.scan);
+        let found = (search.shape(&members.is_member), !members.is_member[root as usize], root);
+        best = Some(best.map_or(found, |best| best.min(found)));
+    }
+    let (shape, _, root) = best.expect("there is a candidate because a group has a member");
+    search.run(&graph, root, options.scan);
+    let Shape { height, edges, leaves } = shape;
+    let tree = registers::fill(network, group, &mut search, &members.is_member);
+    Ok(Plan { tree, height, edges, leaves, in_memory: BTreeMap::new() })
+}
+
+/// Where a group's members are.
+struct Members {
+    /// Ascending.
+    switches: Vec<u32>,
+    is_member: Vec<bool>,
+}
+
+impl Members {
+    fn new(network: &Network, group: &Group) -> Self {
+        let mut is_member = vec![false; network.switch_count()];
+        let switches: Vec<u32> = group.member_switches(network).into_iter().map(|switch| switch.0).collect();
+        for &switch in &switches {
+            is_member[switch as usize] = true;
+        }
+        Self { switches, is_member }
+    }
+}
+
+fn reachable(network: &Network, group: &Group, search: &Search) -> Result<(), PlanError> {
+    let place = |node: NodeId| network.nodes()[node.0 as usize].switch;
+    // The search began at the lowest member switch, which need not be that of the lowest member.
+    let here = search.has_reached(place(group.members()[0]).0);
+    let other_side = |node: &&NodeId| search.has_reached(place(**node).0) != here;
+    let Some(&member) = group.members().iter().find(other_side) else { return Ok(()) };
+    let from = group.members()[0];
+    Err(PlanError::CutOff {
+        member: member.0,
+        switch: place(member).0,
+        from: from.0,
+        from_switch: place(from).0,
+        cut_off: group.members().iter().filter(other_side).count(),
+        members: group.members().len(),
+    })
+}
+
+#[cfg(test)]
+mod tests;
