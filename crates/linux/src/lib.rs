@@ -1,22 +1,29 @@
 //! the machine: system calls, shared memory, cgroups, topology, capabilities.
 
 pub mod affinity;
+pub mod bpf;
 pub mod capability;
 pub mod cgroup;
 pub mod clock;
 pub mod current_cpu;
+pub mod fork;
 pub mod futex;
 pub mod interrupt;
 pub mod local_socket;
 pub mod membarrier;
+pub mod netlink;
+pub mod network_namespace;
+pub mod packet;
 pub mod parent_death;
 pub mod pidfd;
 pub mod process;
 pub mod process_group;
 pub mod process_vm;
+pub mod resource_limit;
 pub mod schedstat;
 pub mod scheduling;
 pub mod shared_memory;
+mod socket;
 pub mod switches;
 pub mod tcp;
 pub mod terminal;

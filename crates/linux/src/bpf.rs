@@ -1,0 +1,262 @@
+//! BPF maps and programs: bpf(2).
+//!
+//! Maps here are arrays of plain bytes, so that nothing about their layout is decided twice: the crate that
+//! loads a program knows its structures. Programs are instructions as a compiler made them, with the numbers of
+//! their maps filled in; the kernel's verifier checks each before it runs, and its log is in the error.
+//!
+//! Cost: a system call each; loading takes the verifier about a millisecond for a thousand instructions.
+//! Reference: bpf(2), Documentation/bpf/.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+const MAP_CREATE: i32 = 0;
+const MAP_LOOKUP: i32 = 1;
+const MAP_UPDATE: i32 = 2;
+const PROGRAM_LOAD: i32 = 5;
+const PROGRAM_TEST_RUN: i32 = 10;
+const ARRAY: u32 = 2;
+const SCHEDULER_CLASSIFIER: u32 = 3;
+const LOG: usize = 256 * 1024;
+/// Fields that this kernel does not know must be zero, so that the longest form serves all.
+const ATTRIBUTES: usize = 128;
+
+/// `union bpf_attr`, filled in field by field.
+#[repr(C, align(8))]
+struct Attributes([u8; ATTRIBUTES]);
+
+impl Attributes {
+    fn new() -> Self {
+        Self([0; ATTRIBUTES])
+    }
+
+    fn word(mut self, at: usize, value: u32) -> Self {
+        self.0[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn pointer<T>(mut self, at: usize, value: *const T) -> Self {
+        self.0[at..at + 8].copy_from_slice(&(value as u64).to_ne_bytes());
+        self
+    }
+
+    fn name(mut self, at: usize, name: &str) -> Self {
+        let name = name.as_bytes();
+        let length = name.len().min(15);
+        self.0[at..at + length].copy_from_slice(&name[..length]);
+        self
+    }
+
+    fn answer(&self, at: usize) -> u32 {
+        u32::from_ne_bytes([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]])
+    }
+}
+
+/// # Safety
+/// What the attributes point to must be valid for what the command does with it.
+unsafe fn bpf(command: i32, attributes: &mut Attributes) -> io::Result<i32> {
+    // SAFETY: the attributes are valid for reads and writes of their size; what they point to is the caller's part.
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, command, (&raw mut attributes.0).cast::<u8>(), ATTRIBUTES) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
+}
+
+fn owned(descriptor: i32) -> OwnedFd {
+    // SAFETY: the callers pass what the kernel just made for them alone; it is close-on-exec.
+    unsafe { OwnedFd::from_raw_fd(descriptor) }
+}
+
+/// An array in the kernel, of elements of one size, all of them there and zero from the beginning.
+#[derive(Debug)]
+pub struct Array {
+    descriptor: OwnedFd,
+    value_size: usize,
+}
+
+impl Array {
+    /// Makes one of so many elements of so many bytes.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_BPF`, `ENOMEM`, `E2BIG`, or a size of 0.
+    pub fn new(name: &str, value_size: u32, elements: u32) -> io::Result<Self> {
+        let mut attributes =
+            Attributes::new().word(0, ARRAY).word(4, 4).word(8, value_size).word(12, elements).name(28, name);
+        // SAFETY: the command follows no pointers.
+        let descriptor = unsafe { bpf(MAP_CREATE, &mut attributes)? };
+        Ok(Self { descriptor: owned(descriptor), value_size: value_size as usize })
+    }
+
+    /// Reads an element.
+    ///
+    /// # Errors
+    /// There is no such element.
+    ///
+    /// # Panics
+    /// If `value` does not have the size of an element.
+    pub fn read(&self, at: u32, value: &mut [u8]) -> io::Result<()> {
+        assert_eq!(value.len(), self.value_size, "an element has a size of its own");
+        let mut attributes = Attributes::new()
+            .word(0, self.descriptor.as_raw_fd() as u32)
+            .pointer(8, &raw const at)
+            .pointer(16, value.as_mut_ptr());
+        // SAFETY: the key is four bytes and the value as long as the map says, as was checked.
+        unsafe { bpf(MAP_LOOKUP, &mut attributes)? };
+        Ok(())
+    }
+
+    /// Writes an element.
+    ///
+    /// # Errors
+    /// There is no such element.
+    ///
+    /// # Panics
+    /// If `value` does not have the size of an element.
+    pub fn write(&self, at: u32, value: &[u8]) -> io::Result<()> {
+        assert_eq!(value.len(), self.value_size, "an element has a size of its own");
+        let mut attributes = Attributes::new()
+            .word(0, self.descriptor.as_raw_fd() as u32)
+            .pointer(8, &raw const at)
+            .pointer(16, value.as_ptr());
+        // SAFETY: the key is four bytes and the value as long as the map says, as was checked.
+        unsafe { bpf(MAP_UPDATE, &mut attributes)? };
+        Ok(())
+    }
+}
+
+impl AsFd for Array {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// Why a program was not loaded.
+#[derive(Debug, thiserror::Error)]
+#[error("load the program {name}: {error}{}", .log.as_ref().map(|log| format!("; the verifier says:\n{log}")).unwrap_or_default())]
+pub struct NotLoaded {
+    name: String,
+    #[source]
+    error: io::Error,
+    log: Option<String>,
+}
+
+impl NotLoaded {
+    /// Whether the verifier refused it, rather than this user's rights or the kernel's configuration.
+    #[must_use]
+    pub fn is_refused_by_verifier(&self) -> bool {
+        self.log.is_some()
+    }
+}
+
+/// A program in the kernel that decides about frames (`BPF_PROG_TYPE_SCHED_CLS`).
+#[derive(Debug)]
+pub struct Classifier(OwnedFd);
+
+impl Classifier {
+    /// Loads one. Instructions that load a map hold its descriptor, and the map must still be open.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, or the verifier's refusal with the end of its log.
+    pub fn load(name: &str, instructions: &[u64]) -> Result<Self, NotLoaded> {
+        let load = |log: &mut [u8]| {
+            let mut attributes = Attributes::new()
+                .word(0, SCHEDULER_CLASSIFIER)
+                .word(4, instructions.len() as u32)
+                .pointer(8, instructions.as_ptr())
+                .pointer(16, c"GPL".as_ptr())
+                .name(48, name);
+            if !log.is_empty() {
+                attributes = attributes.word(24, 1).word(28, log.len() as u32).pointer(32, log.as_mut_ptr());
+            }
+            // SAFETY: the instructions, the licence and the log are valid for their lengths, and outlive the call.
+            unsafe { bpf(PROGRAM_LOAD, &mut attributes) }
+        };
+        match load(&mut []) {
+            Ok(descriptor) => Ok(Self(owned(descriptor))),
+            Err(error) => {
+                let mut log = vec![0; LOG];
+                // what is asked for is the reason; if it loads now, memory was short before
+                if let Ok(descriptor) = load(&mut log) {
+                    return Ok(Self(owned(descriptor)));
+                }
+                Err(NotLoaded { name: name.to_owned(), error, log: last_lines(&log) })
+            }
+        }
+    }
+
+    /// Runs it once over a frame as if it had come in through device 1 of this namespace; answers what it
+    /// decided. What it sends is sent.
+    ///
+    /// # Errors
+    /// The frame is shorter than an Ethernet header, or memory is short.
+    pub fn test(&self, frame: &[u8]) -> io::Result<u32> {
+        let mut attributes = Attributes::new()
+            .word(0, self.0.as_raw_fd() as u32)
+            .word(8, frame.len() as u32)
+            .pointer(16, frame.as_ptr());
+        // SAFETY: the frame is valid for reads of its length; no output is asked for.
+        unsafe { bpf(PROGRAM_TEST_RUN, &mut attributes)? };
+        Ok(attributes.answer(4))
+    }
+}
+
+impl AsFd for Classifier {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The end of the verifier's log says why.
+fn last_lines(log: &[u8]) -> Option<String> {
+    let length = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+    let text = String::from_utf8_lossy(&log[..length]);
+    let lines: Vec<&str> = text.lines().collect();
+    (!lines.is_empty()).then(|| lines[lines.len().saturating_sub(20)..].join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::is_root;
+
+    #[test]
+    fn an_array_holds_what_is_written() {
+        if !is_root() {
+            eprintln!("skipped: it needs root");
+            return;
+        }
+        let array = match Array::new("unisono_test", 8, 2) {
+            Ok(array) => array,
+            Err(error) => {
+                eprintln!("skipped: no BPF maps here: {error}");
+                return;
+            }
+        };
+        array.write(1, &[7; 8]).expect("element 1 is there");
+        let mut value = [1; 8];
+        array.read(0, &mut value).expect("element 0 is there");
+        assert_eq!(value, [0; 8]);
+        array.read(1, &mut value).expect("element 1 is there");
+        assert_eq!(value, [7; 8]);
+        assert!(array.write(2, &value).is_err(), "there is no element 2");
+    }
+
+    #[test]
+    fn a_program_runs_and_one_that_the_verifier_refuses_comes_back_with_its_words() {
+        if !is_root() {
+            eprintln!("skipped: it needs root");
+            return;
+        }
+        // mov r0, 2; exit
+        let program = match Classifier::load("unisono_test", &[0x2_0000_00b7, 0x95]) {
+            Ok(program) => program,
+            Err(error) => {
+                eprintln!("skipped: no BPF programs here: {error}");
+                return;
+            }
+        };
+        assert_eq!(program.test(&[0; 64]).expect("a frame"), 2);
+        // exit without an answer
+        let error = Classifier::load("unisono_test", &[0x95]).expect_err("it answers nothing");
+        assert!(error.is_refused_by_verifier() && error.to_string().contains("R0"), "{error}");
+    }
+}

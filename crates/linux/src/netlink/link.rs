@@ -1,0 +1,103 @@
+//! Devices: pairs of virtual Ethernet devices (veth), each end in a namespace of its own.
+//!
+//! Both ends are made where they belong, by one request: no name is ever visible in a namespace in which it
+//! is not wanted, and nothing has to be moved. The caller may choose the numbers of the devices too; a number that
+//! says what the device is for saves whoever sees it a table.
+//!
+//! Reference: veth(4), rtnetlink(7), include/uapi/linux/{if_link,veth}.h.
+
+use super::message::Request;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+const NEW_LINK: u16 = 16;
+const CREATE_NEW: u16 = 0x400 | 0x200;
+const ADDRESS: u16 = 1;
+const NAME: u16 = 3;
+const LINK_INFO: u16 = 18;
+const NAMESPACE: u16 = 28;
+const TRANSMIT_QUEUES: u16 = 31;
+const RECEIVE_QUEUES: u16 = 32;
+const KIND: u16 = 1;
+const DATA: u16 = 2;
+const PEER: u16 = 1;
+
+const UP: u32 = libc::IFF_UP as u32;
+const WITHOUT_ARP: u32 = libc::IFF_NOARP as u32;
+
+/// A device's number in its namespace.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Index(pub u32);
+
+impl Index {
+    /// The loopback device, the first of every namespace.
+    pub const LOOPBACK: Self = Self(1);
+}
+
+/// One end of a pair.
+#[derive(Clone, Debug)]
+pub struct Device<'a> {
+    /// Where it shall be.
+    pub namespace: BorrowedFd<'a>,
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// Its number, if it matters.
+    pub index: Option<Index>,
+    /// Its hardware address.
+    pub address: [u8; 6],
+}
+
+/// Makes a pair of devices, both up, that resolve no addresses (`IFF_NOARP`): between two ends of a cable there is
+/// only one to talk to.
+#[must_use]
+pub fn veth(near: &Device<'_>, far: &Device<'_>) -> Request {
+    let what = format!("make the pair of devices {} and {}", near.name, far.name);
+    let mut request = Request::new(what, NEW_LINK, CREATE_NEW, &head(near.index, UP | WITHOUT_ARP, !0));
+    describe(&mut request, near);
+    request.nest(LINK_INFO, |info| {
+        info.text(KIND, "veth").nest(DATA, |data| {
+            data.nest(PEER, |peer| {
+                peer.raw(&head(far.index, UP | WITHOUT_ARP, !0));
+                describe(peer, far);
+            });
+        });
+    });
+    request
+}
+
+fn describe(request: &mut Request, device: &Device<'_>) {
+    let namespace = device.namespace.as_raw_fd();
+    request
+        .text(NAME, &device.name)
+        .attribute(ADDRESS, &device.address)
+        .attribute(NAMESPACE, &namespace.to_ne_bytes())
+        .attribute(TRANSMIT_QUEUES, &1_u32.to_ne_bytes())
+        .attribute(RECEIVE_QUEUES, &1_u32.to_ne_bytes());
+}
+
+/// Switches a device on or off, as pulling its cable does.
+#[must_use]
+pub fn set(device: Index, state: State) -> Request {
+    let (flags, word) = match state {
+        State::Up => (UP, "up"),
+        State::Down => (0, "down"),
+    };
+    Request::new(format!("set device {} {word}", device.0), NEW_LINK, 0, &head(Some(device), flags, UP))
+}
+
+/// Whether a device is on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// It takes and gives frames.
+    Up,
+    /// It does not.
+    Down,
+}
+
+/// `struct ifinfomsg`: family, padding, type, index, flags, which flags to change.
+fn head(index: Option<Index>, flags: u32, change: u32) -> [u8; 16] {
+    let mut head = [0; 16];
+    head[4..8].copy_from_slice(&index.map_or(0, |index| index.0).to_ne_bytes());
+    head[8..12].copy_from_slice(&flags.to_ne_bytes());
+    head[12..16].copy_from_slice(&change.to_ne_bytes());
+    head
+}

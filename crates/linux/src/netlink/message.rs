@@ -1,0 +1,218 @@
+//! Messages: attributes in attributes on the way out, acknowledgements on the way back.
+//!
+//! Every length that comes back is checked against what is there: the kernel is trusted to mean well, the
+//! parser is not trusted to be right. Reference: netlink(7), include/uapi/linux/netlink.h.
+
+const HEADER: usize = 16;
+const REQUEST: u16 = 0x1;
+const ACKNOWLEDGE: u16 = 0x4;
+const NESTED: u16 = 0x8000;
+const ERROR: u16 = 2;
+/// In an acknowledgement's flags: the original message was not repeated, attributes follow.
+const CAPPED: u16 = 0x100;
+const HAS_ATTRIBUTES: u16 = 0x200;
+const EXPLANATION: u16 = 1;
+
+/// One request, without the header that the socket puts before it.
+#[derive(Clone, Debug)]
+pub struct Request {
+    what: String,
+    kind: u16,
+    flags: u16,
+    body: Vec<u8>,
+}
+
+impl Request {
+    /// A request of a kind, with a fixed structure first; `what` names it in errors.
+    pub(super) fn new(what: String, kind: u16, flags: u16, fixed: &[u8]) -> Self {
+        let mut request = Self { what, kind, flags, body: fixed.to_vec() };
+        request.pad();
+        request
+    }
+
+    /// Appends an attribute.
+    pub(super) fn attribute(&mut self, kind: u16, value: &[u8]) -> &mut Self {
+        let length = u16::try_from(4 + value.len()).expect("short because we make names and numbers alone");
+        self.body.extend(length.to_ne_bytes());
+        self.body.extend(kind.to_ne_bytes());
+        self.body.extend(value);
+        self.pad();
+        self
+    }
+
+    /// Appends a text with its zero.
+    pub(super) fn text(&mut self, kind: u16, value: &str) -> &mut Self {
+        self.attribute(kind, &[value.as_bytes(), &[0]].concat())
+    }
+
+    /// Appends an attribute that holds what `fill` appends.
+    pub(super) fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) -> &mut Self {
+        let start = self.body.len();
+        self.attribute(kind | NESTED, &[]);
+        fill(self);
+        let length = u16::try_from(self.body.len() - start).expect("short for the same reason");
+        self.body[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+        self
+    }
+
+    /// Appends bytes that are no attribute, as a structure inside an attribute is.
+    pub(super) fn raw(&mut self, bytes: &[u8]) -> &mut Self {
+        self.body.extend(bytes);
+        self.pad();
+        self
+    }
+
+    fn pad(&mut self) {
+        self.body.resize(self.body.len().next_multiple_of(4), 0);
+    }
+
+    /// Which request, in words.
+    pub(super) fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// Its length with its header.
+    pub(super) fn len(&self) -> usize {
+        HEADER + self.body.len()
+    }
+
+    /// Appends it as it is sent; only the last of a batch asks for an answer, errors come anyway.
+    pub(super) fn write(&self, sequence: u32, last: bool, bytes: &mut Vec<u8>) {
+        let length = u32::try_from(self.len()).expect("short for the same reason");
+        let flags = self.flags | REQUEST | if last { ACKNOWLEDGE } else { 0 };
+        bytes.extend(length.to_ne_bytes());
+        bytes.extend(self.kind.to_ne_bytes());
+        bytes.extend(flags.to_ne_bytes());
+        bytes.extend(sequence.to_ne_bytes());
+        bytes.extend([0; 4]); // the kernel knows who asks
+        bytes.extend(&self.body);
+    }
+}
+
+/// What the kernel says about a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// Which request.
+    pub sequence: u32,
+    /// 0 if it was carried out.
+    pub errno: i32,
+    /// Why not, in the kernel's words, where it has some.
+    pub explanation: Option<String>,
+}
+
+/// The acknowledgements in what a netlink socket received; anything else in it is passed over.
+pub fn answers(mut bytes: &[u8]) -> impl Iterator<Item = Answer> {
+    std::iter::from_fn(move || {
+        while let Some(header) = bytes.get(..HEADER) {
+            let length = usize::try_from(word(header, 0)).unwrap_or(usize::MAX);
+            let message = bytes.get(HEADER..length)?; // a length that is too short or too long ends the walk
+            let (kind, flags, sequence) = (half(header, 4), half(header, 6), word(header, 8));
+            bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+            if kind == ERROR && message.len() >= 4 {
+                let errno = i32::from_ne_bytes(word(message, 0).to_ne_bytes()).wrapping_neg();
+                return Some(Answer { sequence, errno, explanation: explanation(message, flags) });
+            }
+        }
+        None
+    })
+}
+
+/// The text behind an error: after its number and the header, or the whole, of the request.
+fn explanation(message: &[u8], flags: u16) -> Option<String> {
+    if flags & HAS_ATTRIBUTES == 0 {
+        return None;
+    }
+    let original = message.get(4..4 + HEADER)?;
+    let repeated = if flags & CAPPED != 0 { HEADER } else { usize::try_from(word(original, 0)).ok()? };
+    let mut rest = message.get(4_usize.checked_add(repeated)?.checked_next_multiple_of(4)?..)?;
+    while let Some(head) = rest.get(..4) {
+        let length = usize::from(half(head, 0));
+        let value = rest.get(4..length)?;
+        if half(head, 2) & !NESTED == EXPLANATION {
+            let text = String::from_utf8_lossy(value);
+            return Some(text.trim_end_matches('\0').to_owned());
+        }
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    None
+}
+
+/// Four bytes of a slice that is known to hold them.
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn half(bytes: &[u8], at: usize) -> u16 {
+    u16::from_ne_bytes([bytes[at], bytes[at + 1]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn acknowledgement(sequence: u32, errno: i32, text: Option<&str>) -> Vec<u8> {
+        let flags = if text.is_some() { CAPPED | HAS_ATTRIBUTES } else { 0 };
+        let mut answer = Request::new(String::new(), ERROR, flags, &(-errno).to_ne_bytes());
+        answer.raw(&[7; HEADER]); // the request's own header
+        if let Some(text) = text {
+            answer.attribute(9, &[1, 2, 3]).text(EXPLANATION, text);
+        }
+        let mut bytes = Vec::new();
+        answer.write(sequence, false, &mut bytes);
+        let flags = flags.to_ne_bytes();
+        bytes[6..8].copy_from_slice(&flags);
+        bytes
+    }
+
+    #[test]
+    fn a_request_carries_its_own_lengths_and_is_padded() {
+        let mut request = Request::new("it".to_owned(), 16, 0x600, &[0; 16]);
+        request.text(3, "abcd").nest(18, |inner| {
+            inner.text(1, "veth").nest(2, |innermost| {
+                innermost.attribute(1, &[5; 3]);
+            });
+        });
+        let mut bytes = Vec::new();
+        request.write(7, true, &mut bytes);
+        assert_eq!(bytes.len(), request.len());
+        assert_eq!(word(&bytes, 0) as usize, bytes.len());
+        assert_eq!(half(&bytes, 6), 0x600 | REQUEST | ACKNOWLEDGE);
+        assert_eq!(half(&bytes, 32), 9, "four bytes of head, four of text, its zero");
+        let nest = 32 + 12;
+        assert_eq!(
+            usize::from(half(&bytes, nest)),
+            bytes.len() - nest,
+            "the outer attribute ends the message"
+        );
+    }
+
+    #[test]
+    fn answers_come_with_the_kernels_words() {
+        let both =
+            [acknowledgement(3, 0, None), acknowledgement(4, libc::EEXIST, Some("name taken"))].concat();
+        let got: Vec<Answer> = answers(&both).collect();
+        assert_eq!(got[0], Answer { sequence: 3, errno: 0, explanation: None });
+        let explanation = Some("name taken".to_owned());
+        assert_eq!(got[1], Answer { sequence: 4, errno: libc::EEXIST, explanation });
+        assert_eq!(got.len(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_parser_panic_or_go_on_for_ever(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(answers(&bytes).count() <= bytes.len());
+        }
+
+        #[test]
+        fn an_answer_cut_or_changed_anywhere_is_read_or_passed_over(
+            at in 0_usize..100, value in any::<u8>(), cut in 0_usize..100,
+        ) {
+            let mut bytes = acknowledgement(4, libc::EEXIST, Some("name taken"));
+            let length = bytes.len();
+            bytes[at % length] = value;
+            bytes.truncate(length - cut % length);
+            prop_assert!(answers(&bytes).count() <= 2);
+        }
+    }
+}

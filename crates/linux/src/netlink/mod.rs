@@ -1,0 +1,136 @@
+//! Route netlink: devices, addresses and queueing disciplines, without starting `ip` and `tc`.
+//!
+//! ```text
+//!   link::veth(..)  traffic::clsact(..)   --->  Request (bytes)  --->  Socket::run  --->  the kernel
+//!                                                                          ^ the first refusal, in words
+//! ```
+//!
+//! Requests are encoded as plain bytes and sent in batches: the kernel answers each request that fails, and of
+//! the others only the last, so that a thousand requests cost few system calls. The kernel carries them out in order;
+//! the others of a batch are carried out even if one fails.
+//!
+//! A socket belongs to the network namespace in which it was opened. Cost: some microseconds a request
+//! above what the kernel does. When not to use it: this is not a netlink library, and reads no tables.
+//! Reference: netlink(7), rtnetlink(7), tc(8).
+
+pub mod address;
+pub mod link;
+mod message;
+pub mod traffic;
+
+pub use message::{Answer, Request, answers};
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+/// How much is sent at a time; the kernel queues the answers meanwhile.
+const BATCH: usize = 16 * 1024;
+/// How long the kernel may take for a batch before we stop believing in an answer.
+const PATIENCE: libc::timeval = libc::timeval { tv_sec: 60, tv_usec: 0 };
+
+/// A request that the kernel refused.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {}", self.reason())]
+pub struct Refused {
+    /// Which request, in words.
+    pub what: String,
+    /// The kernel's number.
+    pub errno: i32,
+    /// The kernel's own explanation, where it has one.
+    pub explanation: Option<String>,
+}
+
+impl Refused {
+    fn reason(&self) -> String {
+        let words = io::Error::from_raw_os_error(self.errno);
+        match &self.explanation {
+            Some(text) => format!("{text} ({words})"),
+            None => words.to_string(),
+        }
+    }
+
+    fn local(error: &io::Error) -> Self {
+        Self {
+            what: "talk to the kernel over netlink".to_owned(),
+            errno: error.raw_os_error().unwrap_or(libc::EIO),
+            explanation: None,
+        }
+    }
+}
+
+/// A route netlink socket of the namespace in which it was opened.
+#[derive(Debug)]
+pub struct Socket {
+    descriptor: OwnedFd,
+    sequence: u32,
+}
+
+impl Socket {
+    /// Opens one in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn open() -> io::Result<Self> {
+        // SAFETY: takes no pointers.
+        let socket = unsafe {
+            libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE)
+        };
+        if socket < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just made this descriptor for us alone.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(socket) };
+        // explanations are a comfort; an old kernel without them still works
+        let _ = crate::socket::set_option(&descriptor, libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, &1_i32);
+        let _ = crate::socket::set_option(&descriptor, libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, &1_i32);
+        crate::socket::set_option(&descriptor, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &PATIENCE)?;
+        Ok(Self { descriptor, sequence: 0 })
+    }
+
+    /// Has requests carried out, in order.
+    ///
+    /// # Errors
+    /// The first one refused; later ones of the same batch may have been carried out.
+    pub fn run(&mut self, requests: &[Request]) -> Result<(), Refused> {
+        let mut rest = requests;
+        while !rest.is_empty() {
+            let mut length = 0;
+            let fitting = rest.iter().take_while(|request| {
+                length += request.len();
+                length <= BATCH
+            });
+            let (now, later) = rest.split_at(fitting.count().max(1));
+            self.run_batch(now)?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn run_batch(&mut self, requests: &[Request]) -> Result<(), Refused> {
+        let first = self.sequence.wrapping_add(1);
+        let mut bytes = Vec::new();
+        for (at, request) in requests.iter().enumerate() {
+            self.sequence = self.sequence.wrapping_add(1);
+            request.write(self.sequence, at + 1 == requests.len(), &mut bytes);
+        }
+        crate::socket::send(&self.descriptor, &bytes).map_err(|error| Refused::local(&error))?;
+        let mut refused: Option<Refused> = None;
+        let mut buffer = vec![0; 32 * 1024];
+        loop {
+            let length = crate::socket::receive(&self.descriptor, &mut buffer)
+                .map_err(|error| Refused::local(&error))?;
+            for answer in answers(&buffer[..length]) {
+                let Some(request) = requests.get(answer.sequence.wrapping_sub(first) as usize) else {
+                    continue;
+                };
+                if answer.errno != 0 && refused.is_none() {
+                    let Answer { errno, explanation, .. } = answer.clone();
+                    refused = Some(Refused { what: request.what().to_owned(), errno, explanation });
+                }
+                if answer.sequence == self.sequence {
+                    return refused.map_or(Ok(()), Err);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Frames of one EtherType through one device: packet(7) sockets.
+//!
+//! Frames are sent and received whole, with their Ethernet header. A socket sees only frames of its type, so that
+//! others on the same cable cost it nothing. Cost: a system call a frame; a receiver that sleeps is woken as with any
+//! socket. Needs `CAP_NET_RAW`. Reference: packet(7).
+
+use crate::netlink::link::Index;
+use crate::socket;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+/// A socket for the frames of one type through one device.
+#[derive(Debug)]
+pub struct PacketSocket(OwnedFd);
+
+impl PacketSocket {
+    /// Opens one in the calling thread's namespace. It receives what comes in from now on.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_RAW`; `ENODEV`, `ENETDOWN`: no such device, or it is down.
+    pub fn open(device: Index, ethertype: u16) -> io::Result<Self> {
+        // SAFETY: takes no pointers. Protocol 0 receives nothing until bind says what.
+        let descriptor = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just made this descriptor for us alone.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        // there is no queueing discipline on the devices that we send through
+        let _ = socket::set_option(&descriptor, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1_i32);
+        let address = libc::sockaddr_ll {
+            sll_family: libc::AF_PACKET as u16,
+            sll_protocol: ethertype.to_be(),
+            sll_ifindex: device.0 as i32,
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        };
+        let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: `address` is a valid sockaddr_ll of that length.
+        let bound = unsafe { libc::bind(descriptor.as_raw_fd(), (&raw const address).cast(), length) };
+        if bound == 0 { Ok(Self(descriptor)) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// How long [`receive`](Self::receive) waits; zero for ever.
+    ///
+    /// # Errors
+    /// Too long for the kernel.
+    pub fn set_patience(&self, patience: Duration) -> io::Result<()> {
+        let time = libc::timeval {
+            tv_sec: patience.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_usec: patience.subsec_micros().into(),
+        };
+        socket::set_option(&self.0, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &time)
+    }
+
+    /// Sends a frame, header first.
+    ///
+    /// # Errors
+    /// `ENETDOWN`: the device is down. `ENOBUFS`: the kernel has no room; later it may.
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+        socket::send(&self.0, frame).map(|_| ())
+    }
+
+    /// Waits for a frame; answers how many of its bytes are in `frame`, or none when patience has ended.
+    ///
+    /// # Errors
+    /// `ENETDOWN`: the device went down.
+    pub fn receive(&self, frame: &mut [u8]) -> io::Result<Option<usize>> {
+        match socket::receive(&self.0, frame) {
+            Ok(length) => Ok(Some(length)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,27 @@
+//! What netlink and packet sockets share: options, sending and receiving bytes. Reference: socket(7).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Sets an option to a plain value of the type that the option has.
+pub(crate) fn set_option<T: Copy>(socket: &impl AsFd, level: i32, option: i32, value: &T) -> io::Result<()> {
+    let socket = socket.as_fd().as_raw_fd();
+    let length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: `value` is valid for reads of its own size; the kernel checks the size against the option.
+    let set = unsafe { libc::setsockopt(socket, level, option, (&raw const *value).cast(), length) };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Sends to where the socket is bound or connected.
+pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    // SAFETY: `bytes` is valid for reads of its length.
+    let sent = unsafe { libc::send(socket.as_fd().as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+}
+
+/// Receives one message; what does not fit is cut off.
+pub(crate) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: `bytes` is valid for writes of its length.
+    let got = unsafe { libc::recv(socket.as_fd().as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
+}
