@@ -11,9 +11,9 @@ use crate::membership::{self, Boundary, Rank};
 use crate::protocols::AnyProtocol;
 use crate::quick::{Passed, Quick};
 use std::time::Duration;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Nanos, Ticks};
 use unisono_sync::atomics::Ordering;
-use unisono_sync::{Adaptive, Block, Spin, SpinBlock, Wait, WaitPolicy, Wakeups, Yield};
+use unisono_sync::{Adaptive, Block, Spin, SpinBlock, Wait, WaitPolicy, Waited, Wakeups, Yield};
 
 /// One member of a barrier. Dropping it without [`leave`](Self::leave) makes the next episode fail for the
 /// others, with an error that names this one.
@@ -34,6 +34,8 @@ pub struct Participant {
     quick: Quick,
     /// Sleeps at boundaries, which are nobody's policy.
     boundary_blocks: u64,
+    /// How long this participant waited in earnest.
+    in_earnest: Ticks,
 }
 
 /// Where a participant is between two calls.
@@ -125,7 +127,18 @@ impl Participant {
         let protocol = AnyProtocol::new(group.algorithm, rank.rank, rank.members);
         let stage = Stage::Idle;
         let quick = Quick::default();
-        Self { group, id, rank, protocol, policy, episode, stage, quick, boundary_blocks: 0 }
+        Self {
+            group,
+            id,
+            rank,
+            protocol,
+            policy,
+            episode,
+            stage,
+            quick,
+            boundary_blocks: 0,
+            in_earnest: Ticks(0),
+        }
     }
 
     /// Arrives and waits until everybody has arrived.
@@ -279,6 +292,22 @@ impl Participant {
             }
     }
 
+    /// How long this participant has waited so far, but for waits that were over in their first moment.
+    #[must_use]
+    pub fn waited(&self) -> Waited {
+        let asleep = match &self.policy {
+            Policy::Spin(policy) => policy.asleep(),
+            Policy::Yield(policy) => policy.asleep(),
+            Policy::Block(policy) => policy.asleep(),
+            Policy::SpinBlock(policy) => policy.asleep(),
+            #[cfg(not(loom))]
+            Policy::Adaptive(policy, _) => policy.asleep(),
+            #[cfg(loom)]
+            Policy::Adaptive(policy) => policy.asleep(),
+        };
+        Waited { awake: self.in_earnest.to_nanos().since(asleep), asleep }
+    }
+
     #[inline]
     fn begin(&mut self) -> Result<(), Error> {
         self.catch_up();
@@ -326,6 +355,7 @@ impl Participant {
             return self.cross(deadline);
         }
         let (place, number) = (place(&self.group), self.episode);
+        let before = ticks();
         let mut guard = Guard::new(&self.group.control, number, deadline);
         let protocol = &mut self.protocol;
         let role = match &mut self.policy {
@@ -341,9 +371,11 @@ impl Participant {
             #[cfg(loom)]
             Policy::Adaptive(policy) => protocol.complete(&place, number, policy, &mut guard),
         };
+        let stopped_by = guard.stopped;
+        self.in_earnest.0 += ticks().since(before).0;
         match role {
             Some(role) => self.completed(role, deadline),
-            None => Err(stopped(guard.stopped, number)),
+            None => Err(stopped(stopped_by, number)),
         }
     }
 
@@ -445,6 +477,14 @@ fn place(group: &Group) -> Place<'_> {
         first: Control::lines(group.control.capacity),
         wakeups: group.wakeups,
     }
+}
+
+/// Now, by the cheapest clock; in a model time does not pass.
+fn ticks() -> Ticks {
+    #[cfg(not(loom))]
+    return unisono_linux::clock::ticks();
+    #[cfg(loom)]
+    return Ticks(0);
 }
 
 fn deadline(timeout: Duration) -> Nanos {

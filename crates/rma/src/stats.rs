@@ -1,6 +1,9 @@
 //! What a window has done so far: counted where it costs an addition, timed only where one waits anyway.
 
+use crate::epochs::Reach;
+use std::cell::Cell;
 use unisono_linux::clock::Nanos;
+use unisono_sync::Waited;
 
 /// Counts of one kind of synchronization.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,10 +14,19 @@ pub struct Stats {
     pub operations: u64,
     /// Bytes moved by them.
     pub bytes: u64,
-    /// Time waited awake.
+    /// Time waited awake. Waits that end within the first moment of polling (a few microseconds at most) read no
+    /// clock and are not in it.
     pub spun: Nanos,
     /// Time waited asleep.
     pub blocked: Nanos,
+}
+
+impl Stats {
+    /// Adds what was waited.
+    pub(crate) fn add(&mut self, waited: Waited) {
+        self.spun.0 += waited.awake.0;
+        self.blocked.0 += waited.asleep.0;
+    }
 }
 
 /// A window's counts, by synchronization.
@@ -26,4 +38,42 @@ pub struct WindowStats {
     pub pscw: Stats,
     /// Lock-unlock.
     pub passive: Stats,
+}
+
+/// Time waited at a window, by synchronization, where it is kept apart from the counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waits {
+    pub(crate) fence: Waited,
+    pub(crate) pscw: Waited,
+    pub(crate) passive: Waited,
+}
+
+impl Waits {
+    pub(crate) fn of(&mut self, reach: Reach) -> &mut Waited {
+        match reach {
+            Reach::Fence => &mut self.fence,
+            Reach::Started => &mut self.pscw,
+            Reach::Locked => &mut self.passive,
+        }
+    }
+}
+
+thread_local! {
+    /// What this thread has waited for messages so far.
+    static FOR_MESSAGES: Cell<Waited> = const { Cell::new(Waited { awake: Nanos::ZERO, asleep: Nanos::ZERO }) };
+}
+
+/// Notes that this thread has waited for messages.
+pub(crate) fn waited_for_messages(total: Nanos, asleep: Nanos) {
+    let mut waited = FOR_MESSAGES.get();
+    waited.add(total, asleep);
+    FOR_MESSAGES.set(waited);
+}
+
+/// Makes a call that may wait for messages, and adds what it waited to `stats`.
+pub(crate) fn counted<T>(stats: &mut Stats, call: impl FnOnce() -> T) -> T {
+    let before = FOR_MESSAGES.get();
+    let answer = call();
+    stats.add(FOR_MESSAGES.get().since(before));
+    answer
 }

@@ -114,6 +114,10 @@ impl WaitPolicy for Adaptive {
     fn blocks(&self) -> u64 {
         self.block.blocks()
     }
+
+    fn asleep(&self) -> Nanos {
+        self.block.asleep()
+    }
 }
 
 fn ticks() -> Ticks {

@@ -7,19 +7,23 @@
 use crate::flag::{Flag, Sleep, Wakeups};
 use crate::wait::WaitPolicy;
 use crate::watch::{Verdict, Watch};
+use unisono_linux::clock::Nanos;
+#[cfg(not(loom))]
+use unisono_linux::clock::now;
 
 /// Sleeps at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
     wakeups: Wakeups,
     blocks: u64,
+    asleep: Nanos,
 }
 
 impl Block {
     /// For flags that are signalled with the same `wakeups`, which must not be [`Wakeups::Never`].
     #[must_use]
     pub fn new(wakeups: Wakeups) -> Self {
-        Self { wakeups, blocks: 0 }
+        Self { wakeups, blocks: 0, asleep: Nanos::ZERO }
     }
 }
 
@@ -29,9 +33,14 @@ impl WaitPolicy for Block {
             if flag.reached(target) {
                 return Verdict::Continue;
             }
+            let before = moment();
             match flag.sleep(target, self.wakeups, watch) {
                 Sleep::Unneeded => {}
-                Sleep::Woken | Sleep::TimedOut => self.blocks += 1,
+                Sleep::Woken | Sleep::TimedOut => {
+                    self.blocks += 1;
+                    // Beside a sleep two looks at the clock are nothing.
+                    self.asleep = moment().since(before).after(self.asleep);
+                }
                 Sleep::Stopped => return Verdict::Stop,
             }
         }
@@ -44,4 +53,16 @@ impl WaitPolicy for Block {
     fn blocks(&self) -> u64 {
         self.blocks
     }
+
+    fn asleep(&self) -> Nanos {
+        self.asleep
+    }
+}
+
+/// Now; in a model time does not pass.
+fn moment() -> Nanos {
+    #[cfg(not(loom))]
+    return now();
+    #[cfg(loom)]
+    return Nanos::ZERO;
 }

@@ -34,6 +34,6 @@ pub use flag::{Flag, Sleep, Wakeups};
 pub use line::{Line, Lines};
 pub use spin::Spin;
 pub use spin_block::SpinBlock;
-pub use wait::{BadSpinBudget, BadWait, SpinBudget, Wait, WaitPolicy};
+pub use wait::{BadSpinBudget, BadWait, SpinBudget, Wait, WaitPolicy, Waited};
 pub use watch::{Advice, Until, Unwatched, Verdict, Watch};
 pub use yielding::Yield;

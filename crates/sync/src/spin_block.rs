@@ -16,7 +16,7 @@ use crate::wait::{SpinBudget, WaitPolicy};
 use crate::watch::{Verdict, Watch};
 #[cfg(not(loom))]
 use unisono_linux::clock;
-use unisono_linux::clock::Ticks;
+use unisono_linux::clock::{Nanos, Ticks};
 
 /// Spins for its budget, then sleeps.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +56,10 @@ impl WaitPolicy for SpinBlock {
 
     fn blocks(&self) -> u64 {
         self.block.blocks()
+    }
+
+    fn asleep(&self) -> Nanos {
+        self.block.asleep()
     }
 }
 

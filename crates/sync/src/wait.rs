@@ -21,6 +21,35 @@ pub trait WaitPolicy {
 
     /// How often this waiter slept so far.
     fn blocks(&self) -> u64;
+
+    /// How long this waiter slept so far.
+    fn asleep(&self) -> Nanos {
+        Nanos::ZERO
+    }
+}
+
+/// How long somebody has waited, as far as it was measured: a wait that is over in its first moment, before
+/// anything is decided ([`Brief`](crate::Brief)), reads no clock and is not in here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waited {
+    /// Awake: polling, giving way, looking around.
+    pub awake: Nanos,
+    /// Asleep in the kernel.
+    pub asleep: Nanos,
+}
+
+impl Waited {
+    /// Adds a wait of this length, so much of it asleep.
+    pub fn add(&mut self, total: Nanos, asleep: Nanos) {
+        self.awake.0 += total.since(asleep).0;
+        self.asleep.0 += asleep.0;
+    }
+
+    /// What came on top of `before`.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self { awake: self.awake.since(before.awake), asleep: self.asleep.since(before.asleep) }
+    }
 }
 
 /// The wait policies by name.

@@ -14,7 +14,7 @@
 //! fence that does nothing; `unisono-barrier` for the episode.
 
 use super::staging::Stamp;
-use super::{After, Direct, refused, wait_for};
+use super::{After, Direct, refused};
 use crate::assert::Assert;
 use crate::epochs::Reach;
 use crate::error::Error;
@@ -55,7 +55,7 @@ impl Direct {
         for target in 0..self.peers.len() {
             if !self.peers[target].queue.is_empty() {
                 let exposure = self.region.exposure(target);
-                wait_for(&self.host, &self.shared, &mut self.waiting, exposure, self.epoch)?;
+                self.waiter.wait_for(Reach::Fence, exposure, self.epoch)?;
                 self.execute_queue(Reach::Fence, target)?;
             }
             self.peers[target].stages = None;

@@ -29,6 +29,7 @@ mod pscw;
 mod region;
 mod staging;
 
+use crate::epochs::Reach;
 use crate::error::Error;
 use crate::host::waiting::Waiting;
 use crate::host::{self, Host};
@@ -36,6 +37,7 @@ use crate::message::Shared;
 use crate::op::Op;
 use crate::rank::Rank;
 use crate::spec::Spec;
+use crate::stats::Waits;
 use crate::window::{Lock, Part};
 use region::{Plan, Region};
 use staging::{In, Out, Stamp};
@@ -43,7 +45,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use unisono_barrier::{Group, Load, Participant, recommended};
-use unisono_linux::clock::now;
+use unisono_linux::clock::{Nanos, now, ticks};
 use unisono_linux::process_vm;
 use unisono_sync::{Flag, Verdict, Wakeups};
 
@@ -101,7 +103,7 @@ pub(crate) struct Direct {
     barrier: Participant,
     me: usize,
     pub(crate) peers: Box<[Peer]>,
-    waiting: Waiting,
+    waiter: Waiter,
     wakeups: Wakeups,
     /// Fences so far.
     epoch: u32,
@@ -200,7 +202,12 @@ impl Direct {
             barrier,
             me,
             peers,
-            waiting: Waiting::new(host.wakeups()),
+            waiter: Waiter {
+                host: Arc::clone(host),
+                shared: Arc::clone(shared),
+                waiting: Waiting::new(host.wakeups()),
+                waits: Waits::default(),
+            },
             wakeups: host.wakeups(),
             epoch: 0,
             after: After::Unknown,
@@ -208,6 +215,14 @@ impl Direct {
             dirty: false,
             number: wanted.number,
         }))
+    }
+
+    /// How long this member has waited here.
+    pub(crate) fn waits(&self) -> Waits {
+        let mut waits = self.waiter.waits;
+        let episodes = self.barrier.waited();
+        waits.fence.add(Nanos(episodes.awake.0 + episodes.asleep.0), episodes.asleep);
+        waits
     }
 
     pub(crate) fn own_base(&self) -> *mut u8 {
@@ -243,25 +258,41 @@ impl Direct {
     }
 }
 
-/// Waits for a flag, calling the job's hook meanwhile.
-fn wait_for(
-    host: &Host,
-    shared: &Shared,
-    waiting: &mut Waiting,
-    flag: Flag<'_>,
-    target: u32,
-) -> Result<(), Error> {
-    if waiting.wait_briefly(host, flag, target) {
-        return Ok(());
-    }
-    loop {
-        let until = shared.call_hook().map(|every| every.after(now()));
-        if waiting.wait_until(host, flag, target, until) == Verdict::Continue {
+/// A member's way to wait for flags.
+#[derive(Debug)]
+struct Waiter {
+    host: Arc<Host>,
+    shared: Arc<Shared>,
+    waiting: Waiting,
+    waits: Waits,
+}
+
+impl Waiter {
+    /// Waits for a flag.
+    #[inline]
+    fn wait_for(&mut self, reach: Reach, flag: Flag<'_>, target: u32) -> Result<(), Error> {
+        if self.waiting.wait_briefly(&self.host, flag, target) {
             return Ok(());
         }
-        if let Some(gone) = host.who_is_gone() {
-            return Err(gone.into());
-        }
+        self.wait_in_earnest(reach, flag, target)
+    }
+
+    /// Waits on, calling the job's hook meanwhile, and notes how long.
+    #[cold]
+    fn wait_in_earnest(&mut self, reach: Reach, flag: Flag<'_>, target: u32) -> Result<(), Error> {
+        let (start, slept) = (ticks(), self.waiting.asleep());
+        let reached = loop {
+            let until = self.shared.call_hook().map(|every| every.after(now()));
+            if self.waiting.wait_until(&self.host, flag, target, until) == Verdict::Continue {
+                break Ok(());
+            }
+            if let Some(gone) = self.host.who_is_gone() {
+                break Err(gone.into());
+            }
+        };
+        let slept = self.waiting.asleep().since(slept);
+        self.waits.of(reach).add(ticks().since(start).to_nanos(), slept);
+        reached
     }
 }
 

@@ -9,7 +9,7 @@ use super::lock_word::{Attempt, LockWord};
 use super::{Direct, Held};
 use crate::error::Error;
 use crate::window::Lock;
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{Nanos, now, ticks};
 use unisono_linux::futex::{self, Count, Scope};
 use unisono_sync::atomics::{Ordering, fence};
 
@@ -44,7 +44,14 @@ impl Direct {
     }
 
     #[cold]
-    fn await_lock(&self, target: usize, lock: Lock) -> Result<(), Error> {
+    fn await_lock(&mut self, target: usize, lock: Lock) -> Result<(), Error> {
+        let (start, mut asleep) = (ticks(), Nanos::ZERO);
+        let taken = self.lock_in_earnest(target, lock, &mut asleep);
+        self.waiter.waits.passive.add(ticks().since(start).to_nanos(), asleep);
+        taken
+    }
+
+    fn lock_in_earnest(&self, target: usize, lock: Lock, asleep: &mut Nanos) -> Result<(), Error> {
         let word = self.region.lock(target).word(0);
         let exclusive = (lock == Lock::Exclusive).then_some(self.me as u32);
         if !self.host.crowded {
@@ -66,7 +73,9 @@ impl Direct {
                 Attempt::Again => {}
                 Attempt::Sleep(seen) => {
                     let period = self.shared.call_hook().unwrap_or(SLICE).min(SLICE);
-                    futex::wait(word, seen, Some(period.after(now())), Scope::Shared);
+                    let before = now();
+                    futex::wait(word, seen, Some(period.after(before)), Scope::Shared);
+                    *asleep = now().since(before).after(*asleep);
                     slept = true;
                     if let Some(gone) = self.host.who_is_gone() {
                         return Err(gone.into());

@@ -12,7 +12,7 @@
 //! the same, so that promises which do not match cost nothing worse. Reference: the paper, section 4.2.
 
 use super::staging::Stamp;
-use super::{Direct, Held, wait_for};
+use super::{Direct, Held};
 use crate::assert::Assert;
 use crate::epochs::Reach;
 use crate::error::Error;
@@ -43,7 +43,7 @@ impl Direct {
             if !self.peers[target].queue.is_empty() {
                 let posts = self.region.posts(target, self.me);
                 if self.peers[target].held != Held::Unchecked {
-                    wait_for(&self.host, &self.shared, &mut self.waiting, posts, used)?;
+                    self.waiter.wait_for(Reach::Started, posts, used)?;
                 }
                 self.execute_queue(Reach::Started, target)?;
             }
@@ -62,7 +62,7 @@ impl Direct {
         for origin in origins.iter().map(|rank| rank.index()) {
             let next = self.peers[origin].awaited.wrapping_add(1);
             let completions = self.region.completions(origin, self.me);
-            wait_for(&self.host, &self.shared, &mut self.waiting, completions, next)?;
+            self.waiter.wait_for(Reach::Started, completions, next)?;
         }
         self.waited(origins, parts);
         Ok(())

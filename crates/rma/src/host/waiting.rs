@@ -70,6 +70,11 @@ impl Waiting {
         reached
     }
 
+    /// How long this waiter has slept so far.
+    pub(crate) fn asleep(&self) -> Nanos {
+        self.policy.asleep()
+    }
+
     /// Waits until `flag` has reached `target`, somebody is gone or the moment `until` has come.
     #[cold]
     pub(crate) fn wait_until(

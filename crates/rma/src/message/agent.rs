@@ -64,7 +64,7 @@ fn run(job: &Weak<Shared>, stop: &AtomicBool) {
         match shared.bell.clone() {
             Some(bell) => {
                 drop(shared);
-                seen = bell.listen(seen, Some(LISTEN.after(now())));
+                seen = bell.listen(seen, Some(LISTEN.after(now()))).seen;
             }
             None => {
                 drop(shared);
@@ -78,7 +78,8 @@ fn run(job: &Weak<Shared>, stop: &AtomicBool) {
 fn others_make_progress(shared: &Shared, rounds: &mut u64) -> bool {
     // Who has the lock makes progress.
     let Ok(mut core) = shared.core.try_lock() else { return true };
-    let busy = core.rounds != *rounds;
+    // A waiter whose packets another thread served would sleep on: nothing would come to wake it.
+    let busy = core.rounds != *rounds || shared.waiters.load(Ordering::Relaxed) > 0;
     if !busy {
         // An error here is met again by the member's own next call, which reports it.
         let _ = core.progress();

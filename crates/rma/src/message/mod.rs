@@ -34,10 +34,11 @@ use crate::error::Error;
 use crate::layout::Layout;
 use crate::packet::{Header, Kind, Packet};
 use crate::rank::Rank;
-use crate::transport::{Bell, Transport};
+use crate::stats::waited_for_messages;
+use crate::transport::{Bell, Heard, Transport};
 use std::collections::{HashMap, HashSet};
 use std::io::IoSlice;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
@@ -58,6 +59,9 @@ pub(crate) struct Shared {
     hook: Mutex<Option<Hook>>,
     hooked: AtomicBool,
     agent: agent::Agent,
+    /// Threads in [`wait_for`](Self::wait_for), which serve packets themselves. Counted before a thread looks
+    /// whether it has to wait, read with the core's lock held: who serves packets for nobody did so before that look.
+    waiters: AtomicUsize,
 }
 
 impl std::fmt::Debug for Shared {
@@ -113,6 +117,7 @@ impl Shared {
             hook: Mutex::new(None),
             hooked: AtomicBool::new(false),
             agent: agent::Agent::default(),
+            waiters: AtomicUsize::new(0),
         })
     }
 
@@ -157,27 +162,47 @@ impl Shared {
     /// Makes progress until `ready` answers; a member that is gone ends the wait with an error.
     pub(crate) fn wait_for<T>(
         &self,
+        ready: impl FnMut(&mut Core) -> Result<Option<T>, Error>,
+    ) -> Result<T, Error> {
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+        let answer = self.wait_and_serve(ready);
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        answer
+    }
+
+    fn wait_and_serve<T>(
+        &self,
         mut ready: impl FnMut(&mut Core) -> Result<Option<T>, Error>,
     ) -> Result<T, Error> {
-        let mut seen = 0;
-        loop {
+        let mut heard = Heard::default();
+        let (mut since, mut asleep) = (None, Nanos::ZERO);
+        let answer = loop {
             let pause = {
                 let mut core = self.core();
                 core.progress()?;
                 if let Some(answer) = ready(&mut core)? {
-                    return Ok(answer);
+                    break answer;
                 }
                 core.check_gone()?;
                 drop(core);
                 self.call_hook()
             };
-            let until = pause.unwrap_or(SLICE).min(SLICE).after(now());
+            let moment = now();
+            since.get_or_insert(moment);
+            let until = pause.unwrap_or(SLICE).min(SLICE).after(moment);
             match &self.bell {
                 // Other threads of this member may use the core meanwhile.
-                Some(bell) => seen = bell.listen(seen, Some(until)),
+                Some(bell) => {
+                    heard = bell.listen(heard.seen, Some(until));
+                    asleep = heard.asleep.after(asleep);
+                }
                 None => self.core().transport.wait(Some(until))?,
             }
+        };
+        if let Some(since) = since {
+            waited_for_messages(now().since(since), asleep);
         }
+        Ok(answer)
     }
 }
 

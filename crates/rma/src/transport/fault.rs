@@ -10,7 +10,7 @@
 //! packets): TCP would have to fail for that. Malformed packets are the fuzzers' subject.
 //! Reference: the fault injector of smoltcp; SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 
-use super::{Bell, Gone, Transport};
+use super::{Bell, Gone, Heard, Transport};
 use crate::error::Error;
 use crate::packet::HEADER;
 use crate::rank::Rank;
@@ -272,11 +272,11 @@ impl Bell for Alarm {
         }
     }
 
-    fn listen(&self, seen: u32, until: Option<Nanos>) -> u32 {
+    fn listen(&self, seen: u32, until: Option<Nanos>) -> Heard {
         // SYNC(alarm) acquire: whoever returns at this moment finds the packet
         let due = Nanos(self.due.load(Ordering::Acquire));
         let until = until.map_or(due, |until| until.min(due));
-        self.inner.as_ref().map_or(seen, |bell| bell.listen(seen, Some(until)))
+        self.inner.as_ref().map_or(Heard { seen, asleep: Nanos::ZERO }, |bell| bell.listen(seen, Some(until)))
     }
 }
 
@@ -377,7 +377,7 @@ mod tests {
         send(&mut ends[1], Rank(0), 5).expect("sends");
         let mut seen = 0;
         while receive(&mut ends[0]).is_none() {
-            seen = bell.listen(seen, None);
+            seen = bell.listen(seen, None).seen;
         }
     }
 }

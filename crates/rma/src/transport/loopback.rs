@@ -5,7 +5,7 @@
 //! allocation and one lock a packet, a wake-up where the receiver sleeps. When not to use: for speed; threads
 //! that share memory have the direct path. Reference: none, it is a queue.
 
-use super::{Bell, Gone, Transport};
+use super::{Bell, Gone, Heard, Transport};
 use crate::error::Error;
 use crate::packet::HEADER;
 use crate::rank::Rank;
@@ -53,14 +53,17 @@ impl Bell for Mailbox {
         self.announce();
     }
 
-    fn listen(&self, seen: u32, until: Option<Nanos>) -> u32 {
+    fn listen(&self, seen: u32, until: Option<Nanos>) -> Heard {
         // SYNC(mailbox) acquire: packets counted here are in the queue
         let events = self.events.load(Ordering::Acquire);
-        if events == seen {
-            futex::wait(&self.events, seen, until, Scope::Private);
+        if events != seen {
+            return Heard { seen: events, asleep: Nanos::ZERO };
         }
-        // SYNC(mailbox) acquire: as above
-        self.events.load(Ordering::Acquire)
+        Heard::after_sleep(|| {
+            futex::wait(&self.events, seen, until, Scope::Private);
+            // SYNC(mailbox) acquire: as above
+            self.events.load(Ordering::Acquire)
+        })
     }
 }
 

@@ -45,7 +45,7 @@ use crate::rank::Rank;
 use std::fmt;
 use std::io::IoSlice;
 use std::sync::Arc;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Nanos, now};
 
 /// A rank's connection to all others. The contract is the module's.
 pub trait Transport: Send + fmt::Debug {
@@ -105,8 +105,26 @@ pub trait Bell: Send + Sync + fmt::Debug {
     fn ring(&self);
 
     /// Waits until a packet has arrived since `seen` was returned by the last call (0 at first), or until
-    /// the bell rings, or until the moment `until`; may return early. Answers with what is new to pass on.
-    fn listen(&self, seen: u32, until: Option<Nanos>) -> u32;
+    /// the bell rings, or until the moment `until`; may return early.
+    fn listen(&self, seen: u32, until: Option<Nanos>) -> Heard;
+}
+
+/// What a listener has heard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// What to pass on to the next call of [`Bell::listen`].
+    pub seen: u32,
+    /// How much of the time it was asleep.
+    pub asleep: Nanos,
+}
+
+impl Heard {
+    /// Does something that sleeps, and answers with `seen` after it.
+    pub(crate) fn after_sleep(sleep: impl FnOnce() -> u32) -> Self {
+        let before = now();
+        let seen = sleep();
+        Self { seen, asleep: now().since(before) }
+    }
 }
 
 /// A peer that is gone.

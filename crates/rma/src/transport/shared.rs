@@ -15,7 +15,7 @@
 //!
 //! Memory that others map is hostile: heads and tails are checked, bytes are copied before they are parsed.
 
-use super::{Bell, Gone, Transport};
+use super::{Bell, Gone, Heard, Transport};
 use crate::error::Error;
 use crate::host::waiting::Waiting;
 use crate::host::{Host, rendezvous};
@@ -24,12 +24,12 @@ use crate::packet::{HEADER, announced};
 use crate::rank::Rank;
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 use unisono_linux::clock::Nanos;
 use unisono_linux::futex::Scope;
 use unisono_sync::atomics::{AtomicU32, Ordering};
-use unisono_sync::{Line, Wakeups};
+use unisono_sync::{Line, Until, Wakeups};
 
 /// One rank's end; see the module.
 #[derive(Debug)]
@@ -376,25 +376,26 @@ impl Bell for Listener {
         self.host.ring(self.host.rank);
     }
 
-    fn listen(&self, seen: u32, until: Option<Nanos>) -> u32 {
+    fn listen(&self, seen: u32, until: Option<Nanos>) -> Heard {
         let bell = self.host.bell(self.host.rank);
         let next = seen.wrapping_add(1);
-        if !bell.reached(next) {
-            // One thread waits awake; a second, such as the agent, asleep.
-            match self.waiting.try_lock() {
-                Ok(mut waiting) => {
-                    waiting.wait_until(&self.host, bell, next, until);
-                }
-                Err(std::sync::TryLockError::Poisoned(poisoned)) => {
-                    poisoned.into_inner().wait_until(&self.host, bell, next, until);
-                }
-                Err(std::sync::TryLockError::WouldBlock) => {
-                    let _ =
-                        bell.sleep(next, Wakeups::Symmetric(Scope::Shared), &mut unisono_sync::Until(until));
-                }
-            }
+        if bell.reached(next) {
+            return Heard { seen: bell.value(), asleep: Nanos::ZERO };
         }
-        bell.value()
+        // One thread waits awake; a second, such as the agent, asleep.
+        let mut waiting = match self.waiting.try_lock() {
+            Ok(waiting) => waiting,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Heard::after_sleep(|| {
+                    let _ = bell.sleep(next, Wakeups::Symmetric(Scope::Shared), &mut Until(until));
+                    bell.value()
+                });
+            }
+        };
+        let slept = waiting.asleep();
+        waiting.wait_until(&self.host, bell, next, until);
+        Heard { seen: bell.value(), asleep: waiting.asleep().since(slept) }
     }
 }
 

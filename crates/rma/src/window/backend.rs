@@ -4,6 +4,7 @@ use crate::direct::Direct;
 use crate::error::Error;
 use crate::message::{Memory, Shared};
 use crate::rank::Rank;
+use crate::stats::Waits;
 use std::sync::Arc;
 
 /// Messages, or shared memory.
@@ -20,6 +21,14 @@ impl Backend {
         match self {
             Self::Message { .. } => None,
             Self::Direct(direct) => Some(direct.peers[rank.index()].base).filter(|base| !base.is_null()),
+        }
+    }
+
+    /// How long this member has waited for flags of the window's; what it waited for messages is counted by call.
+    pub(crate) fn waits(&self) -> Waits {
+        match self {
+            Self::Message { .. } => Waits::default(),
+            Self::Direct(direct) => direct.waits(),
         }
     }
 

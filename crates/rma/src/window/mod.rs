@@ -162,7 +162,11 @@ impl Window {
     /// What it has done so far.
     #[must_use]
     pub fn stats(&self) -> WindowStats {
-        self.stats
+        let (mut stats, waits) = (self.stats, self.backend.waits());
+        stats.fence.add(waits.fence);
+        stats.pscw.add(waits.pscw);
+        stats.passive.add(waits.passive);
+        stats
     }
 
     /// Where a member's part lies in this process's address space; `None` where it is out of reach.

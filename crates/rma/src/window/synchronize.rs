@@ -6,6 +6,7 @@ use crate::epochs::Reach;
 use crate::error::Error;
 use crate::rank::Rank;
 use crate::spec::{Completion, Locks, Style};
+use crate::stats::counted;
 
 /// Refuses asserts that mean nothing to a call.
 fn meaningful(call: &'static str, assert: Assert, allowed: Assert) -> Result<(), Error> {
@@ -26,15 +27,16 @@ impl Window {
         meaningful("fence", assert, FENCE)?;
         self.epochs.fence("fence", !assert.has(Assert::NO_PRECEDE))?;
         let closes = self.epochs.fence_closes(assert);
-        if let Backend::Message { shared, .. } = &self.backend {
-            shared.await_unlocks(None)?;
-        }
+        let naive = self.spec.style == Style::Naive;
         match &mut self.backend {
-            Backend::Message { shared, number } if self.spec.style == Style::Naive => {
-                shared.naive_fence(*number)?;
-            }
-            Backend::Message { shared, number } if closes => shared.fence(*number)?,
-            Backend::Message { .. } => {}
+            Backend::Message { shared, number } => counted(&mut self.stats.fence, || {
+                shared.await_unlocks(None)?;
+                match closes {
+                    _ if naive => shared.naive_fence(*number),
+                    true => shared.fence(*number),
+                    false => Ok(()),
+                }
+            })?,
             Backend::Direct(direct) => direct.fence(closes, assert, &self.parts)?,
         }
         self.epochs.fenced(!assert.has(Assert::NO_SUCCEED));
@@ -52,7 +54,9 @@ impl Window {
         meaningful("post", assert, POST)?;
         self.epochs.post("post", origins)?;
         match &mut self.backend {
-            Backend::Message { shared, number } => shared.post(*number, origins, assert),
+            Backend::Message { shared, number } => {
+                counted(&mut self.stats.pscw, || shared.post(*number, origins, assert))
+            }
             Backend::Direct(direct) => {
                 direct.post(origins);
                 Ok(())
@@ -70,7 +74,7 @@ impl Window {
         match &mut self.backend {
             Backend::Message { shared, number } => {
                 if self.spec.style == Style::Naive && !assert.has(Assert::NO_CHECK) {
-                    shared.await_posts(*number, targets)?;
+                    counted(&mut self.stats.pscw, || shared.await_posts(*number, targets))?;
                 }
                 Ok(())
             }
@@ -88,12 +92,12 @@ impl Window {
     pub fn complete(&mut self) -> Result<(), Error> {
         let (targets, assert) = self.epochs.complete("complete")?;
         match &mut self.backend {
-            Backend::Message { shared, number } => {
+            Backend::Message { shared, number } => counted(&mut self.stats.pscw, || {
                 if self.spec.style != Style::Naive && !assert.has(Assert::NO_CHECK) {
                     shared.await_posts(*number, targets)?;
                 }
-                shared.complete(*number, targets)?;
-            }
+                shared.complete(*number, targets)
+            })?,
             Backend::Direct(direct) => direct.complete(targets)?,
         }
         self.epochs.completed();
@@ -108,7 +112,9 @@ impl Window {
     pub fn wait(&mut self) -> Result<(), Error> {
         let origins = self.epochs.wait("wait")?;
         match &mut self.backend {
-            Backend::Message { shared, number } => shared.wait_exposed(*number)?,
+            Backend::Message { shared, number } => {
+                counted(&mut self.stats.pscw, || shared.wait_exposed(*number))?;
+            }
             Backend::Direct(direct) => direct.wait(origins, &self.parts)?,
         }
         self.epochs.waited();
@@ -141,14 +147,14 @@ impl Window {
         self.epochs.lock("lock", target, lock)?;
         let now = self.spec.style == Style::Naive || target == self.rank;
         match &mut self.backend {
-            Backend::Message { shared, number } => {
-                if assert.has(Assert::NO_CHECK) {
-                    shared.lock_unchecked(*number, target);
-                } else if now {
-                    shared.lock_now(*number, target, lock)?;
-                }
+            Backend::Message { shared, number } if assert.has(Assert::NO_CHECK) => {
+                shared.lock_unchecked(*number, target);
                 Ok(())
             }
+            Backend::Message { shared, number } if now => {
+                counted(&mut self.stats.passive, || shared.lock_now(*number, target, lock))
+            }
+            Backend::Message { .. } => Ok(()),
             Backend::Direct(direct) if assert.has(Assert::NO_CHECK) => {
                 direct.lock_unchecked(target.index());
                 Ok(())
@@ -169,12 +175,13 @@ impl Window {
     pub fn unlock(&mut self, target: Rank) -> Result<(), Error> {
         let lock = self.epochs.unlock("unlock", target)?;
         match &mut self.backend {
-            Backend::Message { shared, number } => {
+            Backend::Message { shared, number } => counted(&mut self.stats.passive, || {
                 shared.unlock(*number, target, lock, self.spec.completion)?;
-                if self.spec.style == Style::Naive && target != self.rank {
-                    shared.settle(*number, target)?;
+                match self.spec.style == Style::Naive && target != self.rank {
+                    true => shared.settle(*number, target),
+                    false => Ok(()),
                 }
-            }
+            })?,
             Backend::Direct(direct) => direct.unlock(target.index()),
         }
         self.epochs.unlocked(target);
@@ -195,10 +202,9 @@ impl Window {
             Backend::Message { shared, number } => {
                 if assert.has(Assert::NO_CHECK) {
                     (0..size).for_each(|target| shared.lock_unchecked(*number, Rank::at(target)));
-                } else {
-                    shared.lock_now(*number, self.rank, Lock::Shared)?;
+                    return Ok(());
                 }
-                Ok(())
+                counted(&mut self.stats.passive, || shared.lock_now(*number, self.rank, Lock::Shared))
             }
             // Others' locks are taken when they are first accessed.
             Backend::Direct(direct) if !assert.has(Assert::NO_CHECK) => {
@@ -219,11 +225,11 @@ impl Window {
         self.epochs.unlock_all("unlock_all")?;
         let size = self.size();
         match &mut self.backend {
-            Backend::Message { shared, number } => {
-                for target in (0..size).map(Rank::at) {
-                    shared.unlock(*number, target, Lock::Shared, self.spec.completion)?;
-                }
-            }
+            Backend::Message { shared, number } => counted(&mut self.stats.passive, || {
+                let mut targets = (0..size).map(Rank::at);
+                targets
+                    .try_for_each(|target| shared.unlock(*number, target, Lock::Shared, self.spec.completion))
+            })?,
             Backend::Direct(direct) => (0..size).for_each(|target| direct.unlock(target)),
         }
         self.epochs.unlocked_all();
@@ -239,10 +245,13 @@ impl Window {
     pub fn settle(&mut self) -> Result<(), Error> {
         self.epochs.usable("settle")?;
         let Backend::Message { shared, number } = &self.backend else { return Ok(()) };
-        if self.spec.completion == Completion::Local {
-            shared.complete_everywhere(*number)?;
-        }
-        shared.await_unlocks(None)?;
+        let lazy = self.spec.completion == Completion::Local;
+        counted(&mut self.stats.passive, || {
+            if lazy {
+                shared.complete_everywhere(*number)?;
+            }
+            shared.await_unlocks(None)
+        })?;
         shared.core().port(*number).refused.take().map_or(Ok(()), Err)
     }
 
@@ -258,7 +267,9 @@ impl Window {
     pub fn flush(&mut self, target: Rank) -> Result<(), Error> {
         let lock = self.epochs.passive("flush", Some(target))?;
         match &mut self.backend {
-            Backend::Message { shared, number } => shared.flush(*number, target, lock),
+            Backend::Message { shared, number } => {
+                counted(&mut self.stats.passive, || shared.flush(*number, target, lock))
+            }
             Backend::Direct(direct) => {
                 direct.flush();
                 Ok(())
@@ -289,7 +300,9 @@ impl Window {
     pub fn flush_local(&mut self, target: Rank) -> Result<(), Error> {
         let lock = self.epochs.passive("flush_local", Some(target))?;
         match &mut self.backend {
-            Backend::Message { shared, number } => shared.flush_local(*number, target, lock),
+            Backend::Message { shared, number } => {
+                counted(&mut self.stats.passive, || shared.flush_local(*number, target, lock))
+            }
             // Every operation was done when it was issued.
             Backend::Direct(_) => Ok(()),
         }

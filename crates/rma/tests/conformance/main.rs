@@ -6,6 +6,7 @@ mod drive;
 mod misuse;
 mod model;
 mod unlocks;
+mod waits;
 mod wires;
 
 use proptest::prelude::*;

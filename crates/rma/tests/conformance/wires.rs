@@ -24,7 +24,7 @@ fn ends(size: usize) -> Vec<Tcp> {
     meeting.into_iter().map(|thread| thread.join().expect("no panic").expect("all come")).collect()
 }
 
-fn tcp(size: usize) -> Vec<Job> {
+pub(crate) fn tcp(size: usize) -> Vec<Job> {
     ends(size).into_iter().map(Job::over).collect()
 }
 

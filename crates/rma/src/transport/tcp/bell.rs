@@ -6,14 +6,16 @@
 //! bytes on any connection until the transport has read them; it should fetch them rather than listen on.
 //! Reference: epoll(7), eventfd(2).
 
+use super::patience::Patience;
 use super::socket::Socket;
-use crate::transport::Bell;
+use crate::transport::{Bell, Heard};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, read, write};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::sync::Mutex;
 use unisono_linux::clock::{Nanos, now};
 
 /// What the bell is called among the peers.
@@ -29,6 +31,8 @@ pub(super) struct Door {
     inner: OwnedFd,
     /// Wakes the listener.
     outer: OwnedFd,
+    /// The listener's; a second one, such as the agent, does not poll.
+    patience: Mutex<Patience>,
 }
 
 /// What a connection is ready for.
@@ -53,11 +57,12 @@ fn silence(bell: &OwnedFd) {
 }
 
 impl Door {
-    pub(super) fn new() -> io::Result<Self> {
+    /// For one of so many members that are known to be on this host.
+    pub(super) fn new(here: usize) -> io::Result<Self> {
         let bell = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let (epoll, inner, outer) = (epoll::create(CreateFlags::CLOEXEC)?, bell()?, bell()?);
         epoll::add(&epoll, &inner, EventData::new_u64(BELL), EventFlags::IN)?;
-        Ok(Self { epoll, inner, outer })
+        Ok(Self { epoll, inner, outer, patience: Mutex::new(Patience::new(here)) })
     }
 
     /// Watches a peer's connection for what it sends.
@@ -100,6 +105,19 @@ impl Door {
     }
 }
 
+impl Door {
+    /// Whether there is something for a listener, after waiting for it at most so long.
+    fn is_ready(&self, timeout: Option<Nanos>) -> bool {
+        let mut sources = [PollFd::new(&self.epoll, PollFlags::IN), PollFd::new(&self.outer, PollFlags::IN)];
+        // whatever ends it, the caller looks again
+        let ready = poll(&mut sources, timeout.map(timespec).as_ref()) != Ok(0);
+        if ready {
+            silence(&self.outer);
+        }
+        ready
+    }
+}
+
 impl Bell for Door {
     fn ring(&self) {
         for bell in [&self.inner, &self.outer] {
@@ -108,12 +126,24 @@ impl Bell for Door {
         }
     }
 
-    fn listen(&self, seen: u32, until: Option<Nanos>) -> u32 {
-        let timeout = until.map(|until| timespec(until.since(now())));
-        let mut sources = [PollFd::new(&self.epoll, PollFlags::IN), PollFd::new(&self.outer, PollFlags::IN)];
-        // whatever ends it, the caller looks again
-        let _ = poll(&mut sources, timeout.as_ref());
-        silence(&self.outer);
-        seen.wrapping_add(1)
+    fn listen(&self, seen: u32, until: Option<Nanos>) -> Heard {
+        let mut patience = self.patience.try_lock().ok();
+        if let Some(patience) = &mut patience {
+            patience.begin();
+            while patience.polls() && until.is_none_or(|until| now() < until) {
+                if self.is_ready(Some(Nanos::ZERO)) {
+                    patience.paid();
+                    return Heard { seen: seen.wrapping_add(1), asleep: Nanos::ZERO };
+                }
+            }
+        }
+        let heard = Heard::after_sleep(|| {
+            self.is_ready(until.map(|until| until.since(now())));
+            seen.wrapping_add(1)
+        });
+        if let Some(patience) = &mut patience {
+            patience.ended();
+        }
+        heard
     }
 }

@@ -107,20 +107,23 @@ impl Seat {
 
 impl Tcp {
     fn over(rank: Rank, streams: meeting::Streams) -> Result<Self, Error> {
-        let open = || -> io::Result<(Vec<Peer>, Door)> {
-            let door = Door::new()?;
+        let open = || -> io::Result<(Vec<Peer>, Door, usize)> {
             let mut peers = Vec::with_capacity(streams.len());
-            for (index, stream) in streams.into_iter().enumerate() {
+            for stream in streams {
                 let socket = stream.map(Socket::new).transpose()?;
-                if let Some(socket) = &socket {
-                    door.watch(socket, index)?;
-                }
                 peers.push(Peer { socket, ..Peer::default() });
             }
-            Ok((peers, door))
+            let fellows = |peer: &&Peer| peer.socket.as_ref().is_some_and(Socket::is_local);
+            let here = peers.iter().filter(fellows).count() + 1;
+            let door = Door::new(here)?;
+            for (index, peer) in peers.iter().enumerate() {
+                if let Some(socket) = &peer.socket {
+                    door.watch(socket, index)?;
+                }
+            }
+            Ok((peers, door, here))
         };
-        let (peers, door) = open().map_err(Error::system("cannot set up the job's connections"))?;
-        let fellows = peers.iter().filter(|peer| peer.socket.as_ref().is_some_and(Socket::is_local)).count();
+        let (peers, door, here) = open().map_err(Error::system("cannot set up the job's connections"))?;
         Ok(Self {
             rank,
             peers,
@@ -128,7 +131,7 @@ impl Tcp {
             ready: VecDeque::new(),
             events: Vec::new(),
             gone: Vec::new(),
-            patience: Patience::new(fellows + 1),
+            patience: Patience::new(here),
             next_look: LOOK.after(now()),
         })
     }

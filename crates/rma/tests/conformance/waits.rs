@@ -1,0 +1,89 @@
+//! A window's statistics say how long its member waited, by synchronization, on every path.
+
+use crate::{shared, watch, wires};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+use unisono_rma::{Assert, Error, Job, Lock, Rank, Spec, Stats, Style, WindowStats};
+
+/// How late rank 1 is each time.
+const LATE: Duration = Duration::from_millis(40);
+
+/// Rank 1 is late in each synchronization; what rank 0's window says in the end.
+fn wait_for_the_other(mut job: Job, style: Style, held: Held) -> Result<WindowStats, Error> {
+    let other = Rank(1 - job.rank().0);
+    let late = other == Rank(0);
+    let mut window = job.allocate(8, Spec::new().style(style))?;
+    window.fence(Assert::NO_PRECEDE)?;
+    window.put(&[1_u8], other, 0)?;
+    if late {
+        thread::sleep(LATE);
+    }
+    window.fence(Assert::NO_SUCCEED)?;
+    window.post(&[other], Assert::NONE)?;
+    window.start(&[other], Assert::NONE)?;
+    if late {
+        thread::sleep(LATE);
+    }
+    window.complete()?;
+    window.wait()?;
+    if late {
+        window.lock(Rank(1), Lock::Exclusive, Assert::NONE)?;
+        // over messages a lock is taken at once only at oneself
+        held.say.send(()).expect("rank 0 listens");
+        thread::sleep(LATE);
+        window.unlock(Rank(1))?;
+    } else {
+        held.hear.recv().expect("rank 1 says so");
+        window.lock(Rank(1), Lock::Exclusive, Assert::NONE)?;
+        window.put(&[1_u8], Rank(1), 0)?;
+        window.unlock(Rank(1))?;
+    }
+    let stats = window.stats();
+    window.free()?;
+    job.finalize()?;
+    Ok(stats)
+}
+
+/// How one member learns that the other holds the lock.
+struct Held {
+    say: mpsc::Sender<()>,
+    hear: mpsc::Receiver<()>,
+}
+
+#[track_caller]
+fn waits_are_counted(jobs: Vec<Job>, style: Style) {
+    watch();
+    let (to_zero, from_one) = mpsc::channel();
+    let (to_one, from_zero) = mpsc::channel();
+    let ends = [Held { say: to_one, hear: from_one }, Held { say: to_zero, hear: from_zero }];
+    let stats: Vec<_> = thread::scope(|threads| {
+        let members = jobs.into_iter().zip(ends);
+        let working: Vec<_> =
+            members.map(|(job, held)| threads.spawn(move || wait_for_the_other(job, style, held))).collect();
+        let ended = working.into_iter().map(|member| member.join().expect("no panic"));
+        ended.collect::<Result<_, _>>().expect("nobody is gone")
+    });
+    for (kind, Stats { spun, blocked, .. }) in
+        [("fence", stats[0].fence), ("pscw", stats[0].pscw), ("passive", stats[0].passive)]
+    {
+        // The other may have begun to be late before this one began to wait.
+        let waited = Duration::from(spun) + Duration::from(blocked);
+        assert!(waited > LATE / 4, "{kind}: {waited:?} of {stats:?}");
+        // Nobody stays awake so long.
+        assert!(blocked > spun, "{kind}: {spun:?} awake, {blocked:?} asleep");
+    }
+}
+
+#[test]
+fn waits_for_flags_in_shared_memory_are_counted() {
+    waits_are_counted(shared(2), Style::Direct);
+}
+
+#[test]
+fn waits_for_messages_are_counted() {
+    waits_are_counted(shared(2), Style::Deferred);
+    waits_are_counted(Job::threads(2), Style::Deferred);
+    waits_are_counted(Job::threads(2), Style::Naive);
+    waits_are_counted(wires::tcp(2), Style::Deferred);
+}
