@@ -13,6 +13,7 @@
 //! It opens no sockets and knows no kernel: the data plane for Linux switches is another crate.
 #![forbid(unsafe_code)]
 
+pub mod analytic;
 mod frame;
 mod group;
 mod member;
@@ -21,6 +22,7 @@ mod network;
 mod operation;
 mod plan;
 mod registers;
+pub mod simulate;
 pub mod switch;
 
 pub use frame::Frame;

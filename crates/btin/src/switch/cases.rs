@@ -226,7 +226,8 @@ fn case(name: &'static str, (parent, children, locals): (u16, &[u16], &[u16])) -
         ports.sort_unstable();
         ports
     };
-    let register = Register { parent: Some(Port(parent)), children: sorted(children), locals: sorted(locals) };
+    let register =
+        Register { parent: Some(Port(parent)), children: sorted(children), locals: sorted(locals) };
     Case { name, register, turn: Turn::AtNode, operation: Operation::Or, first: 0, steps: vec![] }
 }
 

@@ -1,0 +1,72 @@
+//! Closed forms of the paper: latencies without faults and contention, and the height that Theorem 1 gives.
+//!
+//! With h the height of the tree, a message between the root and the farthest member crosses d = h + 2 links,
+//! and so takes m = t_s + d t_p + (d + 1) t_r:
+//!
+//! | scheme | latency |
+//! |---|---|
+//! | tree, turned at the root node | 2 m |
+//! | tree, turned at the root switch | t_s + D t_p + (D + 1) t_r with D = 2 h + 2: one message there and back |
+//! | multicast | 2 m + (n - 2) s, with s what the root node needs to take a message in ([`Intake`]) |
+//! | unicast | 2 m + (n - 2) s + (n - 2) t_s |
+//!
+//! The last two with the distance d of *their* farthest member, by their routes; they are upper bounds,
+//! because the last message in line need not come from the farthest member.
+//!
+//! Reference: paper, sections 4.1 and 5.1. The intake is ours: the paper does not state it.
+
+use crate::Network;
+use crate::simulate::{Costs, Intake, Scheme, Time, parallel_links};
+
+/// What a barrier of `members` takes whose farthest member is `distance` links from the root, the two to the
+/// nodes included (for trees: height + 2).
+#[must_use]
+pub fn latency(scheme: Scheme, costs: &Costs, distance: u64, members: u64, intake: Time) -> Time {
+    let both_ways = costs.message(distance) * 2;
+    let behind_the_first = members.saturating_sub(2);
+    match scheme {
+        Scheme::BtinTurn => costs.message(2 * distance - 2),
+        _ if members < 2 => Time::ZERO, // the root node has nobody to wait for
+        Scheme::Btin => both_ways,
+        Scheme::Multicast => both_ways + intake * behind_the_first,
+        Scheme::Unicast => both_ways + (intake + costs.startup) * behind_the_first,
+    }
+}
+
+/// What the root node of unicast and multicast needs to take a message in.
+#[must_use]
+pub fn intake(way: Intake, costs: &Costs, network: &Network) -> Time {
+    match way {
+        Intake::ParallelLinks => (costs.switch + costs.propagation) / parallel_links(network),
+        Intake::OnePort => costs.switch + costs.propagation,
+        Intake::StartupEach => costs.startup,
+    }
+}
+
+/// Theorem 1: the height that a tree over `of` switches (or members; the theorem says both) has on average,
+/// log to the base f k - p / q - 1, where f k - p / q is what a switch has to other switches.
+///
+/// Nothing if the base is not above 1: with two links a switch or fewer the theorem says nothing.
+#[must_use]
+pub fn theorem_1(network: &Network, of: usize) -> Option<f64> {
+    let switches = network.switch_count() as f64;
+    let base = 2.0 * network.links().len() as f64 / switches - 1.0;
+    (base > 1.0 && of > 0).then(|| (of as f64).ln() / base.ln())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_of_height_6_takes_what_one_works_out_by_hand() {
+        let costs = Costs::default();
+        let of = |scheme| latency(scheme, &costs, 8, 256, Time::nanoseconds(320) / 3);
+        assert_eq!(of(Scheme::Btin), Time::nanoseconds(2 * (2_000 + 8 * 20 + 9 * 300)));
+        assert_eq!(of(Scheme::BtinTurn), Time::nanoseconds(2_000 + 14 * 20 + 15 * 300));
+        let less = 1.0 - of(Scheme::BtinTurn).as_us() / of(Scheme::Btin).as_us();
+        assert!((0.26..0.31).contains(&less), "{less}");
+        let factor = of(Scheme::Multicast).as_us() / of(Scheme::Btin).as_us();
+        assert!((3.7..3.9).contains(&factor), "{factor}");
+    }
+}

@@ -1,0 +1,356 @@
+//! Barriers through one root node: a message from every member, and then a message to every member
+//! (unicast) or one that the switches replicate (multicast).
+//!
+//! The root takes messages in one after the other, at the rate that [`Intake`] names. Where messages can get
+//! lost, members repeat themselves, and the root answers those that ask again.
+
+use super::fabric::Fabric;
+use super::outcome::{Barrier, Course};
+use super::queue::Queue;
+use super::routes::Ways;
+use super::wiring::Channel;
+use super::{Conditions, Intake, Scheme, Time};
+use crate::{Network, NodeId, SwitchId};
+use std::collections::HashMap;
+
+/// A message on its way; `hop` is the cable that it enters next.
+#[derive(Clone, Copy)]
+struct Travelling {
+    barrier: u16,
+    member: u32,
+    way: Way,
+    hop: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    ToRoot,
+    FromRoot,
+}
+
+enum Event {
+    Arrive {
+        barrier: u16,
+        member: u32,
+    },
+    Hop(Travelling),
+    /// Out of the root's cable, at its interface.
+    AtRoot {
+        barrier: u16,
+        member: u32,
+    },
+    /// Taken in by the root node.
+    TakenIn {
+        barrier: u16,
+        member: u32,
+    },
+    /// A replicated message enters a cable of the multicast tree.
+    Spread {
+        barrier: u16,
+        branch: u32,
+    },
+    Released {
+        barrier: u16,
+        member: u32,
+    },
+    Timer {
+        barrier: u16,
+        member: u32,
+    },
+}
+
+struct Running<'a> {
+    members: &'a [NodeId],
+    places: Vec<SwitchId>,
+    /// Which member is the root.
+    root: u32,
+    ways: Ways,
+    /// The multicast tree: what follows each cable.
+    branches: Vec<Branch>,
+    has_arrived: Vec<bool>,
+    missing: usize,
+    is_released: Vec<bool>,
+    attempts: Vec<u32>,
+    /// Until when the root's interface takes in a message.
+    intake_busy: Time,
+    /// Until when the root's processor starts up messages.
+    root_busy: Time,
+    /// When the root released everybody.
+    has_released: bool,
+    timeout: Time,
+    course: Course,
+}
+
+/// A cable of a multicast tree.
+struct Branch {
+    channel: Channel,
+    next: Vec<u32>,
+    /// Whom it leads to, if to a member.
+    member: Option<u32>,
+}
+
+struct Run<'a, 'f> {
+    scheme: Scheme,
+    conditions: &'a Conditions,
+    fabric: &'f mut Fabric<'a>,
+    queue: Queue<Event>,
+    running: Vec<Running<'a>>,
+    /// What the root's interface is taken by a message.
+    intake: Time,
+    messages: u64,
+}
+
+/// Runs the barriers together; how each went, how many messages nodes sent, and how many events there were.
+pub(super) fn run<'a>(
+    barriers: &'a [Barrier<'a>],
+    network: &Network,
+    scheme: Scheme,
+    conditions: &'a Conditions,
+    fabric: &mut Fabric<'a>,
+) -> (Vec<Course>, u64, u64) {
+    let costs = &conditions.costs;
+    let intake = crate::analytic::intake(conditions.intake, costs, network);
+    let running =
+        barriers.iter().map(|barrier| Running::new(barrier, network, scheme, conditions, fabric)).collect();
+    let mut run = Run { scheme, conditions, fabric, queue: Queue::new(), running, intake, messages: 0 };
+    for (number, barrier) in (0..).zip(barriers) {
+        for (member, _) in (0..).zip(barrier.group.members()) {
+            let at = run.fabric.arrival();
+            run.queue.push(at, Event::Arrive { barrier: number, member });
+        }
+    }
+    while let Some((now, event)) = run.queue.pop() {
+        run.happen(now, event);
+    }
+    let events = run.queue.events();
+    (run.running.into_iter().map(Running::end).collect(), run.messages, events)
+}
+
+impl<'a> Running<'a> {
+    fn new(
+        barrier: &'a Barrier<'a>,
+        network: &Network,
+        scheme: Scheme,
+        conditions: &Conditions,
+        fabric: &Fabric,
+    ) -> Self {
+        let members = barrier.group.members();
+        // a tree without a root node leaves the first member
+        let root = barrier.tree.root_node.and_then(|root| members.binary_search(&root).ok()).unwrap_or(0);
+        let place = |node: &NodeId| network.nodes()[node.0 as usize].switch;
+        let places: Vec<SwitchId> = members.iter().map(place).collect();
+        let ways = Ways::new(network, fabric.wiring, places[root], conditions.routes);
+        let n = members.len();
+        let distance = places.iter().map(|place| ways.out(*place).len() as u64 + 2).max().unwrap_or(2);
+        let intake = crate::analytic::intake(conditions.intake, &conditions.costs, network);
+        let analytic = crate::analytic::latency(scheme, &conditions.costs, distance, n as u64, intake);
+        let timeout = conditions.timeout.unwrap_or(analytic * 4);
+        let mut running = Self {
+            members,
+            places,
+            root: u32::try_from(root).expect("fits because node numbers are 32 bits"),
+            ways,
+            branches: Vec::new(),
+            has_arrived: vec![false; n],
+            missing: n,
+            is_released: vec![false; n],
+            attempts: vec![0; n],
+            intake_busy: Time::ZERO,
+            root_busy: Time::ZERO,
+            has_released: false,
+            timeout,
+            course: Course::new(n, 1),
+        };
+        if scheme == Scheme::Multicast {
+            running.grow(fabric);
+        }
+        running
+    }
+
+    /// The multicast tree, as the union of the ways to the members; branch 0 is the root's own cable.
+    fn grow(&mut self, fabric: &Fabric) {
+        let wiring = fabric.wiring;
+        let own = wiring.out_of_node(self.members[self.root as usize]);
+        self.branches.push(Branch { channel: own, next: Vec::new(), member: None });
+        let mut known: HashMap<Channel, u32> = HashMap::new();
+        let mut ends: HashMap<SwitchId, u32> = HashMap::new();
+        for (member, place) in (0..).zip(&self.places) {
+            if member == self.root || !self.ways.reaches(*place) {
+                continue;
+            }
+            let branches = &mut self.branches;
+            let mut grow = |from: u32, channel: Channel, member: Option<u32>| {
+                let new = u32::try_from(branches.len()).expect("fits because channels are 32 bits");
+                branches.push(Branch { channel, next: Vec::new(), member });
+                branches[from as usize].next.push(new);
+                new
+            };
+            let end = *ends.entry(*place).or_insert_with(|| {
+                self.ways.out(*place).iter().fold(0, |from, channel| {
+                    *known.entry(*channel).or_insert_with(|| grow(from, *channel, None))
+                })
+            });
+            grow(end, fabric.wiring.towards_node(self.members[member as usize]), Some(member));
+        }
+    }
+
+    fn end(mut self) -> Course {
+        let unreleased = self.members.iter().zip(&self.is_released).filter(|(_, is_released)| !**is_released);
+        self.course.unreleased = unreleased.map(|(node, _)| *node).collect();
+        self.course
+    }
+
+    /// The cable that a message enters next; none once it has come to its node.
+    fn channel(&self, travelling: Travelling, fabric: &Fabric) -> Option<Channel> {
+        let node = self.members[travelling.member as usize];
+        let root = self.members[self.root as usize];
+        let place = self.places[travelling.member as usize];
+        let (from, to, way) = match travelling.way {
+            Way::ToRoot => (node, root, self.ways.back(place)),
+            Way::FromRoot => (root, node, self.ways.out(place)),
+        };
+        let hop = travelling.hop as usize;
+        match hop.checked_sub(1) {
+            None => Some(fabric.wiring.out_of_node(from)),
+            Some(at) if at < way.len() => Some(way[at]),
+            Some(at) if at == way.len() => Some(fabric.wiring.towards_node(to)),
+            Some(_) => None,
+        }
+    }
+}
+
+impl Run<'_, '_> {
+    fn happen(&mut self, now: Time, event: Event) {
+        match event {
+            Event::Arrive { barrier, member } => self.arrive(now, barrier, member),
+            Event::Hop(travelling) => self.travel(now, travelling),
+            Event::AtRoot { barrier, member } => {
+                let running = &mut self.running[usize::from(barrier)];
+                let start = now.max(running.intake_busy);
+                running.intake_busy = start + self.intake;
+                let own = match self.conditions.intake {
+                    Intake::StartupEach => self.conditions.costs.startup,
+                    Intake::ParallelLinks | Intake::OnePort => Time::ZERO,
+                };
+                let done = start + own + self.conditions.costs.switch;
+                self.queue.push(done, Event::TakenIn { barrier, member });
+            }
+            Event::TakenIn { barrier, member } => self.taken_in(now, barrier, member),
+            Event::Spread { barrier, branch } => self.spread(now, barrier, branch),
+            Event::Released { barrier, member } => {
+                let running = &mut self.running[usize::from(barrier)];
+                let is_released = &mut running.is_released[member as usize];
+                if !*is_released {
+                    *is_released = true;
+                    running.course.released(0, now, 0);
+                }
+            }
+            Event::Timer { barrier, member } => {
+                let running = &mut self.running[usize::from(barrier)];
+                let attempts = &mut running.attempts[member as usize];
+                if running.is_released[member as usize] || *attempts == self.conditions.attempts {
+                    return;
+                }
+                *attempts += 1;
+                running.course.repetitions += 1;
+                self.send_to_root(now, barrier, member);
+            }
+        }
+    }
+
+    fn arrive(&mut self, now: Time, barrier: u16, member: u32) {
+        let running = &mut self.running[usize::from(barrier)];
+        running.course.arrived(0, now);
+        if member == running.root {
+            self.taken_in(now, barrier, member);
+        } else if running.ways.reaches(running.places[member as usize]) {
+            self.send_to_root(now, barrier, member);
+        }
+    }
+
+    fn send_to_root(&mut self, now: Time, barrier: u16, member: u32) {
+        if self.conditions.faults.lose() {
+            let timeout = self.running[usize::from(barrier)].timeout;
+            self.queue.push(now + timeout, Event::Timer { barrier, member });
+        }
+        let costs = &self.conditions.costs;
+        self.messages += 1;
+        self.travel(
+            now + costs.startup + costs.switch,
+            Travelling { barrier, member, way: Way::ToRoot, hop: 0 },
+        );
+    }
+
+    fn send_from_root(&mut self, now: Time, barrier: u16, member: u32) {
+        let costs = &self.conditions.costs;
+        self.messages += 1;
+        let running = &mut self.running[usize::from(barrier)];
+        let ready = now.max(running.root_busy) + costs.startup;
+        running.root_busy = ready;
+        let travelling = Travelling { barrier, member, way: Way::FromRoot, hop: 0 };
+        self.queue.push(ready + costs.switch, Event::Hop(travelling));
+    }
+
+    fn taken_in(&mut self, now: Time, barrier: u16, member: u32) {
+        let running = &mut self.running[usize::from(barrier)];
+        if !std::mem::replace(&mut running.has_arrived[member as usize], true) {
+            running.missing -= 1;
+            if running.missing == 0 {
+                self.release(now, barrier);
+            }
+        } else if running.has_released {
+            self.send_from_root(now, barrier, member);
+        }
+    }
+
+    fn release(&mut self, now: Time, barrier: u16) {
+        let running = &mut self.running[usize::from(barrier)];
+        running.has_released = true;
+        let root = running.root;
+        self.queue.push(now, Event::Released { barrier, member: root });
+        let members = u32::try_from(running.members.len()).expect("fits because node numbers are 32 bits");
+        if self.scheme == Scheme::Unicast {
+            for member in (0..members).filter(|member| *member != root) {
+                self.send_from_root(now, barrier, member);
+            }
+        } else if members > 1 {
+            let costs = &self.conditions.costs;
+            let ready = now.max(running.root_busy) + costs.startup;
+            running.root_busy = ready;
+            self.messages += 1;
+            self.queue.push(ready + costs.switch, Event::Spread { barrier, branch: 0 });
+        }
+    }
+
+    fn spread(&mut self, now: Time, barrier: u16, branch: u32) {
+        let costs = &self.conditions.costs;
+        let branch = &self.running[usize::from(barrier)].branches[branch as usize];
+        for out in self.fabric.cross(branch.channel, now).into_iter().flatten() {
+            let at = out + costs.switch;
+            if let Some(member) = branch.member {
+                self.queue.push(at, Event::Released { barrier, member });
+            }
+            for next in &branch.next {
+                self.queue.push(at, Event::Spread { barrier, branch: *next });
+            }
+        }
+    }
+
+    /// A message goes on: all the way where nobody can get in its way, else over one cable.
+    fn travel(&mut self, now: Time, travelling: Travelling) {
+        let Travelling { barrier, member, way, hop } = travelling;
+        let running = &self.running[usize::from(barrier)];
+        let Some(channel) = running.channel(travelling, self.fabric) else { return };
+        let next = Travelling { hop: hop + 1, ..travelling };
+        let is_last = running.channel(next, self.fabric).is_none();
+        for out in self.fabric.cross(channel, now).into_iter().flatten() {
+            let behind = out + self.conditions.costs.switch;
+            match (is_last, way) {
+                (true, Way::ToRoot) => self.queue.push(out, Event::AtRoot { barrier, member }),
+                (true, Way::FromRoot) => self.queue.push(behind, Event::Released { barrier, member }),
+                (false, _) if self.fabric.is_free() => self.travel(behind, next),
+                (false, _) => self.queue.push(behind, Event::Hop(next)),
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What a simulation assumes. The defaults are the paper's; each deviation has a name.
+
+use super::Time;
+
+/// What a message costs on its way (paper, section 5.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Costs {
+    /// Start-up of a message at a node, t_s.
+    pub startup: Time,
+    /// Propagation over a link, t_p.
+    pub propagation: Time,
+    /// Delay of a switch, and of a node's interface, t_r.
+    pub switch: Time,
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        Self {
+            startup: Time::microseconds(2),
+            propagation: Time::nanoseconds(20),
+            switch: Time::nanoseconds(300),
+        }
+    }
+}
+
+impl Costs {
+    /// A message over so many links, the two to the nodes included: t_s + d t_p + (d + 1) t_r.
+    #[must_use]
+    pub fn message(&self, distance: u64) -> Time {
+        self.startup + self.propagation * distance + self.switch * (distance + 1)
+    }
+}
+
+/// How a barrier is carried out.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Scheme {
+    /// A message from every member to the root, and one back to each.
+    Unicast,
+    /// A message from every member to the root, and one back that the switches replicate.
+    Multicast,
+    /// The barrier tree as in the paper: the root node turns it.
+    Btin,
+    /// The barrier tree, turned at the root switch.
+    BtinTurn,
+}
+
+impl Scheme {
+    /// Every scheme.
+    pub const ALL: [Self; 4] = [Self::Unicast, Self::Multicast, Self::Btin, Self::BtinTurn];
+
+    /// Its name in tables and JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unicast => "unicast",
+            Self::Multicast => "multicast",
+            Self::Btin => "btin",
+            Self::BtinTurn => "btin_turn",
+        }
+    }
+}
+
+/// How fast the root node of unicast and multicast takes in the members' messages. The paper does not say,
+/// and its figures depend on nothing more.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Intake {
+    /// One message in (t_r + t_p) / L, as if L = round(f k - p / q) links (what a switch has to other
+    /// switches on average) brought messages side by side. The only reading that we found to give the
+    /// paper's figures; a node with one port cannot do it.
+    #[default]
+    ParallelLinks,
+    /// One message in t_r + t_p: what a node with one port can do.
+    OnePort,
+    /// One message in t_s: the node starts up for each message that it receives, as it does for each
+    /// that it sends.
+    StartupEach,
+}
+
+impl Intake {
+    /// Every way.
+    pub const ALL: [Self; 3] = [Self::ParallelLinks, Self::OnePort, Self::StartupEach];
+
+    /// Its name in options and records.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ParallelLinks => "parallel-links",
+            Self::OnePort => "one-port",
+            Self::StartupEach => "startup-each",
+        }
+    }
+}
+
+/// The routes of unicast and multicast messages.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Routes {
+    /// The shortest that up\*/down\* routing allows.
+    #[default]
+    UpDown,
+    /// The shortest of all.
+    Shortest,
+}
+
+/// Whether messages wait for each other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Channels {
+    /// No (paper, section 5.1: "channel contention is not considered").
+    #[default]
+    Free,
+    /// A direction of a link carries one message in t_r + t_p; others wait in order of arrival.
+    Contended,
+}
+
+/// What goes wrong on the way.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Faults {
+    /// The share of link crossings that lose the message.
+    pub loss: f64,
+    /// The share of link crossings that deliver the message twice.
+    pub duplicate: f64,
+    /// A crossing takes up to this much longer, evenly spread: messages overtake each other.
+    pub jitter: Time,
+    /// Links, by number, that carry nothing from a time on.
+    pub failing: Vec<(u32, Time)>,
+}
+
+impl Faults {
+    /// Whether anything can get lost, so that nodes need timers.
+    #[must_use]
+    pub fn lose(&self) -> bool {
+        self.loss > 0.0 || !self.failing.is_empty()
+    }
+}
+
+/// Everything that a simulation assumes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Conditions {
+    /// What a message costs.
+    pub costs: Costs,
+    /// How fast the root node of unicast and multicast takes messages in.
+    pub intake: Intake,
+    /// How unicast and multicast messages go.
+    pub routes: Routes,
+    /// Members arrive within this time, evenly spread; zero: all at once, as in the paper.
+    pub arrivals: Time,
+    /// Whether messages wait for each other.
+    pub channels: Channels,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// How long a node waits before it repeats itself; none: four times the analytic latency of its scheme.
+    /// Only where messages can get lost.
+    pub timeout: Option<Time>,
+    /// How often a node repeats itself before it gives up.
+    pub attempts: u32,
+    /// How many barriers follow each other (trees only).
+    pub episodes: u16,
+    /// What chance begins with.
+    pub seed: u64,
+}
+
+impl Default for Conditions {
+    fn default() -> Self {
+        Self {
+            costs: Costs::default(),
+            intake: Intake::default(),
+            routes: Routes::default(),
+            arrivals: Time::ZERO,
+            channels: Channels::default(),
+            faults: Faults::default(),
+            timeout: None,
+            attempts: 50,
+            episodes: 1,
+            seed: 1,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The cables of a simulated network: what a crossing takes, who waits for whom, and what gets lost.
+
+use super::wiring::{Channel, Far, Wiring};
+use super::{Channels, Conditions, Time};
+use crate::{Link, NodeId};
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+/// All cables, with what has happened on them.
+pub(super) struct Fabric<'a> {
+    pub(super) wiring: &'a Wiring,
+    conditions: &'a Conditions,
+    /// When each channel is free again; empty if messages do not wait for each other.
+    free: Vec<Time>,
+    /// When each channel fails; empty if none does.
+    fails: Vec<Option<Time>>,
+    pub(super) load: Vec<u32>,
+    pub(super) lost: u64,
+    pub(super) duplicated: u64,
+    pub(super) random: Pcg64Mcg,
+}
+
+impl<'a> Fabric<'a> {
+    pub(super) fn new(wiring: &'a Wiring, links: &[Link], conditions: &'a Conditions) -> Self {
+        let contended = conditions.channels == Channels::Contended;
+        let mut fails = Vec::new();
+        if !conditions.faults.failing.is_empty() {
+            fails.resize(wiring.channels(), None);
+            for (link, when) in &conditions.faults.failing {
+                let Some(link) = links.get(*link as usize) else { continue };
+                for end in [link.a, link.b] {
+                    fails[wiring.out_of(end.switch, end.port).0 as usize] = Some(*when);
+                }
+            }
+        }
+        Self {
+            wiring,
+            conditions,
+            free: vec![Time::ZERO; if contended { wiring.channels() } else { 0 }],
+            fails,
+            load: vec![0; wiring.channels()],
+            lost: 0,
+            duplicated: 0,
+            random: Pcg64Mcg::seed_from_u64(conditions.seed),
+        }
+    }
+
+    /// Whether a message's whole way can be worked out at once, because nobody gets in its way.
+    pub(super) fn is_free(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    /// A message enters a channel: when it comes out, and when its copy does, if any.
+    pub(super) fn cross(&mut self, channel: Channel, now: Time) -> [Option<Time>; 2] {
+        let at = channel.0 as usize;
+        self.load[at] += 1;
+        let costs = &self.conditions.costs;
+        let mut start = now;
+        if let Some(free) = self.free.get_mut(at) {
+            start = now.max(*free);
+            *free = start + costs.switch + costs.propagation;
+        }
+        if self.fails.get(at).copied().flatten().is_some_and(|when| start >= when) {
+            self.lost += 1;
+            return [None, None];
+        }
+        let faults = &self.conditions.faults;
+        if faults.loss > 0.0 && self.random.random_bool(faults.loss) {
+            self.lost += 1;
+            return [None, None];
+        }
+        let first = start + costs.propagation + late(&mut self.random, faults.jitter);
+        if faults.duplicate > 0.0 && self.random.random_bool(faults.duplicate) {
+            self.duplicated += 1;
+            let copy = start + costs.propagation + late(&mut self.random, faults.jitter);
+            return [Some(first), Some(copy)];
+        }
+        [Some(first), None]
+    }
+
+    /// Counts a way from a switch to its node and back, for a register that is kept there.
+    pub(super) fn count_visit(&mut self, node: NodeId) {
+        let back = self.wiring.out_of_node(node);
+        if let Far::Switch(end) = self.wiring.far(back) {
+            self.load[self.wiring.out_of(end.switch, end.port).0 as usize] += 1;
+            self.load[back.0 as usize] += 1;
+        }
+    }
+
+    /// A time within the conditions' spread of arrivals.
+    pub(super) fn arrival(&mut self) -> Time {
+        late(&mut self.random, self.conditions.arrivals)
+    }
+
+    /// How often messages crossed cables.
+    pub(super) fn hops(&self) -> u64 {
+        self.load.iter().map(|load| u64::from(*load)).sum()
+    }
+}
+
+/// Up to `most`, evenly spread.
+fn late(random: &mut Pcg64Mcg, most: Time) -> Time {
+    match most.as_picoseconds() {
+        0 => Time::ZERO,
+        most => Time::picoseconds(random.random_range(0..=most)),
+    }
+}

@@ -1,0 +1,108 @@
+//! Simulating barriers over a network, event by event: what a tree in the switches is worth against messages
+//! through one root.
+//!
+//! ```text
+//!   node                     switch            switch                    node
+//!   | start-up t_s, interface t_r |  t_p  | t_r |  t_p  | t_r |  t_p  | interface t_r |
+//!   a message over d links: t_s + d t_p + (d + 1) t_r                      (paper, section 5.1)
+//! ```
+//!
+//! Trees run the same state machines as a data plane does ([`crate::Switch`], [`crate::Member`]); unicast and
+//! multicast follow up\*/down\* routes to and from the tree's root node, so that nothing but the scheme
+//! differs. [`Conditions`] names every assumption; its default is the paper's. Time is simulated and chance
+//! has a seed: the same input gives the same output everywhere.
+//!
+//! Cost: an event for every crossing of a cable in a tree, and for every message through a root, one more for
+//! each of its crossings if messages wait for each other. When not to use it: for the latency of one message
+//! or of a tree without faults, [`crate::analytic`] has the closed form.
+//!
+//! Messages have a head and no body, as in the paper: a channel that is shared is taken for t_r + t_p by each
+//! and waiting messages are stored (virtual cut-through), so that there is no deadlock to simulate.
+
+mod central;
+mod conditions;
+mod fabric;
+#[cfg(test)]
+mod fault_tests;
+mod outcome;
+mod queue;
+mod routes;
+#[cfg(test)]
+mod tests;
+mod time;
+mod tree;
+mod wiring;
+
+pub use conditions::{Channels, Conditions, Costs, Faults, Intake, Routes, Scheme};
+pub use outcome::{Barrier, Busiest, Course, Episode, Simulated};
+pub use time::Time;
+
+use crate::{Network, Turn};
+use fabric::Fabric;
+use wiring::Wiring;
+
+/// A network, made ready for simulations.
+pub struct Simulator<'a> {
+    network: &'a Network,
+    wiring: Wiring,
+}
+
+impl<'a> Simulator<'a> {
+    /// For simulations over this network.
+    #[must_use]
+    pub fn new(network: &'a Network) -> Self {
+        Self { network, wiring: Wiring::new(network) }
+    }
+
+    /// Runs the barriers of all the groups at the same time.
+    ///
+    /// # Panics
+    /// May panic if groups or trees were made for another network.
+    #[must_use]
+    pub fn run(&self, barriers: &[Barrier], scheme: Scheme, conditions: &Conditions) -> Simulated {
+        let links = self.network.links();
+        let mut fabric = Fabric::new(&self.wiring, links, conditions);
+        let sizes = (self.network.switch_count(), self.network.nodes().len());
+        let (courses, messages, events) = match scheme {
+            Scheme::Unicast | Scheme::Multicast => {
+                central::run(barriers, self.network, scheme, conditions, &mut fabric)
+            }
+            Scheme::Btin => tree::run(barriers, sizes, Turn::AtNode, conditions, &mut fabric),
+            Scheme::BtinTurn => tree::run(barriers, sizes, Turn::AtSwitch, conditions, &mut fabric),
+        };
+        let members = barriers.first().map_or(1, |barrier| barrier.group.members().len() as u64);
+        Simulated {
+            scheme,
+            courses,
+            hops: fabric.hops(),
+            messages,
+            startups: startups(scheme, members),
+            lost: fabric.lost,
+            duplicated: fabric.duplicated,
+            links: outcome::link_load(self.network, &self.wiring, &fabric.load),
+            busiest: outcome::busiest(&self.wiring, &fabric.load),
+            events,
+        }
+    }
+}
+
+/// Start-ups one after the other (paper, Table 2, which counts the root's message to itself as well: 2 n and
+/// n + 1 there).
+#[must_use]
+pub fn startups(scheme: Scheme, members: u64) -> u64 {
+    match scheme {
+        Scheme::BtinTurn => 1,
+        _ if members < 2 => 0,
+        Scheme::Unicast => 2 * (members - 1),
+        Scheme::Multicast => members,
+        Scheme::Btin => 2,
+    }
+}
+
+/// L of [`Intake::ParallelLinks`]: how many links a switch has to other switches, on average and rounded -
+/// f k - p / q in the paper's letters -, at least one.
+#[must_use]
+pub fn parallel_links(network: &Network) -> u64 {
+    let (links, switches) = (network.links().len() as u64, network.switch_count().max(1) as u64);
+    ((4 * links + switches) / (2 * switches)).max(1)
+}

@@ -1,0 +1,183 @@
+//! What is simulated, and what came of it.
+
+use super::wiring::{Channel, Far, Wiring};
+use super::{Scheme, Time};
+use crate::{End, Group, Network, NodeId, Operation, SwitchId, Tree};
+use std::collections::BTreeMap;
+
+/// One group's barrier.
+pub struct Barrier<'a> {
+    /// Who takes part.
+    pub group: &'a Group,
+    /// Its registers; unicast and multicast take their root node from it.
+    pub tree: &'a Tree,
+    /// How high the tree is, in links from the root switch.
+    pub height: u32,
+    /// Switches whose register is kept in a node's memory, because the switch has none free.
+    pub in_memory: &'a BTreeMap<SwitchId, NodeId>,
+    /// What the data are combined by (trees only).
+    pub operation: Operation,
+    /// What a member brings to an episode (trees only).
+    pub data: &'a dyn Fn(NodeId, u16) -> u8,
+}
+
+/// How one group's barrier went.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Course {
+    episodes: Vec<Episode>,
+    members: usize,
+    /// How often nodes repeated themselves.
+    pub repetitions: u64,
+    /// Frames that switches dropped.
+    pub dropped: u64,
+    /// Members that were not released from every episode, ascending.
+    pub unreleased: Vec<NodeId>,
+    /// Ports from which a switch still waits for an arrival (trees only).
+    pub missing: Vec<End>,
+}
+
+/// One barrier of a group, from the first arrival to the last release.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Episode {
+    /// When the first member arrived.
+    pub first_arrival: Time,
+    /// When the last member arrived.
+    pub last_arrival: Time,
+    /// When the first member was released.
+    pub first_release: Time,
+    /// When the last member was released.
+    pub last_release: Time,
+    /// How many members arrived.
+    pub arrived: usize,
+    /// How many members were released.
+    pub released: usize,
+    /// What they were told, if all were told the same.
+    pub result: Option<u8>,
+}
+
+impl Course {
+    pub(super) fn new(members: usize, episodes: u16) -> Self {
+        Self {
+            episodes: vec![Episode::default(); usize::from(episodes)],
+            members,
+            repetitions: 0,
+            dropped: 0,
+            unreleased: Vec::new(),
+            missing: Vec::new(),
+        }
+    }
+
+    pub(super) fn episodes(&self) -> u16 {
+        u16::try_from(self.episodes.len()).expect("fits because it was made of 16 bits")
+    }
+
+    pub(super) fn arrived(&mut self, episode: u16, now: Time) {
+        let Some(episode) = self.episodes.get_mut(usize::from(episode)) else { return };
+        if episode.arrived == 0 {
+            episode.first_arrival = now;
+        }
+        episode.arrived += 1;
+        episode.last_arrival = episode.last_arrival.max(now);
+    }
+
+    pub(super) fn released(&mut self, episode: u16, now: Time, result: u8) {
+        let Some(episode) = self.episodes.get_mut(usize::from(episode)) else { return };
+        if episode.released == 0 {
+            episode.first_release = now;
+            episode.result = Some(result);
+        }
+        episode.result = episode.result.filter(|first| *first == result);
+        episode.released += 1;
+        episode.last_release = episode.last_release.max(now);
+    }
+
+    /// Its barriers, in order.
+    #[must_use]
+    pub fn each(&self) -> &[Episode] {
+        &self.episodes
+    }
+
+    /// Whether every member was released from every barrier.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.unreleased.is_empty()
+    }
+
+    /// From the last arrival to the last release, on average over the barriers that everybody was released
+    /// from; nothing if there is none.
+    #[must_use]
+    pub fn latency(&self) -> Option<Time> {
+        let complete: Vec<Time> = self
+            .episodes
+            .iter()
+            .filter(|episode| episode.released == self.members)
+            .map(|episode| episode.last_release.since(episode.last_arrival))
+            .collect();
+        let n = complete.len() as u64;
+        (n > 0).then(|| complete.into_iter().sum::<Time>() / n)
+    }
+}
+
+/// What a simulation came to.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Simulated {
+    /// How.
+    pub scheme: Scheme,
+    /// Each group's course, in the order in which the groups were given.
+    pub courses: Vec<Course>,
+    /// How often messages crossed links, those to nodes included.
+    pub hops: u64,
+    /// How many messages nodes sent.
+    pub messages: u64,
+    /// Start-ups as Table 2 of the paper counts them: messages that have to be sent, or taken in, one after
+    /// the other. Of one barrier of the first group, without repetitions.
+    pub startups: u64,
+    /// Messages that got lost.
+    pub lost: u64,
+    /// Messages that were delivered twice.
+    pub duplicated: u64,
+    /// How often messages crossed each link between switches, from its end `a` and from its end `b`.
+    pub links: Vec<(u32, u32)>,
+    /// The channel that was crossed most often.
+    pub busiest: Option<Busiest>,
+    /// Events that the simulation took.
+    pub events: u64,
+}
+
+/// The channel that carried most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Busiest {
+    /// Out of which port of a switch; or out of which node.
+    pub from: Result<End, NodeId>,
+    /// How many messages.
+    pub crossings: u32,
+}
+
+impl Simulated {
+    /// The latency of the slowest group; nothing if a group had no complete barrier.
+    #[must_use]
+    pub fn latency(&self) -> Option<Time> {
+        self.courses
+            .iter()
+            .map(Course::latency)
+            .try_fold(Time::ZERO, |most, one| one.map(|one| most.max(one)))
+    }
+}
+
+pub(super) fn link_load(network: &Network, wiring: &Wiring, load: &[u32]) -> Vec<(u32, u32)> {
+    let of = |end: End| load[wiring.out_of(end.switch, end.port).0 as usize];
+    network.links().iter().map(|link| (of(link.a), of(link.b))).collect()
+}
+
+pub(super) fn busiest(wiring: &Wiring, load: &[u32]) -> Option<Busiest> {
+    let (channel, crossings) = (0..)
+        .zip(load)
+        .filter(|(_, load)| **load > 0)
+        .reduce(|most, one| if one.1 > most.1 { one } else { most })?;
+    let from = match wiring.from(Channel(channel)) {
+        Far::Switch(end) => Ok(end),
+        Far::Node(node) => Err(node),
+        Far::Open => return None,
+    };
+    Some(Busiest { from, crossings: *crossings })
+}

@@ -1,0 +1,238 @@
+//! Without faults: against closed forms, slow counts, and the paper.
+
+use super::*;
+use crate::{
+    End, Group, GroupId, Link, Network, NodeId, Operation, Plan, PlanOptions, Port, SwitchId, analytic, plan,
+};
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::collections::BTreeMap;
+
+/// A connected network: a random tree of switches, more links, nodes wherever a port is left.
+pub(super) fn network(switches: u32, links: usize, nodes: usize, ports: u16, seed: u64) -> Network {
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let mut free: Vec<Vec<Port>> = (0..switches).map(|_| (0..ports).map(Port).collect()).collect();
+    let mut cable = |a: u32, b: u32, free: &mut Vec<Vec<Port>>| {
+        let mut end = |switch: u32| {
+            let ports = &mut free[switch as usize];
+            let port = ports.swap_remove(random.random_range(0..ports.len()));
+            End { switch: SwitchId(switch), port }
+        };
+        Link { a: end(a), b: end(b) }
+    };
+    let mut draw = Pcg64Mcg::seed_from_u64(seed ^ 1);
+    let mut made = Vec::new();
+    for switch in 1..switches {
+        let with_room: Vec<u32> = (0..switch).filter(|other| free[*other as usize].len() > 1).collect();
+        made.push(cable(with_room[draw.random_range(0..with_room.len())], switch, &mut free));
+    }
+    while made.len() < links {
+        let (a, b) = (draw.random_range(0..switches), draw.random_range(0..switches));
+        if a != b && !free[a as usize].is_empty() && !free[b as usize].is_empty() {
+            made.push(cable(a, b, &mut free));
+        }
+    }
+    let mut ends: Vec<End> = (0..switches)
+        .flat_map(|s| free[s as usize].iter().map(move |port| End { switch: SwitchId(s), port: *port }))
+        .collect();
+    ends.shuffle(&mut draw);
+    ends.truncate(nodes);
+    Network::new(vec![ports; switches as usize], made, ends).expect("every port was taken once")
+}
+
+pub(super) fn group(network: &Network, members: usize, id: u8, seed: u64) -> Group {
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let mut nodes: Vec<NodeId> = (0..).take(network.nodes().len()).map(NodeId).collect();
+    nodes.shuffle(&mut random);
+    nodes.truncate(members);
+    Group::new(network, GroupId(id), nodes).expect("they are nodes")
+}
+
+pub(super) fn planned(network: &Network, group: &Group) -> Plan {
+    plan(network, group, &PlanOptions::default()).expect("the network is connected")
+}
+
+pub(super) const NONE: &BTreeMap<SwitchId, NodeId> = &BTreeMap::new();
+
+pub(super) fn barrier<'a>(group: &'a Group, plan: &'a Plan) -> Barrier<'a> {
+    Barrier {
+        group,
+        tree: &plan.tree,
+        height: plan.height,
+        in_memory: NONE,
+        operation: Operation::Or,
+        data: &|_, _| 0,
+    }
+}
+
+#[test]
+fn a_tree_takes_exactly_what_its_height_says_and_crosses_each_edge_twice() {
+    for seed in 0..30 {
+        let network = network(20, 30, 60, 8, seed);
+        let simulator = Simulator::new(&network);
+        for members in [2, 3, 10, 60] {
+            let group = group(&network, members, 0, seed);
+            let plan = planned(&network, &group);
+            let costs = Costs::default();
+            for scheme in [Scheme::Btin, Scheme::BtinTurn] {
+                let simulated = simulator.run(&[barrier(&group, &plan)], scheme, &Conditions::default());
+                let n = members as u64;
+                let expected = analytic::latency(scheme, &costs, u64::from(plan.height) + 2, n, Time::ZERO);
+                let latency = simulated.latency().expect("nothing is lost");
+                // the farthest member switch may be the root node's own switch when the tree has one switch
+                assert_eq!(latency, expected, "{scheme:?} {members} members, seed {seed}");
+                assert_eq!(simulated.hops, 2 * (u64::from(plan.edges) + n));
+                assert_eq!(simulated.messages, n);
+            }
+        }
+    }
+}
+
+#[test]
+fn unicast_crosses_every_way_twice_and_never_beats_the_closed_form_by_more_than_the_ways_differ() {
+    for seed in 0..20 {
+        let network = network(20, 30, 60, 8, seed);
+        let simulator = Simulator::new(&network);
+        let group = group(&network, 40, 0, seed);
+        let plan = planned(&network, &group);
+        for routes in [Routes::UpDown, Routes::Shortest] {
+            for way in Intake::ALL {
+                let conditions = Conditions { routes, intake: way, ..Conditions::default() };
+                let run = |scheme| simulator.run(&[barrier(&group, &plan)], scheme, &conditions);
+                let root = plan.tree.root_node.expect("members are roots");
+                let from = network.nodes()[root.0 as usize].switch;
+                let ways = routes::Ways::new(&network, &simulator.wiring, from, routes);
+                let distances: Vec<u64> = group
+                    .members()
+                    .iter()
+                    .filter(|node| **node != root)
+                    .map(|node| ways.out(network.nodes()[node.0 as usize].switch).len() as u64 + 2)
+                    .collect();
+                let farthest = distances.iter().copied().max().expect("there are others");
+                let unicast = run(Scheme::Unicast);
+                assert_eq!(unicast.hops, 2 * distances.iter().sum::<u64>());
+                assert_eq!((unicast.messages, unicast.startups), (78, 78));
+                let intake = analytic::intake(way, &conditions.costs, &network);
+                for simulated in [unicast, run(Scheme::Multicast)] {
+                    let latency = simulated.latency().expect("nothing is lost");
+                    let closed = analytic::latency(simulated.scheme, &conditions.costs, farthest, 40, intake);
+                    let closed = closed + if way == Intake::StartupEach { intake } else { Time::ZERO };
+                    let slack = conditions.costs.message(farthest) - conditions.costs.message(2);
+                    assert!(latency <= closed && closed <= latency + slack * 2, "{latency:?} {closed:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn ways_are_legal_and_as_short_as_a_slow_search_finds_them() {
+    for seed in 0..20 {
+        let network = network(12, 20, 20, 6, seed);
+        let wiring = wiring::Wiring::new(&network);
+        let depth = slow_distances(&network, SwitchId(0));
+        let rank = |switch: SwitchId| (depth[switch.0 as usize], switch.0);
+        for root in network.switches() {
+            let shortest = slow_distances(&network, root);
+            let free = routes::Ways::new(&network, &wiring, root, Routes::Shortest);
+            let legal = routes::Ways::new(&network, &wiring, root, Routes::UpDown);
+            for switch in network.switches() {
+                assert_eq!(free.out(switch).len() as u32, shortest[switch.0 as usize]);
+                assert!(legal.out(switch).len() >= free.out(switch).len());
+                let mut at = root;
+                let mut has_gone_down = false;
+                for channel in legal.out(switch) {
+                    let wiring::Far::Switch(end) = wiring.far(*channel) else {
+                        panic!("a way leaves the switches")
+                    };
+                    let goes_up = rank(end.switch) < rank(at);
+                    assert!(!(goes_up && has_gone_down), "up after down");
+                    has_gone_down |= !goes_up;
+                    at = end.switch;
+                }
+                assert_eq!(at, switch);
+                assert_eq!(legal.back(switch).len(), legal.out(switch).len());
+            }
+        }
+    }
+}
+
+fn slow_distances(network: &Network, from: SwitchId) -> Vec<u32> {
+    let mut distance = vec![u32::MAX; network.switch_count()];
+    distance[from.0 as usize] = 0;
+    for _ in network.switches() {
+        for link in network.links() {
+            for (a, b) in [(link.a, link.b), (link.b, link.a)] {
+                let next = distance[a.switch.0 as usize].saturating_add(1);
+                let known = &mut distance[b.switch.0 as usize];
+                *known = next.min(*known);
+            }
+        }
+    }
+    distance
+}
+
+#[test]
+fn a_multicast_crosses_each_cable_of_its_tree_once() {
+    let network = network(20, 30, 60, 8, 3);
+    let group = group(&network, 50, 0, 3);
+    let plan = planned(&network, &group);
+    let run =
+        |scheme| Simulator::new(&network).run(&[barrier(&group, &plan)], scheme, &Conditions::default());
+    let (unicast, multicast) = (run(Scheme::Unicast), run(Scheme::Multicast));
+    let down = multicast.hops - unicast.hops / 2;
+    let most = network.links().len() as u64 + 50;
+    assert!((50..=most).contains(&down), "{down} crossings of the distribution");
+    assert_eq!(multicast.messages, 50);
+}
+
+#[test]
+fn one_member_waits_for_nobody() {
+    let network = network(5, 6, 10, 6, 1);
+    let group = group(&network, 1, 0, 1);
+    let plan = planned(&network, &group);
+    for scheme in [Scheme::Unicast, Scheme::Multicast, Scheme::Btin] {
+        let simulated =
+            Simulator::new(&network).run(&[barrier(&group, &plan)], scheme, &Conditions::default());
+        assert_eq!(simulated.latency(), Some(Time::ZERO), "{scheme:?}");
+    }
+}
+
+#[test]
+fn contention_never_makes_a_barrier_faster_and_groups_get_in_each_others_way() {
+    let network = network(20, 24, 60, 8, 5);
+    let simulator = Simulator::new(&network);
+    let groups: Vec<Group> = (0..20).map(|id| group(&network, 30, id, u64::from(id))).collect();
+    let plans: Vec<Plan> = groups.iter().map(|group| planned(&network, group)).collect();
+    let barriers: Vec<Barrier> = groups.iter().zip(&plans).map(|(g, p)| barrier(g, p)).collect();
+    // start-ups wait for each other as well; without them it is the cables that messages wait for
+    let costs = Costs { startup: Time::ZERO, ..Costs::default() };
+    let free = Conditions { costs, intake: Intake::OnePort, ..Conditions::default() };
+    let contended = Conditions { channels: Channels::Contended, ..free.clone() };
+    for scheme in Scheme::ALL {
+        let alone = simulator.run(&barriers, scheme, &free);
+        let together = simulator.run(&barriers, scheme, &contended);
+        for (alone, together) in alone.courses.iter().zip(&together.courses) {
+            assert!(alone.latency() <= together.latency(), "{scheme:?}");
+        }
+        assert!(alone.latency() < together.latency(), "{scheme:?}: 20 groups have to wait somewhere");
+        assert_eq!((alone.hops, alone.messages), (together.hops, together.messages));
+    }
+}
+
+#[test]
+fn a_register_in_a_nodes_memory_costs_a_visit_there_on_the_way_up_and_down() {
+    let network = network(20, 30, 60, 8, 2);
+    let group = group(&network, 60, 0, 2);
+    let plan = planned(&network, &group);
+    let root = plan.tree.root_switch;
+    let in_memory = BTreeMap::from([(root, plan.tree.root_node.expect("a member is the root"))]);
+    let run = |barrier: &Barrier| {
+        Simulator::new(&network).run(std::slice::from_ref(barrier), Scheme::Btin, &Conditions::default())
+    };
+    let plain = run(&barrier(&group, &plan)).latency().expect("complete");
+    let kept = run(&Barrier { in_memory: &in_memory, ..barrier(&group, &plan) }).latency().expect("complete");
+    let visit = Time::nanoseconds(2_000 + 2 * 20 + 3 * 300); // the switch's own delay was there before
+    assert_eq!(kept, plain + visit * 2);
+}

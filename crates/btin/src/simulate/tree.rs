@@ -1,0 +1,260 @@
+//! Barriers by registers: every frame of every group, through the state machines of [`crate::switch`] and
+//! [`crate::Member`].
+
+use super::fabric::Fabric;
+use super::outcome::{Barrier, Course};
+use super::queue::Queue;
+use super::wiring::{Channel, Far};
+use super::{Conditions, Time};
+use crate::{End, Frame, Member, NodeId, Outcome, Part, Port, Switch, Turn};
+
+const NOBODY: u32 = u32::MAX;
+
+enum Event {
+    Arrive { barrier: u16, member: u32 },
+    AtSwitch { barrier: u16, end: End, frame: Frame },
+    AtNode { barrier: u16, member: u32, frame: Frame },
+    Timer { barrier: u16, member: u32, episode: u16 },
+}
+
+/// One group's state.
+struct Running<'a> {
+    barrier: &'a Barrier<'a>,
+    switches: Vec<(Switch, Time)>,
+    /// Where a switch is in `switches`.
+    switch_at: Vec<u32>,
+    members: Vec<Node>,
+    /// Where a node is in `members`.
+    member_at: Vec<u32>,
+    timeout: Time,
+    course: Course,
+}
+
+struct Node {
+    id: NodeId,
+    machine: Member,
+    attempts: u32,
+}
+
+struct Run<'a, 'f> {
+    conditions: &'a Conditions,
+    fabric: &'f mut Fabric<'a>,
+    queue: Queue<Event>,
+    running: Vec<Running<'a>>,
+    /// Until when a node's processor starts up messages; empty if messages do not wait for each other.
+    busy: Vec<Time>,
+    messages: u64,
+    frames: Vec<Frame>,
+    replies: Vec<(Port, Frame)>,
+}
+
+/// Runs the barriers together; how each went, how many messages nodes sent, and how many events there were.
+pub(super) fn run<'a>(
+    barriers: &'a [Barrier<'a>],
+    sizes: (usize, usize),
+    turn: Turn,
+    conditions: &'a Conditions,
+    fabric: &mut Fabric<'a>,
+) -> (Vec<Course>, u64, u64) {
+    let (switches, nodes) = sizes;
+    let running =
+        barriers.iter().map(|barrier| Running::new(barrier, switches, nodes, turn, conditions)).collect();
+    let busy = vec![Time::ZERO; if fabric.is_free() { 0 } else { nodes }];
+    let mut run = Run {
+        conditions,
+        fabric,
+        queue: Queue::new(),
+        running,
+        busy,
+        messages: 0,
+        frames: Vec::new(),
+        replies: Vec::new(),
+    };
+    for (number, barrier) in (0..).zip(barriers) {
+        for (member, _) in (0..).zip(barrier.group.members()) {
+            let at = run.fabric.arrival();
+            run.queue.push(at, Event::Arrive { barrier: number, member });
+        }
+    }
+    while let Some((now, event)) = run.queue.pop() {
+        run.happen(now, event);
+    }
+    let events = run.queue.events();
+    let courses = run.running.into_iter().map(Running::end).collect();
+    (courses, run.messages, events)
+}
+
+impl<'a> Running<'a> {
+    fn new(
+        barrier: &'a Barrier<'a>,
+        switch_count: usize,
+        node_count: usize,
+        turn: Turn,
+        conditions: &Conditions,
+    ) -> Self {
+        let operation = barrier.operation;
+        let costs = &conditions.costs;
+        let in_memory = costs.startup + costs.propagation * 2 + costs.switch * 4;
+        let mut switch_at = vec![NOBODY; switch_count];
+        let mut switches = Vec::with_capacity(barrier.tree.registers.len());
+        for (number, (id, switch)) in (0..).zip(Switch::all(barrier.tree, turn, operation)) {
+            let delay = if barrier.in_memory.contains_key(&id) { in_memory } else { costs.switch };
+            switch_at[id.0 as usize] = number;
+            switches.push((switch, delay));
+        }
+        let members = barrier.group.members();
+        let mut member_at = vec![NOBODY; node_count];
+        let mut nodes = Vec::with_capacity(members.len());
+        for (number, id) in (0..).zip(members) {
+            member_at[id.0 as usize] = number;
+            let is_root = turn == Turn::AtNode && Some(*id) == barrier.tree.root_node;
+            let part = if is_root { Part::Root } else { Part::Member };
+            let mut machine = Member::new(barrier.group.id(), part, operation);
+            if is_root && members.len() == 1 {
+                machine = machine.alone();
+            }
+            nodes.push(Node { id: *id, machine, attempts: 0 });
+        }
+        let analytic = costs.message(u64::from(barrier.height) + 2) * 2;
+        let course = Course::new(members.len(), conditions.episodes);
+        let timeout = conditions.timeout.unwrap_or(analytic * 4);
+        Self { barrier, switches, switch_at, members: nodes, member_at, timeout, course }
+    }
+
+    fn end(mut self) -> Course {
+        let episodes = self.course.episodes();
+        self.course.unreleased = self
+            .members
+            .iter()
+            .filter(|node| node.machine.episode() != episodes)
+            .map(|node| node.id)
+            .collect();
+        if !self.course.unreleased.is_empty() {
+            for id in self.barrier.tree.registers.keys() {
+                let (switch, _) = &self.switches[self.switch_at[id.0 as usize] as usize];
+                if switch.episode() != episodes {
+                    let missing = switch.missing().map(|port| End { switch: *id, port });
+                    self.course.missing.extend(missing);
+                }
+            }
+        }
+        self.course
+    }
+}
+
+impl Run<'_, '_> {
+    fn happen(&mut self, now: Time, event: Event) {
+        match event {
+            Event::Arrive { barrier, member } => self.arrive(now, barrier, member),
+            Event::AtSwitch { barrier, end, frame } => self.at_switch(now, barrier, end, frame),
+            Event::AtNode { barrier, member, frame } => {
+                let running = &mut self.running[usize::from(barrier)];
+                let node = &mut running.members[member as usize];
+                let released = node.machine.take(frame, &mut self.frames);
+                self.send(now, barrier, member);
+                self.released(now, barrier, member, released);
+            }
+            Event::Timer { barrier, member, episode } => {
+                let node = &mut self.running[usize::from(barrier)].members[member as usize];
+                let is_over = node.machine.episode() != episode || !node.machine.is_waiting();
+                if is_over || node.attempts == self.conditions.attempts {
+                    return;
+                }
+                node.attempts += 1;
+                node.machine.again(&mut self.frames);
+                self.running[usize::from(barrier)].course.repetitions += self.frames.len() as u64;
+                self.send(now, barrier, member);
+                self.set_timer(now, barrier, member);
+            }
+        }
+    }
+
+    fn arrive(&mut self, now: Time, barrier: u16, member: u32) {
+        let running = &mut self.running[usize::from(barrier)];
+        let node = &mut running.members[member as usize];
+        let episode = node.machine.episode();
+        running.course.arrived(episode, now);
+        let data = (running.barrier.data)(node.id, episode);
+        node.attempts = 0;
+        let released = node.machine.arrive(data, &mut self.frames);
+        self.send(now, barrier, member);
+        if released.is_none() && self.conditions.faults.lose() {
+            self.set_timer(now, barrier, member);
+        }
+        self.released(now, barrier, member, released);
+    }
+
+    fn set_timer(&mut self, now: Time, barrier: u16, member: u32) {
+        let running = &self.running[usize::from(barrier)];
+        let episode = running.members[member as usize].machine.episode();
+        self.queue.push(now + running.timeout, Event::Timer { barrier, member, episode });
+    }
+
+    fn released(&mut self, now: Time, barrier: u16, member: u32, result: Option<u8>) {
+        let Some(result) = result else { return };
+        let running = &mut self.running[usize::from(barrier)];
+        let episode = running.members[member as usize].machine.episode();
+        running.course.released(episode.wrapping_sub(1), now, result);
+        if episode < running.course.episodes() {
+            let again = now + self.fabric.arrival();
+            self.queue.push(again, Event::Arrive { barrier, member });
+        }
+    }
+
+    /// Sends what a member has to say: start-up, interface, cable.
+    fn send(&mut self, now: Time, barrier: u16, member: u32) {
+        let costs = &self.conditions.costs;
+        let id = self.running[usize::from(barrier)].members[member as usize].id;
+        let mut frames = std::mem::take(&mut self.frames);
+        for frame in frames.drain(..) {
+            self.messages += 1;
+            let mut ready = now + costs.startup;
+            if let Some(busy) = self.busy.get_mut(id.0 as usize) {
+                ready = now.max(*busy) + costs.startup;
+                *busy = ready;
+            }
+            let channel = self.fabric.wiring.out_of_node(id);
+            self.cross(ready + costs.switch, barrier, channel, frame);
+        }
+        self.frames = frames;
+    }
+
+    fn at_switch(&mut self, now: Time, barrier: u16, end: End, frame: Frame) {
+        let running = &mut self.running[usize::from(barrier)];
+        let at = running.switch_at[end.switch.0 as usize];
+        let Some((switch, delay)) = running.switches.get_mut(at as usize) else {
+            running.course.dropped += 1;
+            return;
+        };
+        let leaves = now + *delay;
+        if let Some(node) = running.barrier.in_memory.get(&end.switch) {
+            self.fabric.count_visit(*node);
+        }
+        let mut replies = std::mem::take(&mut self.replies);
+        if let Outcome::Dropped(_) = switch.take(end.port, frame, &mut replies) {
+            running.course.dropped += 1;
+        }
+        for (port, frame) in replies.drain(..) {
+            let channel = self.fabric.wiring.out_of(end.switch, port);
+            self.cross(leaves, barrier, channel, frame);
+        }
+        self.replies = replies;
+    }
+
+    fn cross(&mut self, now: Time, barrier: u16, channel: Channel, frame: Frame) {
+        let far = self.fabric.wiring.far(channel);
+        for out in self.fabric.cross(channel, now).into_iter().flatten() {
+            match far {
+                Far::Switch(end) => self.queue.push(out, Event::AtSwitch { barrier, end, frame }),
+                Far::Node(node) => {
+                    let member = self.running[usize::from(barrier)].member_at[node.0 as usize];
+                    if member != NOBODY {
+                        let at = out + self.conditions.costs.switch;
+                        self.queue.push(at, Event::AtNode { barrier, member, frame });
+                    }
+                }
+                Far::Open => {}
+            }
+        }
+    }
+}

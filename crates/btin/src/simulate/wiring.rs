@@ -1,0 +1,90 @@
+//! Where each port leads, by one look-up, and a number for each direction of each cable.
+
+use crate::{End, Network, NodeId, Port, SwitchId};
+
+/// One direction of a cable: out of a port of a switch, or out of a node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct Channel(pub(super) u32);
+
+/// What is at the other end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Far {
+    /// Nothing.
+    Open,
+    /// A port of a switch.
+    Switch(End),
+    /// A node.
+    Node(NodeId),
+}
+
+/// A network for walking along cables.
+#[derive(Clone, Debug)]
+pub(super) struct Wiring {
+    first: Vec<u32>,
+    far: Vec<Far>,
+    nodes: Vec<End>,
+}
+
+impl Wiring {
+    pub(super) fn new(network: &Network) -> Self {
+        let mut first = Vec::with_capacity(network.switch_count() + 1);
+        let mut ports = 0;
+        for switch in network.switches() {
+            first.push(ports);
+            ports += u32::from(network.ports(switch));
+        }
+        first.push(ports);
+        let mut far = vec![Far::Open; ports as usize];
+        for link in network.links() {
+            for (here, there) in [(link.a, link.b), (link.b, link.a)] {
+                far[(first[here.switch.0 as usize] + u32::from(here.port.0)) as usize] = Far::Switch(there);
+            }
+        }
+        for (id, end) in (0..).zip(network.nodes()) {
+            far[(first[end.switch.0 as usize] + u32::from(end.port.0)) as usize] = Far::Node(NodeId(id));
+        }
+        Self { first, far, nodes: network.nodes().to_vec() }
+    }
+
+    /// How many channels there are.
+    pub(super) fn channels(&self) -> usize {
+        self.far.len() + self.nodes.len()
+    }
+
+    /// Out of a port of a switch.
+    pub(super) fn out_of(&self, switch: SwitchId, port: Port) -> Channel {
+        Channel(self.first[switch.0 as usize] + u32::from(port.0))
+    }
+
+    /// Out of a node.
+    pub(super) fn out_of_node(&self, node: NodeId) -> Channel {
+        Channel(u32::try_from(self.far.len()).expect("fits because ports are counted in 32 bits") + node.0)
+    }
+
+    /// Into a node.
+    pub(super) fn towards_node(&self, node: NodeId) -> Channel {
+        let end = self.nodes[node.0 as usize];
+        self.out_of(end.switch, end.port)
+    }
+
+    /// Where a channel leads.
+    pub(super) fn far(&self, channel: Channel) -> Far {
+        let at = channel.0 as usize;
+        match at.checked_sub(self.far.len()) {
+            None => self.far[at],
+            Some(node) => Far::Switch(self.nodes[node]),
+        }
+    }
+
+    /// Where a channel begins: a port of a switch, or a node.
+    pub(super) fn from(&self, channel: Channel) -> Far {
+        let at = channel.0 as usize;
+        if let Some(node) = at.checked_sub(self.far.len()) {
+            return Far::Node(NodeId(u32::try_from(node).expect("fits because node numbers are 32 bits")));
+        }
+        let switch = self.first.partition_point(|first| *first <= channel.0) - 1;
+        let number = u32::try_from(switch).expect("fits because switch numbers are 32 bits");
+        let port = u16::try_from(channel.0 - self.first[switch]).expect("fits because ports are 16 bits");
+        Far::Switch(End { switch: SwitchId(number), port: Port(port) })
+    }
+}
