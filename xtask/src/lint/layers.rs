@@ -15,6 +15,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("rma/fuzz", &["rma"]),
     ("btin", &[]),
     ("launch", &["linux", "rma"]),
+    ("bpf", &["linux", "btin", "measure"]),
     ("report", &["measure"]),
     ("study", &["linux", "sync", "measure", "barrier", "gang", "rma", "btin", "report"]),
     ("host-tests", &["linux"]),

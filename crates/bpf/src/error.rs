@@ -1,0 +1,46 @@
+//! Errors of the data plane.
+
+use std::io;
+use unisono_linux::bpf::NotLoaded;
+use unisono_linux::netlink::Refused;
+
+/// What can go wrong, by what a caller can do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// This host cannot do it; says what is missing and how to get it.
+    #[error("{0}")]
+    Host(String),
+    /// The network or the group is not what a data plane can be made of.
+    #[error("{0}")]
+    Input(String),
+    /// The kernel refused something that a host with the capabilities should do.
+    #[error(transparent)]
+    Netlink(#[from] Refused),
+    /// The verifier or the kernel refused the switch program.
+    #[error(transparent)]
+    Program(#[from] NotLoaded),
+    /// clang made something that is not understood.
+    #[error("the compiled switch program is not understood: {0}; please report this as a bug")]
+    Object(String),
+    /// The barrier did not end, a node ended, a link is down: who it is, in words.
+    #[error("{0}")]
+    Barrier(String),
+    /// The system refused.
+    #[error("cannot {what}: {error}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// Why not.
+        #[source]
+        error: io::Error,
+    },
+}
+
+impl Error {
+    /// Says what was tried when the system refused.
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |error| Self::System { what, error }
+    }
+}

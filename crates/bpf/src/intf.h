@@ -1,0 +1,99 @@
+/*
+ * What the switch program and user space share: frames, map elements, numbers.
+ *
+ * layout.rs says the same in Rust, and a test compiles this file and compares the two.
+ */
+#ifndef UNISONO_INTF_H
+#define UNISONO_INTF_H
+
+/* Local experimental EtherTypes: barriers, and requests about registers. */
+#define UNISONO_BARRIER 0x88b5
+#define UNISONO_REQUEST 0x88b6
+
+/*
+ * The number of the device at port p of switch s is UNISONO_FIRST_DEVICE + s * UNISONO_PORTS + p, so that the
+ * program knows where a frame came in and where to send it without looking anything up.
+ */
+#define UNISONO_PORT_BITS 5
+#define UNISONO_PORTS (1 << UNISONO_PORT_BITS)
+#define UNISONO_FIRST_DEVICE UNISONO_PORTS
+/* 8 bits of group in a message: a register for each group at each switch. */
+#define UNISONO_GROUPS 256
+#define UNISONO_NOWHERE 0xff
+
+enum unisono_kind { UNISONO_REDUCTION, UNISONO_DISTRIBUTION, UNISONO_SETUP, UNISONO_FAILURE };
+enum unisono_operation { UNISONO_OR, UNISONO_AND, UNISONO_MIN, UNISONO_MAX, UNISONO_SUM };
+enum unisono_asks { UNISONO_INSTALL, UNISONO_RELEASE, UNISONO_DONE };
+
+/* Behind the Ethernet header of a UNISONO_BARRIER frame; in network byte order. */
+struct unisono_frame {
+	__u16 message; /* kind 2, group 8, data 6 bits */
+	__u16 episode;
+};
+
+/* Behind the Ethernet header of a UNISONO_REQUEST frame; in network byte order. */
+struct unisono_request {
+	__u8 asks;
+	__u8 group;
+	__u8 above; /* a port, or UNISONO_NOWHERE where messages turn around */
+	__u8 operation;
+	__u16 episode; /* the first */
+	__u16 number;  /* comes back in the answer */
+	__u32 below;   /* a bit a port */
+	__u32 target;  /* a switch; in the answer the node that asked */
+	__u32 origin;  /* the node that asks */
+};
+
+/*
+ * A barrier register: two words, each read and written whole.
+ *
+ *   setup  in use 1 | operation 7 | above 8 | first episode 16 | below 32
+ *   state  arrived 32 | episode 16 | data 6 | last data 6 | there was a last episode 1 | 3 unused
+ */
+struct unisono_register {
+	__u64 setup;
+	__u64 state;
+};
+
+#define UNISONO_IN_USE (1ULL << 63)
+#define UNISONO_OPERATION_SHIFT 56
+#define UNISONO_ABOVE_SHIFT 48
+#define UNISONO_FIRST_SHIFT 32
+#define UNISONO_EPISODE_SHIFT 32
+#define UNISONO_DATA_SHIFT 48
+#define UNISONO_LAST_SHIFT 54
+#define UNISONO_HAS_LAST (1ULL << 60)
+
+/* Where a node is. */
+struct unisono_place {
+	__u32 switch_id;
+	__u32 port;
+};
+
+/* What frames were, other than arrivals, completions and releases; counters by these numbers. */
+enum unisono_outcome {
+	UNISONO_AGAIN,
+	UNISONO_RESENT,
+	UNISONO_ANSWERED,
+	UNISONO_PASSED,
+	UNISONO_DROPPED_PORT,
+	UNISONO_DROPPED_EPISODE,
+	UNISONO_DROPPED_REPEATED,
+	UNISONO_DROPPED_EARLY,
+	UNISONO_DROPPED_KIND,
+	UNISONO_DROPPED_UNKNOWN,   /* no such group here, or too short */
+	UNISONO_DROPPED_CONTENDED, /* too many processors at one register at once: as if lost */
+	UNISONO_FOREIGN,
+	UNISONO_INJECTED, /* lost on purpose */
+	UNISONO_OUTCOMES,
+};
+
+/* The single element of the map `settings`. */
+struct unisono_settings {
+	__u32 switches;
+	__u32 nodes;
+	__u32 lose_every; /* lose each n-th barrier frame on purpose; 0: none */
+	__u32 reserved;
+};
+
+#endif

@@ -1,0 +1,264 @@
+//! The structures of `intf.h` in Rust. A test compiles the header and compares.
+
+use unisono_btin::{GroupId, Operation, Port, Register, SwitchId, Turn};
+use unisono_linux::netlink::link::Index;
+
+/// The EtherType of barrier frames.
+pub const BARRIER: u16 = 0x88b5;
+/// The EtherType of requests about registers.
+pub const REQUEST: u16 = 0x88b6;
+/// How many ports a switch can have: a bit each in a word that is changed in one step.
+pub const PORTS: u32 = 1 << PORT_BITS;
+const PORT_BITS: u32 = 5;
+const FIRST_DEVICE: u32 = PORTS;
+/// Registers a switch has.
+pub const GROUPS: u32 = 256;
+const NOWHERE: u8 = 0xff;
+
+/// The number of the device at a port of a switch.
+#[must_use]
+pub fn device(switch: SwitchId, port: Port) -> Index {
+    Index(FIRST_DEVICE + (switch.0 << PORT_BITS) + u32::from(port.0))
+}
+
+/// Where a group's register at a switch is in the map.
+#[must_use]
+pub fn slot(switch: SwitchId, group: GroupId) -> u32 {
+    switch.0 * GROUPS + u32::from(group.0)
+}
+
+/// What the switch has to know about a group, in the program's terms.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Setup {
+    /// Where completion goes; nowhere if messages turn around here.
+    pub above: Option<Port>,
+    /// Who has to arrive and is released, a bit a port.
+    pub below: u32,
+    /// How data are combined.
+    pub operation: Operation,
+    /// The first episode.
+    pub first: u16,
+}
+
+impl Setup {
+    /// Of a register; only the root switch of a tree may turn.
+    #[must_use]
+    pub fn new(register: &Register, turn: Turn, operation: Operation, first: u16) -> Self {
+        let (above, turned) = match turn {
+            Turn::AtNode => (register.parent, None),
+            Turn::AtSwitch => (None, register.parent),
+        };
+        let below = register.children.iter().chain(&register.locals).chain(&turned);
+        Self { above, below: below.fold(0, |bits, port| bits | 1 << port.0), operation, first }
+    }
+
+    /// The word `setup` of a register in use.
+    #[must_use]
+    pub fn word(&self) -> u64 {
+        1 << 63
+            | u64::from(operation(self.operation)) << 56
+            | u64::from(self.above_byte()) << 48
+            | u64::from(self.first) << 32
+            | u64::from(self.below)
+    }
+
+    /// The word `state` before the first arrival.
+    #[must_use]
+    pub fn state(&self) -> u64 {
+        u64::from(self.first) << 32 | u64::from(self.operation.neutral()) << 48
+    }
+
+    fn above_byte(&self) -> u8 {
+        self.above.map_or(NOWHERE, |port| port.0 as u8)
+    }
+}
+
+fn operation(operation: Operation) -> u8 {
+    match operation {
+        Operation::Or => 0,
+        Operation::And => 1,
+        Operation::Min => 2,
+        Operation::Max => 3,
+        Operation::Sum => 4,
+    }
+}
+
+/// What a register says about a barrier in progress.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct State {
+    /// Who has to arrive.
+    pub below: u32,
+    /// Who has arrived.
+    pub arrived: u32,
+    /// Which episode gathers.
+    pub episode: u16,
+}
+
+impl State {
+    /// From a register's two words; none if it is not in use.
+    #[must_use]
+    pub fn read(setup: u64, state: u64) -> Option<Self> {
+        let low = |word: u64| (word & 0xffff_ffff) as u32;
+        (setup >> 63 == 1).then_some(Self {
+            below: low(setup),
+            arrived: low(state),
+            episode: (state >> 32 & 0xffff) as u16,
+        })
+    }
+
+    /// The ports that have not arrived.
+    pub fn missing(self) -> impl Iterator<Item = Port> {
+        let missing = self.below & !self.arrived;
+        (0..PORTS as u16).filter(move |port| missing & 1 << port != 0).map(Port)
+    }
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asks {
+    /// A register.
+    Install(Setup),
+    /// The end of one.
+    Release,
+}
+
+/// A request about a register of a switch, sent by a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// For what.
+    pub asks: Asks,
+    /// Which group's register.
+    pub group: GroupId,
+    /// Which switch's.
+    pub target: SwitchId,
+    /// Who asks.
+    pub origin: u32,
+    /// Comes back in the answer.
+    pub number: u16,
+}
+
+impl Request {
+    /// How long it is on the wire.
+    pub const LENGTH: usize = 20;
+    const DONE: u8 = 2;
+
+    /// As on the wire.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::LENGTH] {
+        let none = Setup { above: None, below: 0, operation: Operation::Or, first: 0 };
+        let (asks, setup) = match self.asks {
+            Asks::Install(setup) => (0, setup),
+            Asks::Release => (1, none),
+        };
+        let mut bytes = [0; Self::LENGTH];
+        bytes[..4].copy_from_slice(&[asks, self.group.0, setup.above_byte(), operation(setup.operation)]);
+        bytes[4..6].copy_from_slice(&setup.first.to_be_bytes());
+        bytes[6..8].copy_from_slice(&self.number.to_be_bytes());
+        for (at, word) in [(8, setup.below), (12, self.target.0), (16, self.origin)] {
+            bytes[at..at + 4].copy_from_slice(&word.to_be_bytes());
+        }
+        bytes
+    }
+
+    /// The number of the request that was carried out, if these bytes say so.
+    #[must_use]
+    pub fn done(bytes: &[u8]) -> Option<u16> {
+        let bytes: &[u8; Self::LENGTH] = bytes.first_chunk()?;
+        (bytes[0] == Self::DONE).then(|| u16::from_be_bytes([bytes[6], bytes[7]]))
+    }
+}
+
+/// What frames were, as the switches count them; in the order of `enum unisono_outcome`.
+pub const OUTCOMES: [&str; 13] = [
+    "repeated arrivals",
+    "arrivals sent up again",
+    "releases sent again",
+    "failures passed on",
+    "from a port that is not in the register",
+    "of another episode",
+    "releases twice",
+    "releases too early",
+    "of no kind for a switch",
+    "of no group here",
+    "lost to contention",
+    "foreign frames",
+    "lost on purpose",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    const QUESTIONS: &str = r#"
+#include <linux/types.h>
+#include <stddef.h>
+#include <stdio.h>
+#include "intf.h"
+int main(void)
+{
+	struct unisono_request request = { 0, 1, 2, 3, 0x0405, 0x0607, 0x08090a0b, 0x0c0d0e0f, 0x10111213 };
+	const unsigned char *bytes = (const unsigned char *)&request;
+	printf("%zu %zu %zu %zu %zu", sizeof(struct unisono_frame), sizeof(request),
+	       sizeof(struct unisono_register), sizeof(struct unisono_place), sizeof(struct unisono_settings));
+	printf(" %zu %zu %zu", offsetof(struct unisono_request, episode), offsetof(struct unisono_request, below),
+	       offsetof(struct unisono_request, origin));
+	printf(" %zu %zu", offsetof(struct unisono_register, state), offsetof(struct unisono_place, port));
+	printf(" %d %d %d %d %d", UNISONO_BARRIER, UNISONO_REQUEST, UNISONO_PORTS, UNISONO_GROUPS, UNISONO_NOWHERE);
+	printf(" %d %d %d", UNISONO_FIRST_DEVICE, UNISONO_OUTCOMES, UNISONO_DONE);
+	printf(" %d %d %d", UNISONO_OPERATION_SHIFT, UNISONO_ABOVE_SHIFT, UNISONO_FIRST_SHIFT);
+	printf(" %d %d %d %llu\n", UNISONO_DATA_SHIFT, UNISONO_LAST_SHIFT, UNISONO_SUM, UNISONO_IN_USE >> 63);
+	return bytes[0];
+}
+"#;
+
+    #[test]
+    fn the_header_says_the_same_in_c() {
+        let place = tempfile::tempdir().expect("a directory");
+        std::fs::write(place.path().join("intf.h"), crate::compile::HEADER).expect("write");
+        std::fs::write(place.path().join("layout.c"), QUESTIONS).expect("write");
+        let cc = Command::new("cc").args(["layout.c", "-o", "layout"]).current_dir(place.path()).status();
+        if !cc.is_ok_and(|status| status.success()) {
+            return eprintln!("skipped: cc does not compile here, or there are no kernel headers");
+        }
+        let output = Command::new(place.path().join("layout")).output().expect("it was just made");
+        let register = size_of::<[u64; 2]>();
+        let expected = format!(
+            "4 {} {register} 8 16 4 8 16 8 4 {} {} {PORTS} {GROUPS} {NOWHERE} {FIRST_DEVICE} {} {} 56 48 32 48 54 {} 1\n",
+            Request::LENGTH,
+            BARRIER,
+            REQUEST,
+            OUTCOMES.len(),
+            Request::DONE,
+            operation(Operation::Sum),
+        );
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+    }
+
+    #[test]
+    fn a_request_is_in_network_byte_order_and_its_answer_is_recognized() {
+        let setup =
+            Setup { above: Some(Port(3)), below: 0x0102_0304, operation: Operation::Max, first: 0x0506 };
+        let request = Request {
+            asks: Asks::Install(setup),
+            group: GroupId(9),
+            target: SwitchId(7),
+            origin: 11,
+            number: 0x0708,
+        };
+        let mut bytes = request.to_bytes();
+        assert_eq!(bytes, [0, 9, 3, 3, 5, 6, 7, 8, 1, 2, 3, 4, 0, 0, 0, 7, 0, 0, 0, 11]);
+        assert_eq!(Request::done(&bytes), None);
+        bytes[0] = 2;
+        assert_eq!(Request::done(&bytes), Some(0x0708));
+        assert_eq!(Request::done(&bytes[1..]), None, "too short");
+    }
+
+    #[test]
+    fn a_state_names_the_ports_that_are_missing() {
+        let setup = Setup { above: None, below: 0b1011, operation: Operation::And, first: 6 };
+        let state = State::read(setup.word(), setup.state() | 0b0010).expect("it is in use");
+        assert_eq!((state.episode, state.missing().collect::<Vec<_>>()), (6, vec![Port(0), Port(3)]));
+        assert_eq!(State::read(0, 0), None);
+    }
+}

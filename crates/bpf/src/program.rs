@@ -1,0 +1,161 @@
+//! The switch program in the kernel, with its maps: registers, routes, counters.
+//!
+//! One program and one set of maps serve all switches of a deployment; a frame's device says at which switch it is.
+
+use crate::error::Error;
+use crate::layout::{GROUPS, OUTCOMES, PORTS, Setup, State, slot};
+use crate::{compile, object};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use unisono_btin::{GroupId, Network, SwitchId};
+use unisono_linux::bpf::{Array, Classifier};
+
+/// 256 registers of 16 bytes each for so many switches are 64 MiB.
+const MOST_SWITCHES: usize = 16_384;
+/// An entry a pair of switches: 128 MiB.
+const MOST_ROUTES: u64 = 4096 * 4096;
+
+/// The program and its maps.
+#[derive(Debug)]
+pub struct SwitchProgram {
+    program: Classifier,
+    registers: Array,
+    routes: Array,
+    places: Array,
+    counters: Array,
+    settings: Array,
+    switches: u32,
+    nodes: u32,
+}
+
+impl SwitchProgram {
+    /// Compiles it, and loads it for a network.
+    ///
+    /// # Errors
+    /// The network has more switches or ports than the program can serve; the host lacks clang or BPF.
+    pub fn load(network: &Network) -> Result<Self, Error> {
+        fits(network)?;
+        let object = compile::compile()?;
+        let switches = network.switch_count() as u32;
+        let nodes = network.nodes().len() as u32;
+        let map = |name, size, elements: u32| {
+            Array::new(name, size, elements.max(1)).map_err(Error::io(format!("make the BPF map {name}")))
+        };
+        let maps = [
+            map("registers", 16, switches * GROUPS)?,
+            map("routes", 4, switches * switches)?,
+            map("places", 8, nodes)?,
+            map("counters", 8, OUTCOMES.len() as u32)?,
+            map("settings", 16, 1)?,
+        ];
+        let names = ["registers", "routes", "places", "counters", "settings"];
+        let instructions = object::link(&object, |name| {
+            let at = names.iter().position(|known| *known == name)?;
+            Some(maps[at].as_fd().as_raw_fd())
+        })?;
+        let program = Classifier::load("unisono_switch", &instructions)?;
+        let [registers, routes, places, counters, settings] = maps;
+        let program = Self { program, registers, routes, places, counters, settings, switches, nodes };
+        program.set(0)?;
+        for (node, end) in (0..).zip(network.nodes()) {
+            let place = [end.switch.0.to_ne_bytes(), u32::from(end.port.0).to_ne_bytes()].concat();
+            program.places.write(node, &place).map_err(Error::io("write where a node is"))?;
+        }
+        Ok(program)
+    }
+
+    /// For attaching it to devices.
+    #[must_use]
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+
+    /// Loses each n-th barrier frame on average, at every switch; 0 loses none.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn lose_one_in(&self, frames: u32) -> Result<(), Error> {
+        self.set(frames)
+    }
+
+    fn set(&self, lose_every: u32) -> Result<(), Error> {
+        let words = [self.switches, self.nodes, lose_every, 0].map(u32::to_ne_bytes).concat();
+        self.settings.write(0, &words).map_err(Error::io("write the switches' settings"))
+    }
+
+    /// Sets the next port from a switch towards another.
+    ///
+    /// # Errors
+    /// There is no such switch.
+    pub fn route(&self, from: SwitchId, to: SwitchId, port: u32) -> Result<(), Error> {
+        let at = from.0 * self.switches + to.0;
+        self.routes.write(at, &port.to_ne_bytes()).map_err(Error::io("write a route"))
+    }
+
+    /// Writes a register directly, as no network can: for tests of the program.
+    ///
+    /// # Errors
+    /// There is no such switch.
+    pub fn install(&self, switch: SwitchId, group: GroupId, setup: &Setup) -> Result<(), Error> {
+        let words = [setup.word().to_ne_bytes(), setup.state().to_ne_bytes()].concat();
+        self.registers.write(slot(switch, group), &words).map_err(Error::io("write a register"))
+    }
+
+    /// What a group's barrier is waiting for at a switch; none if the group has no register there.
+    ///
+    /// # Errors
+    /// There is no such switch.
+    pub fn state(&self, switch: SwitchId, group: GroupId) -> Result<Option<State>, Error> {
+        let (setup, state) = self.register(switch, group)?;
+        Ok(State::read(setup, state))
+    }
+
+    /// The word that says what a group's register at a switch is; 0 if there is none.
+    ///
+    /// # Errors
+    /// There is no such switch.
+    pub fn setup(&self, switch: SwitchId, group: GroupId) -> Result<u64, Error> {
+        Ok(self.register(switch, group)?.0)
+    }
+
+    fn register(&self, switch: SwitchId, group: GroupId) -> Result<(u64, u64), Error> {
+        let mut words = [0; 16];
+        self.registers.read(slot(switch, group), &mut words).map_err(Error::io("read a register"))?;
+        let word = |at: usize| {
+            u64::from_ne_bytes(words[at..at + 8].try_into().expect("eight because the slice is that long"))
+        };
+        Ok((word(0), word(8)))
+    }
+
+    /// What all switches counted since they were loaded, with names.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn counters(&self) -> Result<Vec<(&'static str, u64)>, Error> {
+        (0..)
+            .zip(OUTCOMES)
+            .map(|(at, name)| {
+                let mut value = [0; 8];
+                self.counters.read(at, &mut value).map_err(Error::io("read a counter"))?;
+                Ok((name, u64::from_ne_bytes(value)))
+            })
+            .collect()
+    }
+}
+
+fn fits(network: &Network) -> Result<(), Error> {
+    let switches = network.switch_count();
+    if switches > MOST_SWITCHES || (switches as u64).pow(2) > MOST_ROUTES {
+        return Err(Error::Input(format!(
+            "{switches} switches are more than this data plane holds tables for (4096); simulate the network instead"
+        )));
+    }
+    let wide = network.switches().find(|switch| u32::from(network.ports(*switch)) > PORTS);
+    if let Some(switch) = wide {
+        return Err(Error::Input(format!(
+            "switch {} has {} ports; a register of this data plane has a bit for each of {PORTS}",
+            switch.0,
+            network.ports(switch)
+        )));
+    }
+    Ok(())
+}
