@@ -3,9 +3,11 @@
 
 pub mod compile;
 mod error;
+pub mod fabric;
 pub mod layout;
 pub mod object;
 mod program;
+mod routes;
 
 pub use error::Error;
 pub use program::SwitchProgram;

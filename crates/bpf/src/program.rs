@@ -4,7 +4,7 @@
 
 use crate::error::Error;
 use crate::layout::{GROUPS, OUTCOMES, PORTS, Setup, State, slot};
-use crate::{compile, object};
+use crate::{compile, object, routes};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use unisono_btin::{GroupId, Network, SwitchId};
 use unisono_linux::bpf::{Array, Classifier};
@@ -60,6 +60,12 @@ impl SwitchProgram {
             let place = [end.switch.0.to_ne_bytes(), u32::from(end.port.0).to_ne_bytes()].concat();
             program.places.write(node, &place).map_err(Error::io("write where a node is"))?;
         }
+        for target in network.switches() {
+            for (from, port) in network.switches().zip(routes::towards(network, target)) {
+                let port = port.map_or(PORTS, |port| u32::from(port.0)); // no port at all: no way
+                program.route(from, target, port)?;
+            }
+        }
         Ok(program)
     }
 
@@ -83,10 +89,7 @@ impl SwitchProgram {
     }
 
     /// Sets the next port from a switch towards another.
-    ///
-    /// # Errors
-    /// There is no such switch.
-    pub fn route(&self, from: SwitchId, to: SwitchId, port: u32) -> Result<(), Error> {
+    fn route(&self, from: SwitchId, to: SwitchId, port: u32) -> Result<(), Error> {
         let at = from.0 * self.switches + to.0;
         self.routes.write(at, &port.to_ne_bytes()).map_err(Error::io("write a route"))
     }

@@ -87,6 +87,13 @@ impl NetworkNamespace {
     }
 }
 
+impl From<OwnedFd> for NetworkNamespace {
+    /// Holds on to the namespace that a descriptor is of.
+    fn from(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
+}
+
 impl AsFd for NetworkNamespace {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

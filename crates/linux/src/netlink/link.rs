@@ -46,8 +46,8 @@ pub struct Device<'a> {
     pub address: [u8; 6],
 }
 
-/// Makes a pair of devices, both up, that resolve no addresses (`IFF_NOARP`): between two ends of a cable there is
-/// only one to talk to.
+/// Makes a pair of devices that resolve no addresses (`IFF_NOARP`): between two ends of a cable there is only one to
+/// talk to. The near one is up; the far one is not, because the kernel makes it before it has a peer: [`set`] it.
 #[must_use]
 pub fn veth(near: &Device<'_>, far: &Device<'_>) -> Request {
     let what = format!("make the pair of devices {} and {}", near.name, far.name);
@@ -56,7 +56,7 @@ pub fn veth(near: &Device<'_>, far: &Device<'_>) -> Request {
     request.nest(LINK_INFO, |info| {
         info.text(KIND, "veth").nest(DATA, |data| {
             data.nest(PEER, |peer| {
-                peer.raw(&head(far.index, UP | WITHOUT_ARP, !0));
+                peer.raw(&head(far.index, WITHOUT_ARP, !0));
                 describe(peer, far);
             });
         });

@@ -1,0 +1,146 @@
+//! The switch program and the state machine of `unisono-btin`: the same frames in, the same frames out.
+//!
+//! One switch with a node at every port. Each step of each case of the table goes through real devices.
+
+use std::time::Duration;
+use unisono_bpf::fabric::{Fabric, HARDWARE, NODE_DEVICE};
+use unisono_bpf::layout::{BARRIER, Setup};
+use unisono_bpf::{Error, SwitchProgram};
+use unisono_btin::switch::cases::{self, Case};
+use unisono_btin::{Dropped, End, Frame, Network, NodeId, Outcome, Port, SwitchId};
+use unisono_linux::network_namespace::NetworkNamespace;
+use unisono_linux::packet::PacketSocket;
+
+const PORTS: u16 = 8;
+const SWITCH: SwitchId = SwitchId(0);
+
+/// A switch and a socket at the other end of each port.
+struct Bench {
+    program: SwitchProgram,
+    sockets: Vec<PacketSocket>,
+    _fabric: Fabric,
+}
+
+impl Bench {
+    fn new() -> Result<Self, Error> {
+        let nodes = (0..PORTS).map(|port| End { switch: SWITCH, port: Port(port) }).collect();
+        let network = Network::new(vec![PORTS], vec![], nodes).expect("it is sound");
+        let program = SwitchProgram::load(&network)?;
+        let fabric = Fabric::new(&network, &program)?;
+        let home = NetworkNamespace::current().expect("our own");
+        let socket = |node| {
+            fabric.node(NodeId(node)).enter().expect("root may");
+            let socket = PacketSocket::open(NODE_DEVICE, BARRIER).expect("the device is up");
+            socket.set_patience(Duration::from_secs(20)).expect("a time");
+            socket
+        };
+        let sockets = (0..u32::from(PORTS)).map(socket).collect();
+        home.enter().expect("root may");
+        Ok(Self { program, sockets, _fabric: fabric })
+    }
+
+    fn send(&self, port: Port, frame: Frame) {
+        self.sockets[usize::from(port.0)].send(&on_the_wire(&frame.to_bytes())).expect("the device is up");
+    }
+
+    fn receive(&self, port: Port) -> Option<Frame> {
+        let mut bytes = [0; 64];
+        let length = self.sockets[usize::from(port.0)].receive(&mut bytes).expect("the device is up")?;
+        let payload = bytes[14..length].first_chunk().expect("at least a frame");
+        Some(Frame::from_bytes(*payload))
+    }
+
+    /// What the switches counted under a name.
+    fn counted(&self, name: &str) -> u64 {
+        let all = self.program.counters().expect("they can be read");
+        all.iter().find(|(known, _)| *known == name).expect("a known name").1
+    }
+}
+
+fn on_the_wire(payload: &[u8]) -> Vec<u8> {
+    [&HARDWARE[..], &HARDWARE, &BARRIER.to_be_bytes(), payload].concat()
+}
+
+fn bench() -> Option<Bench> {
+    match Bench::new() {
+        Ok(bench) => Some(bench),
+        Err(error @ (Error::Host(_) | Error::System { .. })) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn counter_of(outcome: Outcome) -> Option<&'static str> {
+    Some(match outcome {
+        Outcome::Arrived | Outcome::Completed | Outcome::Released => return None,
+        Outcome::Again => "repeated arrivals",
+        Outcome::Resent => "arrivals sent up again",
+        Outcome::Answered => "releases sent again",
+        Outcome::Passed => "failures passed on",
+        Outcome::Dropped(Dropped::Port) => "from a port that is not in the register",
+        Outcome::Dropped(Dropped::Episode) => "of another episode",
+        Outcome::Dropped(Dropped::Repeated) => "releases twice",
+        Outcome::Dropped(Dropped::Early) => "releases too early",
+        Outcome::Dropped(Dropped::Kind) => "of no kind for a switch",
+    })
+}
+
+fn run(bench: &Bench, case: &Case) {
+    let setup = Setup::new(&case.register, case.turn, case.operation, case.first);
+    bench.program.install(SWITCH, cases::GROUP, &setup).expect("there is such a switch");
+    for (number, step) in case.steps.iter().enumerate() {
+        let before = counter_of(step.outcome).map(|name| bench.counted(name));
+        bench.send(step.port, step.frame);
+        for (port, frame) in &step.out {
+            assert_eq!(bench.receive(*port).as_ref(), Some(frame), "{}, step {number}, {port:?}", case.name);
+        }
+        if let (Some(before), Some(name)) = (before, counter_of(step.outcome)) {
+            // a frame of which nothing comes is taken by the time that `send` returns, or soon after
+            let seen = (0..2000).any(|_| {
+                std::thread::sleep(Duration::from_millis(u64::from(bench.counted(name) == before)));
+                bench.counted(name) == before + 1
+            });
+            assert!(seen, "{}, step {number}: not counted as {name}", case.name);
+        }
+    }
+}
+
+#[test]
+fn every_case_of_the_table_comes_out_of_real_devices_as_written() {
+    let Some(bench) = bench() else { return };
+    for case in cases::all() {
+        run(&bench, &case);
+    }
+    // whatever came out beyond what the table says is still there
+    for socket in &bench.sockets {
+        socket.set_patience(Duration::from_millis(10)).expect("a time");
+    }
+    for port in (0..PORTS).map(Port) {
+        assert_eq!(bench.receive(port), None, "{port:?} got more than the table says");
+    }
+}
+
+#[test]
+fn frames_of_others_are_dropped_and_counted_and_hurt_nobody() {
+    let Some(bench) = bench() else { return };
+    let (foreign, unknown) = ("foreign frames", "of no group here");
+    let before = (bench.counted(foreign), bench.counted(unknown));
+    let socket = &bench.sockets[0];
+    let header = |ethertype: u16| [&HARDWARE[..], &HARDWARE, &ethertype.to_be_bytes()].concat();
+    socket.send(&[header(0x0806), vec![0; 46]].concat()).expect("up"); // ARP
+    socket.send(&header(0x0800)).expect("up"); // an IPv4 packet without a header
+    socket.send(&[header(BARRIER), vec![0; 3]].concat()).expect("up"); // a byte short
+    socket.send(&[header(0x88b6), vec![0; 19]].concat()).expect("up"); // a byte short
+    socket.send(&[header(BARRIER), vec![0; 4]].concat()).expect("up"); // a group without a register
+    socket.send(&[header(0x0800), vec![255; 60]].concat()).expect("up"); // to a node that is not there
+    let seen = (0..2000).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        (bench.counted(foreign), bench.counted(unknown)) == (before.0 + 2, before.1 + 4)
+    });
+    assert!(seen, "{:?}", bench.program.counters());
+    for case in cases::all() {
+        run(&bench, &case);
+    }
+}
