@@ -16,6 +16,7 @@ mod output;
 mod report;
 mod run;
 mod study;
+mod tree;
 mod workload;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -48,6 +49,7 @@ Start here:
   unisono gang run -- ./mine ::: ./yours    two parallel programs, in turns, each whole
   unisono run -n 4 ./mine                   four processes of a one-sided program, without MPI
   mpiexec -n 8 unisono mpi -- ./program     an MPI program with faster windows
+  unisono tree generate > net.json          a network of switches, for barriers in its switches
 
 Exit codes: 0 done; 1 the work failed; 2 bad usage or bad input; 3 this host cannot do it.
 Every table has --json; answers go to standard output, progress and warnings to standard error.";
@@ -61,6 +63,7 @@ enum Command {
     Gang(gang::Args),
     Run(run::Args),
     Mpi(mpi::Args),
+    Tree(tree::Args),
     Completions(completions::Args),
     #[command(hide = true)]
     Workload(Box<workload::Args>),
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Command::Gang(args) => gang::run(args),
         Command::Run(args) => run::run(&args),
         Command::Mpi(args) => mpi::run(args),
+        Command::Tree(args) => tree::run(args),
         Command::Completions(args) => completions::run(&args, &mut Cli::command()),
         Command::Workload(args) => workload::run(*args),
     };

@@ -14,17 +14,21 @@
 #![forbid(unsafe_code)]
 
 pub mod analytic;
+pub mod format;
 mod frame;
+pub mod generate;
 mod group;
 mod member;
 mod message;
 mod network;
 mod operation;
 mod plan;
+pub mod reach;
 mod registers;
 pub mod simulate;
 pub mod switch;
 
+pub use format::{Generated, ReadError, Topology};
 pub use frame::Frame;
 pub use group::{Group, GroupError, GroupId};
 pub use member::{Member, Part};

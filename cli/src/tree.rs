@@ -1,0 +1,28 @@
+//! `unisono tree`: barrier trees in the switches of a network. Each subcommand is one file.
+
+mod generate;
+
+use clap::Subcommand;
+use std::process::ExitCode;
+
+/// Plan, check, simulate and run barriers in the switches of a network
+///
+/// Without help a barrier over a network costs as many messages through one root as it has members. Switches
+/// that combine arrivals on the way up and replicate the release on the way down make that the height of a
+/// tree. Networks are files: draw one with `generate`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: TreeCommand,
+}
+
+#[derive(Subcommand)]
+enum TreeCommand {
+    Generate(generate::Args),
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.command {
+        TreeCommand::Generate(args) => generate::run(&args),
+    }
+}

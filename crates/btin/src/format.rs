@@ -1,0 +1,84 @@
+//! The files: `btin-topo-1` for networks and groups, `btin-tree-1` for barrier registers, both JSON.
+//!
+//! The idea: a well-kept parser reads; only when something is wrong does a second pass walk the text to the
+//! element at fault, so that every error names line, column and element at no cost to files that are right.
+
+mod locate;
+mod topology;
+
+pub use locate::{Step, locate};
+pub use topology::{Generated, Topology};
+
+use std::fmt;
+
+/// Where and why a file could not be read; lines and columns from 1.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{line}:{column}: {}{problem}", Prefix(.element))]
+#[non_exhaustive]
+pub struct ReadError {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in it, in characters from 1.
+    pub column: usize,
+    /// The element, as `links[3]` or `node b`; empty where the position says it all.
+    pub element: String,
+    /// What is wrong with it, and what was expected.
+    pub problem: String,
+}
+
+struct Prefix<'a>(&'a str);
+
+impl fmt::Display for Prefix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, "{}: ", self.0) }
+    }
+}
+
+impl ReadError {
+    /// An error at a byte of the text.
+    #[must_use]
+    pub fn at(text: &str, offset: usize, element: impl Into<String>, problem: impl Into<String>) -> Self {
+        let (line, column) = line_and_column(text, offset);
+        Self { line, column, element: element.into(), problem: problem.into() }
+    }
+
+    /// An error at an element of a JSON text; at its nearest ancestor if it is not there.
+    #[must_use]
+    pub fn in_json(text: &str, path: &[Step<'_>], problem: impl Into<String>) -> Self {
+        let mut element = String::new();
+        for step in path {
+            match step {
+                Step::Key(key) if element.is_empty() => element.push_str(key),
+                Step::Key(key) => element.push_str(&format!(".{key}")),
+                Step::Index(index) => element.push_str(&format!("[{index}]")),
+            }
+        }
+        Self::at(text, locate(text, path), element, problem)
+    }
+
+    fn from_json(error: &serde_json::Error) -> Self {
+        let said = error.to_string();
+        let problem = said.rsplit_once(" at line ").map_or(said.as_str(), |(before, _)| before);
+        Self {
+            line: error.line().max(1),
+            column: error.column().max(1),
+            element: String::new(),
+            problem: problem.to_owned(),
+        }
+    }
+}
+
+/// Line and column, both from 1, of a byte of a text; columns count characters.
+#[must_use]
+pub fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
+    let mut offset = offset.min(text.len());
+    while !text.is_char_boundary(offset) {
+        offset -= 1;
+    }
+    let before = &text[..offset];
+    let start = before.rfind('\n').map_or(0, |end| end + 1);
+    (
+        before.bytes().filter(|byte| *byte == b'\n').count() + 1,
+        before[start..].chars().count() + 1,
+    )
+}

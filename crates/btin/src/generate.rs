@@ -1,0 +1,296 @@
+//! Networks at random: so many switches, ports, nodes, and such a connectivity (paper, section 5.1).
+//!
+//! The idea: first a tree that keeps the network connected, then links between free ports until the
+//! connectivity is reached, then the nodes at the ports that are left, then members among the nodes.
+//! - The tree is uniform among all ways to plug q-1 cables into switches of k ports that connect them: a
+//!   sequence of q-2 numbers stands for each labelled tree (Prüfer), and one in which every switch occurs at
+//!   most k-1 times, drawn from a bag that holds it k-1 times, weighs trees by their ways to be plugged.
+//! - Links and nodes are uniform over the free ports, without cables from a switch to itself.
+//!
+//! So pairs of a wiring and a spanning tree in it are equally likely, and a wiring is as likely as it has
+//! spanning trees; among bare trees all are equal.
+//!
+//! Cost: linear in the number of ports; 100,000 switches and a million nodes take less than a second.
+
+mod tree;
+
+use crate::{End, Generated, Group, GroupId, Link, Network, NodeId, Port, SwitchId, Topology};
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+/// What network is wanted.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Wish {
+    /// How many switches (the paper's q).
+    pub switches: u32,
+    /// Ports of each switch (k).
+    pub ports: u16,
+    /// How many nodes (p).
+    pub nodes: u32,
+    /// The part of all ports that is in use, on average (f), from 0 to 1.
+    pub connectivity: f64,
+    /// How many members the group has (n).
+    pub members: u32,
+    /// Where chance begins: the same wish is the same network.
+    pub seed: u64,
+    /// What to do where the connectivity is too small for a connected network.
+    pub sparse: Sparse,
+}
+
+impl Default for Wish {
+    /// The smaller of the paper's two systems.
+    fn default() -> Self {
+        Self {
+            switches: 75,
+            ports: 8,
+            nodes: 256,
+            connectivity: 0.75,
+            members: 64,
+            seed: 1,
+            sparse: Sparse::Refuse,
+        }
+    }
+}
+
+/// What to do where the connectivity is too small for a connected network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sparse {
+    /// It is an error, which says how much would do.
+    Refuse,
+    /// Build the bare tree, which needs the fewest links, and mark it.
+    BareTree,
+}
+
+/// Why there is no such network.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GenerateError {
+    /// A network without switches.
+    #[error("a network needs at least one switch")]
+    NoSwitches,
+    /// The connectivity is no part of the whole.
+    #[error("a connectivity of {} % is not between 0 and 100 %", percent(*.0))]
+    Connectivity(f64),
+    /// Too few links to connect the switches.
+    #[error(
+        "{switches} switches of {ports} ports with {nodes} nodes cannot be connected at {} %: that takes at least {} % \
+         (or the bare tree: --at-least-tree)",
+        percent(*connectivity), enough(*switches, *ports, *nodes)
+    )]
+    TooSparse {
+        /// Switches.
+        switches: u32,
+        /// Ports of each.
+        ports: u16,
+        /// Nodes.
+        nodes: u32,
+        /// What was asked for.
+        connectivity: f64,
+        /// What would be enough.
+        least: f64,
+    },
+    /// Even with all ports in use there are not enough.
+    #[error(
+        "{switches} switches of {ports} ports have {have} ports, but {nodes} nodes and a tree of {links} links need {needed}"
+    )]
+    TooFewPorts {
+        /// Switches.
+        switches: u32,
+        /// Ports of each.
+        ports: u16,
+        /// Nodes.
+        nodes: u32,
+        /// Links that the tree has.
+        links: u64,
+        /// Ports that there are.
+        have: u64,
+        /// Ports that are needed.
+        needed: u64,
+    },
+    /// One port cannot connect three switches.
+    #[error("{switches} switches of one port each cannot be connected; give them at least 2")]
+    OnePort {
+        /// Switches.
+        switches: u32,
+    },
+    /// More members than nodes.
+    #[error("{members} members, but there are only {nodes} nodes")]
+    TooManyMembers {
+        /// Members.
+        members: u32,
+        /// Nodes.
+        nodes: u32,
+    },
+    /// More than numbers of 32 bits can count.
+    #[error("{switches} switches of {ports} ports have more ports than can be counted in 32 bits")]
+    TooLarge {
+        /// Switches.
+        switches: u32,
+        /// Ports of each.
+        ports: u16,
+    },
+}
+
+fn percent(part: f64) -> String {
+    let text = format!("{:.2}", part * 100.0);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// The smallest connectivity in steps of 0.1 % that will do, given that ports come whole.
+fn enough(switches: u32, ports: u16, nodes: u32) -> String {
+    let all = f64::from(switches) * f64::from(ports);
+    let least = least_connectivity(switches, ports, nodes);
+    let tenths = (least * 1000.0).floor();
+    let enough = (tenths / 1000.0 * all).round() >= (least * all).round();
+    percent(if enough { tenths } else { tenths + 1.0 } / 1000.0)
+}
+
+/// The smallest connectivity at which such a network can be connected.
+#[must_use]
+pub fn least_connectivity(switches: u32, ports: u16, nodes: u32) -> f64 {
+    let all = f64::from(switches) * f64::from(ports);
+    let needed = 2.0 * (f64::from(switches) - 1.0) + f64::from(nodes);
+    if all > 0.0 { needed / all } else { f64::INFINITY }
+}
+
+/// Draws a network.
+///
+/// # Errors
+/// There is no such network.
+pub fn generate(wish: &Wish) -> Result<Topology, GenerateError> {
+    let (links, bare_tree) = link_count(wish)?;
+    let mut random = Pcg64Mcg::seed_from_u64(wish.seed);
+    let mut free = FreePorts::new(wish.switches, wish.ports, &mut random);
+    let mut cables: Vec<Link> = Vec::with_capacity(links);
+    for (a, b) in tree::draw(wish.switches, wish.ports, &mut random) {
+        cables.push(Link { a: free.take(a), b: free.take(b) });
+    }
+    let mut pool = free.left();
+    pool.shuffle(&mut random);
+    more_links(&mut cables, &mut pool, links, &mut random);
+    let nodes = pool.split_off(pool.len() - wish.nodes as usize);
+    let network = Network::new(vec![wish.ports; wish.switches as usize], cables, nodes)
+        .expect("each port was taken once because the pool held it once");
+
+    let mut all: Vec<NodeId> = (0..wish.nodes).map(NodeId).collect();
+    let (chosen, _) = all.partial_shuffle(&mut random, wish.members as usize);
+    let members = chosen.to_vec();
+    let groups = match Group::new(&network, GroupId(0), members) {
+        Ok(group) => vec![group],
+        Err(_) => vec![], // no members were wanted
+    };
+    let mut topology = Topology::new(network, groups);
+    topology.generated = Some(Generated { connectivity: wish.connectivity, seed: wish.seed, bare_tree });
+    Ok(topology)
+}
+
+/// How many links the network gets, and whether they are just the bare tree's.
+fn link_count(wish: &Wish) -> Result<(usize, bool), GenerateError> {
+    let Wish { switches, ports, nodes, connectivity, members, .. } = *wish;
+    if switches == 0 {
+        return Err(GenerateError::NoSwitches);
+    }
+    if !(0.0..=1.0).contains(&connectivity) {
+        return Err(GenerateError::Connectivity(connectivity));
+    }
+    if members > nodes {
+        return Err(GenerateError::TooManyMembers { members, nodes });
+    }
+    let have = u64::from(switches) * u64::from(ports);
+    if have > u64::from(u32::MAX) {
+        return Err(GenerateError::TooLarge { switches, ports });
+    }
+    let tree = u64::from(switches - 1);
+    let needed = 2 * tree + u64::from(nodes);
+    if needed > have {
+        return Err(GenerateError::TooFewPorts { switches, ports, nodes, links: tree, have, needed });
+    }
+    if ports == 1 && switches > 2 {
+        return Err(GenerateError::OnePort { switches });
+    }
+    let used = (connectivity * have as f64).round() as u64;
+    let links = used.saturating_sub(u64::from(nodes)) / 2;
+    // one switch has nobody to be linked to
+    let links = if switches == 1 { 0 } else { links };
+    if used >= needed || switches == 1 && used >= u64::from(nodes) {
+        return Ok((links as usize, false));
+    }
+    match wish.sparse {
+        Sparse::BareTree => Ok((tree as usize, true)),
+        Sparse::Refuse => {
+            let least = least_connectivity(switches, ports, nodes);
+            Err(GenerateError::TooSparse { switches, ports, nodes, connectivity, least })
+        }
+    }
+}
+
+/// The free ports of each switch, in random order.
+struct FreePorts {
+    /// For each switch its ports, shuffled; those at the end are taken first.
+    shuffled: Vec<u16>,
+    left: Vec<u16>,
+    ports: usize,
+}
+
+impl FreePorts {
+    fn new(switches: u32, ports: u16, random: &mut Pcg64Mcg) -> Self {
+        let each = usize::from(ports);
+        let mut shuffled: Vec<u16> = (0..switches).flat_map(|_| 0..ports).collect();
+        for mine in shuffled.chunks_mut(each.max(1)) {
+            mine.shuffle(random);
+        }
+        Self { shuffled, left: vec![ports; switches as usize], ports: each }
+    }
+
+    fn take(&mut self, switch: u32) -> End {
+        let at = switch as usize;
+        self.left[at] -= 1;
+        let port = self.shuffled[at * self.ports + usize::from(self.left[at])];
+        End { switch: SwitchId(switch), port: Port(port) }
+    }
+
+    fn left(self) -> Vec<End> {
+        let of = |(switch, left): (u32, &u16)| {
+            let first = switch as usize * self.ports;
+            let mine = self.shuffled[first..first + usize::from(*left)].iter();
+            mine.map(move |port| End { switch: SwitchId(switch), port: Port(*port) }).collect::<Vec<_>>()
+        };
+        (0..).zip(&self.left).flat_map(of).collect()
+    }
+}
+
+/// Cables between ports from the end of the pool until there are so many; none from a switch to itself.
+fn more_links(cables: &mut Vec<Link>, pool: &mut Vec<End>, links: usize, random: &mut Pcg64Mcg) {
+    while cables.len() < links {
+        let Some(a) = pool.pop() else { return };
+        // whoever is next in the shuffled pool and at another switch is a uniform choice among those
+        let Some(at) = pool.iter().rposition(|b| b.switch != a.switch) else {
+            // only this switch has free ports left: an earlier link makes room
+            let Some(b) = pool.pop() else { return };
+            rewire(cables, a, b, random);
+            continue;
+        };
+        let b = pool.remove(at);
+        cables.push(Link { a, b });
+    }
+}
+
+/// Two free ports of one switch get a link each, in place of a link that this switch is not part of: whom that
+/// connected, this switch connects now.
+fn rewire(cables: &mut Vec<Link>, a: End, b: End, random: &mut Pcg64Mcg) {
+    let apart = |link: &Link| link.a.switch != a.switch && link.b.switch != a.switch;
+    let candidates: Vec<usize> = (0..cables.len()).filter(|at| apart(&cables[*at])).collect();
+    if candidates.is_empty() {
+        // every link ends here already: two ports of this switch can only be joined with each other
+        cables.push(Link { a, b });
+        return;
+    }
+    let at = candidates[random.random_range(0..candidates.len())];
+    let Link { a: one, b: other } = cables[at];
+    cables[at] = Link { a, b: one };
+    cables.push(Link { a: b, b: other });
+}
+
+#[cfg(test)]
+mod tests;
