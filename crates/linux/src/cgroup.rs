@@ -258,14 +258,30 @@ impl Group {
     /// # Errors
     /// The group is gone, or this hierarchy does not count processor time.
     pub fn used_ns(&self) -> Result<u64> {
-        match self.version {
-            Version::V2 => {
-                let text = self.read("cpu.stat")?;
-                let usage = text.lines().find_map(|line| line.strip_prefix("usage_usec "));
-                Ok(usage.and_then(|n| n.trim().parse::<u64>().ok()).unwrap_or(0) * 1000)
-            }
-            Version::V1 => Ok(self.read("cpuacct.usage")?.trim().parse().unwrap_or(0)),
+        self.meter()?.used_ns()
+    }
+
+    /// A file of this group that holds one number, opened once for many reads.
+    ///
+    /// # Errors
+    /// The file is missing (no such controller).
+    pub fn gauge(&self, file: &str) -> Result<Gauge> {
+        let path = self.dir.join(file);
+        match File::open(&path) {
+            Ok(file) => Ok(Gauge { file, path }),
+            Err(error) => Err(wrong("open", &path)(error)),
         }
+    }
+
+    /// What [`Group::used_ns`] reads, opened once for many reads.
+    ///
+    /// # Errors
+    /// The group is gone, or this hierarchy does not count processor time.
+    pub fn meter(&self) -> Result<Meter> {
+        Ok(match self.version {
+            Version::V2 => Meter::Microseconds(self.gauge("cpu.stat")?),
+            Version::V1 => Meter::Nanoseconds(self.gauge("cpuacct.usage")?),
+        })
     }
 
     /// Gives the group a weight against its siblings, in units of one default task (1.0).
@@ -353,6 +369,56 @@ impl Dial {
     pub fn set(&self, weight: f64) -> Result<()> {
         let (_, value) = weight_words(self.version, weight);
         self.file.write_all_at(value.as_bytes(), 0).map_err(wrong("write", &self.path))
+    }
+}
+
+/// An open file of a group that holds one number.
+#[derive(Debug)]
+pub struct Gauge {
+    file: File,
+    path: PathBuf,
+}
+
+impl Gauge {
+    /// The number now; 0 when the file says something else (`max`).
+    ///
+    /// # Errors
+    /// The group is gone.
+    pub fn read(&self) -> Result<u64> {
+        Ok(self.start()?.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0))
+    }
+
+    /// The beginning of the file.
+    fn start(&self) -> Result<String> {
+        let mut bytes = [0u8; 64];
+        let read = self.file.read_at(&mut bytes, 0).map_err(wrong("read", &self.path))?;
+        Ok(String::from_utf8_lossy(&bytes[..read]).into_owned())
+    }
+}
+
+/// The open file that says how much processor time a group and those in it have used.
+#[derive(Debug)]
+pub enum Meter {
+    /// Version 1: one number.
+    Nanoseconds(Gauge),
+    /// Version 2: the first of several lines with names.
+    Microseconds(Gauge),
+}
+
+impl Meter {
+    /// Nanoseconds used so far.
+    ///
+    /// # Errors
+    /// The group is gone.
+    pub fn used_ns(&self) -> Result<u64> {
+        match self {
+            Meter::Nanoseconds(gauge) => gauge.read(),
+            Meter::Microseconds(gauge) => {
+                let text = gauge.start()?;
+                let usage = text.lines().find_map(|line| line.strip_prefix("usage_usec "));
+                Ok(usage.and_then(|n| n.trim().parse::<u64>().ok()).unwrap_or(0) * 1000)
+            }
+        }
     }
 }
 

@@ -26,6 +26,16 @@ const TAIL: usize = 1032;
 const LOST: u64 = 2;
 const SWITCH: u64 = 15;
 const SWITCHED_OUT: u64 = 1 << 13;
+const PREEMPTED: u64 = 1 << 14;
+
+/// Why a thread stopped running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// It sleeps, or has ended.
+    Asleep,
+    /// It would have run on.
+    Preempted,
+}
 
 /// At `time`, `from` stopped running on the processor and `to` started; thread 0 is the idle loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +44,8 @@ pub struct Change {
     pub time: u64,
     /// Who ran until then.
     pub from: Tid,
+    /// Why it did not go on.
+    pub left: Left,
     /// Who runs from then on.
     pub to: Tid,
 }
@@ -173,7 +185,8 @@ fn parse(words: &[u64]) -> Option<Vec<Change>> {
         match (kind, others) {
             (LOST, _) => return None,
             (SWITCH, [to, from, time, ..]) if flags & SWITCHED_OUT != 0 => {
-                changes.push(Change { time: *time, from: thread(*from), to: thread(*to) });
+                let left = if flags & PREEMPTED != 0 { Left::Preempted } else { Left::Asleep };
+                changes.push(Change { time: *time, from: thread(*from), left, to: thread(*to) });
             }
             _ => {}
         }
@@ -197,8 +210,11 @@ mod tests {
     fn each_switch_is_noted_once_and_other_records_are_passed_over() {
         let out = record(SWITCH, SWITCHED_OUT, 7, 3, 100);
         let into = record(SWITCH, 0, 3, 7, 101);
-        let words = [out, into, record(99, 0, 1, 2, 3)].concat();
-        assert_eq!(parse(&words), Some(vec![Change { time: 100, from: Tid(3), to: Tid(7) }]));
+        let over = record(SWITCH, SWITCHED_OUT | PREEMPTED, 3, 7, 110);
+        let words = [out, into, record(99, 0, 1, 2, 3), over].concat();
+        let change = |time, from, left, to| Change { time, from: Tid(from), left, to: Tid(to) };
+        let expected = [change(100, 3, Left::Asleep, 7), change(110, 7, Left::Preempted, 3)];
+        assert_eq!(parse(&words), Some(expected.to_vec()));
     }
 
     #[test]
