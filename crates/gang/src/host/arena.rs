@@ -73,6 +73,8 @@ pub struct Plan {
 pub struct Arena {
     /// The gangs' groups, by [`GangId`].
     pub gangs: Vec<GangGroups>,
+    /// The group that all gangs are in where they are frozen and their time is counted.
+    pub control: Group,
     /// The group of all gangs, which has the weight against other programs.
     pub scale: Option<Group>,
     /// What this host could not give, in words.
@@ -130,7 +132,7 @@ impl Arena {
             }
             gangs.push(groups);
         }
-        Ok(Arena { gangs, scale: weighed.map(|tree| tree.parent), missing })
+        Ok(Arena { gangs, control: control.parent, scale: weighed.map(|tree| tree.parent), missing })
     }
 
     /// The groups of a gang.

@@ -1,11 +1,16 @@
 //! Gangs of real programs on this machine: groups, journal, guardian, placement, and the run itself.
 
 pub mod arena;
+mod floor;
 pub mod guardian;
 mod hold;
 pub mod journal;
+mod options;
 pub mod placement;
+mod program;
 mod reserve;
 pub mod run;
 mod scheduler;
+mod summary;
 mod watch;
+mod width;

@@ -115,9 +115,14 @@ impl Scheduler {
             if let Some(holders) = holders {
                 holders.let_go(turn.from.0, (self.rotation.slots() > 1).then_some(turn.until.0));
             }
-            // whatever else there is to do can wait until this core runs the new gang
-            let called = self.alarm.wait_until(settled(&turn)) == Woken::Called;
-            self.mechanism.lend(&standings)?;
+            // whatever else there is to do can wait until this core runs the new gang; mostly until the next switch is near
+            if !turn.backfill.is_empty() {
+                let called = self.alarm.wait_until(settled(&turn)) == Woken::Called;
+                self.mechanism.lend(&standings)?;
+                if called {
+                    self.alarm.call();
+                }
+            }
             if !incoming.is_empty() {
                 outcome.samples.enforced_us.push(Nanos(enforced).since(turn.from).0 as f64 / 1e3);
                 outcome.switches += 1;
@@ -129,9 +134,6 @@ impl Scheduler {
             running = turn.run.iter().map(|place| place.gang).collect();
             if let Some(members) = members {
                 self.watch(members, &turn, &mut outcome.samples);
-            }
-            if called {
-                self.alarm.call();
             }
             // what comes next is decided now, so that the switch itself does nothing but switch
             prepared = self.prepare(turn.until, &running);
@@ -217,33 +219,16 @@ impl Scheduler {
         members
     }
 
+    /// Reads what was recorded of this turn, shortly before its end.
     fn watch(&mut self, mut members: Members, turn: &Turn, samples: &mut Samples) {
         let Some(arena) = self.arena.clone() else { return };
-        let waits: Vec<GangId> = self
-            .standings(turn)
-            .into_iter()
-            .filter_map(|(gang, standing)| (standing == Standing::Waiting).then_some(gang))
-            .collect();
-        let runs: Vec<GangId> = turn.run.iter().map(|place| place.gang).collect();
-        timer::sleep_until(watch::first_look(turn.from));
-        let (run_from, from) = (watch::used(&arena, &runs), timer::now());
-        let woken = self.alarm.wait_until(watch::second_look(turn.from, turn.until));
+        let woken = self.alarm.wait_until(watch::end(turn.from, turn.until));
         let until = timer::now();
         let records = self.watcher.as_mut().map(Watcher::stop);
         if woken == Woken::Called {
             // a gang that ends or changes while it is watched must not be noticed late
             self.alarm.call();
             return;
-        }
-        let run_to = watch::used(&arena, &runs);
-        for gang in &runs {
-            if let (Some(to), Some(used)) = (run_to.get(gang), run_from.get(gang)) {
-                self.rotation.observe(
-                    *gang,
-                    Nanos(to.saturating_sub(*used)),
-                    Nanos(until.saturating_sub(from)),
-                );
-            }
         }
         let records = match records {
             None => return,
@@ -254,8 +239,18 @@ impl Scheduler {
             Some(Some(records)) => records,
         };
         members.look(&arena, &self.gangs);
+        let waits: Vec<GangId> = self
+            .standings(turn)
+            .into_iter()
+            .filter_map(|(gang, standing)| (standing == Standing::Waiting).then_some(gang))
+            .collect();
+        let runs: Vec<GangId> = turn.run.iter().map(|place| place.gang).collect();
         let cores: Vec<usize> = turn.run.iter().flat_map(|place| place.cores.clone()).collect();
         let plan = Plan { from: turn.from.0, until, runs: &runs, waits: &waits, cores: &cores };
+        for place in &turn.run {
+            let (wanted, time) = plan.wanted(&records, &members, place.gang, place.cores.len());
+            self.rotation.observe(place.gang, wanted, time);
+        }
         let found = plan.read(&records, &members);
         if let Some(found) = found {
             samples.leaked_ns += found.leaked_ns;

@@ -1,0 +1,197 @@
+//! What the main thread does while the gangs run: signals, ends, the weight against others, and new threads.
+//!
+//! It runs on the gangs' cores and in their time, so it does little and that seldom: the number of a gang's threads is one
+//! read of an open file; the threads themselves are looked at when that number changes, a few times after it,
+//! and once a second, because programs place their threads themselves and sleepers begin to work.
+//!
+//! Cost, with the files cold: 100 us a wake-up, of which there are four a second (more after a change), and 300 to 600 us
+//! a gang where threads are looked at.
+
+use super::arena::Arena;
+use super::journal::{Entry, Journal};
+use super::placement::{PATIENCE, Thread};
+use super::program::Program;
+use super::reserve::Reserve;
+use super::scheduler::{Notice, Places};
+use crate::error::{Result, system};
+use crate::gang::GangId;
+use crate::mechanism::Kind;
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::PoisonError;
+use std::sync::mpsc::Sender as Channel;
+use std::time::{Duration, Instant};
+use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::process::{self, Sender, Signal, SignalFd};
+use unisono_linux::schedstat;
+use unisono_linux::timer::Alarm;
+
+/// Threads are looked at at least so often.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What the main thread needs to know.
+pub(crate) struct Floor<'a> {
+    pub(crate) arena: Option<&'a Arena>,
+    pub(crate) whole: &'a CpuSet,
+    pub(crate) notices: &'a Channel<Notice>,
+    pub(crate) alarm: &'a Alarm,
+    pub(crate) places: &'a Places,
+    pub(crate) spread: bool,
+    pub(crate) kind: Kind,
+}
+
+/// How long to wait for something to happen: threads are mostly born early, and after others.
+fn patience(age: Duration, unchanged: Duration) -> Duration {
+    Duration::from_millis(match (age.as_millis(), unchanged.as_millis()) {
+        (_, 0..500) => 20,
+        (0..2000, _) => 100,
+        _ => 250,
+    })
+}
+
+impl Floor<'_> {
+    /// Attends to signals, ends and new threads until all programs have ended; answers what to warn of.
+    pub(crate) fn attend(
+        &self,
+        programs: &mut [Program],
+        signals: &SignalFd,
+        journal: &mut Journal,
+        mut reserve: Option<&mut Reserve>,
+    ) -> Result<Vec<String>> {
+        let start = Instant::now();
+        let mut changed = start;
+        while programs.iter().any(|program| program.status.is_none()) {
+            let mut fds = vec![signals.as_fd()];
+            fds.extend(programs.iter().filter(|p| p.status.is_none()).map(|p| p.process.as_fd()));
+            process::readable(&fds, Some(patience(start.elapsed(), changed.elapsed())))
+                .map_err(system("wait for the programs"))?;
+            while let Some((signal, sender)) = signals.next() {
+                self.forward(programs, signal, sender);
+            }
+            if let Some(reserve) = &mut reserve {
+                reserve.look();
+            }
+            for (gang, program) in programs.iter_mut().enumerate() {
+                self.reap(GangId(gang), program)?;
+                if !program.left && self.is_due(GangId(gang), program, &mut changed) {
+                    self.look_at_threads(GangId(gang), program, journal)?;
+                }
+            }
+        }
+        Ok(self.left_behind(programs))
+    }
+
+    fn left_behind(&self, programs: &[Program]) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (gang, program) in programs.iter().enumerate().filter(|(_, program)| !program.left) {
+            let left = self.arena.and_then(|arena| arena.of(GangId(gang)).control.processes().ok());
+            let left = left.map_or(0, |processes| processes.len());
+            if left > 0 {
+                let pid = program.child.id();
+                warnings.push(format!(
+                    "{} left {left} processes behind (its program was process {pid}); they go on",
+                    GangId(gang)
+                ));
+            }
+        }
+        warnings
+    }
+
+    fn forward(&self, programs: &[Program], signal: Signal, sender: Sender) {
+        // a key reached the programs already, unless they are in groups of their own
+        if sender == Sender::Kernel && self.kind != Kind::Stop {
+            return;
+        }
+        for program in programs.iter().filter(|program| program.status.is_none()) {
+            let _ = program.process.send(signal); // it has ended
+        }
+    }
+
+    fn reap(&self, gang: GangId, program: &mut Program) -> Result<()> {
+        if program.status.is_none() && program.process.has_ended(Some(Duration::ZERO)).unwrap_or(false) {
+            if self.arena.is_none() {
+                program.cpu_ns = schedstat::refresh(Tid(program.child.id() as i32)).unwrap_or(0);
+            }
+            program.status = program.child.try_wait().map_err(system("wait for a program"))?;
+            program.ended = Some(Instant::now());
+        }
+        if program.status.is_some() && !program.left {
+            let control = self.arena.map(|arena| &arena.of(gang).control);
+            let empty = control.is_none_or(|group| group.processes().map_or(true, |p| p.is_empty()));
+            if let Some(used) = control.and_then(|group| group.used_ns().ok()) {
+                program.cpu_ns = used;
+            }
+            if empty {
+                program.left = true;
+                // the receiver lives until it is told to finish
+                let _ = self.notices.send(Notice::Left(gang));
+                self.alarm.call();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether to look at the threads of a gang now.
+    fn is_due(&self, gang: GangId, program: &mut Program, changed: &mut Instant) -> bool {
+        let Some(arena) = self.arena else { return false };
+        let looked = &mut program.looked;
+        let counted = looked.gauge.as_ref().and_then(|gauge| gauge.read().ok());
+        let count = counted.unwrap_or_else(|| arena.of(gang).control.threads().map_or(0, |t| t.len() as u64));
+        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let home = places.get(&gang);
+        if looked.count != count || looked.home.as_ref() != home {
+            *changed = Instant::now();
+            (looked.count, looked.home) = (count, home.cloned());
+            looked.more = PATIENCE + 1;
+        }
+        let due = looked.more > 0 || looked.at.elapsed() >= LOOK;
+        if due {
+            looked.more = looked.more.saturating_sub(1);
+            looked.at = Instant::now();
+        }
+        due
+    }
+
+    /// Tells the policy how wide the gang is, and gives its threads cores.
+    fn look_at_threads(&self, gang: GangId, program: &mut Program, journal: &mut Journal) -> Result<()> {
+        let Some(arena) = self.arena else { return Ok(()) };
+        let control = &arena.of(gang).control;
+        let many = 4 * self.whole.len();
+        let threads = control.threads().unwrap_or_default();
+        let width = if threads.len() > many {
+            program.width.count(threads.len())
+        } else {
+            let wanted = |thread: &Tid| {
+                let time = schedstat::of(*thread).ok()?;
+                Some((*thread, time.ran_ns + time.waited_ns))
+            };
+            program.width.look(&threads.iter().filter_map(wanted).collect::<BTreeMap<_, _>>())
+        };
+        if let Some(width) = width {
+            let _ = self.notices.send(Notice::Width(gang, width));
+            self.alarm.call();
+        }
+        if !self.spread || self.whole.len() < 2 || threads.len() > many {
+            return Ok(());
+        }
+        if let Some(range) = &program.looked.home {
+            let home = self.whole.iter().skip(range.start).take(range.len()).collect();
+            program.spread.set_home(home);
+        }
+        let mut threads = Vec::new();
+        for process in control.processes().unwrap_or_default() {
+            for thread in super::watch::threads_of(process) {
+                if let Ok(allowed) = affinity::allowed(thread) {
+                    threads.push(Thread { thread, process, allowed });
+                }
+            }
+        }
+        for change in program.spread.look(&threads) {
+            if let Some(entry) = Entry::affinity(change.thread, self.whole, &change.to) {
+                journal.write(&entry)?;
+                let _ = affinity::restrict(change.thread, &change.to); // it has ended
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,78 @@
+//! What to run and how, and what is refused before anything is started.
+
+use crate::error::{Error, Result};
+use crate::gang::Weight;
+use crate::mechanism::Kind;
+use crate::policy::Backfill;
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// What to run and how.
+#[derive(Debug)]
+pub struct Options {
+    /// Each gang's program and arguments.
+    pub commands: Vec<Vec<OsString>>,
+    /// Length of a turn of weight 1.
+    pub slice: Duration,
+    /// One weight a gang.
+    pub weights: Vec<Weight>,
+    /// The mechanism, or the recommended one.
+    pub mechanism: Option<Kind>,
+    /// Keep everything else off the gangs' cores.
+    pub isolate: bool,
+    /// Do without groups.
+    pub unprivileged: bool,
+    /// A core for every thread.
+    pub spread: bool,
+    /// Idle cores for waiting gangs.
+    pub backfill: Backfill,
+    /// The gangs' part of contended processor time; the rest is for others.
+    pub share: f64,
+    /// The most threads a gang may have.
+    pub max_threads: u32,
+    /// The program that becomes the guardian; the journal's path and our process number are added.
+    pub guardian: Option<Command>,
+}
+
+/// Refuses what cannot be run.
+///
+/// # Errors
+/// [`Error::Input`], with what to write instead.
+pub(crate) fn check(options: &Options) -> Result<()> {
+    let input = |text: String| Err(Error::Input(text));
+    if options.commands.is_empty() || options.commands.iter().any(Vec::is_empty) {
+        return input("a gang has no command; write: unisono gang run -- CMD ARGS ::: CMD ARGS".into());
+    }
+    for command in &options.commands {
+        if resolve(&command[0]).is_none() {
+            let name = Path::new(&command[0]).display();
+            return input(format!("there is no program {name} that can be run; nothing was started"));
+        }
+    }
+    if options.slice < Duration::from_millis(1) || options.slice > Duration::from_secs(10) {
+        return input(format!("a slice of {:?} is out of range; choose 1ms to 10s", options.slice));
+    }
+    if options.weights.len() != options.commands.len() {
+        let (weights, gangs) = (options.weights.len(), options.commands.len());
+        return input(format!("{weights} weights for {gangs} gangs; write one weight for each gang"));
+    }
+    if !(0.05..=0.99).contains(&options.share) {
+        return input(format!("a share of {} is out of range; choose 0.05 to 0.99", options.share));
+    }
+    Ok(())
+}
+
+/// Finds the file that a command names, as the shell would.
+fn resolve(program: &OsString) -> Option<PathBuf> {
+    let runs =
+        |path: &Path| path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
+    let direct = Path::new(program);
+    if direct.components().count() > 1 {
+        return runs(direct).then(|| direct.to_owned());
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(direct)).find(|file| runs(file))
+}

@@ -1,0 +1,103 @@
+//! The programs of the gangs: starting them inside their groups, and ending those of a run that cannot be.
+
+use super::arena::Arena;
+use super::journal::{self, Entry, Journal};
+use super::options::Options;
+use super::placement::Spread;
+use super::width::Width;
+use crate::error::{Error, Result, system};
+use crate::gang::GangId;
+use std::ffi::OsString;
+use std::ops::Range;
+use std::process::{Child, Command, ExitStatus};
+use std::time::Instant;
+use unisono_linux::affinity::{CpuSet, Tid};
+use unisono_linux::cgroup::Gauge;
+use unisono_linux::process::{self, Family, PidFd};
+
+/// The program of a gang, and what is known of its threads.
+pub(crate) struct Program {
+    pub(crate) child: Child,
+    pub(crate) process: PidFd,
+    pub(crate) status: Option<ExitStatus>,
+    /// It has ended and nobody is left in its group.
+    pub(crate) left: bool,
+    pub(crate) cpu_ns: u64,
+    pub(crate) ended: Option<Instant>,
+    pub(crate) spread: Spread,
+    pub(crate) width: Width,
+    pub(crate) looked: Looked,
+}
+
+/// When the threads of a gang were last looked at, one by one.
+pub(crate) struct Looked {
+    /// How many there were; counting them is cheap.
+    pub(crate) count: u64,
+    /// Where the gang's place was.
+    pub(crate) home: Option<Range<usize>>,
+    pub(crate) at: Instant,
+    /// How many more looks there are to come soon.
+    pub(crate) more: u32,
+    /// Counts them, where the host counts them for us.
+    pub(crate) gauge: Option<Gauge>,
+}
+
+/// Starts every gang's program inside its groups, or none.
+///
+/// # Errors
+/// A program cannot be started.
+pub(crate) fn start_all(
+    options: &Options,
+    arena: Option<&Arena>,
+    whole: &CpuSet,
+    journal: &mut Journal,
+) -> Result<Vec<Program>> {
+    let mut programs: Vec<Program> = Vec::new();
+    for (gang, command) in options.commands.iter().enumerate() {
+        let started = start_one(GangId(gang), command, arena, whole, journal);
+        match started {
+            Ok(gang) => programs.push(gang),
+            Err(error) => {
+                end_all(&mut programs);
+                return Err(error);
+            }
+        }
+    }
+    Ok(programs)
+}
+
+fn start_one(
+    gang: GangId,
+    command: &[OsString],
+    arena: Option<&Arena>,
+    whole: &CpuSet,
+    journal: &mut Journal,
+) -> Result<Program> {
+    let doors = arena.map(|arena| arena.of(gang).doors()).transpose()?.unwrap_or_default();
+    // without groups a process group is all that holds a gang together
+    let family = if arena.is_some() { Family::Same } else { Family::OwnGroup };
+    let mut builder = Command::new(&command[0]);
+    builder.args(&command[1..]);
+    let child = process::start(&mut builder, doors, family)
+        .map_err(|source| Error::Start { program: command[0].to_string_lossy().into_owned(), source })?;
+    let leader = Tid(child.id() as i32);
+    if family == Family::OwnGroup {
+        let started = journal::start_time(leader).unwrap_or(0);
+        journal.write(&Entry::Stopped { leader: leader.0, started })?;
+    }
+    let process = PidFd::open(leader).map_err(system("watch a program"))?;
+    let spread = Spread::new(whole.clone());
+    let bound = arena.and_then(|arena| arena.of(gang).pids.as_ref());
+    let gauge = bound.and_then(|group| group.gauge("pids.current").ok());
+    let looked = Looked { count: 0, home: None, at: Instant::now(), more: 0, gauge };
+    let (status, ended, width) = (None, None, Width::default());
+    Ok(Program { child, process, status, left: false, cpu_ns: 0, ended, spread, width, looked })
+}
+
+/// Ends programs that were started for a run that cannot be.
+pub(crate) fn end_all(programs: &mut [Program]) {
+    for gang in programs {
+        let _ = gang.child.kill(); // it has ended by itself
+        let _ = gang.child.wait();
+    }
+}

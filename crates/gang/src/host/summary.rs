@@ -1,0 +1,165 @@
+//! What a run was like: the figures at its end.
+
+use super::arena::Arena;
+use super::options::Options;
+use super::program::Program;
+use super::scheduler::Outcome;
+use crate::gang::GangId;
+use crate::mechanism::Kind;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Instant;
+
+/// Median and 99th percentile of a number of samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Quantiles {
+    /// Half of the samples are below.
+    pub median: f64,
+    /// 99 in 100 are below.
+    pub p99: f64,
+    /// How many there were.
+    pub n: usize,
+}
+
+impl Quantiles {
+    fn of(samples: &[f64]) -> Option<Quantiles> {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let at =
+            |part: f64| sorted.get(((sorted.len() as f64 * part) as usize).min(sorted.len() - 1)).copied();
+        if sorted.is_empty() {
+            return None;
+        }
+        Some(Quantiles { median: at(0.5)?, p99: at(0.99)?, n: sorted.len() })
+    }
+}
+
+/// What became of one gang.
+#[derive(Clone, Debug, Serialize)]
+pub struct GangSummary {
+    /// Its command line.
+    pub command: String,
+    /// Its program's exit code; 128 and the signal's number when a signal ended it.
+    pub exit_code: i32,
+    /// Processor time of all its processes.
+    pub cpu_s: f64,
+    /// How many turns it had.
+    pub slices: u64,
+    /// Its weight.
+    pub weight: u32,
+    /// From start to end.
+    pub elapsed_s: f64,
+}
+
+/// What a run was like.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// The gangs, in the order of the command line.
+    pub gangs: Vec<GangSummary>,
+    /// How often the running gang changed.
+    pub switches: u64,
+    /// From the planned moment until all cores ran the new gang, microseconds; from watched turns.
+    pub switch_us: Option<Quantiles>,
+    /// From the planned moment until the mechanism had done its part; every switch.
+    pub enforced_us: Option<Quantiles>,
+    /// Between the first and the last core, microseconds, median.
+    pub skew_us: Option<f64>,
+    /// Part of the watched processor time that went to waiting gangs, switches included.
+    pub leak: Option<f64>,
+    /// Why there is no switch time.
+    pub not_measured: Option<String>,
+    /// The mechanism used.
+    pub mechanism: Kind,
+    /// Why that one.
+    pub reason: String,
+    /// Class of the scheduler's own thread.
+    pub scheduler_class: &'static str,
+    /// Length of a turn of weight 1, milliseconds.
+    pub slice_ms: f64,
+    /// Cores scheduled.
+    pub cores: usize,
+    /// From first start to last end.
+    pub elapsed_s: f64,
+    /// What was not as asked.
+    pub warnings: Vec<String>,
+}
+
+impl Summary {
+    /// The first gang that failed: its place and its exit code.
+    #[must_use]
+    pub fn first_failure(&self) -> Option<(GangId, i32)> {
+        let failed = self.gangs.iter().position(|gang| gang.exit_code != 0)?;
+        Some((GangId(failed), self.gangs[failed].exit_code))
+    }
+}
+
+/// Gangs that ran into the bound on threads, in words.
+pub(crate) fn refused(arena: Option<&Arena>, most: u32) -> Vec<String> {
+    let Some(arena) = arena else { return Vec::new() };
+    let count =
+        |text: String| text.lines().find_map(|line| line.strip_prefix("max ")?.trim().parse::<u64>().ok());
+    let times = |gang: usize| arena.gangs[gang].pids.as_ref()?.read("pids.events").ok().and_then(count);
+    (0..arena.gangs.len())
+        .filter_map(|gang| Some((gang, times(gang).filter(|n| *n > 0)?)))
+        .map(|(gang, times)| {
+            let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+            let gang = GangId(gang);
+            format!(
+                "{gang} was refused a new thread {times} at its limit of {most}; raise it with --max-threads"
+            )
+        })
+        .collect()
+}
+
+/// Puts the summary together.
+#[allow(clippy::too_many_arguments, reason = "the parts of a report, put together once")]
+pub(crate) fn summarize(
+    options: &Options,
+    kind: Kind,
+    reason: String,
+    cores: usize,
+    programs: &[Program],
+    started: Instant,
+    outcome: Outcome,
+    warnings: Vec<String>,
+) -> Summary {
+    let code = |status: Option<ExitStatus>| {
+        status.map_or(1, |s| s.code().or_else(|| s.signal().map(|n| 128 + n)).unwrap_or(1))
+    };
+    let slices: &BTreeMap<GangId, u64> = &outcome.slices;
+    let gangs = programs
+        .iter()
+        .enumerate()
+        .map(|(gang, state)| GangSummary {
+            command: options.commands[gang]
+                .iter()
+                .map(|part| part.to_string_lossy())
+                .collect::<Vec<_>>()
+                .join(" "),
+            exit_code: code(state.status),
+            cpu_s: state.cpu_ns as f64 / 1e9,
+            slices: slices.get(&GangId(gang)).copied().unwrap_or(0),
+            weight: options.weights[gang].number(),
+            elapsed_s: state.ended.map_or(0.0, |end| end.duration_since(started).as_secs_f64()),
+        })
+        .collect();
+    let samples = &outcome.samples;
+    Summary {
+        gangs,
+        switches: outcome.switches,
+        switch_us: Quantiles::of(&samples.switch_us),
+        enforced_us: Quantiles::of(&samples.enforced_us),
+        skew_us: Quantiles::of(&samples.skew_us).map(|s| s.median),
+        leak: (samples.watched_ns > 0).then(|| samples.leaked_ns as f64 / samples.watched_ns as f64),
+        not_measured: samples.not_measured(),
+        mechanism: kind,
+        reason,
+        scheduler_class: outcome.class,
+        slice_ms: options.slice.as_secs_f64() * 1e3,
+        cores,
+        elapsed_s: started.elapsed().as_secs_f64(),
+        warnings,
+    }
+}

@@ -1,0 +1,136 @@
+//! How many cores a gang can use at once: its threads that want to run.
+//!
+//! A shell that waits for its program, the `timeout` around it, a main thread that waits for its workers: such
+//! threads sleep, and a gang that is given a core for each of them shares its slot with nobody and counts as one
+//! whose threads queue. So a thread counts as long as it ran or queued for a fiftieth of the time of the
+//! gang's busiest thread; a new one counts until there is something to tell. A gang becomes wider at once and narrower only
+//! when two comparisons in a row say so.
+//!
+//! Pure: what threads used is an argument. Cost: the caller reads one file a thread. When not: gangs of many threads are
+//! wider than the machine in any case; the caller counts them.
+
+use std::collections::BTreeMap;
+use unisono_linux::affinity::Tid;
+
+/// A comparison says something once the busiest thread got this much in between, in nanoseconds.
+const TELLING: u64 = 10_000_000;
+/// A thread wants to run when it got so much less than the busiest. Freezing and thawing wakes sleepers, for a few
+/// microseconds a switch; that is not wanting to run.
+const FRACTION: u64 = 50;
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// Nanoseconds at the last comparison.
+    wanted_ns: u64,
+    wants: bool,
+}
+
+/// The width of one gang.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Width {
+    known: BTreeMap<Tid, Known>,
+    told: usize,
+    /// What the last comparison said, if that was less than what was told.
+    less: Option<usize>,
+}
+
+impl Width {
+    /// The gang has these threads, which ran or queued for so many nanoseconds since they were born. Answers the width
+    /// if it is another one than before.
+    pub(crate) fn look(&mut self, threads: &BTreeMap<Tid, u64>) -> Option<usize> {
+        let first = self.known.is_empty();
+        self.known.retain(|thread, _| threads.contains_key(thread));
+        let gained = |known: &Known, thread: &Tid| threads[thread].saturating_sub(known.wanted_ns);
+        let most = self.known.iter().map(|(thread, known)| gained(known, thread)).max().unwrap_or(0);
+        let compared = most >= TELLING;
+        if compared {
+            for (thread, known) in &mut self.known {
+                *known =
+                    Known { wants: gained(known, thread) >= most / FRACTION, wanted_ns: threads[thread] };
+            }
+        }
+        for (thread, wanted_ns) in threads {
+            self.known.entry(*thread).or_insert(Known { wanted_ns: *wanted_ns, wants: true });
+        }
+        let now = self.known.values().filter(|known| known.wants).count().max(1);
+        if first {
+            return self.tell(now);
+        }
+        if now < self.told && !compared {
+            return None;
+        }
+        let narrower = (now < self.told).then_some(now);
+        let next = match (narrower, std::mem::replace(&mut self.less, narrower)) {
+            (Some(_), None) => return None,
+            (Some(now), Some(before)) => now.max(before),
+            (None, _) => now,
+        };
+        self.tell(next)
+    }
+
+    /// The gang has so many threads, too many to look at each.
+    pub(crate) fn count(&mut self, threads: usize) -> Option<usize> {
+        self.known.clear();
+        self.less = None;
+        self.tell(threads.max(1))
+    }
+
+    fn tell(&mut self, width: usize) -> Option<usize> {
+        (std::mem::replace(&mut self.told, width) != width).then_some(width)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn threads(wanted_ms: &[u64]) -> BTreeMap<Tid, u64> {
+        wanted_ms.iter().enumerate().map(|(i, ms)| (Tid(i as i32 + 1), ms * 1_000_000)).collect()
+    }
+
+    #[test]
+    fn a_shell_that_waits_for_two_loops_is_two_wide_after_two_comparisons() {
+        let mut width = Width::default();
+        assert_eq!(width.look(&threads(&[1, 0, 0])), Some(3), "all are new");
+        assert_eq!(width.look(&threads(&[1, 50, 50])), None, "once is not enough");
+        assert_eq!(width.look(&threads(&[1, 100, 100])), Some(2));
+        assert_eq!(width.look(&threads(&[1, 150, 150])), None);
+    }
+
+    #[test]
+    fn new_threads_make_a_gang_wider_at_once() {
+        let mut width = Width::default();
+        assert_eq!(width.look(&threads(&[5])), Some(1));
+        assert_eq!(width.look(&threads(&[5, 0, 0, 0])), Some(4));
+        assert_eq!(width.count(500), Some(500));
+        assert_eq!(width.look(&threads(&[5, 0])), Some(2));
+    }
+
+    #[test]
+    fn a_gang_that_was_not_served_in_between_keeps_its_width() {
+        let mut width = Width::default();
+        width.look(&threads(&[5, 5]));
+        for _ in 0..10 {
+            assert_eq!(width.look(&threads(&[5, 5])), None);
+        }
+    }
+
+    #[test]
+    fn a_sleeper_that_begins_to_work_makes_its_gang_wider() {
+        let mut width = Width::default();
+        width.look(&threads(&[0, 0]));
+        width.look(&threads(&[50, 0]));
+        assert_eq!(width.look(&threads(&[100, 0])), Some(1));
+        assert_eq!(width.look(&threads(&[150, 20])), Some(2));
+        assert_eq!(width.look(&threads(&[200, 20])), None, "and not narrower because it rests once");
+        assert_eq!(width.look(&threads(&[250, 40])), None);
+    }
+
+    #[test]
+    fn a_thread_that_ended_does_not_count() {
+        let mut width = Width::default();
+        width.look(&threads(&[0, 0]));
+        assert_eq!(width.look(&threads(&[20])), None);
+        assert_eq!(width.look(&threads(&[40])), Some(1));
+    }
+}
