@@ -12,11 +12,14 @@
 //! Cost: see [`plan`]. Every member can run it by itself and comes to the same tree, because nothing is left
 //! to chance.
 
+mod choose;
 mod graph;
+mod lean;
 mod registers;
 mod search;
 
 use crate::{Group, Network, NodeId, SwitchId, Tree};
+use choose::choose;
 use graph::Graph;
 use search::{Search, Shape};
 use std::collections::BTreeMap;
@@ -109,19 +112,13 @@ pub fn plan(network: &Network, group: &Group, options: &PlanOptions) -> Result<P
     search.run(&graph, members.switches[0], options.scan);
     reachable(network, group, &search)?;
 
-    let mut best: Option<(Shape, bool, u32)> = None;
-    let candidates: Vec<u32> = match options.roots {
-        Roots::Members => members.switches.clone(),
-        Roots::Any => search.reached().to_vec(),
+    let candidates = match options.roots {
+        Roots::Members => &members.switches[..],
+        Roots::Any => search.reached(),
     };
-    for root in candidates {
-        search.run(&graph, root, options.scan);
-        let found = (search.shape(&members.is_member), !members.is_member[root as usize], root);
-        best = Some(best.map_or(found, |best| best.min(found)));
-    }
-    let (shape, _, root) = best.expect("there is a candidate because a group has a member");
-    search.run(&graph, root, options.scan);
-    let Shape { height, edges, leaves } = shape;
+    let best = choose(&graph, &members, candidates, options.scan, search.reached().len());
+    search.run(&graph, best.root, options.scan);
+    let Shape { height, edges, leaves } = best.shape;
     let tree = registers::fill(network, group, &mut search, &members.is_member);
     Ok(Plan { tree, height, edges, leaves, in_memory: BTreeMap::new() })
 }
@@ -161,5 +158,9 @@ fn reachable(network: &Network, group: &Group, search: &Search) -> Result<(), Pl
     })
 }
 
+#[cfg(test)]
+pub(crate) mod families;
+#[cfg(test)]
+mod oracle;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! One breadth-first search, and what is left of its tree without leaves that have no members.
 
-use super::{Scan, graph::Graph};
+use super::{Members, Scan, graph::Graph};
+use std::ops::Range;
 
 /// What trees are chosen by, in this order: the derived order is the paper's.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -40,30 +41,64 @@ impl Search {
         }
     }
 
-    /// Grows the tree of a root.
+    /// Grows the tree of a root over all that it reaches.
     pub(super) fn run(&mut self, graph: &Graph, root: u32, scan: Scan) {
+        self.begin(root);
+        let mut level = 0..1;
+        while !level.is_empty() {
+            level = self.grow(graph, level, scan);
+        }
+    }
+
+    /// Grows the tree of a root level by level until it has all members; false if that takes more levels
+    /// than it may. What lies beyond would be removed anyway.
+    pub(super) fn run_to(
+        &mut self,
+        graph: &Graph,
+        root: u32,
+        scan: Scan,
+        members: &Members,
+        most: u32,
+    ) -> bool {
+        self.begin(root);
+        let mut missing = members.switches.len() - usize::from(members.is_member[root as usize]);
+        let mut level = 0..1;
+        for _ in 0..most {
+            if missing == 0 {
+                break;
+            }
+            level = self.grow(graph, level, scan);
+            let found =
+                self.order[level.clone()].iter().filter(|&&switch| members.is_member[switch as usize]);
+            missing -= found.count();
+        }
+        missing == 0
+    }
+
+    fn begin(&mut self, root: u32) {
         self.order.clear();
         self.depth.fill(UNREACHED);
         self.depth[root as usize] = 0;
         self.parent[root as usize] = root;
         self.order.push(root);
-        let mut level = 0..1;
-        while !level.is_empty() {
-            if scan == Scan::Level {
-                self.order[level.clone()].sort_unstable();
-            }
-            for at in level.clone() {
-                let switch = self.order[at];
-                for &next in graph.near(switch) {
-                    if self.depth[next as usize] == UNREACHED {
-                        self.depth[next as usize] = self.depth[switch as usize] + 1;
-                        self.parent[next as usize] = switch;
-                        self.order.push(next);
-                    }
+    }
+
+    /// One more level.
+    fn grow(&mut self, graph: &Graph, level: Range<usize>, scan: Scan) -> Range<usize> {
+        if scan == Scan::Level {
+            self.order[level.clone()].sort_unstable();
+        }
+        for at in level.clone() {
+            let switch = self.order[at];
+            for &next in graph.near(switch) {
+                if self.depth[next as usize] == UNREACHED {
+                    self.depth[next as usize] = self.depth[switch as usize] + 1;
+                    self.parent[next as usize] = switch;
+                    self.order.push(next);
                 }
             }
-            level = level.end..self.order.len();
         }
+        level.end..self.order.len()
     }
 
     /// Measures the tree after removing leaves without members.
@@ -88,6 +123,21 @@ impl Search {
 
     pub(super) fn reached(&self) -> &[u32] {
         &self.order
+    }
+
+    /// One of the members furthest from the root.
+    pub(super) fn last_reached(&self, is_member: &[bool]) -> u32 {
+        let member = self.order.iter().rev().find(|&&switch| is_member[switch as usize]);
+        *member.unwrap_or(&self.order[0])
+    }
+
+    /// How far the furthest member is.
+    pub(super) fn height(&self, is_member: &[bool]) -> u32 {
+        self.depth[self.last_reached(is_member) as usize]
+    }
+
+    pub(super) fn depth(&self, switch: u32) -> u32 {
+        self.depth[switch as usize]
     }
 
     pub(super) fn has_reached(&self, switch: u32) -> bool {

@@ -5,7 +5,7 @@ use crate::{End, GroupId, Link, Port};
 
 /// Switches of eight ports; links take the lowest ports left, in order; then a node at the next port of each
 /// switch named.
-pub(super) fn network(switches: u32, links: &[(u32, u32)], nodes: &[u32]) -> Network {
+pub(crate) fn network(switches: u32, links: &[(u32, u32)], nodes: &[u32]) -> Network {
     let mut used = vec![0; switches as usize];
     let mut next = |switch: u32| {
         used[switch as usize] += 1;
@@ -17,7 +17,7 @@ pub(super) fn network(switches: u32, links: &[(u32, u32)], nodes: &[u32]) -> Net
     Network::new(ports, links, nodes).expect("ports are given out once")
 }
 
-pub(super) fn everybody(network: &Network) -> Group {
+pub(crate) fn everybody(network: &Network) -> Group {
     let members = (0..).map(NodeId).take(network.nodes().len()).collect();
     Group::new(network, GroupId(0), members).expect("all nodes exist")
 }

@@ -1,0 +1,141 @@
+//! How long planning takes: `cargo bench -p unisono-btin --bench plan [NAME] [RUNS]`.
+//!
+//! Every switch of each network has one member, which is the hardest case: all are candidates and all have to
+//! be reached. Networks: random ones (a random tree and random links), and regular ones, in which most or all
+//! candidates have the same height. Each line is one plan from a `Network` to its registers, on one thread:
+//! the median, least and most of the runs, which take turns over the networks.
+
+#![expect(clippy::print_stdout, reason = "a program that prints a table")]
+
+use std::time::{Duration, Instant};
+use unisono_btin::{End, Group, GroupId, Link, Network, NodeId, PlanOptions, Port, Scan, SwitchId, plan};
+
+type Links = (u32, Vec<(u32, u32)>);
+type Make = fn() -> Links;
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let runs = words.get(1).map_or(3, |word| word.parse().expect("RUNS is a number"));
+    let name = words.first().map_or("", String::as_str);
+    let named = |(family, _): &(String, Make)| family.contains(name);
+    let cases: Vec<_> =
+        families().into_iter().filter(named).map(|(family, make)| (family, network(make()))).collect();
+    let mut times: Vec<(usize, Scan, Vec<Duration>, String)> = Vec::new();
+    for run in 0..runs {
+        for (case, (_, network)) in cases.iter().enumerate() {
+            let everybody = (0..).map(NodeId).take(network.nodes().len()).collect();
+            let group = Group::new(network, GroupId(0), everybody).expect("all nodes exist");
+            for (which, scan) in [Scan::Queue, Scan::Level].into_iter().enumerate() {
+                let mut options = PlanOptions::default();
+                options.scan = scan;
+                let start = Instant::now();
+                let plan = plan(network, &group, &options).expect("the network is connected");
+                let time = start.elapsed();
+                if run == 0 {
+                    let shape =
+                        format!("{:>4} {:>6} {:>6}", plan.tree.root_switch.0, plan.height, plan.leaves);
+                    times.push((case, scan, Vec::new(), shape));
+                }
+                times[2 * case + which].2.push(time);
+            }
+        }
+    }
+    println!(
+        "network               scan      median        min        max   root height leaves  (ms, {runs} runs)"
+    );
+    for (case, scan, mut times, shape) in times {
+        times.sort();
+        let ms = |at: usize| times[at].as_secs_f64() * 1e3;
+        let (family, last) = (&cases[case].0, times.len() - 1);
+        let scan = format!("{scan:?}").to_lowercase();
+        println!("{family:20}  {scan:5} {:11.3} {:10.3} {:10.3} {shape}", ms(last / 2), ms(0), ms(last));
+    }
+}
+
+fn families() -> Vec<(String, Make)> {
+    let all: [(&str, Make); 12] = [
+        ("10k irregular, 2.6", || random(10_000, 13_000, 1)),
+        ("10k irregular, 4", || random(10_000, 20_000, 1)),
+        ("10k regular, 6", || regular(10_000, 6, 1)),
+        ("10k torus", || torus(100, 100)),
+        ("10k fat tree", || fat_tree(6, 5)),
+        ("10k ring", || torus(1, 10_000)),
+        ("100k irregular, 2.6", || random(100_000, 130_000, 1)),
+        ("100k irregular, 4", || random(100_000, 200_000, 1)),
+        ("100k irregular, 6", || random(100_000, 300_000, 1)),
+        ("100k mesh", || mesh(316, 317)),
+        ("huge torus", || torus(316, 316)),
+        ("huge fat tree", || fat_tree(4, 8)),
+    ];
+    all.into_iter().map(|(family, make)| (family.to_owned(), make)).collect()
+}
+
+/// A node at each switch, at the port after its links.
+fn network((switches, links): Links) -> Network {
+    let mut used = vec![0; switches as usize];
+    let mut next = |switch: u32| {
+        used[switch as usize] += 1;
+        End { switch: SwitchId(switch), port: Port(used[switch as usize] - 1) }
+    };
+    let links = links.iter().map(|&(a, b)| Link { a: next(a), b: next(b) }).collect();
+    let nodes = (0..switches).map(&mut next).collect();
+    Network::new(used, links, nodes).expect("ports are given out once")
+}
+
+/// Draws below a bound, the same on every host.
+fn draws(seed: u64) -> impl FnMut(u32) -> u32 {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    move |bound| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        u32::try_from((state >> 11) % u64::from(bound)).expect("it is below a u32")
+    }
+}
+
+/// Each switch linked to an earlier one, then links drawn among all.
+fn random(switches: u32, links: usize, seed: u64) -> Links {
+    let mut draw = draws(seed);
+    let mut made: Vec<_> = (1..switches).map(|switch| (draw(switch), switch)).collect();
+    made.resize_with(links, || (draw(switches), draw(switches)));
+    (switches, made)
+}
+
+/// As many ports at each switch, joined at random.
+fn regular(switches: u32, ports: u32, seed: u64) -> Links {
+    let mut draw = draws(seed);
+    let mut ends: Vec<u32> = (0..switches * ports).map(|end| end / ports).collect();
+    for at in (1..switches * ports).rev() {
+        ends.swap(at as usize, draw(at + 1) as usize);
+    }
+    (switches, ends.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())
+}
+
+fn torus(rows: u32, columns: u32) -> Links {
+    let at = |row: u32, column: u32| row % rows * columns + column % columns;
+    let all = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+    (
+        rows * columns,
+        all.flat_map(|(r, c)| [(at(r, c), at(r, c + 1)), (at(r, c), at(r + 1, c))]).collect(),
+    )
+}
+
+fn mesh(rows: u32, columns: u32) -> Links {
+    let (switches, links) = torus(rows, columns);
+    (switches, links.into_iter().filter(|(a, b)| a < b).collect())
+}
+
+fn fat_tree(k: u32, levels: u32) -> Links {
+    let width = k.pow(levels - 1);
+    let mut links = Vec::new();
+    for level in 0..levels - 1 {
+        let unit = k.pow(level);
+        for switch in 0..width {
+            let rest = switch - switch / unit % k * unit;
+            links.extend(
+                (0..k).map(|digit| (level * width + switch, (level + 1) * width + rest + digit * unit)),
+            );
+        }
+    }
+    (levels * width, links)
+}

@@ -1,0 +1,130 @@
+//! Which root: exact, without growing a tree from every candidate.
+//!
+//! Heights come first. A search from any switch w says of every candidate v that its height is at least
+//! `height(w) - d(v, w)`, and at least `d(v, w)` if w has a member (eccentricity bounds, Takes and Kosters,
+//! "Computing the eccentricity distribution of large graphs", 2013, here with the members as the only
+//! targets). So searches are made in turn from the candidate with the lowest bound, likely a centre, and from
+//! the member furthest from it, likely at the rim, and candidates whose bound exceeds the best height so far
+//! are dropped. In irregular networks a dozen searches leave a handful.
+//!
+//! In regular ones (tori, fat trees) bounds drop nothing, since all candidates have the same height. When
+//! bounds stop paying, what is left is measured one by one, giving up as soon as a candidate cannot win:
+//! see [`lean`](super::lean) where every switch has a member, so that leaves alone decide.
+//!
+//! Cost: O(links) for each search, as many as it takes; at worst one for each candidate.
+
+use super::graph::Graph;
+use super::lean::{Lean, Limit};
+use super::search::{Search, Shape};
+use super::{Members, Scan};
+
+/// What candidates are compared by: the shape, then member switches first, then the lowest id.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Choice {
+    pub(super) shape: Shape,
+    pub(super) without_members: bool,
+    pub(super) root: u32,
+}
+
+/// So many searches in a row that drop less than one candidate in [`FEW`] end the bounding.
+const PATIENCE: u32 = 4;
+const FEW: usize = 16;
+
+/// The best of these candidates, which all reach all members.
+pub(super) fn choose(
+    graph: &Graph,
+    members: &Members,
+    candidates: &[u32],
+    scan: Scan,
+    reached: usize,
+) -> Choice {
+    let mut bounds = Bounds {
+        graph,
+        members,
+        scan,
+        search: Search::new(graph),
+        alive: candidates.to_vec(),
+        at_least: vec![0; graph.len()],
+        away: vec![0; graph.len()],
+        best: None,
+    };
+    bounds.narrow();
+    let mut best = bounds.best.expect("the first search is from a candidate");
+    bounds.alive.retain(|&root| bounds.at_least[root as usize] <= best.shape.height);
+    bounds.alive.sort_unstable();
+    if members.switches.len() == reached {
+        let mut lean = Lean::new(graph, reached);
+        for &root in &bounds.alive {
+            let limit = Limit { height: best.shape.height, leaves: best.shape.leaves };
+            let at_least = bounds.at_least[root as usize];
+            if let Some(found) = lean.measure(graph, root, scan, at_least, limit) {
+                let shape = Shape { height: found.height, edges: best.shape.edges, leaves: found.leaves };
+                best = best.min(Choice { shape, without_members: false, root });
+            }
+        }
+    } else {
+        for root in std::mem::take(&mut bounds.alive) {
+            if bounds.search.run_to(graph, root, scan, members, best.shape.height) {
+                best = best.min(bounds.choice(root));
+            }
+        }
+    }
+    best
+}
+
+struct Bounds<'a> {
+    graph: &'a Graph,
+    members: &'a Members,
+    scan: Scan,
+    search: Search,
+    /// Candidates that are neither measured nor dropped.
+    alive: Vec<u32>,
+    /// By switch: what its height is at least.
+    at_least: Vec<u32>,
+    /// By switch: the sum of its distances from where searches began.
+    away: Vec<u32>,
+    best: Option<Choice>,
+}
+
+impl Bounds<'_> {
+    fn choice(&mut self, root: u32) -> Choice {
+        let without_members = !self.members.is_member[root as usize];
+        Choice { shape: self.search.shape(&self.members.is_member), without_members, root }
+    }
+
+    fn narrow(&mut self) {
+        let mut in_vain = 0;
+        while in_vain < PATIENCE {
+            let key = |&&root: &&u32| (self.at_least[root as usize], self.away[root as usize], root);
+            let Some(&centre) = self.alive.iter().min_by_key(key) else { return };
+            let before = self.alive.len();
+            self.search_from(centre);
+            let rim = self.search.last_reached(&self.members.is_member);
+            if rim != centre {
+                self.search_from(rim);
+            }
+            in_vain = if (before - self.alive.len()) * FEW > before { 0 } else { in_vain + 1 };
+        }
+    }
+
+    fn search_from(&mut self, from: u32) {
+        self.search.run(self.graph, from, self.scan);
+        let at = self.alive.iter().position(|&root| root == from);
+        if let Some(at) = at {
+            self.alive.swap_remove(at);
+            let found = self.choice(from);
+            self.best = Some(self.best.map_or(found, |best| best.min(found)));
+        }
+        let height = self.search.height(&self.members.is_member);
+        let has_member = self.members.is_member[from as usize];
+        let most = self.best.map_or(u32::MAX, |best| best.shape.height);
+        let Self { search, alive, at_least, away, .. } = self;
+        alive.retain(|&root| {
+            let depth = search.depth(root);
+            let bound = &mut at_least[root as usize];
+            *bound = (*bound).max(height.saturating_sub(depth)).max(if has_member { depth } else { 0 });
+            away[root as usize] += depth;
+            *bound <= most
+        });
+    }
+}

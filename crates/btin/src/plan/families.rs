@@ -1,0 +1,103 @@
+//! Networks for tests: regular ones, where everything is tied, and random ones.
+
+use super::tests::network;
+use crate::{Group, GroupId, Network, NodeId};
+use proptest::prelude::*;
+
+/// Links between switches, and how many switches there are.
+pub(crate) type Links = (u32, Vec<(u32, u32)>);
+
+pub(crate) fn path(n: u32) -> Links {
+    (n, (1..n).map(|v| (v - 1, v)).collect())
+}
+
+pub(crate) fn ring(n: u32) -> Links {
+    (n, (0..n).map(|v| (v, (v + 1) % n)).collect())
+}
+
+pub(crate) fn star(n: u32) -> Links {
+    (n, (1..n).map(|v| (0, v)).collect())
+}
+
+pub(crate) fn clique(n: u32) -> Links {
+    (n, (0..n).flat_map(|a| (0..a).map(move |b| (a, b))).collect())
+}
+
+/// Two cliques joined by a path.
+pub(crate) fn barbell(n: u32, between: u32) -> Links {
+    let (_, mut links) = clique(n);
+    links.extend(clique(n).1.into_iter().map(|(a, b)| (a + n, b + n)));
+    let way: Vec<u32> = [0].into_iter().chain(2 * n..2 * n + between).chain([n]).collect();
+    links.extend(way.windows(2).map(|pair| (pair[0], pair[1])));
+    (2 * n + between, links)
+}
+
+pub(crate) fn torus(rows: u32, columns: u32) -> Links {
+    let at = |row: u32, column: u32| row % rows * columns + column % columns;
+    let all = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+    let links = all.flat_map(|(r, c)| [(at(r, c), at(r, c + 1)), (at(r, c), at(r + 1, c))]);
+    (rows * columns, links.collect())
+}
+
+/// A k-ary tree of so many levels, all of the same width, each switch joined to the k above that differ from
+/// it in one digit.
+pub(crate) fn fat_tree(k: u32, levels: u32) -> Links {
+    let width = k.pow(levels - 1);
+    let mut links = Vec::new();
+    for level in 0..levels - 1 {
+        let unit = k.pow(level);
+        for switch in 0..width {
+            let rest = switch - switch / unit % k * unit;
+            links.extend(
+                (0..k).map(|digit| (level * width + switch, (level + 1) * width + rest + digit * unit)),
+            );
+        }
+    }
+    (levels * width, links)
+}
+
+/// A random tree with random links added, parallel ones and self loops among them.
+pub(crate) fn random() -> impl Strategy<Value = Links> {
+    (2u32..40, 0usize..60).prop_flat_map(|(n, more)| {
+        let tree = (1..n).map(|v| (0..v).prop_map(move |up| (up, v))).collect::<Vec<_>>();
+        let more = proptest::collection::vec((0..n, 0..n), more);
+        (Just(n), tree, more).prop_map(|(n, tree, more)| (n, tree.into_iter().chain(more).collect()))
+    })
+}
+
+pub(crate) fn any_family() -> impl Strategy<Value = Links> {
+    prop_oneof![
+        4 => random(),
+        1 => (1u32..30).prop_map(path),
+        1 => (3u32..30).prop_map(ring),
+        1 => (2u32..20).prop_map(star),
+        1 => (2u32..12).prop_map(clique),
+        1 => (2u32..6, 0u32..6).prop_map(|(n, between)| barbell(n, between)),
+        2 => (3u32..8, 3u32..8).prop_map(|(rows, columns)| torus(rows, columns)),
+        2 => (2u32..4, 2u32..4).prop_map(|(k, levels)| fat_tree(k, levels)),
+    ]
+}
+
+/// A network with switches renumbered at random or not, one or two nodes at each, and a group: everybody,
+/// or some.
+pub(crate) fn network_and_group() -> impl Strategy<Value = (Network, Group)> {
+    (any_family(), any::<bool>()).prop_flat_map(|((n, links), shuffle)| {
+        let ids: Vec<u32> = (0..n).collect();
+        let ids = if shuffle { Just(ids).prop_shuffle().boxed() } else { Just(ids).boxed() };
+        let nodes = proptest::collection::vec(0..n, 1..=n as usize);
+        let members =
+            prop_oneof![Just(None), proptest::collection::vec(any::<bool>(), 2 * n as usize).prop_map(Some)];
+        (ids, nodes, members).prop_map(move |(ids, more, members)| {
+            let links: Vec<_> = links.iter().map(|&(a, b)| (ids[a as usize], ids[b as usize])).collect();
+            let nodes: Vec<u32> = (0..n).chain(more).collect();
+            let network = network(n, &links, &nodes);
+            let chosen = (0..)
+                .zip(&nodes)
+                .filter(|&(node, _)| node == 0 || members.as_ref().is_none_or(|members| members[node]));
+            let members =
+                chosen.map(|(node, _)| NodeId(u32::try_from(node).expect("there are few"))).collect();
+            let group = Group::new(&network, GroupId(1), members).expect("all nodes exist");
+            (network, group)
+        })
+    })
+}

@@ -1,0 +1,106 @@
+//! The leaves of one breadth-first tree over switches that all have members, with as little work as possible.
+//!
+//! Nothing is removed from such a tree, and its links are the same in number whatever the root, so there is
+//! nothing to remember but who was reached: no depths, no parents. A switch is no leaf if it reaches anybody.
+//! Each switch that is still to be reached makes at most one more switch an inner one, so that a candidate is
+//! given up as soon as even that leaves it too many leaves; and when all are reached, who was not yet looked
+//! at is a leaf.
+
+use super::{Scan, graph::Graph};
+
+/// What a candidate has to reach to matter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Limit {
+    pub(super) height: u32,
+    pub(super) leaves: u32,
+}
+
+/// The state of a search, kept so that the next one allocates nothing.
+pub(super) struct Lean {
+    /// In the order in which they were reached; one place more than there are switches.
+    order: Vec<u32>,
+    seen: Vec<u8>,
+    level: Vec<u64>,
+    /// How many there are to reach.
+    count: usize,
+}
+
+impl Lean {
+    pub(super) fn new(graph: &Graph, count: usize) -> Self {
+        let switches = graph.len();
+        Self {
+            order: vec![0; count + 1],
+            seen: vec![0; switches],
+            level: vec![0; switches.div_ceil(64)],
+            count,
+        }
+    }
+
+    /// The height and leaves of a root's tree, whose height is at least so much; none if they exceed the
+    /// limit (height first).
+    pub(super) fn measure(
+        &mut self,
+        graph: &Graph,
+        root: u32,
+        scan: Scan,
+        at_least: u32,
+        limit: Limit,
+    ) -> Option<Limit> {
+        let count = self.count;
+        self.seen.fill(0);
+        self.seen[root as usize] = 1;
+        self.order[0] = root;
+        let (mut found, mut inner, mut height) = (1, 0, 0);
+        let mut level = 0..1;
+        while found < count {
+            height += 1;
+            if height > limit.height {
+                return None;
+            }
+            if scan == Scan::Level {
+                self.sort(level.clone());
+            }
+            // A lower tree wins however many leaves it has; as long as this may be one, leaves do not matter.
+            let most = if height.max(at_least) == limit.height { limit.leaves as usize } else { count };
+            for at in level.clone() {
+                let before = found;
+                for &next in graph.near(self.order[at]) {
+                    // Without a branch, which would be mispredicted every other time.
+                    let seen = &mut self.seen[next as usize];
+                    self.order[found] = next;
+                    found += usize::from(*seen == 0);
+                    *seen = 1;
+                }
+                inner += usize::from(found > before);
+                if found == count {
+                    break;
+                }
+                if inner + (count - found) + most < count {
+                    return None;
+                }
+            }
+            level = level.end..found;
+        }
+        let leaves =
+            u32::try_from((count - inner).max(1)).expect("fits because switches are counted in 32 bits");
+        (height < limit.height || leaves <= limit.leaves).then_some(Limit { height, leaves })
+    }
+
+    /// Puts a level into order of id: small ones by comparing, large ones by marking.
+    fn sort(&mut self, level: std::ops::Range<usize>) {
+        if level.len() * 8 < self.level.len() {
+            self.order[level].sort_unstable();
+            return;
+        }
+        for &switch in &self.order[level.clone()] {
+            self.level[switch as usize / 64] |= 1 << (switch % 64);
+        }
+        let mut place = self.order[level].iter_mut();
+        for (base, word) in (0..).step_by(64).zip(&mut self.level) {
+            while *word != 0 {
+                *place.next().expect("as many are marked as there are places") = base + word.trailing_zeros();
+                *word &= *word - 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The plan again, as slow and as literal as possible, to compare with.
+
+use super::families::network_and_group;
+use super::*;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Height, edges, leaves, without members, root: what trees are compared by.
+type Key = (usize, usize, usize, bool, u32);
+type Parents = BTreeMap<u32, u32>;
+
+fn near(network: &Network, switch: u32) -> BTreeSet<u32> {
+    network.neighbours(SwitchId(switch)).iter().map(|n| n.switch.0).filter(|&n| n != switch).collect()
+}
+
+fn grow(network: &Network, root: u32, scan: Scan) -> Parents {
+    let mut parents = BTreeMap::new();
+    match scan {
+        Scan::Queue => {
+            let mut queue = VecDeque::from([root]);
+            while let Some(switch) = queue.pop_front() {
+                for next in near(network, switch) {
+                    if next != root && !parents.contains_key(&next) {
+                        parents.insert(next, switch);
+                        queue.push_back(next);
+                    }
+                }
+            }
+        }
+        Scan::Level => {
+            let mut level = BTreeSet::from([root]);
+            while !level.is_empty() {
+                let mut below = BTreeSet::new();
+                for &switch in &level {
+                    for next in near(network, switch) {
+                        if next != root && !parents.contains_key(&next) {
+                            parents.insert(next, switch);
+                            below.insert(next);
+                        }
+                    }
+                }
+                level = below;
+            }
+        }
+    }
+    parents
+}
+
+fn depth(parents: &Parents, mut switch: u32) -> usize {
+    let mut depth = 0;
+    while let Some(&up) = parents.get(&switch) {
+        switch = up;
+        depth += 1;
+    }
+    depth
+}
+
+fn literal(network: &Network, group: &Group, options: &PlanOptions) -> (Key, Parents) {
+    let members: BTreeSet<u32> = group.member_switches(network).iter().map(|s| s.0).collect();
+    let candidates: BTreeSet<u32> = match options.roots {
+        Roots::Members => members.clone(),
+        Roots::Any => network.switches().map(|s| s.0).collect(),
+    };
+    let trees = candidates.into_iter().map(|root| {
+        let mut parents = grow(network, root, options.scan);
+        let leaves = |parents: &Parents| -> Vec<u32> {
+            let inner: BTreeSet<u32> = parents.values().copied().collect();
+            parents.keys().copied().filter(|switch| !inner.contains(switch)).collect()
+        };
+        loop {
+            let bare: Vec<u32> =
+                leaves(&parents).into_iter().filter(|leaf| !members.contains(leaf)).collect();
+            if bare.is_empty() {
+                break;
+            }
+            parents.retain(|switch, _| !bare.contains(switch));
+        }
+        let height = parents.keys().map(|&switch| depth(&parents, switch)).max().unwrap_or(0);
+        (
+            (height, parents.len(), leaves(&parents).len().max(1), !members.contains(&root), root),
+            parents,
+        )
+    });
+    trees.min_by_key(|(key, _)| *key).expect("a group has members")
+}
+
+fn parents_of(network: &Network, plan: &Plan) -> Parents {
+    let mut parents = BTreeMap::new();
+    for (&switch, register) in &plan.tree.registers {
+        for &child in &register.children {
+            let link =
+                network.neighbours(switch).iter().find(|n| n.port == child).expect("it leads to a child");
+            let there = &plan.tree.registers[&link.switch];
+            assert_eq!(there.parent, Some(link.far), "both ends name the same cable");
+            parents.insert(link.switch.0, switch.0);
+        }
+    }
+    parents
+}
+
+fn agree(network: &Network, group: &Group, options: &PlanOptions) {
+    let (key, parents) = literal(network, group, options);
+    let plan = plan(network, group, options).expect("the network is connected");
+    let root = plan.tree.root_switch.0;
+    let found = (
+        plan.height as usize,
+        plan.edges as usize,
+        plan.leaves as usize,
+        plan.tree.root_node.is_none(),
+        root,
+    );
+    assert_eq!(found, key, "{options:?}");
+    assert_eq!(parents_of(network, &plan), parents, "{options:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(250))]
+
+    #[test]
+    fn the_plan_is_the_literal_one((network, group) in network_and_group()) {
+        for scan in [Scan::Queue, Scan::Level] {
+            for roots in [Roots::Members, Roots::Any] {
+                agree(&network, &group, &PlanOptions { scan, roots });
+            }
+        }
+    }
+}
+
+#[test]
+fn the_plan_is_the_literal_one_where_hundreds_of_roots_are_tied() {
+    use super::families::{fat_tree, ring, torus};
+    for (n, links) in [torus(12, 13), torus(10, 10), fat_tree(3, 4), ring(150), ring(301)] {
+        let nodes: Vec<u32> = (0..n).collect();
+        let network = super::tests::network(n, &links, &nodes);
+        for scan in [Scan::Queue, Scan::Level] {
+            agree(
+                &network,
+                &super::tests::everybody(&network),
+                &PlanOptions { scan, ..PlanOptions::default() },
+            );
+        }
+    }
+}
