@@ -7,7 +7,7 @@
 //! |---|---|
 //! | tree, turned at the root node | 2 m |
 //! | tree, turned at the root switch | t_s + D t_p + (D + 1) t_r with D = 2 h + 2: one message there and back |
-//! | multicast | 2 m + (n - 2) s, with s what the root node needs to take a message in ([`Intake`]) |
+//! | multicast | 2 m + (n - 2) s, with s what the root node needs to take a message in ([`Conditions::intake`](crate::simulate::Conditions::intake)) |
 //! | unicast | 2 m + (n - 2) s + (n - 2) t_s |
 //!
 //! The last two with the distance d of *their* farthest member, by their routes; they are upper bounds,
@@ -16,7 +16,7 @@
 //! Reference: paper, sections 4.1 and 5.1. The intake is ours: the paper does not state it.
 
 use crate::Network;
-use crate::simulate::{Costs, Intake, Scheme, Time, parallel_links};
+use crate::simulate::{Costs, Scheme, Time};
 
 /// What a barrier of `members` takes whose farthest member is `distance` links from the root, the two to the
 /// nodes included (for trees: height + 2).
@@ -30,16 +30,6 @@ pub fn latency(scheme: Scheme, costs: &Costs, distance: u64, members: u64, intak
         Scheme::Btin => both_ways,
         Scheme::Multicast => both_ways + intake * behind_the_first,
         Scheme::Unicast => both_ways + (intake + costs.startup) * behind_the_first,
-    }
-}
-
-/// What the root node of unicast and multicast needs to take a message in.
-#[must_use]
-pub fn intake(way: Intake, costs: &Costs, network: &Network) -> Time {
-    match way {
-        Intake::ParallelLinks => (costs.switch + costs.propagation) / parallel_links(network),
-        Intake::OnePort => costs.switch + costs.propagation,
-        Intake::StartupEach => costs.startup,
     }
 }
 

@@ -5,7 +5,6 @@
 
 mod locate;
 mod topology;
-mod tree;
 
 pub use locate::{Step, locate};
 pub use topology::{Generated, Topology};

@@ -14,7 +14,6 @@
 #![forbid(unsafe_code)]
 
 pub mod analytic;
-pub mod check;
 pub mod format;
 mod frame;
 pub mod generate;

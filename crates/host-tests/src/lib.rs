@@ -25,7 +25,6 @@
 #![forbid(unsafe_code)]
 
 mod harness;
-pub mod hosts;
 pub mod mpi;
 pub mod program;
 pub mod require;

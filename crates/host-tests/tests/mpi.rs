@@ -23,7 +23,6 @@ const PROGRAMS: &[&str] = &[
     "progress.c",
     "large_count.c",
     "barrier.c",
-    "hosts.c",
     "cxx.cpp",
     "fortran_module.f90",
     "fortran_77.f",

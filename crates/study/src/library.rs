@@ -18,6 +18,11 @@ const FILES: &[(&str, &str)] = &[
     ("programs.toml", include_str!("../studies/programs.toml")),
     ("several.toml", include_str!("../studies/several.toml")),
     ("switching.toml", include_str!("../studies/switching.toml")),
+    ("tree-assumptions.toml", include_str!("../studies/tree-assumptions.toml")),
+    ("tree-connectivity.toml", include_str!("../studies/tree-connectivity.toml")),
+    ("tree-latency.toml", include_str!("../studies/tree-latency.toml")),
+    ("tree-scale.toml", include_str!("../studies/tree-scale.toml")),
+    ("tree-traffic.toml", include_str!("../studies/tree-traffic.toml")),
     ("waiting.toml", include_str!("../studies/waiting.toml")),
 ];
 
@@ -71,12 +76,19 @@ mod tests {
 
     #[test]
     fn everything_together_keeps_to_its_time() {
-        let total = |profile| -> Duration {
+        let of = |profile, wanted: &dyn Fn(&str) -> bool| -> Duration {
             let all = studies().expect("good files");
-            all.iter().map(|file| plan(file, profile, 1).expect("planned").estimate).sum()
+            let wanted = all.iter().filter(|file| wanted(&file.topic));
+            wanted.map(|file| plan(file, profile, 1).expect("planned").estimate).sum()
         };
-        let quick = total(Profile::Quick);
-        assert!(quick <= Duration::from_secs(120), "quick: {quick:?}");
+        let total = |profile| of(profile, &|_| true);
+        // two minutes for what scheduling is worth, half a minute more for windows, seconds for trees
+        let scheduling = of(Profile::Quick, &|topic| topic != "rma" && topic != "tree");
+        assert!(scheduling <= Duration::from_secs(115), "scheduling: {scheduling:?}");
+        let windows = of(Profile::Quick, &|topic| topic == "rma");
+        assert!(windows <= Duration::from_secs(40), "windows: {windows:?}");
+        let trees = of(Profile::Quick, &|topic| topic == "tree");
+        assert!(trees <= Duration::from_secs(10), "trees: {trees:?}");
         assert!(total(Profile::Smoke) <= Duration::from_secs(25), "smoke: {:?}", total(Profile::Smoke));
         assert!(
             total(Profile::Paper) <= Duration::from_secs(4 * 3600),

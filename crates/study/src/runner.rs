@@ -126,12 +126,13 @@ impl Runner<'_> {
     }
 
     fn one(&mut self, file: &StudyFile, planned: &PlannedRun) -> Result<(), RecordError> {
-        let foreign_load = self.load.before_run();
+        let timed = file.driver.measures_time();
+        let foreign_load = if timed { self.load.before_run() } else { None };
         let started = jiff::Timestamp::now().to_string();
         let clock = Instant::now();
         let result = file.driver.run(self.context, &planned.settings, planned.seconds, planned.seed);
         let elapsed_s = clock.elapsed().as_secs_f64();
-        let steal = self.load.steal();
+        let steal = if timed { self.load.steal() } else { None };
         let mut line = RunLine {
             format: FORMAT.to_owned(),
             study: file.id.clone(),

@@ -142,6 +142,33 @@ pub struct Settings {
     /// Rounds of computation of a request, two barriers each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u32>,
+    /// Switches of a network that is drawn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switches: Option<u32>,
+    /// Nodes of the network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<u32>,
+    /// Nodes for each switch of the network; instead of `nodes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes_per_switch: Option<u32>,
+    /// Ports of each of its switches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ports: Option<u16>,
+    /// The part of all ports that is in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connectivity_percent: Option<f64>,
+    /// How many networks a run draws; its figures are averages over them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub networks: Option<u32>,
+    /// How many members groups have, one measurement each; absent: every node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub groups: Option<Vec<u32>>,
+    /// How a barrier is carried out over a network: `unicast`, `multicast`, `btin`, `btin_turn`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schemes: Option<Vec<String>>,
+    /// How fast a root node takes messages in: `parallel-links`, `one-port`, `startup-each`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub intake: Option<String>,
 }
 
 impl Settings {

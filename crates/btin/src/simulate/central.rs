@@ -108,8 +108,7 @@ pub(super) fn run<'a>(
     conditions: &'a Conditions,
     fabric: &mut Fabric<'a>,
 ) -> (Vec<Course>, u64, u64) {
-    let costs = &conditions.costs;
-    let intake = crate::analytic::intake(conditions.intake, costs, network);
+    let intake = conditions.intake(network);
     let running =
         barriers.iter().map(|barrier| Running::new(barrier, network, scheme, conditions, fabric)).collect();
     let mut run = Run { scheme, conditions, fabric, queue: Queue::new(), running, intake, messages: 0 };
@@ -142,7 +141,7 @@ impl<'a> Running<'a> {
         let ways = Ways::new(network, fabric.wiring, places[root], conditions.routes);
         let n = members.len();
         let distance = places.iter().map(|place| ways.out(*place).len() as u64 + 2).max().unwrap_or(2);
-        let intake = crate::analytic::intake(conditions.intake, &conditions.costs, network);
+        let intake = conditions.intake(network);
         let analytic = crate::analytic::latency(scheme, &conditions.costs, distance, n as u64, intake);
         let timeout = conditions.timeout.unwrap_or(analytic * 4);
         let mut running = Self {

@@ -1,6 +1,7 @@
 //! What a simulation assumes. The defaults are the paper's; each deviation has a name.
 
 use super::Time;
+use crate::Network;
 
 /// What a message costs on its way (paper, section 5.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,6 +140,8 @@ pub struct Conditions {
     pub costs: Costs,
     /// How fast the root node of unicast and multicast takes messages in.
     pub intake: Intake,
+    /// L of [`Intake::ParallelLinks`]; none: [`parallel_links`](super::parallel_links) of the network.
+    pub parallel_links: Option<u64>,
     /// How unicast and multicast messages go.
     pub routes: Routes,
     /// Members arrive within this time, evenly spread; zero: all at once, as in the paper.
@@ -158,11 +161,25 @@ pub struct Conditions {
     pub seed: u64,
 }
 
+impl Conditions {
+    /// What the root node of unicast and multicast needs to take a message in.
+    #[must_use]
+    pub fn intake(&self, network: &Network) -> Time {
+        let links = self.parallel_links.unwrap_or_else(|| super::parallel_links(network)).max(1);
+        match self.intake {
+            Intake::ParallelLinks => (self.costs.switch + self.costs.propagation) / links,
+            Intake::OnePort => self.costs.switch + self.costs.propagation,
+            Intake::StartupEach => self.costs.startup,
+        }
+    }
+}
+
 impl Default for Conditions {
     fn default() -> Self {
         Self {
             costs: Costs::default(),
             intake: Intake::default(),
+            parallel_links: None,
             routes: Routes::default(),
             arrivals: Time::ZERO,
             channels: Channels::default(),

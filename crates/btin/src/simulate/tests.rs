@@ -113,7 +113,7 @@ fn unicast_crosses_every_way_twice_and_never_beats_the_closed_form_by_more_than_
                 let unicast = run(Scheme::Unicast);
                 assert_eq!(unicast.hops, 2 * distances.iter().sum::<u64>());
                 assert_eq!((unicast.messages, unicast.startups), (78, 78));
-                let intake = analytic::intake(way, &conditions.costs, &network);
+                let intake = conditions.intake(&network);
                 for simulated in [unicast, run(Scheme::Multicast)] {
                     let latency = simulated.latency().expect("nothing is lost");
                     let closed = analytic::latency(simulated.scheme, &conditions.costs, farthest, 40, intake);

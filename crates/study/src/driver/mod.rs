@@ -11,6 +11,7 @@ pub mod ghost;
 pub mod launch;
 pub mod pair;
 pub mod single;
+pub mod tree;
 pub mod wait_cost;
 
 use crate::child::{ChildError, Interrupted};
@@ -37,6 +38,8 @@ pub enum Driver {
     Burst,
     /// The exchange of ghost areas by processes, over windows and messages.
     Ghost,
+    /// Barriers over networks of switches, simulated.
+    Tree,
 }
 
 /// What a driver is given.
@@ -121,25 +124,36 @@ impl Driver {
             Driver::WaitCost => wait_cost::READS,
             Driver::Burst => burst::READS,
             Driver::Ghost => ghost::READS,
+            Driver::Tree => tree::READS,
         }
     }
 
     /// The parameters that its runs add to their records, beside settings.
     #[must_use]
     pub fn adds(self) -> &'static [&'static str] {
-        if self == Driver::Ghost { ghost::ADDS } else { &[] }
+        match self {
+            Driver::Ghost => ghost::ADDS,
+            Driver::Tree => tree::ADDS,
+            _ => &[],
+        }
     }
 
     /// The names under which a variant with these settings is recorded: its own, or one a part that its runs
     /// measure.
     #[must_use]
     pub fn recorded_as(self, variant: &str, settings: &Settings) -> Vec<String> {
-        match self {
-            Driver::Ghost => {
-                ghost::parts(settings).into_iter().map(|part| format!("{variant}-{part}")).collect()
-            }
-            _ => vec![variant.to_owned()],
-        }
+        let parts = match self {
+            Driver::Ghost => ghost::parts(settings),
+            Driver::Tree => tree::parts(settings),
+            _ => return vec![variant.to_owned()],
+        };
+        parts.into_iter().map(|part| format!("{variant}-{part}")).collect()
+    }
+
+    /// Whether its figures depend on what else the machine does.
+    #[must_use]
+    pub fn measures_time(self) -> bool {
+        self != Driver::Tree
     }
 
     /// Roughly how long a run takes, with everything around the measured seconds.
@@ -150,6 +164,7 @@ impl Driver {
             Driver::WaitCost => wait_cost::AROUND,
             Driver::Pair | Driver::Burst => pair::around(settings),
             Driver::Ghost => ghost::around(settings, seconds),
+            Driver::Tree => return tree::around(settings),
         };
         Duration::from_secs_f64(seconds) + around + crate::host::GAP
     }
@@ -172,6 +187,8 @@ impl Driver {
             Driver::Burst => burst::run(context, settings, seconds, seed),
             // nothing in it is drawn
             Driver::Ghost => ghost::run(context, settings, seconds),
+            // nothing in it takes its time
+            Driver::Tree => tree::run(context, settings, seed),
         }
     }
 
@@ -189,6 +206,7 @@ impl fmt::Display for Driver {
             Driver::WaitCost => "wait-cost",
             Driver::Burst => "burst",
             Driver::Ghost => "ghost",
+            Driver::Tree => "tree",
         })
     }
 }

@@ -1,0 +1,275 @@
+//! Barriers over networks, simulated: the same networks and groups under each scheme.
+//!
+//! One run draws some networks and simulates every scheme and every size of group on each, so it brings
+//! several records, each a [`Place`]: its variant is the run's with the scheme after it (`small-multicast`), and
+//! its parameter `members` says the size. A figure is the mean over the networks, as in the paper, with the
+//! distribution beside it. Nothing here measures time: the same seed brings the same figures on every machine.
+
+use super::figures::figure;
+use super::{Context, NoOutcome, Outcome, Place};
+use crate::settings::Settings;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_pcg::Pcg64Mcg;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use unisono_btin::generate::{Sparse, Wish, generate};
+use unisono_btin::simulate::{Barrier, Conditions, Intake, Scheme, Simulator};
+use unisono_btin::{Group, GroupId, NodeId, Operation, PlanOptions, analytic, plan};
+use unisono_measure::quantile;
+use unisono_measure::record::Figure;
+
+/// The settings this driver reads.
+pub const READS: &[&str] = &[
+    "switches",
+    "nodes",
+    "nodes_per_switch",
+    "ports",
+    "connectivity_percent",
+    "networks",
+    "groups",
+    "schemes",
+    "intake",
+];
+
+/// The parameters that its places add.
+pub const ADDS: &[&str] = &["members"];
+
+const SCHEMES: [Scheme; 4] = Scheme::ALL;
+
+/// What a run simulates: the endings of its variants' names.
+#[must_use]
+pub fn parts(settings: &Settings) -> Vec<String> {
+    match &settings.schemes {
+        Some(names) => names.clone(),
+        None => SCHEMES.map(|scheme| scheme.name().to_owned()).into(),
+    }
+}
+
+/// Roughly how long a run takes.
+#[must_use]
+pub fn around(settings: &Settings) -> Duration {
+    let sizes = settings.groups.as_ref().map_or(1, Vec::len) as u64;
+    let per_network = u64::from(settings.switches.unwrap_or(75)) * (sizes + 2) * 4;
+    Duration::from_micros(per_network * u64::from(settings.networks.unwrap_or(1)))
+}
+
+/// What is drawn and simulated.
+struct Wanted {
+    wish: Wish,
+    networks: u32,
+    groups: Vec<u32>,
+    schemes: Vec<Scheme>,
+    conditions: Conditions,
+}
+
+impl Wanted {
+    fn new(settings: &Settings) -> Result<Self, String> {
+        let known = |name: &String| {
+            let found = SCHEMES.into_iter().find(|scheme| scheme.name() == name);
+            found.ok_or_else(|| {
+                format!("there is no scheme {name:?}; write unicast, multicast, btin or btin_turn")
+            })
+        };
+        let schemes = parts(settings).iter().map(known).collect::<Result<Vec<_>, _>>()?;
+        let intake = match &settings.intake {
+            None => Intake::default(),
+            Some(name) => Intake::ALL.into_iter().find(|intake| intake.name() == name).ok_or_else(|| {
+                format!("there is no intake {name:?}; write parallel-links, one-port or startup-each")
+            })?,
+        };
+        let default = Wish::default();
+        let switches = settings.switches.unwrap_or(default.switches);
+        let ports = settings.ports.unwrap_or(default.ports);
+        let per_switch = settings.nodes_per_switch.map(|nodes| nodes * switches);
+        let nodes = settings.nodes.or(per_switch).unwrap_or(default.nodes);
+        let connectivity =
+            settings.connectivity_percent.map_or(default.connectivity, |percent| percent / 100.0);
+        let groups = settings.groups.clone().unwrap_or_else(|| vec![nodes]);
+        if groups.is_empty() || groups.iter().any(|members| !(2..=nodes).contains(members)) {
+            return Err(format!("a group of {nodes} nodes has 2 to {nodes} members"));
+        }
+        // L from what is asked for: where the bare tree is built instead, the paper's formula knows nothing of it
+        let links = connectivity * f64::from(ports) - f64::from(nodes) / f64::from(switches.max(1));
+        Ok(Self {
+            wish: Wish {
+                switches,
+                ports,
+                nodes,
+                connectivity,
+                members: 0,
+                seed: 0,
+                sparse: Sparse::BareTree,
+            },
+            networks: settings.networks.unwrap_or(1).max(1),
+            groups,
+            schemes,
+            conditions: Conditions {
+                intake,
+                parallel_links: Some(links.round().max(1.0) as u64),
+                ..Conditions::default()
+            },
+        })
+    }
+}
+
+/// What a scheme showed at one size of group, a value a network.
+#[derive(Default)]
+struct Seen {
+    values: BTreeMap<&'static str, (&'static str, Vec<f64>)>,
+}
+
+impl Seen {
+    fn note(&mut self, name: &'static str, unit: &'static str, value: f64) {
+        self.values.entry(name).or_insert((unit, Vec::new())).1.push(value);
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        let one = |(name, (unit, values)): (&&str, &(&str, Vec<f64>))| Figure {
+            distribution: quantile::distribution(values),
+            ..figure(*name, mean(values), unit)
+        };
+        self.values.iter().map(one).collect()
+    }
+}
+
+/// Makes one run.
+///
+/// # Errors
+/// Why there are no figures.
+pub fn run(context: Context, settings: &Settings, seed: u64) -> Result<Outcome, NoOutcome> {
+    let wanted = Wanted::new(settings).map_err(NoOutcome::Failed)?;
+    let mut seen: BTreeMap<(u32, Scheme), Seen> = BTreeMap::new();
+    let mut bare_trees = 0;
+    for number in 0..wanted.networks {
+        if let Some(signal) = (context.interrupted)() {
+            return Err(NoOutcome::Interrupted(signal.to_owned()));
+        }
+        let seed = seed.wrapping_add(u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        bare_trees += u32::from(one_network(&wanted, seed, &mut seen).map_err(NoOutcome::Failed)?);
+    }
+    let places = seen
+        .iter()
+        .map(|((members, scheme), seen)| Place {
+            part: scheme.name().to_owned(),
+            parameters: BTreeMap::from([("members".to_owned(), (*members).into())]),
+            figures: seen.figures(),
+        })
+        .collect();
+    let mut warnings = Vec::new();
+    if bare_trees > 0 {
+        warnings.push(format!(
+            "{} % of the ports do not connect {} switches and {} nodes; the bare tree was taken instead",
+            wanted.wish.connectivity * 100.0,
+            wanted.wish.switches,
+            wanted.wish.nodes
+        ));
+    }
+    Ok(Outcome { places, warnings, ..Outcome::default() })
+}
+
+/// Simulates one network; whether it is a bare tree.
+fn one_network(wanted: &Wanted, seed: u64, seen: &mut BTreeMap<(u32, Scheme), Seen>) -> Result<bool, String> {
+    let topology = generate(&Wish { seed, ..wanted.wish.clone() }).map_err(|error| error.to_string())?;
+    let network = &topology.network;
+    let simulator = Simulator::new(network);
+    let mut nodes: Vec<NodeId> = (0..wanted.wish.nodes).map(NodeId).collect();
+    nodes.shuffle(&mut Pcg64Mcg::seed_from_u64(seed));
+    let conditions = Conditions { seed, ..wanted.conditions.clone() };
+    let in_memory = BTreeMap::new();
+    for &members in &wanted.groups {
+        let chosen = nodes[..members as usize].to_vec();
+        let group = Group::new(network, GroupId(0), chosen).map_err(|error| error.to_string())?;
+        let planned = plan(network, &group, &PlanOptions::default()).map_err(|error| error.to_string())?;
+        let barrier = Barrier {
+            group: &group,
+            tree: &planned.tree,
+            height: planned.height,
+            in_memory: &in_memory,
+            operation: Operation::default(),
+            data: &|_, _| 0,
+        };
+        let barrier = std::slice::from_ref(&barrier);
+        let mut multicast = None;
+        for &scheme in &wanted.schemes {
+            let simulated = simulator.run(barrier, scheme, &conditions);
+            let latency = simulated.latency().ok_or("a barrier did not end")?.as_us();
+            let hops = simulated.hops as f64;
+            let seen = seen.entry((members, scheme)).or_default();
+            seen.note("latency_us", "us", latency);
+            seen.note("barriers_per_s", "1/s", 1e6 / latency);
+            seen.note("hops", "1", hops);
+            seen.note("messages", "1", simulated.messages as f64);
+            seen.note("startups", "1", simulated.startups as f64);
+            match scheme {
+                Scheme::Unicast => {}
+                Scheme::Multicast => multicast = Some((latency, hops)),
+                Scheme::Btin | Scheme::BtinTurn => {
+                    let distance = u64::from(planned.height) + 2;
+                    let intake = conditions.intake(network);
+                    let analytic =
+                        analytic::latency(scheme, &conditions.costs, distance, members.into(), intake);
+                    seen.note("analytic_us", "us", analytic.as_us());
+                    seen.note("height", "1", planned.height.into());
+                    if let Some(theorem) = analytic::theorem_1(network, network.switch_count()) {
+                        seen.note("theorem_height", "1", theorem);
+                    }
+                    if let Some((their_latency, their_hops)) = multicast {
+                        seen.note("times_faster", "1", their_latency / latency);
+                        seen.note("times_less_traffic", "1", their_hops / hops);
+                    }
+                }
+            }
+        }
+    }
+    Ok(topology.generated.is_some_and(|how| how.bare_tree))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn small() -> Settings {
+        Settings { groups: Some(vec![2, 256]), networks: Some(3), ..Settings::default() }
+    }
+
+    fn seen(settings: &Settings) -> BTreeMap<(u32, Scheme), Seen> {
+        let wanted = Wanted::new(settings).expect("good settings");
+        let mut seen = BTreeMap::new();
+        for seed in 0..u64::from(wanted.networks) {
+            one_network(&wanted, seed, &mut seen).expect("simulated");
+        }
+        seen
+    }
+
+    fn mean(seen: &BTreeMap<(u32, Scheme), Seen>, at: (u32, Scheme), name: &str) -> f64 {
+        let figures = seen[&at].figures();
+        figures.iter().find(|figure| figure.name == name).map_or(f64::NAN, |figure| figure.value)
+    }
+
+    #[test]
+    fn with_parallel_links_the_smaller_system_comes_near_the_papers_factor_and_otherwise_far_above() {
+        let factor = |intake: &str| {
+            let settings = Settings { intake: Some(intake.to_owned()), ..small() };
+            mean(&seen(&settings), (256, Scheme::Btin), "times_faster")
+        };
+        assert!((3.3..4.3).contains(&factor("parallel-links")), "{}", factor("parallel-links"));
+        assert!((8.0..11.0).contains(&factor("one-port")), "{}", factor("one-port"));
+        assert!((45.0..60.0).contains(&factor("startup-each")), "{}", factor("startup-each"));
+    }
+
+    #[test]
+    fn counted_hops_give_a_factor_of_two_or_three_and_no_more() {
+        let factor = mean(&seen(&small()), (256, Scheme::Btin), "times_less_traffic");
+        assert!((1.5..4.0).contains(&factor), "{factor}");
+    }
+
+    #[test]
+    fn a_wrong_setting_is_named() {
+        let wrong = |settings: Settings| Wanted::new(&settings).err().expect("refused");
+        assert!(wrong(Settings { schemes: Some(vec!["tree".into()]), ..small() }).contains("\"tree\""));
+        assert!(wrong(Settings { intake: Some("fast".into()), ..small() }).contains("\"fast\""));
+        assert!(wrong(Settings { groups: Some(vec![257]), ..small() }).contains("256"));
+    }
+}
