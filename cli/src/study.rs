@@ -32,12 +32,12 @@ const NOTABLE: Duration = Duration::from_secs(2);
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  unisono study                     everything this host can run, two and a half minutes
+  unisono study                     everything this host can run, in two minutes
   unisono study barrier             only what barriers cost
   unisono study rma                 only windows, beside the MPIs that are installed
   unisono study tree                barriers in the switches of networks, simulated: a few seconds
   unisono study gang --paper        the gang studies with the paper's ten repetitions
-  unisono study --file mine.toml    a study of your own (start from: unisono study --show granularity)
+  unisono study --file mine.toml    a study of your own; --show granularity is a pattern
   unisono study --list              what there is, and how long it takes
 
 A quiet machine measures best: the report warns where other programs disturbed a run.")]
@@ -45,16 +45,16 @@ pub(crate) struct Args {
     /// Topics (barrier, gang, rma, tree) or single studies by their id; all if none is given
     #[arg(value_name = "TOPIC")]
     topics: Vec<String>,
-    /// Two and a half minutes for everything (the default)
+    /// Two minutes for everything (the default)
     #[arg(long, conflicts_with_all = ["paper", "smoke"])]
     quick: bool,
-    /// The paper's ten repetitions and longer runs: some three hours for everything
+    /// The paper's ten repetitions and longer runs: three and a half hours for everything
     #[arg(long, conflicts_with = "smoke")]
     paper: bool,
     /// A few seconds for everything: shows that it works, no basis for conclusions
     #[arg(long)]
     smoke: bool,
-    /// Directory for records and report, which must not exist [default: unisono-study-YYYYmmdd-HHMMSS]
+    /// New directory for records and report [default: unisono-study-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Run a study file of your own instead of the built-in studies; may be repeated

@@ -1,6 +1,8 @@
 //! `unisono tree`: barrier trees in the switches of a network. Each subcommand is one file.
 
+mod check;
 mod generate;
+pub(crate) mod input;
 
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -19,10 +21,12 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 enum TreeCommand {
     Generate(generate::Args),
+    Check(check::Args),
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         TreeCommand::Generate(args) => generate::run(&args),
+        TreeCommand::Check(args) => check::run(&args),
     }
 }

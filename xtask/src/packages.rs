@@ -74,8 +74,8 @@ const PACKAGES: &[Package] = &[
     },
     Package {
         name: "iproute2",
-        reason: "makes the two network namespaces between which ranks talk over TCP",
-        without: "the tests of TCP between hosts",
+        reason: "makes the two network namespaces between which ranks talk over TCP and over an MPI's messages",
+        without: "the tests between hosts",
     },
     Package { name: "make", reason: "builds the examples in C", without: "the tests of the examples in C" },
     Package {

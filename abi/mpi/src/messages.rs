@@ -17,7 +17,7 @@ use std::io::{self, IoSlice};
 use std::ptr;
 use std::time::Duration;
 use unisono_linux::clock::{self, Nanos};
-use unisono_rma::packet::HEADER;
+use unisono_rma::packet::{HEADER, Kind};
 use unisono_rma::transport::{Gone, Transport};
 use unisono_rma::{Error, Rank};
 
@@ -55,6 +55,9 @@ pub(crate) struct Messages {
     outgoing: VecDeque<Outgoing>,
     arrived: VecDeque<(Rank, Vec<u8>)>,
     gone: Vec<Gone>,
+    /// Peers that have said goodbye, and whether this member has: their last packets are then on their way.
+    left: Vec<bool>,
+    leaving: bool,
 }
 
 // SAFETY: the context and the pending requests are the shim's, which may be called from any thread as long as
@@ -63,7 +66,8 @@ unsafe impl Send for Messages {}
 
 impl Messages {
     pub(crate) fn new(rank: Rank, size: usize, callbacks: Callbacks) -> Self {
-        Self { rank, size, callbacks, outgoing: VecDeque::new(), arrived: VecDeque::new(), gone: Vec::new() }
+        let (outgoing, arrived, gone) = (VecDeque::new(), VecDeque::new(), Vec::new());
+        Self { rank, size, callbacks, outgoing, arrived, gone, left: vec![false; size], leaving: false }
     }
 
     /// Takes what has arrived from the host MPI; whether there was anything.
@@ -84,6 +88,9 @@ impl Messages {
             check("MPI_Mrecv", code)?;
             any = true;
             let Ok(from) = u32::try_from(from) else { continue };
+            if let Some(left) = self.left.get_mut(from as usize) {
+                *left |= packet.first() == Some(&(Kind::Goodbye as u8));
+            }
             if !self.gone.iter().any(|gone| gone.rank == Rank(from)) {
                 self.arrived.push_back((Rank(from), packet));
             }
@@ -141,6 +148,7 @@ impl Transport for Messages {
         let mut packet = Vec::with_capacity(HEADER + length);
         packet.extend_from_slice(header);
         payload.iter().for_each(|piece| packet.extend_from_slice(piece));
+        self.leaving |= header[0] == Kind::Goodbye as u8;
         let mut packet = packet.into_boxed_slice();
         let mut pending = ptr::null_mut();
         let Callbacks { context, send, .. } = self.callbacks;
@@ -202,11 +210,25 @@ impl Transport for Messages {
     }
 }
 
-/// What was sent has to arrive, and its memory must not go before the host MPI has read it.
+impl Messages {
+    /// Whether a peer's goodbye is still to come.
+    fn expects_goodbyes(&self) -> bool {
+        let comes = |rank: usize| rank != self.rank.index() && !self.left[rank];
+        self.leaving && (0..self.size).any(comes)
+    }
+}
+
+/// What was sent has to arrive, and its memory must not go before the host MPI has read it. What the others
+/// have sent last has to be received: an MPI that ends with messages left in it warns, or never ends.
 impl Drop for Messages {
     fn drop(&mut self) {
         let deadline = Nanos(5_000_000_000).after(clock::now());
-        while !self.settle().unwrap_or(true) && clock::now() < deadline {
+        while clock::now() < deadline {
+            let settled = self.settle().unwrap_or(true);
+            // an error here ends the wait, and is one of the host's own
+            if settled && (!self.expects_goodbyes() || self.pump().is_err()) {
+                break;
+            }
             std::thread::sleep(FIRST_PAUSE);
         }
         // the host MPI may still read what is left: better lost than freed

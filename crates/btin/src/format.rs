@@ -5,6 +5,7 @@
 
 mod locate;
 mod topology;
+mod tree;
 
 pub use locate::{Step, locate};
 pub use topology::{Generated, Topology};

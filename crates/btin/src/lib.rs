@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod analytic;
+pub mod check;
 pub mod format;
 mod frame;
 pub mod generate;

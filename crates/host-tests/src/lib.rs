@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod harness;
+pub mod hosts;
 pub mod mpi;
 pub mod program;
 pub mod require;

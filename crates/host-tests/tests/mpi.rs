@@ -23,6 +23,7 @@ const PROGRAMS: &[&str] = &[
     "progress.c",
     "large_count.c",
     "barrier.c",
+    "hosts.c",
     "cxx.cpp",
     "fortran_module.f90",
     "fortran_77.f",

@@ -14,7 +14,7 @@ use unisono_linux::affinity::{self, Tid};
 use unisono_measure::record::HostFacts;
 
 /// The pause before each run in which the others' load is seen.
-pub const GAP: Duration = Duration::from_millis(15);
+pub const GAP: Duration = Duration::from_millis(10);
 
 /// Ticks (all processors together) that a statement about foreign load is based on.
 pub const WINDOW_TICKS: u64 = 60;

@@ -9,7 +9,7 @@ use std::fmt;
 pub enum Profile {
     /// A few seconds for everything: shows that it works; no basis for conclusions.
     Smoke,
-    /// Two and a half minutes for everything, half a minute of them for windows.
+    /// Two minutes for everything, half a minute of them for windows.
     #[default]
     Quick,
     /// The paper's ten repetitions and longer runs.

@@ -16,10 +16,11 @@ use crate::settings::Settings;
 use crate::workload::Pin;
 use crate::workload::competitor::Competitors;
 use crate::workload::ghost::Measured;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use unisono_measure::record::{Distribution, Figure};
 
@@ -101,21 +102,29 @@ fn count(settings: &Settings) -> usize {
 /// Time around the measured seconds, which are those of one measurement.
 #[must_use]
 pub fn around(settings: &Settings, seconds: f64) -> Duration {
-    let starting = match settings.program.as_deref() {
-        Some("ghost-openmpi") => 420,
+    let program = match settings.program.as_deref() {
+        Some("ghost-openmpi") => 240,
         Some("ghost-mpich") => 120,
         _ => 60,
     };
+    let preload = if settings.preload == Some(true) { 50 } else { 0 };
+    // who starts beside busy loops has half of the processors
+    let starting = (program + preload) * if settings.competitors.unwrap_or(0) > 0 { 2 } else { 1 };
     // finding out how many steps fill the time takes about half of it again
     let measuring = Duration::from_secs_f64(seconds * (1.5 * count(settings) as f64 - 1.0).max(0.0));
     Duration::from_millis(starting + crowding(settings)) + measuring
 }
 
-/// What waiting for processors that others spin on adds, in milliseconds.
+/// What more processes than two processors add, in milliseconds: MPICH's spin while they start, make windows and end,
+/// and a step of its windows takes longer than the time there is.
 fn crowding(settings: &Settings) -> u64 {
     let processes = settings.processes.unwrap_or(2) as u64;
-    let spins = settings.program.as_deref() == Some("ghost-mpich") && settings.preload != Some(true);
-    if spins && processes > 2 { 10 * processes * processes * parts(settings).len() as u64 } else { 0 }
+    match (settings.program.as_deref(), settings.preload) {
+        _ if processes <= 2 => 0,
+        (Some("ghost-mpich"), Some(true)) => 12 * processes * processes,
+        (Some("ghost-mpich"), _) => 16 * processes * processes,
+        _ => 8 * (processes - 2),
+    }
 }
 
 /// Makes one run.
@@ -190,19 +199,37 @@ fn launcher(program: &Program, processes: usize) -> Result<Command, NoOutcome> {
         // it refuses to start as root, and to start more ranks than processors, unless told otherwise
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command.args(["--oversubscribe", "--bind-to", "none"]);
+        if !has_fabric() {
+            // A start takes 0.2 s longer where it looks for networks by libfabric, and then takes what it takes now.
+            command.args(["--mca", "pml", "^cm"]);
+        }
     }
     command.args(["-n", &processes.to_string()]);
     Ok(command)
 }
 
-/// Whether the preload can be had for this program; builds it where it has to be built.
+/// Whether this host has a network that programs reach past the kernel.
+fn has_fabric() -> bool {
+    std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
+}
+
+/// Whether the preload can be had for this program; builds it where it has to be built. Asked once a program.
 fn probe(context: Context, program: &Program) -> Result<(), NoOutcome> {
+    static FOUND: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    // whatever panicked with it, a set of paths is whole
+    let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    if found.contains(program.executable()) {
+        return Ok(());
+    }
     let mut command = Command::new(context.unisono);
     command.args(["mpi", "--print"]).arg(program.executable());
     let ended = Child::start(command)
         .and_then(|child| child::wait_all(&mut [child], Duration::from_secs(120), context.interrupted));
     match ended {
-        Ok(()) => Ok(()),
+        Ok(()) => {
+            found.insert(program.executable().to_owned());
+            Ok(())
+        }
         // the last words of a command line that is not understood
         Err(ChildError::Failed { code: Some(2), said, .. }) if said.contains("--help") => Err(
             NoOutcome::Skipped("this unisono has no `unisono mpi`; build the whole workspace".to_owned()),

@@ -39,10 +39,10 @@ pub const READS: &[&str] = &[
 const MOST_OTHERS: usize = 64;
 
 /// From starting the first program to the moment all begin to measure.
-const LEAD: Duration = Duration::from_millis(60);
+const LEAD: Duration = Duration::from_millis(30);
 
 /// The same where a gang scheduler starts them.
-const GANG_LEAD: Duration = Duration::from_millis(120);
+const GANG_LEAD: Duration = Duration::from_millis(75);
 
 /// Warm-up of a program that runs alone.
 const WARM_UP: Duration = Duration::from_millis(25);
@@ -51,7 +51,7 @@ const WARM_UP: Duration = Duration::from_millis(25);
 #[must_use]
 pub fn around(settings: &Settings) -> Duration {
     match settings.regime.unwrap_or(Regime::Linux) {
-        Regime::Gang => GANG_LEAD + Duration::from_millis(15),
+        Regime::Gang => GANG_LEAD + Duration::from_millis(20),
         Regime::Batch => (WARM_UP + Duration::from_millis(15)) * 2,
         _ => LEAD + Duration::from_millis(10),
     }

@@ -21,7 +21,7 @@ pub const READS: &[&str] = &[
     "size",
 ];
 
-const WARM_UP: Duration = Duration::from_millis(25);
+const WARM_UP: Duration = Duration::from_millis(20);
 
 /// Time around the measured seconds: starting, warming up, ending.
 pub const AROUND: Duration = Duration::from_millis(40);

@@ -17,6 +17,8 @@ const LEAST: usize = 1 << 20;
 
 /// Steps of a batch at most, whatever the time.
 const MOST_STEPS: u64 = 1 << 24;
+/// The first steps may have taken long for reasons of their own, or no time that a clock sees.
+const MOST_GROWTH: f64 = 64.0;
 
 /// Lengths of single operations.
 const LENGTHS: [usize; 4] = [8, 1024, 65_536, 1 << 20];
@@ -227,12 +229,12 @@ impl Member<'_> {
         let share = seconds / repetitions as f64;
         let mut times = Vec::new();
         let mut steps = 1_u64;
-        // as many steps as fill a repetition's share of the time, found by doubling; the quicker of two batches
-        // decides, for one may have been interrupted
+        // as many steps as fill a repetition's share of the time, found by going on from fewer; the quicker of two
+        // batches decides, for one may have been interrupted
         loop {
             let took = self.batch(steps, window.as_deref_mut(), step)?;
             if took < share / 2.0 && steps < MOST_STEPS {
-                steps *= if took < share / 20.0 { 8 } else { 2 };
+                steps *= (share / took.max(1e-9)).clamp(2.0, MOST_GROWTH) as u64;
                 continue;
             }
             // far too long to have been interrupted only

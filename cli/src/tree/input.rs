@@ -1,0 +1,136 @@
+//! The network that a subcommand is given: which file, which members, and errors with file, line and column.
+
+use crate::exit::Failure;
+use anyhow::Context;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use unisono_btin::format::{ReadError, Step};
+use unisono_btin::reach::Parts;
+use unisono_btin::{Group, GroupId, NodeId, Topology};
+
+/// Where the network comes from.
+#[derive(clap::Args)]
+pub(crate) struct Source {
+    /// The network: a file of the format btin-topo-1; - is standard input
+    #[arg(value_name = "NETWORK")]
+    pub(crate) network: PathBuf,
+    /// The members: all, or nodes by number or name, as 0,3,5-9 [default: those that the file names]
+    #[arg(long, value_name = "NODES")]
+    pub(crate) members: Option<String>,
+    /// Which of the file's groups
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) group: u8,
+}
+
+/// A network that was read.
+pub(crate) struct Input {
+    /// The file, as it is called in messages.
+    pub(crate) name: String,
+    /// Its text, to find places in it.
+    text: String,
+    /// What it holds.
+    pub(crate) topology: Topology,
+    group: GroupId,
+}
+
+impl Source {
+    /// Reads the network.
+    pub(crate) fn read(&self) -> anyhow::Result<Input> {
+        let (name, text) = read(&self.network)?;
+        let mut topology = Topology::from_json(&text).map_err(|error| at(&name, &error))?;
+        let group = GroupId(self.group);
+        if let Some(members) = &self.members {
+            let nodes = nodes(&topology, members)
+                .map_err(|problem| Failure::Usage(format!("--members {members}: {problem}")))?;
+            let chosen = Group::new(&topology.network, group, nodes)
+                .map_err(|error| Failure::Usage(format!("--members {members}: {error}")))?;
+            topology.groups = vec![chosen];
+        }
+        Ok(Input { name, text, topology, group })
+    }
+}
+
+impl Input {
+    /// The group asked for, all of whose members can reach each other.
+    pub(crate) fn group(&self) -> anyhow::Result<&Group> {
+        let group = self.topology.groups.iter().find(|group| group.id() == self.group).ok_or_else(|| {
+            Failure::Usage(format!(
+                "{}: there is no group {} with members; name them with --members all or --members 0,3,5-9",
+                self.name, self.group.0
+            ))
+        })?;
+        let cut_off = Parts::of(&self.topology.network).cut_off(&self.topology.network, group);
+        if let Some(first) = cut_off.first() {
+            let others = match cut_off.len() - 1 {
+                0 => String::new(),
+                more => format!(", and {more} more are"),
+            };
+            let problem = format!(
+                "member {} at switch {} is{others} cut off: no links lead to the other members",
+                self.topology.node_name(*first),
+                self.topology.switch_name(self.topology.network.nodes()[first.0 as usize].switch),
+            );
+            return Err(self.at_member(*first, problem));
+        }
+        Ok(group)
+    }
+
+    /// An error about a member: at the element that names it, if the file does.
+    fn at_member(&self, node: NodeId, problem: String) -> anyhow::Error {
+        let path = [Step::Key("nodes"), Step::Index(node.0 as usize)];
+        at(&self.name, &ReadError::in_json(&self.text, &path, problem))
+    }
+}
+
+/// Name and text of a file; - is standard input.
+pub(crate) fn read(path: &Path) -> anyhow::Result<(String, String)> {
+    let (name, bytes) = if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        std::io::stdin().read_to_end(&mut bytes).context("cannot read standard input")?;
+        ("standard input".to_owned(), bytes)
+    } else {
+        let name = path.display().to_string();
+        let bytes =
+            std::fs::read(path).map_err(|error| Failure::Usage(format!("cannot read {name}: {error}")))?;
+        (name, bytes)
+    };
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok((name, text)),
+        Err(error) => {
+            let good =
+                String::from_utf8_lossy(&error.as_bytes()[..error.utf8_error().valid_up_to()]).into_owned();
+            Err(at(&name, &ReadError::at(&good, good.len(), "", "this is no text in UTF-8")))
+        }
+    }
+}
+
+/// Bad input, as `file:line:column: element: problem`.
+pub(crate) fn at(name: &str, error: &ReadError) -> anyhow::Error {
+    Failure::Usage(format!("{name}:{error}")).into()
+}
+
+/// `all`, or numbers, ranges and names, separated by commas.
+fn nodes(topology: &Topology, list: &str) -> Result<Vec<NodeId>, String> {
+    let count = u32::try_from(topology.network.nodes().len()).unwrap_or(u32::MAX);
+    if list == "all" {
+        return Ok((0..count).map(NodeId).collect());
+    }
+    let mut nodes = Vec::new();
+    for item in list.split(',').map(str::trim) {
+        if let Some(named) = topology.node_names.iter().position(|name| name == item) {
+            nodes.push(NodeId(u32::try_from(named).unwrap_or(u32::MAX)));
+            continue;
+        }
+        let (first, last) = item.split_once('-').unwrap_or((item, item));
+        let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) else {
+            return Err(format!(
+                "{item:?} is neither a number, nor a range like 5-9, nor the name of a node"
+            ));
+        };
+        if last >= count {
+            return Err(format!("member {last} does not exist: there are {count} nodes (from 0)"));
+        }
+        nodes.extend((first..=last).map(NodeId));
+    }
+    Ok(nodes)
+}

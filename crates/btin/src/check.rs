@@ -1,0 +1,441 @@
+//! Whether registers are a barrier tree of a group in a network, and which rule they break first if not.
+//!
+//! Shares nothing with the planner: it follows cables, not searches. What leads where is looked up in the lists of
+//! links and nodes, and the tree is walked from its root along the `children` ports. Registers may come from
+//! anywhere: another program, a switch, a file edited by hand.
+//!
+//! Cost: linear in ports and registers. The optional rules of the paper (`Rules::Optimal`) search from every member
+//! switch, which is slow on purpose: it is the plainest way.
+
+mod optimal;
+
+use crate::{End, Group, Network, NodeId, Port, Register, SwitchId, Tree};
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+
+/// Which rules to hold a tree to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Rules {
+    /// Those without which the barrier would not work.
+    #[default]
+    Sound,
+    /// Also those of the paper that make it the best: least height, lowest ports.
+    Optimal,
+}
+
+/// A rule of barrier trees, in the order in which they are checked.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Rule {
+    /// The tree belongs to the group.
+    GroupMatches,
+    /// A register is at a switch that is there.
+    SwitchExists,
+    /// A port in a register is a port of its switch.
+    PortExists,
+    /// Children and locals ascend.
+    Ascending,
+    /// No port has two meanings in one register.
+    PortOnce,
+    /// The root switch has a register.
+    RootHasRegister,
+    /// The root's parent port leads to the root node, which is a member; or there is neither.
+    RootNodeAtRootPort,
+    /// Every other register has a parent port.
+    OneRoot,
+    /// A parent port leads to a switch whose register points back with a child port.
+    ParentLinked,
+    /// A child port leads to a switch whose register points back with its parent port.
+    ChildLinked,
+    /// A local port leads to a node.
+    LocalIsNode,
+    /// That node is a member.
+    LocalIsMember,
+    /// Every register hangs below the root: no cycles, no second tree.
+    Acyclic,
+    /// Every member is in the tree once.
+    EveryMember,
+    /// A leaf switch has members.
+    NoIdleLeaf,
+    /// Optimal: no member switch as root gives less height.
+    LeastHeight,
+    /// Optimal: the root node is the member at the lowest port of the root switch.
+    LowestRootPort,
+    /// Optimal: of parallel links the one with the lowest port at the parent is used.
+    LowestParallel,
+}
+
+impl Rule {
+    /// All of them, in the order in which they are checked.
+    pub const ALL: [Self; 18] = [
+        Self::GroupMatches,
+        Self::SwitchExists,
+        Self::PortExists,
+        Self::Ascending,
+        Self::PortOnce,
+        Self::RootHasRegister,
+        Self::RootNodeAtRootPort,
+        Self::OneRoot,
+        Self::ParentLinked,
+        Self::ChildLinked,
+        Self::LocalIsNode,
+        Self::LocalIsMember,
+        Self::Acyclic,
+        Self::EveryMember,
+        Self::NoIdleLeaf,
+        Self::LeastHeight,
+        Self::LowestRootPort,
+        Self::LowestParallel,
+    ];
+
+    /// Its name, as programs print and read it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::GroupMatches => "group-matches",
+            Self::SwitchExists => "switch-exists",
+            Self::PortExists => "port-exists",
+            Self::Ascending => "ascending",
+            Self::PortOnce => "port-once",
+            Self::RootHasRegister => "root-has-register",
+            Self::RootNodeAtRootPort => "root-node-at-root-port",
+            Self::OneRoot => "one-root",
+            Self::ParentLinked => "parent-linked",
+            Self::ChildLinked => "child-linked",
+            Self::LocalIsNode => "local-is-node",
+            Self::LocalIsMember => "local-is-member",
+            Self::Acyclic => "acyclic",
+            Self::EveryMember => "every-member",
+            Self::NoIdleLeaf => "no-idle-leaf",
+            Self::LeastHeight => "least-height",
+            Self::LowestRootPort => "lowest-root-port",
+            Self::LowestParallel => "lowest-parallel",
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Where in the registers a rule is broken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// The group.
+    Group,
+    /// The root switch.
+    RootSwitch,
+    /// The root node.
+    RootNode,
+    /// A register as a whole.
+    Register(SwitchId),
+    /// The parent port of one.
+    Parent(SwitchId),
+    /// A child port of one, by its index.
+    Child(SwitchId, usize),
+    /// A local port of one, by its index.
+    Local(SwitchId, usize),
+    /// What is missing has no place.
+    Whole,
+}
+
+/// The first rule that is broken.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("rule {rule} is broken: {what}")]
+#[non_exhaustive]
+pub struct Broken {
+    /// Which.
+    pub rule: Rule,
+    /// Where.
+    pub place: Place,
+    /// In words.
+    pub what: String,
+}
+
+/// What a sound tree looks like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// Links from the root switch to the switch farthest below it.
+    pub height: u32,
+    /// Links between switches of the tree.
+    pub edges: u32,
+    /// Switches without children.
+    pub leaves: u32,
+}
+
+/// What is at the other end of a port.
+#[derive(Clone, Copy)]
+enum Far {
+    Switch(End),
+    Node(NodeId),
+}
+
+/// Checks the registers of a group; the shape of the tree if they break no rule.
+///
+/// # Errors
+/// The first rule broken, in the order of [`Rule::ALL`].
+pub fn check(network: &Network, group: &Group, tree: &Tree, rules: Rules) -> Result<Shape, Broken> {
+    let checker = Checker { network, group, tree, cables: cables(network) };
+    checker.forms()?;
+    checker.root()?;
+    checker.links()?;
+    checker.locals()?;
+    let shape = checker.walk()?;
+    checker.members()?;
+    checker.leaves()?;
+    if rules == Rules::Optimal {
+        optimal::check(network, group, tree, shape.height)?;
+    }
+    Ok(shape)
+}
+
+fn cables(network: &Network) -> HashMap<End, Far> {
+    let mut cables = HashMap::new();
+    for link in network.links() {
+        cables.insert(link.a, Far::Switch(link.b));
+        cables.insert(link.b, Far::Switch(link.a));
+    }
+    for (node, end) in (0..).zip(network.nodes()) {
+        cables.insert(*end, Far::Node(NodeId(node)));
+    }
+    cables
+}
+
+fn broken(rule: Rule, place: Place, what: String) -> Result<(), Broken> {
+    Err(Broken { rule, place, what })
+}
+
+struct Checker<'a> {
+    network: &'a Network,
+    group: &'a Group,
+    tree: &'a Tree,
+    cables: HashMap<End, Far>,
+}
+
+impl Checker<'_> {
+    /// What can be said of each register by itself; rule by rule, so that the first rule is named.
+    fn forms(&self) -> Result<(), Broken> {
+        let (tree, group) = (self.tree, self.group);
+        if tree.group != group.id() {
+            let what = format!("the registers are for group {}, not {}", tree.group.0, group.id().0);
+            return broken(Rule::GroupMatches, Place::Group, what);
+        }
+        let switches = self.network.switch_count();
+        for switch in tree.registers.keys() {
+            if switch.0 as usize >= switches {
+                let what = format!("there is no switch {}, there are {switches} (from 0)", switch.0);
+                return broken(Rule::SwitchExists, Place::Register(*switch), what);
+            }
+        }
+        for (switch, register) in &tree.registers {
+            let has = self.network.ports(*switch);
+            for (place, port) in places(*switch, register) {
+                if port.0 >= has {
+                    let what =
+                        format!("port {} of switch {}, which has {has} ports (from 0)", port.0, switch.0);
+                    return broken(Rule::PortExists, place, what);
+                }
+            }
+        }
+        for (switch, register) in &tree.registers {
+            let child: fn(SwitchId, usize) -> Place = Place::Child;
+            for (ports, place) in [(&register.children, child), (&register.locals, Place::Local)] {
+                if let Some(at) = ports.windows(2).position(|pair| pair[0] >= pair[1]) {
+                    let what = format!("port {} comes after port {}", ports[at + 1].0, ports[at].0);
+                    return broken(Rule::Ascending, place(*switch, at + 1), what);
+                }
+            }
+        }
+        for (switch, register) in &tree.registers {
+            let mut seen = BTreeSet::new();
+            for (place, port) in places(*switch, register) {
+                if !seen.insert(port) {
+                    let what = format!("port {} of switch {} has two meanings", port.0, switch.0);
+                    return broken(Rule::PortOnce, place, what);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn root(&self) -> Result<(), Broken> {
+        let Tree { root_switch, root_node, registers, .. } = self.tree;
+        let Some(register) = registers.get(root_switch) else {
+            let what = format!("the root switch {} has no register", root_switch.0);
+            return broken(Rule::RootHasRegister, Place::RootSwitch, what);
+        };
+        let wrong = |what| broken(Rule::RootNodeAtRootPort, Place::RootNode, what);
+        match (root_node, register.parent) {
+            (Some(node), _) if !self.group.contains(*node) => wrong(format!("node {} is no member", node.0))?,
+            (Some(node), parent) => {
+                let end = self.network.nodes()[node.0 as usize];
+                if Some(end.port) != parent || end.switch != *root_switch {
+                    wrong(format!(
+                        "node {} is at port {} of switch {}, but the register of root switch {} says {}",
+                        node.0,
+                        end.port.0,
+                        end.switch.0,
+                        root_switch.0,
+                        parent.map_or("none".to_owned(), |port| format!("port {}", port.0)),
+                    ))?;
+                }
+            }
+            (None, Some(port)) => wrong(format!("there is no root node, but a port {} to it", port.0))?,
+            (None, None) => {}
+        }
+        for (switch, register) in registers {
+            if switch != root_switch && register.parent.is_none() {
+                let what =
+                    format!("switch {} has no parent, and switch {} is the root", switch.0, root_switch.0);
+                return broken(Rule::OneRoot, Place::Register(*switch), what);
+            }
+        }
+        Ok(())
+    }
+
+    /// Both ends of every link that the tree uses name each other.
+    fn links(&self) -> Result<(), Broken> {
+        for (switch, register) in &self.tree.registers {
+            let Some(port) = register.parent.filter(|_| *switch != self.tree.root_switch) else { continue };
+            let wrong = |what| broken(Rule::ParentLinked, Place::Parent(*switch), what);
+            match self.far(*switch, port) {
+                Ok((far, above)) if above.children.contains(&far.port) => {}
+                Ok((far, _)) => wrong(format!(
+                    "port {} of switch {} leads to switch {}, which does not have port {} as a child",
+                    port.0, switch.0, far.switch.0, far.port.0
+                ))?,
+                Err(what) => wrong(what)?,
+            }
+        }
+        for (switch, register) in &self.tree.registers {
+            for (at, port) in register.children.iter().enumerate() {
+                let wrong = |what| broken(Rule::ChildLinked, Place::Child(*switch, at), what);
+                match self.far(*switch, *port) {
+                    Ok((far, below))
+                        if below.parent == Some(far.port) && far.switch != self.tree.root_switch => {}
+                    Ok((far, _)) => wrong(format!(
+                        "port {} of switch {} leads to switch {}, which does not have port {} as its parent",
+                        port.0, switch.0, far.switch.0, far.port.0
+                    ))?,
+                    Err(what) => wrong(what)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The other end of a port, and the register there.
+    fn far(&self, switch: SwitchId, port: Port) -> Result<(End, &Register), String> {
+        match self.cables.get(&End { switch, port }) {
+            None => Err(format!("nothing is plugged into port {} of switch {}", port.0, switch.0)),
+            Some(Far::Node(node)) => Err(format!(
+                "port {} of switch {} leads to node {}, not to a switch",
+                port.0, switch.0, node.0
+            )),
+            Some(Far::Switch(far)) => match self.tree.registers.get(&far.switch) {
+                Some(register) => Ok((*far, register)),
+                None => Err(format!(
+                    "port {} of switch {} leads to switch {}, which has no register",
+                    port.0, switch.0, far.switch.0
+                )),
+            },
+        }
+    }
+
+    fn locals(&self) -> Result<(), Broken> {
+        let all = || {
+            self.tree.registers.iter().flat_map(|(switch, register)| {
+                register.locals.iter().enumerate().map(|(at, port)| (*switch, at, *port))
+            })
+        };
+        for (switch, at, port) in all() {
+            if !matches!(self.cables.get(&End { switch, port }), Some(Far::Node(_))) {
+                let what = format!("no node is at port {} of switch {}", port.0, switch.0);
+                return broken(Rule::LocalIsNode, Place::Local(switch, at), what);
+            }
+        }
+        for (switch, at, port) in all() {
+            if let Some(Far::Node(node)) = self.cables.get(&End { switch, port })
+                && !self.group.contains(*node)
+            {
+                let what = format!("node {} at port {} of switch {} is no member", node.0, port.0, switch.0);
+                return broken(Rule::LocalIsMember, Place::Local(switch, at), what);
+            }
+        }
+        Ok(())
+    }
+
+    /// From the root down. Links are known to be paired, so whatever is not met is in a cycle, or in another tree.
+    fn walk(&self) -> Result<Shape, Broken> {
+        let mut met = BTreeSet::from([self.tree.root_switch]);
+        let mut level = vec![self.tree.root_switch];
+        let mut shape = Shape { height: 0, edges: 0, leaves: 0 };
+        loop {
+            let mut next = Vec::new();
+            for switch in &level {
+                let children = &self.tree.registers[switch].children;
+                shape.leaves += u32::from(children.is_empty());
+                for port in children {
+                    if let Ok((far, _)) = self.far(*switch, *port) {
+                        shape.edges += 1;
+                        if met.insert(far.switch) {
+                            next.push(far.switch);
+                        }
+                    }
+                }
+            }
+            if next.is_empty() {
+                break;
+            }
+            shape.height += 1;
+            level = next;
+        }
+        if let Some(lost) = self.tree.registers.keys().find(|switch| !met.contains(switch)) {
+            let what =
+                format!("switch {} does not hang below root switch {}", lost.0, self.tree.root_switch.0);
+            broken(Rule::Acyclic, Place::Register(*lost), what)?;
+        }
+        Ok(shape)
+    }
+
+    fn members(&self) -> Result<(), Broken> {
+        for node in self.group.members() {
+            let end = self.network.nodes()[node.0 as usize];
+            let register = self.tree.registers.get(&end.switch);
+            let local = register.is_some_and(|register| register.locals.contains(&end.port));
+            if !local && self.tree.root_node != Some(*node) {
+                let what =
+                    format!("member {} at port {} of switch {} is missing", node.0, end.port.0, end.switch.0);
+                let place = register.map_or(Place::Whole, |_| Place::Register(end.switch));
+                return broken(Rule::EveryMember, place, what);
+            }
+        }
+        Ok(())
+    }
+
+    fn leaves(&self) -> Result<(), Broken> {
+        for (switch, register) in &self.tree.registers {
+            let has_member = !register.locals.is_empty()
+                || *switch == self.tree.root_switch && self.tree.root_node.is_some();
+            if register.children.is_empty() && !has_member {
+                let what = format!("switch {} has neither members nor children", switch.0);
+                return broken(Rule::NoIdleLeaf, Place::Register(*switch), what);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All ports of a register with their places.
+fn places(switch: SwitchId, register: &Register) -> impl Iterator<Item = (Place, Port)> {
+    let parent = register.parent.map(|port| (Place::Parent(switch), port));
+    let children =
+        register.children.iter().enumerate().map(move |(at, port)| (Place::Child(switch, at), *port));
+    let locals = register.locals.iter().enumerate().map(move |(at, port)| (Place::Local(switch, at), *port));
+    parent.into_iter().chain(children).chain(locals)
+}
+
+#[cfg(test)]
+mod tests;

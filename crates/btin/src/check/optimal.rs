@@ -1,0 +1,75 @@
+//! The rules that make a sound tree the paper's: least height, lowest ports.
+//!
+//! The plainest search there is: distances from every member switch by relaxing all links until nothing changes.
+
+use super::{Broken, Place, Rule, broken};
+use crate::{Group, Network, SwitchId, Tree};
+
+pub(super) fn check(network: &Network, group: &Group, tree: &Tree, height: u32) -> Result<(), Broken> {
+    let members = group.member_switches(network);
+    for root in &members {
+        let distances = distances(network, *root);
+        let farthest = members.iter().map(|member| distances[member.0 as usize]).max();
+        if let Some(least) = farthest
+            && least < height
+        {
+            let what = format!("the height is {height}, but switch {} as root gives {least}", root.0);
+            return broken(Rule::LeastHeight, Place::RootSwitch, what);
+        }
+    }
+    let root = tree.root_switch;
+    let at_root = group.members().iter().map(|node| network.nodes()[node.0 as usize]);
+    let lowest = at_root.filter(|end| end.switch == root).map(|end| end.port).min();
+    let register = &tree.registers[&root];
+    if lowest != register.parent {
+        let says = |port: Option<crate::Port>| port.map_or("none".to_owned(), |port| port.0.to_string());
+        let what = format!(
+            "the root node is at port {} of switch {}, and the lowest port of a member there is {}",
+            says(register.parent),
+            root.0,
+            says(lowest)
+        );
+        return broken(Rule::LowestRootPort, Place::RootNode, what);
+    }
+    for (switch, register) in &tree.registers {
+        for (at, port) in register.children.iter().enumerate() {
+            let to = |port: &crate::Port| {
+                network.neighbours(*switch).iter().find(|seen| seen.port == *port).map(|seen| seen.switch)
+            };
+            let child = to(port);
+            let lower = network.neighbours(*switch).iter().find(|seen| Some(seen.switch) == child);
+            if let Some(lower) = lower
+                && lower.port < *port
+            {
+                let what = format!(
+                    "port {} of switch {} leads to switch {}, and so does port {}",
+                    port.0, switch.0, lower.switch.0, lower.port.0
+                );
+                return broken(Rule::LowestParallel, Place::Child(*switch, at), what);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Links from a switch to each; the greatest number where there is no way.
+fn distances(network: &Network, from: SwitchId) -> Vec<u32> {
+    let mut distance = vec![u32::MAX; network.switch_count()];
+    distance[from.0 as usize] = 0;
+    loop {
+        let mut changed = false;
+        for link in network.links() {
+            let (a, b) = (link.a.switch.0 as usize, link.b.switch.0 as usize);
+            for (near, far) in [(a, b), (b, a)] {
+                let through = distance[near].saturating_add(1);
+                if through < distance[far] {
+                    distance[far] = through;
+                    changed = true;
+                }
+            }
+        }
+        if !changed {
+            return distance;
+        }
+    }
+}

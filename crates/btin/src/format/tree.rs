@@ -1,0 +1,202 @@
+//! `btin-tree-1`: the barrier registers of a group.
+//!
+//! ```json
+//! {"format":"btin-tree-1", "root_switch":0, "root_node":0,
+//!  "registers":{"0":{"parent":0,"children":[7],"locals":[]}, "1":{"parent":7,"children":[],"locals":[0]}}}
+//! ```
+//!
+//! `parent` is the port towards the parent switch, at the root switch the root node's port. `root_node` and that
+//! `parent` are null where the root switch has no members and messages turn around in it. One more key may be
+//! there: `group`, the number of the group, 0 if it is missing. Reading checks the form alone: whether the
+//! registers are a barrier tree of a network is [`crate::check`]'s to say.
+
+use super::{ReadError, Step};
+use crate::check::Place;
+use crate::{GroupId, NodeId, Port, Register, SwitchId, Tree};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt::{self, Write};
+
+const FORMAT: &str = "btin-tree-1";
+
+impl Tree {
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its place.
+    pub fn from_json(text: &str) -> Result<Self, ReadError> {
+        let document: Document = serde_json::from_str(text).map_err(|error| ReadError::from_json(&error))?;
+        if document.format != FORMAT {
+            let problem = format!("{:?} is not the format {FORMAT:?}", document.format);
+            return Err(ReadError::in_json(text, &[Step::Key("format")], problem));
+        }
+        let ports = |ports: Vec<u16>| ports.into_iter().map(Port).collect();
+        let mut registers = BTreeMap::new();
+        for (key, fields) in document.registers.0 {
+            let wrong = |problem: String| {
+                ReadError::in_json(text, &[Step::Key("registers"), Step::Key(&key)], problem)
+            };
+            let switch = key
+                .parse()
+                .map(SwitchId)
+                .map_err(|_| wrong(format!("{key:?} is no number of a switch (0, 1, ...)")))?;
+            let register = Register {
+                parent: fields.parent.map(Port),
+                children: ports(fields.children),
+                locals: ports(fields.locals),
+            };
+            match registers.entry(switch) {
+                Entry::Vacant(vacant) => vacant.insert(register),
+                Entry::Occupied(_) => return Err(wrong(format!("switch {key} has two registers"))),
+            };
+        }
+        Ok(Self {
+            group: GroupId(document.group),
+            root_switch: SwitchId(document.root_switch),
+            root_node: document.root_node.map(NodeId),
+            registers,
+        })
+    }
+
+    /// An error at a place in the registers, in the text that they were read from.
+    #[must_use]
+    pub fn locate(&self, text: &str, place: Place, problem: String) -> ReadError {
+        let switch = match place {
+            Place::Register(switch) | Place::Parent(switch) => switch,
+            Place::Child(switch, _) | Place::Local(switch, _) => switch,
+            _ => self.root_switch,
+        };
+        let switch = switch.0.to_string();
+        let register = [Step::Key("registers"), Step::Key(&switch)];
+        let inside = |field, at: Option<usize>| {
+            let mut path = register.to_vec();
+            path.push(Step::Key(field));
+            path.extend(at.map(Step::Index));
+            path
+        };
+        let path = match place {
+            Place::Group => vec![Step::Key("group")],
+            Place::RootSwitch => vec![Step::Key("root_switch")],
+            Place::RootNode => vec![Step::Key("root_node")],
+            Place::Register(_) => register.to_vec(),
+            Place::Parent(_) => inside("parent", None),
+            Place::Child(_, at) => inside("children", Some(at)),
+            Place::Local(_, at) => inside("locals", Some(at)),
+            Place::Whole => vec![Step::Key("registers")],
+        };
+        ReadError::in_json(text, &path, problem)
+    }
+
+    /// The text of a file, one register a line; the same for the same tree.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let number = |number: Option<u32>| number.map_or("null".to_owned(), |number| number.to_string());
+        let ports = |ports: &[Port]| {
+            let ports: Vec<_> = ports.iter().map(|port| port.0.to_string()).collect();
+            ports.join(",")
+        };
+        let mut out = format!(
+            "{{\"format\":\"{FORMAT}\",\"group\":{},\"root_switch\":{},\"root_node\":{},\n\"registers\":{{",
+            self.group.0,
+            self.root_switch.0,
+            number(self.root_node.map(|node| node.0)),
+        );
+        for (at, (switch, register)) in self.registers.iter().enumerate() {
+            let _ = write!(
+                out,
+                "{}\n\"{}\":{{\"parent\":{},\"children\":[{}],\"locals\":[{}]}}",
+                if at == 0 { "" } else { "," },
+                switch.0,
+                number(register.parent.map(|port| port.0.into())),
+                ports(&register.children),
+                ports(&register.locals),
+            );
+        }
+        out.push_str("}}\n");
+        out
+    }
+}
+
+#[derive(Deserialize)]
+struct Document {
+    format: String,
+    #[serde(default)]
+    group: u8,
+    root_switch: u32,
+    root_node: Option<u32>,
+    registers: Registers,
+}
+
+#[derive(Deserialize)]
+struct Fields {
+    parent: Option<u16>,
+    children: Vec<u16>,
+    locals: Vec<u16>,
+}
+
+/// In the file's order, so that a register given twice is seen.
+struct Registers(Vec<(String, Fields)>);
+
+impl<'de> Deserialize<'de> for Registers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'de> Visitor<'de> for All {
+            type Value = Registers;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the registers, by number of the switch")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Registers, A::Error> {
+                let mut all = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    all.push(entry);
+                }
+                Ok(Registers(all))
+            }
+        }
+        deserializer.deserialize_map(All)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = "{\"format\":\"btin-tree-1\",\"group\":3,\"root_switch\":10,\"root_node\":2,\n\"registers\":{\n\
+        \"2\":{\"parent\":7,\"children\":[],\"locals\":[0,4]},\n\
+        \"10\":{\"parent\":0,\"children\":[5,7],\"locals\":[]}}}\n";
+
+    fn refused(text: &str) -> String {
+        Tree::from_json(text).expect_err("it is wrong").to_string()
+    }
+
+    #[test]
+    fn a_tree_is_written_as_it_was_read() {
+        let tree = Tree::from_json(SMALL).expect("it is right");
+        assert_eq!(tree.registers[&SwitchId(2)].locals, [Port(0), Port(4)]);
+        assert_eq!(tree.to_json(), SMALL);
+    }
+
+    #[test]
+    fn a_root_without_members_is_null_and_a_group_not_named_is_0() {
+        let text = r#"{"format":"btin-tree-1","root_switch":1,"root_node":null,
+            "registers":{"1":{"parent":null,"children":[1],"locals":[]}}}"#;
+        let tree = Tree::from_json(text).expect("it is right");
+        assert_eq!((tree.group, tree.root_node), (GroupId(0), None));
+        assert_eq!(Tree::from_json(&tree.to_json()), Ok(tree));
+    }
+
+    #[test]
+    fn errors_name_line_column_and_register() {
+        let twice = SMALL.replace("\"10\":", "\"2\":");
+        assert_eq!(refused(&twice), "4:5: registers.2: switch 2 has two registers");
+        let unnumbered = SMALL.replace("\"10\":", "\"x\":");
+        assert_eq!(refused(&unnumbered), "4:5: registers.x: \"x\" is no number of a switch (0, 1, ...)");
+        let many = SMALL.replace("\"group\":3", "\"group\":256");
+        assert_eq!(refused(&many), "1:35: invalid value: integer `256`, expected u8");
+        assert_eq!(refused("{\n"), "2:1: EOF while parsing an object");
+    }
+}

@@ -1,0 +1,176 @@
+//! Two hosts on one: network namespaces joined by a cable, for tests of what happens between hosts.
+//!
+//! Names contain the test's process id, so that runs do not meet; what a killed test left is removed by the next.
+
+use crate::{Skipped, require};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Two hosts, called a and b, and their cable. They go when this does.
+#[derive(Debug)]
+pub struct Hosts {
+    names: [String; 2],
+    scratch: tempfile::TempDir,
+}
+
+/// Runs `ip ARGUMENTS`; what it printed, or what it complained about.
+///
+/// # Errors
+/// The command and its complaint.
+pub fn ip(arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new("ip").args(arguments).output().map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(format!("ip {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr)))
+}
+
+impl Hosts {
+    /// Makes them.
+    ///
+    /// # Errors
+    /// [`Skipped`] without root, `ip` or the kernel's help.
+    pub fn new() -> Result<Self, Skipped> {
+        require::root()?;
+        require::program("ip", "apt-get install iproute2")?;
+        remove_leftovers();
+        let scratch =
+            tempfile::tempdir().map_err(|error| Skipped::because(format!("no scratch: {error}")))?;
+        let id = std::process::id();
+        let hosts = Self { names: ["a", "b"].map(|host| name(host, id)), scratch };
+        let made = hosts.make(&format!("ua{id}"), &format!("ub{id}"));
+        made.map_err(|why| Skipped::because(format!("no network namespaces here: {why}")))?;
+        Ok(hosts)
+    }
+
+    fn make(&self, near: &str, far: &str) -> Result<(), String> {
+        let [a, b] = [&self.names[0], &self.names[1]];
+        ip(&["netns", "add", a])?;
+        ip(&["netns", "add", b])?;
+        ip(&["link", "add", near, "netns", a, "type", "veth", "peer", "name", far, "netns", b])?;
+        for (host, cable, number) in [(a, near, 0), (b, far, 1)] {
+            ip(&["-n", host, "link", "set", cable, "name", "cable"])?;
+            ip(&["-n", host, "addr", "add", &format!("{}/24", Self::address(number)), "dev", "cable"])?;
+            let v6 = format!("fd77::{}/64", number + 1);
+            // without duplicate address detection, which takes a second; a kernel without IPv6 has none
+            let _ = ip(&["-n", host, "-6", "addr", "add", &v6, "dev", "cable", "nodad"]);
+            ip(&["-n", host, "link", "set", "cable", "up"])?;
+            ip(&["-n", host, "link", "set", "lo", "up"])?;
+        }
+        // the kernel may take a second to notice both ends
+        for _ in 0..100 {
+            let is_up = |host: &&String| {
+                ip(&["-n", host, "link", "show", "cable"]).is_ok_and(|said| said.contains("state UP"))
+            };
+            if self.names.iter().filter(is_up).count() == 2 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// The name of a host's network.
+    #[must_use]
+    pub fn name(&self, host: usize) -> &str {
+        &self.names[host]
+    }
+
+    /// A host's address.
+    #[must_use]
+    pub fn address(host: usize) -> String {
+        format!("10.77.0.{}", host + 1)
+    }
+
+    /// A command on a host.
+    #[must_use]
+    pub fn command(&self, host: usize, program: &Path) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.names[host]]).arg(program);
+        command
+    }
+
+    /// A program that stands in for `ssh`: `PROGRAM [OPTIONS] ADDRESS COMMAND...` runs the command on the host with
+    /// this address, under that host's name.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    #[must_use]
+    pub fn remote_shell(&self) -> PathBuf {
+        let path = self.scratch.path().join("remote-shell");
+        let [a, b] = &self.names;
+        let first = Self::address(0);
+        let script = format!(
+            "#!/bin/sh\n\
+             while [ \"${{1#-}}\" != \"$1\" ]; do shift; done\n\
+             case $1 in {first}) host={a};; *) host={b};; esac\n\
+             shift\n\
+             exec ip netns exec $host unshare --uts sh -c \"hostname $host; $*\"\n"
+        );
+        std::fs::write(&path, script).expect("a script in the scratch directory");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).expect("it becomes a program");
+        path
+    }
+
+    /// Cuts the cable.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn cut(&self) {
+        ip(&["-n", &self.names[0], "link", "set", "cable", "down"]).expect("cut");
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for name in &self.names {
+            // the cable goes with them; one that was not made cannot be removed
+            let _ = ip(&["netns", "delete", name]);
+        }
+    }
+}
+
+fn name(host: &str, id: u32) -> String {
+    format!("unisono-{host}-{id}")
+}
+
+/// Removes the hosts of tests that were killed.
+fn remove_leftovers() {
+    let listed = ip(&["netns", "list"]).unwrap_or_default();
+    for name in listed.lines().filter_map(|line| line.split_whitespace().next()) {
+        let id = name.strip_prefix("unisono-a-").or_else(|| name.strip_prefix("unisono-b-"));
+        let Some(id) = id.and_then(|id| id.parse::<u32>().ok()) else { continue };
+        if !Path::new("/proc").join(id.to_string()).exists() {
+            // another test may be as quick
+            let _ = ip(&["netns", "delete", name]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_test_left_is_removed() {
+        if require::root().is_err() || require::program("ip", "").is_err() {
+            eprintln!("skipped: it needs root and ip");
+            return;
+        }
+        let mut gone = Command::new("true").spawn().expect("true starts");
+        gone.wait().expect("it ends");
+        let (dead, alive) = (name("a", gone.id()), name("a", std::process::id()));
+        if let Err(why) = ip(&["netns", "add", &dead]).and_then(|_| ip(&["netns", "add", &alive])) {
+            eprintln!("skipped: no network namespaces here: {why}");
+            return;
+        }
+        remove_leftovers();
+        let listed = ip(&["netns", "list"]).expect("a list");
+        let left = |name: &str| listed.lines().any(|line| line.split_whitespace().next() == Some(name));
+        let found = (left(&dead), left(&alive));
+        ip(&["netns", "delete", &alive]).expect("it goes");
+        assert_eq!(found, (false, true), "{listed}");
+    }
+}
