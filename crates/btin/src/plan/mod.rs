@@ -21,6 +21,7 @@ mod search;
 use crate::{Group, Network, NodeId, SwitchId, Tree};
 use choose::choose;
 use graph::Graph;
+pub(crate) use registers::members_at;
 use search::{Search, Shape};
 use std::collections::BTreeMap;
 
@@ -71,6 +72,21 @@ pub struct Plan {
     /// Switches that have no free register, and the node there whose memory holds it instead: each message
     /// that such a switch would combine or replicate goes through that node.
     pub in_memory: BTreeMap<SwitchId, NodeId>,
+}
+
+impl Plan {
+    /// The child switches of a switch of the tree, in order of port.
+    pub fn children<'a>(
+        &'a self,
+        network: &'a Network,
+        switch: SwitchId,
+    ) -> impl Iterator<Item = SwitchId> + use<'a> {
+        let ports = self.tree.registers.get(&switch).map_or(&[][..], |register| &register.children);
+        let near = network.neighbours(switch);
+        ports
+            .iter()
+            .filter_map(|port| near.binary_search_by_key(port, |n| n.port).ok().map(|at| near[at].switch))
+    }
 }
 
 /// Why there is no plan.
@@ -163,4 +179,4 @@ pub(crate) mod families;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

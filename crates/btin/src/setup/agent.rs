@@ -1,0 +1,161 @@
+//! The part of one member in setting up and releasing the registers of its group.
+
+use super::{Answer, Order, Reply, Request};
+use crate::plan::members_at;
+use crate::{Group, GroupId, Network, NodeId, Plan, PlanError, PlanOptions, Register, SwitchId, plan};
+use std::collections::BTreeMap;
+
+/// One member, with what it has to see to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Agent {
+    node: NodeId,
+    group: GroupId,
+    life: u32,
+    phase: Phase,
+    /// The switches that this member sees to: none if it represents no switch.
+    duties: BTreeMap<SwitchId, Duty>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    SettingUp,
+    Releasing,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Duty {
+    register: Register,
+    keeper: Option<NodeId>,
+    answer: Option<Answer>,
+}
+
+impl Agent {
+    /// A member that plans by itself.
+    ///
+    /// # Errors
+    /// As [`plan`].
+    pub fn new(
+        network: &Network,
+        group: &Group,
+        options: &PlanOptions,
+        node: NodeId,
+        life: u32,
+    ) -> Result<Self, PlanError> {
+        Ok(Self::of_plan(network, group, &plan(network, group, options)?, node, life))
+    }
+
+    /// A member that has planned already.
+    #[must_use]
+    pub fn of_plan(network: &Network, group: &Group, plan: &Plan, node: NodeId, life: u32) -> Self {
+        let here = network.nodes()[node.0 as usize].switch;
+        let mut switches = Vec::new();
+        if representative(network, group, here) == Some(node) {
+            switches.push(here);
+            below(network, group, plan, here, &mut switches);
+            let root = plan.tree.root_switch;
+            let lowest = plan.tree.registers.keys().find(|switch| has_members(network, group, **switch));
+            if !has_members(network, group, root) && lowest == Some(&here) {
+                switches.push(root);
+                below(network, group, plan, root, &mut switches);
+            }
+        }
+        let duty = |switch: SwitchId| {
+            let register = plan.tree.registers[&switch].clone();
+            let any = network.locals(switch).first().map(|(_, node)| *node);
+            let keeper = representative(network, group, switch).or(any);
+            (switch, Duty { register, keeper, answer: None })
+        };
+        let duties = switches.into_iter().map(duty).collect();
+        Self { node, group: group.id(), life, phase: Phase::SettingUp, duties }
+    }
+
+    /// What to ask for: all that is not answered. To be called at the beginning, and again after a while as
+    /// long as there is something.
+    #[must_use]
+    pub fn requests(&self) -> Vec<Request> {
+        let open = self.duties.iter().filter(|(_, duty)| duty.answer.is_none());
+        let request = |(&switch, duty): (&SwitchId, &Duty)| {
+            let order = match self.phase {
+                Phase::SettingUp => Order::Set { register: duty.register.clone(), keeper: duty.keeper },
+                Phase::Releasing => Order::Release,
+            };
+            Request { group: self.group, life: self.life, from: self.node, switch, order }
+        };
+        open.map(request).collect()
+    }
+
+    /// Takes an answer; those to earlier questions are ignored.
+    pub fn take(&mut self, reply: &Reply) {
+        if (reply.group, reply.life, reply.to) != (self.group, self.life, self.node) {
+            return;
+        }
+        let about_release = reply.answer == Answer::Released;
+        let Some(duty) = self.duties.get_mut(&reply.switch) else { return };
+        if about_release == (self.phase == Phase::Releasing) {
+            duty.answer = Some(reply.answer);
+        }
+    }
+
+    /// Whether everything asked for is answered.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.duties.values().all(|duty| duty.answer.is_some())
+    }
+
+    /// The first switch that had no place for the register: the group cannot have its barrier in the
+    /// switches, and has to be released.
+    #[must_use]
+    pub fn refused(&self) -> Option<SwitchId> {
+        let refused = |(_, duty): &(&SwitchId, &Duty)| duty.answer == Some(Answer::Refused);
+        self.duties.iter().find(refused).map(|(switch, _)| *switch)
+    }
+
+    /// The registers this member saw to that are in a node's memory: together with those of the others,
+    /// [`Plan::in_memory`].
+    pub fn in_memory(&self) -> impl Iterator<Item = (SwitchId, NodeId)> + '_ {
+        self.duties.iter().filter_map(|(switch, duty)| match duty.answer {
+            Some(Answer::InMemory(node)) => Some((*switch, node)),
+            _ => None,
+        })
+    }
+
+    /// The switches that this member sees to, ascending.
+    pub fn duties(&self) -> impl Iterator<Item = SwitchId> + '_ {
+        self.duties.keys().copied()
+    }
+
+    /// Whose registers these are.
+    #[must_use]
+    pub fn group(&self) -> GroupId {
+        self.group
+    }
+
+    /// The group has ended: from now on [`requests`](Self::requests) are for release.
+    pub fn release(&mut self) {
+        if self.phase == Phase::SettingUp {
+            self.phase = Phase::Releasing;
+            self.duties.values_mut().for_each(|duty| duty.answer = None);
+        }
+    }
+}
+
+fn representative(network: &Network, group: &Group, switch: SwitchId) -> Option<NodeId> {
+    members_at(network, group, switch).next().map(|(_, node)| node)
+}
+
+fn has_members(network: &Network, group: &Group, switch: SwitchId) -> bool {
+    representative(network, group, switch).is_some()
+}
+
+/// The switches without members below a switch, down to the next ones with members.
+fn below(network: &Network, group: &Group, plan: &Plan, switch: SwitchId, found: &mut Vec<SwitchId>) {
+    let mut open = vec![switch];
+    while let Some(switch) = open.pop() {
+        for child in plan.children(network, switch) {
+            if !has_members(network, group, child) {
+                found.push(child);
+                open.push(child);
+            }
+        }
+    }
+}
