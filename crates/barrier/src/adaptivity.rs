@@ -5,27 +5,18 @@
 //!   waits; more members than CPUs in the set means that cores are shared.
 //! - *Does an awaited member run?* Each notes the CPU it arrives on; one that has not arrived and was last
 //!   seen on the asker's own CPU does not run now.
-//! - *Awake or asleep?* The first member (rank 0) measures what episodes cost and decides for all, see
-//!   [`Controller`]. Anybody may send all to sleep at once: two long yields within 50 ms, some time apart,
-//!   prove that foreign threads want these cores; while staying awake is only tried, one is enough.
+//! - *Awake or asleep?* The first member (rank 0) measures what episodes cost and decides for all; anybody may
+//!   send all to sleep, see [`Regime`].
 //!
 //! Answers are hints: any mixture of modes is correct, because how one waits never changes what is awaited.
 //! Cost an episode: on cores of one's own a countdown and a comparison; where cores are shared one store.
 
-use crate::control::{ASLEEP, Control};
+use crate::control::Control;
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock;
 use unisono_linux::current_cpu::current_cpu;
 use unisono_sync::atomics::Ordering;
-use unisono_sync::{Advice, Controller, Mode};
-
-/// Values of the mode's word.
-const AWAKE: u32 = 0;
-const TRYING_AWAKE: u32 = 2;
-
-/// Milliseconds between two long yields that count as two, and that count together.
-const APART: u32 = 2;
-const TOGETHER: u32 = 50;
+use unisono_sync::{Advice, Learner, Regime};
 
 /// Groups larger than this do not ask who runs where: looking would cost more than a wrong guess.
 const SMALL_GROUP: usize = 64;
@@ -33,17 +24,11 @@ const SMALL_GROUP: usize = 64;
 /// A note of presence: the episode's low bits above the CPU's number plus one.
 const CPU_BITS: u32 = 12;
 
-/// Sleeps after which the first member looks at the clock, however few episodes have passed.
-const MANY_SLEEPS: u64 = 16;
-
 /// One member's part.
 #[derive(Debug)]
 pub(crate) struct Adaptivity {
-    /// In the first member: what it has learnt.
-    controller: Option<Controller>,
-    episodes_left: u32,
-    episodes_counted: u32,
-    sleeps_seen: u64,
+    /// What has been learnt, if this is the first member.
+    learner: Learner,
     announced: bool,
     crowded: bool,
     note: u32,
@@ -51,15 +36,7 @@ pub(crate) struct Adaptivity {
 
 impl Adaptivity {
     pub(crate) fn new() -> Self {
-        Self {
-            controller: None,
-            episodes_left: 1,
-            episodes_counted: 0,
-            sleeps_seen: 0,
-            announced: false,
-            crowded: false,
-            note: 0,
-        }
+        Self { learner: Learner::default(), announced: false, crowded: false, note: 0 }
     }
 
     /// Before an arrival: leaves a note of where this member runs, if that is news to others.
@@ -82,7 +59,7 @@ impl Adaptivity {
     /// Whether the first moment of a wait is spent polling.
     #[inline]
     pub(crate) fn starts_brief(&self, control: &Control) -> bool {
-        !self.crowded && control.mode().load(Ordering::Relaxed) != ASLEEP
+        !self.crowded && !regime(control).is_asleep()
     }
 
     /// How many episodes may pass before this member has to note its presence or to decide.
@@ -92,26 +69,20 @@ impl Adaptivity {
             return 0;
         }
         let before_note = 63 - (episode & 63);
-        if rank == 0 { before_note.min(self.episodes_left - 1) } else { before_note }
+        if rank == 0 { before_note.min(self.learner.to_spare()) } else { before_note }
     }
 
     /// So many episodes have passed without a word to this member.
     #[inline]
     pub(crate) fn catch_up(&mut self, episodes: u32) {
-        self.episodes_counted += episodes;
-        self.episodes_left = self.episodes_left.saturating_sub(episodes).max(1);
+        self.learner.catch_up(episodes);
     }
 
     /// After an episode: the first member counts, and now and then decides.
     #[inline]
     pub(crate) fn learn(&mut self, control: &Control, rank: usize, sleeps: u64) {
-        if rank != 0 {
-            return;
-        }
-        self.episodes_counted += 1;
-        self.episodes_left -= 1;
-        if self.episodes_left == 0 || sleeps >= self.sleeps_seen + MANY_SLEEPS {
-            self.decide(control, sleeps);
+        if rank == 0 {
+            self.learner.learn(regime(control), sleeps, clock::now);
         }
     }
 
@@ -128,24 +99,12 @@ impl Adaptivity {
         }
         self.crowded = is_crowded(control, members);
     }
+}
 
-    #[cold]
-    fn decide(&mut self, control: &Control, sleeps: u64) {
-        let now = clock::now();
-        let controller = self.controller.get_or_insert_with(|| Controller::new(now));
-        let gave_up = control.mode().load(Ordering::Relaxed) == ASLEEP;
-        let step = controller.observe(now, self.episodes_counted, gave_up);
-        let mode = match (step.mode, step.probing) {
-            (Mode::Asleep, _) => ASLEEP,
-            (Mode::Awake, true) => TRYING_AWAKE,
-            (Mode::Awake, false) => AWAKE,
-        };
-        if control.mode().load(Ordering::Relaxed) != mode {
-            control.mode().store(mode, Ordering::Relaxed);
-        }
-        (self.episodes_left, self.episodes_counted) = (step.look_after, 0);
-        self.sleeps_seen = sleeps;
-    }
+/// The words in which members say how to wait.
+#[inline]
+fn regime(control: &Control) -> Regime<'_> {
+    Regime::new(control.mode(), control.last_long_yield())
 }
 
 /// Whether members outnumber the CPUs they may use, as far as these are known.
@@ -156,13 +115,7 @@ fn is_crowded(control: &Control, members: usize) -> bool {
 
 /// How to wait now.
 pub(crate) fn advice(control: &Control, members: usize) -> Advice {
-    if control.mode().load(Ordering::Relaxed) == ASLEEP {
-        Advice::Sleep
-    } else if is_crowded(control, members) {
-        Advice::GiveWay
-    } else {
-        Advice::Spin
-    }
+    regime(control).advice(|| is_crowded(control, members))
 }
 
 /// Whether no member that is still awaited was last seen on this CPU.
@@ -181,11 +134,5 @@ pub(crate) fn awaited_may_run(control: &Control, id: usize, members: usize, epis
 
 /// A yield took so long that a foreign thread had the core; twice is no accident.
 pub(crate) fn yield_took_long(control: &Control) {
-    let now = u32::try_from((clock::now().0 / 1_000_000) & 0xffff_ffff).unwrap_or(0);
-    let before = control.last_long_yield().swap(now, Ordering::Relaxed);
-    let mode = control.mode().load(Ordering::Relaxed);
-    let apart = now.wrapping_sub(before);
-    if mode == TRYING_AWAKE || (APART..=TOGETHER).contains(&apart) {
-        control.mode().store(ASLEEP, Ordering::Relaxed);
-    }
+    regime(control).yield_took_long(clock::now());
 }

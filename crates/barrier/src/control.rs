@@ -12,7 +12,7 @@
 
 use unisono_linux::futex::Scope;
 use unisono_sync::atomics::{AtomicU32, Ordering};
-use unisono_sync::{Flag, Line, Lines};
+use unisono_sync::{Flag, Line, Lines, Regime};
 
 use crate::error::{Cause, Gone};
 
@@ -22,9 +22,6 @@ pub(crate) const ATTENTION_GONE: u32 = 1;
 pub(crate) const ATTENTION_CHANGE: u32 = 2;
 /// Somebody asks to be admitted; for the first of the members.
 pub(crate) const ATTENTION_JOIN: u32 = 4;
-
-/// A value of the mode's word, the only odd one: everybody sleeps at once.
-pub(crate) const ASLEEP: u32 = 1;
 
 /// Lines before the members' lines.
 const FIXED_LINES: usize = 3;
@@ -75,7 +72,7 @@ impl Control {
     #[inline]
     pub(crate) fn needs_a_word(&self) -> bool {
         let line = self.lines.line(1);
-        line.word(0).load(Ordering::Relaxed) | (line.word(2).load(Ordering::Relaxed) & ASLEEP) != 0
+        line.word(0).load(Ordering::Relaxed) | (line.word(2).load(Ordering::Relaxed) & Regime::ASLEEP) != 0
     }
 
     /// How adaptive members wait now.

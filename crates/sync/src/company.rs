@@ -2,10 +2,8 @@
 //!
 //! The idea: [`Adaptive`] only does what its watch advises, and a plain wait has nobody to ask. So those who
 //! hand words to one another share three facts: whether they outnumber the processors they may use, whether
-//! to stay awake at all, and when a yield last took suspiciously long. The first of them measures what its waits
-//! cost and decides for all ([`Controller`]); anybody may send all to sleep: two long yields within 50 ms prove
-//! that foreign threads want these processors, and while staying awake is only tried, one is enough. One
-//! decides for all because a probe beside foreign load costs a foreign slice, whoever makes it.
+//! to stay awake at all, and when a yield last took suspiciously long ([`Regime`]). The first of them decides for
+//! all.
 //!
 //! Cost: a wait that is over within some polls pays one load and a countdown; deciding reads a clock, some
 //! thousand times a second at most. When not to use: between members of a barrier, which knows more (who was
@@ -25,32 +23,20 @@
 //! ```
 
 use crate::adaptive::Adaptive;
-use crate::atomics::{AtomicU32, Ordering};
-use crate::controller::{Controller, Mode};
+use crate::atomics::AtomicU32;
 use crate::flag::{Flag, Wakeups};
+use crate::regime::{Learner, Regime};
 use crate::spin::poll;
 use crate::wait::{SpinBudget, WaitPolicy};
 use crate::watch::{Advice, Verdict, Watch};
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::Scope;
 
-const AWAKE: u32 = 0;
-const ASLEEP: u32 = 1;
-const TRYING_AWAKE: u32 = 2;
-
-/// Milliseconds between two long yields that count as two, and that count together.
-const APART: u32 = 2;
-const TOGETHER: u32 = 50;
-
-/// Sleeps after which the clock is looked at, however few waits have passed.
-const MANY_SLEEPS: u64 = 16;
-
 /// The facts shared; a line of its own, read by everybody and rarely written.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Company {
     mode: AtomicU32,
-    /// When a yield last took long, in milliseconds.
     last_long_yield: AtomicU32,
     crowded: bool,
 }
@@ -59,11 +45,7 @@ impl Company {
     /// For so many threads on so many processors.
     #[must_use]
     pub fn new(members: usize, processors: usize) -> Self {
-        Self {
-            mode: AtomicU32::new(AWAKE),
-            last_long_yield: AtomicU32::new(0),
-            crowded: members > processors,
-        }
+        Self { mode: AtomicU32::new(0), last_long_yield: AtomicU32::new(0), crowded: members > processors }
     }
 
     /// How the signals awaited find sleepers: cheap for signallers where sleeping is rare, for both where
@@ -80,24 +62,12 @@ impl Company {
         Companion { company: self, policy: Adaptive::new(budget, wakeups), learner }
     }
 
-    fn advice(&self) -> Advice {
-        if self.mode.load(Ordering::Relaxed) == ASLEEP {
-            Advice::Sleep
-        } else if self.crowded {
-            Advice::GiveWay
-        } else {
-            Advice::Spin
-        }
+    fn regime(&self) -> Regime<'_> {
+        Regime::new(&self.mode, &self.last_long_yield)
     }
 
-    /// A yield took so long that a foreign thread had the processor; twice is no accident.
-    fn yield_took_long(&self, moment: Nanos) {
-        let milliseconds = u32::try_from((moment.0 / 1_000_000) & 0xffff_ffff).unwrap_or(0);
-        let before = self.last_long_yield.swap(milliseconds, Ordering::Relaxed);
-        let apart = milliseconds.wrapping_sub(before);
-        if self.mode.load(Ordering::Relaxed) == TRYING_AWAKE || (APART..=TOGETHER).contains(&apart) {
-            self.mode.store(ASLEEP, Ordering::Relaxed);
-        }
+    fn advice(&self) -> Advice {
+        self.regime().advice(|| self.crowded)
     }
 }
 
@@ -109,50 +79,12 @@ pub struct Companion<'a> {
     learner: Option<Learner>,
 }
 
-/// What the first member counts and has learnt.
-#[derive(Debug)]
-struct Learner {
-    controller: Option<Controller>,
-    left: u32,
-    counted: u32,
-    sleeps_seen: u64,
-}
-
-impl Default for Learner {
-    fn default() -> Self {
-        Self { controller: None, left: 1, counted: 0, sleeps_seen: 0 }
-    }
-}
-
 impl Companion<'_> {
     #[inline]
     fn learn(&mut self) {
-        let Some(learner) = &mut self.learner else { return };
-        learner.counted += 1;
-        learner.left -= 1;
-        let sleeps = self.policy.blocks();
-        if learner.left == 0 || sleeps >= learner.sleeps_seen + MANY_SLEEPS {
-            learner.decide(self.company, sleeps);
+        if let Some(learner) = &mut self.learner {
+            learner.learn(self.company.regime(), self.policy.blocks(), now);
         }
-    }
-}
-
-impl Learner {
-    #[cold]
-    fn decide(&mut self, company: &Company, sleeps: u64) {
-        let now = now();
-        let before = company.mode.load(Ordering::Relaxed);
-        let controller = self.controller.get_or_insert_with(|| Controller::new(now));
-        let step = controller.observe(now, self.counted, before == ASLEEP);
-        let mode = match (step.mode, step.probing) {
-            (Mode::Asleep, _) => ASLEEP,
-            (Mode::Awake, true) => TRYING_AWAKE,
-            (Mode::Awake, false) => AWAKE,
-        };
-        if mode != before {
-            company.mode.store(mode, Ordering::Relaxed);
-        }
-        (self.left, self.counted, self.sleeps_seen) = (step.look_after.max(1), 0, sleeps);
     }
 }
 
@@ -204,13 +136,14 @@ impl<W: Watch> Watch for Advised<'_, W> {
     }
 
     fn yield_took_long(&mut self) {
-        self.company.yield_took_long(now());
+        self.company.regime().yield_took_long(now());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::atomics::Ordering;
     use crate::line::Lines;
     use crate::watch::Unwatched;
     use std::thread;
@@ -240,37 +173,18 @@ mod tests {
         for processors in [1, 2] {
             let company = Company::new(2, processors);
             hand_over(&company, 2_000);
-            company.mode.store(ASLEEP, Ordering::Relaxed);
+            company.mode.store(Regime::ASLEEP, Ordering::Relaxed);
             hand_over(&company, 200);
         }
     }
 
     #[test]
-    fn two_long_yields_within_a_while_send_all_to_sleep_and_one_alone_does_not() {
-        let company = Company::new(2, 1);
-        for (milliseconds, advice) in
-            [(1_000, Advice::GiveWay), (1_100, Advice::GiveWay), (1_104, Advice::Sleep)]
-        {
-            company.yield_took_long(Nanos(milliseconds * 1_000_000));
-            assert_eq!(company.advice(), advice, "after the one at {milliseconds} ms");
-        }
-    }
-
-    #[test]
-    fn while_staying_awake_is_tried_one_long_yield_ends_it() {
-        let company = Company::new(2, 1);
-        company.mode.store(TRYING_AWAKE, Ordering::Relaxed);
-        company.yield_took_long(Nanos(1_000_000_000));
-        assert_eq!(company.advice(), Advice::Sleep);
-    }
-
-    #[test]
     fn the_first_brings_all_back_awake_where_that_is_cheaper() {
         let company = Company::new(2, 2);
-        company.mode.store(ASLEEP, Ordering::Relaxed);
+        company.mode.store(Regime::ASLEEP, Ordering::Relaxed);
         // Who begins awake and is told to sleep tries again after 10 ms.
         let start = now();
-        while company.mode.load(Ordering::Relaxed) == ASLEEP {
+        while company.regime().is_asleep() {
             hand_over(&company, 50);
             assert!(now().since(start) < Nanos(20_000_000_000), "still asleep after 20 s");
         }
@@ -287,7 +201,7 @@ mod tests {
                 None
             }
         }
-        for (processors, mode) in [(1, AWAKE), (2, AWAKE), (1, ASLEEP), (2, TRYING_AWAKE)] {
+        for (processors, mode) in [(1, 0), (2, 0), (1, Regime::ASLEEP), (2, Regime::ASLEEP)] {
             let (company, lines) = (Company::new(2, processors), Lines::on_heap(1));
             company.mode.store(mode, Ordering::Relaxed);
             let wakeups = company.wakeups(Scope::Private);
