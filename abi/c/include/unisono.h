@@ -134,6 +134,8 @@ typedef enum unisono_element {
         UNISONO_ELEMENT_LONG_INT = 18,
         // `struct { short value; int place; }`
         UNISONO_ELEMENT_SHORT_INT = 19,
+        // `long double` of x86-64.
+        UNISONO_ELEMENT_LONG_DOUBLE = 20,
 } unisono_element;
 
 // The predefined operations.

@@ -51,6 +51,8 @@ pub enum Element {
     LongInt = 18,
     /// `struct { short value; int place; }`
     ShortInt = 19,
+    /// `long double` of x86-64.
+    LongDouble = 20,
 }
 
 /// `count` blocks of `bytes` bytes, the first at `offset`, each `stride` bytes after the one before.
@@ -93,6 +95,7 @@ static ELEMENTS: [LayoutHandle; unisono_rma::Element::ALL.len()] = {
         of(E::IntInt),
         of(E::LongInt),
         of(E::ShortInt),
+        of(E::LongDouble),
     ]
 };
 
@@ -251,6 +254,7 @@ mod tests {
             (Element::F64, unisono_rma::Element::F64),
             (Element::Bool, unisono_rma::Element::Bool),
             (Element::ShortInt, unisono_rma::Element::ShortInt),
+            (Element::LongDouble, unisono_rma::Element::LongDouble),
         ];
         for (ours, theirs) in mirror {
             assert_eq!(ours as c_int, c_int::from(theirs as u8));
@@ -260,7 +264,7 @@ mod tests {
             // SAFETY: a handle that exists for ever.
             assert_eq!(unsafe { unisono_layout_size(handle) }, theirs.size() as u64, "{}", theirs.name());
         }
-        assert!(unisono_layout_of(0).is_null() && unisono_layout_of(20).is_null());
+        assert!(unisono_layout_of(0).is_null() && unisono_layout_of(21).is_null());
     }
 
     #[test]

@@ -53,6 +53,7 @@ enum core_element {
 	CORE_INT_INT,
 	CORE_LONG_INT,
 	CORE_SHORT_INT,
+	CORE_LONG_DOUBLE,
 };
 
 /* Operations; the engine's codes. */

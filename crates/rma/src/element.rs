@@ -47,11 +47,13 @@ pub enum Element {
     LongInt = 18,
     /// A short and an int, 8 bytes.
     ShortInt = 19,
+    /// C's `long double` on x86-64: 80 bits in 16 bytes. Elsewhere only replace and no-op are defined.
+    LongDouble = 20,
 }
 
 impl Element {
     /// Every type, in the order of codes.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Byte,
         Self::I8,
         Self::I16,
@@ -71,6 +73,7 @@ impl Element {
         Self::IntInt,
         Self::LongInt,
         Self::ShortInt,
+        Self::LongDouble,
     ];
 
     /// Bytes from one element to the next, padding included.
@@ -88,7 +91,7 @@ impl Element {
             | Self::F32Int
             | Self::IntInt
             | Self::ShortInt => 8,
-            Self::Complex64 | Self::F64Int | Self::LongInt => 16,
+            Self::Complex64 | Self::F64Int | Self::LongInt | Self::LongDouble => 16,
         }
     }
 
@@ -115,6 +118,7 @@ impl Element {
             Self::IntInt => "(i32, i32)",
             Self::LongInt => "(i64, i32)",
             Self::ShortInt => "(i16, i32)",
+            Self::LongDouble => "long double",
         }
     }
 
@@ -161,7 +165,7 @@ mod tests {
             assert_eq!(Element::from_code(element as u8), Some(element));
         }
         assert_eq!(Element::from_code(0), None);
-        assert_eq!(Element::from_code(20), None);
+        assert_eq!(Element::from_code(21), None);
     }
 
     #[test]

@@ -32,6 +32,7 @@ mod error;
 mod host;
 mod job;
 mod layout;
+mod long_double;
 mod message;
 mod op;
 mod operation;

@@ -93,10 +93,11 @@ impl Operation {
         let real = matches!(element, E::F32 | E::F64);
         let complex = matches!(element, E::Complex32 | E::Complex64);
         let pair = matches!(element, E::F32Int | E::F64Int | E::IntInt | E::LongInt | E::ShortInt);
+        let long = matches!(element, E::LongDouble) && crate::long_double::IS_SUPPORTED;
         match self {
             Self::Replace | Self::NoOp => true,
-            Self::Sum | Self::Product => integer || real || complex,
-            Self::Min | Self::Max => integer || real,
+            Self::Sum | Self::Product => integer || real || long || complex,
+            Self::Min | Self::Max => integer || real || long,
             Self::LogicalAnd | Self::LogicalOr | Self::LogicalXor => integer || matches!(element, E::Bool),
             Self::BitAnd | Self::BitOr | Self::BitXor => integer || matches!(element, E::Byte),
             Self::MinLoc | Self::MaxLoc => pair,

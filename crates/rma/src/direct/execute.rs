@@ -1,32 +1,24 @@
 //! An operation on memory that is in reach: mapped, or another process's through the kernel.
 
-use super::gate::Gate;
 use super::region::Region;
 use super::staging::Head;
-use super::{Direct, Held, Peer, atomic};
-use crate::combine::{combine, compare_and_swap};
+use super::{Direct, Held, Peer};
 use crate::cursor::walk;
 use crate::element::Element;
 use crate::error::Error;
+use crate::host::Host;
 use crate::op::Op;
 use crate::operation::Operation;
 use crate::packet::Kind;
 use crate::rank::Rank;
 use crate::window::Lock;
-use unisono_linux::clock::{Nanos, now};
-use unisono_linux::futex::{self, Count, Scope};
 use unisono_linux::process_vm;
 use unisono_sync::Wakeups;
-use unisono_sync::atomics::Ordering;
-
-/// Longer accumulates go through the gate alone, with vector instructions.
-const BULK: usize = 8 << 10;
 
 impl Direct {
     /// Does an operation whose target is in its epoch.
     pub(super) fn execute(&self, target: usize, op: &Op) -> Result<(), Error> {
-        let peer = &self.peers[target];
-        let place = Place { region: &self.region, me: self.me, target, peer, wakeups: self.wakeups };
+        let place = self.place(target);
         let copied;
         let brought: &[u8] = match (op.kind, op.data.slice(op.total)) {
             (Kind::Get, _) => &[],
@@ -71,22 +63,48 @@ impl Direct {
 
     /// Does a staged operation.
     pub(super) fn enter(&self, target: usize, head: Head, data: &[u8]) -> Result<(), Error> {
-        let peer = &self.peers[target];
-        let place = Place { region: &self.region, me: self.me, target, peer, wakeups: self.wakeups };
+        let place = self.place(target);
         match head.how {
             None => place.write(head.place, data),
-            Some((element, operation)) => place.accumulate(head.place, element, operation, data, None),
+            Some(how) => place.accumulate(head.place, how, data, None),
+        }
+    }
+
+    /// Combines with a target that is in its epoch, nothing being staged or queued before it.
+    #[inline]
+    pub(crate) fn combine(
+        &self,
+        target: usize,
+        place: i64,
+        how: (Element, Operation),
+        brought: &[u8],
+        result: Option<&mut [u8]>,
+    ) -> Result<(), Error> {
+        self.place(target).accumulate(place, how, brought, result)
+    }
+
+    /// A target's part.
+    #[inline]
+    pub(super) fn place(&self, target: usize) -> Place<'_> {
+        Place {
+            region: &self.region,
+            host: &self.host,
+            me: self.me,
+            target,
+            peer: &self.peers[target],
+            wakeups: self.wakeups,
         }
     }
 }
 
 /// A target's part, as one member reaches it.
-struct Place<'a> {
-    region: &'a Region,
-    me: usize,
-    target: usize,
-    peer: &'a Peer,
-    wakeups: Wakeups,
+pub(super) struct Place<'a> {
+    pub(super) region: &'a Region,
+    pub(super) host: &'a Host,
+    pub(super) me: usize,
+    pub(super) target: usize,
+    pub(super) peer: &'a Peer,
+    pub(super) wakeups: Wakeups,
 }
 
 impl Place<'_> {
@@ -107,7 +125,7 @@ impl Place<'_> {
                     back.map_or(Ok(()), |back| self.swap(place, element, compare, new, back))
                 }
                 (_, Some(element), Some(operation)) => {
-                    self.accumulate(place, element, operation, &brought[from..to], back)
+                    self.accumulate(place, (element, operation), &brought[from..to], back)
                 }
                 _ => Ok(()),
             };
@@ -115,7 +133,8 @@ impl Place<'_> {
         done
     }
 
-    fn address(&self, place: i64) -> *mut u8 {
+    #[inline]
+    pub(super) fn address(&self, place: i64) -> *mut u8 {
         self.peer.base.wrapping_offset(place as isize)
     }
 
@@ -128,7 +147,7 @@ impl Place<'_> {
         Error::system(format!("cannot access the memory of rank {rank} (process {process})"))
     }
 
-    fn write(&self, place: i64, bytes: &[u8]) -> Result<(), Error> {
+    pub(super) fn write(&self, place: i64, bytes: &[u8]) -> Result<(), Error> {
         if self.peer.base.is_null() {
             // SAFETY: the range was checked against the part that its owner announced and vouched for.
             let written = unsafe { process_vm::write(self.peer.process, self.remote(place), bytes) };
@@ -140,7 +159,7 @@ impl Place<'_> {
         Ok(())
     }
 
-    fn read(&self, place: i64, into: &mut [u8]) -> Result<(), Error> {
+    pub(super) fn read(&self, place: i64, into: &mut [u8]) -> Result<(), Error> {
         if self.peer.base.is_null() {
             return process_vm::read(self.peer.process, self.remote(place), into).map_err(self.failed());
         }
@@ -150,167 +169,8 @@ impl Place<'_> {
     }
 
     /// Whether nobody else can be accumulating here.
-    fn is_alone(&self) -> bool {
+    #[inline]
+    pub(super) fn is_alone(&self) -> bool {
         self.peer.held == Held::Lock(Lock::Exclusive)
     }
-
-    fn accumulate(
-        &self,
-        place: i64,
-        element: Element,
-        operation: Operation,
-        brought: &[u8],
-        result: Option<&mut [u8]>,
-    ) -> Result<(), Error> {
-        if !brought.len().is_multiple_of(element.size()) {
-            return Err(Error::Type("a block of the layout splits an element".to_owned()));
-        }
-        if self.peer.base.is_null() {
-            return self.alone(|| self.remotely(place, element, operation, brought, result));
-        }
-        let address = self.address(place);
-        let back = result.map_or(std::ptr::null_mut(), <[u8]>::as_mut_ptr);
-        let short = brought.len() <= BULK && atomic::is_possible(element, address);
-        if short && !self.is_alone() {
-            let gate = self.gate();
-            while !gate.try_enter() {
-                self.pause_at_gate()?;
-            }
-            // SAFETY: possible as just asked, range and operation were checked.
-            unsafe {
-                atomic::accumulate(element, operation, address, brought.as_ptr(), back, brought.len());
-            }
-            gate.leave();
-            return Ok(());
-        }
-        self.alone(|| {
-            if !back.is_null() {
-                // SAFETY: the result is a slice of this length; the range was checked.
-                unsafe { std::ptr::copy(address, back, brought.len()) };
-            }
-            // SAFETY: range and operation were checked; nobody else combines here.
-            unsafe { combine(element, operation, address, brought.as_ptr(), brought.len()) };
-            Ok(())
-        })
-    }
-
-    /// Reads, combines and writes back the memory of another process.
-    fn remotely(
-        &self,
-        place: i64,
-        element: Element,
-        operation: Operation,
-        brought: &[u8],
-        result: Option<&mut [u8]>,
-    ) -> Result<(), Error> {
-        let mut there = vec![0; brought.len()];
-        self.read(place, &mut there)?;
-        if let Some(result) = result {
-            result.copy_from_slice(&there);
-        }
-        // SAFETY: two slices of equal length; the operation was checked.
-        unsafe { combine(element, operation, there.as_mut_ptr(), brought.as_ptr(), there.len()) };
-        if operation == Operation::NoOp { Ok(()) } else { self.write(place, &there) }
-    }
-
-    fn swap(
-        &self,
-        place: i64,
-        element: Element,
-        compare: &[u8],
-        new: &[u8],
-        result: &mut [u8],
-    ) -> Result<(), Error> {
-        if self.peer.base.is_null() {
-            return self.alone(|| {
-                self.read(place, result)?;
-                if result == compare { self.write(place, new) } else { Ok(()) }
-            });
-        }
-        let address = self.address(place);
-        if !atomic::is_possible(element, address) {
-            // SAFETY: the range was checked; nobody else combines here.
-            return self.alone(|| unsafe {
-                compare_and_swap(address, compare, new, result);
-                Ok(())
-            });
-        }
-        let word = |bytes: &[u8]| {
-            let mut word = [0; 8];
-            word[..bytes.len()].copy_from_slice(bytes);
-            u64::from_le_bytes(word)
-        };
-        let gate = self.gate();
-        while !gate.try_enter() {
-            self.pause_at_gate()?;
-        }
-        // SAFETY: possible as just asked; the range was checked.
-        let before = unsafe { atomic::compare_and_swap(element, address, word(compare), word(new)) };
-        gate.leave();
-        result.copy_from_slice(&before.to_le_bytes()[..result.len()]);
-        Ok(())
-    }
-
-    fn gate(&self) -> Gate<'_> {
-        Gate {
-            closed: self.region.gate(self.target).word(0),
-            presence: self.region.presence(self.me).word(10),
-            target: self.target as u32,
-            wakeups: self.wakeups,
-        }
-    }
-
-    /// Does something while nobody else accumulates at the target.
-    fn alone<T>(&self, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-        if self.is_alone() {
-            return work();
-        }
-        let gate = self.gate();
-        while !gate.try_close(self.me as u32) {
-            self.pause_at_gate()?;
-        }
-        let others = (0..self.region.plan.offsets.len()).filter(|rank| *rank != self.me);
-        for rank in others {
-            let presence = self.region.presence(rank).word(10);
-            while gate.holds(presence) {
-                // Inside it executes a few hundred instructions, unless it lost its core.
-                nap(presence, presence.load(Ordering::Relaxed));
-            }
-        }
-        let done = work();
-        gate.open();
-        let line = self.region.gate(self.target);
-        // SYNC(gate-sleepers) fence: open before sleepers; who sleeps looks again by itself soon
-        unisono_sync::atomics::fence(Ordering::SeqCst);
-        if line.word(1).load(Ordering::Relaxed) != 0 {
-            futex::wake(line.word(0), Count::All, Scope::Shared);
-        }
-        done
-    }
-
-    /// Waits a moment for a closed gate.
-    #[cold]
-    fn pause_at_gate(&self) -> Result<(), Error> {
-        let line = self.region.gate(self.target);
-        line.word(1).fetch_add(1, Ordering::Relaxed);
-        // SYNC(gate-sleepers) fence: sleepers before closed
-        unisono_sync::atomics::fence(Ordering::SeqCst);
-        let closed = line.word(0).load(Ordering::Relaxed);
-        if closed != 0 {
-            nap(line.word(0), closed);
-        }
-        line.word(1).fetch_sub(1, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
-/// Sleeps while `word` stays as it is, a millisecond at most.
-fn nap(word: &unisono_sync::atomics::AtomicU32, seen: u32) {
-    for _ in 0..64 {
-        if word.load(Ordering::Relaxed) != seen {
-            return;
-        }
-        std::hint::spin_loop();
-    }
-    futex::wait(word, seen, Some(Nanos(1_000_000).after(now())), Scope::Shared);
 }

@@ -10,6 +10,7 @@
 //! | `mod.rs` | a member's state, and how a window is made |
 //! | `region.rs` | the window's segment: lines, rings, parts |
 //! | `execute.rs` | an operation on memory that is in reach |
+//! | `accumulate.rs` | combining there |
 //! | `issue.rs` | at once, staged or queued |
 //! | `fence.rs`, `pscw.rs`, `passive.rs` | the three synchronizations |
 //! | `lock_word.rs`, `gate.rs`, `staging.rs`, `atomic.rs` | their parts |
@@ -18,6 +19,7 @@
 //! (process_vm_readv(2)), where that is allowed; short puts to it are staged and need no system call.
 //! Cost: see `PROTOCOL.md`. When not to use: between hosts.
 
+mod accumulate;
 mod atomic;
 mod execute;
 mod fence;

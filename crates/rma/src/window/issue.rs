@@ -128,6 +128,42 @@ impl Window {
         true
     }
 
+    /// Combines contiguous elements at once, as [`put_at_once`](Self::put_at_once) writes; what was there goes to
+    /// `result`, unless that is null.
+    ///
+    /// # Safety
+    /// `bytes` bytes are readable at `source`, and writable at `result` or it is null.
+    #[inline]
+    pub(crate) unsafe fn combine_at_once(
+        &mut self,
+        (element, operation): (Element, Operation),
+        (source, result): (*const u8, *mut u8),
+        bytes: usize,
+        (target, place): (Rank, i64),
+    ) -> Result<bool, Error> {
+        let index = target.index();
+        let Backend::Direct(direct) = &mut self.backend else { return Ok(false) };
+        let (Some(peer), Some(part)) = (direct.peers.get(index), self.parts.get(index)) else {
+            return Ok(false);
+        };
+        if !peer.direct || bytes == 0 || !operation.is_defined_for(element) {
+            return Ok(false);
+        }
+        let Some(start) = inside(*part, bytes, place) else { return Ok(false) };
+        // SAFETY: the caller promises a readable source.
+        let brought = unsafe { std::slice::from_raw_parts(source, bytes) };
+        let back = (!result.is_null()).then(|| {
+            // SAFETY: the caller promises a writable result.
+            unsafe { std::slice::from_raw_parts_mut(result, bytes) }
+        });
+        direct.dirty = true;
+        direct.combine(index, start.cast_signed(), (element, operation), brought, back)?;
+        self.epochs.fence_operations += 1;
+        self.at_once.0 += 1;
+        self.at_once.1 += bytes as u64;
+        Ok(true)
+    }
+
     /// The address of a place in a part that may be accessed at once; counts the access.
     #[inline]
     fn reach_at_once(&mut self, bytes: usize, target: Rank, place: i64) -> Option<*mut u8> {

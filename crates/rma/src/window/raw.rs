@@ -76,7 +76,16 @@ impl Window {
         target: Target<'_>,
         operation: Operation,
     ) -> Result<(), Error> {
-        let how = Some((element_of(target.layout, source.layout)?, operation));
+        let element = element_of(target.layout, source.layout)?;
+        let (bytes, at) = (in_a_row(&target, source.layout, source.count), (target.rank, target.place));
+        if let Some(bytes) = bytes {
+            let (how, data) = ((element, operation), (source.address, std::ptr::null_mut()));
+            // SAFETY: the caller promises that the source is readable.
+            if unsafe { self.combine_at_once(how, data, bytes, at) }? {
+                return Ok(());
+            }
+        }
+        let how = Some((element, operation));
         self.issue("accumulate", Kind::Accumulate, how, target, Data::borrowed(source), None)
     }
 
@@ -101,6 +110,16 @@ impl Window {
             Data::Owned(vec![0; target.layout.total(target.count)? as usize].into())
         } else {
             element_of(target.layout, source.layout)?;
+            let bytes = in_a_row(&target, source.layout, source.count);
+            if let Some(bytes) =
+                bytes.filter(|bytes| in_a_row(&target, result.layout, result.count) == Some(*bytes))
+            {
+                let (how, data) = ((element, operation), (source.address, result.address));
+                // SAFETY: the caller promises that the source is readable and the result writable.
+                if unsafe { self.combine_at_once(how, data, bytes, (target.rank, target.place)) }? {
+                    return Ok(());
+                }
+            }
             Data::borrowed(source)
         };
         let how = Some((element, operation));
@@ -122,6 +141,12 @@ impl Window {
         target: (Rank, i64),
         operation: Operation,
     ) -> Result<(), Error> {
+        let nothing = [0_u8; 16];
+        let brought = if operation == Operation::NoOp { nothing.as_ptr() } else { source };
+        // SAFETY: the caller promises one readable and one writable element; none is longer than `nothing`.
+        if unsafe { self.combine_at_once((element, operation), (brought, result), element.size(), target) }? {
+            return Ok(());
+        }
         let layout = element.layout();
         let back = Back::new(Sink { address: result, count: 1, layout: &layout });
         let data = if operation == Operation::NoOp {
@@ -232,6 +257,17 @@ impl Window {
         unsafe { self.raw_get_accumulate(source, result, target, operation) }?;
         Ok(Request { target: target.rank })
     }
+}
+
+/// The bytes at both sides, if they lie in a row at both and are as many.
+#[inline]
+fn in_a_row(target: &Target<'_>, layout: &Layout, count: u64) -> Option<usize> {
+    if !target.layout.is_contiguous() || !layout.is_contiguous() {
+        return None;
+    }
+    let bytes = target.layout.size().checked_mul(target.count)?;
+    let fits = layout.size().checked_mul(count) == Some(bytes);
+    fits.then(|| usize::try_from(bytes).ok())?
 }
 
 /// The one predefined type that both layouts are made of.

@@ -2,6 +2,7 @@
 
 #![cfg(not(loom))]
 
+mod atomicity;
 mod drive;
 mod misuse;
 mod model;
