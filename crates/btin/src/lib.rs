@@ -26,6 +26,7 @@ mod operation;
 mod plan;
 pub mod reach;
 mod registers;
+pub mod repair;
 pub mod setup;
 pub mod simulate;
 pub mod switch;

@@ -1,0 +1,267 @@
+//! Repair: a link or a switch of a tree that is in use has failed.
+//!
+//! Planning anew would move the root and rewrite every register. Instead the root stays, and so does
+//! everything that still hangs on it; only what was cut off is hung on again:
+//!
+//! ```text
+//!        [root]                     what still stands keeps its registers
+//!       /      \\
+//!     [a]      [b] . . .            the cut-off part searches outwards, from
+//!      x        .        .          what stands beside it: who is nearest to
+//!     [c]. . . .        [d]         the root there becomes the parent, then
+//!    /   \\                          breadth-first within
+//!  [e]   [f]
+//! ```
+//!
+//! Depths within the part are the least that are possible below what stands; of equal parents the one with
+//! the lowest id is taken. Switches that were in no tree are taken in where they are the way back, and
+//! switches without members that are left without a purpose give their register back. Members to whom no way
+//! leads are named: they are cut off for good. If the root itself dies the tree cannot be repaired; the
+//! error says so, and a plan without the dead switch ([`Standing::network`]) is the remedy.
+//!
+//! Cost: the links of the cut-off part, and of the switches outside the tree that it reaches; a link that no
+//! tree uses costs nothing. Building a [`Standing`] from registers is linear in the network.
+//!
+//! When not to use it: the tree may become higher than a new plan's, by as much as the detour. The answer
+//! has the height, so that the caller can compare and plan anew at leisure.
+
+mod hang;
+
+use crate::plan::members_at;
+use crate::{Group, Link, Network, NodeId, Port, Register, SwitchId, Tree};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What fails.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Failure {
+    /// A link, by its number in the network.
+    Link(u32),
+    /// A switch with all its links and nodes.
+    Switch(SwitchId),
+}
+
+/// What a repair changed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Repair {
+    /// The registers to write, and those to give back (none).
+    pub changed: BTreeMap<SwitchId, Option<Register>>,
+    /// Members that cannot be reached any more, ascending.
+    pub cut_off: Vec<NodeId>,
+    /// Switches that got another parent or another cable to it.
+    pub moved: usize,
+    /// The height of the tree now.
+    pub height: u32,
+}
+
+/// Why a tree cannot be repaired.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RepairError {
+    /// The root switch failed.
+    #[error("switch {root} is the root of the tree: it cannot be repaired around it; plan anew without it")]
+    RootDied {
+        /// The root switch.
+        root: u32,
+    },
+    /// The root died before; there is no tree left.
+    #[error("the tree has lost its root switch {root}; plan anew without it")]
+    NoTree {
+        /// The root switch.
+        root: u32,
+    },
+    /// The registers are no tree of this network.
+    #[error(
+        "the registers are no tree of this network: port {port} of switch {switch} does not lead to a child"
+    )]
+    NoChild {
+        /// The switch.
+        switch: u32,
+        /// The port.
+        port: u16,
+    },
+    /// A failure of something that is not there.
+    #[error("there is no {what} {number} in this network")]
+    NoSuch {
+        /// What kind of thing.
+        what: &'static str,
+        /// Its number.
+        number: u32,
+    },
+}
+
+const NONE: u32 = u32::MAX;
+
+/// A tree in use, ready to be repaired: who hangs on whom, and what has failed so far.
+pub struct Standing<'a> {
+    network: &'a Network,
+    group: &'a Group,
+    root: u32,
+    root_lost: bool,
+    /// By switch: the parent (itself at the root), or NONE outside the tree.
+    parent: Vec<u32>,
+    /// By switch: the link to the parent.
+    up: Vec<u32>,
+    depth: Vec<u32>,
+    children: Vec<Vec<u32>>,
+    is_member: Vec<bool>,
+    dead_links: Vec<bool>,
+    dead_switches: Vec<bool>,
+    /// How many switches of the tree there are at each depth.
+    at_depth: Vec<u32>,
+    scratch: hang::Scratch,
+}
+
+impl<'a> Standing<'a> {
+    /// A tree in use in a network, nothing of which has failed.
+    ///
+    /// # Errors
+    /// [`RepairError::NoChild`] if the registers do not fit the network.
+    pub fn new(network: &'a Network, group: &'a Group, tree: &Tree) -> Result<Self, RepairError> {
+        let count = network.switch_count();
+        let mut is_member = vec![false; count];
+        group
+            .members()
+            .iter()
+            .for_each(|node| is_member[network.nodes()[node.0 as usize].switch.0 as usize] = true);
+        let root = tree.root_switch.0;
+        let mut standing = Self {
+            network,
+            group,
+            root,
+            root_lost: false,
+            parent: vec![NONE; count],
+            up: vec![NONE; count],
+            depth: vec![0; count],
+            children: vec![Vec::new(); count],
+            is_member,
+            dead_links: vec![false; network.links().len()],
+            dead_switches: vec![false; count],
+            at_depth: Vec::new(),
+            scratch: hang::Scratch::new(count),
+        };
+        standing.enter(root, root, NONE, 0);
+        let mut open = vec![root];
+        while let Some(switch) = open.pop() {
+            let Some(register) = tree.registers.get(&SwitchId(switch)) else { continue };
+            let near = network.neighbours(SwitchId(switch));
+            for &port in &register.children {
+                let link = near.binary_search_by_key(&port, |n| n.port).ok().map(|at| near[at]);
+                let Some(link) = link.filter(|link| standing.parent[link.switch.0 as usize] == NONE) else {
+                    return Err(RepairError::NoChild { switch, port: port.0 });
+                };
+                let depth = standing.depth[switch as usize] + 1;
+                standing.enter(link.switch.0, switch, link.link, depth);
+                standing.children[switch as usize].push(link.switch.0);
+                open.push(link.switch.0);
+            }
+        }
+        Ok(standing)
+    }
+
+    /// Something fails: hangs on again what that cut off.
+    ///
+    /// # Errors
+    /// [`RepairError::RootDied`] if it is the root switch, [`RepairError::NoTree`] ever after, and
+    /// [`RepairError::NoSuch`] for a link or switch that is not there. What failed has failed all the same.
+    pub fn fail(&mut self, failure: Failure) -> Result<Repair, RepairError> {
+        let tops = match failure {
+            Failure::Link(link) => {
+                let dead = self.dead_links.get_mut(link as usize);
+                *dead.ok_or(RepairError::NoSuch { what: "link", number: link })? = true;
+                let Link { a, b } = self.network.links()[link as usize];
+                [a, b]
+                    .map(|end| end.switch.0)
+                    .into_iter()
+                    .filter(|&top| self.up[top as usize] == link)
+                    .collect()
+            }
+            Failure::Switch(SwitchId(switch)) => {
+                let dead = self.dead_switches.get_mut(switch as usize);
+                *dead.ok_or(RepairError::NoSuch { what: "switch", number: switch })? = true;
+                if switch == self.root {
+                    self.root_lost = true;
+                    return Err(RepairError::RootDied { root: self.root });
+                }
+                vec![switch]
+            }
+        };
+        if self.root_lost {
+            return Err(RepairError::NoTree { root: self.root });
+        }
+        Ok(self.hang_again(&tops))
+    }
+
+    /// The tree as it is now.
+    #[must_use]
+    pub fn tree(&self) -> Tree {
+        let in_tree = (0..).zip(&self.parent).filter(|(_, parent)| **parent != NONE);
+        let registers = in_tree.map(|(switch, _)| (SwitchId(switch), self.register(switch))).collect();
+        let root = SwitchId(self.root);
+        let root_node = members_at(self.network, self.group, root).next().map(|(_, node)| node);
+        Tree { group: self.group.id(), root_switch: root, root_node, registers }
+    }
+
+    /// The height of the tree now.
+    #[must_use]
+    pub fn height(&self) -> u32 {
+        u32::try_from(self.at_depth.len() - 1).expect("fits because switches are counted in 32 bits")
+    }
+
+    /// What is left of the network: the same switches, nodes and ports, without the links that failed or
+    /// lead to a switch that did.
+    #[must_use]
+    pub fn network(&self) -> Network {
+        let ports = self.network.switches().map(|switch| self.network.ports(switch)).collect();
+        let lives =
+            |link: &Link| ![link.a, link.b].iter().any(|end| self.dead_switches[end.switch.0 as usize]);
+        let links = self.network.links().iter().zip(&self.dead_links);
+        let links = links.filter(|(link, dead)| !**dead && lives(link)).map(|(link, _)| *link).collect();
+        let network = Network::new(ports, links, self.network.nodes().to_vec());
+        network.expect("ports are used once because they were before")
+    }
+
+    fn register(&self, switch: u32) -> Register {
+        let here = SwitchId(switch);
+        let port = |link: u32, end: u32| {
+            let Link { a, b } = self.network.links()[link as usize];
+            if a.switch.0 == end { a.port } else { b.port }
+        };
+        let children = self.children[switch as usize].iter();
+        let mut children: Vec<Port> = children.map(|&child| port(self.up[child as usize], switch)).collect();
+        children.sort_unstable();
+        let mut members = members_at(self.network, self.group, here).map(|(port, _)| port);
+        let parent =
+            if switch == self.root { members.next() } else { Some(port(self.up[switch as usize], switch)) };
+        Register { parent, children, locals: members.collect() }
+    }
+
+    fn enter(&mut self, switch: u32, parent: u32, up: u32, depth: u32) {
+        let at = switch as usize;
+        (self.parent[at], self.up[at], self.depth[at]) = (parent, up, depth);
+        if self.at_depth.len() <= depth as usize {
+            self.at_depth.resize(depth as usize + 1, 0);
+        }
+        self.at_depth[depth as usize] += 1;
+    }
+
+    fn leave(&mut self, switch: u32) {
+        let at = switch as usize;
+        self.at_depth[self.depth[at] as usize] -= 1;
+        while self.at_depth.last() == Some(&0) {
+            self.at_depth.pop();
+        }
+        (self.parent[at], self.up[at]) = (NONE, NONE);
+    }
+
+    fn members_of(&self, switches: &BTreeSet<u32>) -> Vec<NodeId> {
+        let members =
+            switches.iter().flat_map(|&switch| members_at(self.network, self.group, SwitchId(switch)));
+        let mut members: Vec<NodeId> = members.map(|(_, node)| node).collect();
+        members.sort_unstable();
+        members
+    }
+}
+
+#[cfg(test)]
+mod tests;

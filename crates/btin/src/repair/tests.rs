@@ -1,0 +1,160 @@
+//! Repairs against the checker of registers, and against what connection alone says.
+
+use super::*;
+use crate::check::{Rules, check};
+use crate::plan::families::network_and_group;
+use crate::plan::tests::{everybody, network};
+use crate::reach::Parts;
+use crate::{GroupId, PlanOptions, plan};
+use proptest::prelude::*;
+
+fn planned(network: &Network, group: &Group) -> Tree {
+    plan(network, group, &PlanOptions::default()).expect("members are connected").tree
+}
+
+fn parents(network: &Network, tree: &Tree) -> BTreeMap<u32, u32> {
+    let up = |(switch, register): (&SwitchId, &Register)| {
+        let up = network.neighbours(*switch).iter().find(|n| Some(n.port) == register.parent)?;
+        (*switch != tree.root_switch).then_some((switch.0, up.switch.0))
+    };
+    tree.registers.iter().filter_map(up).collect()
+}
+
+fn depth(parents: &BTreeMap<u32, u32>, mut switch: u32) -> u32 {
+    let mut depth = 0;
+    while let Some(&up) = parents.get(&switch) {
+        (switch, depth) = (up, depth + 1);
+    }
+    depth
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn what_can_be_reached_is_hung_on_again_and_nothing_else_moves(
+        (network, group) in network_and_group(),
+        failures in proptest::collection::vec((any::<bool>(), any::<proptest::sample::Index>()), 1..8),
+    ) {
+        let mut tree = planned(&network, &group);
+        let mut standing = Standing::new(&network, &group, &tree).expect("the tree fits");
+        let mut alive: Vec<NodeId> = group.members().to_vec();
+        for (of_link, which) in failures {
+            let failure = if of_link && !network.links().is_empty() {
+                Failure::Link(u32::try_from(which.index(network.links().len())).expect("few"))
+            } else {
+                Failure::Switch(SwitchId(u32::try_from(which.index(network.switch_count())).expect("few")))
+            };
+            let was = parents(&network, &tree);
+            let repair = match standing.fail(failure) {
+                Ok(repair) => repair,
+                Err(RepairError::RootDied { root }) => {
+                    prop_assert_eq!(failure, Failure::Switch(tree.root_switch));
+                    prop_assert_eq!(root, tree.root_switch.0);
+                    return Ok(());
+                }
+                Err(error) => panic!("{error}"),
+            };
+            alive.retain(|node| !repair.cut_off.contains(node));
+
+            // The members left are those that the root reaches.
+            let now = standing.network();
+            let parts = Parts::of(&now);
+            let place = |node: &NodeId| network.nodes()[node.0 as usize].switch;
+            let reached = |node: &&NodeId| parts.part(place(node)) == parts.part(tree.root_switch)
+                && !standing.dead_switches[place(node).0 as usize];
+            prop_assert_eq!(&alive, &group.members().iter().filter(reached).copied().collect::<Vec<_>>());
+
+            // The registers are a tree of them, and the changes are all that changed.
+            let group = Group::new(&now, group.id(), alive.clone()).expect("the root has members");
+            let after = standing.tree();
+            let shape = check(&now, &group, &after, Rules::Sound).map_err(|broken| broken.to_string());
+            prop_assert_eq!(shape.map(|shape| shape.height), Ok(repair.height));
+            for (switch, register) in repair.changed {
+                match register {
+                    Some(register) => tree.registers.insert(switch, register),
+                    None => tree.registers.remove(&switch),
+                };
+            }
+            prop_assert_eq!(&tree, &after);
+
+            // Who did not hang on what failed has kept its parent; who did is as near as can be.
+            let is = parents(&network, &after);
+            for (&switch, &up) in &is {
+                let Some(&before) = was.get(&switch) else { continue };
+                let mut way = vec![switch];
+                while let Some(&up) = was.get(way.last().expect("it begins with the switch")) {
+                    way.push(up);
+                }
+                let cut = match failure {
+                    Failure::Switch(dead) => way.contains(&dead.0),
+                    Failure::Link(link) => way.windows(2).any(|pair| {
+                        let Link { a, b } = network.links()[link as usize];
+                        (a.switch.0, b.switch.0) == (pair[0], pair[1]) || (b.switch.0, a.switch.0) == (pair[0], pair[1])
+                    }),
+                };
+                if !cut {
+                    prop_assert_eq!(up, before);
+                    continue;
+                }
+                for near in now.neighbours(SwitchId(switch)) {
+                    if after.registers.contains_key(&near.switch) {
+                        prop_assert!(depth(&is, switch) <= depth(&is, near.switch.0) + 1);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_ring_that_breaks_goes_on_as_a_path() {
+    let (n, links) = crate::plan::families::ring(8);
+    let network = network(n, &links, &[0, 1, 2, 3, 4, 5, 6, 7]);
+    let group = everybody(&network);
+    let tree = planned(&network, &group);
+    let mut standing = Standing::new(&network, &group, &tree).expect("the tree fits");
+    let repair = standing.fail(Failure::Link(0)).expect("the root lives"); // between 0, the root, and 1
+    assert_eq!((repair.height, repair.moved, repair.cut_off.len()), (7, 4, 0));
+    let second = standing.fail(Failure::Switch(SwitchId(6))).expect("the root lives");
+    assert_eq!(second.cut_off, [1, 2, 3, 4, 5, 6].map(NodeId));
+    assert_eq!(second.height, 1);
+}
+
+#[test]
+fn a_parallel_link_takes_over_and_no_depth_changes() {
+    let network = network(2, &[(0, 1), (0, 1)], &[0, 1]);
+    let group = everybody(&network);
+    let tree = planned(&network, &group);
+    let mut standing = Standing::new(&network, &group, &tree).expect("the tree fits");
+    let repair = standing.fail(Failure::Link(0)).expect("the root lives");
+    assert_eq!((repair.moved, repair.height), (1, 1));
+    assert_eq!(standing.tree().registers[&SwitchId(1)].parent, Some(Port(1)));
+}
+
+#[test]
+fn a_link_outside_the_tree_changes_nothing() {
+    let network = network(3, &[(0, 1), (0, 2), (1, 2)], &[0, 1, 2]);
+    let group = everybody(&network);
+    let tree = planned(&network, &group);
+    let mut standing = Standing::new(&network, &group, &tree).expect("the tree fits");
+    let repair = standing.fail(Failure::Link(2)).expect("the root lives");
+    assert_eq!((repair.changed.len(), repair.moved), (0, 0));
+    assert_eq!(standing.tree(), tree);
+}
+
+#[test]
+fn when_the_root_dies_the_error_says_so_and_a_plan_without_it_works() {
+    let network = network(3, &[(0, 1), (0, 2), (1, 2)], &[0, 1, 2]);
+    let group = everybody(&network);
+    let mut standing = Standing::new(&network, &group, &planned(&network, &group)).expect("the tree fits");
+    let error = standing.fail(Failure::Switch(SwitchId(0))).expect_err("it is the root");
+    assert_eq!(
+        error.to_string(),
+        "switch 0 is the root of the tree: it cannot be repaired around it; plan anew without it"
+    );
+    assert_eq!(standing.fail(Failure::Link(0)), Err(RepairError::NoTree { root: 0 }));
+    let rest = standing.network();
+    let group = Group::new(&rest, GroupId(0), vec![NodeId(1), NodeId(2)]).expect("both exist");
+    assert_eq!(planned(&rest, &group).root_switch, SwitchId(1));
+}
