@@ -3,6 +3,7 @@
 mod check;
 mod generate;
 pub(crate) mod input;
+mod plan;
 
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -21,12 +22,14 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 enum TreeCommand {
     Generate(generate::Args),
+    Plan(plan::Args),
     Check(check::Args),
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         TreeCommand::Generate(args) => generate::run(&args),
+        TreeCommand::Plan(args) => plan::run(&args),
         TreeCommand::Check(args) => check::run(&args),
     }
 }

@@ -1,0 +1,119 @@
+//! `unisono tree plan`: the best barrier tree of a group, as registers.
+
+use super::input::Source;
+use crate::exit::Failure;
+use crate::output;
+use std::fmt::Write;
+use std::process::ExitCode;
+use unisono_btin::{Group, Plan, PlanOptions, Port, Roots, Scan, SwitchId, Topology, plan};
+
+/// Plan the best barrier tree for a group: its root and the registers of its switches
+///
+/// A breadth-first tree from every switch with members; leaves without members removed; then the least height,
+/// the fewest links, the fewest leaves and the lowest number of the root switch decide, in this order. The
+/// member at the root's lowest port is the root node.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono tree plan net.json
+      the tree of the group that the file names
+  unisono tree plan net.json --members all --json > tree.json
+      of all nodes, as a file that check, simulate and deploy read
+  unisono tree plan net.json --scan level --any-root
+      parents by number instead of by who was first; switches without members may be the root")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    source: Source,
+    /// Who becomes the parent where there is a choice: the switch that the search reached first (queue), or
+    /// that of lowest number (level)
+    #[arg(long, value_enum, default_value_t = ScanFlag::Queue)]
+    scan: ScanFlag,
+    /// Beyond the paper: a switch without members may be the root; messages then turn around in the switch
+    #[arg(long)]
+    any_root: bool,
+    /// Print the registers as one JSON object (btin-tree-1)
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum ScanFlag {
+    /// First in, first out
+    Queue,
+    /// Each level in order of number
+    Level,
+}
+
+/// More registers than this are counted, not listed.
+const MOST_LINES: usize = 100;
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let input = args.source.read()?;
+    let group = input.group()?;
+    let mut options = PlanOptions::default();
+    options.scan = match args.scan {
+        ScanFlag::Queue => Scan::Queue,
+        ScanFlag::Level => Scan::Level,
+    };
+    options.roots = if args.any_root { Roots::Any } else { Roots::Members };
+    let plan = plan(&input.topology.network, group, &options)
+        .map_err(|error| Failure::Usage(format!("{}: {error}", input.name)))?;
+    if args.json {
+        output::answer(plan.tree.to_json().trim_end())?;
+    } else {
+        output::answer(table(&input.topology, group, &plan).trim_end())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(topology: &Topology, group: &Group, plan: &Plan) -> String {
+    let tree = &plan.tree;
+    let root = topology.switch_name(tree.root_switch);
+    let node = match (tree.root_node, tree.registers.get(&tree.root_switch).and_then(|root| root.parent)) {
+        (Some(node), Some(port)) => format!("node {} at port {}", topology.node_name(node), port.0),
+        _ => "no node: messages turn around in the switch".to_owned(),
+    };
+    let with_members = group.member_switches(&topology.network).len();
+    let mut out = format!(
+        "root       switch {root}, {node}\nheight     {}\nregisters  {}, {} of them at switches without members\n\
+         links      {}\nleaves     {}\nmembers    {} at {with_members} switches\n",
+        plan.height,
+        tree.registers.len(),
+        tree.registers.len() - with_members,
+        plan.edges,
+        plan.leaves,
+        group.members().len(),
+    );
+    if tree.registers.len() > MOST_LINES {
+        let _ = write!(out, "\n{} registers are too many to list; --json prints them", tree.registers.len());
+        return out;
+    }
+    let ports = |ports: &[Port]| {
+        let ports: Vec<_> = ports.iter().map(|port| port.0.to_string()).collect();
+        if ports.is_empty() { "-".to_owned() } else { ports.join(" ") }
+    };
+    let mut lines = vec![["switch", "depth", "parent", "children", "members"].map(str::to_owned)];
+    let mut open = vec![(tree.root_switch, 0)];
+    while let Some((switch, depth)) = open.pop() {
+        let Some(register) = tree.registers.get(&switch) else { continue };
+        lines.push([
+            topology.switch_name(switch),
+            depth.to_string(),
+            register.parent.map_or("-".to_owned(), |port| port.0.to_string()),
+            ports(&register.children),
+            ports(&register.locals),
+        ]);
+        let children: Vec<SwitchId> = plan.children(&topology.network, switch).collect();
+        open.extend(children.into_iter().rev().map(|child| (child, depth + 1)));
+    }
+    out.push_str("\nports of each switch, depth first:\n");
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths = [0, 1, 2, 3, 4].map(width);
+    for line in &lines {
+        let mut text = String::new();
+        for (cell, width) in line.iter().zip(widths) {
+            let _ = write!(text, "{cell:width$}  ");
+        }
+        let _ = writeln!(out, "{}", text.trim_end());
+    }
+    out
+}
