@@ -1,6 +1,7 @@
 //! `unisono tree`: barrier trees in the switches of a network. Each subcommand is one file.
 
 mod check;
+mod convert;
 mod generate;
 pub(crate) mod input;
 mod plan;
@@ -12,7 +13,7 @@ use std::process::ExitCode;
 ///
 /// Without help a barrier over a network costs as many messages through one root as it has members. Switches
 /// that combine arrivals on the way up and replicate the release on the way down make that the height of a
-/// tree. Networks are files: draw one with `generate`.
+/// tree. Networks are files: draw one with `generate`, or `convert` one of your own.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -22,6 +23,7 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 enum TreeCommand {
     Generate(generate::Args),
+    Convert(convert::Args),
     Plan(plan::Args),
     Check(check::Args),
 }
@@ -29,6 +31,7 @@ enum TreeCommand {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         TreeCommand::Generate(args) => generate::run(&args),
+        TreeCommand::Convert(args) => convert::run(&args),
         TreeCommand::Plan(args) => plan::run(&args),
         TreeCommand::Check(args) => check::run(&args),
     }

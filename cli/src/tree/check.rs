@@ -39,7 +39,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = args.source.read()?;
-    let (name, text) = input::read(&args.tree)?;
+    let (name, text) = input::text_of(&args.tree)?;
     let tree = Tree::from_json(&text).map_err(|error| input::at(&name, &error))?;
     let group = input.group()?;
     let rules = if args.optimal { Rules::Optimal } else { Rules::Sound };

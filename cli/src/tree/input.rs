@@ -6,12 +6,13 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use unisono_btin::format::{ReadError, Step};
 use unisono_btin::reach::Parts;
+use unisono_btin::read::{self, Assume, Language};
 use unisono_btin::{Group, GroupId, NodeId, Topology};
 
 /// Where the network comes from.
 #[derive(clap::Args)]
 pub(crate) struct Source {
-    /// The network: a file of the format btin-topo-1; - is standard input
+    /// The network: btin-topo-1, GraphML, DOT or the output of ibnetdiscover; - is standard input
     #[arg(value_name = "NETWORK")]
     pub(crate) network: PathBuf,
     /// The members: all, or nodes by number or name, as 0,3,5-9 [default: those that the file names]
@@ -28,6 +29,7 @@ pub(crate) struct Input {
     pub(crate) name: String,
     /// Its text, to find places in it.
     text: String,
+    language: Language,
     /// What it holds.
     pub(crate) topology: Topology,
     group: GroupId,
@@ -36,8 +38,10 @@ pub(crate) struct Input {
 impl Source {
     /// Reads the network.
     pub(crate) fn read(&self) -> anyhow::Result<Input> {
-        let (name, text) = read(&self.network)?;
-        let mut topology = Topology::from_json(&text).map_err(|error| at(&name, &error))?;
+        let (name, text) = text_of(&self.network)?;
+        let (mut topology, report) =
+            read::read(&text, None, &Assume::default()).map_err(|error| at(&name, &error))?;
+        super::convert::say(&name, &report);
         let group = GroupId(self.group);
         if let Some(members) = &self.members {
             let nodes = nodes(&topology, members)
@@ -46,7 +50,7 @@ impl Source {
                 .map_err(|error| Failure::Usage(format!("--members {members}: {error}")))?;
             topology.groups = vec![chosen];
         }
-        Ok(Input { name, text, topology, group })
+        Ok(Input { name, text, language: report.language, topology, group })
     }
 }
 
@@ -77,13 +81,16 @@ impl Input {
 
     /// An error about a member: at the element that names it, if the file does.
     fn at_member(&self, node: NodeId, problem: String) -> anyhow::Error {
+        if self.language != Language::BtinTopo1 {
+            return Failure::Usage(format!("{}: {problem}", self.name)).into();
+        }
         let path = [Step::Key("nodes"), Step::Index(node.0 as usize)];
         at(&self.name, &ReadError::in_json(&self.text, &path, problem))
     }
 }
 
 /// Name and text of a file; - is standard input.
-pub(crate) fn read(path: &Path) -> anyhow::Result<(String, String)> {
+pub(crate) fn text_of(path: &Path) -> anyhow::Result<(String, String)> {
     let (name, bytes) = if path == Path::new("-") {
         let mut bytes = Vec::new();
         std::io::stdin().read_to_end(&mut bytes).context("cannot read standard input")?;
@@ -110,7 +117,7 @@ pub(crate) fn at(name: &str, error: &ReadError) -> anyhow::Error {
 }
 
 /// `all`, or numbers, ranges and names, separated by commas.
-fn nodes(topology: &Topology, list: &str) -> Result<Vec<NodeId>, String> {
+pub(super) fn nodes(topology: &Topology, list: &str) -> Result<Vec<NodeId>, String> {
     let count = u32::try_from(topology.network.nodes().len()).unwrap_or(u32::MAX);
     if list == "all" {
         return Ok((0..count).map(NodeId).collect());

@@ -25,6 +25,7 @@ mod network;
 mod operation;
 mod plan;
 pub mod reach;
+pub mod read;
 mod registers;
 pub mod repair;
 pub mod setup;

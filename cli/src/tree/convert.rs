@@ -1,0 +1,120 @@
+//! `unisono tree convert`: a network from another program's file, as a topology file.
+
+use super::input::{self, at, text_of};
+use crate::exit::Failure;
+use crate::output;
+use anyhow::Context;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use unisono_btin::read::{self, Assume, Language, Leaves, Report};
+use unisono_btin::{Group, GroupId};
+
+/// Convert a network from ibnetdiscover, GraphML or Graphviz DOT
+///
+/// Writes the format btin-topo-1 (JSON) that all other subcommands read, on standard output, and a report of what was
+/// found, assumed and left out on standard error. Nothing is left out in silence. Switches and nodes keep their names.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  ibnetdiscover | unisono tree convert - --members all > net.json
+      an InfiniBand network with its real port numbers; every adapter is a member
+  unisono tree convert topology.graphml --nodes-per-switch 4 --ports 16 --members all --out net.json
+      a graph of switches alone: 4 nodes are added to each
+  unisono tree convert lab.dot --leaves-are-nodes --json > /dev/null
+      just the report, as JSON on standard error
+
+GraphML and DOT: a vertex says what it is with type=switch or type=node, ports=8, member=true. An edge names
+ports with sourceport and targetport (GraphML) or as a:1 -- b:2 (DOT); others get the lowest free ones.")]
+pub(crate) struct Args {
+    /// The file to read; - is standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// What it is written in: btin-topo-1, ibnetdiscover, graphml, dot [default: by how it begins]
+    #[arg(long, value_name = "LANGUAGE", value_parser = language)]
+    from: Option<Language>,
+    /// Where no vertex says what it is: those with one cable are nodes
+    #[arg(long)]
+    leaves_are_nodes: bool,
+    /// Ports of each switch, where the file does not say [default: as many as are used]
+    #[arg(long, value_name = "N")]
+    ports: Option<u16>,
+    /// Add so many nodes to each switch
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    nodes_per_switch: u16,
+    /// The members: all, or nodes by number or name, as 0,3,5-9 [default: those that the file names]
+    #[arg(long, value_name = "NODES")]
+    members: Option<String>,
+    /// Write to this file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// The report as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn language(text: &str) -> Result<Language, String> {
+    let names = Language::ALL.map(Language::name);
+    let known = Language::ALL.into_iter().find(|language| language.name() == text);
+    known.ok_or_else(|| format!("expected one of {}", names.join(", ")))
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let (name, text) = text_of(&args.file)?;
+    let assume = Assume {
+        leaves: if args.leaves_are_nodes { Leaves::Nodes } else { Leaves::Switches },
+        ports: args.ports,
+        nodes_per_switch: args.nodes_per_switch,
+    };
+    let (mut topology, report) = read::read(&text, args.from, &assume).map_err(|error| at(&name, &error))?;
+    if let Some(members) = &args.members {
+        let wrong = |problem: String| Failure::Usage(format!("--members {members}: {problem}"));
+        let nodes = input::nodes(&topology, members).map_err(wrong)?;
+        let group =
+            Group::new(&topology.network, GroupId(0), nodes).map_err(|error| wrong(error.to_string()))?;
+        topology.groups = vec![group];
+    }
+    if args.json {
+        eprintln!("{}", serde_json::to_string(&report)?);
+    } else {
+        summarize(&name, &report);
+        say(&name, &report);
+    }
+    let text = topology.to_json();
+    match &args.out {
+        Some(file) => {
+            std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        None => output::answer(text.trim_end())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn summarize(name: &str, report: &Report) {
+    eprintln!(
+        "unisono: {name} ({}): {} switches, {} nodes, {} links ({} parallel, {} to the switch itself)",
+        report.language,
+        report.switches,
+        report.nodes,
+        report.links,
+        report.parallel_links,
+        report.self_loops,
+    );
+}
+
+/// What was assumed about a file and left out, one thing a line on standard error.
+pub(super) fn say(name: &str, report: &Report) {
+    if report.parts > 1 && report.language != Language::BtinTopo1 {
+        eprintln!("unisono: {name}: {} parts that are not connected with each other", report.parts);
+    }
+    if report.ports_assigned > 0 {
+        let ends = report.ports_assigned;
+        eprintln!("unisono: {name}: {ends} ends of cables do not name a port and got the lowest free one");
+    }
+    for note in &report.notes {
+        eprintln!("unisono: {name}: {note}");
+    }
+    if !report.unknown.is_empty() {
+        let unknown: Vec<_> =
+            report.unknown.iter().map(|(what, times)| format!("{what} ({times})")).collect();
+        eprintln!("unisono: {name}: left out, because it means nothing here: {}", unknown.join(", "));
+    }
+}

@@ -1,0 +1,184 @@
+//! Networks from files of other programs: ibnetdiscover, GraphML, Graphviz DOT, and btin-topo-1.
+//!
+//! The idea: each reader fills a [`draft::Draft`] of vertices and cables with the places they were read at;
+//! what all of them need - which vertices are nodes, which ports are free, what was left out - is done once, there.
+//! Nothing is dropped in silence: a [`Report`] says what was found, assumed and left out.
+
+mod dot;
+mod draft;
+mod graphml;
+mod ibnetdiscover;
+
+use crate::format::ReadError;
+use crate::reach::Parts;
+use crate::{Network, Topology};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What a file is written in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Language {
+    /// `btin-topo-1`, JSON.
+    BtinTopo1,
+    /// The output of `ibnetdiscover`.
+    Ibnetdiscover,
+    /// GraphML, XML.
+    Graphml,
+    /// Graphviz DOT.
+    Dot,
+}
+
+impl Language {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::BtinTopo1, Self::Ibnetdiscover, Self::Graphml, Self::Dot];
+
+    /// Its name, as programs print and read it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::BtinTopo1 => "btin-topo-1",
+            Self::Ibnetdiscover => "ibnetdiscover",
+            Self::Graphml => "graphml",
+            Self::Dot => "dot",
+        }
+    }
+
+    /// What a text seems to be written in, by how it begins.
+    #[must_use]
+    pub fn of(text: &str) -> Option<Self> {
+        let text = text.trim_start_matches('\u{feff}').trim_start();
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let word = |line: &str| {
+            line.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default().to_ascii_lowercase()
+        };
+        match text.chars().next()? {
+            '{' => return Some(Self::BtinTopo1),
+            '<' => return Some(Self::Graphml),
+            '/' => return Some(Self::Dot),
+            _ => {}
+        }
+        // a line that begins with # is a comment in DOT and in ibnetdiscover's output
+        let first = lines.find(|line| !line.starts_with('#'))?;
+        match word(first).as_str() {
+            "graph" | "digraph" | "strict" => Some(Self::Dot),
+            "vendid" | "devid" | "sysimgguid" | "switchguid" | "caguid" | "rtguid" | "switch" | "ca"
+            | "rt" | "chassis" => Some(Self::Ibnetdiscover),
+            _ if first.starts_with("/*") || first.starts_with("//") => Some(Self::Dot),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Language {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a reader may assume where the file does not say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Assume {
+    /// Which vertices are nodes where no vertex says what it is.
+    pub leaves: Leaves,
+    /// Ports of each switch, where the file does not say; otherwise as many as are used.
+    pub ports: Option<u16>,
+    /// So many nodes are added to each switch.
+    pub nodes_per_switch: u16,
+}
+
+/// What the vertices with one cable are, where no vertex says what it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Leaves {
+    /// Switches, like all others.
+    #[default]
+    Switches,
+    /// Nodes.
+    Nodes,
+}
+
+/// What was found in a file, assumed about it, and left out.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// What the file is written in.
+    pub language: Language,
+    /// Switches.
+    pub switches: usize,
+    /// Nodes.
+    pub nodes: usize,
+    /// Links between switches.
+    pub links: usize,
+    /// Links beside another between the same two switches.
+    pub parallel_links: usize,
+    /// Links from a switch to itself.
+    pub self_loops: usize,
+    /// Parts that are not connected with each other.
+    pub parts: u32,
+    /// Ends of cables that got the lowest free port, because the file does not say which.
+    pub ports_assigned: usize,
+    /// Attributes that mean nothing here, and how often they occur.
+    pub unknown: BTreeMap<String, usize>,
+    /// What else was assumed or left out, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Reads a network in whatever language it is written.
+///
+/// # Errors
+/// No known language, or the first thing that is wrong, with its place.
+pub fn read(
+    text: &str,
+    language: Option<Language>,
+    assume: &Assume,
+) -> Result<(Topology, Report), ReadError> {
+    let Some(language) = language.or_else(|| Language::of(text)) else {
+        let problem =
+            "this is neither btin-topo-1 (JSON), nor GraphML, nor DOT, nor the output of ibnetdiscover";
+        let start = text.len() - text.trim_start().len();
+        return Err(ReadError::at(text, start, "", problem));
+    };
+    if language == Language::BtinTopo1 {
+        let topology = Topology::from_json(text)?;
+        let mut report = Report::of(language, &topology.network);
+        report.unknown = topology.unknown.iter().map(|key| (key.clone(), 1)).collect();
+        return Ok((topology, report));
+    }
+    let draft = match language {
+        Language::Graphml => graphml::read(text)?,
+        Language::Dot => dot::read(text)?,
+        _ => ibnetdiscover::read(text)?,
+    };
+    draft.finish(text, language, assume)
+}
+
+impl Report {
+    fn of(language: Language, network: &Network) -> Self {
+        let mut pairs: Vec<_> = network
+            .links()
+            .iter()
+            .filter(|link| link.a.switch != link.b.switch)
+            .map(|link| (link.a.switch.min(link.b.switch), link.a.switch.max(link.b.switch)))
+            .collect();
+        let self_loops = network.links().len() - pairs.len();
+        let between = pairs.len();
+        pairs.sort_unstable();
+        pairs.dedup();
+        Self {
+            language,
+            switches: network.switch_count(),
+            nodes: network.nodes().len(),
+            links: network.links().len(),
+            parallel_links: between - pairs.len(),
+            self_loops,
+            parts: Parts::of(network).count(),
+            ports_assigned: 0,
+            unknown: BTreeMap::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

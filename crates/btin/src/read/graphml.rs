@@ -1,0 +1,145 @@
+//! GraphML, the XML of many graph programs and of topology collections.
+//!
+//! Read are `node`, `edge`, `port` and `data` elements at any depth. An edge names ports with `sourceport` and
+//! `targetport`, as attributes or as data. Data of a node that mean something: `type` (switch or node), `ports`,
+//! `member`, `label` (not needed: names are ids). Everything else is counted and reported. Nested graphs are read
+//! as if they were flat; hyperedges are left out, because a cable has two ends.
+
+use super::draft::{Cable, Draft, Plug};
+use crate::format::ReadError;
+use roxmltree::{Document, Node, ParsingOptions};
+use std::collections::HashMap;
+
+/// More elements than this are no network but an attack on the memory.
+const MOST_ELEMENTS: u32 = 50_000_000;
+
+pub(super) fn read(text: &str) -> Result<Draft, ReadError> {
+    let options = ParsingOptions { allow_dtd: true, nodes_limit: MOST_ELEMENTS, ..ParsingOptions::default() };
+    let document = Document::parse_with_options(text, options).map_err(|error| {
+        let place = error.pos();
+        let said = error.to_string();
+        let problem = said.rsplit_once(" at ").map_or(said.as_str(), |(before, _)| before).to_owned();
+        let (line, column) = (place.row as usize, place.col as usize);
+        ReadError { line, column, element: String::new(), problem }
+    })?;
+    let root = document.root_element();
+    if root.tag_name().name() != "graphml" {
+        let problem = format!("the root element is <{}>, expected <graphml>", root.tag_name().name());
+        return Err(ReadError::at(text, root.range().start, "", problem));
+    }
+    let mut reader = Reader { text, draft: Draft::default(), keys: HashMap::new(), said: Vec::new() };
+    for element in root.descendants().filter(Node::is_element) {
+        match element.tag_name().name() {
+            "key" => {
+                let name = element.attribute("attr.name").or(element.attribute("id")).unwrap_or_default();
+                reader.keys.insert(element.attribute("id").unwrap_or_default(), name);
+            }
+            "node" => reader.vertex(element)?,
+            _ => {}
+        }
+    }
+    // edges may come before the nodes that they join
+    for element in root.descendants().filter(Node::is_element) {
+        match element.tag_name().name() {
+            "edge" => reader.edge(element)?,
+            "hyperedge" => reader.draft.unknown("element", "hyperedge"),
+            "graphml" | "graph" | "node" | "key" | "data" | "port" | "desc" | "default" => {}
+            // what is inside data belongs to some other program
+            name if !element.ancestors().skip(1).any(|outer| outer.has_tag_name_any("data")) => {
+                reader.draft.unknown("element", name);
+            }
+            _ => {}
+        }
+    }
+    let Reader { draft, .. } = reader;
+    Ok(draft)
+}
+
+trait TagNameAny {
+    fn has_tag_name_any(&self, name: &str) -> bool;
+}
+
+impl TagNameAny for Node<'_, '_> {
+    /// Whether it is an element of that name, in whatever namespace.
+    fn has_tag_name_any(&self, name: &str) -> bool {
+        self.is_element() && self.tag_name().name() == name
+    }
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    draft: Draft,
+    /// What the ids of data keys stand for.
+    keys: HashMap<&'a str, &'a str>,
+    said: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Reader<'a> {
+    fn wrong(&self, element: Node<'_, '_>, problem: String) -> ReadError {
+        let id = element.attribute("id").map(|id| format!(" {id}")).unwrap_or_default();
+        let name = format!("{}{id}", element.tag_name().name());
+        ReadError::at(self.text, element.range().start, name, problem)
+    }
+
+    /// The data of an element, by the names of their keys.
+    fn data(&mut self, element: Node<'a, 'a>) {
+        self.said.clear();
+        for data in element.children().filter(|inner| inner.has_tag_name_any("data")) {
+            let id = data.attribute("key").unwrap_or_default();
+            let name = self.keys.get(id).copied().unwrap_or(id);
+            self.said.push((name, data.text().unwrap_or_default().trim()));
+        }
+    }
+
+    fn vertex(&mut self, element: Node<'a, 'a>) -> Result<(), ReadError> {
+        let Some(id) = element.attribute("id") else {
+            return Err(self.wrong(element, "a node needs an id".to_owned()));
+        };
+        if self.draft.find(id).is_some() {
+            return Err(self.wrong(element, "this node is there twice".to_owned()));
+        }
+        let vertex = self.draft.vertex(id, element.range().start);
+        self.data(element);
+        let attributes = element.attributes().map(|attribute| (attribute.name(), attribute.value()));
+        let said: Vec<_> =
+            self.said.iter().copied().chain(attributes.filter(|(name, _)| *name != "id")).collect();
+        for (name, value) in said {
+            let known = self.draft.attribute(vertex, name, value);
+            if !known.map_err(|problem| self.wrong(element, problem))? {
+                self.draft.unknown("node attribute", name);
+            }
+        }
+        Ok(())
+    }
+
+    fn edge(&mut self, element: Node<'a, 'a>) -> Result<(), ReadError> {
+        self.data(element);
+        let (mut ports, mut ends) = ([None, None], [None, None]);
+        let attributes = element.attributes().map(|attribute| (attribute.name(), attribute.value()));
+        let said: Vec<_> = attributes.chain(self.said.iter().copied()).collect();
+        for (name, value) in said {
+            match name.to_ascii_lowercase().replace(['_', '-'], "").as_str() {
+                "source" => ends[0] = Some(value),
+                "target" => ends[1] = Some(value),
+                "sourceport" => ports[0] = Some(value.to_owned()),
+                "targetport" => ports[1] = Some(value.to_owned()),
+                "id" | "directed" => {}
+                _ => self.draft.unknown("edge attribute", name),
+            }
+        }
+        let mut plugs = Vec::with_capacity(2);
+        for ((end, port), word) in ends.into_iter().zip(ports).zip(["source", "target"]) {
+            let Some(name) = end else {
+                return Err(self.wrong(element, format!("an edge needs a {word}")));
+            };
+            let Some(vertex) = self.draft.find(name) else {
+                return Err(self.wrong(element, format!("its {word} {name} is not there")));
+            };
+            plugs.push(Plug { vertex, port });
+        }
+        if let (Some(b), Some(a)) = (plugs.pop(), plugs.pop()) {
+            self.draft.cables.push(Cable { a, b, at: element.range().start });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,207 @@
+//! What each reader takes, reports and refuses.
+
+use super::*;
+use crate::{Link, NodeId};
+use proptest::prelude::*;
+
+fn parsed(text: &str) -> (Topology, Report) {
+    read(text, None, &Assume::default()).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+fn refused(text: &str) -> String {
+    read(text, None, &Assume::default()).expect_err("it is wrong").to_string()
+}
+
+fn links(topology: &Topology) -> Vec<[u32; 4]> {
+    let numbers = |l: &Link| [l.a.switch.0, l.a.port.0.into(), l.b.switch.0, l.b.port.0.into()];
+    topology.network.links().iter().map(numbers).collect()
+}
+
+fn nodes(topology: &Topology) -> Vec<(u32, u16)> {
+    topology.network.nodes().iter().map(|end| (end.switch.0, end.port.0)).collect()
+}
+
+const IB: &str = "#\n# Topology file: generated\n#\nvendid=0x2c9\ndevid=0xc738\nsysimgguid=0x1\nswitchguid=0x1(1)\n\
+    Switch\t36 \"S-0001\"\t\t# \"leaf\" enhanced port 0 lid 1 lmc 0\n\
+    [1]\t\"H-0101\"[1](102) \t\t# \"node-1 HCA-1\" lid 9 4xEDR\n\
+    [2][ext 1]\t\"H-0102\"[2](104)\n\
+    [17]\t\"S-0002\"[4]\t\t# \"spine\" lid 2 4xEDR\n\
+    [18]\t\"S-0002\"[5][ext 3]\n\
+    \nvendid=0x2c9\nswitchguid=0x2(2)\nSwitch\t36 \"S-0002\"\n[4]\t\"S-0001\"[17]\n[5]\t\"S-0001\"[18]\n\
+    \ncaguid=0x101\nCa\t1 \"H-0101\"\t# \"node-1 HCA-1\"\n[1](102) \t\"S-0001\"[1]\t\t# lid 9\n\
+    \nCa\t2 \"H-0102\"\n[2](104) \t\"S-0001\"[2]\n";
+
+#[test]
+fn ibnetdiscover_keeps_the_real_port_numbers_and_reads_each_cable_once() {
+    let (topology, report) = parsed(IB);
+    assert_eq!(report.language, Language::Ibnetdiscover);
+    assert_eq!(links(&topology), [[0, 17, 1, 4], [0, 18, 1, 5]]);
+    assert_eq!(nodes(&topology), [(0, 1), (0, 2)]);
+    assert_eq!(topology.switch_names, ["S-0001", "S-0002"]);
+    assert_eq!(topology.node_names, ["H-0101", "H-0102"]);
+    assert_eq!(topology.network.ports(crate::SwitchId(0)), 37);
+    assert_eq!((report.parallel_links, report.ports_assigned, report.notes.len()), (1, 0, 0));
+}
+
+#[test]
+fn ibnetdiscover_with_ends_that_disagree_is_refused_with_its_line() {
+    let crossed = IB.replace("[5]\t\"S-0001\"[18]", "[5]\t\"S-0001\"[19]");
+    let error = "12:1: port 18 of S-0001 leads to port 5 of S-0002, which leads to port 19 of S-0001";
+    assert_eq!(refused(&crossed), error);
+    let twice = IB.replace("[18]\t\"S-0002\"[5]", "[17]\t\"S-0002\"[5]");
+    assert_eq!(refused(&twice), "12:1: port 17 of S-0001 is used twice");
+    let beyond = IB.replace("[18]\t\"S-0002\"[5]", "[37]\t\"S-0002\"[5]");
+    assert_eq!(refused(&beyond), "12:1: port 37 of S-0001, which has ports 1 to 36");
+    let ahead = "vendid=1\n[1] \"S-1\"[1]\n";
+    assert_eq!(refused(ahead), "2:1: a port before the first Switch, Ca or Rt");
+}
+
+#[test]
+fn ibnetdiscover_with_one_end_only_is_read_and_said() {
+    let text = "Switch\t4 \"S-1\"\n[1]\t\"H-9\"[1](a)\n[2]\t\"S-1\"[3]\n[3]\t\"S-1\"[2]\nflavour=2\n";
+    let (topology, report) = parsed(text);
+    assert_eq!((nodes(&topology), links(&topology)), (vec![(0, 1)], vec![[0, 2, 0, 3]]));
+    assert_eq!(report.self_loops, 1);
+    assert_eq!(report.unknown, BTreeMap::from([("key flavour".to_owned(), 1)]));
+    let notes =
+        ["1 cables are listed at one end only", "1 cables lead to something that has no block of its own"];
+    assert_eq!(report.notes, notes);
+}
+
+const GRAPHML: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
+<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+  <key id="d0" for="node" attr.name="type" attr.type="string"/>
+  <key id="d1" for="node" attr.name="member" attr.type="boolean"/>
+  <key id="d2" for="node" attr.name="Longitude" attr.type="double"/>
+  <graph id="G" edgedefault="undirected">
+    <edge source="a" target="b" sourceport="3" targetport="5"/>
+    <node id="a"><data key="d0">switch</data><data key="d2">9.1</data><port name="3"/></node>
+    <node id="b" ports="8"><data key="d0">switch</data></node>
+    <node id="x"><data key="d0">host</data><data key="d1">true</data></node>
+    <edge source="x" target="b"/>
+    <edge source="b" target="a"><data key="weight">2</data></edge>
+  </graph>
+</graphml>
+"#;
+
+#[test]
+fn graphml_takes_named_ports_and_fills_in_the_others() {
+    let (topology, report) = parsed(GRAPHML);
+    assert_eq!(links(&topology), [[0, 3, 1, 5], [1, 0, 0, 0]]);
+    assert_eq!(nodes(&topology), [(1, 1)]);
+    assert_eq!(topology.groups[0].members(), [NodeId(0)]);
+    assert_eq!(topology.network.ports(crate::SwitchId(1)), 8);
+    assert_eq!(report.ports_assigned, 3);
+    let unknown = [("edge attribute weight".to_owned(), 1), ("node attribute Longitude".to_owned(), 1)];
+    assert_eq!(report.unknown, BTreeMap::from(unknown));
+}
+
+#[test]
+fn graphml_that_is_wrong_is_refused_with_line_and_element() {
+    assert_eq!(
+        refused(&GRAPHML.replace("target=\"a\"", "target=\"c\"")),
+        "12:5: edge: its target c is not there"
+    );
+    assert_eq!(
+        refused(&GRAPHML.replace("id=\"x\"", "id=\"a\"")),
+        "10:5: node a: this node is there twice"
+    );
+    let taken = GRAPHML
+        .replace("<edge source=\"x\" target=\"b\"/>", "<edge source=\"x\" target=\"b\" targetport=\"5\"/>");
+    assert_eq!(refused(&taken), "11:5: node x: port 5 of switch b is used twice");
+    let beyond = GRAPHML.replace("targetport=\"5\"", "targetport=\"8\"");
+    assert_eq!(refused(&beyond), "7:5: cable: there is no port 8 at switch b, which has 8 ports (from 0)");
+    assert!(
+        refused("<graphml><graph></graphml>").starts_with("1:17: "),
+        "{}",
+        refused("<graphml><graph></graphml>")
+    );
+    assert_eq!(refused("<svg/>"), "1:1: the root element is <svg>, expected <graphml>");
+}
+
+#[test]
+fn dot_reads_chains_subgraphs_ports_defaults_and_comments() {
+    let text = "/* a ring */ graph \"g\" {\n  rankdir=LR; // ignored\n# line\n  node [type=switch, shape=box]\n  a:1 -- b:2:ne; b -- c -- \"a b\"\n\
+          { node [type=node] x y [member=true] } -- a\n  <b>x</b> ; subgraph s { c } -- b [weight=3]\n}\n";
+    let fixed = text.replace("  <b>x</b> ;", "  ");
+    let (topology, report) = parsed(&fixed);
+    assert_eq!(topology.switch_names, ["a", "b", "c", "a b"]);
+    assert_eq!(topology.node_names, ["x", "y"]);
+    assert_eq!(links(&topology), [[0, 1, 1, 2], [1, 0, 2, 0], [2, 1, 3, 0], [2, 2, 1, 1]]);
+    assert_eq!(nodes(&topology), [(0, 0), (0, 2)]);
+    assert_eq!(topology.groups[0].members(), [NodeId(1)]);
+    assert_eq!(report.parallel_links, 1);
+    let unknown = [("edge attribute weight", 1), ("graph attribute rankdir", 1), ("node attribute shape", 6)];
+    assert_eq!(report.unknown, unknown.map(|(name, n)| (name.to_owned(), n)).into());
+}
+
+#[test]
+fn dot_that_is_wrong_is_refused_with_line_and_column() {
+    assert_eq!(refused("graph {\n a -- ;\n}"), "2:7: ; or ,, expected a vertex, a subgraph or attributes");
+    assert_eq!(refused("graph {\n a -- \"b\n}"), "2:7: the quotes do not end");
+    assert_eq!(
+        refused("graph {\n 1a -- b }"),
+        "2:2: a name that begins with a digit, as \"1\" here, needs quotes"
+    );
+    assert_eq!(refused("graph { a:1 -- b; a:1 -- c }"), "1:23: cable: port 1 of switch a is used twice");
+    assert_eq!(refused("graph { a [ports=x] }"), "1:12: ports=x of a, expected a number from 0 to 65535");
+    assert_eq!(refused("graph { a"), "1:10: the file ends before its } does");
+    let deep = format!("graph {}", "{".repeat(100_000));
+    assert!(refused(&deep).ends_with("subgraphs more than 64 deep"), "{}", refused(&deep));
+}
+
+#[test]
+fn vertices_that_do_not_say_what_they_are_become_switches_or_leaves_become_nodes() {
+    let text = "graph { a -- b; b -- c; a -- x; c -- y }";
+    let (topology, report) = parsed(text);
+    assert_eq!((topology.network.switch_count(), topology.network.nodes().len()), (5, 0));
+    assert_eq!(report.notes.len(), 1);
+    let assume = Assume { leaves: Leaves::Nodes, ..Assume::default() };
+    let (topology, _) = read(text, None, &assume).expect("it is right");
+    assert_eq!(
+        (topology.network.switch_count(), topology.node_names),
+        (3, vec!["x".to_owned(), "y".to_owned()])
+    );
+    let assume = Assume { nodes_per_switch: 2, ports: Some(8), ..Assume::default() };
+    let (topology, _) = read(text, None, &assume).expect("it is right");
+    assert_eq!((topology.network.nodes().len(), topology.network.ports(crate::SwitchId(4))), (10, 8));
+}
+
+#[test]
+fn parallel_links_self_loops_and_parts_are_counted() {
+    let (_, report) = parsed("graph { a -- b; b -- a; a -- a; c -- d; x [type=node]; x -- x }");
+    assert_eq!((report.links, report.parallel_links, report.self_loops, report.parts), (4, 1, 1, 2));
+    assert!(
+        report.notes.iter().any(|note| note.starts_with("1 cables between two nodes")),
+        "{:?}",
+        report.notes
+    );
+}
+
+#[test]
+fn names_of_ports_that_are_no_numbers_get_numbers_in_their_order() {
+    let (topology, _) = parsed("graph { a:eth10 -- b:0; a:eth9 -- c:7; a:1 -- d }");
+    assert_eq!(links(&topology), [[0, 2, 1, 0], [0, 0, 2, 7], [0, 1, 3, 0]]);
+}
+
+#[test]
+fn what_no_reader_knows_is_refused() {
+    let error =
+        "1:1: this is neither btin-topo-1 (JSON), nor GraphML, nor DOT, nor the output of ibnetdiscover";
+    assert_eq!(refused("hello"), error);
+    assert_eq!(refused(""), error);
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_a_reader_panic_and_what_it_reads_can_be_written_and_read(
+        text in "(graph|digraph|strict) ?[a-c{}\\[\\]:;,=\"<>/*# \\n0-9-]{0,60}", language in 0..4_usize,
+    ) {
+        for text in [text.clone(), text.replacen("graph", "Switch 4 \"S-1\"\n[1]", 1), format!("<graphml>{text}</graphml>")] {
+            if let Ok((topology, _)) = read(&text, Some(Language::ALL[language]), &Assume::default()) {
+                let again = Topology::from_json(&topology.to_json());
+                prop_assert_eq!(again.as_ref(), Ok(&topology));
+            }
+        }
+    }
+}
