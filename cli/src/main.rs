@@ -13,6 +13,7 @@ mod gang;
 mod gang_table;
 mod mpi;
 mod output;
+mod queue;
 mod report;
 mod run;
 mod study;
@@ -64,6 +65,7 @@ enum Command {
     Run(run::Args),
     Mpi(mpi::Args),
     Tree(tree::Args),
+    Queue(queue::Args),
     Completions(completions::Args),
     #[command(hide = true)]
     Workload(Box<workload::Args>),
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Mpi(args) => mpi::run(args),
         Command::Tree(args) => tree::run(args),
+        Command::Queue(args) => queue::run(args),
         Command::Completions(args) => completions::run(&args, &mut Cli::command()),
         Command::Workload(args) => workload::run(*args),
     };

@@ -14,6 +14,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("rma", &["linux", "sync", "barrier"]),
     ("rma/fuzz", &["rma"]),
     ("btin", &[]),
+    ("fairqueue", &[]),
     ("launch", &["linux", "rma"]),
     ("bpf", &["linux", "btin", "measure"]),
     ("report", &["measure"]),

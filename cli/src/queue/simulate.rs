@@ -1,0 +1,119 @@
+//! `unisono queue simulate`: the departures of a trace, exactly.
+
+use crate::exit::Failure;
+use crate::output;
+use serde_json::json;
+use std::fmt::Write;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use unisono_fairqueue::{Departure, Discipline, Fifo, RoundRobin, Scheduler, Trace, Weighted};
+
+/// Compute when each packet of a trace leaves the link
+///
+/// Exact and without chance: the same trace gives the same departures everywhere. Arrivals at the instant of a
+/// choice come before it; an arrival exactly at the end of the last packet begins a new busy period; of classes with
+/// equal tags the one that has waited longest is served.
+#[derive(clap::Args)]
+#[command(
+    after_help = r#"A trace is JSON; rate in bits a second, times in seconds as decimal texts, lengths in bytes:
+  {"rate": 8000000,
+   "tree": {"name": "link", "children": [{"name": "video", "weight": 3}, {"name": "rest", "weight": 1}]},
+   "packets": [{"id": 0, "t": "0.0", "class": "video", "len": 1500},
+               {"id": 1, "t": "0.0", "class": "rest", "len": 1500}]}
+A class may say "order": "deadline"; a packet may have a "deadline" (as "t") and a "flow".
+
+Examples:
+  unisono queue simulate trace.json
+  unisono queue simulate --json trace.json                       [{"id": 0, "start": "0.0", "end": "0.0015"}, ...]
+  unisono queue simulate --discipline round-robin trace.json     the same under deficit round robin"#
+)]
+pub(crate) struct Args {
+    /// The trace; - is standard input
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+    /// Who decides
+    #[arg(long, value_enum, default_value_t)]
+    discipline: Choice,
+    /// Print the departures as one JSON array, in their order
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Default)]
+enum Choice {
+    /// Hierarchical start-time fair queuing
+    #[default]
+    StartTime,
+    /// First in, first out
+    Fifo,
+    /// Weighted fair queuing among the leaves
+    Weighted,
+    /// Deficit round robin among the leaves
+    RoundRobin,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let (name, text) = read(&args.trace)?;
+    let trace = Trace::parse(&text).map_err(|error| Failure::Usage(format!("{name}: {error}")))?;
+    let classes = trace.hierarchy().clone();
+    let mut discipline: Box<dyn Discipline<usize>> = match args.discipline {
+        Choice::StartTime => Box::new(Scheduler::new(classes)),
+        Choice::Fifo => Box::new(Fifo::default()),
+        Choice::Weighted => Box::new(Weighted::new(classes, trace.rate())),
+        Choice::RoundRobin => Box::new(RoundRobin::new(classes, 1500)),
+    };
+    let departures = trace.departures(discipline.as_mut());
+    if args.json {
+        output::answer(&json(&departures))?;
+    } else {
+        output::answer(table(&trace, &departures).trim_end())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Name and text of a trace; - is standard input.
+fn read(path: &Path) -> anyhow::Result<(String, String)> {
+    let mut text = String::new();
+    let (name, read) = if path == Path::new("-") {
+        ("standard input".to_owned(), std::io::stdin().read_to_string(&mut text).map(|_| text))
+    } else {
+        (path.display().to_string(), std::fs::read_to_string(path))
+    };
+    match read {
+        Ok(text) => Ok((name, text)),
+        Err(error) => Err(Failure::Usage(format!("cannot read {name}: {error}")).into()),
+    }
+}
+
+fn json(departures: &[Departure]) -> String {
+    let departures: Vec<_> = departures
+        .iter()
+        .map(|departure| {
+            json!({
+                "id": departure.id,
+                "start": departure.start.to_string(),
+                "end": departure.end.to_string(),
+            })
+        })
+        .collect();
+    serde_json::Value::from(departures).to_string()
+}
+
+fn table(trace: &Trace, departures: &[Departure]) -> String {
+    let mut table = String::from("class                 packets        bytes   mean delay    max delay\n");
+    for class in trace.delays(departures) {
+        let _ = writeln!(
+            table,
+            "{:<20} {:>8} {:>12} {:>9.3} ms {:>9.3} ms",
+            class.name,
+            class.packets,
+            class.bytes,
+            class.mean * 1e3,
+            class.most * 1e3
+        );
+    }
+    let end = departures.last().map_or(0.0, |last| last.end.to_f64());
+    let _ = write!(table, "{} packets; the last has left after {end:.6} s", departures.len());
+    table
+}

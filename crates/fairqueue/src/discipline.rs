@@ -1,0 +1,67 @@
+//! What every queueing discipline here can do: ours, and those it is compared with.
+
+use crate::hierarchy::ClassId;
+use crate::packet::Packet;
+
+/// Why a packet cannot be taken. (One that is dropped because a class is full is no error: see
+/// [`Discipline::dropped`].)
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnqueueError {
+    /// Packets wait at leaves only.
+    #[error("class {class} has children, and packets wait at leaves; name one of its leaves")]
+    NotALeaf {
+        /// The class's name.
+        class: String,
+    },
+    /// Longer than tags can count.
+    #[error("a packet of {length} bytes is too long: at most {most}")]
+    TooLong {
+        /// Its length.
+        length: u32,
+        /// The longest.
+        most: u32,
+    },
+}
+
+/// How much waits; the packet in service does not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Backlog {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl std::ops::AddAssign for Backlog {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+}
+
+/// One server, many classes: who is served next.
+///
+/// The caller is the server. It asks for a packet, serves it, and says that it has finished; asking for the
+/// next one says so too. Times are in nanoseconds of the caller's clock and never decrease; start-time fair
+/// queuing needs none of them.
+pub trait Discipline<T> {
+    /// A packet arrives.
+    ///
+    /// # Errors
+    /// The class has children, or the packet is too long. Nothing has changed then.
+    fn enqueue(&mut self, now: u64, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError>;
+
+    /// The packet in service has been served. Without one, nothing.
+    fn finish(&mut self, now: u64);
+
+    /// Chooses the packet to serve next; it is in service then.
+    fn dequeue(&mut self, now: u64) -> Option<(ClassId, Packet<T>)>;
+
+    /// A packet that was dropped because a class was full, the oldest first; until they are asked for they
+    /// are kept.
+    fn dropped(&mut self) -> Option<(ClassId, Packet<T>)>;
+
+    /// How much waits.
+    fn backlog(&self) -> Backlog;
+}

@@ -1,0 +1,43 @@
+//! First in, first out: one queue for everybody. The baseline without any fairness.
+
+use crate::discipline::{Backlog, Discipline, EnqueueError};
+use crate::hierarchy::ClassId;
+use crate::packet::Packet;
+use std::collections::VecDeque;
+
+/// One queue for all classes.
+#[derive(Clone, Debug)]
+pub struct Fifo<T> {
+    waiting: VecDeque<(ClassId, Packet<T>)>,
+    bytes: u64,
+}
+
+impl<T> Default for Fifo<T> {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), bytes: 0 }
+    }
+}
+
+impl<T> Discipline<T> for Fifo<T> {
+    fn enqueue(&mut self, _now: u64, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
+        self.bytes += u64::from(packet.length);
+        self.waiting.push_back((class, packet));
+        Ok(())
+    }
+
+    fn finish(&mut self, _now: u64) {}
+
+    fn dequeue(&mut self, _now: u64) -> Option<(ClassId, Packet<T>)> {
+        let next = self.waiting.pop_front()?;
+        self.bytes -= u64::from(next.1.length);
+        Some(next)
+    }
+
+    fn dropped(&mut self) -> Option<(ClassId, Packet<T>)> {
+        None
+    }
+
+    fn backlog(&self) -> Backlog {
+        Backlog { packets: self.waiting.len() as u64, bytes: self.bytes }
+    }
+}

@@ -1,0 +1,294 @@
+//! The classes: who shares with whom, and how much.
+//!
+//! A tree. The root is the link (or the processor, or the disk); siblings share what their parent has in
+//! proportion to their weights, and what one of them does not use goes to the others in the same proportion.
+//! Packets wait at the leaves.
+
+use crate::weight::Weight;
+use std::collections::HashMap;
+
+/// A class, by its number in the order of the tree (parents before children); the root is 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ClassId(pub(crate) u32);
+
+impl ClassId {
+    /// The root: the whole link.
+    pub const ROOT: Self = Self(0);
+
+    /// The number.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// In which order the packets of a leaf leave it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Order {
+    /// First in, first out.
+    #[default]
+    Fifo,
+    /// Earliest deadline first; packets of one flow keep their order; packets without a deadline last. What
+    /// the class gets beside other classes is not touched by it.
+    Deadline,
+}
+
+/// What is dropped when a class holds more than its limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Overflow {
+    /// The packet that arrives.
+    #[default]
+    DropTail,
+    /// The last packet of the leaf below that holds most bytes, so that who behaves is not hurt by who does
+    /// not.
+    DropLongest,
+}
+
+/// How much may wait in a class and all below it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limit {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// What happens beyond.
+    pub overflow: Overflow,
+}
+
+/// A class to be, with all below it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ClassSpec {
+    /// Its name, unique in the tree.
+    pub name: String,
+    /// Its weight beside its siblings; without meaning at the root.
+    pub weight: Weight,
+    /// In which order packets leave; for leaves.
+    pub order: Order,
+    /// How much may wait.
+    pub limit: Option<Limit>,
+    /// Its children; a class without any is a leaf.
+    pub children: Vec<ClassSpec>,
+}
+
+impl ClassSpec {
+    /// A leaf of weight 1, first in first out, without a limit.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), weight: Weight::ONE, order: Order::Fifo, limit: None, children: Vec::new() }
+    }
+
+    /// The same with a weight.
+    #[must_use]
+    pub fn weighing(mut self, weight: Weight) -> Self {
+        self.weight = weight;
+        self
+    }
+
+    /// The same with children.
+    #[must_use]
+    pub fn with(mut self, children: impl IntoIterator<Item = Self>) -> Self {
+        self.children.extend(children);
+        self
+    }
+}
+
+/// Why no hierarchy can be made.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HierarchyError {
+    /// Two classes of one name.
+    #[error("two classes are called `{name}`; names are unique in the whole tree")]
+    NameTwice {
+        /// The name.
+        name: String,
+    },
+    /// More classes than numbers.
+    #[error("there are more than {most} classes")]
+    TooMany {
+        /// The most that there can be.
+        most: u32,
+    },
+    /// A default that is no leaf of the tree.
+    #[error("the default class `{name}` is not a leaf of the tree")]
+    Default {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// One class of a hierarchy.
+#[derive(Clone, Debug)]
+pub struct Class {
+    /// Its name.
+    pub name: String,
+    /// Its weight.
+    pub weight: Weight,
+    /// In which order its packets leave.
+    pub order: Order,
+    /// How much may wait.
+    pub limit: Option<Limit>,
+    /// The class it is part of; the root is its own.
+    pub parent: ClassId,
+    /// Its children, in order.
+    pub children: Vec<ClassId>,
+}
+
+/// A tree of classes that has been checked.
+#[derive(Clone, Debug)]
+pub struct Hierarchy {
+    classes: Vec<Class>,
+    names: HashMap<String, ClassId>,
+    default: Option<ClassId>,
+}
+
+/// The most classes; the rest of the numbers have other meanings.
+const MOST: u32 = 1 << 30;
+
+impl Hierarchy {
+    /// Checks a tree and numbers its classes.
+    ///
+    /// # Errors
+    /// A name that comes twice, or too many classes.
+    pub fn new(root: ClassSpec) -> Result<Self, HierarchyError> {
+        let mut classes: Vec<Class> = Vec::new();
+        let mut names = HashMap::new();
+        let mut open = vec![(ClassId::ROOT, root)];
+        while let Some((parent, spec)) = open.pop() {
+            let id = u32::try_from(classes.len()).ok().filter(|id| *id < MOST).map(ClassId);
+            let id = id.ok_or(HierarchyError::TooMany { most: MOST })?;
+            if names.insert(spec.name.clone(), id).is_some() {
+                return Err(HierarchyError::NameTwice { name: spec.name });
+            }
+            if id != ClassId::ROOT {
+                classes[parent.index()].children.push(id);
+            }
+            let ClassSpec { name, weight, order, limit, children } = spec;
+            classes.push(Class { name, weight, order, limit, parent, children: Vec::new() });
+            open.extend(children.into_iter().rev().map(|child| (id, child)));
+        }
+        Ok(Self { classes, names, default: None })
+    }
+
+    /// The same with a class for everything that belongs to none: a leaf that is there already, or a new one
+    /// of this name under the root, first in first out, of weight 1.
+    ///
+    /// # Errors
+    /// The name is that of a class with children.
+    pub fn with_default(mut self, name: &str) -> Result<Self, HierarchyError> {
+        let id = match self.names.get(name) {
+            Some(id) if self.is_leaf(*id) => *id,
+            Some(_) => return Err(HierarchyError::Default { name: name.to_owned() }),
+            None => {
+                let id = u32::try_from(self.classes.len()).ok().filter(|id| *id < MOST).map(ClassId);
+                let id = id.ok_or(HierarchyError::TooMany { most: MOST })?;
+                let ClassSpec { name, weight, order, limit, .. } = ClassSpec::new(name);
+                self.names.insert(name.clone(), id);
+                self.classes.push(Class {
+                    name,
+                    weight,
+                    order,
+                    limit,
+                    parent: ClassId::ROOT,
+                    children: vec![],
+                });
+                self.classes[0].children.push(id);
+                id
+            }
+        };
+        self.default = Some(id);
+        Ok(self)
+    }
+
+    /// The class for what belongs to none.
+    #[must_use]
+    pub fn default_class(&self) -> Option<ClassId> {
+        self.default
+    }
+
+    /// The class of a name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<ClassId> {
+        self.names.get(name).copied()
+    }
+
+    /// Every class, by number.
+    pub fn classes(&self) -> impl Iterator<Item = (ClassId, &Class)> {
+        (0..).map(ClassId).zip(&self.classes)
+    }
+
+    /// One class.
+    #[must_use]
+    pub fn class(&self, id: ClassId) -> &Class {
+        &self.classes[id.index()]
+    }
+
+    pub(crate) fn class_mut(&mut self, id: ClassId) -> &mut Class {
+        &mut self.classes[id.index()]
+    }
+
+    /// Whether a class has no children. The root of a tree without any other class is a leaf.
+    #[must_use]
+    pub fn is_leaf(&self, id: ClassId) -> bool {
+        self.classes[id.index()].children.is_empty()
+    }
+
+    /// The part of the link that a class has while every class wants more than its own.
+    #[must_use]
+    pub fn share(&self, mut id: ClassId) -> f64 {
+        let mut share = 1.0;
+        while id != ClassId::ROOT {
+            let class = self.class(id);
+            let all: f64 = self
+                .class(class.parent)
+                .children
+                .iter()
+                .map(|child| self.class(*child).weight.to_f64())
+                .sum();
+            share *= class.weight.to_f64() / all;
+            id = class.parent;
+        }
+        share
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn weighing(name: &str, weight: &str) -> ClassSpec {
+        ClassSpec::new(name).weighing(weight.parse().expect("it is a weight"))
+    }
+
+    #[test]
+    fn classes_are_numbered_parents_first_and_shares_multiply() {
+        let video = weighing("video", "3").with([weighing("live", "1"), weighing("stored", "3")]);
+        let tree = Hierarchy::new(ClassSpec::new("link").with([video, weighing("web", "1")]))
+            .expect("names are unique");
+        let names: Vec<_> = tree.classes().map(|(_, class)| class.name.as_str()).collect();
+        assert_eq!(names, ["link", "video", "live", "stored", "web"]);
+        let stored = tree.find("stored").expect("it is there");
+        assert!((tree.share(stored) - 0.5625).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_name_that_comes_twice_is_refused() {
+        let tree = ClassSpec::new("link").with([ClassSpec::new("a").with([ClassSpec::new("link")])]);
+        assert_eq!(
+            Hierarchy::new(tree).expect_err("link comes twice").to_string(),
+            "two classes are called `link`; names are unique in the whole tree"
+        );
+    }
+
+    #[test]
+    fn the_default_is_a_leaf_that_exists_or_a_new_one() {
+        let tree = || {
+            let inner = ClassSpec::new("inner").with([ClassSpec::new("leaf")]);
+            Hierarchy::new(ClassSpec::new("link").with([inner])).expect("names are unique")
+        };
+        assert_eq!(tree().with_default("leaf").expect("a leaf").default_class(), tree().find("leaf"));
+        assert!(tree().with_default("inner").is_err());
+        let new = tree().with_default("rest").expect("a new one");
+        assert_eq!(new.class(new.default_class().expect("it was set")).parent, ClassId::ROOT);
+        assert_eq!(new.class(ClassId::ROOT).children.len(), 2);
+    }
+}

@@ -1,0 +1,43 @@
+//! Hierarchical start-time fair queuing: who is served next when many want service.
+//!
+//! ```text
+//!   Hierarchy (classes, weights) --> Scheduler: enqueue, dequeue, finish    <- exact, no time, no allocation
+//!                                    Discipline: the same for FIFO, WFQ, deficit round robin
+//!   bounds                           what may be expected of it             <- oracles of the tests
+//!   trace, simulate                  a link on paper: `unisono queue simulate`
+//! ```
+//!
+//! One algorithm for packets on a link, quanta of a processor and requests to a disk: only the unit of a
+//! length differs. (On Linux "SFQ" means Stochastic Fairness Queueing, which is something else.)
+//!
+//! The crate is pure: no clock, no thread, no device. What enforces its decisions lives elsewhere.
+#![forbid(unsafe_code)]
+
+pub mod bounds;
+mod discipline;
+mod few;
+mod fifo;
+mod hierarchy;
+mod limits;
+mod packet;
+mod round_robin;
+mod scheduler;
+mod seconds;
+mod siblings;
+mod simulate;
+mod trace;
+mod weight;
+mod weighted;
+mod wheel;
+
+pub use discipline::{Backlog, Discipline, EnqueueError};
+pub use fifo::Fifo;
+pub use hierarchy::{Class, ClassId, ClassSpec, Hierarchy, HierarchyError, Limit, Order, Overflow};
+pub use packet::{NO_DEADLINE, Packet};
+pub use round_robin::RoundRobin;
+pub use scheduler::{Scheduler, Served};
+pub use seconds::Seconds;
+pub use simulate::{Delays, Departure};
+pub use trace::{Trace, TraceError};
+pub use weight::{Weight, WeightError};
+pub use weighted::Weighted;

@@ -1,0 +1,127 @@
+//! How much may wait, and who pays when it is too much.
+
+use crate::discipline::Backlog;
+use crate::hierarchy::{ClassId, Hierarchy, Limit, Overflow};
+use std::collections::BTreeSet;
+
+/// The limits of a hierarchy; without any, nothing is counted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Limits {
+    /// For each class: the nearest limit at it or above it.
+    nearest: Vec<u32>,
+    limited: Vec<Limited>,
+    /// What waits in each class; kept for leaves under a limit.
+    leaves: Vec<Backlog>,
+}
+
+#[derive(Clone, Debug)]
+struct Limited {
+    limit: Limit,
+    /// The next limit above.
+    above: u32,
+    waiting: Backlog,
+    /// Leaves below by the bytes that wait in them; kept for [`Overflow::DropLongest`] alone.
+    longest: BTreeSet<(u64, usize)>,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl Limits {
+    pub(crate) fn of(hierarchy: &Hierarchy) -> Self {
+        let mut limited = Vec::new();
+        let mut nearest: Vec<u32> = Vec::new();
+        for (id, class) in hierarchy.classes() {
+            // parents come before their children
+            let above = if id == ClassId::ROOT { NONE } else { nearest[class.parent.index()] };
+            nearest.push(match class.limit {
+                None => above,
+                Some(limit) => {
+                    limited.push(Limited {
+                        limit,
+                        above,
+                        waiting: Backlog::default(),
+                        longest: BTreeSet::new(),
+                    });
+                    u32::try_from(limited.len() - 1).expect("fits because classes do")
+                }
+            });
+        }
+        if limited.is_empty() {
+            Self::default()
+        } else {
+            {
+                let leaves = vec![Backlog::default(); nearest.len()];
+                Self { nearest, limited, leaves }
+            }
+        }
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.limited.is_empty()
+    }
+
+    /// The limits that a class counts towards, the nearest first.
+    fn over(&self, class: usize) -> impl Iterator<Item = usize> + use<'_> {
+        let mut at = self.nearest.get(class).copied().unwrap_or(NONE);
+        std::iter::from_fn(move || {
+            let here = self.limited.get(at as usize)?;
+            Some(std::mem::replace(&mut at, here.above) as usize)
+        })
+    }
+
+    /// Whether a packet that arrives has to be dropped itself.
+    pub(crate) fn refuse(&self, leaf: usize, length: u32) -> bool {
+        self.over(leaf).any(|at| {
+            let Limited { limit, waiting, .. } = &self.limited[at];
+            limit.overflow == Overflow::DropTail
+                && (waiting.packets + 1 > limit.packets || waiting.bytes + u64::from(length) > limit.bytes)
+        })
+    }
+
+    /// A packet has been queued at a leaf.
+    pub(crate) fn came(&mut self, leaf: usize, length: u32) {
+        self.change(leaf, |waiting| {
+            waiting.packets += 1;
+            waiting.bytes += u64::from(length);
+        });
+    }
+
+    /// A packet has left a leaf.
+    pub(crate) fn left(&mut self, leaf: usize, length: u32) {
+        self.change(leaf, |waiting| {
+            waiting.packets -= 1;
+            waiting.bytes -= u64::from(length);
+        });
+    }
+
+    fn change(&mut self, leaf: usize, change: impl Fn(&mut Backlog)) {
+        let mut at = self.nearest.get(leaf).copied().unwrap_or(NONE);
+        if at == NONE {
+            return;
+        }
+        let before = self.leaves[leaf];
+        change(&mut self.leaves[leaf]);
+        let now = self.leaves[leaf];
+        while let Some(here) = self.limited.get_mut(at as usize) {
+            change(&mut here.waiting);
+            if here.limit.overflow == Overflow::DropLongest {
+                here.longest.remove(&(before.bytes, leaf));
+                if now.packets > 0 {
+                    here.longest.insert((now.bytes, leaf));
+                }
+            }
+            at = here.above;
+        }
+    }
+
+    /// The leaf whose last packet has to go, now that a packet has come to a leaf.
+    pub(crate) fn longest_to_drop(&self, leaf: usize) -> Option<usize> {
+        self.over(leaf).find_map(|at| {
+            let Limited { limit, waiting, longest, .. } = &self.limited[at];
+            let full = waiting.packets > limit.packets || waiting.bytes > limit.bytes;
+            longest.last().filter(|_| full).map(|(_, leaf)| *leaf)
+        })
+    }
+}

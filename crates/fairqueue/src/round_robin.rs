@@ -1,0 +1,100 @@
+//! Deficit round robin: each class in turn may send as many bytes as it has saved up.
+//!
+//! Cost: constant a packet, which is why kernels have it. What it lacks: a class waits a whole round, however
+//! many classes there are. Weights are those that the leaves have in the whole tree; idle bandwidth goes to
+//! all, not to siblings first.
+//!
+//! Reference: Shreedhar, Varghese, "Efficient Fair Queuing using Deficit Round Robin" (SIGCOMM 1995).
+
+use crate::discipline::{Backlog, Discipline, EnqueueError};
+use crate::hierarchy::{ClassId, Hierarchy};
+use crate::packet::Packet;
+use std::collections::VecDeque;
+
+/// Deficit round robin among the leaves.
+#[derive(Clone, Debug)]
+pub struct RoundRobin<T> {
+    hierarchy: Hierarchy,
+    classes: Vec<Turn<T>>,
+    /// Leaves with packets, in the order of their turns.
+    round: VecDeque<ClassId>,
+    backlog: Backlog,
+}
+
+#[derive(Clone, Debug)]
+struct Turn<T> {
+    /// Bytes a round.
+    quantum: f64,
+    deficit: f64,
+    /// Whether its turn has begun, so that it has had this round's quantum.
+    began: bool,
+    waiting: VecDeque<Packet<T>>,
+}
+
+impl<T> RoundRobin<T> {
+    /// Without packets. The class with the least share may send so many bytes a round; a whole packet is
+    /// usual, so that nobody is passed over.
+    #[must_use]
+    pub fn new(hierarchy: Hierarchy, least_quantum: u32) -> Self {
+        let share = |id| if hierarchy.is_leaf(id) { hierarchy.share(id) } else { f64::INFINITY };
+        let shares: Vec<f64> = hierarchy.classes().map(|(id, _)| share(id)).collect();
+        let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+        let turn = |share: &f64| Turn {
+            quantum: share / least * f64::from(least_quantum),
+            deficit: 0.0,
+            began: false,
+            waiting: VecDeque::new(),
+        };
+        let classes = shares.iter().map(turn).collect();
+        Self { hierarchy, classes, round: VecDeque::new(), backlog: Backlog::default() }
+    }
+}
+
+impl<T> Discipline<T> for RoundRobin<T> {
+    fn enqueue(&mut self, _now: u64, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
+        if !self.hierarchy.is_leaf(class) {
+            return Err(EnqueueError::NotALeaf { class: self.hierarchy.class(class).name.clone() });
+        }
+        self.backlog += Backlog { packets: 1, bytes: u64::from(packet.length) };
+        let turn = &mut self.classes[class.index()];
+        if turn.waiting.is_empty() {
+            self.round.push_back(class);
+        }
+        turn.waiting.push_back(packet);
+        Ok(())
+    }
+
+    fn finish(&mut self, _now: u64) {}
+
+    fn dequeue(&mut self, _now: u64) -> Option<(ClassId, Packet<T>)> {
+        loop {
+            let class = *self.round.front()?;
+            let turn = &mut self.classes[class.index()];
+            if !turn.began {
+                turn.began = true;
+                turn.deficit += turn.quantum;
+            }
+            if let Some(packet) = turn.waiting.pop_front_if(|packet| f64::from(packet.length) <= turn.deficit)
+            {
+                turn.deficit -= f64::from(packet.length);
+                if turn.waiting.is_empty() {
+                    (turn.deficit, turn.began) = (0.0, false);
+                    self.round.pop_front();
+                }
+                self.backlog.packets -= 1;
+                self.backlog.bytes -= u64::from(packet.length);
+                return Some((class, packet));
+            }
+            turn.began = false;
+            self.round.rotate_left(1);
+        }
+    }
+
+    fn dropped(&mut self) -> Option<(ClassId, Packet<T>)> {
+        None
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.backlog
+    }
+}

@@ -1,0 +1,241 @@
+//! Traces: classes and arrivals on one link, as JSON.
+//!
+//! ```json
+//! {"rate": 100000000,
+//!  "tree": {"name": "root", "children": [{"name": "http", "weight": 2}, {"name": "rt", "weight": 1}]},
+//!  "packets": [{"id": 0, "t": "0.0006", "class": "http", "len": 1500}]}
+//! ```
+//! `rate` is in bits a second, `t` in seconds as a decimal text, `len` in bytes. A class may say
+//! `"order": "deadline"`; a packet may have a `deadline` (as `t`) and a `flow`.
+
+use crate::hierarchy::{ClassId, ClassSpec, Hierarchy, HierarchyError, Order};
+use crate::packet::{NO_DEADLINE, Packet};
+use crate::seconds::{Decimal, MOST_PLACES};
+use crate::weight::{Weight, WeightError};
+use serde::Deserialize;
+use serde_json::{Number, Value};
+
+/// A trace that has been checked.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    pub(crate) rate: u64,
+    pub(crate) hierarchy: Hierarchy,
+    /// In order of arrival.
+    pub(crate) arrivals: Vec<Arrival>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) at: Decimal,
+    pub(crate) class: ClassId,
+    /// What it carries is its position among the packets of the trace.
+    pub(crate) packet: Packet<usize>,
+    pub(crate) id: Value,
+}
+
+/// Why a text is no trace.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// No JSON, or not of the form of a trace; the position is in the message.
+    #[error("{0}")]
+    Form(#[from] serde_json::Error),
+    /// Classes within classes within classes.
+    #[error("classes are nested more than {most} deep")]
+    TooDeep {
+        /// How deep they may be.
+        most: usize,
+    },
+    /// The link has no speed.
+    #[error("rate: expected a whole number of bits a second, at least 1 and at most {most}, not {rate}")]
+    Rate {
+        /// What was given.
+        rate: Number,
+        /// The fastest link.
+        most: u64,
+    },
+    /// A class without a weight.
+    #[error("class `{class}` has no weight; give it one, such as \"weight\": 1")]
+    NoWeight {
+        /// The class.
+        class: String,
+    },
+    /// A weight that is none.
+    #[error("class `{class}`: {error}")]
+    Weight {
+        /// The class.
+        class: String,
+        /// What is wrong with it.
+        error: WeightError,
+    },
+    /// The classes are no hierarchy.
+    #[error("tree: {0}")]
+    Tree(#[from] HierarchyError),
+    /// Something about a packet.
+    #[error("packets[{number}]: {what}")]
+    Packet {
+        /// Its position, from 0.
+        number: usize,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// So many bits a second are enough for a while.
+const MOST_RATE: u64 = 1_000_000_000_000_000;
+/// So deep may classes be nested.
+const MOST_DEPTH: usize = 500;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    rate: Number,
+    tree: Class,
+    packets: Vec<Sent>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Class {
+    name: String,
+    weight: Option<Number>,
+    #[serde(default)]
+    order: ClassOrder,
+    #[serde(default)]
+    children: Vec<Class>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+enum ClassOrder {
+    #[default]
+    Fifo,
+    Deadline,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sent {
+    id: Value,
+    t: String,
+    class: String,
+    len: u64,
+    deadline: Option<String>,
+    #[serde(default)]
+    flow: u32,
+}
+
+impl Trace {
+    /// Reads a trace.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub fn parse(text: &str) -> Result<Self, TraceError> {
+        // a class and the list of its children are two levels of JSON
+        if depth(text) > 2 * MOST_DEPTH {
+            return Err(TraceError::TooDeep { most: MOST_DEPTH });
+        }
+        let mut reader = serde_json::Deserializer::from_str(text);
+        reader.disable_recursion_limit();
+        let file = File::deserialize(&mut reader)?;
+        reader.end()?;
+        let rate = file.rate.as_u64().filter(|rate| (1..=MOST_RATE).contains(rate));
+        let rate = rate.ok_or(TraceError::Rate { rate: file.rate, most: MOST_RATE })?;
+        let hierarchy = Hierarchy::new(class(file.tree, Place::Root)?)?;
+        let arrivals = file.packets.into_iter().enumerate().map(|(number, sent)| {
+            arrival(&hierarchy, number, sent).map_err(|what| TraceError::Packet { number, what })
+        });
+        let mut arrivals: Vec<Arrival> = arrivals.collect::<Result<_, _>>()?;
+        arrivals.sort_by_key(|arrival| arrival.at.scaled(MOST_PLACES)); // stable
+        Ok(Self { rate, hierarchy, arrivals })
+    }
+
+    /// The link's bits a second.
+    #[must_use]
+    pub fn rate(&self) -> u64 {
+        self.rate
+    }
+
+    /// The classes.
+    #[must_use]
+    pub fn hierarchy(&self) -> &Hierarchy {
+        &self.hierarchy
+    }
+}
+
+#[derive(PartialEq)]
+enum Place {
+    Root,
+    Below,
+}
+
+fn class(from: Class, place: Place) -> Result<ClassSpec, TraceError> {
+    let weight = match from.weight {
+        Some(weight) => weight
+            .to_string()
+            .parse()
+            .map_err(|error| TraceError::Weight { class: from.name.clone(), error })?,
+        None if place == Place::Root => Weight::ONE,
+        None => return Err(TraceError::NoWeight { class: from.name }),
+    };
+    let mut spec = ClassSpec::new(from.name).weighing(weight);
+    spec.order = match from.order {
+        ClassOrder::Fifo => Order::Fifo,
+        ClassOrder::Deadline => Order::Deadline,
+    };
+    spec.children =
+        from.children.into_iter().map(|child| class(child, Place::Below)).collect::<Result<_, _>>()?;
+    Ok(spec)
+}
+
+fn arrival(hierarchy: &Hierarchy, number: usize, sent: Sent) -> Result<Arrival, String> {
+    let decimal = |key, text: &str| {
+        Decimal::parse(text).ok_or_else(|| {
+            format!(
+                "{key}: expected seconds as a decimal text such as \"0.0006\", with at most {MOST_PLACES} places, \
+                 not \"{text}\""
+            )
+        })
+    };
+    let at = decimal("t", &sent.t)?;
+    let class = hierarchy.find(&sent.class).ok_or_else(|| format!("class: there is no `{}`", sent.class))?;
+    if !hierarchy.is_leaf(class) {
+        return Err(format!("class: `{}` has children, and packets wait at leaves", sent.class));
+    }
+    let length = u32::try_from(sent.len).ok().filter(|len| (1..=Packet::<usize>::MOST_LENGTH).contains(len));
+    let length = length.ok_or_else(|| {
+        format!("len: expected 1 to {} bytes, not {}", Packet::<usize>::MOST_LENGTH, sent.len)
+    })?;
+    let deadline = match sent.deadline {
+        None => NO_DEADLINE,
+        Some(text) => u64::try_from(decimal("deadline", &text)?.scaled(9)).unwrap_or(NO_DEADLINE),
+    };
+    Ok(
+        Arrival {
+            at,
+            class,
+            packet: Packet { length, flow: sent.flow, deadline, item: number },
+            id: sent.id,
+        },
+    )
+}
+
+/// How deep brackets are nested outside of strings.
+fn depth(text: &str) -> usize {
+    let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'[' | b'{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}

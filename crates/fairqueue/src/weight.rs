@@ -1,0 +1,167 @@
+//! Weights, and what a byte costs a class in its parent's virtual time.
+//!
+//! A finish tag is `S + length / weight`. Division would round, and rounding decides between tags that ought
+//! to be equal; so siblings share a unit in which one byte costs each of them a whole number: with weights
+//! 6, 3 and 1 the unit is the sixth of a byte, and a byte costs 1, 2 and 6. That unit is the least common
+//! multiple of the weights as whole numbers. Where it would be too large (weights such as 1000003 and 999983
+//! among many others) costs are rounded to some 12 digits, and [`Scale::exact`] says so.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+/// How much of its parent's bandwidth a class has beside its siblings; a positive number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Weight {
+    numerator: NonZeroU32,
+    denominator: NonZeroU32,
+}
+
+/// Why a text is no weight.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("`{text}` is no weight: a positive decimal number such as 3 or 0.25, with at most nine digits")]
+pub struct WeightError {
+    text: String,
+}
+
+impl Weight {
+    /// The weight 1.
+    pub const ONE: Self = Self { numerator: NonZeroU32::MIN, denominator: NonZeroU32::MIN };
+
+    /// A whole number.
+    #[must_use]
+    pub fn whole(weight: NonZeroU32) -> Self {
+        Self { numerator: weight, denominator: NonZeroU32::MIN }
+    }
+
+    /// The weight as a fraction: numerator and denominator.
+    #[must_use]
+    pub fn fraction(self) -> (u32, u32) {
+        (self.numerator.get(), self.denominator.get())
+    }
+
+    /// The weight, rounded.
+    #[must_use]
+    pub fn to_f64(self) -> f64 {
+        f64::from(self.numerator.get()) / f64::from(self.denominator.get())
+    }
+}
+
+impl FromStr for Weight {
+    type Err = WeightError;
+
+    fn from_str(text: &str) -> Result<Self, WeightError> {
+        let error = || WeightError { text: text.to_owned() };
+        let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+        let digits: String = [whole, part].concat();
+        let sound = !whole.is_empty()
+            && text.ends_with(|last: char| last.is_ascii_digit())
+            && digits.bytes().all(|digit| digit.is_ascii_digit());
+        let digits = digits.trim_start_matches('0');
+        if !sound || digits.len() > 9 || part.len() > 9 {
+            return Err(error());
+        }
+        let number = digits.parse().ok().and_then(NonZeroU32::new).ok_or_else(error)?;
+        let places = u32::try_from(part.len()).expect("fits because there are at most nine places");
+        let denominator = 10_u32.pow(places);
+        let common = gcd(u128::from(number.get()), u128::from(denominator));
+        let reduce = |value: u32| {
+            let reduced = u32::try_from(u128::from(value) / common).ok();
+            reduced.and_then(NonZeroU32::new).ok_or_else(error)
+        };
+        Ok(Self { numerator: reduce(number.get())?, denominator: reduce(denominator)? })
+    }
+}
+
+impl fmt::Display for Weight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.to_f64())
+    }
+}
+
+/// Costs stay below this, so that a packet's tags stay within a quarter of 64 bits.
+const MOST_COST: u64 = 1 << 38;
+
+/// What a byte costs each of some siblings.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Scale {
+    pub(crate) costs: Vec<u64>,
+    /// Cost times weight, the same for all (but for rounding).
+    pub(crate) unit: f64,
+    /// Whether costs relate exactly as the weights do.
+    pub(crate) exact: bool,
+}
+
+impl Scale {
+    pub(crate) fn of(weights: &[Weight]) -> Self {
+        let exact = exact_costs(weights);
+        let costs = exact.clone().unwrap_or_else(|| {
+            let least = weights.iter().map(|weight| weight.to_f64()).fold(f64::INFINITY, f64::min);
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most MOST_COST")]
+            let cost = |weight: &Weight| ((least / weight.to_f64() * MOST_COST as f64).round() as u64).max(1);
+            weights.iter().map(cost).collect()
+        });
+        let unit =
+            weights.first().zip(costs.first()).map_or(1.0, |(weight, cost)| weight.to_f64() * *cost as f64);
+        Self { costs, unit, exact: exact.is_some() }
+    }
+}
+
+fn exact_costs(weights: &[Weight]) -> Option<Vec<u64>> {
+    let common = weights.iter().try_fold(1_u128, |common, weight| {
+        lcm(common, u128::from(weight.denominator.get())).filter(|common| *common < 1 << 64)
+    })?;
+    let whole: Vec<u128> = weights
+        .iter()
+        .map(|weight| u128::from(weight.numerator.get()) * (common / u128::from(weight.denominator.get())))
+        .collect();
+    let unit = whole.iter().try_fold(1_u128, |unit, whole| lcm(unit, *whole))?;
+    whole.iter().map(|whole| u64::try_from(unit / whole).ok().filter(|cost| *cost <= MOST_COST)).collect()
+}
+
+fn gcd(a: u128, b: u128) -> u128 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+fn lcm(a: u128, b: u128) -> Option<u128> {
+    (a / gcd(a, b)).checked_mul(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn weights(texts: &[&str]) -> Vec<Weight> {
+        texts.iter().map(|text| text.parse().expect("it is a weight")).collect()
+    }
+
+    #[test]
+    fn a_byte_costs_whole_numbers_in_inverse_proportion() {
+        assert_eq!(Scale::of(&weights(&["60", "30", "10"])).costs, [1, 2, 6]);
+        assert_eq!(Scale::of(&weights(&["0.5", "1.5", "2"])).costs, [12, 4, 3]);
+        assert_eq!(Scale::of(&weights(&["7"])).costs, [1]);
+    }
+
+    #[test]
+    fn weights_without_a_small_common_unit_are_rounded_and_say_so() {
+        let odd = weights(&["999999937", "999999929", "999999893", "999999883", "1"]);
+        let scale = Scale::of(&odd);
+        assert!(!scale.exact);
+        for (weight, cost) in odd.iter().zip(&scale.costs) {
+            let off = weight.to_f64() * *cost as f64 / scale.unit - 1.0;
+            assert!(off.abs() < 0.01, "{weight}: {off}");
+        }
+        let near = Scale::of(&weights(&["999983", "1000003", "999979", "999961", "999959", "999953"]));
+        assert!(!near.exact);
+        assert!(near.costs.iter().all(|cost| *cost > MOST_COST / 2));
+    }
+
+    #[test]
+    fn what_is_no_positive_decimal_number_is_refused() {
+        for text in ["", "0", "0.0", "-1", "1.", ".5", "1e3", "inf", "1234567890", "1.2.3", "٣"] {
+            assert!(text.parse::<Weight>().is_err(), "{text}");
+        }
+        assert_eq!("0.250".parse::<Weight>().expect("it is a weight").fraction(), (1, 4));
+        assert_eq!("000012".parse::<Weight>().expect("it is a weight").fraction(), (12, 1));
+    }
+}

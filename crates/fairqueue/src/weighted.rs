@@ -1,0 +1,164 @@
+//! Weighted fair queuing: packets in the order in which an ideal link would finish them that serves everybody
+//! at once, in proportion to weights.
+//!
+//! What it needs and start-time fair queuing does not: the speed of the link, to know how far the ideal one
+//! is; on a link whose speed varies it is unfair. Weights are those that the leaves have in the whole tree.
+//!
+//! Cost: a heap of packets, and another of the ideal link's.
+//!
+//! Reference: Demers, Keshav, Shenker, "Analysis and Simulation of a Fair Queueing Algorithm" (SIGCOMM 1989);
+//! Parekh, Gallager (1993).
+
+use crate::discipline::{Backlog, Discipline, EnqueueError};
+use crate::hierarchy::{ClassId, Hierarchy};
+use crate::packet::Packet;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, VecDeque};
+
+/// Weighted fair queuing among the leaves.
+#[derive(Clone, Debug)]
+pub struct Weighted<T> {
+    hierarchy: Hierarchy,
+    flows: Vec<Flow<T>>,
+    /// Leaves by the finish tag of their first packet.
+    next: BinaryHeap<Reverse<(Tag, ClassId)>>,
+    /// Bytes a nanosecond.
+    rate: f64,
+    /// The ideal link's virtual time, when it was computed, and the shares of those whom it serves.
+    virtual_time: f64,
+    computed: u64,
+    active: f64,
+    /// When the ideal link will have served all that a leaf has: its last finish tag.
+    leaving: BinaryHeap<Reverse<(Tag, ClassId)>>,
+    backlog: Backlog,
+}
+
+#[derive(Clone, Debug)]
+struct Flow<T> {
+    share: f64,
+    last_finish: f64,
+    /// Whether the ideal link serves it.
+    active: bool,
+    waiting: VecDeque<(f64, Packet<T>)>,
+}
+
+/// A tag in a heap; never a NaN.
+#[derive(Clone, Copy, Debug)]
+struct Tag(f64);
+
+impl PartialEq for Tag {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Tag {}
+
+impl PartialOrd for Tag {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Tag {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl<T> Weighted<T> {
+    /// Without packets, for a link of so many bits a second.
+    #[must_use]
+    pub fn new(hierarchy: Hierarchy, bits_per_second: u64) -> Self {
+        let flow = |id| Flow {
+            share: if hierarchy.is_leaf(id) { hierarchy.share(id) } else { 0.0 },
+            last_finish: 0.0,
+            active: false,
+            waiting: VecDeque::new(),
+        };
+        let flows = hierarchy.classes().map(|(id, _)| flow(id)).collect();
+        Self {
+            hierarchy,
+            flows,
+            next: BinaryHeap::new(),
+            rate: bits_per_second as f64 / 8e9,
+            virtual_time: 0.0,
+            computed: 0,
+            active: 0.0,
+            leaving: BinaryHeap::new(),
+            backlog: Backlog::default(),
+        }
+    }
+
+    /// Moves the ideal link on to a moment: its virtual time runs the faster the fewer it serves.
+    fn advance(&mut self, now: u64) {
+        let mut left = now.saturating_sub(self.computed) as f64;
+        self.computed = self.computed.max(now);
+        while let Some(Reverse((Tag(finish), class))) = self.leaving.peek().copied() {
+            let flow = &mut self.flows[class.index()];
+            if finish < flow.last_finish {
+                self.leaving.pop(); // more has come since
+                continue;
+            }
+            let needs = ((finish - self.virtual_time) * self.active / self.rate).max(0.0);
+            if needs > left {
+                self.virtual_time += left * self.rate / self.active;
+                return;
+            }
+            left -= needs;
+            self.virtual_time = self.virtual_time.max(finish);
+            flow.active = false;
+            self.active -= flow.share;
+            self.leaving.pop();
+        }
+        self.active = 0.0; // and no rounding is left of it
+    }
+}
+
+impl<T> Discipline<T> for Weighted<T> {
+    fn enqueue(&mut self, now: u64, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
+        if !self.hierarchy.is_leaf(class) {
+            return Err(EnqueueError::NotALeaf { class: self.hierarchy.class(class).name.clone() });
+        }
+        self.advance(now);
+        self.backlog += Backlog { packets: 1, bytes: u64::from(packet.length) };
+        let flow = &mut self.flows[class.index()];
+        let finish = flow.last_finish.max(self.virtual_time) + f64::from(packet.length) / flow.share;
+        flow.last_finish = finish;
+        if !flow.active {
+            flow.active = true;
+            self.active += flow.share;
+        }
+        self.leaving.push(Reverse((Tag(finish), class)));
+        if flow.waiting.is_empty() {
+            self.next.push(Reverse((Tag(finish), class)));
+        }
+        flow.waiting.push_back((finish, packet));
+        Ok(())
+    }
+
+    fn finish(&mut self, now: u64) {
+        self.advance(now);
+    }
+
+    fn dequeue(&mut self, now: u64) -> Option<(ClassId, Packet<T>)> {
+        self.advance(now);
+        let Reverse((_, class)) = self.next.pop()?;
+        let flow = &mut self.flows[class.index()];
+        let (_, packet) = flow.waiting.pop_front()?;
+        if let Some((finish, _)) = flow.waiting.front() {
+            self.next.push(Reverse((Tag(*finish), class)));
+        }
+        self.backlog.packets -= 1;
+        self.backlog.bytes -= u64::from(packet.length);
+        Some((class, packet))
+    }
+
+    fn dropped(&mut self) -> Option<(ClassId, Packet<T>)> {
+        None
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.backlog
+    }
+}

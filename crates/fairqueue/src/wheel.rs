@@ -1,0 +1,303 @@
+//! Who is next among many: a queue ordered by tag that never goes back.
+//!
+//! The start tags that a start-time fair queue serves never decrease, and none is ever entered below the one
+//! served last. For such monotone queues a heap does too much: this is a radix structure of 64 buckets a
+//! level. An entry lies at the level of the highest digit (six bits) in which its tag differs from the tag
+//! served last, in the bucket of that digit, so that everything at a lower level comes before everything at a
+//! higher one, and one word of bits a level finds the first bucket. When a bucket above the lowest level
+//! becomes the first, its least tag becomes the tag served last and its entries move down.
+//!
+//! Order is exact, and among equal tags first in, first out: equal tags always share a bucket, and buckets
+//! keep their order when they move down.
+//!
+//! Cost: an entry moves down at most once a level, in practice once or twice. A bucket is a chain of chunks
+//! of entries side by side, so that moving it down is a walk over neighbouring memory, not from one class to
+//! the next. As many chunks as can be needed are made in the beginning; nothing is allocated later. Not for
+//! few entries: a level takes half a kilobyte (see `few.rs`).
+//!
+//! Reference: Ahuja, Mehlhorn, Orlin, Tarjan, "Faster algorithms for the shortest path problem" (radix heaps).
+
+const DIGIT: u32 = 6;
+const BUCKETS: usize = 1 << DIGIT;
+const LEVELS: usize = u64::BITS.div_ceil(DIGIT) as usize;
+const NONE: u32 = u32::MAX;
+/// With its header a chunk fills four cache lines.
+const ROOM: usize = 15;
+
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Chunk {
+    next: u32,
+    /// Entries from `from` to `to` are there.
+    from: u32,
+    to: u32,
+    entries: [(u64, u32); ROOM],
+}
+
+/// The first and the last chunk of a bucket.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    first: u32,
+    last: u32,
+}
+
+const NO_CHUNKS: Ends = Ends { first: NONE, last: NONE };
+
+#[derive(Clone, Debug)]
+pub(crate) struct Wheel {
+    /// The tag served last: no tag is below it.
+    base: u64,
+    /// Which levels have entries; one bit each.
+    levels: u32,
+    /// Which buckets of a level have entries.
+    buckets: [u64; LEVELS],
+    ends: Box<[[Ends; BUCKETS]; LEVELS]>,
+    chunks: Vec<Chunk>,
+    free: u32,
+}
+
+impl Wheel {
+    /// A queue of at most so many entries.
+    pub(crate) fn new(most: usize) -> Self {
+        // a bucket has at most two chunks that are not full, its first and its last; with one entry only one
+        let count = most / ROOM + 2 * most.min(LEVELS * BUCKETS) + 1;
+        let count = u32::try_from(count).expect("fits because classes have numbers of 30 bits");
+        let chunk = |next| Chunk { next, from: 0, to: 0, entries: [(0, 0); ROOM] };
+        Self {
+            base: 0,
+            levels: 0,
+            buckets: [0; LEVELS],
+            ends: Box::new([[NO_CHUNKS; BUCKETS]; LEVELS]),
+            chunks: (1..count).chain([NONE]).map(chunk).collect(),
+            free: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.levels == 0
+    }
+
+    /// Enters a slot that is not in the queue, with a tag not below the last one taken.
+    #[inline]
+    pub(crate) fn insert(&mut self, slot: u32, tag: u64) {
+        debug_assert!(tag >= self.base, "{tag} is below {}, which was served", self.base);
+        let (level, bucket) = self.place(tag);
+        let last = self.ends[level][bucket].last;
+        if let Some(chunk) = self.chunks.get_mut(last as usize)
+            && let Some(entry) = chunk.entries.get_mut(chunk.to as usize)
+        {
+            *entry = (tag, slot);
+            chunk.to += 1;
+        } else {
+            self.insert_in_new_chunk(level, bucket, (tag, slot));
+        }
+    }
+
+    /// Takes the slot with the least tag; of equal ones the one entered first.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<(u32, u64)> {
+        if self.levels == 0 {
+            return None;
+        }
+        let level = self.levels.trailing_zeros() as usize;
+        if level > 0 {
+            self.move_down(level);
+        }
+        let bucket = self.buckets[0].trailing_zeros() as usize;
+        let first = self.ends[0][bucket].first;
+        let chunk = &mut self.chunks[first as usize];
+        let (tag, slot) = chunk.entries[chunk.from as usize];
+        chunk.from += 1;
+        if chunk.from == chunk.to {
+            self.drop_first(0, bucket);
+        }
+        self.base = tag;
+        Some((slot, tag))
+    }
+
+    /// Takes a slot out of the queue, which it must be in with this tag. For what is rare: it searches.
+    pub(crate) fn remove(&mut self, slot: u32, tag: u64) {
+        let (level, bucket) = self.place(tag);
+        let entries = self.empty(level, bucket);
+        for (tag, other) in entries.into_iter().filter(|(_, other)| *other != slot) {
+            self.insert(other, tag);
+        }
+    }
+
+    /// Changes every tag in the queue, and the one served last, without changing their order.
+    pub(crate) fn rebuild(&mut self, tag_now: impl Fn(u64) -> u64) {
+        let mut order = Vec::new();
+        let base = tag_now(self.base);
+        while let Some((slot, tag)) = self.take() {
+            order.push((slot, tag_now(tag)));
+        }
+        self.base = base;
+        for (slot, tag) in order {
+            self.insert(slot, tag);
+        }
+    }
+
+    /// Begins again at a tag; only when empty.
+    #[inline]
+    pub(crate) fn restart(&mut self, base: u64) {
+        debug_assert!(self.is_empty(), "nothing may be left behind");
+        self.base = base;
+    }
+
+    /// Where a tag lies: the highest digit in which it differs from the base.
+    #[inline]
+    fn place(&self, tag: u64) -> (usize, usize) {
+        let differs = (tag ^ self.base) | 1;
+        let level = (u64::BITS - 1 - differs.leading_zeros()) / DIGIT;
+        (level as usize, (tag >> (level * DIGIT)) as usize % BUCKETS)
+    }
+
+    #[cold]
+    fn insert_in_new_chunk(&mut self, level: usize, bucket: usize, entry: (u64, u32)) {
+        let at = self.free;
+        let chunk = &mut self.chunks[at as usize];
+        self.free = chunk.next;
+        (chunk.next, chunk.from, chunk.to) = (NONE, 0, 1);
+        chunk.entries[0] = entry;
+        let ends = &mut self.ends[level][bucket];
+        let last = std::mem::replace(&mut ends.last, at);
+        match last {
+            NONE => {
+                ends.first = at;
+                self.buckets[level] |= 1 << bucket;
+                self.levels |= 1 << level;
+            }
+            last => self.chunks[last as usize].next = at,
+        }
+    }
+
+    /// Gives back the first chunk of a bucket, all of whose entries have been taken.
+    fn drop_first(&mut self, level: usize, bucket: usize) {
+        let ends = &mut self.ends[level][bucket];
+        let at = ends.first;
+        let chunk = &mut self.chunks[at as usize];
+        ends.first = std::mem::replace(&mut chunk.next, self.free);
+        self.free = at;
+        if ends.first == NONE {
+            ends.last = NONE;
+            self.now_empty(level, bucket);
+        }
+    }
+
+    fn now_empty(&mut self, level: usize, bucket: usize) {
+        self.buckets[level] &= !(1 << bucket);
+        if self.buckets[level] == 0 {
+            self.levels &= !(1 << level);
+        }
+    }
+
+    /// Makes the least tag of the first bucket of a level the base, and spreads its entries over the levels
+    /// below.
+    fn move_down(&mut self, level: usize) {
+        let bucket = self.buckets[level].trailing_zeros() as usize;
+        let first = std::mem::replace(&mut self.ends[level][bucket], NO_CHUNKS).first;
+        self.now_empty(level, bucket);
+        let mut least = u64::MAX;
+        let mut at = first;
+        while let Some(chunk) = self.chunks.get(at as usize) {
+            let entries = &chunk.entries[chunk.from as usize..chunk.to as usize];
+            least = entries.iter().map(|entry| entry.0).fold(least, u64::min);
+            at = chunk.next;
+        }
+        self.base = least;
+        let mut at = first;
+        while at != NONE {
+            // a copy, so that the chunk can be used again while its entries are entered
+            let Chunk { next, from, to, entries } = self.chunks[at as usize];
+            self.chunks[at as usize].next = self.free;
+            self.free = at;
+            for (tag, slot) in &entries[from as usize..to as usize] {
+                self.insert(*slot, *tag);
+            }
+            at = next;
+        }
+    }
+
+    /// Everything in a bucket, which is empty then.
+    fn empty(&mut self, level: usize, bucket: usize) -> Vec<(u64, u32)> {
+        let mut all = Vec::new();
+        while let Some(chunk) = self.chunks.get(self.ends[level][bucket].first as usize) {
+            all.extend_from_slice(&chunk.entries[chunk.from as usize..chunk.to as usize]);
+            self.drop_first(level, bucket);
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Insert { ahead: u64 },
+        Take,
+        Remove { which: usize },
+        Rebuild { back: u64 },
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let ahead = prop_oneof![
+            4 => 0..4_u64,
+            4 => 0..5_000_u64,
+            1 => 0..1_u64 << 40,
+            1 => 0..1_u64 << 61,
+        ];
+        let step = prop_oneof![
+            6 => ahead.prop_map(|ahead| Step::Insert { ahead }),
+            5 => Just(Step::Take),
+            1 => any::<usize>().prop_map(|which| Step::Remove { which }),
+            1 => any::<u64>().prop_map(|back| Step::Rebuild { back }),
+        ];
+        prop::collection::vec(step, 1..300)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_taken_is_what_a_sorted_set_would_give(steps in steps()) {
+            let mut wheel = Wheel::new(300);
+            let mut model: BTreeSet<(u64, usize, u32)> = BTreeSet::new(); // tag, when entered, slot
+            let (mut base, mut free) = (0_u64, (0..300).rev().collect::<Vec<u32>>());
+            for (at, step) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Insert { ahead } => {
+                        let Some(tag) = base.checked_add(ahead).filter(|tag| *tag < 1 << 63) else { continue };
+                        let slot = free.pop().expect("there are as many slots as steps");
+                        wheel.insert(slot, tag);
+                        model.insert((tag, at, slot));
+                    }
+                    Step::Take => {
+                        let expected = model.pop_first();
+                        prop_assert_eq!(wheel.take(), expected.map(|(tag, _, slot)| (slot, tag)));
+                        if let Some((tag, _, slot)) = expected {
+                            base = tag;
+                            free.push(slot);
+                        }
+                    }
+                    Step::Remove { which } => {
+                        if model.is_empty() { continue }
+                        let entry = *model.iter().nth(which % model.len()).expect("it is below the length");
+                        model.remove(&entry);
+                        wheel.remove(entry.2, entry.0);
+                        free.push(entry.2);
+                    }
+                    Step::Rebuild { back } => {
+                        let back = if base == 0 { 0 } else { back % base };
+                        wheel.rebuild(|tag| tag - back);
+                        base -= back;
+                        model = model.into_iter().map(|(tag, at, slot)| (tag - back, at, slot)).collect();
+                    }
+                }
+                prop_assert_eq!(wheel.is_empty(), model.is_empty());
+            }
+        }
+    }
+}
