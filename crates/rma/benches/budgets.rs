@@ -7,7 +7,8 @@
 //! how many samples, their least, median and greatest, in nanoseconds a step. A variant is named
 //! `synchronization/style/flavour`. The step of `fence` is the paper's (figure 1): a fence that promises that
 //! nothing precedes, four puts, a fence that promises that nothing succeeds; of `lock` four times lock, put,
-//! unlock; of `flush` one put and a flush; of `accumulate` one of 1 MB, and `memcpy` is what it is compared to.
+//! unlock; `death-SYNCHRONIZATION` kills a rank that another waits for, and is the time until that one is told; of
+//! `flush` one put and a flush; of `accumulate` one of 1 MB, and `memcpy` is what it is compared to.
 
 #![cfg(not(loom))]
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
@@ -15,6 +16,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::clock::now;
 use unisono_rma::{
     Assert, Element, Error, Job, Key, Layout, Lock, Operation, Place, Rank, Source, Spec, Style, Target,
     Window, environment,
@@ -28,7 +30,7 @@ struct Case {
     variants: &'static [&'static str],
 }
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 8] = [
     Case {
         name: "pinned2",
         ranks: 2,
@@ -95,6 +97,17 @@ const CASES: [Case; 7] = [
         pinned: true,
         busy: 2,
         variants: &["fence/direct/allocated", "pscw/direct/allocated", "lock/direct/allocated"],
+    },
+    Case {
+        name: "death",
+        ranks: 2,
+        pinned: false,
+        busy: 0,
+        variants: &[
+            "death-fence/direct/allocated",
+            "death-pscw/direct/allocated",
+            "death-fence/deferred/allocated",
+        ],
     },
     Case {
         name: "accumulate",
@@ -180,6 +193,9 @@ fn sample_of(case: &Case, variant: &str, ms: u64) -> f64 {
                 .expect("this program can be started")
         })
         .collect();
+    if variant.starts_with("death") {
+        return until_told(variant, members);
+    }
     let mut figure = f64::NAN;
     for (rank, member) in members.into_iter().enumerate() {
         let output = member.wait_with_output().expect("our child");
@@ -189,6 +205,43 @@ fn sample_of(case: &Case, variant: &str, ms: u64) -> f64 {
         }
     }
     figure
+}
+
+/// Kills the last rank; how long after that the first was told, in nanoseconds.
+fn until_told(variant: &str, mut members: Vec<Child>) -> f64 {
+    // Until they wait in earnest, however they do that; at any moment between two of their looks around.
+    let anywhere = u64::from(members[0].id()) * 37 % 100;
+    std::thread::sleep(Duration::from_millis(400 + anywhere));
+    let killed = now();
+    let mut victim = members.pop().expect("two ranks");
+    victim.kill().expect("our child");
+    victim.wait().expect("our child");
+    let output = members.remove(0).wait_with_output().expect("our child");
+    assert!(output.status.success(), "{variant}: rank 0 failed");
+    let told: u64 = String::from_utf8_lossy(&output.stdout).trim().parse().expect("rank 0 prints a moment");
+    (told - killed.0) as f64
+}
+
+/// Waits for a rank that is going to be killed; prints when this one was told.
+fn wait_for_the_dead(mut job: Job, mut window: Window, how: &str) -> Result<(), Error> {
+    window.fence(Assert::NONE)?;
+    job.barrier()?;
+    if job.rank() != Rank(0) {
+        std::thread::sleep(Duration::from_secs(60));
+        return Ok(());
+    }
+    let told = if how == "death-fence" {
+        window.fence(Assert::NO_SUCCEED)
+    } else {
+        window.post(&[Rank(1)], Assert::NONE)?;
+        window.wait()
+    };
+    let moment = now();
+    match told {
+        Err(Error::Gone { rank: Rank(1), .. }) => println!("{}", moment.0),
+        other => panic!("rank 1 was killed, yet {other:?}"),
+    }
+    Ok(())
 }
 
 fn member(variant: &str, ms: u64, pinned: bool) -> Result<(), Error> {
@@ -212,6 +265,9 @@ fn member(variant: &str, ms: u64, pinned: bool) -> Result<(), Error> {
     } else {
         job.allocate(BIG as u64, spec)?
     };
+    if synchronization.starts_with("death") {
+        return wait_for_the_dead(job, window, synchronization);
+    }
     let mut step = Step::new(synchronization, job.rank(), job.size());
     // Long enough that pages are there and the waiting has settled.
     let mut count = 16_u64;

@@ -14,7 +14,7 @@
 //! fence that does nothing; `unisono-barrier` for the episode.
 
 use super::staging::Stamp;
-use super::{After, Direct, refused};
+use super::{After, Direct};
 use crate::assert::Assert;
 use crate::epochs::Reach;
 use crate::error::Error;
@@ -67,7 +67,7 @@ impl Direct {
     /// One episode of the barrier.
     fn meet(&mut self) -> Result<(), Error> {
         let Some(every) = self.shared.hook_period() else {
-            return self.barrier.wait().map(drop).map_err(refused);
+            return self.barrier.wait().map(drop).map_err(|error| self.stopped(error));
         };
         loop {
             match self.barrier.wait_timeout(Duration::from(every.max(Nanos(1_000)))) {
@@ -75,7 +75,7 @@ impl Direct {
                 Err(unisono_barrier::Error::TimedOut { .. }) => {
                     self.shared.call_hook();
                 }
-                Err(error) => return Err(refused(error)),
+                Err(error) => return Err(self.stopped(error)),
             }
         }
     }

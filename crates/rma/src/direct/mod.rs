@@ -324,6 +324,22 @@ fn open(paths: &[u8], bytes: usize) -> Result<(unisono_linux::shared_memory::Sha
     Ok((memory, Group::open(Path::new(group)).map_err(refused)?))
 }
 
+impl Direct {
+    /// A barrier's error as this crate's. Who died is declared to the job, whose word on who was first counts: those who
+    /// wait elsewhere are to name the same one.
+    fn stopped(&self, error: unisono_barrier::Error) -> Error {
+        if let unisono_barrier::Error::Gone(gone) = &error {
+            if gone.cause == unisono_barrier::Cause::Died {
+                self.host.died(Rank::at(gone.participant));
+            }
+            if let Some(first) = self.host.who_is_gone() {
+                return first.into();
+            }
+        }
+        refused(error)
+    }
+}
+
 /// A barrier's error as this crate's.
 fn refused(error: unisono_barrier::Error) -> Error {
     match error {

@@ -31,7 +31,7 @@ use unisono_linux::futex::Scope;
 use unisono_linux::membarrier;
 use unisono_linux::pidfd::{Pidfd, start_time};
 use unisono_linux::shared_memory::SharedMemory;
-use unisono_sync::atomics::Ordering;
+use unisono_sync::atomics::{AtomicU32, Ordering};
 use unisono_sync::{Flag, Line, Lines, Wakeups};
 
 const ABSENT: u32 = 0;
@@ -194,7 +194,14 @@ impl Host {
         self.wakeups
     }
 
-    /// Whoever is gone: a look at every member's standing, and ten times a second at every process.
+    /// Who was declared gone first, plus one: those who were told may end as well, and are missed by those who look
+    /// later.
+    fn first_gone(&self) -> &AtomicU32 {
+        self.lines.line(MEMBERS + self.size).word(8)
+    }
+
+    /// Whoever is gone, the first of them first: a look at every member's standing, and ten times a second at every
+    /// process.
     pub(crate) fn who_is_gone(&self) -> Option<Gone> {
         let moment = now().0;
         let next = self.next_roll.load(std::sync::atomic::Ordering::Relaxed);
@@ -202,7 +209,20 @@ impl Host {
             self.next_roll.store(moment + ROLL, std::sync::atomic::Ordering::Relaxed);
             self.call_roll();
         }
-        (0..self.size).map(Rank::at).filter(|rank| *rank != self.rank).find_map(|rank| self.gone(rank))
+        let all = (0..self.size).map(Rank::at);
+        self.first().into_iter().chain(all).filter(|rank| *rank != self.rank).find_map(|rank| self.gone(rank))
+    }
+
+    /// Who was declared gone first.
+    fn first(&self) -> Option<Rank> {
+        // SYNC(first-gone) acquire: its standing after its place
+        let first = self.first_gone().load(Ordering::Acquire) as usize;
+        first.checked_sub(1).filter(|rank| *rank < self.size).map(Rank::at)
+    }
+
+    /// Somebody has found out by other means that a member's process died.
+    pub(crate) fn died(&self, rank: Rank) {
+        self.declare(rank, DIED);
     }
 
     /// Whether a member is gone, and how one knows.
@@ -246,6 +266,8 @@ impl Host {
         // SYNC(standing) release: what it did before; SYNC(standing) acquire: unless somebody knew before
         let first = word.compare_exchange(PRESENT, standing, Ordering::AcqRel, Ordering::Acquire);
         if first.is_ok() {
+            // SYNC(first-gone) release: its standing before its place; one that is there already stays
+            let _ = self.first_gone().compare_exchange(0, rank.0 + 1, Ordering::Release, Ordering::Relaxed);
             (0..self.size).map(Rank::at).for_each(|other| self.ring(other));
         }
     }
@@ -253,6 +275,8 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
+        // Who leaves because somebody died is not to be missed before that one.
+        self.call_roll();
         self.declare(self.rank, if std::thread::panicking() { PANICKED } else { LEFT });
     }
 }

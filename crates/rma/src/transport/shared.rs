@@ -167,8 +167,9 @@ impl SharedTransport {
 
     fn look_who_is_gone(&mut self) -> bool {
         let known = self.gone.len();
-        let _ = self.host.who_is_gone();
-        for rank in (0..self.host.size).map(Rank::at).filter(|rank| *rank != self.host.rank) {
+        let first = self.host.who_is_gone().map(|gone| gone.rank);
+        let all = (0..self.host.size).map(Rank::at);
+        for rank in first.into_iter().chain(all).filter(|rank| *rank != self.host.rank) {
             if let Some(gone) = self.host.gone(rank)
                 && !self.gone.iter().any(|other| other.rank == rank)
             {
