@@ -5,6 +5,7 @@ mod convert;
 mod generate;
 pub(crate) mod input;
 mod plan;
+mod simulate;
 
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -26,6 +27,7 @@ enum TreeCommand {
     Convert(convert::Args),
     Plan(plan::Args),
     Check(check::Args),
+    Simulate(Box<simulate::Args>),
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -34,5 +36,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         TreeCommand::Convert(args) => convert::run(&args),
         TreeCommand::Plan(args) => plan::run(&args),
         TreeCommand::Check(args) => check::run(&args),
+        TreeCommand::Simulate(args) => simulate::run(&args),
     }
 }

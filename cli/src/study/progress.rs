@@ -35,7 +35,8 @@ impl Progress {
         };
         let progress = Self { bar: bar.with_style(style), is_terminal, json, total, begun: 0, said: None };
         let studies = planned.len();
-        progress.note(&format!("{studies} studies, {total} runs, about {} (--{profile})", time(estimate)));
+        let word = if studies == 1 { "study" } else { "studies" };
+        progress.note(&format!("{studies} {word}, {total} runs, about {} (--{profile})", time(estimate)));
         progress
     }
 

@@ -28,6 +28,7 @@ pub mod reach;
 pub mod read;
 mod registers;
 pub mod repair;
+pub mod routing;
 pub mod setup;
 pub mod simulate;
 pub mod switch;

@@ -141,6 +141,12 @@ impl Switch {
         self.below.iter().zip(&self.arrived).filter(|(_, arrived)| !**arrived).map(|(port, _)| *port)
     }
 
+    /// The port above, once all below have arrived: whom a barrier that does not end waits for then.
+    #[must_use]
+    pub fn waits_above(&self) -> Option<Port> {
+        self.above.filter(|_| self.missing == 0)
+    }
+
     /// Takes a frame of the group from a port; frames to send are added to `out`, ascending by port.
     pub fn take(&mut self, port: Port, frame: Frame, out: &mut Vec<(Port, Frame)>) -> Outcome {
         match frame.message.kind {

@@ -130,6 +130,9 @@ pub fn warnings(runs: &[&RunLine], figure: &str, place: &dyn Fn(&RunLine) -> Str
     warnings
 }
 
+/// As many runs as the longest profile makes.
+const MANY_RUNS: usize = 10;
+
 fn of_group(place: &str, in_order: &[f64]) -> Option<String> {
     if modes::two_modes(in_order).is_some() {
         return None;
@@ -142,8 +145,13 @@ fn of_group(place: &str, in_order: &[f64]) -> Option<String> {
         ));
     }
     let scatter = coefficient_of_variation(in_order).filter(|c| *c >= SCATTER && in_order.len() >= 3)?;
+    let remedy = if in_order.len() < MANY_RUNS {
+        "use --paper for more and longer runs"
+    } else {
+        "a quieter machine would tell more"
+    };
     Some(format!(
-        "{place}: {} runs scatter by {} (coefficient of variation); use --paper for more and longer runs",
+        "{place}: {} runs scatter by {} (coefficient of variation); {remedy}",
         in_order.len(),
         percent(scatter)
     ))

@@ -8,7 +8,7 @@ use super::fabric::Fabric;
 use super::outcome::{Barrier, Course};
 use super::queue::Queue;
 use super::routes::Ways;
-use super::wiring::Channel;
+use super::wiring::{Channel, Wiring};
 use super::{Conditions, Intake, Scheme, Time};
 use crate::{Network, NodeId, SwitchId};
 use std::collections::HashMap;
@@ -125,6 +125,29 @@ pub(super) fn run<'a>(
     (run.running.into_iter().map(Running::end).collect(), run.messages, events)
 }
 
+/// The way between the root and the farthest member, the links to the nodes included.
+pub(super) fn distance(
+    network: &Network,
+    wiring: &Wiring,
+    barrier: &Barrier,
+    conditions: &Conditions,
+) -> u64 {
+    let place = |node: &NodeId| network.nodes()[node.0 as usize].switch;
+    let members = barrier.group.members();
+    let ways = Ways::new(network, wiring, place(&members[root(barrier)]), conditions.routes);
+    farthest(&ways, members.iter().map(place))
+}
+
+fn farthest(ways: &Ways, places: impl Iterator<Item = SwitchId>) -> u64 {
+    places.map(|place| ways.out(place).len() as u64 + 2).max().unwrap_or(2)
+}
+
+/// Which member is the root: the tree's root node; a tree without one leaves the first member.
+fn root(barrier: &Barrier) -> usize {
+    let members = barrier.group.members();
+    barrier.tree.root_node.and_then(|root| members.binary_search(&root).ok()).unwrap_or(0)
+}
+
 impl<'a> Running<'a> {
     fn new(
         barrier: &'a Barrier<'a>,
@@ -134,13 +157,12 @@ impl<'a> Running<'a> {
         fabric: &Fabric,
     ) -> Self {
         let members = barrier.group.members();
-        // a tree without a root node leaves the first member
-        let root = barrier.tree.root_node.and_then(|root| members.binary_search(&root).ok()).unwrap_or(0);
+        let root = root(barrier);
         let place = |node: &NodeId| network.nodes()[node.0 as usize].switch;
         let places: Vec<SwitchId> = members.iter().map(place).collect();
         let ways = Ways::new(network, fabric.wiring, places[root], conditions.routes);
         let n = members.len();
-        let distance = places.iter().map(|place| ways.out(*place).len() as u64 + 2).max().unwrap_or(2);
+        let distance = farthest(&ways, places.iter().copied());
         let intake = conditions.intake(network);
         let analytic = crate::analytic::latency(scheme, &conditions.costs, distance, n as u64, intake);
         let timeout = conditions.timeout.unwrap_or(analytic * 4);

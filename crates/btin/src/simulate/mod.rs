@@ -84,6 +84,24 @@ impl<'a> Simulator<'a> {
             events,
         }
     }
+
+    /// The closed form of a barrier's latency ([`crate::analytic`]); for unicast and multicast an upper bound,
+    /// by the member that is farthest from the root on their routes.
+    ///
+    /// # Panics
+    /// As [`Simulator::run`].
+    #[must_use]
+    pub fn analytic(&self, barrier: &Barrier, scheme: Scheme, conditions: &Conditions) -> Time {
+        let members = barrier.group.members();
+        let distance = match scheme {
+            Scheme::Btin | Scheme::BtinTurn => u64::from(barrier.height) + 2,
+            Scheme::Unicast | Scheme::Multicast => {
+                central::distance(self.network, &self.wiring, barrier, conditions)
+            }
+        };
+        let intake = conditions.intake(self.network);
+        crate::analytic::latency(scheme, &conditions.costs, distance, members.len() as u64, intake)
+    }
 }
 
 /// Start-ups one after the other (paper, Table 2, which counts the root's message to itself as well: 2 n and

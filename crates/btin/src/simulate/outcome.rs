@@ -32,7 +32,7 @@ pub struct Course {
     pub dropped: u64,
     /// Members that were not released from every episode, ascending.
     pub unreleased: Vec<NodeId>,
-    /// Ports from which a switch still waits for an arrival (trees only).
+    /// Ports from which a switch still waits: for an arrival, or from above for the release (trees only).
     pub missing: Vec<End>,
 }
 

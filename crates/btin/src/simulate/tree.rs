@@ -133,7 +133,8 @@ impl<'a> Running<'a> {
             for id in self.barrier.tree.registers.keys() {
                 let (switch, _) = &self.switches[self.switch_at[id.0 as usize] as usize];
                 if switch.episode() != episodes {
-                    let missing = switch.missing().map(|port| End { switch: *id, port });
+                    let missing =
+                        switch.missing().chain(switch.waits_above()).map(|port| End { switch: *id, port });
                     self.course.missing.extend(missing);
                 }
             }

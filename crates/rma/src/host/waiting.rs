@@ -1,34 +1,30 @@
 //! Waiting for a flag that another member of this host signals.
 //!
 //! The idea: the adaptive policy of `unisono-sync`, with what only a job knows: whether members outnumber
-//! processors, and what waiting has cost lately (the same controller as the barrier's, one a member).
+//! processors, and what waiting has cost lately (a regime like the barrier's, but each member's own: they wait for
+//! different things).
 //! A waiter looks ten times a second whether somebody is gone. Cost: nothing before the wait is one in
 //! earnest; an addition a wait. When not to use: for fences, which are barrier episodes and wait there.
 
 use super::Host;
-use std::cell::Cell;
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::Scope;
+use unisono_sync::atomics::AtomicU32;
 use unisono_sync::{
-    Adaptive, Advice, Brief, Controller, Flag, Mode, SpinBudget, Unwatched, Verdict, WaitPolicy, Wakeups,
+    Adaptive, Advice, Brief, Flag, Learner, Regime, SpinBudget, Unwatched, Verdict, WaitPolicy, Wakeups,
     Watch,
 };
 
 /// How long a sleeper sleeps at most before it looks around.
 const SLICE: Nanos = Nanos(100_000_000);
-/// Two long yields within this prove that strangers want these cores.
-const TOGETHER: u64 = 50_000_000;
 
 /// One member's way to wait.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     policy: Adaptive,
-    controller: Option<Controller>,
-    waits: u32,
-    due: u32,
-    asleep: Cell<bool>,
-    probing: bool,
-    last_long_yield: Cell<u64>,
+    learner: Learner,
+    mode: AtomicU32,
+    last_long_yield: AtomicU32,
 }
 
 impl Default for Waiting {
@@ -43,24 +39,24 @@ impl Waiting {
     pub(crate) fn new(wakeups: Wakeups) -> Self {
         Self {
             policy: Adaptive::new(SpinBudget::DEFAULT, wakeups),
-            controller: None,
-            waits: 0,
-            due: 1,
-            asleep: Cell::new(false),
-            probing: false,
-            last_long_yield: Cell::new(0),
+            learner: Learner::default(),
+            mode: AtomicU32::new(0),
+            last_long_yield: AtomicU32::new(0),
         }
     }
-}
 
-impl Waiting {
+    #[inline]
+    fn regime(&self) -> Regime<'_> {
+        Regime::new(&self.mode, &self.last_long_yield)
+    }
+
     /// The first moment of a wait: whether `flag` has reached `target` by now.
     #[inline]
     pub(crate) fn wait_briefly(&mut self, host: &Host, flag: Flag<'_>, target: u32) -> bool {
         if flag.reached(target) {
             return true;
         }
-        if host.crowded || self.asleep.get() {
+        if host.crowded || self.regime().is_asleep() {
             return false;
         }
         let reached = Brief.wait(flag, target, &mut Unwatched) == Verdict::Continue;
@@ -84,14 +80,8 @@ impl Waiting {
         target: u32,
         until: Option<Nanos>,
     ) -> Verdict {
-        let mut look = Look {
-            host,
-            until,
-            looks: 0,
-            asleep: &self.asleep,
-            probing: self.probing,
-            last_long_yield: &self.last_long_yield,
-        };
+        let regime = Regime::new(&self.mode, &self.last_long_yield);
+        let mut look = Look { host, until, looks: 0, regime };
         let verdict = self.policy.wait(flag, target, &mut look);
         self.learn();
         verdict
@@ -100,21 +90,8 @@ impl Waiting {
     /// Counts a wait; now and then decides whether to stay awake.
     #[inline]
     fn learn(&mut self) {
-        self.waits += 1;
-        if self.waits >= self.due {
-            self.decide();
-        }
-    }
-
-    #[cold]
-    fn decide(&mut self) {
-        let moment = now();
-        let controller = self.controller.get_or_insert_with(|| Controller::new(moment));
-        let step = controller.observe(moment, self.waits, self.asleep.get());
-        self.asleep.set(step.mode == Mode::Asleep);
-        self.probing = step.probing;
-        self.due = step.look_after.max(1);
-        self.waits = 0;
+        let regime = Regime::new(&self.mode, &self.last_long_yield);
+        self.learner.learn(regime, self.policy.blocks(), now);
     }
 }
 
@@ -122,9 +99,7 @@ struct Look<'a> {
     host: &'a Host,
     until: Option<Nanos>,
     looks: u32,
-    asleep: &'a Cell<bool>,
-    probing: bool,
-    last_long_yield: &'a Cell<u64>,
+    regime: Regime<'a>,
 }
 
 impl Watch for Look<'_> {
@@ -145,13 +120,7 @@ impl Watch for Look<'_> {
     }
 
     fn advice(&self) -> Advice {
-        if self.asleep.get() {
-            Advice::Sleep
-        } else if self.host.crowded {
-            Advice::GiveWay
-        } else {
-            Advice::Spin
-        }
+        self.regime.advice(|| self.host.crowded)
     }
 
     fn awaited_may_run(&self) -> bool {
@@ -159,10 +128,6 @@ impl Watch for Look<'_> {
     }
 
     fn yield_took_long(&mut self) {
-        let moment = now().0;
-        let before = self.last_long_yield.replace(moment);
-        if self.probing || moment.saturating_sub(before) < TOGETHER {
-            self.asleep.set(true);
-        }
+        self.regime.yield_took_long(now());
     }
 }

@@ -151,7 +151,7 @@ pub fn run(context: Context, settings: &Settings, seconds: f64) -> Result<Outcom
     let measured = Measured::read(&text)
         .map_err(|error| NoOutcome::Failed(format!("the exchange wrote what is no result: {error}")))?;
     match ended {
-        Err(ChildError::Interrupted(_)) => Err(NoOutcome::Interrupted("stopped".to_owned())),
+        Err(error @ ChildError::Interrupted(_)) => Err(error.into()),
         Err(error) if measured.is_empty() => Err(error.into()),
         Err(error) => Ok(outcome(settings, &measured, Some(&error.to_string()))),
         Ok(()) => Ok(outcome(settings, &measured, None)),

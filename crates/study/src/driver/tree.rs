@@ -50,7 +50,7 @@ pub fn parts(settings: &Settings) -> Vec<String> {
 #[must_use]
 pub fn around(settings: &Settings) -> Duration {
     let sizes = settings.groups.as_ref().map_or(1, Vec::len) as u64;
-    let per_network = u64::from(settings.switches.unwrap_or(75)) * (sizes + 2) * 4;
+    let per_network = u64::from(settings.switches.unwrap_or(75)) * (sizes + 2) * 2;
     Duration::from_micros(per_network * u64::from(settings.networks.unwrap_or(1)))
 }
 

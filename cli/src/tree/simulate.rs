@@ -1,0 +1,171 @@
+//! `unisono tree simulate`: what a barrier over a network takes, by messages through one root and by trees.
+
+mod faults;
+mod table;
+
+use super::input::Source;
+use crate::exit::Failure;
+use crate::output;
+use faults::FaultFlags;
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+use unisono_btin::simulate::{
+    Barrier, Channels, Conditions, Costs, Faults, Intake, Routes, Scheme, Simulated, Simulator, Time,
+};
+use unisono_btin::{Group, Network, Operation, Plan, PlanOptions, plan};
+use unisono_measure::units;
+
+/// Simulate a barrier by unicast, by multicast and by the tree
+///
+/// Plans the tree as the paper does, runs every message, and says what each scheme takes: latency from the last
+/// arrival to the last release, links crossed, messages, start-ups one after the other. The defaults are the
+/// paper's assumptions; each has an option. Nothing is measured here: the same seed gives the same answer
+/// everywhere.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono tree generate | unisono tree simulate -
+      the smaller of the paper's two systems
+  unisono tree simulate --members all --root-intake one-port net.json
+      every node a member, and a root that takes in one message at a time
+  unisono tree simulate --arrivals-within 50us --loss 0.1% net.json
+      members come when they come, and one crossing in a thousand loses the message
+  unisono tree simulate --fail-link 3@5us net.json
+      a cable breaks on the way: who waits, and for whom")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    source: Source,
+    /// All groups of the file at the same time
+    #[arg(long, conflicts_with = "members")]
+    all_groups: bool,
+    /// Start-up of a message at a node (t_s)
+    #[arg(long, value_name = "DURATION", value_parser = time, default_value = "2us")]
+    startup: Time,
+    /// Propagation over a link (t_p)
+    #[arg(long, value_name = "DURATION", value_parser = time, default_value = "20ns")]
+    propagation: Time,
+    /// Delay of a switch or an interface (t_r)
+    #[arg(long, value_name = "DURATION", value_parser = time, default_value = "300ns")]
+    switch_delay: Time,
+    /// How fast the root of unicast and multicast takes messages in: as if over several links at once (what the
+    /// paper's figures need), one at a time, or with a start-up each
+    #[arg(long, value_name = "WAY", value_parser = intake, default_value = "parallel-links")]
+    root_intake: Intake,
+    /// Routes of unicast and multicast: up-down or shortest
+    #[arg(long, value_name = "WAY", value_parser = routes, default_value = "up-down")]
+    routes: Routes,
+    /// Members arrive within this time, evenly spread
+    #[arg(long, value_name = "DURATION", value_parser = time, default_value = "0us")]
+    arrivals_within: Time,
+    /// Messages wait for each other: a direction of a link carries one in t_r + t_p
+    #[arg(long)]
+    contention: bool,
+    #[command(flatten)]
+    faults: FaultFlags,
+    /// Barriers one after the other (trees only)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    episodes: u16,
+    /// Where chance begins
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Add how often each link was crossed to the JSON: a list of [link, from its first end, from its second]
+    #[arg(long, requires = "json")]
+    per_link: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn time(text: &str) -> Result<Time, String> {
+    let duration: Duration = units::duration(text).map_err(|error| error.to_string())?;
+    let longest = Duration::from_secs(60);
+    if duration > longest {
+        return Err(format!("{text} is too long to simulate; write at most 60s"));
+    }
+    Ok(Time::picoseconds(
+        u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000),
+    ))
+}
+
+fn intake(text: &str) -> Result<Intake, String> {
+    let found = Intake::ALL.into_iter().find(|intake| intake.name() == text);
+    found.ok_or_else(|| "expected parallel-links, one-port or startup-each".to_owned())
+}
+
+fn routes(text: &str) -> Result<Routes, String> {
+    match text {
+        "up-down" => Ok(Routes::UpDown),
+        "shortest" => Ok(Routes::Shortest),
+        _ => Err("expected up-down or shortest".to_owned()),
+    }
+}
+
+/// What was simulated.
+struct Run<'a> {
+    network: &'a Network,
+    groups: Vec<&'a Group>,
+    plans: Vec<Plan>,
+    /// Each scheme with the closed form for the first group.
+    schemes: Vec<(Simulated, Time)>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let input = args.source.read()?;
+    let topology = &input.topology;
+    let asked_for = input.group()?;
+    let groups = if args.all_groups { topology.groups.iter().collect() } else { vec![asked_for] };
+    let network = &topology.network;
+    let conditions = conditions(args, network)?;
+    let planned = |group: &&Group| {
+        plan(network, group, &PlanOptions::default())
+            .map_err(|error| Failure::Usage(format!("{}: {error}", input.name)).into())
+    };
+    let plans = groups.iter().map(planned).collect::<anyhow::Result<Vec<Plan>>>()?;
+    let nowhere = BTreeMap::new();
+    let barriers: Vec<Barrier> = groups
+        .iter()
+        .zip(&plans)
+        .map(|(group, plan)| Barrier {
+            group,
+            tree: &plan.tree,
+            height: plan.height,
+            in_memory: &nowhere,
+            operation: Operation::default(),
+            data: &|_, _| 0,
+        })
+        .collect();
+    let simulator = Simulator::new(network);
+    let one = |scheme| {
+        (
+            simulator.run(&barriers, scheme, &conditions),
+            simulator.analytic(&barriers[0], scheme, &conditions),
+        )
+    };
+    let schemes: Vec<(Simulated, Time)> = Scheme::ALL.into_iter().map(one).collect();
+    drop(barriers);
+    let run = Run { network, groups, plans, schemes };
+    if args.json {
+        output::answer(&table::json(&run, &conditions, args.per_link).to_string())?;
+    } else {
+        output::answer(&table::text(&run, topology))?;
+    }
+    let is_complete = run.schemes.iter().all(|(simulated, _)| simulated.latency().is_some());
+    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn conditions(args: &Args, network: &Network) -> anyhow::Result<Conditions> {
+    let faults: Faults = args.faults.faults(network)?;
+    Ok(Conditions {
+        costs: Costs { startup: args.startup, propagation: args.propagation, switch: args.switch_delay },
+        intake: args.root_intake,
+        parallel_links: None,
+        routes: args.routes,
+        arrivals: args.arrivals_within,
+        channels: if args.contention { Channels::Contended } else { Channels::Free },
+        faults,
+        timeout: args.faults.timeout,
+        attempts: args.faults.attempts,
+        episodes: args.episodes,
+        seed: args.seed,
+    })
+}

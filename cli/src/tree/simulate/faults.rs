@@ -1,0 +1,66 @@
+//! The options about what goes wrong on the way.
+
+use super::time;
+use crate::exit::Failure;
+use unisono_btin::Network;
+use unisono_btin::simulate::{Faults, Time};
+
+#[derive(clap::Args)]
+pub(super) struct FaultFlags {
+    /// Part of all crossings of a link that lose the message: 0.1% or 0.001
+    #[arg(long, value_name = "PART", value_parser = part, default_value = "0")]
+    loss: f64,
+    /// Part of all crossings that deliver the message twice
+    #[arg(long, value_name = "PART", value_parser = part, default_value = "0")]
+    duplicate: f64,
+    /// A crossing takes up to this much longer, so that messages overtake each other
+    #[arg(long, value_name = "DURATION", value_parser = time, default_value = "0us")]
+    jitter: Time,
+    /// A link, by its number in the file, that carries nothing from this time on: 3 or 3@5us; may be repeated
+    #[arg(long, value_name = "LINK[@TIME]", value_parser = failing)]
+    fail_link: Vec<(u32, Time)>,
+    /// How long a node waits before it repeats itself [default: four times the scheme's latency on paper]
+    #[arg(long, value_name = "DURATION", value_parser = time)]
+    pub(super) timeout: Option<Time>,
+    /// How often a node repeats itself before it gives up
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub(super) attempts: u32,
+}
+
+/// `0.1%` or `0.001`.
+fn part(text: &str) -> Result<f64, String> {
+    let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    let part = number.trim().parse::<f64>().map_err(|_| "expected a part like 0.1% or 0.001".to_owned())?;
+    let part = part / whole;
+    if (0.0..1.0).contains(&part) {
+        Ok(part)
+    } else {
+        Err("expected a part from 0% to less than 100%".into())
+    }
+}
+
+/// `3` or `3@5us`.
+fn failing(text: &str) -> Result<(u32, Time), String> {
+    let (link, when) = text.split_once('@').unwrap_or((text, "0"));
+    let link = link.parse().map_err(|_| "expected the number of a link, as 3 or 3@5us".to_owned())?;
+    Ok((link, time(when)?))
+}
+
+impl FaultFlags {
+    pub(super) fn faults(&self, network: &Network) -> anyhow::Result<Faults> {
+        let links = network.links().len();
+        if let Some((link, _)) = self.fail_link.iter().find(|(link, _)| *link as usize >= links) {
+            let last = links.saturating_sub(1);
+            return Err(Failure::Usage(format!(
+                "--fail-link {link}: there is no such link; the network has {links} (0 to {last})"
+            ))
+            .into());
+        }
+        Ok(Faults {
+            loss: self.loss,
+            duplicate: self.duplicate,
+            jitter: self.jitter,
+            failing: self.fail_link.clone(),
+        })
+    }
+}

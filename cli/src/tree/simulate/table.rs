@@ -1,0 +1,212 @@
+//! What a simulation came to, as a table and as JSON.
+
+use super::Run;
+use serde_json::{Map, Value, json};
+use std::fmt::Write;
+use unisono_btin::simulate::{Busiest, Conditions, Routes, Scheme, Simulated, Time};
+use unisono_btin::{Topology, analytic};
+
+/// As many members who wait, or ports that are waited for, are named.
+const NAMED: usize = 8;
+
+pub(super) fn text(run: &Run<'_>, topology: &Topology) -> String {
+    let mut out = String::new();
+    let plan = &run.plans[0];
+    let (group, network) = (run.groups[0], run.network);
+    let _ = write!(
+        out,
+        "{} members of {} nodes at {} switches; tree: root switch {}, height {}, {} links, {} leaves",
+        group.members().len(),
+        network.nodes().len(),
+        network.switch_count(),
+        topology.switch_name(plan.tree.root_switch),
+        plan.height,
+        plan.edges,
+        plan.leaves,
+    );
+    if let Some(theorem) = theorem(run) {
+        let _ = write!(out, " (Theorem 1: height {theorem:.1})");
+    }
+    if run.groups.len() > 1 {
+        let _ = write!(out, "\n{} groups at the same time; the slowest is shown", run.groups.len());
+    }
+    let _ = write!(
+        out,
+        "\n\n{:<10} {:>12} {:>12} {:>12} {:>9} {:>9} {:>10}  busiest cable",
+        "scheme", "latency us", "on paper us", "vs multicast", "hops", "messages", "start-ups",
+    );
+    let latency = |scheme| {
+        let found = run.schemes.iter().find(|(simulated, _)| simulated.scheme == scheme);
+        found.and_then(|(simulated, _)| simulated.latency()).map(Time::as_us)
+    };
+    let multicast = latency(Scheme::Multicast);
+    for (simulated, analytic) in &run.schemes {
+        let own = simulated.latency().map(Time::as_us);
+        let of = |value: Option<f64>, suffix: &str| {
+            value.filter(|v| v.is_finite()).map_or_else(|| "-".to_owned(), |v| format!("{v:.2}{suffix}"))
+        };
+        let _ = write!(
+            out,
+            "\n{:<10} {:>12} {:>12} {:>12} {:>9} {:>9} {:>10}  {}",
+            simulated.scheme.name(),
+            of(own, ""),
+            of(Some(analytic.as_us()), ""),
+            of(multicast.zip(own).map(|(theirs, own)| theirs / own), "x"),
+            simulated.hops,
+            simulated.messages,
+            simulated.startups,
+            busiest(simulated.busiest, topology),
+        );
+    }
+    for (simulated, _) in &run.schemes {
+        out.push_str(&troubles(run, simulated, topology));
+    }
+    out
+}
+
+fn theorem(run: &Run<'_>) -> Option<f64> {
+    analytic::theorem_1(run.network, run.network.switch_count())
+}
+
+fn busiest(busiest: Option<Busiest>, topology: &Topology) -> String {
+    match busiest {
+        None => "-".to_owned(),
+        Some(Busiest { from: Ok(end), crossings }) => {
+            format!("{crossings} out of switch {} port {}", topology.switch_name(end.switch), end.port.0)
+        }
+        Some(Busiest { from: Err(node), crossings }) => {
+            format!("{crossings} out of node {}", topology.node_name(node))
+        }
+    }
+}
+
+/// What got lost, and who waits for whom where a barrier did not end.
+fn troubles(run: &Run<'_>, simulated: &Simulated, topology: &Topology) -> String {
+    let mut out = String::new();
+    let name = simulated.scheme.name();
+    if simulated.lost + simulated.duplicated > 0 {
+        let repeated: u64 = simulated.courses.iter().map(|course| course.repetitions).sum();
+        let (lost, twice) = (simulated.lost, simulated.duplicated);
+        let _ = write!(out, "\n{name}: {lost} messages lost, {twice} delivered twice, {repeated} sent again");
+    }
+    for (group, course) in run.groups.iter().zip(&simulated.courses) {
+        if course.is_complete() {
+            continue;
+        }
+        let waiting: Vec<String> =
+            course.unreleased.iter().take(NAMED).map(|node| topology.node_name(*node)).collect();
+        let more = course.unreleased.len().saturating_sub(NAMED);
+        let _ = write!(
+            out,
+            "\n{name}: group {} did not end: {} of {} members wait ({}{})",
+            group.id().0,
+            course.unreleased.len(),
+            group.members().len(),
+            waiting.join(", "),
+            if more > 0 { format!(", and {more} more") } else { String::new() },
+        );
+        for end in course.missing.iter().take(NAMED) {
+            let _ = write!(
+                out,
+                "\n{name}:   switch {} waits for what is at port {}",
+                topology.switch_name(end.switch),
+                end.port.0
+            );
+        }
+    }
+    out
+}
+
+pub(super) fn json(run: &Run<'_>, conditions: &Conditions, per_link: bool) -> Value {
+    let plan = &run.plans[0];
+    let schemes: Map<String, Value> = run
+        .schemes
+        .iter()
+        .map(|(simulated, analytic)| {
+            (simulated.scheme.name().to_owned(), scheme(run, simulated, *analytic, per_link))
+        })
+        .collect();
+    json!({
+        "switches": run.network.switch_count(),
+        "nodes": run.network.nodes().len(),
+        "links": run.network.links().len(),
+        "members": run.groups[0].members().len(),
+        "root_switch": plan.tree.root_switch.0,
+        "root_node": plan.tree.root_node.map(|node| node.0),
+        "height": plan.height,
+        "height_by_theorem_1": theorem(run),
+        "edges": plan.edges,
+        "leaves": plan.leaves,
+        "schemes": schemes,
+        "assumptions": assumptions(run, conditions),
+    })
+}
+
+fn scheme(run: &Run<'_>, simulated: &Simulated, analytic: Time, per_link: bool) -> Value {
+    let us = |time: Option<Time>| time.map(Time::as_us);
+    let groups: Vec<Value> = run
+        .groups
+        .iter()
+        .zip(&simulated.courses)
+        .map(|(group, course)| {
+            let missing: Vec<[u32; 2]> =
+                course.missing.iter().map(|end| [end.switch.0, u32::from(end.port.0)]).collect();
+            json!({
+                "group": group.id().0,
+                "latency_us": us(course.latency()),
+                "repetitions": course.repetitions,
+                "dropped": course.dropped,
+                "unreleased": course.unreleased.iter().map(|node| node.0).collect::<Vec<_>>(),
+                "waiting_for": missing,
+            })
+        })
+        .collect();
+    let (most, used, all) = simulated
+        .links
+        .iter()
+        .flat_map(|(a, b)| [*a, *b])
+        .fold((0, 0_u64, 0_u64), |(most, used, all), load| {
+            (load.max(most), used + u64::from(load > 0), all + u64::from(load))
+        });
+    let mut value = json!({
+        "latency_us": us(simulated.latency()),
+        "analytic_us": analytic.as_us(),
+        "hops": simulated.hops,
+        "messages": simulated.messages,
+        "startups": simulated.startups,
+        "link_load": {
+            "max": most,
+            "mean_of_used": if used > 0 { all as f64 / used as f64 } else { 0.0 },
+            "directions_used": used,
+        },
+        "lost": simulated.lost,
+        "duplicated": simulated.duplicated,
+        "events": simulated.events,
+        "groups": groups,
+    });
+    if per_link {
+        value["per_link"] = (0..).zip(&simulated.links).map(|(link, (a, b))| json!([link, a, b])).collect();
+    }
+    value
+}
+
+fn assumptions(run: &Run<'_>, conditions: &Conditions) -> Value {
+    let faults = &conditions.faults;
+    let failing: Vec<Value> = faults.failing.iter().map(|(link, when)| json!([link, when.as_us()])).collect();
+    json!({
+        "startup_us": conditions.costs.startup.as_us(),
+        "propagation_us": conditions.costs.propagation.as_us(),
+        "switch_delay_us": conditions.costs.switch.as_us(),
+        "root_intake": conditions.intake.name(),
+        "root_intake_us": conditions.intake(run.network).as_us(),
+        "routes": match conditions.routes { Routes::UpDown => "up-down", Routes::Shortest => "shortest" },
+        "contention": conditions.channels == unisono_btin::simulate::Channels::Contended,
+        "arrivals_within_us": conditions.arrivals.as_us(),
+        "loss": faults.loss,
+        "duplicate": faults.duplicate,
+        "jitter_us": faults.jitter.as_us(),
+        "failing_links": failing,
+        "episodes": conditions.episodes,
+        "seed": conditions.seed,
+    })
+}

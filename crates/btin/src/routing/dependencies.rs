@@ -1,0 +1,166 @@
+//! The channel dependency graph, and the search for cycles in it: the proof that nothing deadlocks (paper, 4.2).
+//!
+//! Whoever holds something and cannot go on waits for something else; that is a dependency. If all dependencies that
+//! can be there at once have no cycle, somebody can always move.
+//! - A normal message holds a channel and waits for the next one of its route.
+//! - A register waits for the arrivals of its children, then for the channel to its parent; and, on the way down, for
+//!   its parent's release, then for the channels to its children. The root's release waits for its arrivals.
+//! - A synchronization message in a channel waits for nothing: the register that it goes to has room for it as a
+//!   whole, and nobody else's message ever lies there. This is what makes barriers harmless, whichever way their
+//!   trees lie across the up and down directions.
+//!
+//! The three cases of the paper are three sets of dependencies: one barrier, several at once, several among normal
+//! messages. [`Storage::Channel`] is the counterexample: without room in the switch, messages of several trees, or of
+//! one tree among normal messages, can block each other in a circle, and the search finds it.
+//!
+//! Cost: at most (ports)^2 dependencies a switch for normal messages, linear in the tree for a barrier; the search
+//! for a cycle is linear in them.
+
+use super::{Channel, Direction, UpDown, channel};
+use crate::{GroupId, Network, SwitchId, Tree};
+use std::collections::BTreeMap;
+
+/// What a message can hold or wait for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Resource {
+    /// One direction of a link.
+    Channel(Channel),
+    /// The register of a group in a switch, while arrivals are combined.
+    Reduction(GroupId, SwitchId),
+    /// The register of a group in a switch, while the release is replicated.
+    Distribution(GroupId, SwitchId),
+}
+
+/// Where a synchronization message waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Storage {
+    /// In the register, as a whole: the paper's scheme.
+    Register,
+    /// In the channels that it came by, as a long message of wormhole routing would.
+    Channel,
+}
+
+/// Who waits for what.
+#[derive(Clone, Default, Debug)]
+pub struct Dependencies {
+    after: BTreeMap<Resource, Vec<Resource>>,
+}
+
+impl Dependencies {
+    /// No message, no dependency.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whoever holds the first may wait for the second.
+    pub fn add(&mut self, holds: Resource, waits: Resource) {
+        self.after.entry(holds).or_default().push(waits);
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.after.values().map(Vec::len).sum()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.after.is_empty()
+    }
+
+    /// Normal messages on every legal route: from any channel to any next one, but from down to up.
+    pub fn normal_messages(&mut self, network: &Network, directions: &UpDown) {
+        self.turns(network, |before, after| {
+            directions.direction(network, before) == Direction::Up
+                || directions.direction(network, after) == Direction::Down
+        });
+    }
+
+    /// Normal messages on every turn that is allowed, whatever the rule.
+    pub fn turns(&mut self, network: &Network, allowed: impl Fn(Channel, Channel) -> bool) {
+        for here in network.switches() {
+            for comes in network.neighbours(here).iter().filter(|seen| seen.switch != here) {
+                for goes in network.neighbours(here).iter().filter(|seen| seen.switch != here) {
+                    let before = channel(network, comes.link, comes.switch);
+                    let after = channel(network, goes.link, here);
+                    // a message does not go back by the port that it came by
+                    if comes.link != goes.link && allowed(before, after) {
+                        self.add(Resource::Channel(before), Resource::Channel(after));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The barrier of a tree that [`crate::check`] found sound.
+    pub fn barrier(&mut self, network: &Network, tree: &Tree, storage: Storage) {
+        let group = tree.group;
+        for (switch, register) in &tree.registers {
+            let by_port = |port| network.neighbours(*switch).iter().find(|seen| seen.port == port);
+            let parent = register.parent.filter(|_| *switch != tree.root_switch).and_then(by_port);
+            let (up, down) = (Resource::Reduction(group, *switch), Resource::Distribution(group, *switch));
+            if parent.is_none() && storage == Storage::Register {
+                self.add(down, up);
+            }
+            for child in register.children.iter().filter_map(|port| by_port(*port)) {
+                let rises = Resource::Channel(channel(network, child.link, child.switch));
+                let falls = Resource::Channel(channel(network, child.link, *switch));
+                match (storage, parent) {
+                    (Storage::Register, _) => {
+                        let below = Resource::Reduction(group, child.switch);
+                        self.add(up, below);
+                        self.add(below, rises);
+                        self.add(Resource::Distribution(group, child.switch), down);
+                        self.add(down, falls);
+                    }
+                    (Storage::Channel, Some(parent)) => {
+                        self.add(rises, Resource::Channel(channel(network, parent.link, *switch)));
+                        self.add(Resource::Channel(channel(network, parent.link, parent.switch)), falls);
+                    }
+                    (Storage::Channel, None) => {}
+                }
+            }
+        }
+    }
+
+    /// A cycle, if there is one: each waits for the next, and the last for the first.
+    #[must_use]
+    pub fn cycle(&self) -> Option<Vec<Resource>> {
+        // depth first; what is on the path and met again closes a cycle
+        #[derive(Clone, Copy, PartialEq)]
+        enum Mark {
+            OnPath,
+            Done,
+        }
+        let mut marks: BTreeMap<Resource, Mark> = BTreeMap::new();
+        for start in self.after.keys() {
+            if marks.contains_key(start) {
+                continue;
+            }
+            let mut path: Vec<(Resource, usize)> = vec![(*start, 0)];
+            marks.insert(*start, Mark::OnPath);
+            while let Some((here, next)) = path.last_mut() {
+                let Some(waits) = self.after.get(here).and_then(|all| all.get(*next)).copied() else {
+                    marks.insert(*here, Mark::Done);
+                    path.pop();
+                    continue;
+                };
+                *next += 1;
+                match marks.get(&waits) {
+                    Some(Mark::OnPath) => {
+                        let from = path.iter().position(|(on, _)| *on == waits).unwrap_or_default();
+                        return Some(path[from..].iter().map(|(on, _)| *on).collect());
+                    }
+                    Some(Mark::Done) => {}
+                    None => {
+                        marks.insert(waits, Mark::OnPath);
+                        path.push((waits, 0));
+                    }
+                }
+            }
+        }
+        None
+    }
+}

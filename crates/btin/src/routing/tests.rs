@@ -1,0 +1,170 @@
+//! Routes against an independent judge and a plain search; the paper's three cases against the search for cycles.
+
+use super::dependencies::{Dependencies, Resource, Storage};
+use super::legal::{Illegal, Judge};
+use super::*;
+use crate::generate::{Sparse, Wish, generate};
+use crate::{End, Group, GroupId, NodeId, PlanOptions, Port, Topology, plan};
+use proptest::prelude::*;
+
+fn drawn(switches: u32, connectivity: f64, seed: u64) -> Topology {
+    let wish = Wish {
+        switches,
+        ports: 6,
+        nodes: 2 * switches,
+        members: switches.min(20),
+        connectivity,
+        seed,
+        ..Wish::default()
+    };
+    generate(&Wish { sparse: Sparse::BareTree, ..wish }).expect("it fits")
+}
+
+/// Three switches in a ring; each has a node at port 2.
+fn ring() -> Network {
+    let end = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
+    let links = (0..3).map(|here| Link { a: end(here, 0), b: end((here + 1) % 3, 1) }).collect();
+    Network::new(vec![3; 3], links, (0..3).map(|here| end(here, 2)).collect()).expect("it is sound")
+}
+
+/// The shortest legal route's length, by trying every one of at most so many steps.
+fn shortest(network: &Network, directions: &UpDown, from: SwitchId, to: SwitchId) -> Option<usize> {
+    let mut places = std::collections::BTreeSet::from([(from, false)]);
+    for length in 0..=2 * network.switch_count() {
+        if places.iter().any(|(here, _)| *here == to) {
+            return Some(length);
+        }
+        let mut next = places.clone();
+        for (here, turned) in &places {
+            for seen in network.neighbours(*here).iter().filter(|seen| seen.switch != *here) {
+                let down =
+                    directions.direction(network, channel(network, seen.link, *here)) == Direction::Down;
+                if down || !turned {
+                    next.insert((seen.switch, down));
+                }
+            }
+        }
+        places = next;
+    }
+    None
+}
+
+proptest! {
+    #[test]
+    fn every_route_is_legal_and_as_short_as_any_legal_route(
+        switches in 1..25_u32, connectivity in 0.4..1.0_f64, seed: u64, root: prop::sample::Index,
+    ) {
+        let network = drawn(switches, connectivity, seed).network;
+        let root = SwitchId(u32::try_from(root.index(switches as usize)).expect("it is small"));
+        let directions = UpDown::new(&network, root);
+        let judge = Judge::new(&network, root);
+        for from in network.switches() {
+            for to in network.switches() {
+                let route = directions.route(&network, from, to).expect("it is connected");
+                prop_assert_eq!(judge.check(from, to, &route), Ok(()));
+                prop_assert_eq!(Some(route.len()), shortest(&network, &directions, from, to));
+            }
+            // the way up the spanning tree is a way to the root
+            let mut here = from;
+            while let Some(up) = directions.parent(here) {
+                prop_assert_eq!(directions.direction(&network, up), Direction::Up);
+                here = up.ends(&network).1;
+            }
+            prop_assert_eq!(here, root);
+        }
+    }
+
+    #[test]
+    fn one_barrier_several_and_several_among_normal_messages_cannot_deadlock(
+        switches in 2..25_u32, connectivity in 0.4..1.0_f64, seed: u64, groups in 1..5_u8,
+    ) {
+        let topology = drawn(switches, connectivity, seed);
+        let network = &topology.network;
+        let mut all = Dependencies::new();
+        for id in 0..groups {
+            // every group has other members, and so another root
+            let nodes = u32::try_from(network.nodes().len()).expect("it is small");
+            let members = (0..nodes).filter(|node| node % (u32::from(id) + 2) == u32::from(id) % 2).map(NodeId).collect();
+            let group = Group::new(network, GroupId(id), members).expect("they exist");
+            let tree = plan(network, &group, &PlanOptions::default()).expect("it is connected").tree;
+            let mut one = Dependencies::new();
+            one.barrier(network, &tree, Storage::Register);
+            prop_assert_eq!(one.cycle(), None);
+            all.barrier(network, &tree, Storage::Register);
+        }
+        prop_assert_eq!(all.cycle(), None);
+        let directions = UpDown::new(network, SwitchId(u32::try_from(seed % u64::from(switches)).expect("it is small")));
+        all.normal_messages(network, &directions);
+        prop_assert_eq!(all.cycle(), None);
+    }
+}
+
+#[test]
+fn without_the_rule_normal_messages_in_a_ring_wait_in_a_circle() {
+    let network = ring();
+    let mut any_turn = Dependencies::new();
+    any_turn.turns(&network, |_, _| true);
+    assert_eq!(any_turn.cycle().map(|cycle| cycle.len()), Some(3));
+    let mut ruled = Dependencies::new();
+    ruled.normal_messages(&network, &UpDown::new(&network, SwitchId(0)));
+    assert!(!ruled.is_empty() && ruled.len() < any_turn.len());
+    assert_eq!(ruled.cycle(), None);
+}
+
+#[test]
+fn without_room_in_the_switches_three_barriers_in_a_ring_wait_in_a_circle() {
+    use crate::{Register, Tree};
+    // each tree is a path around the ring, each rooted elsewhere: arrivals come by port 1 and leave by port 0
+    let network = ring();
+    let register = |parent, children: &[u16]| Register {
+        parent: Some(Port(parent)),
+        children: children.iter().copied().map(Port).collect(),
+        locals: if parent == 2 { vec![] } else { vec![Port(2)] },
+    };
+    let mut stored = Dependencies::new();
+    let mut blocked = Dependencies::new();
+    for root in 0..3 {
+        let at = |steps: u32| SwitchId((root + 3 - steps) % 3);
+        let registers = [(at(0), register(2, &[1])), (at(1), register(0, &[1])), (at(2), register(0, &[]))];
+        let group = GroupId(u8::try_from(root).expect("three"));
+        let registers = registers.into_iter().collect();
+        let tree = Tree { group, root_switch: at(0), root_node: Some(NodeId(root)), registers };
+        let members = Group::new(&network, group, (0..3).map(NodeId).collect()).expect("they exist");
+        let checked = crate::check::check(&network, &members, &tree, crate::check::Rules::Sound);
+        assert!(checked.is_ok(), "{checked:?}");
+        stored.barrier(&network, &tree, Storage::Register);
+        blocked.barrier(&network, &tree, Storage::Channel);
+    }
+    assert_eq!(stored.cycle(), None);
+    let cycle = blocked.cycle().expect("they block each other");
+    assert!(
+        cycle.len() == 3 && cycle.iter().all(|one| matches!(one, Resource::Channel(_))),
+        "{cycle:?}"
+    );
+}
+
+#[test]
+fn the_judge_names_what_is_wrong_with_a_route() {
+    let network = ring();
+    let s = SwitchId;
+    let judge = Judge::new(&network, s(0));
+    let go = |link, way| Channel { link, way };
+    // link 0 joins 0 and 1, link 1 joins 1 and 2, link 2 joins 2 and 0; up is towards 0, and from 2 to 1
+    assert_eq!(judge.check(s(2), s(1), &[go(2, Way::There), go(0, Way::There)]), Ok(()));
+    assert_eq!(judge.check(s(1), s(0), &[go(0, Way::Back)]), Ok(()));
+    let up_after_down = Illegal::UpAfterDown { step: 1, from: 2, to: 0 };
+    assert_eq!(judge.check(s(1), s(0), &[go(1, Way::There), go(2, Way::There)]), Err(up_after_down));
+    let broken = Illegal::Broken { step: 1, begins: 1, is: 2 };
+    assert_eq!(judge.check(s(1), s(0), &[go(1, Way::There), go(0, Way::Back)]), Err(broken));
+    assert_eq!(judge.check(s(0), s(2), &[go(0, Way::There)]), Err(Illegal::Elsewhere { ends: 1, to: 2 }));
+    assert!(matches!(judge.check(s(0), s(2), &[go(3, Way::There)]), Err(Illegal::NoSuchLink { .. })));
+}
+
+#[test]
+fn there_is_no_route_to_what_is_cut_off() {
+    let network = Network::new(vec![1; 2], vec![], vec![]).expect("it is sound");
+    let directions = UpDown::new(&network, SwitchId(1));
+    assert_eq!(directions.root(), SwitchId(1));
+    assert_eq!(directions.route(&network, SwitchId(0), SwitchId(1)), None);
+    assert_eq!(directions.route(&network, SwitchId(1), SwitchId(1)), Some(vec![]));
+}
