@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: the fuzz targets of `crates/rma/fuzz`, guided by coverage, for as long as one likes.
+//! `cargo xtask fuzz`: the fuzz targets of `crates/*/fuzz`, guided by coverage, for as long as one likes.
 //!
 //! Stable Rust instruments code for libFuzzer by flags of its code generator; no sanitizer, because those
 //! need an unstable compiler, and because what is fuzzed has no unsafe code. What was found interesting
@@ -8,21 +8,34 @@
 use crate::step::{Step, Verdict};
 use crate::summary::Summary;
 use crate::{target, workspace};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// What there is, as in `crates/rma/fuzz/Cargo.toml`.
-const TARGETS: [&str; 3] = ["packet", "stream", "handshake"];
+/// What there is: the crate, its targets as in its `Cargo.toml`, and files to begin with.
+const PROJECTS: [(&str, &[&str], Option<&str>); 2] = [
+    ("crates/rma/fuzz", &["packet", "stream", "handshake"], None),
+    (
+        "crates/btin/fuzz",
+        &["topology", "tree", "ibnetdiscover", "graphml", "dot"],
+        Some("examples/networks"),
+    ),
+];
 
 /// Edges counted, comparisons traced; one code generation unit, so that the tables are in one piece.
 const FLAGS: &str = "--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Fuzzes each target for so many seconds; answers whether nothing was found.
-pub(crate) fn run(seconds: u64) -> anyhow::Result<bool> {
+/// Fuzzes the targets of these names, or all, for so many seconds each; answers whether nothing was found.
+pub(crate) fn run(seconds: u64, only: &[&str]) -> anyhow::Result<bool> {
+    let known = |name: &&&str| PROJECTS.iter().any(|(_, targets, _)| targets.contains(*name));
+    if let Some(name) = only.iter().find(|name| !known(name)) {
+        let all: Vec<_> = PROJECTS.iter().flat_map(|(_, targets, _)| targets.iter().copied()).collect();
+        bail!("there is no fuzz target {name}; there are {}", all.join(", "));
+    }
     let mut summary = Summary::default();
     let compiler = Command::new("c++").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !compiler.is_ok_and(|status| status.success()) {
@@ -30,21 +43,43 @@ pub(crate) fn run(seconds: u64) -> anyhow::Result<bool> {
         return Ok(summary.conclude());
     }
     let place = target().join("fuzz");
+    for (project, targets, seeds) in PROJECTS {
+        let wanted: Vec<_> =
+            targets.iter().copied().filter(|name| only.is_empty() || only.contains(name)).collect();
+        if !wanted.is_empty() {
+            fuzz(&mut summary, &place, project, &wanted, seeds, seconds)?;
+        }
+    }
+    Ok(summary.conclude())
+}
+
+/// Builds a project and runs these of its targets.
+fn fuzz(
+    summary: &mut Summary,
+    place: &Path,
+    project: &str,
+    targets: &[&str],
+    seeds: Option<&str>,
+    seconds: u64,
+) -> anyhow::Result<()> {
     // a target of its own keeps the flags away from build scripts
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut build = Command::new("cargo");
     build.args(["build", "--locked", "--release", "--target", &triple]);
-    build.current_dir(workspace().join("crates/rma/fuzz"));
-    build.env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", &place);
-    if !Step::new("build the fuzz targets", build).succeeds() {
-        summary.step("fuzz", || Verdict::failed("the fuzz targets do not build"));
-        return Ok(summary.conclude());
+    build.current_dir(workspace().join(project));
+    build.env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", place);
+    if !Step::new(format!("build {project}"), build).succeeds() {
+        let problem = format!("the fuzz targets of {project} do not build");
+        summary.step("fuzz", || Verdict::failed(problem));
+        return Ok(());
     }
-    for name in TARGETS {
+    for name in targets {
         let corpus = place.join("corpus").join(name);
         fs::create_dir_all(&corpus).with_context(|| corpus.display().to_string())?;
         let mut fuzz = Command::new(place.join(&triple).join("release").join(name));
-        fuzz.arg(&corpus).args([format!("-max_total_time={seconds}"), "-print_final_stats=1".to_owned()]);
+        fuzz.arg(&corpus);
+        fuzz.args(seeds.map(|seeds| workspace().join(seeds)));
+        fuzz.args([format!("-max_total_time={seconds}"), "-print_final_stats=1".to_owned()]);
         fuzz.args(["-max_len=8192", "-rss_limit_mb=2048", "-timeout=10"]);
         fuzz.arg(format!("-artifact_prefix={}/{name}-", place.display()));
         let deadline = Duration::from_secs(seconds + 120);
@@ -53,11 +88,11 @@ pub(crate) fn run(seconds: u64) -> anyhow::Result<bool> {
             let show = |line: &str| {
                 line.starts_with("stat::") || line.starts_with("Done") || line.contains("panicked")
             };
-            let step = Step::new(name, fuzz).within(deadline).showing(show);
+            let step = Step::new(*name, fuzz).within(deadline).showing(show);
             if step.succeeds() { Verdict::passed(1) } else { Verdict::failed(found(name)) }
         });
     }
-    Ok(summary.conclude())
+    Ok(())
 }
 
 fn found(name: &str) -> String {

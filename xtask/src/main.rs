@@ -27,8 +27,10 @@ Usage: cargo xtask COMMAND [OPTIONS]
                         cargo-deny (a few minutes) where it is missing
   smoke                 `unisono study` with its shortest setting, and whether records and report are whole
   miri                  the tests of crates/sync and crates/barrier under Miri, where it is installed
-  fuzz [SECONDS]        each fuzz target (packets, stream and handshake over TCP) for so long, 60 s if not
-                        given, guided by coverage; needs g++ for libFuzzer and, once, crates.io
+  fuzz [SECONDS [NAME...]]
+                        each fuzz target (packet, stream, handshake: what comes over TCP; topology, tree,
+                        ibnetdiscover, graphml, dot: files), or these, for so long, 60 s if not given,
+                        guided by coverage; needs g++ for libFuzzer and, once, crates.io
   packages              what `test` would install, and why
 
 Exit codes: 0 all passed or skipped; 1 something failed; 2 bad usage.
@@ -44,8 +46,10 @@ fn main() -> ExitCode {
         ["lint", "--install"] => lint::run(packages::Install::IfAllowed),
         ["smoke"] => smoke::run(),
         ["miri"] => test::miri(),
-        ["fuzz"] => fuzz::run(60),
-        ["fuzz", seconds] if seconds.parse::<u64>().is_ok() => fuzz::run(seconds.parse().unwrap_or(60)),
+        ["fuzz"] => fuzz::run(60, &[]),
+        ["fuzz", seconds, ref only @ ..] if seconds.parse::<u64>().is_ok() => {
+            fuzz::run(seconds.parse().unwrap_or(60), only)
+        }
         ["packages"] => {
             packages::print();
             Ok(true)

@@ -64,7 +64,7 @@ impl ReadError {
             line: error.line().max(1),
             column: error.column().max(1),
             element: String::new(),
-            problem: problem.to_owned(),
+            problem: problem.replacen("EOF while parsing", "the file ends inside", 1),
         }
     }
 }

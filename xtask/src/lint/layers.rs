@@ -15,6 +15,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("rma/fuzz", &["rma"]),
     ("btin", &[]),
     ("fairqueue", &[]),
+    ("btin/fuzz", &["btin"]),
     ("launch", &["linux", "rma"]),
     ("bpf", &["linux", "btin", "measure"]),
     ("report", &["measure"]),

@@ -197,6 +197,6 @@ mod tests {
         assert_eq!(refused(&unnumbered), "4:5: registers.x: \"x\" is no number of a switch (0, 1, ...)");
         let many = SMALL.replace("\"group\":3", "\"group\":256");
         assert_eq!(refused(&many), "1:35: invalid value: integer `256`, expected u8");
-        assert_eq!(refused("{\n"), "2:1: EOF while parsing an object");
+        assert_eq!(refused("{\n"), "2:1: the file ends inside an object");
     }
 }

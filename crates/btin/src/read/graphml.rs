@@ -2,7 +2,7 @@
 //!
 //! Read are `node`, `edge`, `port` and `data` elements at any depth. An edge names ports with `sourceport` and
 //! `targetport`, as attributes or as data. Data of a node that mean something: `type` (switch or node), `ports`,
-//! `member`, `label` (not needed: names are ids). Everything else is counted and reported. Nested graphs are read
+//! `member`. Everything else is counted and reported. Nested graphs are read
 //! as if they were flat; hyperedges are left out, because a cable has two ends.
 
 use super::draft::{Cable, Draft, Plug};

@@ -1,0 +1,17 @@
+//! What holds for whatever a reader takes.
+
+use unisono_btin::Topology;
+use unisono_btin::read::{Assume, Language, Leaves, read};
+
+/// No text makes a reader panic, and what it reads can be written and read again.
+pub fn reads(language: Language, bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let leaves = if bytes.len() % 2 == 0 { Leaves::Nodes } else { Leaves::Switches };
+    let assume = Assume { leaves, nodes_per_switch: (bytes.len() % 3) as u16, ..Assume::default() };
+    if let Ok((topology, report)) = read(text, Some(language), &assume) {
+        let again = Topology::from_json(&topology.to_json()).expect("what was written can be read");
+        assert!(again.network == topology.network && again.groups == topology.groups);
+        assert!(again.switch_names == topology.switch_names && again.node_names == topology.node_names);
+        assert_eq!(report.links, topology.network.links().len());
+    }
+}
