@@ -3,8 +3,9 @@
 //! ```text
 //! cargo bench -p unisono-fairqueue --bench decisions -- [samples=12] [packets=300000] [classes=10|1000|100000]
 //! ```
-//! Every class always has packets; each step takes the packet to be served and hands a new one to a class
-//! picked at random (the same sequence for all variants). Variants are interleaved, A B C C B A. Printed: nanoseconds
+//! Each step takes the packet to be served and hands a new one to a class: to the one served (*saturated*:
+//! every class always wants service) or to one picked at random (*random*: classes fall idle and wake), the same
+//! sequence for all variants. Variants are interleaved, A B C C B A. Printed: nanoseconds
 //! for one packet, in and out, median with the interval of the middle 80 % of the samples; and whether the
 //! orders of departure were equal.
 
@@ -150,8 +151,14 @@ fn ours(flows: u32, levels: u32) -> Ours {
     Ours { scheduler: Scheduler::new(hierarchy), leaves }
 }
 
+#[derive(Clone, Copy, PartialEq)]
+enum Pattern {
+    Saturated,
+    Random,
+}
+
 /// A packet's number is its flow, so that orders can be compared.
-fn run(queue: &mut dyn Queue, flows: u32, packets: u32, hash: &mut u64) -> f64 {
+fn run(queue: &mut dyn Queue, pattern: Pattern, flows: u32, packets: u32, hash: &mut u64) -> f64 {
     let mut random = Random(u64::from(flows));
     let lengths: Vec<(u32, u32)> =
         (0..packets).map(|_| (random.below(flows), 64 + random.below(1437))).collect();
@@ -159,6 +166,7 @@ fn run(queue: &mut dyn Queue, flows: u32, packets: u32, hash: &mut u64) -> f64 {
     for (flow, length) in lengths {
         let packet = queue.take();
         *hash = hash.wrapping_mul(31).wrapping_add(u64::from(packet.item));
+        let flow = if pattern == Pattern::Saturated { packet.item } else { flow };
         queue.put(flow, Packet::new(length, flow));
     }
     black_box(hash);
@@ -181,7 +189,8 @@ fn main() {
     let (samples, packets) = (option("samples=", 12), option("packets=", 300_000));
     println!("{samples} samples of {packets} packets; ns a packet: median (10 % to 90 %)");
     let only = option("classes=", 0);
-    for flows in [10, 1_000, 100_000].into_iter().filter(|flows| only == 0 || only == *flows) {
+    let sizes = [10, 1_000, 100_000].into_iter().filter(|flows| only == 0 || only == *flows);
+    for (flows, pattern) in sizes.flat_map(|flows| [(flows, Pattern::Saturated), (flows, Pattern::Random)]) {
         let costs: Vec<u64> = (0..flows as usize).map(|flow| COSTS[flow % 4]).collect();
         let mut heap = HeapSfq::new(&costs);
         let (mut flat, mut four) = (ours(flows, 1), ours(flows, 4));
@@ -200,23 +209,29 @@ fn main() {
             }
             for at in order {
                 let (_, queue, times, hash) = &mut variants[at];
-                let time = run(*queue, flows, packets, hash);
+                let time = run(*queue, pattern, flows, packets, hash);
                 if sample > 0 {
                     times.push(time); // the first warms up
                 }
             }
         }
+        let said = if pattern == Pattern::Saturated { "saturated" } else { "random" };
         let first = variants[0].3;
         let mut medians = vec![];
         for (name, _, times, hash) in &mut variants {
             times.sort_by(f64::total_cmp);
             let at = |part: usize| times[(times.len() - 1) * part / 10];
             let same = if *hash == first { "order as the heap's" } else { "another order" };
-            println!("{flows:>7} classes  {name:<22} {:>7.1} ({:.1} to {:.1})  {same}", at(5), at(1), at(9));
+            println!(
+                "{flows:>7} {said:<9}  {name:<22} {:>7.1} ({:.1} to {:.1})  {same}",
+                at(5),
+                at(1),
+                at(9)
+            );
             medians.push(at(5));
         }
         println!(
-            "{flows:>7} classes  {:.2} of the heap's time; four levels {:.2} of one",
+            "{flows:>7} {said:<9}  {:.2} of the heap's time; four levels {:.2} of one",
             medians[1] / medians[0],
             medians[2] / medians[1]
         );
