@@ -311,59 +311,43 @@ fn a_gang_that_sleeps_lends_its_cores_to_the_next() -> Outcome {
     if !hierarchies().expect("mounts").iter().any(|h| h.controllers.iter().any(|c| c == "cpu")) {
         return Err(Skipped::because("backfill needs a cgroup cpu controller"));
     }
+    // a twentieth of the time is the second gang's by right, which could use all cores
+    let cores = affinity::allowed(Tid::SELF).expect("own").len();
+    let spin = format!("{} wait", "while :; do :; done & ".repeat(cores));
     let run = |option: &str| {
-        let words =
-            ["gang", "run", "--json", option, "--", "sleep", "3", ":::", "timeout", "3", "sh", "-c", SPIN];
-        let before = Processors::now();
-        let output = unisono(&words).output().expect("unisono starts");
-        let (busy, idle) = Processors::now().since(&before);
-        let own = summary(&output)["gangs"][1]["cpu_s"].as_f64().expect("a number");
-        (own, busy - own, idle)
+        let weights = ["gang", "run", "--json", "--weights", "19,1", option, "--", "sleep", "5"];
+        let output = unisono(&weights).args([":::", "timeout", "4", "sh", "-c", &spin]).output();
+        let own = &summary(&output.expect("unisono starts"))["gangs"][1];
+        let number = |key: &str| own[key].as_f64().expect("a number");
+        number("cpu_s") / number("elapsed_s") / cores as f64
     };
-    let ((with, others_with, idle), (without, others, _)) = (run("--spread"), run("--no-backfill"));
-    // whoever uses it, nothing lies idle while a gang wants it
-    assert!(idle < 1.0, "{idle} s were idle with backfill");
-    // other load takes its part of what is lent, and not the same part in both runs
-    if others.max(others_with) > 0.6 {
-        return Err(Skipped::because(format!(
-            "other programs used {others_with:.1} s and {others:.1} s meanwhile; try again on a quiet machine"
-        )));
+    let (with, without) = (run("--spread"), run("--no-backfill"));
+    if without < 0.03 {
+        let why = format!(
+            "other programs left a gang {without} of the cores in its own turns, a twentieth; try again on a quiet machine"
+        );
+        return Err(Skipped::because(why));
     }
-    // twice as much
-    assert!(
-        with > without * 1.5,
-        "with backfill {with} s, without {without} s; others {others_with} s and {others} s"
-    );
+    // other programs may take most of what is lent; they cannot give it any
+    assert!(without < 0.15, "{without} of the cores without backfill");
+    assert!(with > 0.3, "{with} of the cores with backfill, {without} without");
     Ok(())
 }
 
-/// Time of processors so far, seconds.
-struct Processors {
-    busy: f64,
-    idle: f64,
-}
-
-impl Processors {
-    /// Of the processors that this test may use.
-    fn now() -> Processors {
-        let allowed = affinity::allowed(Tid::SELF).expect("own");
-        let text = fs::read_to_string("/proc/stat").expect("proc");
-        let mut sum = Processors { busy: 0.0, idle: 0.0 };
-        for cpu in allowed.iter() {
-            let name = format!("cpu{cpu} ");
-            let line = text.lines().find_map(|line| line.strip_prefix(&name)).expect("its line");
-            // hundredths of a second: user, nice, system, idle, waiting for a disk, interrupts, soft, stolen
-            let times: Vec<f64> =
-                line.split_whitespace().filter_map(|n| n.parse::<f64>().ok()).map(|n| n / 100.0).collect();
-            sum.busy += times[0] + times[1] + times[2] + times[5] + times[6] + times[7];
-            sum.idle += times[3] + times[4];
-        }
-        sum
+/// Seconds so far in which the processors that this test may use had something to do.
+fn busy() -> f64 {
+    let allowed = affinity::allowed(Tid::SELF).expect("own");
+    let text = fs::read_to_string("/proc/stat").expect("proc");
+    let mut sum = 0.0;
+    for cpu in allowed.iter() {
+        let name = format!("cpu{cpu} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&name)).expect("its line");
+        // hundredths of a second: user, nice, system, idle, waiting for a disk, interrupts, soft, stolen
+        let times: Vec<f64> =
+            line.split_whitespace().filter_map(|n| n.parse::<f64>().ok()).map(|n| n / 100.0).collect();
+        sum += times[0] + times[1] + times[2] + times[5] + times[6] + times[7];
     }
-
-    fn since(&self, before: &Processors) -> (f64, f64) {
-        (self.busy - before.busy, self.idle - before.idle)
-    }
+    sum
 }
 
 /// Whether gangs have a weight here.
@@ -384,23 +368,24 @@ fn a_new_process_runs_while_gangs_spin_on_all_cores() -> Outcome {
     // a session of its own: what else this machine does does not count as the same program
     let work = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; cat /proc/$$/schedstat";
     let used = || programs.iter().map(|pid| processor_time(*pid)).sum::<f64>();
-    let (before, used_before) = (Processors::now(), used());
+    let (before, used_before) = (busy(), used());
     let output = Command::new("setsid").args(["--wait", "sh", "-c", work]).output().expect("setsid starts");
-    let (busy, by_gangs) = (Processors::now().since(&before).0, used() - used_before);
+    let (all, by_gangs) = (busy() - before, used() - used_before);
     kill(scheduler as i32, Signal::Terminate);
     child.wait().expect("reap");
     end(&programs);
     let text = String::from_utf8_lossy(&output.stdout);
     let mut numbers = text.split_whitespace().map(|n| n.parse::<f64>().expect("a number"));
     let (ran, waited) = (numbers.next().expect("ran"), numbers.next().expect("waited"));
-    // the gangs leave others a tenth of a processor, which they share
-    let others = busy - by_gangs - ran / 1e9;
-    if others > 0.2 * (ran + waited) / 1e9 {
-        let why = format!("other programs used {others:.1} s meanwhile; try again on a quiet machine");
-        return Err(Skipped::because(why));
-    }
-    // real-time gangs would leave it the twentieth that the kernel reserves
-    assert!(ran / (ran + waited) > 0.1, "it ran {ran} ns and waited {waited} ns");
+    // the gangs leave others a tenth of the processors, which others share; real-time gangs would leave them the
+    // twentieth that the kernel reserves
+    let cores = affinity::allowed(Tid::SELF).expect("own").len() as f64;
+    let others = (all - by_gangs) / (cores * (ran + waited) / 1e9);
+    let own = ran / (ran + waited);
+    assert!(
+        own > 0.1 || others > 0.075,
+        "it ran {own} of the time; it and others {others} of the processors"
+    );
     Ok(())
 }
 

@@ -184,6 +184,24 @@ pub fn of(thread: Tid) -> io::Result<Policy> {
     })
 }
 
+/// The nice value of a thread: in another class than the fair ones the one that it will have there again.
+///
+/// # Errors
+/// `ESRCH`: no such thread.
+pub fn nice_of(thread: Tid) -> io::Result<i32> {
+    // SAFETY: getpriority takes two numbers; the system call answers 20 less the nice value.
+    let result = unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, thread.0) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(20 - result as i32) }
+}
+
+/// Puts a thread back into the default class, with the nice value that it had before.
+///
+/// # Errors
+/// As of [`set`].
+pub fn set_fair(thread: Tid) -> io::Result<()> {
+    set(thread, Policy::Other { nice: nice_of(thread)?, slice: None }, Children::Inherit)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,5 +237,18 @@ mod tests {
         assert!(set(Tid::SELF, backwards, Children::Reset).is_err());
         assert_eq!(Urgency::new(0), Urgency::LEAST);
         assert_eq!(Urgency::new(200), Urgency::MOST);
+    }
+
+    #[test]
+    fn a_thread_that_was_in_another_class_comes_back_with_its_nice_value() {
+        std::thread::spawn(|| {
+            set(Tid::SELF, Policy::Other { nice: 7, slice: None }, Children::Inherit).expect("lowering");
+            set(Tid::SELF, Policy::Batch { nice: 7 }, Children::Inherit).expect("always permitted");
+            assert_eq!(nice_of(Tid::SELF).expect("own nice value"), 7);
+            set_fair(Tid::SELF).expect("always permitted");
+            assert_eq!(of(Tid::SELF).expect("own class"), Policy::Other { nice: 7, slice: None });
+        })
+        .join()
+        .expect("thread");
     }
 }

@@ -1,7 +1,7 @@
 //! What the main thread does while the gangs run: signals, ends, the weight against others, and new threads.
 //!
 //! It runs on the gangs' cores and in their time, so it does little and that seldom: the number of a gang's threads is one
-//! read of an open file; the threads themselves are looked at when that number changes, a few times after it,
+//! read of an open file; the threads themselves are looked at when that number changes, ever more seldom after it,
 //! and once a second, because programs place their threads themselves and sleepers begin to work.
 //!
 //! Cost, with the files cold: 100 us a wake-up, of which there are four a second (more after a change), and 300 to 600 us
@@ -9,7 +9,7 @@
 
 use super::arena::Arena;
 use super::journal::{Entry, Journal};
-use super::placement::{PATIENCE, Thread};
+use super::placement::Thread;
 use super::program::Program;
 use super::reserve::Reserve;
 use super::scheduler::{Notice, Places};
@@ -26,8 +26,8 @@ use unisono_linux::process::{self, Sender, Signal, SignalFd};
 use unisono_linux::schedstat;
 use unisono_linux::timer::Alarm;
 
-/// Threads are looked at at least so often.
-const LOOK: Duration = Duration::from_secs(1);
+/// How soon threads are looked at after their number changed, and how often at the least.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// What the main thread needs to know.
 pub(crate) struct Floor<'a> {
@@ -142,11 +142,12 @@ impl Floor<'_> {
         if looked.count != count || looked.home.as_ref() != home {
             *changed = Instant::now();
             (looked.count, looked.home) = (count, home.cloned());
-            looked.more = PATIENCE + 1;
+            looked.pause = Duration::ZERO;
         }
-        let due = looked.more > 0 || looked.at.elapsed() >= LOOK;
+        // a timer may be early by less than that
+        let due = looked.at.elapsed() + Duration::from_millis(1) >= looked.pause;
         if due {
-            looked.more = looked.more.saturating_sub(1);
+            looked.pause = (looked.pause * 3 / 2).clamp(PAUSES.0, PAUSES.1);
             looked.at = Instant::now();
         }
         due
@@ -161,11 +162,9 @@ impl Floor<'_> {
         let width = if threads.len() > many {
             program.width.count(threads.len())
         } else {
-            let wanted = |thread: &Tid| {
-                let time = schedstat::of(*thread).ok()?;
-                Some((*thread, time.ran_ns + time.waited_ns))
-            };
-            program.width.look(&threads.iter().filter_map(wanted).collect::<BTreeMap<_, _>>())
+            // not how long they queued: a sleeper that freezing wakes may queue for a tick
+            let ran = |thread: &Tid| Some((*thread, schedstat::of(*thread).ok()?.ran_ns));
+            program.width.look(&threads.iter().filter_map(ran).collect::<BTreeMap<_, _>>())
         };
         if let Some(width) = width {
             let _ = self.notices.send(Notice::Width(gang, width));

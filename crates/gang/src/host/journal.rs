@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::cgroup::{self, Frozen, Group, Hierarchy, Version};
 use unisono_linux::process::{Signal, signal_group};
-use unisono_linux::scheduling::{self, Children, Policy};
+use unisono_linux::scheduling::{self, Policy};
 
 /// One thing to undo.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -268,7 +268,7 @@ fn undo_thread(entry: &Entry, done: &mut Restored) {
             let group = Group::at(path.clone(), version(*v));
             for thread in group.threads().unwrap_or_default() {
                 let ours = matches!(scheduling::of(thread), Ok(Policy::RoundRobin(_)));
-                if ours && scheduling::set(thread, Policy::DEFAULT, Children::Inherit).is_ok() {
+                if ours && scheduling::set_fair(thread).is_ok() {
                     done.threads += 1;
                 }
             }

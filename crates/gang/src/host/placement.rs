@@ -50,7 +50,7 @@ pub struct Spread {
 }
 
 /// A lone process is left alone for so many looks, in case it is about to start its threads.
-pub(crate) const PATIENCE: u32 = 5;
+const PATIENCE: u32 = 5;
 
 impl Spread {
     /// For a gang whose threads start with the affinity `whole`.

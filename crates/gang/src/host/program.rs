@@ -10,7 +10,7 @@ use crate::gang::GangId;
 use std::ffi::OsString;
 use std::ops::Range;
 use std::process::{Child, Command, ExitStatus};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use unisono_linux::affinity::{CpuSet, Tid};
 use unisono_linux::cgroup::Gauge;
 use unisono_linux::process::{self, Family, PidFd};
@@ -36,8 +36,8 @@ pub(crate) struct Looked {
     /// Where the gang's place was.
     pub(crate) home: Option<Range<usize>>,
     pub(crate) at: Instant,
-    /// How many more looks there are to come soon.
-    pub(crate) more: u32,
+    /// How long after it to look again.
+    pub(crate) pause: Duration,
     /// Counts them, where the host counts them for us.
     pub(crate) gauge: Option<Gauge>,
 }
@@ -89,7 +89,7 @@ fn start_one(
     let spread = Spread::new(whole.clone());
     let bound = arena.and_then(|arena| arena.of(gang).pids.as_ref());
     let gauge = bound.and_then(|group| group.gauge("pids.current").ok());
-    let looked = Looked { count: 0, home: None, at: Instant::now(), more: 0, gauge };
+    let looked = Looked { count: 0, home: None, at: Instant::now(), pause: Duration::ZERO, gauge };
     let (status, ended, width) = (None, None, Width::default());
     Ok(Program { child, process, status, left: false, cpu_ns: 0, ended, spread, width, looked })
 }

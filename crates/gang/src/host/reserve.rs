@@ -6,8 +6,8 @@
 //! others take less than is reserved for them the gangs weigh little and a new process runs almost at once; when
 //! they take more the gangs weigh more, up to a bound.
 //!
-//! Cost: two open files read, 60 to 100 us with cold caches, five times a second while the weight changes and once a
-//! second while it does not. When not: no `cpu` controller, or real-time gangs, which the
+//! Cost: two open files read, 60 to 100 us with cold caches, five times a second while the weight changes and two or three
+//! times a second while it does not. When not: no `cpu` controller, or real-time gangs, which the
 //! kernel's own reserve interrupts.
 //! Reference: Documentation/admin-guide/cgroup-v2.rst, `cpu.weight`; sched-design-CFS.rst, autogroups in sched(7).
 
@@ -22,7 +22,7 @@ use unisono_linux::cgroup::Meter;
 /// How often the figures are read while the weight changes.
 const PERIOD: Duration = Duration::from_millis(200);
 /// And at the least.
-const CALM: Duration = Duration::from_millis(800);
+const CALM: Duration = Duration::from_millis(400);
 /// The lines of processors come first in `/proc/stat`; so many bytes hold 64 of them.
 const ENOUGH: usize = 8192;
 

@@ -2,7 +2,7 @@
 //!
 //! A shell that waits for its program, the `timeout` around it, a main thread that waits for its workers: such
 //! threads sleep, and a gang that is given a core for each of them shares its slot with nobody and counts as one
-//! whose threads queue. So a thread counts as long as it ran or queued for a fiftieth of the time of the
+//! whose threads queue. So a thread counts as long as it ran for a fiftieth of the time of the
 //! gang's busiest thread; a new one counts until there is something to tell. A gang becomes wider at once and narrower only
 //! when two comparisons in a row say so.
 //!
@@ -21,7 +21,7 @@ const FRACTION: u64 = 50;
 #[derive(Clone, Copy, Debug)]
 struct Known {
     /// Nanoseconds at the last comparison.
-    wanted_ns: u64,
+    ran_ns: u64,
     wants: bool,
 }
 
@@ -35,22 +35,21 @@ pub(crate) struct Width {
 }
 
 impl Width {
-    /// The gang has these threads, which ran or queued for so many nanoseconds since they were born. Answers the width
+    /// The gang has these threads, which ran for so many nanoseconds since they were born. Answers the width
     /// if it is another one than before.
     pub(crate) fn look(&mut self, threads: &BTreeMap<Tid, u64>) -> Option<usize> {
         let first = self.known.is_empty();
         self.known.retain(|thread, _| threads.contains_key(thread));
-        let gained = |known: &Known, thread: &Tid| threads[thread].saturating_sub(known.wanted_ns);
+        let gained = |known: &Known, thread: &Tid| threads[thread].saturating_sub(known.ran_ns);
         let most = self.known.iter().map(|(thread, known)| gained(known, thread)).max().unwrap_or(0);
         let compared = most >= TELLING;
         if compared {
             for (thread, known) in &mut self.known {
-                *known =
-                    Known { wants: gained(known, thread) >= most / FRACTION, wanted_ns: threads[thread] };
+                *known = Known { wants: gained(known, thread) >= most / FRACTION, ran_ns: threads[thread] };
             }
         }
-        for (thread, wanted_ns) in threads {
-            self.known.entry(*thread).or_insert(Known { wanted_ns: *wanted_ns, wants: true });
+        for (thread, ran_ns) in threads {
+            self.known.entry(*thread).or_insert(Known { ran_ns: *ran_ns, wants: true });
         }
         let now = self.known.values().filter(|known| known.wants).count().max(1);
         if first {
@@ -84,8 +83,8 @@ impl Width {
 mod tests {
     use super::*;
 
-    fn threads(wanted_ms: &[u64]) -> BTreeMap<Tid, u64> {
-        wanted_ms.iter().enumerate().map(|(i, ms)| (Tid(i as i32 + 1), ms * 1_000_000)).collect()
+    fn threads(ran_ms: &[u64]) -> BTreeMap<Tid, u64> {
+        ran_ms.iter().enumerate().map(|(i, ms)| (Tid(i as i32 + 1), ms * 1_000_000)).collect()
     }
 
     #[test]

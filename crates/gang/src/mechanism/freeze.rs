@@ -17,10 +17,11 @@
 //!
 //! Reference: Documentation/admin-guide/cgroup-v2.rst, cgroup.freeze.
 
-use super::{Crowd, Kind, Mechanism, Standing};
+use super::{Crowd, Idle, Kind, Mechanism, Promise, Standing, known};
 use crate::error::Result;
 use crate::gang::GangId;
 use crate::host::arena::Arena;
+use std::time::Duration;
 use unisono_linux::cgroup::{Dial, Frozen, Group, Valve};
 
 /// How a gang competes with its siblings.
@@ -114,7 +115,13 @@ impl Mechanism for Freeze {
         Kind::Freeze
     }
 
+    fn promise(&self) -> Promise {
+        // a thread in the kernel goes on until it would return to its program
+        Promise { overrun: Duration::from_millis(1), leftover: 0.0, idle: Idle::Left }
+    }
+
     fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
+        known(standings, self.gangs.len())?;
         for (id, _) in standings.iter().filter(|(_, standing)| *standing != Standing::Running) {
             self.gangs[id.0].set(Frozen::Yes)?;
         }
@@ -157,7 +164,14 @@ impl Mechanism for Freeze {
                 result = Err(error.into());
             }
             gang.frozen = Frozen::No;
+            result = result.and(gang.rank(Rank::First));
         }
         result
+    }
+}
+
+impl Drop for Freeze {
+    fn drop(&mut self) {
+        let _ = self.release(); // what cannot be done now is in the journal
     }
 }

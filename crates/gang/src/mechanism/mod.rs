@@ -9,10 +9,12 @@
 //! [`recommended`] chooses and says why; `docs/decisions/` has the measurements, also of what was tried and
 //! rejected (weights with a kick).
 //!
-//! Contract (the host tests check time and release for freeze, classes and release for real-time; stop is only
-//! started there): after
-//! [`Mechanism::apply`] gangs that are [`Standing::Running`] make progress and those
-//! [`Standing::Waiting`] do not; after [`Mechanism::release`] all do, and a second release is harmless.
+//! Contract, which every mechanism mounts in `crates/host-tests/tests/mechanism.rs`: after [`Mechanism::apply`] gangs that are
+//! [`Standing::Running`] make progress and those [`Standing::Waiting`] make none but what the mechanism's
+//! [`Promise`] says, threads and children that are born later included. Gangs that end meanwhile are no error, a
+//! gang that it does not know is one and changes nothing. After [`Mechanism::release`], and when it is dropped, all
+//! make progress in the class in which they were; a second release is harmless, and a released mechanism can be
+//! applied again.
 
 mod freeze;
 mod real_time;
@@ -22,11 +24,12 @@ pub use freeze::Freeze;
 pub use real_time::RealTime;
 pub use stop::Stop;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gang::GangId;
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// What a gang may do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,15 +51,38 @@ pub enum Crowd {
     Queues,
 }
 
-/// Makes standings true.
+/// What a mechanism can promise of a gang that waits, as far as it differs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Promise {
+    /// Processor time on each core that a gang may still take after it was stopped.
+    pub overrun: Duration,
+    /// Part of the processor time that it gets while others keep all cores busy.
+    pub leftover: f64,
+    /// What becomes of cores that nobody else uses.
+    pub idle: Idle,
+}
+
+/// Whether a waiting gang uses cores that nobody else uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// It is stopped there too.
+    Left,
+    /// It runs there.
+    Used,
+}
+
+/// Makes standings true. Whoever implements it releases everybody when it is dropped.
 pub trait Mechanism: Send {
     /// Which one this is.
     fn kind(&self) -> Kind;
 
+    /// What gangs that wait still get.
+    fn promise(&self) -> Promise;
+
     /// Makes the standings true, for the gangs named; gangs that are not named have ended.
     ///
     /// # Errors
-    /// The host refused; the caller releases everybody.
+    /// The host refused, and the caller releases everybody; or a gang is unknown, and nothing was changed.
     fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()>;
 
     /// The gang has more or fewer threads than before.
@@ -79,6 +105,14 @@ pub trait Mechanism: Send {
     /// # Errors
     /// The host refused; what the journal names can still be restored.
     fn release(&mut self) -> Result<()>;
+}
+
+/// Refuses standings of gangs that a mechanism of so many gangs does not know.
+fn known(standings: &[(GangId, Standing)], gangs: usize) -> Result<()> {
+    match standings.iter().find(|(gang, _)| gang.0 >= gangs) {
+        Some((gang, _)) => Err(Error::Input(format!("{gang} is unknown; there are {gangs} gangs"))),
+        None => Ok(()),
+    }
 }
 
 /// The mechanisms by name.

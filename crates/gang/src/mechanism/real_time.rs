@@ -12,11 +12,13 @@
 //!
 //! Reference: sched(7), Documentation/scheduler/sched-rt-group.rst.
 
-use super::{Kind, Mechanism, Standing};
+use super::{Idle, Kind, Mechanism, Promise, Standing, known};
 use crate::error::{Error, Result};
 use crate::gang::GangId;
 use crate::host::arena::Arena;
 use crate::host::journal::{Entry, Journal};
+use std::io;
+use std::time::Duration;
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::Group;
 use unisono_linux::scheduling::{self, Children, Policy, Urgency};
@@ -64,12 +66,16 @@ impl RealTime {
 }
 
 fn set(thread: Tid, policy: Policy) -> Result<()> {
-    match scheduling::set(thread, policy, Children::Inherit) {
+    changed(thread, scheduling::set(thread, policy, Children::Inherit))
+}
+
+fn changed(thread: Tid, result: io::Result<()>) -> Result<()> {
+    match result {
         // it has ended
         Err(error) if error.raw_os_error() == Some(3) => Ok(()),
         Err(error) => Err(Error::Host(format!(
-            "cannot put thread {thread} into a real-time class: {error}; it needs CAP_SYS_NICE and must not be \
-             inside a version 1 cpu group without a real-time budget"
+            "cannot put thread {thread} into a real-time class or back: {error}; it needs CAP_SYS_NICE and must not \
+             be inside a version 1 cpu group without a real-time budget"
         ))),
         Ok(()) => Ok(()),
     }
@@ -80,7 +86,13 @@ impl Mechanism for RealTime {
         Kind::RealTime
     }
 
+    fn promise(&self) -> Promise {
+        // the kernel's reserve for ordinary programs goes to a gang that was never promoted, too
+        Promise { overrun: Duration::from_millis(4), leftover: 0.05, idle: Idle::Used }
+    }
+
     fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
+        known(standings, self.gangs.len())?;
         if self.level >= HIGHEST {
             self.level = LOWEST;
             for (id, _) in standings {
@@ -104,13 +116,23 @@ impl Mechanism for RealTime {
     }
 
     fn release(&mut self) -> Result<()> {
+        let mut result = Ok(());
         for group in &self.gangs {
             for thread in group.threads().unwrap_or_default() {
                 if matches!(scheduling::of(thread), Ok(Policy::RoundRobin(_))) {
-                    set(thread, Policy::DEFAULT)?;
+                    // one that cannot be put back must not keep the others where they are
+                    result = result.and(changed(thread, scheduling::set_fair(thread)));
                 }
             }
         }
-        Ok(())
+        self.standings.fill(Standing::Waiting);
+        self.level = LOWEST;
+        result
+    }
+}
+
+impl Drop for RealTime {
+    fn drop(&mut self) {
+        let _ = self.release(); // what cannot be done now is in the journal
     }
 }

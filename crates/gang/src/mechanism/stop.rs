@@ -8,9 +8,10 @@
 //!
 //! Reference: kill(2), setpgid(2), signal(7).
 
-use super::{Kind, Mechanism, Standing};
+use super::{Idle, Kind, Mechanism, Promise, Standing, known};
 use crate::error::Result;
 use crate::gang::GangId;
+use std::time::Duration;
 use unisono_linux::affinity::Tid;
 use unisono_linux::process::{Signal, signal_group};
 
@@ -40,7 +41,13 @@ impl Mechanism for Stop {
         Kind::Stop
     }
 
+    fn promise(&self) -> Promise {
+        // threads that queue are told one after the other, as each is picked
+        Promise { overrun: Duration::from_millis(8), leftover: 0.0, idle: Idle::Left }
+    }
+
     fn apply(&mut self, standings: &[(GangId, Standing)]) -> Result<()> {
+        known(standings, self.gangs.len())?;
         for now in [Standing::Running, Standing::Waiting] {
             for (id, standing) in standings {
                 // nothing can make a backfilled gang yield to the running one
@@ -59,5 +66,11 @@ impl Mechanism for Stop {
             self.signal(gang, Standing::Running);
         }
         Ok(())
+    }
+}
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        let _ = self.release(); // always succeeds
     }
 }

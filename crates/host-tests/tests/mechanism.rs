@@ -1,0 +1,474 @@
+//! What every gang mechanism keeps, tried on real processes: one suite, mounted by each through the trait.
+//!
+//! A [`Stage`] has gangs that run programs, a mechanism that was built for them, and cleans up after itself. Progress is
+//! processor time, so other load on the machine makes these tests slower and not red: who waits for a processor
+//! uses none, and who should run is waited for. What mechanisms may promise differently is data
+//! ([`Promise`](unisono_gang::mechanism::Promise)), and asked here.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use unisono_gang::host::arena::{Arena, Plan, Weighing};
+use unisono_gang::host::journal::{self, Entry, Journal};
+use unisono_gang::mechanism::{Crowd, Freeze, Idle, Kind, Mechanism, RealTime, Standing, Stop};
+use unisono_gang::{Error, GangId};
+use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
+use unisono_linux::affinity::{self, Tid};
+use unisono_linux::cgroup::{Version, hierarchies};
+use unisono_linux::process::{self, Family, PidFd, Signal};
+use unisono_linux::schedstat;
+use unisono_linux::scheduling::{self, Children, Policy, Urgency};
+
+/// How long progress is looked at.
+const WINDOW: Duration = Duration::from_millis(400);
+
+/// Two processes that compute until they are ended.
+const SPIN: &str = "while :; do :; done & while :; do :; done";
+
+fn require_for(kind: Kind) -> Outcome {
+    require::cpus(2)?;
+    if kind == Kind::Stop {
+        return Ok(());
+    }
+    require::root()?;
+    let all = hierarchies().expect("mounts");
+    let freezes =
+        all.iter().any(|h| h.version == Version::V2 || h.controllers.iter().any(|c| c == "freezer"));
+    if freezes { Ok(()) } else { Err(Skipped::because("it needs a cgroup freezer; mount cgroup2")) }
+}
+
+/// Gangs, and a mechanism for them.
+struct Stage {
+    mechanism: Option<Box<dyn Mechanism>>,
+    leaders: Vec<Child>,
+    /// All processes that were ever seen, so that none is left.
+    seen: BTreeSet<i32>,
+    journal: PathBuf,
+    flag: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl Stage {
+    /// Two gangs that run these scripts; `$FLAG` is a file that [`Stage::raise`] makes.
+    fn new(kind: Kind, scripts: [&str; 2]) -> Result<Stage, Skipped> {
+        require_for(kind)?;
+        // whoever looks on must not wait for those who are looked at
+        let above = Policy::Fifo(Urgency::new(45));
+        if kind == Kind::RealTime && scheduling::set(Tid::SELF, above, Children::Reset).is_err() {
+            return Err(Skipped::because("real-time priorities are refused; it needs CAP_SYS_NICE"));
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let flag = directory.path().join("flag");
+        let mut journal = Journal::create().expect("a journal");
+        let path = journal.path().to_owned();
+        let weighing = if kind == Kind::RealTime { Weighing::None } else { Weighing::Share(0.9) };
+        let cores = affinity::allowed(Tid::SELF).expect("own").len();
+        let plan = Plan { gangs: scripts.len(), weighing, max_threads: 200, cores };
+        let arena = (kind != Kind::Stop)
+            .then(|| Arc::new(Arena::build(&plan, &mut journal).expect("control groups")));
+        let mut stage = Stage {
+            mechanism: None,
+            leaders: Vec::new(),
+            seen: BTreeSet::new(),
+            journal: path,
+            flag,
+            _directory: directory,
+        };
+        for (gang, script) in scripts.iter().enumerate() {
+            let doors = arena.as_ref().map(|arena| arena.of(GangId(gang)).doors().expect("doors"));
+            let family = if arena.is_some() { Family::Same } else { Family::OwnGroup };
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).env("FLAG", &stage.flag).env("UNISONO", program::unisono());
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            let child = process::start(&mut command, doors.unwrap_or_default(), family).expect("sh starts");
+            if family == Family::OwnGroup {
+                let leader = Tid(child.id() as i32);
+                let started = journal::start_time(leader).expect("it runs");
+                journal.write(&Entry::Stopped { leader: leader.0, started }).expect("a journal");
+            }
+            stage.leaders.push(child);
+        }
+        let leaders: Vec<Tid> = stage.leaders.iter().map(|child| Tid(child.id() as i32)).collect();
+        stage.mechanism = Some(match (kind, &arena) {
+            (Kind::Freeze, Some(arena)) => Box::new(Freeze::new(arena).expect("freeze")),
+            (Kind::RealTime, Some(arena)) => Box::new(RealTime::new(arena, &mut journal).expect("real-time")),
+            _ => Box::new(Stop::new(&leaders)),
+        });
+        Ok(stage)
+    }
+
+    fn mechanism(&mut self) -> &mut dyn Mechanism {
+        self.mechanism.as_deref_mut().expect("not dropped yet")
+    }
+
+    fn raise(&self) {
+        fs::write(&self.flag, "").expect("the flag");
+    }
+
+    fn apply(&mut self, first: Standing, second: Standing) -> unisono_gang::Result<()> {
+        self.mechanism().apply(&[(GangId(0), first), (GangId(1), second)])
+    }
+
+    /// One gang's turn begins.
+    fn turn_of(&mut self, gang: usize) {
+        let standing = |of| if of == gang { Standing::Running } else { Standing::Waiting };
+        self.apply(standing(0), standing(1)).expect("applied");
+    }
+
+    /// The processes of a gang: its leader and what came from it.
+    fn processes(&mut self, gang: usize) -> BTreeSet<i32> {
+        let processes = descendants(self.leaders[gang].id() as i32);
+        self.seen.extend(&processes);
+        processes
+    }
+
+    fn threads(&mut self, gang: usize) -> Vec<Tid> {
+        let of = |pid: i32| fs::read_dir(format!("/proc/{pid}/task")).map(|dir| dir.flatten().collect());
+        let names = self.processes(gang).into_iter().filter_map(|pid| of(pid).ok()).flat_map(|v: Vec<_>| v);
+        names.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Tid)).collect()
+    }
+
+    /// Processor time of all that are in a gang now.
+    fn used(&mut self, gang: usize) -> Duration {
+        let used = |pid| schedstat::refresh(Tid(pid)).unwrap_or(0);
+        Duration::from_nanos(self.processes(gang).into_iter().map(used).sum())
+    }
+
+    fn wait_for_progress(&mut self, gang: usize) {
+        let before = self.used(gang);
+        until("progress", || self.used(gang) > before + Duration::from_millis(20));
+    }
+
+    /// What a gang gets in a window.
+    fn gets(&mut self, gang: usize) -> Duration {
+        let before = self.used(gang);
+        std::thread::sleep(WINDOW);
+        self.used(gang).saturating_sub(before)
+    }
+
+    /// It is the turn of one gang, which uses all cores; the other one gets no more than was promised.
+    fn assert_only(&mut self, running: usize, waiting: usize) {
+        let promise = self.mechanism().promise();
+        self.turn_of(running);
+        let cores = affinity::allowed(Tid::SELF).expect("own").len() as u32;
+        let (late, then) = (self.gets(waiting), self.gets(waiting));
+        self.wait_for_progress(running);
+        // the kernel's reserve comes in pieces as long as the window; a thread that queues stops when it is picked
+        let most = promise.overrun * cores + WINDOW.mul_f64(promise.leftover * 4.0) * cores * 2;
+        assert!(late + then <= most, "{late:?} after it was stopped, then {then:?}; {promise:?}");
+    }
+
+    /// Everybody runs as before anything was applied.
+    fn assert_free(&mut self) {
+        for gang in 0..self.leaders.len() {
+            self.wait_for_progress(gang);
+            for thread in self.threads(gang) {
+                let class = scheduling::of(thread);
+                assert!(!class.is_ok_and(|class| class.is_real_time()), "thread {thread} of gang {gang}");
+            }
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        drop(self.mechanism.take());
+        // who is stopped starts nobody who would not be seen
+        until("all are stopped", || {
+            let processes: Vec<i32> = (0..self.leaders.len()).flat_map(|gang| self.processes(gang)).collect();
+            processes.iter().for_each(|pid| send(*pid, Signal::Stop));
+            processes.iter().all(|pid| is_stopped(*pid))
+        });
+        self.seen.iter().for_each(|pid| send(*pid, Signal::Kill));
+        for leader in &mut self.leaders {
+            let _ = leader.wait();
+        }
+        let restored = journal::restore(&self.journal);
+        if !std::thread::panicking() {
+            assert_eq!(restored.expect("a journal").left, Vec::<String>::new());
+        }
+    }
+}
+
+fn send(pid: i32, signal: Signal) {
+    // one that has ended
+    let _ = PidFd::open(Tid(pid)).and_then(|process| process.send(signal));
+}
+
+fn is_stopped(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['T', 'Z', 'X']))
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A process and those that came from it and have not ended.
+fn descendants(of: i32) -> BTreeSet<i32> {
+    let mut parents: Vec<(i32, i32)> = Vec::new();
+    for entry in fs::read_dir("/proc").expect("proc").flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let Some((_, rest)) = stat.rsplit_once(") ") else { continue };
+        let parent = rest.split(' ').nth(1).and_then(|n| n.parse().ok());
+        parents.extend(parent.filter(|_| !rest.starts_with('Z')).map(|parent| (pid, parent)));
+    }
+    let mut found = BTreeSet::from([of]);
+    loop {
+        let more: Vec<i32> = parents
+            .iter()
+            .filter(|(p, up)| found.contains(up) && !found.contains(p))
+            .map(|(p, _)| *p)
+            .collect();
+        if more.is_empty() {
+            return found;
+        }
+        found.extend(more);
+    }
+}
+
+fn a_waiting_gang_makes_no_progress(kind: Kind) -> Outcome {
+    let mut stage = Stage::new(kind, [SPIN, SPIN])?;
+    stage.wait_for_progress(0);
+    stage.wait_for_progress(1);
+    for (running, waiting) in [(0, 1), (1, 0), (0, 1)] {
+        stage.assert_only(running, waiting);
+    }
+    Ok(())
+}
+
+fn gangs_whose_threads_queue_are_stopped_too(kind: Kind) -> Outcome {
+    let many = "i=0; while [ $i -lt 12 ]; do while :; do :; done & i=$((i+1)); done; wait";
+    let mut stage = Stage::new(kind, [many, many])?;
+    for gang in 0..2 {
+        until("all are born", || stage.processes(gang).len() == 13);
+        stage.mechanism().crowd(GangId(gang), Crowd::Queues);
+    }
+    for (running, waiting) in [(0, 1), (1, 0), (0, 1)] {
+        stage.assert_only(running, waiting);
+    }
+    Ok(())
+}
+
+fn children_born_later_are_stopped_with_their_gang(kind: Kind) -> Outcome {
+    let later = "until [ -e $FLAG ]; do :; done; (while :; do :; done) & while :; do :; done";
+    let mut stage = Stage::new(kind, [later, SPIN])?;
+    stage.turn_of(0);
+    stage.raise();
+    until("the child", || stage.processes(0).len() == 2);
+    stage.wait_for_progress(0);
+    stage.assert_only(1, 0);
+    stage.assert_only(0, 1);
+    Ok(())
+}
+
+fn threads_born_later_are_stopped_with_their_gang(kind: Kind) -> Outcome {
+    let later = "until [ -e $FLAG ]; do :; done; exec $UNISONO workload tight-loop --threads 3 --seconds 60";
+    let mut stage = Stage::new(kind, [later, SPIN])?;
+    stage.turn_of(0);
+    stage.raise();
+    until("its threads", || stage.threads(0).len() >= 4);
+    stage.wait_for_progress(0);
+    stage.assert_only(1, 0);
+    Ok(())
+}
+
+fn cores_that_nobody_uses_are_used_or_left_as_promised(kind: Kind) -> Outcome {
+    let mut stage = Stage::new(kind, ["sleep 60", SPIN])?;
+    stage.wait_for_progress(1);
+    let promise = stage.mechanism().promise();
+    let cores = affinity::allowed(Tid::SELF).expect("own").len() as u32;
+    stage.turn_of(0);
+    match promise.idle {
+        Idle::Used => stage.wait_for_progress(1),
+        Idle::Left => {
+            let late = stage.gets(1);
+            assert!(late <= promise.overrun * cores, "{late:?} after it was stopped, {promise:?}");
+        }
+    }
+    Ok(())
+}
+
+fn a_gang_that_ends_during_a_switch_is_no_error(kind: Kind) -> Outcome {
+    let mut stage = Stage::new(kind, [SPIN, SPIN])?;
+    stage.turn_of(1);
+    for pid in stage.processes(0) {
+        let process = PidFd::open(Tid(pid)).expect("it runs");
+        process.send(Signal::Kill).expect("sent");
+        // in the middle of its end, whichever that is
+        stage.turn_of(0);
+        stage.turn_of(1);
+    }
+    stage.wait_for_progress(1);
+    stage.turn_of(0);
+    stage.turn_of(1);
+    stage.wait_for_progress(1);
+    Ok(())
+}
+
+fn an_unknown_gang_is_an_error_and_changes_nothing(kind: Kind) -> Outcome {
+    let mut stage = Stage::new(kind, [SPIN, SPIN])?;
+    stage.turn_of(0);
+    let standings =
+        [(GangId(0), Standing::Waiting), (GangId(1), Standing::Running), (GangId(7), Standing::Running)];
+    let refused = stage.mechanism().apply(&standings);
+    assert!(matches!(&refused, Err(Error::Input(why)) if why.contains("gang 8")), "{refused:?}");
+    stage.wait_for_progress(0);
+    Ok(())
+}
+
+fn a_release_frees_everybody_and_a_second_one_is_harmless(kind: Kind) -> Outcome {
+    let nice = "renice -n 5 $$ >/dev/null; while :; do :; done & while :; do :; done";
+    let mut stage = Stage::new(kind, [SPIN, nice])?;
+    until("the nice gang", || {
+        let threads = stage.threads(1);
+        threads.len() == 2 && threads.iter().all(|thread| scheduling::nice_of(*thread).is_ok_and(|n| n == 5))
+    });
+    stage.turn_of(1);
+    stage.turn_of(0);
+    stage.mechanism().release().expect("released");
+    stage.assert_free();
+    stage.mechanism().release().expect("released again");
+    stage.assert_free();
+    for thread in stage.threads(1) {
+        assert_eq!(scheduling::nice_of(thread).expect("it runs"), 5, "thread {thread}");
+        let class = scheduling::of(thread).expect("it runs");
+        assert_eq!(class, Policy::Other { nice: 5, slice: None }, "thread {thread}");
+    }
+    Ok(())
+}
+
+fn a_released_mechanism_can_be_applied_again(kind: Kind) -> Outcome {
+    let mut stage = Stage::new(kind, [SPIN, SPIN])?;
+    stage.turn_of(0);
+    stage.mechanism().release().expect("released");
+    stage.assert_only(0, 1);
+    stage.assert_only(1, 0);
+    Ok(())
+}
+
+fn dropping_it_frees_everybody(kind: Kind) -> Outcome {
+    let mut stage = Stage::new(kind, [SPIN, SPIN])?;
+    stage.turn_of(0);
+    stage.turn_of(1);
+    drop(stage.mechanism.take());
+    stage.assert_free();
+    Ok(())
+}
+
+/// What `gang run` says about two programs.
+fn summary(kind: Kind, options: &[&str], programs: [&str; 2]) -> serde_json::Value {
+    let mechanism = kind.to_string();
+    let mut command = Command::new(program::unisono());
+    command.args(["gang", "run", "--json", "--mechanism", &mechanism]).args(options).arg("--");
+    command
+        .args(["sh", "-c", programs[0], ":::", "sh", "-c", programs[1]])
+        .env("UNISONO", program::unisono());
+    let output = command.stdin(Stdio::null()).output().expect("unisono starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(text.lines().last().unwrap_or_default())
+        .unwrap_or_else(|e| panic!("{e}: {output:?}"))
+}
+
+fn time_follows_the_weights(kind: Kind) -> Outcome {
+    require_for(kind)?;
+    // as many threads as there are cores: they fit beside nobody
+    let cores = affinity::allowed(Tid::SELF).expect("own").len();
+    let work = format!("exec $UNISONO workload tight-loop --threads {cores} --seconds 2");
+    let answer = summary(kind, &["--weights", "1,3"], [&work, &work]);
+    let cpu = |gang: usize| answer["gangs"][gang]["cpu_s"].as_f64().expect("a number");
+    let ratio = cpu(1) / cpu(0);
+    // other programs may take from either; without weights it would be 1
+    assert!((1.6..8.0).contains(&ratio), "weights 1,3 gave {ratio}: {answer}");
+    Ok(())
+}
+
+fn gangs_that_fit_beside_each_other_share_a_slot(kind: Kind) -> Outcome {
+    require_for(kind)?;
+    if kind == Kind::Stop {
+        return Err(Skipped::because(
+            "without groups the threads of a gang are not known; use another mechanism",
+        ));
+    }
+    // one wants a core, and the two that wait for it none
+    let work = "timeout 6 sh -c 'while :; do :; done'; exit 0";
+    let answer = summary(kind, &[], [work, work]);
+    let count = |path: &str| answer.pointer(path).and_then(serde_json::Value::as_u64).expect("a number");
+    let (slices, switches) = (count("/gangs/0/slices"), count("/switches"));
+    // with turns of their own there would be two switches for each slice
+    assert!(switches < slices, "turns of their own till the end: {answer}");
+    Ok(())
+}
+
+macro_rules! mount {
+    ($($name:ident = $case:ident($kind:ident)),* $(,)?) => {
+        $(fn $name() -> Outcome { $case(Kind::$kind) })*
+        host_tests![$($name within 90),*];
+    };
+}
+
+mount![
+    freeze_a_waiting_gang_makes_no_progress = a_waiting_gang_makes_no_progress(Freeze),
+    real_time_a_waiting_gang_makes_no_progress = a_waiting_gang_makes_no_progress(RealTime),
+    stop_a_waiting_gang_makes_no_progress = a_waiting_gang_makes_no_progress(Stop),
+    freeze_gangs_whose_threads_queue_are_stopped_too = gangs_whose_threads_queue_are_stopped_too(Freeze),
+    real_time_gangs_whose_threads_queue_are_stopped_too = gangs_whose_threads_queue_are_stopped_too(RealTime),
+    stop_gangs_whose_threads_queue_are_stopped_too = gangs_whose_threads_queue_are_stopped_too(Stop),
+    freeze_children_born_later_are_stopped_with_their_gang =
+        children_born_later_are_stopped_with_their_gang(Freeze),
+    real_time_children_born_later_are_stopped_with_their_gang =
+        children_born_later_are_stopped_with_their_gang(RealTime),
+    stop_children_born_later_are_stopped_with_their_gang =
+        children_born_later_are_stopped_with_their_gang(Stop),
+    freeze_threads_born_later_are_stopped_with_their_gang =
+        threads_born_later_are_stopped_with_their_gang(Freeze),
+    real_time_threads_born_later_are_stopped_with_their_gang =
+        threads_born_later_are_stopped_with_their_gang(RealTime),
+    stop_threads_born_later_are_stopped_with_their_gang =
+        threads_born_later_are_stopped_with_their_gang(Stop),
+    freeze_cores_that_nobody_uses_are_used_or_left_as_promised =
+        cores_that_nobody_uses_are_used_or_left_as_promised(Freeze),
+    real_time_cores_that_nobody_uses_are_used_or_left_as_promised =
+        cores_that_nobody_uses_are_used_or_left_as_promised(RealTime),
+    stop_cores_that_nobody_uses_are_used_or_left_as_promised =
+        cores_that_nobody_uses_are_used_or_left_as_promised(Stop),
+    freeze_a_gang_that_ends_during_a_switch_is_no_error =
+        a_gang_that_ends_during_a_switch_is_no_error(Freeze),
+    real_time_a_gang_that_ends_during_a_switch_is_no_error =
+        a_gang_that_ends_during_a_switch_is_no_error(RealTime),
+    stop_a_gang_that_ends_during_a_switch_is_no_error = a_gang_that_ends_during_a_switch_is_no_error(Stop),
+    freeze_an_unknown_gang_is_an_error_and_changes_nothing =
+        an_unknown_gang_is_an_error_and_changes_nothing(Freeze),
+    real_time_an_unknown_gang_is_an_error_and_changes_nothing =
+        an_unknown_gang_is_an_error_and_changes_nothing(RealTime),
+    stop_an_unknown_gang_is_an_error_and_changes_nothing =
+        an_unknown_gang_is_an_error_and_changes_nothing(Stop),
+    freeze_a_release_frees_everybody_and_a_second_one_is_harmless =
+        a_release_frees_everybody_and_a_second_one_is_harmless(Freeze),
+    real_time_a_release_frees_everybody_and_a_second_one_is_harmless =
+        a_release_frees_everybody_and_a_second_one_is_harmless(RealTime),
+    stop_a_release_frees_everybody_and_a_second_one_is_harmless =
+        a_release_frees_everybody_and_a_second_one_is_harmless(Stop),
+    freeze_a_released_mechanism_can_be_applied_again = a_released_mechanism_can_be_applied_again(Freeze),
+    real_time_a_released_mechanism_can_be_applied_again = a_released_mechanism_can_be_applied_again(RealTime),
+    stop_a_released_mechanism_can_be_applied_again = a_released_mechanism_can_be_applied_again(Stop),
+    freeze_dropping_it_frees_everybody = dropping_it_frees_everybody(Freeze),
+    real_time_dropping_it_frees_everybody = dropping_it_frees_everybody(RealTime),
+    stop_dropping_it_frees_everybody = dropping_it_frees_everybody(Stop),
+    freeze_time_follows_the_weights = time_follows_the_weights(Freeze),
+    real_time_time_follows_the_weights = time_follows_the_weights(RealTime),
+    stop_time_follows_the_weights = time_follows_the_weights(Stop),
+    freeze_gangs_that_fit_beside_each_other_share_a_slot =
+        gangs_that_fit_beside_each_other_share_a_slot(Freeze),
+    real_time_gangs_that_fit_beside_each_other_share_a_slot =
+        gangs_that_fit_beside_each_other_share_a_slot(RealTime),
+    stop_gangs_that_fit_beside_each_other_share_a_slot = gangs_that_fit_beside_each_other_share_a_slot(Stop),
+];
