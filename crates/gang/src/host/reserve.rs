@@ -1,7 +1,7 @@
 //! The weight that the gangs have against other programs, steered by what those took.
 //!
-//! A weight alone is no share: Linux counts a whole session as one program, a program's weight is spread over the
-//! cores where it runs, and debts between groups are forgotten at every switch. And a weight that keeps a heavy build small makes a short
+//! A weight alone is no share: Linux counts a whole session as one program, and a program's weight is spread over the
+//! cores where it runs. And a weight that keeps a heavy build small makes a short
 //! command wait for tens of milliseconds before it is ever picked. So the weight follows the figures: as long as
 //! others take less than is reserved for them the gangs weigh little and a new process runs almost at once; when
 //! they take more the gangs weigh more, up to a bound.

@@ -1,7 +1,7 @@
 //! `gang run`: starts programs as gangs, schedules them, waits for them, puts everything back.
 //!
 //! ```text
-//!   main thread                          scheduler thread (deadline class)     guardian (a process)
+//!   main thread                          scheduler thread (real-time)          guardian (a process)
 //!   journal, guardian, groups
 //!   start programs inside their groups
 //!   signals, ends, placement   --notices-->  policy -> mechanism -> samples     waits for our end
