@@ -2,7 +2,8 @@
 //! plain Linux, what gangs bring beyond that, and what follows.
 //!
 //! The idea: two questions are asked of each situation, and the advice is the least that helps. Where plain
-//! Linux has two modes there is no one ratio, and the cell shows from where to where it reaches.
+//! Linux has two modes there is no one ratio, and the cell shows from where to where it reaches. What the runs leave
+//! open must not crowd out what they answer: it is said briefly, and its situations are folded up below the others.
 
 use crate::escape::{Escaped, slug};
 use crate::said::{self, Tone, comparison, tone};
@@ -122,11 +123,33 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     let mut html = format!(
         "<p>Of {n} situations, gangs are worth it in {gang}; a core of its own for each thread is enough in {pin}; leaving alone is best in {alone}; these runs leave {open} open.</p>\n"
     );
-    html.push_str(
+    let (unclear, clear): (Vec<&Situation<'_>>, Vec<_>) =
+        situations.iter().partition(|situation| situation.advice() == Advice::Open);
+    if !clear.is_empty() {
+        html.push_str(&table(&clear));
+    }
+    if !unclear.is_empty() {
+        let word = if open == 1 { "situation" } else { "situations" };
+        let _ = write!(
+            html,
+            "<details><summary>{open} {word} that these runs leave open</summary>\n{}</details>\n",
+            table(&unclear)
+        );
+    }
+    let _ = writeln!(
+        html,
+        "<p class=\"key\">\u{d7}: ratio of what the study counts; of a latency, less is better. {SIGNS}</p>"
+    );
+    html
+}
+
+/// A row a situation, in groups by study.
+fn table(situations: &[&Situation<'_>]) -> String {
+    let mut html = String::from(
         "<div class=\"scroll\"><table class=\"advice\">\n<thead><tr><th>Situation</th><th>Unstacking <small>pinned against plain Linux</small></th><th>Ganging <small>gangs against pinned</small></th><th>Worth it</th></tr></thead>\n<tbody>\n",
     );
     let mut last = "";
-    for situation in &situations {
+    for situation in situations {
         let head = &situation.study.head;
         if head.study != last {
             let _ = writeln!(
@@ -149,10 +172,6 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
         );
     }
     html.push_str("</tbody></table></div>\n");
-    let _ = writeln!(
-        html,
-        "<p class=\"key\">\u{d7}: ratio of what the study counts; of a latency, less is better. {SIGNS}</p>"
-    );
     html
 }
 
@@ -167,7 +186,12 @@ pub(crate) fn cell(study: &Study<'_>, judged: Option<Judged<'_>>) -> String {
     };
     let reach = format!("{} to {}", verdict::ratio(c.ratio.low), verdict::ratio(c.ratio.high));
     let figure = study.label(&verdict.figure);
-    let text = if judgement.against_modes.or(judgement.variant_modes).is_some() {
+    let modes = judgement.against_modes.or(judgement.variant_modes).is_some();
+    let text = if tone == Tone::Undecided {
+        // a number in bold would look like an answer
+        let modes = if modes { "two modes, " } else { "" };
+        format!("<small class=\"open\">{reach}\u{d7}, {modes}{}</small>", Escaped(&said::pairs(c)))
+    } else if modes {
         format!("<b>{reach}\u{d7}</b> <small>two modes, {}</small>", Escaped(&said::pairs(c)))
     } else {
         format!(
