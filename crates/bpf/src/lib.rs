@@ -8,6 +8,7 @@ pub mod layout;
 pub mod object;
 mod program;
 mod routes;
+pub mod software;
 
 pub use error::Error;
 pub use program::SwitchProgram;

@@ -1,0 +1,212 @@
+//! Software barriers over datagrams, to compare with: central, tree and dissemination.
+//!
+//! Without I/O and without a clock, as [`unisono_btin::Member`] is: messages in, messages out, and
+//! [`Software::again`] when the caller's timer has run out. They survive loss and repetition as well, so that
+//! the comparison is between barriers that promise the same.
+//!
+//! | | messages a barrier | longest chain | the busiest member handles |
+//! |---|---|---|---|
+//! | central | 2 (n - 1) | 2 | 2 (n - 1) |
+//! | tree of arity k | 2 (n - 1) | 2 log_k n | 2 (k + 1) |
+//! | dissemination | n ceil(log2 n) | ceil(log2 n) | 2 ceil(log2 n) |
+//!
+//! Reference: Mellor-Crummey and Scott, "Algorithms for scalable synchronization on shared-memory
+//! multiprocessors" (central, tree); Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization".
+
+mod dissemination;
+mod tree;
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Which software barrier.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Algorithm {
+    /// Everybody tells rank 0, which answers everybody: a tree that is as wide as it can be.
+    Central,
+    /// Everybody tells a parent, with so many children each.
+    Tree(u16),
+    /// In round r everybody tells the rank 2^r further; nobody answers.
+    Dissemination,
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Central => write!(f, "central"),
+            Self::Tree(arity) => write!(f, "tree of {arity}"),
+            Self::Dissemination => write!(f, "dissemination"),
+        }
+    }
+}
+
+/// What one rank tells another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Message {
+    /// Which barrier, from 0.
+    pub episode: u32,
+    /// Which round, or whether it is an arrival or a release.
+    pub round: u8,
+    /// Who sends it.
+    pub from: u32,
+}
+
+impl Message {
+    /// How long it is on the wire.
+    pub const LENGTH: usize = 9;
+
+    /// As on the wire.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
+        bytes[..4].copy_from_slice(&self.episode.to_be_bytes());
+        bytes[4..8].copy_from_slice(&self.from.to_be_bytes());
+        bytes[8] = self.round;
+        bytes
+    }
+
+    /// From the wire; none if it is too short.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::LENGTH] = bytes.first_chunk()?;
+        let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        Some(Self { episode: word(0), from: word(4), round: bytes[8] })
+    }
+}
+
+/// Messages to send: to whom, and what.
+pub type Out = Vec<(u32, Message)>;
+
+/// One rank's part in a software barrier.
+#[derive(Clone, Debug)]
+pub enum Software {
+    /// Central and tree.
+    Tree(tree::Node),
+    /// Dissemination.
+    Dissemination(dissemination::Rank),
+}
+
+impl Software {
+    /// The part of a rank among so many.
+    #[must_use]
+    pub fn new(algorithm: Algorithm, rank: u32, ranks: u32) -> Self {
+        match algorithm {
+            Algorithm::Central => Self::Tree(tree::Node::new(rank, ranks, ranks)),
+            Algorithm::Tree(arity) => Self::Tree(tree::Node::new(rank, ranks, u32::from(arity.max(2)))),
+            Algorithm::Dissemination => Self::Dissemination(dissemination::Rank::new(rank, ranks)),
+        }
+    }
+
+    /// Arrives; answers whether that releases it.
+    pub fn arrive(&mut self, out: &mut Out) -> bool {
+        match self {
+            Self::Tree(node) => node.arrive(out),
+            Self::Dissemination(rank) => rank.arrive(out),
+        }
+    }
+
+    /// Takes a message; answers whether it releases this rank.
+    pub fn take(&mut self, message: Message, out: &mut Out) -> bool {
+        match self {
+            Self::Tree(node) => node.take(message, out),
+            Self::Dissemination(rank) => rank.take(message, out),
+        }
+    }
+
+    /// The timer has run out: says again what may have been lost.
+    pub fn again(&self, out: &mut Out) {
+        match self {
+            Self::Tree(node) => node.again(out),
+            Self::Dissemination(rank) => rank.again(out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rand::{Rng, SeedableRng};
+
+    /// Runs barriers over a network that loses, repeats and reorders; answers the messages of the last barrier.
+    fn run(algorithm: Algorithm, ranks: u32, barriers: u32, seed: u64, loss: f64) -> usize {
+        let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
+        let mut all: Vec<Software> = (0..ranks).map(|rank| Software::new(algorithm, rank, ranks)).collect();
+        let mut wire: Out = Vec::new();
+        let mut last = 0;
+        for _ in 0..barriers {
+            let mut waiting = vec![true; ranks as usize];
+            let mut order: Vec<u32> = (0..ranks).collect();
+            for at in (1..order.len()).rev() {
+                order.swap(at, random.random_range(0..=at));
+            }
+            last = 0;
+            for (arrived, rank) in (1..).zip(order) {
+                let mut out = Vec::new();
+                if all[rank as usize].arrive(&mut out) {
+                    waiting[rank as usize] = false;
+                }
+                last += out.len();
+                wire.append(&mut out);
+                let all_arrived = arrived == ranks;
+                while !wire.is_empty() || all_arrived && waiting.contains(&true) {
+                    if wire.is_empty() {
+                        for (rank, _) in waiting.iter().enumerate().filter(|(_, waiting)| **waiting) {
+                            all[rank].again(&mut wire);
+                        }
+                        continue;
+                    }
+                    let (to, message) = wire.swap_remove(random.random_range(0..wire.len()));
+                    if random.random_bool(loss) {
+                        continue;
+                    }
+                    for _ in 0..1 + u32::from(random.random_bool(loss)) {
+                        let mut out = Vec::new();
+                        if all[to as usize].take(message, &mut out) {
+                            assert!(all_arrived, "{algorithm}: released before all had arrived");
+                            assert!(std::mem::take(&mut waiting[to as usize]), "{algorithm}: released twice");
+                        }
+                        last += out.len();
+                        wire.append(&mut out);
+                    }
+                }
+            }
+        }
+        last
+    }
+
+    const ALL: [Algorithm; 4] =
+        [Algorithm::Central, Algorithm::Tree(2), Algorithm::Tree(4), Algorithm::Dissemination];
+
+    #[test]
+    fn without_loss_they_send_what_the_table_says() {
+        for ranks in [1_u32, 2, 3, 8, 21] {
+            let rounds = ranks.next_power_of_two().trailing_zeros();
+            for algorithm in ALL {
+                let expected =
+                    if algorithm == Algorithm::Dissemination { ranks * rounds } else { 2 * (ranks - 1) };
+                assert_eq!(run(algorithm, ranks, 3, 1, 0.0), expected as usize, "{algorithm}, {ranks}");
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+        #[test]
+        fn nobody_is_released_early_and_everybody_in_the_end(
+            ranks in 1_u32..20, seed in any::<u64>(), loss in 0.0..0.4,
+        ) {
+            for algorithm in ALL {
+                run(algorithm, ranks, 6, seed, loss);
+            }
+        }
+
+        #[test]
+        fn a_message_survives_the_wire(episode in any::<u32>(), from in any::<u32>(), round in any::<u8>()) {
+            let message = Message { episode, round, from };
+            prop_assert_eq!(Message::from_bytes(&message.to_bytes()), Some(message));
+            prop_assert_eq!(Message::from_bytes(&message.to_bytes()[1..]), None);
+        }
+    }
+}

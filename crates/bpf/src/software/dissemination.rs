@@ -1,0 +1,86 @@
+//! Dissemination: in round r every rank tells the rank 2^r further and waits for the one 2^r before. After
+//! ceil(log2 n) rounds everybody has heard of everybody, without a root.
+//!
+//! Messages of the next episode may come early, from those who are released already; at most one
+//! episode early, because nobody passes a barrier that this rank has not reached. Who waits too long asks the
+//! rank that it waits for, which may have been released long ago and would never repeat anything by itself.
+
+use super::{Message, Out};
+
+/// In a round: tell me again.
+const ASK: u8 = 0x80;
+
+/// One rank.
+#[derive(Clone, Debug)]
+pub struct Rank {
+    rank: u32,
+    ranks: u32,
+    rounds: u8,
+    /// In which round it is; none before it arrives.
+    round: Option<u8>,
+    episode: u32,
+    /// Which rounds' messages are here, of this episode and of the next.
+    heard: [u32; 2],
+}
+
+impl Rank {
+    pub(super) fn new(rank: u32, ranks: u32) -> Self {
+        let rounds = ranks.next_power_of_two().trailing_zeros() as u8;
+        Self { rank, ranks, rounds, round: None, episode: 0, heard: [0; 2] }
+    }
+
+    pub(super) fn arrive(&mut self, out: &mut Out) -> bool {
+        self.round = Some(0);
+        self.tell(0, self.episode, out);
+        self.proceed(out)
+    }
+
+    pub(super) fn take(&mut self, message: Message, out: &mut Out) -> bool {
+        let round = message.round & !ASK;
+        if message.round & ASK != 0 {
+            let told = match self.episode.wrapping_sub(message.episode) {
+                0 => self.round.is_some_and(|now| round <= now),
+                1 => true,
+                _ => false,
+            };
+            if told {
+                self.tell(round, message.episode, out);
+            }
+            return false;
+        }
+        let ahead = message.episode.wrapping_sub(self.episode) as usize;
+        if round < self.rounds && ahead < 2 {
+            self.heard[ahead] |= 1 << round;
+        }
+        self.proceed(out)
+    }
+
+    pub(super) fn again(&self, out: &mut Out) {
+        if let Some(round) = self.round {
+            let whom = (self.rank + self.ranks - (1 << round) % self.ranks) % self.ranks;
+            out.push((whom, Message { episode: self.episode, round: round | ASK, from: self.rank }));
+        }
+    }
+
+    fn proceed(&mut self, out: &mut Out) -> bool {
+        let Some(mut round) = self.round else { return false };
+        while round < self.rounds && self.heard[0] & 1 << round != 0 {
+            round += 1;
+            self.tell(round, self.episode, out);
+        }
+        let released = round >= self.rounds;
+        self.round = (!released).then_some(round);
+        if released {
+            self.episode = self.episode.wrapping_add(1);
+            self.heard = [self.heard[1], 0];
+        }
+        released
+    }
+
+    fn tell(&self, round: u8, episode: u32, out: &mut Out) {
+        if round < self.rounds {
+            let to = (self.rank + (1 << round)) % self.ranks;
+            out.push((to, Message { episode, round, from: self.rank }));
+        }
+    }
+}
