@@ -1,12 +1,16 @@
 //! `unisono tree`: barrier trees in the switches of a network. Each subcommand is one file.
 
+mod bench;
 mod check;
 mod convert;
+mod deploy;
 mod generate;
 pub(crate) mod input;
 mod plan;
 mod simulate;
+mod undeploy;
 
+use crate::exit::Failure;
 use clap::Subcommand;
 use std::process::ExitCode;
 
@@ -28,6 +32,9 @@ enum TreeCommand {
     Plan(plan::Args),
     Check(check::Args),
     Simulate(Box<simulate::Args>),
+    Deploy(deploy::Args),
+    Bench(bench::Args),
+    Undeploy(undeploy::Args),
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -37,5 +44,19 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         TreeCommand::Plan(args) => plan::run(&args),
         TreeCommand::Check(args) => check::run(&args),
         TreeCommand::Simulate(args) => simulate::run(&args),
+        TreeCommand::Deploy(args) => deploy::run(&args),
+        TreeCommand::Bench(args) => bench::run(&args),
+        TreeCommand::Undeploy(args) => undeploy::run(&args),
     }
+}
+
+/// What only root can do, said before anything is tried.
+fn root(command: &str) -> anyhow::Result<()> {
+    if unisono_linux::process::is_root() {
+        return Ok(());
+    }
+    Err(
+        Failure::Host(format!("it makes network namespaces and loads BPF programs: sudo unisono {command}"))
+            .into(),
+    )
 }

@@ -34,8 +34,13 @@ const PACKAGES: &[Package] = &[
     },
     Package {
         name: "clang",
-        reason: "compiles the OpenMP peer for the LLVM runtime",
-        without: "the libomp peer and its tests",
+        reason: "compiles the switch program (BPF), and the OpenMP peer for the LLVM runtime",
+        without: "the data plane (unisono tree deploy), the libomp peer, and their tests",
+    },
+    Package {
+        name: "libbpf-dev",
+        reason: "the headers that the switch program is written against",
+        without: "the data plane (unisono tree deploy) and its tests",
     },
     Package {
         name: "libomp-dev",

@@ -33,18 +33,20 @@ pub const HARDWARE: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// A network that is up, as long as this lives.
 #[derive(Debug)]
 pub struct Fabric {
-    home: NetworkNamespace,
     switches: Vec<NetworkNamespace>,
     nodes: Vec<NetworkNamespace>,
+    /// To the kernel, one in each switch.
+    sockets: Vec<netlink::Socket>,
     names: Vec<String>,
 }
 
 impl Fabric {
-    /// Brings a network up. The calling thread is where it was before, also after an error.
+    /// Brings a network up, with switches that forward nothing until they have a [program](Self::attach). The
+    /// calling thread is where it was before, also after an error.
     ///
     /// # Errors
     /// Not root, or the kernel lacks namespaces, veth or clsact.
-    pub fn new(network: &Network, program: &SwitchProgram) -> Result<Self, Error> {
+    pub fn new(network: &Network) -> Result<Self, Error> {
         let count = network.switch_count() + network.nodes().len();
         let wanted = 3 * count as u64 + 256; // a descriptor each, a socket each, a line to each node
         let allowed =
@@ -55,9 +57,21 @@ impl Fabric {
             )));
         }
         let home = NetworkNamespace::current().map_err(Error::io("look at the own network namespace"))?;
-        let built = build(network, program, &home);
+        let built = build(network);
         home.enter().map_err(Error::io("return to the own network namespace"))?;
         built
+    }
+
+    /// Has the switch program decide about every frame that comes in at a port of a switch. Once.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn attach(&mut self, network: &Network, program: &SwitchProgram) -> Result<(), Error> {
+        for (switch, socket) in network.switches().zip(&mut self.sockets) {
+            let attach = |device| traffic::at_ingress(device, program.descriptor(), "unisono_switch");
+            socket.run(&ports(network, switch).map(attach).collect::<Vec<Request>>())?;
+        }
+        Ok(())
     }
 
     /// The namespace of a switch.
@@ -94,22 +108,16 @@ impl Fabric {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn set_link(&self, link: &Link, state: State) -> Result<(), Error> {
+    pub fn set_link(&mut self, link: &Link, state: State) -> Result<(), Error> {
         for end in [link.a, link.b] {
             self.set_end(end, state)?;
         }
         Ok(())
     }
 
-    fn set_end(&self, end: End, state: State) -> Result<(), Error> {
-        let set = || -> Result<(), Error> {
-            self.switch(end.switch).enter().map_err(Error::io("enter a switch"))?;
-            let mut socket = netlink::Socket::open().map_err(Error::io("open a netlink socket"))?;
-            Ok(socket.run(&[link::set(device(end.switch, end.port), state)])?)
-        };
-        let done = set();
-        self.home.enter().map_err(Error::io("return to the own network namespace"))?;
-        done
+    fn set_end(&mut self, end: End, state: State) -> Result<(), Error> {
+        let socket = &mut self.sockets[end.switch.0 as usize];
+        Ok(socket.run(&[link::set(device(end.switch, end.port), state)])?)
     }
 }
 
@@ -137,7 +145,7 @@ pub fn take_address(node: NodeId) -> Result<(), Error> {
     Ok(socket.run(&[address::add(NODE_DEVICE, address_of(node), 8)])?)
 }
 
-fn build(network: &Network, program: &SwitchProgram, home: &NetworkNamespace) -> Result<Fabric, Error> {
+fn build(network: &Network) -> Result<Fabric, Error> {
     let make = |count: usize| (0..count).map(|_| namespace()).collect::<Result<Vec<_>, _>>();
     let nodes = make(network.nodes().len())?;
     let switches = make(network.switch_count())?;
@@ -148,18 +156,12 @@ fn build(network: &Network, program: &SwitchProgram, home: &NetworkNamespace) ->
         socket.run(&cables(network, switch, &switches, &nodes))?;
         sockets.push(socket);
     }
-    // filters last: the kernel waits for readers when a filter follows its queueing discipline at once
+    // filters come later: the kernel waits for readers when a filter follows its queueing discipline at once
     for (switch, socket) in network.switches().zip(&mut sockets) {
         let ready = |device| [link::set(device, State::Up), traffic::clsact(device)];
         socket.run(&ports(network, switch).flat_map(ready).collect::<Vec<Request>>())?;
     }
-    for (switch, socket) in network.switches().zip(&mut sockets) {
-        let attach = |device| traffic::at_ingress(device, program.descriptor(), "unisono_switch");
-        let filters: Vec<Request> = ports(network, switch).map(attach).collect();
-        socket.run(&filters)?;
-    }
-    let home = home.as_fd().try_clone_to_owned().map_err(Error::io("copy a descriptor"))?;
-    Ok(Fabric { home: home.into(), switches, nodes, names: Vec::new() })
+    Ok(Fabric { switches, nodes, sockets, names: Vec::new() })
 }
 
 fn namespace() -> Result<NetworkNamespace, Error> {

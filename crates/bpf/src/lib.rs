@@ -1,14 +1,38 @@
-//! Barrier trees in the switches of Linux.
+//! Barrier trees in the switches of Linux: the data plane.
+//!
+//! ```text
+//!   Network, groups --> Deployment: Fabric (namespaces, cables) + SwitchProgram (BPF) + a process a member
+//!                          |-- set_up: the members write the registers, by messages through the network
+//!                          |-- barriers: in the switches;  software: over UDP through the same switches
+//!                          `-- suspects: whom a barrier waits for, read from the registers
+//! ```
+//!
+//! Switches are network namespaces joined by pairs of devices; a barrier register is an element of a BPF map;
+//! combining and replicating happen in a tc program at every port ([PROTOCOL.md](../PROTOCOL.md)). Nodes speak the
+//! paper's two bytes, and two of episode, over raw sockets.
+//!
+//! It does not plan trees and does not decide what a switch does with a frame: `unisono-btin` does both, and its table
+//! of cases is what the program is tested with. Needs root, clang and a kernel with BPF when it runs, and nothing
+//! when it is built ([decision 8](../../../docs/decisions/0008-the-switch-program-is-compiled-when-it-runs.md)).
 #![forbid(unsafe_code)]
 
+pub mod bench;
 pub mod compile;
+mod crew;
+mod deployment;
+pub mod diagnose;
 mod error;
 pub mod fabric;
+pub mod hop;
 pub mod layout;
+pub mod leftovers;
+mod node;
 pub mod object;
+pub mod orders;
 mod program;
 mod routes;
 pub mod software;
 
+pub use deployment::{Deployment, Job, Ran, Times};
 pub use error::Error;
 pub use program::SwitchProgram;

@@ -33,8 +33,15 @@ impl SwitchProgram {
     /// # Errors
     /// The network has more switches or ports than the program can serve; the host lacks clang or BPF.
     pub fn load(network: &Network) -> Result<Self, Error> {
+        Self::load_object(network, &compile::compile()?)
+    }
+
+    /// Loads it as it was compiled before.
+    ///
+    /// # Errors
+    /// The network has more switches or ports than the program can serve; the host lacks BPF.
+    pub fn load_object(network: &Network, object: &[u8]) -> Result<Self, Error> {
         fits(network)?;
-        let object = compile::compile()?;
         let switches = network.switch_count() as u32;
         let nodes = network.nodes().len() as u32;
         let map = |name, size, elements: u32| {
@@ -48,7 +55,7 @@ impl SwitchProgram {
             map("settings", 16, 1)?,
         ];
         let names = ["registers", "routes", "places", "counters", "settings"];
-        let instructions = object::link(&object, |name| {
+        let instructions = object::link(object, |name| {
             let at = names.iter().position(|known| *known == name)?;
             Some(maps[at].as_fd().as_raw_fd())
         })?;
@@ -60,13 +67,22 @@ impl SwitchProgram {
             let place = [end.switch.0.to_ne_bytes(), u32::from(end.port.0).to_ne_bytes()].concat();
             program.places.write(node, &place).map_err(Error::io("write where a node is"))?;
         }
+        program.find_ways(network)?;
+        Ok(program)
+    }
+
+    /// Finds the shortest ways of a network and writes them for the switches to see.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn find_ways(&self, network: &Network) -> Result<(), Error> {
         for target in network.switches() {
             for (from, port) in network.switches().zip(routes::towards(network, target)) {
                 let port = port.map_or(PORTS, |port| u32::from(port.0)); // no port at all: no way
-                program.route(from, target, port)?;
+                self.route(from, target, port)?;
             }
         }
-        Ok(program)
+        Ok(())
     }
 
     /// For attaching it to devices.
@@ -145,7 +161,8 @@ impl SwitchProgram {
     }
 }
 
-fn fits(network: &Network) -> Result<(), Error> {
+/// Whether the program can serve a network.
+pub(crate) fn fits(network: &Network) -> Result<(), Error> {
     let switches = network.switch_count();
     if switches > MOST_SWITCHES || (switches as u64).pow(2) > MOST_ROUTES {
         return Err(Error::Input(format!(

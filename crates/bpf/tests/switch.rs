@@ -26,7 +26,8 @@ impl Bench {
         let nodes = (0..PORTS).map(|port| End { switch: SWITCH, port: Port(port) }).collect();
         let network = Network::new(vec![PORTS], vec![], nodes).expect("it is sound");
         let program = SwitchProgram::load(&network)?;
-        let fabric = Fabric::new(&network, &program)?;
+        let mut fabric = Fabric::new(&network)?;
+        fabric.attach(&network, &program)?;
         let home = NetworkNamespace::current().expect("our own");
         let socket = |node| {
             fabric.node(NodeId(node)).enter().expect("root may");

@@ -159,7 +159,15 @@ const PROBES: &[(&str, &[Probe])] = &[
             quick("cgroup-v2-pids", |host| cgroups::v2_controller(host, "pids")),
         ],
     ),
-    ("bpf", &[quick("bpf", bpf::syscall), quick("bpf-jit", bpf::jit), quick("btf", bpf::btf)]),
+    (
+        "bpf",
+        &[
+            quick("bpf", bpf::syscall),
+            quick("bpf-jit", bpf::jit),
+            quick("btf", bpf::btf),
+            compiling("switch-program", |_| tools::switch_program()),
+        ],
+    ),
     (
         "network",
         &[

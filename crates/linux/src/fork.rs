@@ -8,35 +8,22 @@
 //! When not to use it: in libraries that others call, who may have threads. Reference: fork(2), _exit(2).
 
 use crate::affinity::Tid;
+use crate::parent_death::die_with_parent;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What a copy that panicked ends with.
 const PANICKED: i32 = 101;
+/// What a copy whose parent was gone before it began ends with.
+const ORPHANED: i32 = 102;
 
-/// Runs `body` in a copy of this process, which ends with the code that it answers. No destructors of this process's
-/// values run in the copy; descriptors are shared until it closes its own.
-///
-/// # Errors
-/// This process has several threads, or the kernel cannot make another process.
-pub fn fork(body: impl FnOnce() -> i32) -> io::Result<Tid> {
-    let threads = fs::read_dir("/proc/self/task")?.count();
-    if threads != 1 {
-        return Err(io::Error::other(format!("a process of {threads} threads cannot be copied safely")));
-    }
-    // SAFETY: this process has one thread, so that the copy may do whatever this process may: no lock is held
-    // by a thread that is not there.
-    let child = unsafe { libc::fork() };
-    match child {
-        0 => {
-            let code = catch_unwind(AssertUnwindSafe(body)).unwrap_or(PANICKED);
-            // SAFETY: ends this process; nothing of the parent's is run.
-            unsafe { libc::_exit(code) }
-        }
-        -1 => Err(io::Error::last_os_error()),
-        child => Ok(Tid(child)),
-    }
+/// A copy of this process that runs. Dropping it kills it and collects it.
+#[derive(Debug)]
+pub struct Child {
+    process: Tid,
+    ended: Option<Ended>,
 }
 
 /// How a child ended.
@@ -48,18 +35,85 @@ pub enum Ended {
     Signal(i32),
 }
 
-/// Collects a child that has ended, if there is one; never waits.
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "ended with code {code}"),
+            Self::Signal(signal) => write!(f, "was killed by signal {signal}"),
+        }
+    }
+}
+
+/// Runs `body` in a copy of this process, which ends with the code that it answers, and at the latest with the
+/// thread that made it. No destructors of this process's values run in the copy; descriptors are shared until it
+/// closes its own.
 ///
 /// # Errors
-/// `ECHILD`: there are no children left.
-pub fn collect() -> io::Result<Option<(Tid, Ended)>> {
-    let mut status = 0;
-    // SAFETY: `status` is valid for writes.
-    let child = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+/// This process has several threads, or the kernel cannot make another process.
+pub fn fork(body: impl FnOnce() -> i32) -> io::Result<Child> {
+    let threads = fs::read_dir("/proc/self/task")?.count();
+    if threads != 1 {
+        return Err(io::Error::other(format!("a process of {threads} threads cannot be copied safely")));
+    }
+    let parent = std::process::id();
+    // SAFETY: this process has one thread, so that the copy may do whatever this process may: no lock is held
+    // by a thread that is not there.
+    let child = unsafe { libc::fork() };
     match child {
+        0 => {
+            let run = || if die_with_parent(Some(parent)).is_ok() { body() } else { ORPHANED };
+            let code = catch_unwind(AssertUnwindSafe(run)).unwrap_or(PANICKED);
+            // SAFETY: ends this process; nothing of the parent's is run.
+            unsafe { libc::_exit(code) }
+        }
         -1 => Err(io::Error::last_os_error()),
-        0 => Ok(None),
-        child if libc::WIFSIGNALED(status) => Ok(Some((Tid(child), Ended::Signal(libc::WTERMSIG(status))))),
-        child => Ok(Some((Tid(child), Ended::Code(libc::WEXITSTATUS(status))))),
+        child => Ok(Child { process: Tid(child), ended: None }),
+    }
+}
+
+impl Child {
+    /// Its process number.
+    #[must_use]
+    pub fn process(&self) -> Tid {
+        self.process
+    }
+
+    /// Whether it has ended, and how; never waits.
+    pub fn ended(&mut self) -> Option<Ended> {
+        self.collect(libc::WNOHANG)
+    }
+
+    /// Kills it and waits until it has ended.
+    pub fn kill(&mut self) -> Ended {
+        self.signal_to_end();
+        self.collect(0).unwrap_or(Ended::Signal(libc::SIGKILL))
+    }
+
+    /// Kills it without waiting: the way to end many.
+    pub fn signal_to_end(&mut self) {
+        if self.ended().is_none() {
+            // SAFETY: takes numbers. The child has not been collected, so that the number is still its own.
+            unsafe { libc::kill(self.process.0, libc::SIGKILL) };
+        }
+    }
+
+    fn collect(&mut self, options: i32) -> Option<Ended> {
+        if self.ended.is_none() {
+            let mut status = 0;
+            // SAFETY: `status` is valid for writes.
+            let collected = unsafe { libc::waitpid(self.process.0, &raw mut status, options) };
+            if collected == self.process.0 {
+                let by_signal = libc::WIFSIGNALED(status);
+                let (signal, code) = (libc::WTERMSIG(status), libc::WEXITSTATUS(status));
+                self.ended = Some(if by_signal { Ended::Signal(signal) } else { Ended::Code(code) });
+            }
+        }
+        self.ended
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.kill();
     }
 }

@@ -49,12 +49,12 @@ pub(super) fn syscall(host: &Host) -> Finding {
                     "it needs root (kernel.unprivileged_bpf_disabled is {})",
                     setting.as_deref().unwrap_or("unknown")
                 ),
-                "run as root; nothing in this version uses it",
+                "run as root: barriers in the switches (unisono tree deploy) need it",
             )
         }
         errno => Finding::missing(
             format!("bpf: {}", words(errno)),
-            "use a kernel with CONFIG_BPF_SYSCALL, outside a filter on system calls; nothing in this version uses it",
+            "use a kernel with CONFIG_BPF_SYSCALL, outside a filter on system calls: unisono tree deploy needs it",
         ),
     }
 }

@@ -53,7 +53,7 @@ pub(super) fn network_namespaces(_: &Host) -> Finding {
         Ok([0]) => Finding::found("can be made inside a user namespace"),
         Ok([errno]) => Finding::missing(
             format!("unshare: {}", words(errno)),
-            "run as root, or allow user namespaces; nothing in this version uses them",
+            "run as root: unisono tree deploy needs them",
         ),
         Err(error) => Finding::missing(format!("it could not be tried: {error}"), "none known"),
     }
@@ -103,7 +103,7 @@ fn kinds<const N: usize>(
     if let Some(errno) = answers.iter().copied().find(|errno| matches!(*errno, libc::EPERM | libc::ENOSPC)) {
         return Finding::missing(
             format!("no network namespace to try them in: {}", words(errno)),
-            "run as root; nothing in this version uses them",
+            "run as root: unisono tree deploy needs veth and clsact",
         );
     }
     let (mut present, mut absent) = (Vec::new(), Vec::new());
@@ -118,7 +118,7 @@ fn kinds<const N: usize>(
     match (present.is_empty(), absent.is_empty()) {
         (true, _) => Finding::missing(
             format!("this kernel has none of {}", absent.join(", ")),
-            "use a kernel with CONFIG_NET_SCHED; nothing in this version uses them",
+            "use a kernel with CONFIG_VETH and CONFIG_NET_SCH_INGRESS, which unisono tree deploy needs",
         ),
         (false, true) => Finding::found(present),
         (false, false) => Finding::found(format!("{present}; not {}", absent.join(", "))),

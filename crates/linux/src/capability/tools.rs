@@ -93,7 +93,7 @@ pub(super) fn clang() -> Finding {
         &[],
         "trial.c",
         HELLO,
-        "apt-get install clang; the LLVM OpenMP peer is skipped without it",
+        "apt-get install clang; unisono tree deploy and the LLVM OpenMP peer need it",
     )
 }
 
@@ -105,6 +105,30 @@ pub(super) fn libomp() -> Finding {
         OPENMP,
         "apt-get install clang libomp-dev; the LLVM OpenMP peer is skipped without it",
     )
+}
+
+const SWITCH: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n\
+    SEC(\"tc\") int f(struct __sk_buff *s) { return s->len ? 0 : -1; }\n";
+
+/// Compiles a few lines for the kernel, as `unisono tree deploy` does with its switch program.
+pub(super) fn switch_program() -> Finding {
+    let remedy = "apt-get install clang libbpf-dev; without them there is no unisono tree deploy";
+    let Some(clang) = on_path("clang") else {
+        return Finding::missing("no clang on PATH", remedy);
+    };
+    let trial = || -> Result<(), String> {
+        let scratch = ScratchDirectory::new().map_err(|error| format!("no temporary directory: {error}"))?;
+        let source =
+            scratch.file("trial.bpf.c", SWITCH).map_err(|error| format!("no temporary file: {error}"))?;
+        let (source, out) = (source.display().to_string(), scratch.path("trial.o").display().to_string());
+        // where Debian keeps asm/types.h
+        let include = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+        run(&clang, &["-target", "bpf", "-O2", "-idirafter", &include, "-c", &source, "-o", &out]).map(|_| ())
+    };
+    match trial() {
+        Ok(()) => Finding::found("clang compiles for the kernel, with the headers of libbpf"),
+        Err(reason) => Finding::missing(reason, remedy),
+    }
 }
 
 /// Compiles, links and runs a few lines.

@@ -1,0 +1,142 @@
+//! `unisono tree bench`: barriers in the switches against barriers in software on the same network.
+
+use super::deploy::failure;
+use super::input::Source;
+use crate::output;
+use serde_json::json;
+use std::process::ExitCode;
+use std::time::Duration;
+use unisono_bpf::bench::{self, Row, SOFTWARE, Variant};
+use unisono_bpf::leftovers::{self, Note, Running};
+use unisono_bpf::{Deployment, Job, hop};
+use unisono_btin::{Group, GroupId, Operation, Turn};
+use unisono_linux::interrupt;
+use unisono_measure::bootstrap::Estimate;
+use unisono_measure::units;
+
+/// Measure barriers in the switches against the best barriers in software
+///
+/// Brings the network up as `deploy` does, with one process for each member, and runs in turn: the barrier in the
+/// switches as in the paper and turning around at the root switch, and over UDP through the same switches a central
+/// barrier, combining trees of four and eight, and a dissemination barrier.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono tree generate --members 256 | sudo unisono tree bench -
+      75 switches, 256 members: what the switches save
+  sudo unisono tree bench net.json --members all --repetitions 9 --json
+      every node a member; the runs themselves, for your own statistics
+  sudo unisono tree bench net.json --hop
+      also what one hop through a switch costs, from lines of switches of two lengths
+
+With more members than processors the time of a barrier is the work of all members together, not its latency:
+`tree simulate` shows latencies. Runs of all variants are interleaved, intervals are 95 % of the median.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    source: Source,
+    /// Runs of each variant
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: u32,
+    /// About how long each run lasts
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "200ms")]
+    length: Duration,
+    /// Also measure what one hop through a switch costs
+    #[arg(long)]
+    hop: bool,
+    /// Print the figures as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let input = args.source.read()?;
+    let group = input.group()?;
+    super::root("tree bench")?;
+    interrupt::catch()?;
+    leftovers::remove(Running::Leave).map_err(failure)?;
+    let _note = Note::write().map_err(failure)?;
+    let network = &input.topology.network;
+    // the same members twice, so that both ways of turning have their registers at once
+    let turns = [Turn::AtNode, Turn::AtSwitch];
+    let mut jobs = Vec::new();
+    for (id, turn) in (0..).zip(turns) {
+        let group = Group::new(network, GroupId(id), group.members().to_vec())?;
+        jobs.push(Job { group, turn, operation: Operation::Or });
+    }
+    let mut deployment = Deployment::new(network, &jobs).map_err(failure)?;
+    deployment.set_up().map_err(failure)?;
+    let mut variants: Vec<Variant> =
+        (0..).zip(turns).map(|(job, turn)| Variant::Switches(job, turn)).collect();
+    variants.extend(SOFTWARE.map(Variant::Software));
+    let rows = bench::compare(&mut deployment, &variants, args.repetitions, args.length, |_, _| ());
+    let rows = rows.map_err(failure)?;
+    drop(deployment);
+    let hop = if args.hop { hop::measure(args.repetitions, args.length).map_err(failure)? } else { None };
+    let members = group.members().len();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    if args.json {
+        output::answer(&as_json(&rows, hop, network.switch_count(), members, processors).to_string())?;
+    } else {
+        as_table(&rows, hop, network.switch_count(), members, processors)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn as_table(
+    rows: &[Row],
+    hop: Option<Estimate>,
+    switches: usize,
+    members: usize,
+    processors: usize,
+) -> std::io::Result<()> {
+    output::answer(&format!(
+        "{members} members on {switches} switches, a process each on {processors} processors; us per barrier\n\
+         {:<22}{:>10}   {:<22}{:>4}{:>10}",
+        "barrier", "median", "95 % interval", "n", "barriers"
+    ))?;
+    for Row { variant, micros, runs, barriers, repeated } in rows {
+        let Some(micros) = micros else { continue };
+        let note = if *repeated > 0 { format!("   {repeated} timers ran out") } else { String::new() };
+        output::answer(&format!(
+            "{:<22}{:>10.1}   {:<22}{:>4}{barriers:>10}{note}",
+            variant.to_string(),
+            micros.value,
+            format!("{:.1} to {:.1}", micros.low, micros.high),
+            runs.len(),
+        ))?;
+    }
+    if let Some((ours, theirs, ratio)) = bench::advantage(rows) {
+        output::answer(&format!(
+            "best in software ({theirs}) / best in the switches ({ours}): {:.2} ({:.2} to {:.2})",
+            ratio.value, ratio.low, ratio.high
+        ))?;
+    }
+    if let Some(hop) = hop {
+        output::answer(&format!(
+            "a hop through a switch: {:.3} us ({:.3} to {:.3}, n = {})",
+            hop.value, hop.low, hop.high, hop.n
+        ))?;
+    }
+    Ok(())
+}
+
+fn as_json(
+    rows: &[Row],
+    hop: Option<Estimate>,
+    switches: usize,
+    members: usize,
+    processors: usize,
+) -> serde_json::Value {
+    let estimate = |estimate: Estimate| json!({"value": estimate.value, "low": estimate.low, "high": estimate.high, "n": estimate.n});
+    let barriers: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            json!({"name": row.variant.to_string(), "us_per_barrier": row.micros.map(estimate), "runs_us": row.runs,
+                "barriers_per_run": row.barriers, "repeated": row.repeated})
+        })
+        .collect();
+    let advantage = bench::advantage(rows).map(|(ours, theirs, ratio)| {
+        json!({"software": theirs.to_string(), "switches": ours.to_string(), "ratio": estimate(ratio)})
+    });
+    json!({"switches": switches, "members": members, "processors": processors, "processes": members,
+        "barriers": barriers, "advantage": advantage, "hop_us": hop.map(estimate)})
+}

@@ -1,0 +1,216 @@
+//! `unisono tree deploy`: the network as namespaces of this host, and barriers in its switches.
+
+use super::input::Source;
+use crate::exit::Failure;
+use crate::output;
+use serde_json::json;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use unisono_bpf::diagnose::Suspect;
+use unisono_bpf::leftovers::{self, Note, Running};
+use unisono_bpf::orders::Run;
+use unisono_bpf::{Deployment, Error, Job};
+use unisono_btin::{Group, Operation, Turn};
+use unisono_linux::interrupt;
+use unisono_measure::units;
+
+/// Barriers whose times are all kept, to see that nobody leaves before everybody has come.
+const CHECKED: u32 = 20;
+/// Barriers between two looks at the clock.
+const ROUND: u32 = 200;
+/// How often links may fail before we give up.
+const MOST_REPAIRS: usize = 16;
+
+/// Run barriers for real: switches are network namespaces of this host
+///
+/// Each switch and each node becomes a network namespace, each cable a pair of devices, and a BPF program at
+/// every port of a switch combines arrivals and replicates releases. Each member is a process with a raw socket in its
+/// node; the members set up the registers themselves, by messages through the network. All groups of
+/// the file run barriers at once until the time is over or Ctrl-C; then everything is gone, as it is after kill -9.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono tree generate | sudo unisono tree deploy -
+      75 switches, 256 nodes, 64 members; barriers for ten seconds
+  sudo unisono tree deploy net.json --turn switch --lose 1000 --json
+      the root switch turns messages around; one frame of a thousand is lost on purpose, and sent again
+  sudo unisono tree deploy net.json --names --for 10m &
+  ip netns exec unisono-$!-s0 tcpdump -i p3 -xx ether proto 0x88b5
+      watch the barriers of switch 0, port 3
+
+A node whose process ends, or a cable that is pulled, is named from the registers: each says which of its ports it
+waits for. Barriers go on by other links where there are some.
+
+Needs root, clang, libbpf-dev and a kernel with BPF and veth (5.12 or later): unisono doctor.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    source: Source,
+    /// How long to run barriers
+    #[arg(long = "for", value_name = "DURATION", value_parser = units::duration, default_value = "10s")]
+    time: Duration,
+    /// Where messages turn around: at the root node as in the paper, or at the root switch
+    #[arg(long, value_enum, default_value_t = TurnAt::Node, value_name = "WHERE")]
+    turn: TurnAt,
+    /// Lose one barrier frame in N on purpose, at every switch
+    #[arg(long, value_name = "N")]
+    lose: Option<u32>,
+    /// After how long in one barrier to say whom it waits for, and to try without a link that loses
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "2s")]
+    patience: Duration,
+    /// Name the namespaces for `ip netns exec`: unisono-PID-s0 is switch 0, unisono-PID-n0 node 0
+    #[arg(long)]
+    names: bool,
+    /// Print what happened as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum TurnAt {
+    /// At the root node
+    Node,
+    /// At the root switch
+    Switch,
+}
+
+/// Errors of the data plane decide the exit code.
+pub(super) fn failure(error: Error) -> anyhow::Error {
+    match error {
+        Error::Host(text) => Failure::Host(text).into(),
+        Error::Input(text) => Failure::Usage(text).into(),
+        error => error.into(),
+    }
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let input = args.source.read()?;
+    input.group()?; // its errors name a place in the file
+    super::root("tree deploy")?;
+    let turn = if args.turn == TurnAt::Node { Turn::AtNode } else { Turn::AtSwitch };
+    let job = |group: &Group| Job { group: group.clone(), turn, operation: Operation::Or };
+    let jobs: Vec<Job> = input.topology.groups.iter().map(job).collect();
+    interrupt::catch()?;
+    leftovers::remove(Running::Leave).map_err(failure)?;
+    let _note = Note::write().map_err(failure)?;
+
+    let network = &input.topology.network;
+    let mut deployment = Deployment::new(network, &jobs).map_err(failure)?;
+    if args.names {
+        deployment.fabric().publish(&Note::prefix()).map_err(failure)?;
+    }
+    let registers = deployment.set_up().map_err(failure)?;
+    let times = deployment.times();
+    let up = times.network + times.program + times.nodes + times.registers;
+    eprintln!(
+        "unisono: {} switches, {} nodes, {} links up in {:.2} s; {registers} registers set up by the members",
+        network.switch_count(),
+        network.nodes().len(),
+        network.links().len(),
+        up.as_secs_f64(),
+    );
+    deployment.program().lose_one_in(args.lose.unwrap_or(0)).map_err(failure)?;
+    let story = go(&mut deployment, jobs.len(), args).map_err(failure)?;
+    let counters = deployment.program().counters().map_err(failure)?;
+    drop(deployment);
+    let micros = story.micros();
+    if args.json {
+        let counters: serde_json::Map<String, serde_json::Value> =
+            counters.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+        let answer = json!({
+            "switches": network.switch_count(), "nodes": network.nodes().len(), "links": network.links().len(),
+            "groups": jobs.len(), "members": jobs.iter().map(|job| job.group.members().len()).collect::<Vec<_>>(),
+            "registers": registers,
+            "up_s": {"network": times.network.as_secs_f64(), "program": times.program.as_secs_f64(),
+                "nodes": times.nodes.as_secs_f64(), "registers": times.registers.as_secs_f64(),
+                "all": up.as_secs_f64()},
+            "barriers": story.barriers, "us_per_barrier": micros, "repeated": story.repeated,
+            "checked": CHECKED, "events": story.events, "failed": story.failed, "counters": counters,
+        });
+        output::answer(&answer.to_string())?;
+    } else {
+        let each = if jobs.len() == 1 { "" } else { " of all groups at once" };
+        output::answer(&format!(
+            "{} barriers{each}, {micros:.1} us each; {} times a timer ran out; nobody left early in {CHECKED}",
+            story.barriers, story.repeated
+        ))?;
+        for (name, value) in counters.iter().filter(|(_, value)| *value > 0) {
+            output::answer(&format!("  {value:>8} {name}"))?;
+        }
+    }
+    Ok(ExitCode::from(u8::from(story.failed.is_some())))
+}
+
+#[derive(Default)]
+struct Story {
+    barriers: u64,
+    nanos: u64,
+    repeated: u64,
+    events: Vec<String>,
+    failed: Option<String>,
+}
+
+impl Story {
+    fn micros(&self) -> f64 {
+        if self.barriers == 0 { 0.0 } else { self.nanos as f64 / 1e3 / self.barriers as f64 }
+    }
+}
+
+/// Barriers until the time is over, a signal comes, or there is no way to go on.
+fn go(deployment: &mut Deployment<'_>, jobs: usize, args: &Args) -> Result<Story, Error> {
+    let all: Vec<usize> = (0..jobs).collect();
+    let mut story = Story::default();
+    let stuck_after = u64::try_from(args.patience.as_millis()).unwrap_or(u64::MAX).max(100);
+    let (start, mut repairs) = (Instant::now(), 0);
+    let mut trace = true;
+    while (trace || start.elapsed() < args.time) && interrupt::caught().is_none() {
+        let count = if trace { CHECKED } else { ROUND };
+        match deployment.barriers(&all, Run { warm_up: 0, count, trace, stuck_after }) {
+            Ok(ran) => {
+                if trace && !ran.nobody_left_early() {
+                    story.failed = Some("a member left a barrier before all had entered it".to_owned());
+                    break;
+                }
+                trace = false;
+                story.barriers += u64::from(count);
+                story.nanos += ran.nanos;
+                story.repeated += ran.repeated;
+            }
+            Err(_) if interrupt::caught().is_some() => break,
+            Err(Error::Barrier(what)) => {
+                eprintln!("unisono: {what}");
+                story.events.push(what.clone());
+                let links = suspected_links(deployment, jobs);
+                repairs += 1;
+                if links.is_empty() || repairs > MOST_REPAIRS {
+                    story.failed = Some(what);
+                    break;
+                }
+                match deployment.begin_again(&links) {
+                    Ok(registers) => {
+                        let text = format!("without link {links:?}: {registers} registers set up again");
+                        eprintln!("unisono: {text}");
+                        story.events.push(text);
+                    }
+                    Err(error) => {
+                        story.failed = Some(format!("{what}; without that link: {error}"));
+                        break;
+                    }
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if let Some(what) = &story.failed {
+        eprintln!("unisono: {what}");
+    }
+    Ok(story)
+}
+
+fn suspected_links(deployment: &Deployment<'_>, jobs: usize) -> Vec<u32> {
+    let suspects = (0..jobs).flat_map(|job| deployment.suspects(job));
+    let mut links: Vec<u32> = suspects
+        .filter_map(|suspect| if let Suspect::Link { link, .. } = suspect { Some(link) } else { None })
+        .collect();
+    links.sort_unstable();
+    links.dedup();
+    links
+}

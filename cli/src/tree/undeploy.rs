@@ -1,0 +1,42 @@
+//! `unisono tree undeploy`: ends deployments, and takes away what killed ones left.
+
+use super::deploy::failure;
+use crate::output;
+use std::process::ExitCode;
+use unisono_bpf::leftovers::{self, Running};
+
+/// End deployments, and take away what killed ones have left behind
+///
+/// Processes and unnamed namespaces end with `unisono tree deploy`, whatever ends it. Names that --names made are
+/// all that can be left after kill -9; the next deployment takes them away, too.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  sudo unisono tree undeploy
+      end all deployments of this host
+  sudo unisono tree undeploy --leftovers
+      only tidy up after those that were killed")]
+pub(crate) struct Args {
+    /// Leave deployments that run alone
+    #[arg(long)]
+    leftovers: bool,
+    /// Print what was taken away as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    super::root("tree undeploy")?;
+    let running = if args.leftovers { Running::Leave } else { Running::End };
+    let removed = leftovers::remove(running).map_err(failure)?;
+    if args.json {
+        output::answer(&serde_json::to_string(&removed)?)?;
+    } else {
+        output::answer(&format!(
+            "{} deployments ended, {} killed ones tidied up, {} names of namespaces taken away",
+            removed.ended.len(),
+            removed.dead.len(),
+            removed.names
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

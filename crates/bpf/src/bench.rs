@@ -1,0 +1,122 @@
+//! Barriers in the switches against barriers in software, on the same network, with the same processes.
+//!
+//! All variants run in one deployment, one after the other and then in the opposite order (A B C C B A), because
+//! machines drift. A run lasts long enough for the clock; what is kept is the mean time of a barrier in each run.
+//!
+//! With more nodes than processors the time of a barrier is the work of all nodes, not its latency: a barrier in the
+//! switches then shows what it saves in messages, and the simulator shows what it saves in height.
+
+use crate::deployment::Deployment;
+use crate::error::Error;
+use crate::orders::Run;
+use crate::software::Algorithm;
+use std::fmt;
+use std::time::Duration;
+use unisono_btin::Turn;
+use unisono_measure::bootstrap::{Estimate, median_interval, ratio_of_medians};
+
+/// Barriers that every variant runs at least, to know how many make a run.
+const TRIAL: u32 = 5;
+/// After which a barrier counts as one that does not end.
+const STUCK_AFTER: u64 = 20_000;
+const LEVEL: f64 = 0.95;
+
+/// One way to synchronize.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Variant {
+    /// In the switches: the job at a position, and where its messages turn.
+    Switches(usize, Turn),
+    /// In software, among the members of the first job.
+    Software(Algorithm),
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Switches(_, Turn::AtNode) => write!(f, "switches, root node"),
+            Self::Switches(_, Turn::AtSwitch) => write!(f, "switches, turning"),
+            Self::Software(algorithm) => write!(f, "UDP, {algorithm}"),
+        }
+    }
+}
+
+/// The software barriers that are tried.
+pub const SOFTWARE: [Algorithm; 4] =
+    [Algorithm::Central, Algorithm::Tree(4), Algorithm::Tree(8), Algorithm::Dissemination];
+
+/// What a variant took.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Which.
+    pub variant: Variant,
+    /// The mean microseconds of a barrier in each run.
+    pub runs: Vec<f64>,
+    /// Their median with its 95 % interval.
+    pub micros: Option<Estimate>,
+    /// How many barriers a run had.
+    pub barriers: u32,
+    /// How often a timer ran out.
+    pub repeated: u64,
+}
+
+/// Measures the variants, `repetitions` runs of about `length` each.
+///
+/// # Errors
+/// A node is gone, or a barrier does not end.
+pub fn compare(
+    deployment: &mut Deployment<'_>,
+    variants: &[Variant],
+    repetitions: u32,
+    length: Duration,
+    mut progress: impl FnMut(u32, &Variant),
+) -> Result<Vec<Row>, Error> {
+    let mut rows = Vec::new();
+    for variant in variants {
+        let (micros, _) = once(deployment, *variant, TRIAL, TRIAL)?;
+        let barriers = (length.as_secs_f64() * 1e6 / micros).clamp(10.0, 1e6) as u32;
+        rows.push(Row { variant: *variant, runs: Vec::new(), micros: None, barriers, repeated: 0 });
+    }
+    for repetition in 0..repetitions {
+        let mut order: Vec<usize> = (0..rows.len()).collect();
+        if repetition % 2 == 1 {
+            order.reverse();
+        }
+        for at in order {
+            let row = &mut rows[at];
+            progress(repetition, &row.variant);
+            let (micros, repeated) = once(deployment, row.variant, row.barriers / 20 + 2, row.barriers)?;
+            row.runs.push(micros);
+            row.repeated += repeated;
+        }
+    }
+    for row in &mut rows {
+        row.micros = median_interval(&row.runs, LEVEL, 1);
+    }
+    Ok(rows)
+}
+
+/// How many times longer the best software barrier takes than a variant in the switches, with its interval.
+#[must_use]
+pub fn advantage(rows: &[Row]) -> Option<(Variant, Variant, Estimate)> {
+    let median = |row: &Row| row.micros.map_or(f64::INFINITY, |micros| micros.value);
+    let is_switch = |row: &&Row| matches!(row.variant, Variant::Switches(..));
+    let best = |rows: Vec<&Row>| rows.into_iter().min_by(|a, b| median(a).total_cmp(&median(b))).cloned();
+    let ours = best(rows.iter().filter(is_switch).collect())?;
+    let theirs = best(rows.iter().filter(|row| !is_switch(row)).collect())?;
+    let ratio = ratio_of_medians(&theirs.runs, &ours.runs, LEVEL, 1)?;
+    Some((ours.variant, theirs.variant, ratio))
+}
+
+fn once(
+    deployment: &mut Deployment<'_>,
+    variant: Variant,
+    warm_up: u32,
+    count: u32,
+) -> Result<(f64, u64), Error> {
+    let run = Run { warm_up, count, trace: false, stuck_after: STUCK_AFTER };
+    let ran = match variant {
+        Variant::Switches(job, _) => deployment.barriers(&[job], run)?,
+        Variant::Software(algorithm) => deployment.software(algorithm, 0, run)?,
+    };
+    Ok((ran.nanos as f64 / 1e3 / f64::from(count), ran.repeated))
+}

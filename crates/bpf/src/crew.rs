@@ -1,0 +1,135 @@
+//! The processes of the nodes, as the deployment sees them: started, told, heard, and missed when they are gone.
+
+use crate::error::Error;
+use crate::fabric::Fabric;
+use crate::node::{self, Known};
+use crate::orders::{Order, Report};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+use unisono_btin::NodeId;
+use unisono_linux::affinity::Tid;
+use unisono_linux::fork::{Child, Ended, fork};
+use unisono_linux::process::readable;
+
+/// One node's process.
+struct Hand {
+    node: NodeId,
+    child: Child,
+    line: UnixStream,
+    /// What came and is not a whole line yet.
+    partial: Vec<u8>,
+    gone: bool,
+}
+
+/// All of them.
+pub(crate) struct Crew(Vec<Hand>);
+
+/// What a node's process did.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Report(Report),
+    Ended(Option<Ended>),
+}
+
+impl Crew {
+    /// Starts a process for each of the nodes.
+    pub(crate) fn start(nodes: &[NodeId], known: Known<'_>, fabric: &Fabric) -> Result<Self, Error> {
+        let mut crew = Self(Vec::with_capacity(nodes.len()));
+        for id in nodes {
+            let (line, orders) = UnixStream::pair().map_err(Error::io("make a line to a node"))?;
+            let body = || {
+                let served = fabric
+                    .node(*id)
+                    .enter()
+                    .map_err(Error::io("enter the node"))
+                    .and_then(|()| node::serve(*id, known, orders));
+                match served {
+                    Ok(()) => 0,
+                    Err(error) => {
+                        eprintln!("unisono: node {}: {error}", id.0);
+                        1
+                    }
+                }
+            };
+            let child = fork(body).map_err(Error::io("start a node's process"))?;
+            line.set_nonblocking(true).map_err(Error::io("prepare a line to a node"))?;
+            crew.0.push(Hand { node: *id, child, line, partial: Vec::new(), gone: false });
+        }
+        Ok(crew)
+    }
+
+    /// Tells the nodes for which `to` holds; answers how many there are.
+    pub(crate) fn tell(&mut self, order: &Order, to: impl Fn(NodeId) -> bool) -> Result<usize, Error> {
+        let mut line = serde_json::to_vec(order).expect("serializes because it holds numbers and text alone");
+        line.push(b'\n');
+        let mut told = 0;
+        for hand in self.0.iter_mut().filter(|hand| !hand.gone && to(hand.node)) {
+            match hand.line.write_all(&line) {
+                Ok(()) => told += 1,
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => {} // `hear` will say so
+                Err(error) => return Err(Error::io(format!("talk to node {}", hand.node.0))(error)),
+            }
+        }
+        Ok(told)
+    }
+
+    /// What was said since, waiting at most so long for the first word.
+    pub(crate) fn hear(&mut self, patience: Duration) -> Result<Vec<(NodeId, Heard)>, Error> {
+        let present: Vec<usize> = (0..self.0.len()).filter(|at| !self.0[*at].gone).collect();
+        let lines: Vec<_> = present.iter().map(|at| self.0[*at].line.as_fd()).collect();
+        let ready = readable(&lines, Some(patience)).map_err(Error::io("wait for the nodes"))?;
+        let mut heard = Vec::new();
+        for (at, _) in present.into_iter().zip(ready).filter(|(_, ready)| *ready) {
+            self.0[at].listen(&mut heard)?;
+        }
+        Ok(heard)
+    }
+
+    /// The process of a node, if it has one that runs.
+    pub(crate) fn process(&self, node: NodeId) -> Option<Tid> {
+        self.0.iter().find(|hand| hand.node == node && !hand.gone).map(|hand| hand.child.process())
+    }
+}
+
+impl Hand {
+    fn listen(&mut self, heard: &mut Vec<(NodeId, Heard)>) -> Result<(), Error> {
+        let mut bytes = [0; 64 * 1024];
+        loop {
+            match self.line.read(&mut bytes) {
+                Ok(0) => {
+                    self.gone = true;
+                    let ended = Some(self.child.kill()); // it has closed its line: nothing can be asked of it
+                    heard.push((self.node, Heard::Ended(ended)));
+                    return Ok(());
+                }
+                Ok(length) => self.partial.extend(&bytes[..length]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => {
+                    self.gone = true;
+                    heard.push((self.node, Heard::Ended(self.child.ended())));
+                    return Ok(());
+                }
+                Err(error) => return Err(Error::io(format!("listen to node {}", self.node.0))(error)),
+            }
+        }
+        while let Some(end) = self.partial.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.partial.drain(..=end).collect();
+            let report = serde_json::from_slice(&line).map_err(|error| {
+                Error::Barrier(format!("node {} is not understood: {error}", self.node.0))
+            })?;
+            heard.push((self.node, Heard::Report(report)));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        // first all, then each: they end at the same time
+        for hand in &mut self.0 {
+            hand.child.signal_to_end();
+        }
+    }
+}

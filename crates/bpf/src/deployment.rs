@@ -1,0 +1,333 @@
+//! A network that is up, with its groups' members as processes: what `unisono tree deploy` and `bench` work with.
+//!
+//! Everything belongs to this value: dropping it ends the processes and with them the namespaces; killing the
+//! process that holds it does the same, because nothing has a name (unless names were asked for).
+
+use crate::compile::Compiling;
+use crate::crew::{Crew, Heard};
+use crate::diagnose::{Suspect, suspects};
+use crate::error::Error;
+use crate::fabric::Fabric;
+use crate::node::Known;
+use crate::orders::{Order, Report, Run};
+use crate::program::{SwitchProgram, fits};
+use crate::software::Algorithm;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use unisono_btin::{End, Group, Network, NodeId, Operation, PlanOptions, Turn, plan};
+use unisono_linux::affinity::Tid;
+use unisono_linux::interrupt;
+
+/// How often to look whether somebody wants an end.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long nodes get to do as they are told.
+const OBEDIENCE: Duration = Duration::from_secs(60);
+
+/// A group, and how it synchronizes.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Who.
+    pub group: Group,
+    /// Where messages turn around.
+    pub turn: Turn,
+    /// How data are combined.
+    pub operation: Operation,
+}
+
+impl Job {
+    /// Whether many equal contributions are one.
+    pub(crate) fn is_idempotent(&self) -> bool {
+        self.operation != Operation::Sum
+    }
+}
+
+/// What a run of barriers took.
+#[derive(Clone, Debug, Default)]
+pub struct Ran {
+    /// The longest of the members' times, in nanoseconds, for all barriers.
+    pub nanos: u64,
+    /// How often a timer ran out, all members together.
+    pub repeated: u64,
+    /// When each member entered and left each barrier, if a trace was asked for.
+    pub moments: Vec<Vec<(u64, u64)>>,
+}
+
+impl Ran {
+    /// Whether no member left a barrier of the trace before every member had entered it.
+    #[must_use]
+    pub fn nobody_left_early(&self) -> bool {
+        let barriers = self.moments.iter().map(Vec::len).min().unwrap_or(0);
+        (0..barriers).all(|at| {
+            let entered = self.moments.iter().map(|member| member[at].0).max();
+            let left = self.moments.iter().map(|member| member[at].1).min();
+            entered <= left
+        })
+    }
+}
+
+/// How long bringing up took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    /// Namespaces and devices; the program is compiled meanwhile.
+    pub network: Duration,
+    /// Waiting for the compiler, loading the program, attaching it.
+    pub program: Duration,
+    /// Processes, until each says that it is there.
+    pub nodes: Duration,
+    /// Registers, by the distributed set-up.
+    pub registers: Duration,
+}
+
+/// A deployment.
+pub struct Deployment<'a> {
+    crew: Crew, // dropped first: processes end before what they use
+    fabric: Fabric,
+    program: SwitchProgram,
+    network: &'a Network,
+    jobs: &'a [Job],
+    /// The network as the trees see it: without links that are known to be down.
+    usable: Network,
+    without: BTreeSet<u32>,
+    tag: u8,
+    times: Times,
+}
+
+impl<'a> Deployment<'a> {
+    /// Brings a network up and starts a process for each member of its groups. No registers are set up.
+    ///
+    /// # Errors
+    /// The host cannot, or the network or groups do not fit.
+    pub fn new(network: &'a Network, jobs: &'a [Job]) -> Result<Self, Error> {
+        for job in jobs {
+            plan(network, &job.group, &PlanOptions::default())
+                .map_err(|error| Error::Input(error.to_string()))?;
+        }
+        fits(network)?;
+        let mut times = Times::default();
+        let start = Instant::now();
+        let compiling = Compiling::start()?; // while the kernel makes namespaces
+        let mut fabric = Fabric::new(network)?;
+        times.network = start.elapsed();
+        let program = SwitchProgram::load_object(network, &compiling.finish()?)?;
+        fabric.attach(network, &program)?;
+        times.program = start.elapsed() - times.network;
+        let members: BTreeSet<NodeId> = jobs.iter().flat_map(|job| job.group.members()).copied().collect();
+        let members: Vec<NodeId> = members.into_iter().collect();
+        let start = Instant::now();
+        let crew = Crew::start(&members, Known { network, jobs }, &fabric)?;
+        let (usable, without) = (network.clone(), BTreeSet::new());
+        let mut deployment = Self { crew, fabric, program, network, jobs, usable, without, tag: 0, times };
+        deployment.gather(members.len(), OBEDIENCE, |report| matches!(report, Report::Ready))?;
+        deployment.times.nodes = start.elapsed();
+        Ok(deployment)
+    }
+
+    /// Sets up the registers of all groups, each member by itself; answers how many there are.
+    ///
+    /// # Errors
+    /// A switch does not answer, or a node is gone.
+    pub fn set_up(&mut self) -> Result<usize, Error> {
+        let start = Instant::now();
+        let order = Order::SetUp { without: self.without.iter().copied().collect() };
+        let registers = self.about_registers(&order)?;
+        self.times.registers = start.elapsed();
+        Ok(registers)
+    }
+
+    /// Releases the registers of all groups; answers how many there were.
+    ///
+    /// # Errors
+    /// A switch does not answer, or a node is gone.
+    pub fn release(&mut self) -> Result<usize, Error> {
+        self.about_registers(&Order::Release)
+    }
+
+    fn about_registers(&mut self, order: &Order) -> Result<usize, Error> {
+        let told = self.crew.tell(order, |_| true)?;
+        let mut registers = 0;
+        self.gather(told, OBEDIENCE, |report| match report {
+            Report::SetUp { registers: more } => {
+                registers += *more;
+                true
+            }
+            _ => false,
+        })?;
+        Ok(registers)
+    }
+
+    /// Runs barriers of some groups at once, by their positions.
+    ///
+    /// # Errors
+    /// [`Error::Barrier`] names who is missing: a node that ended, or what the registers wait for after
+    /// `run.stuck_after`. The members have given up by then; [`Deployment::begin_again`] makes them usable.
+    pub fn barriers(&mut self, jobs: &[usize], run: Run) -> Result<Ran, Error> {
+        self.run(jobs, &Order::Barriers { jobs: jobs.to_vec(), run }, run)
+    }
+
+    /// Runs software barriers among the members of a group.
+    ///
+    /// # Errors
+    /// A node is gone.
+    pub fn software(&mut self, algorithm: Algorithm, job: usize, run: Run) -> Result<Ran, Error> {
+        self.tag = self.tag.wrapping_add(1);
+        self.run(&[job], &Order::Software { algorithm, job, tag: self.tag, run }, run)
+    }
+
+    fn run(&mut self, jobs: &[usize], order: &Order, run: Run) -> Result<Ran, Error> {
+        let of = self.jobs;
+        let takes_part = |node| jobs.iter().any(|job| of[*job].group.contains(node));
+        let told = self.crew.tell(order, takes_part)?;
+        let mut ran = Ran::default();
+        let done = self.gather(told, Duration::MAX, |report| {
+            let Report::Done { nanos, repeated, moments } = report else { return false };
+            ran.nanos = ran.nanos.max(*nanos);
+            ran.repeated += *repeated;
+            if run.trace {
+                ran.moments.push(std::mem::take(moments));
+            }
+            true
+        });
+        done.map(|()| ran)
+    }
+
+    /// Waits for one report of so many nodes that `take` takes. When one cannot come, the others are told to stop.
+    fn gather(
+        &mut self,
+        mut expected: usize,
+        patience: Duration,
+        mut take: impl FnMut(&mut Report) -> bool,
+    ) -> Result<(), Error> {
+        let start = Instant::now();
+        while expected > 0 {
+            let mut trouble = None;
+            for (node, heard) in self.crew.hear(LOOK)? {
+                match heard {
+                    Heard::Report(Report::Stuck { job, episode }) => {
+                        trouble.get_or_insert_with(|| self.stuck(job, episode));
+                    }
+                    Heard::Report(Report::Failed { why }) => {
+                        expected -= 1;
+                        trouble = Some(why);
+                    }
+                    Heard::Report(mut report) => {
+                        if take(&mut report) {
+                            expected -= 1;
+                        }
+                    }
+                    Heard::Ended(ended) => {
+                        expected -= 1;
+                        let how = ended.map_or_else(|| "is gone".to_owned(), |ended| ended.to_string());
+                        trouble = Some(format!("the process of {} {how}", self.place(node)));
+                    }
+                }
+            }
+            if let Some(signal) = interrupt::caught() {
+                trouble = Some(format!("ended by {signal}"));
+            } else if start.elapsed() > patience {
+                trouble.get_or_insert_with(|| format!("{expected} nodes do not answer"));
+            }
+            if let Some(trouble) = trouble {
+                self.stop()?;
+                return Err(Error::Barrier(trouble));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends what the nodes do. Each says so once, whether or not it was doing something.
+    fn stop(&mut self) -> Result<(), Error> {
+        let mut told = self.crew.tell(&Order::Stop, |_| true)?;
+        let start = Instant::now();
+        while told > 0 && start.elapsed() < OBEDIENCE {
+            for (_, heard) in self.crew.hear(LOOK)? {
+                told -= usize::from(matches!(heard, Heard::Report(Report::Stopped) | Heard::Ended(_)));
+            }
+        }
+        Ok(())
+    }
+
+    fn stuck(&self, job: usize, episode: u16) -> String {
+        let group = self.jobs[job].group.id().0;
+        let suspects = self.suspects(job);
+        let named: Vec<String> = suspects.iter().take(5).map(ToString::to_string).collect();
+        let named = match suspects.len() {
+            0 => "all registers have moved on; a member is slow".to_owned(),
+            more @ 6.. => format!("{}; and {} more", named.join("; "), more - 5),
+            _ => named.join("; "),
+        };
+        format!("barrier {episode} of group {group} does not end: {named}")
+    }
+
+    /// Whom a group's barrier is waiting for.
+    #[must_use]
+    pub fn suspects(&self, job: usize) -> Vec<Suspect> {
+        let job = &self.jobs[job];
+        let Ok(plan) = plan(&self.usable, &job.group, &PlanOptions::default()) else { return Vec::new() };
+        let state = |switch| self.program.state(switch, job.group.id()).ok().flatten();
+        let mut suspects = suspects(&self.usable, &plan.tree, job.turn, state);
+        // links are numbered anew where some are left out
+        for suspect in &mut suspects {
+            if let Suspect::Link { link, .. } = suspect {
+                let a = self.usable.links()[*link as usize].a;
+                let original = self.network.links().iter().position(|known| known.a == a);
+                *link = original.map_or(*link, |at| at as u32);
+            }
+        }
+        suspects
+    }
+
+    /// After a barrier was given up: leaves these links out, finds new ways and new trees, and sets everything up
+    /// again. Barriers count from 0 again.
+    ///
+    /// # Errors
+    /// Without these links some members are cut off; the error says which.
+    pub fn begin_again(&mut self, without: &[u32]) -> Result<usize, Error> {
+        let without: BTreeSet<u32> = self.without.iter().chain(without).copied().collect();
+        let usable = leave_out(self.network, &without);
+        for job in self.jobs {
+            plan(&usable, &job.group, &PlanOptions::default())
+                .map_err(|error| Error::Barrier(error.to_string()))?;
+        }
+        self.program.find_ways(&usable)?;
+        (self.usable, self.without) = (usable, without);
+        self.release()?;
+        self.set_up()
+    }
+
+    /// The program, for its counters, and for losing frames on purpose.
+    #[must_use]
+    pub fn program(&self) -> &SwitchProgram {
+        &self.program
+    }
+
+    /// The cables and namespaces.
+    #[must_use]
+    pub fn fabric(&mut self) -> &mut Fabric {
+        &mut self.fabric
+    }
+
+    /// The process of a node.
+    #[must_use]
+    pub fn process(&self, node: NodeId) -> Option<Tid> {
+        self.crew.process(node)
+    }
+
+    /// How long bringing up took.
+    #[must_use]
+    pub fn times(&self) -> Times {
+        self.times
+    }
+
+    fn place(&self, node: NodeId) -> String {
+        let End { switch, port } = self.network.nodes()[node.0 as usize];
+        format!("node {} (port {} of switch {})", node.0, port.0, switch.0)
+    }
+}
+
+/// The same network without some of its links.
+pub(crate) fn leave_out(network: &Network, without: &BTreeSet<u32>) -> Network {
+    let ports = network.switches().map(|switch| network.ports(switch)).collect();
+    let links = (0..).zip(network.links()).filter(|(number, _)| !without.contains(number));
+    let links = links.map(|(_, link)| *link).collect();
+    Network::new(ports, links, network.nodes().to_vec()).expect("sound because fewer links are at each port")
+}

@@ -1,0 +1,53 @@
+//! What one hop through a switch costs: lines of switches of two lengths with a node at each end, and the slope.
+//!
+//! A barrier between the two ends goes up the line and down again; what the nodes, their sockets and the scheduler
+//! cost is the same for both lengths and falls out of the difference.
+
+use crate::bench::{Variant, compare};
+use crate::deployment::{Deployment, Job};
+use crate::error::Error;
+use std::time::Duration;
+use unisono_btin::{End, Group, GroupId, Link, Network, NodeId, Operation, Port, SwitchId, Turn};
+use unisono_measure::bootstrap::{Estimate, median_interval};
+
+/// The two lengths: far enough apart that the difference stands out of the scheduler's noise.
+const SHORT: u32 = 2;
+const LONG: u32 = 258;
+
+/// Microseconds a hop, with its interval over so many pairs of runs.
+///
+/// # Errors
+/// The host cannot.
+pub fn measure(repetitions: u32, length: Duration) -> Result<Option<Estimate>, Error> {
+    let (short, long) = (line(SHORT), line(LONG));
+    let (of_short, of_long) = (jobs(&short), jobs(&long));
+    let mut near = Deployment::new(&short, &of_short)?;
+    let mut far = Deployment::new(&long, &of_long)?;
+    near.set_up()?;
+    far.set_up()?;
+    let hops = f64::from(2 * (LONG - SHORT));
+    let variants = [Variant::Switches(0, Turn::AtSwitch)];
+    let mut slopes = Vec::new();
+    for _ in 0..repetitions {
+        let mean = |deployment: &mut Deployment<'_>| -> Result<f64, Error> {
+            let rows = compare(deployment, &variants, 1, length, |_, _| ())?;
+            Ok(rows[0].runs[0])
+        };
+        let (short, long) = (mean(&mut near)?, mean(&mut far)?);
+        slopes.push((long - short) / hops);
+    }
+    Ok(median_interval(&slopes, 0.95, 1))
+}
+
+/// Switches in a line, with a node at each end.
+fn line(switches: u32) -> Network {
+    let end = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
+    let links = (1..switches).map(|at| Link { a: end(at - 1, 1), b: end(at, 0) }).collect();
+    let nodes = vec![end(0, 2), end(switches - 1, 2)];
+    Network::new(vec![3; switches as usize], links, nodes).expect("each port is used once")
+}
+
+fn jobs(network: &Network) -> Vec<Job> {
+    let group = Group::new(network, GroupId(0), vec![NodeId(0), NodeId(1)]).expect("both are there");
+    vec![Job { group, turn: Turn::AtSwitch, operation: Operation::Or }]
+}

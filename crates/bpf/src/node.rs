@@ -1,0 +1,219 @@
+//! A node: one process in its own namespace, which sets up registers and runs barriers when it is told to.
+//!
+//! While it has no orders it still answers: the root node of a tree is asked again when a release was lost, and
+//! a rank of a dissemination barrier when a message was.
+
+mod patience;
+mod registers;
+mod wait;
+
+use crate::Job;
+use crate::error::Error;
+use crate::fabric::{self, HARDWARE, NODE_DEVICE, address_of};
+use crate::layout::{BARRIER, REQUEST};
+use crate::orders::{Order, Report, Run};
+use crate::software::{Message, Software};
+use patience::Patience;
+use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+use unisono_btin::{Frame, Member, Network, NodeId};
+use unisono_linux::affinity::Tid;
+use unisono_linux::packet::PacketSocket;
+use unisono_linux::process::readable;
+use unisono_linux::scheduling::{self, Children, Policy};
+use unisono_linux::timer;
+
+/// Where software barriers listen.
+const UDP_PORT: u16 = 4_074;
+const ETHERNET: usize = 14;
+
+/// What is known to every node, and to the deployment.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'a> {
+    pub(crate) network: &'a Network,
+    pub(crate) jobs: &'a [Job],
+}
+
+pub(crate) struct Node<'a> {
+    id: NodeId,
+    known: Known<'a>,
+    orders: BufReader<UnixStream>,
+    barriers: PacketSocket,
+    requests: PacketSocket,
+    datagrams: UdpSocket,
+    /// What it is in each job; nothing where it is no member, or before the registers are set up.
+    members: Vec<Option<Member>>,
+    /// The software barrier that ran last.
+    software: Option<Ranks>,
+    /// What came for a run that this node has not been told of yet.
+    early: Vec<(u8, Message)>,
+    patience: Patience,
+    next_request: u16,
+    /// What it has to see to, and how often everything has been set up.
+    duties: Vec<registers::Duty>,
+    life: u32,
+}
+
+/// A part in a software barrier: among which job's members, in which run.
+struct Ranks {
+    part: Software,
+    job: usize,
+    tag: u8,
+}
+
+/// How an order ended.
+enum Done {
+    With(Report),
+    Stopped,
+}
+
+/// Serves until the orders end; the thread is in the node's namespace.
+pub(crate) fn serve(id: NodeId, known: Known<'_>, orders: UnixStream) -> Result<(), Error> {
+    // a node that is woken must not interrupt the one whose message woke it: that one is about to wait itself
+    let batch = Policy::Batch { nice: 0 };
+    let _ = scheduling::set(Tid::SELF, batch, Children::Inherit); // it works without, slower
+    fabric::take_address(id)?;
+    let open =
+        |ethertype| PacketSocket::open(NODE_DEVICE, ethertype).map_err(Error::io("open a packet socket"));
+    let datagrams = UdpSocket::bind((address_of(id), UDP_PORT)).map_err(Error::io("open a UDP socket"))?;
+    let mut node = Node {
+        id,
+        known,
+        orders: BufReader::new(orders),
+        barriers: open(BARRIER)?,
+        requests: open(REQUEST)?,
+        datagrams,
+        members: vec![None; known.jobs.len()],
+        software: None,
+        early: Vec::new(),
+        patience: Patience::new(),
+        next_request: 0,
+        duties: Vec::new(),
+        life: 0,
+    };
+    node.say(&Report::Ready)?;
+    while let Some(order) = node.next_order()? {
+        let report = match node.obey(&order) {
+            Ok(Done::With(report)) => report,
+            Ok(Done::Stopped) => Report::Stopped,
+            Err(error) => Report::Failed { why: error.to_string() },
+        };
+        node.say(&report)?;
+    }
+    Ok(())
+}
+
+impl Node<'_> {
+    fn obey(&mut self, order: &Order) -> Result<Done, Error> {
+        match order {
+            Order::SetUp { without } => self.set_up(without),
+            Order::Release => self.release(),
+            Order::Barriers { jobs, run } => self.in_switches(jobs, *run),
+            Order::Software { algorithm, job, tag, run } => self.in_software(*algorithm, *job, *tag, *run),
+            Order::Stop => Ok(Done::Stopped), // nothing was being done
+        }
+    }
+
+    fn say(&mut self, report: &Report) -> Result<(), Error> {
+        let mut line =
+            serde_json::to_vec(report).expect("serializes because it holds numbers and text alone");
+        line.push(b'\n');
+        self.orders.get_mut().write_all(&line).map_err(Error::io("report to the deployment"))
+    }
+
+    /// The next order, or none when there will be no more; meanwhile others are answered.
+    fn next_order(&mut self) -> Result<Option<Order>, Error> {
+        loop {
+            if !self.orders.buffer().is_empty() {
+                return self.read_order();
+            }
+            let descriptors = [self.orders.get_ref().as_fd(), self.barriers.as_fd(), self.datagrams.as_fd()];
+            let ready = readable(&descriptors, None).map_err(Error::io("wait for orders"))?;
+            match ready[..] {
+                [true, ..] => return self.read_order(),
+                [_, true, _] => {
+                    self.take_frame(&mut Vec::new())?;
+                }
+                [.., true] => {
+                    self.take_datagram()?;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn read_order(&mut self) -> Result<Option<Order>, Error> {
+        let mut line = String::new();
+        let length = self.orders.read_line(&mut line).map_err(Error::io("read orders"))?;
+        if length == 0 {
+            return Ok(None);
+        }
+        let bad = |error: serde_json::Error| Error::Barrier(format!("an order is not understood: {error}"));
+        serde_json::from_str(&line).map(Some).map_err(bad)
+    }
+
+    /// Whether it was told to give up; looked at when a timer runs out.
+    fn is_told_to_stop(&mut self) -> Result<bool, Error> {
+        let waits = readable(&[self.orders.get_ref().as_fd()], Some(Duration::ZERO))
+            .map_err(Error::io("look for orders"))?;
+        // nothing but Stop is said to a node that has not reported yet; the end of the line ends everything
+        Ok(waits == [true] && self.read_order()?.is_none_or(|order| order == Order::Stop))
+    }
+
+    fn send(&self, frame: Frame) -> Result<(), Error> {
+        let mut bytes = [0; ETHERNET + 4];
+        bytes[..ETHERNET].copy_from_slice(&header(BARRIER));
+        bytes[ETHERNET..].copy_from_slice(&frame.to_bytes());
+        tolerate(self.barriers.send(&bytes), "send a frame")
+    }
+
+    /// Runs barriers one after the other; `once` runs one, and answers whether it was told to stop.
+    fn repeat(
+        &mut self,
+        run: Run,
+        mut once: impl FnMut(&mut Self, &mut u64) -> Result<bool, Error>,
+    ) -> Result<Done, Error> {
+        let (mut start, mut repeated) = (timer::now(), 0);
+        let mut moments = Vec::with_capacity(if run.trace { run.count as usize } else { 0 });
+        for number in 0..run.warm_up + run.count {
+            if number == run.warm_up {
+                (start, repeated) = (timer::now(), 0);
+            }
+            let entered = timer::now();
+            if once(self, &mut repeated)? {
+                return Ok(Done::Stopped);
+            }
+            if run.trace && number >= run.warm_up {
+                moments.push((entered, timer::now()));
+            }
+        }
+        Ok(Done::With(Report::Done { nanos: timer::now() - start, repeated, moments }))
+    }
+}
+
+/// The Ethernet header: all devices have one address.
+fn header(ethertype: u16) -> [u8; ETHERNET] {
+    let mut header = [0; ETHERNET];
+    header[..6].copy_from_slice(&HARDWARE);
+    header[6..12].copy_from_slice(&HARDWARE);
+    header[12..].copy_from_slice(&ethertype.to_be_bytes());
+    header
+}
+
+/// A cable that is down and a kernel without room lose a frame, as cables do; it will be sent again.
+fn tolerate(sent: std::io::Result<()>, what: &str) -> Result<(), Error> {
+    match sent {
+        Err(error) if !matches!(error.raw_os_error(), Some(LOST_DOWN | LOST_ROOM | LOST_LINK)) => {
+            Err(Error::io(what.to_owned())(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `ENETDOWN`, `ENOBUFS` and `ENXIO`.
+const LOST_DOWN: i32 = 100;
+const LOST_ROOM: i32 = 105;
+const LOST_LINK: i32 = 6;

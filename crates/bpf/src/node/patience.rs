@@ -1,0 +1,79 @@
+//! How long to wait before saying something again.
+//!
+//! Eight times what a fast barrier takes, so that a repetition is rare when nothing is lost, and at least 30 ms,
+//! because processes that share a processor wait for each other; doubled each time that nothing comes. What a
+//! barrier takes falls at once and rises slowly: where others lose frames, barriers are slow, and waiting longer for
+//! that would make them slower. Barriers in which this node repeated something teach nothing (Karn's rule): nobody knows
+//! which of the messages was answered.
+
+use std::time::Duration;
+
+const LEAST: Duration = Duration::from_millis(30);
+const MOST: Duration = Duration::from_millis(500);
+
+#[derive(Clone, Debug)]
+pub(super) struct Patience {
+    usual: Duration,
+    now: Duration,
+}
+
+impl Patience {
+    pub(super) fn new() -> Self {
+        Self { usual: Duration::from_millis(10), now: Duration::from_millis(80) }
+    }
+
+    /// How long to wait now.
+    pub(super) fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// Nothing came.
+    pub(super) fn lost(&mut self) {
+        self.now = (self.now * 2).min(MOST);
+    }
+
+    /// A barrier ended after this time, with nothing repeated or with something.
+    pub(super) fn ended(&mut self, took: Duration, repeated: u64) {
+        if repeated == 0 {
+            self.usual = took.min(self.usual + self.usual / 8).max(Duration::from_micros(10));
+        }
+        let wanted = (self.usual * 8).clamp(LEAST, MOST);
+        // changing it costs a system call: only where it matters
+        if repeated > 0 || wanted > self.now || wanted * 2 < self.now {
+            self.now = wanted;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_doubles_while_nothing_comes_and_returns_to_what_is_usual() {
+        let mut patience = Patience::new();
+        (0..20).for_each(|_| patience.ended(Duration::from_millis(10), 0));
+        let usual = patience.now();
+        patience.lost();
+        assert_eq!(patience.now(), usual * 2);
+        (0..20).for_each(|_| patience.lost());
+        assert_eq!(patience.now(), MOST);
+        patience.ended(Duration::from_secs(9), 21);
+        assert_eq!(patience.now(), usual, "what was repeated teaches nothing");
+    }
+
+    #[test]
+    fn a_slow_barrier_among_fast_ones_hardly_counts() {
+        let mut patience = Patience::new();
+        (0..99).for_each(|_| patience.ended(Duration::from_millis(10), 0));
+        patience.ended(Duration::from_secs(1), 0);
+        assert_eq!(patience.now(), Duration::from_millis(90));
+    }
+
+    #[test]
+    fn fast_barriers_do_not_make_it_shorter_than_sharing_a_processor_takes() {
+        let mut patience = Patience::new();
+        (0..99).for_each(|_| patience.ended(Duration::from_micros(20), 0));
+        assert!(patience.now() >= LEAST && patience.now() < 2 * LEAST);
+    }
+}

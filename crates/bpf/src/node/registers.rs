@@ -1,0 +1,121 @@
+//! A node sees to the registers that are its duty (`Setup_Register`, [`unisono_btin::setup`]): a request to each
+//! switch, repeated until the switch says that it is done. Requests to other switches travel through the network.
+
+use super::{Done, ETHERNET, Node, header, tolerate};
+use crate::deployment::{Job, leave_out};
+use crate::error::Error;
+use crate::layout::{Asks, REQUEST, Request, Setup};
+use crate::orders::Report;
+use std::time::{Duration, Instant};
+use unisono_btin::setup::{Agent, Answer, Order, Reply, Request as Wish};
+use unisono_btin::{Member, Network, NodeId, Part, Plan, PlanOptions, SwitchId, Turn, plan};
+
+const PATIENCE: Duration = Duration::from_millis(100);
+/// After which a switch that does not answer is named.
+const ENOUGH: Duration = Duration::from_secs(10);
+
+/// What this node has to see to for one of its groups.
+pub(super) struct Duty {
+    agent: Agent,
+    job: usize,
+    root_switch: SwitchId,
+}
+
+impl Node<'_> {
+    pub(super) fn set_up(&mut self, without: &[u32]) -> Result<Done, Error> {
+        let network = leave_out(self.known.network, &without.iter().copied().collect());
+        self.life += 1;
+        self.duties.clear();
+        let mut planned: Option<(Vec<NodeId>, Plan)> = None;
+        for (number, job) in self.known.jobs.iter().enumerate().filter(|(_, job)| job.group.contains(self.id))
+        {
+            let mut member = Member::new(job.group.id(), Part::Member, job.operation);
+            if is_representative(&network, job, self.id) {
+                // every one of them finds the same tree by itself
+                let plan = match planned.take() {
+                    Some((members, plan)) if members == job.group.members() => plan,
+                    _ => plan(&network, &job.group, &PlanOptions::default())
+                        .map_err(|error| Error::Input(error.to_string()))?,
+                };
+                if plan.tree.root_node == Some(self.id) && job.turn == Turn::AtNode {
+                    member = Member::new(job.group.id(), Part::Root, job.operation);
+                    if job.group.members().len() == 1 {
+                        member = member.alone();
+                    }
+                }
+                let agent = Agent::of_plan(&network, &job.group, &plan, self.id, self.life);
+                self.duties.push(Duty { agent, job: number, root_switch: plan.tree.root_switch });
+                planned = Some((job.group.members().to_vec(), plan));
+            }
+            self.members[number] = Some(member);
+        }
+        self.ask_all()
+    }
+
+    pub(super) fn release(&mut self) -> Result<Done, Error> {
+        self.duties.iter_mut().for_each(|duty| duty.agent.release());
+        self.ask_all()
+    }
+
+    /// Asks until everything is answered.
+    fn ask_all(&mut self) -> Result<Done, Error> {
+        self.requests.set_patience(PATIENCE).map_err(Error::io("set a timer"))?;
+        let registers = self.duties.iter().map(|duty| duty.agent.duties().count()).sum();
+        let start = Instant::now();
+        loop {
+            let mut asked: Vec<(u16, usize, Wish)> = Vec::new();
+            for (at, duty) in self.duties.iter().enumerate() {
+                for wish in duty.agent.requests() {
+                    self.next_request = self.next_request.wrapping_add(1);
+                    asked.push((self.next_request, at, wish));
+                }
+            }
+            let Some((_, _, first)) = asked.first() else { break };
+            if start.elapsed() > ENOUGH {
+                return Err(Error::Barrier(format!(
+                    "switch {} does not answer a request from node {}: is a link between them down?",
+                    first.switch.0, self.id.0
+                )));
+            }
+            for (number, at, wish) in &asked {
+                let request =
+                    on_the_wire(wish, *number, &self.known.jobs[self.duties[*at].job], &self.duties[*at]);
+                let bytes = [&header(REQUEST)[..], &request.to_bytes()].concat();
+                tolerate(self.requests.send(&bytes), "send a request")?;
+            }
+            while !asked.is_empty() {
+                let mut bytes = [0; 64];
+                let received = self.requests.receive(&mut bytes).map_err(Error::io("receive an answer"))?;
+                let Some(length) = received else { break };
+                let done = bytes.get(ETHERNET..length).and_then(Request::done);
+                let Some(of) = asked.iter().position(|(number, ..)| Some(*number) == done) else { continue };
+                let (_, at, wish) = asked.swap_remove(of);
+                let answer = match wish.order {
+                    Order::Set { .. } => Answer::InSwitch,
+                    Order::Release => Answer::Released,
+                };
+                let Wish { group, life, from, switch, .. } = wish;
+                self.duties[at].agent.take(&Reply { group, life, to: from, switch, answer });
+            }
+        }
+        Ok(Done::With(Report::SetUp { registers }))
+    }
+}
+
+fn on_the_wire(wish: &Wish, number: u16, job: &Job, duty: &Duty) -> Request {
+    let asks = match &wish.order {
+        Order::Set { register, .. } => {
+            let turn = if wish.switch == duty.root_switch { job.turn } else { Turn::AtNode };
+            Asks::Install(Setup::new(register, turn, job.operation, 0))
+        }
+        Order::Release => Asks::Release,
+    };
+    Request { asks, group: wish.group, target: wish.switch, origin: wish.from.0, number }
+}
+
+/// Whether a node is its switch's member at the lowest port: others need no tree.
+fn is_representative(network: &Network, job: &Job, node: NodeId) -> bool {
+    let here = network.nodes()[node.0 as usize].switch;
+    let mut members = network.locals(here).iter().filter(|(_, local)| job.group.contains(*local));
+    members.next().is_some_and(|(_, first)| *first == node)
+}

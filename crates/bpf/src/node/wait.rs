@@ -1,0 +1,216 @@
+//! Barriers from a node's side: arrive, wait, say it again when nothing comes.
+
+use super::{Done, ETHERNET, Node, Ranks, UDP_PORT};
+use crate::error::Error;
+use crate::fabric::address_of;
+use crate::orders::{Report, Run};
+use crate::software::{Algorithm, Message, Software};
+use std::io;
+use std::time::{Duration, Instant};
+use unisono_btin::{Frame, Message as Sync, NodeId};
+
+/// A member has at most so many messages for a run that it has not begun; more would be of older runs.
+const MOST_EARLY: usize = 8192;
+
+impl Node<'_> {
+    /// Barriers of several groups at once.
+    pub(super) fn in_switches(&mut self, jobs: &[usize], run: Run) -> Result<Done, Error> {
+        let mine: Vec<usize> =
+            jobs.iter().copied().filter(|job| self.members.get(*job).is_some_and(Option::is_some)).collect();
+        let mut waiting: Vec<usize> = Vec::with_capacity(mine.len());
+        self.set_frame_timer()?;
+        self.repeat(run, |node, repeated| {
+            waiting.clone_from(&mine);
+            node.barrier_in_switches(&mut waiting, repeated, run)
+        })
+    }
+
+    fn barrier_in_switches(
+        &mut self,
+        waiting: &mut Vec<usize>,
+        repeated: &mut u64,
+        run: Run,
+    ) -> Result<bool, Error> {
+        let (start, before) = (Instant::now(), *repeated);
+        let mut reported = false;
+        let mut out = Vec::new();
+        let all = std::mem::take(waiting);
+        for job in all {
+            let Some(member) = &mut self.members[job] else { continue };
+            // every member has the same data, so that whoever is released early or late would show
+            let data = data_of(member.episode());
+            if member.arrive(data, &mut out).is_none() {
+                waiting.push(job);
+            }
+            out.drain(..).try_for_each(|frame| self.send(frame))?;
+        }
+        while !waiting.is_empty() {
+            if self.take_frame(waiting)? {
+                continue;
+            }
+            if self.is_told_to_stop()? {
+                return Ok(true);
+            }
+            *repeated += 1;
+            self.patience.lost();
+            self.set_frame_timer()?;
+            for job in waiting.iter() {
+                if let Some(member) = &self.members[*job] {
+                    member.again(&mut out);
+                }
+            }
+            out.drain(..).try_for_each(|frame| self.send(frame))?;
+            if !reported && start.elapsed() > Duration::from_millis(run.stuck_after) {
+                reported = true;
+                let episode = self.members[waiting[0]].as_ref().map_or(0, |member| member.episode());
+                self.say(&Report::Stuck { job: waiting[0], episode })?;
+            }
+        }
+        let timer = self.patience.now();
+        self.patience.ended(start.elapsed(), *repeated - before);
+        if self.patience.now() != timer {
+            self.set_frame_timer()?;
+        }
+        Ok(false)
+    }
+
+    /// Receives one frame and does what it asks for; answers whether one came. Jobs that it releases are no
+    /// longer in `waiting`.
+    pub(super) fn take_frame(&mut self, waiting: &mut Vec<usize>) -> Result<bool, Error> {
+        let mut bytes = [0; 64];
+        let length = match self.barriers.receive(&mut bytes) {
+            Ok(Some(length)) => length,
+            // a device that went down says so once
+            Ok(None) | Err(_) => return Ok(false),
+        };
+        let Some(payload) = bytes.get(ETHERNET..length).and_then(|bytes| bytes.first_chunk()) else {
+            return Ok(true);
+        };
+        let frame = Frame::from_bytes(*payload);
+        let mut out = Vec::new();
+        for (job, member) in self.members.iter_mut().enumerate() {
+            let Some(member) = member else { continue };
+            if self.known.jobs[job].group.id() != frame.message.group {
+                continue;
+            }
+            let data = data_of(member.episode());
+            if let Some(result) = member.take(frame, &mut out) {
+                waiting.retain(|waits| *waits != job);
+                if result != data && self.known.jobs[job].is_idempotent() {
+                    return Err(Error::Barrier(format!(
+                        "node {} was released with {result} where all members arrived with {data}",
+                        self.id.0
+                    )));
+                }
+            }
+        }
+        out.drain(..).try_for_each(|frame| self.send(frame))?;
+        Ok(true)
+    }
+
+    fn set_frame_timer(&self) -> Result<(), Error> {
+        self.barriers.set_patience(self.patience.now()).map_err(Error::io("set a timer"))
+    }
+
+    /// Barriers in software among a group's members.
+    pub(super) fn in_software(
+        &mut self,
+        algorithm: Algorithm,
+        job: usize,
+        tag: u8,
+        run: Run,
+    ) -> Result<Done, Error> {
+        let members = self.known.jobs[job].group.members();
+        let Ok(rank) = members.binary_search(&self.id) else {
+            return Ok(Done::With(Report::Done { nanos: 0, repeated: 0, moments: Vec::new() }));
+        };
+        let mut part = Software::new(algorithm, rank as u32, members.len() as u32);
+        let mut out = Vec::new();
+        for (_, message) in self.early.drain(..).filter(|(of, _)| *of == tag) {
+            part.take(message, &mut out); // nobody is released before it arrives
+        }
+        self.software = Some(Ranks { part, job, tag });
+        self.send_all(&mut out)?;
+        self.set_datagram_timer()?;
+        self.repeat(run, |node, repeated| node.barrier_in_software(repeated))
+    }
+
+    fn barrier_in_software(&mut self, repeated: &mut u64) -> Result<bool, Error> {
+        let (start, before) = (Instant::now(), *repeated);
+        let mut out = Vec::new();
+        let mut released = self.software.as_mut().is_none_or(|ranks| ranks.part.arrive(&mut out));
+        self.send_all(&mut out)?;
+        while !released {
+            if let Some(now) = self.take_datagram()? {
+                released = now;
+                continue;
+            }
+            if self.is_told_to_stop()? {
+                return Ok(true);
+            }
+            *repeated += 1;
+            self.patience.lost();
+            self.set_datagram_timer()?;
+            if let Some(ranks) = &self.software {
+                ranks.part.again(&mut out);
+            }
+            self.send_all(&mut out)?;
+        }
+        let timer = self.patience.now();
+        self.patience.ended(start.elapsed(), *repeated - before);
+        if self.patience.now() != timer {
+            self.set_datagram_timer()?;
+        }
+        Ok(false)
+    }
+
+    /// Receives one message of a software barrier; answers whether it releases this rank, or none if none came.
+    pub(super) fn take_datagram(&mut self) -> Result<Option<bool>, Error> {
+        let mut bytes = [0; 64];
+        let length = match self.datagrams.recv(&mut bytes) {
+            Ok(length) => length,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(Error::io("receive a datagram")(error)),
+        };
+        let (Some(message), Some(of)) = (Message::from_bytes(&bytes[..length]), bytes.get(Message::LENGTH))
+        else {
+            return Ok(Some(false));
+        };
+        let mut out = Vec::new();
+        let released = match &mut self.software {
+            Some(ranks) if ranks.tag == *of => ranks.part.take(message, &mut out),
+            _ => {
+                if self.early.len() < MOST_EARLY {
+                    self.early.push((*of, message));
+                }
+                false
+            }
+        };
+        self.send_all(&mut out)?;
+        Ok(Some(released))
+    }
+
+    fn send_all(&self, out: &mut Vec<(u32, Message)>) -> Result<(), Error> {
+        let Some(Ranks { job, tag, .. }) = self.software else { return Ok(()) };
+        let members = self.known.jobs[job].group.members();
+        let mut bytes = [tag; Message::LENGTH + 1];
+        for (rank, message) in out.drain(..) {
+            bytes[..Message::LENGTH].copy_from_slice(&message.to_bytes());
+            let to: NodeId = members[rank as usize];
+            let sent = self.datagrams.send_to(&bytes, (address_of(to), UDP_PORT));
+            super::tolerate(sent.map(|_| ()), "send a datagram")?;
+        }
+        Ok(())
+    }
+
+    fn set_datagram_timer(&self) -> Result<(), Error> {
+        self.datagrams.set_read_timeout(Some(self.patience.now())).map_err(Error::io("set a timer"))
+    }
+}
+
+/// What every member contributes to a barrier.
+fn data_of(episode: u16) -> u8 {
+    (episode & u16::from(Sync::MOST_DATA)) as u8
+}
