@@ -14,6 +14,7 @@
 //! Cost: O(links) for each search, as many as it takes; at worst one for each candidate.
 
 use super::graph::Graph;
+use super::lanes::{Lanes, blocks};
 use super::lean::{Lean, Limit};
 use super::search::{Search, Shape};
 use super::{Members, Scan};
@@ -27,8 +28,15 @@ pub(super) struct Choice {
 }
 
 /// So many searches in a row that drop less than one candidate in [`FEW`] end the bounding.
-const PATIENCE: u32 = 4;
+const PATIENCE: u32 = 2;
 const FEW: usize = 16;
+
+/// A network so many times narrower than long (a ring, a path) is left by one root at a switch before the next
+/// comes, so that searches together save nothing.
+const NARROW: usize = 16;
+
+/// From so many candidates on they are measured together.
+const WORTH_LANES: usize = 32;
 
 /// The best of these candidates, which all reach all members.
 pub(super) fn choose(
@@ -52,24 +60,37 @@ pub(super) fn choose(
     let mut best = bounds.best.expect("the first search is from a candidate");
     bounds.alive.retain(|&root| bounds.at_least[root as usize] <= best.shape.height);
     bounds.alive.sort_unstable();
-    if members.switches.len() == reached {
+    let everywhere = members.switches.len() == reached;
+    let narrow = bounds.best.map_or(0, |best| best.shape.height) as usize * NARROW > graph.len();
+    if bounds.alive.len() >= WORTH_LANES && !narrow {
+        bounds.by_lanes(&mut best, everywhere);
+    }
+    let alive = std::mem::take(&mut bounds.alive);
+    if everywhere {
         let mut lean = Lean::new(graph, reached);
-        for &root in &bounds.alive {
+        for root in alive {
             let limit = Limit { height: best.shape.height, leaves: best.shape.leaves };
             let at_least = bounds.at_least[root as usize];
             if let Some(found) = lean.measure(graph, root, scan, at_least, limit) {
-                let shape = Shape { height: found.height, edges: best.shape.edges, leaves: found.leaves };
-                best = best.min(Choice { shape, without_members: false, root });
+                best = best.min(best.with(found, root));
             }
         }
     } else {
-        for root in std::mem::take(&mut bounds.alive) {
+        for root in alive {
             if bounds.search.run_to(graph, root, scan, members, best.shape.height) {
                 best = best.min(bounds.choice(root));
             }
         }
     }
     best
+}
+
+impl Choice {
+    /// Another root of a group that has members at every switch, where all trees have the same links.
+    fn with(self, found: Limit, root: u32) -> Self {
+        let shape = Shape { height: found.height, edges: self.shape.edges, leaves: found.leaves };
+        Self { shape, without_members: false, root }
+    }
 }
 
 struct Bounds<'a> {
@@ -107,15 +128,54 @@ impl Bounds<'_> {
         }
     }
 
+    /// Measures all that is left at once: heights, and where that decides everything the rest as well. What
+    /// stays alive then has the least height that there is, and only that.
+    fn by_lanes(&mut self, best: &mut Choice, everywhere: bool) {
+        let mut lanes = Lanes::<8>::new(self.graph);
+        let size = Lanes::<8>::ROOTS;
+        let decides = everywhere && self.scan == Scan::Level;
+        let ordered = blocks(self.graph, &self.alive, size);
+        let mut least = best.shape.height;
+        let mut left = Vec::new();
+        for (number, block) in (0..).zip(ordered.chunks(size)) {
+            let Members { switches, is_member } = self.members;
+            let found = lanes.measure(self.graph, block, switches, is_member, least);
+            for (&root, found) in block.iter().zip(&found) {
+                let Some(found) = *found else { continue };
+                if decides {
+                    *best = (*best).min(best.with(found, root));
+                }
+                least = least.min(found.height);
+                self.at_least[root as usize] = found.height;
+                left.push(root);
+            }
+            // Where a first block drops nobody, no other will: the network is regular.
+            if number == 0 && left.len() == block.len() && !decides {
+                left.extend(&ordered[block.len()..]);
+                break;
+            }
+        }
+        left.retain(|&root| !decides && self.at_least[root as usize] <= least);
+        left.sort_unstable();
+        self.alive = left;
+    }
+
     fn search_from(&mut self, from: u32) {
         self.search.run(self.graph, from, self.scan);
+        self.take_searched(from);
+    }
+
+    /// Learns from a search that was made.
+    fn take_searched(&mut self, from: u32) {
+        let height = self.search.height(&self.members.is_member);
         let at = self.alive.iter().position(|&root| root == from);
         if let Some(at) = at {
             self.alive.swap_remove(at);
-            let found = self.choice(from);
-            self.best = Some(self.best.map_or(found, |best| best.min(found)));
+            if self.best.is_none_or(|best| height <= best.shape.height) {
+                let found = self.choice(from);
+                self.best = Some(self.best.map_or(found, |best| best.min(found)));
+            }
         }
-        let height = self.search.height(&self.members.is_member);
         let has_member = self.members.is_member[from as usize];
         let most = self.best.map_or(u32::MAX, |best| best.shape.height);
         let Self { search, alive, at_least, away, .. } = self;

@@ -14,6 +14,7 @@
 
 mod choose;
 mod graph;
+mod lanes;
 mod lean;
 mod registers;
 mod search;

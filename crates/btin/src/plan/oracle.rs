@@ -2,6 +2,7 @@
 
 use super::families::network_and_group;
 use super::*;
+use crate::GroupId;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -138,6 +139,52 @@ fn the_plan_is_the_literal_one_where_hundreds_of_roots_are_tied() {
                 &super::tests::everybody(&network),
                 &PlanOptions { scan, ..PlanOptions::default() },
             );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn searches_made_together_find_what_each_finds_alone((network, group) in network_and_group()) {
+        let graph = Graph::new(&network);
+        let members = Members::new(&network, &group);
+        let mut lanes = lanes::Lanes::<1>::new(&graph);
+        let mut search = Search::new(&graph);
+        let roots = lanes::blocks(&graph, &members.switches, 5);
+        prop_assert_eq!(roots.iter().copied().collect::<BTreeSet<_>>(), members.switches.iter().copied().collect());
+        for most in [2, u32::MAX] {
+            let found = lanes.measure(&graph, &roots, &members.switches, &members.is_member, most);
+            for (&root, found) in roots.iter().zip(found) {
+                search.run(&graph, root, Scan::Level);
+                let alone = search.shape(&members.is_member);
+                prop_assert_eq!(found.map(|found| found.height), (alone.height <= most).then_some(alone.height));
+                if members.switches.len() == network.switch_count() {
+                    prop_assert_eq!(found.map(|found| found.leaves), (alone.height <= most).then_some(alone.leaves));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_plan_is_the_literal_one_where_many_candidates_are_dropped_together() {
+    // Rims of different depth around a torus, so that blocks lose some of their roots.
+    let (mut n, mut links) = super::families::torus(9, 31);
+    for rim in 0..7 {
+        links.extend([(rim * 40, n), (n, n + 1)]);
+        n += 2;
+    }
+    let nodes: Vec<u32> = (0..n).collect();
+    let network = super::tests::network(n, &links, &nodes);
+    let everybody = super::tests::everybody(&network);
+    let some = (0..n).filter(|node| node % 3 != 1).map(NodeId).collect();
+    let some = Group::new(&network, GroupId(0), some).expect("all exist");
+    for scan in [Scan::Queue, Scan::Level] {
+        for roots in [Roots::Members, Roots::Any] {
+            agree(&network, &everybody, &PlanOptions { scan, roots });
+            agree(&network, &some, &PlanOptions { scan, roots });
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use super::{graph::cable, search::Search};
 use crate::{Group, Network, NodeId, Port, Register, SwitchId, Tree};
-use std::collections::BTreeMap;
 
 /// The registers of a search's tree, without leaves that have no members.
 pub(super) fn fill(network: &Network, group: &Group, search: &mut Search, is_member: &[bool]) -> Tree {
@@ -23,22 +22,33 @@ pub(super) fn from_links(
     root: SwitchId,
     links: impl Iterator<Item = (SwitchId, SwitchId)>,
 ) -> Tree {
-    let mut registers = BTreeMap::new();
-    registers.insert(root, empty());
+    let count = network.switch_count();
+    let mut in_tree = vec![false; count];
+    let mut parents: Vec<Option<Port>> = vec![None; count];
+    let mut children: Vec<Vec<Port>> = vec![Vec::new(); count];
+    in_tree[root.0 as usize] = true;
     for (parent, child) in links {
         let cable = cable(network, parent, child);
-        registers.entry(parent).or_insert_with(empty).children.push(cable.port);
-        registers.entry(child).or_insert_with(empty).parent = Some(cable.far);
+        in_tree[child.0 as usize] = true;
+        parents[child.0 as usize] = Some(cable.far);
+        children[parent.0 as usize].push(cable.port);
     }
     let mut root_node = None;
-    for (&switch, register) in &mut registers {
-        register.children.sort_unstable();
+    let register = |switch: SwitchId| {
+        let at = switch.0 as usize;
         let mut members = members_at(network, group, switch);
         if switch == root {
-            (register.parent, root_node) = members.next().unzip();
+            (parents[at], root_node) = members.next().unzip();
         }
-        register.locals = members.map(|(port, _)| port).collect();
-    }
+        children[at].sort_unstable();
+        let children = std::mem::take(&mut children[at]);
+        (
+            switch,
+            Register { parent: parents[at], children, locals: members.map(|(port, _)| port).collect() },
+        )
+    };
+    // Collected in order, which a map takes in one go.
+    let registers = network.switches().filter(|switch| in_tree[switch.0 as usize]).map(register).collect();
     Tree { group: group.id(), root_switch: root, root_node, registers }
 }
 
@@ -49,8 +59,4 @@ pub(crate) fn members_at<'a>(
     switch: SwitchId,
 ) -> impl Iterator<Item = (Port, NodeId)> + use<'a> {
     network.locals(switch).iter().copied().filter(|(_, node)| group.contains(*node))
-}
-
-fn empty() -> Register {
-    Register { parent: None, children: Vec::new(), locals: Vec::new() }
 }
