@@ -15,6 +15,7 @@
 use crate::direct::{Direct, Wanted};
 use crate::error::Error;
 use crate::host::Host;
+use crate::host::episodes::Episodes;
 use crate::message::{Memory, Port, Shared};
 use crate::rank::Rank;
 use crate::spec::{Locks, Spec, Style};
@@ -151,6 +152,8 @@ pub struct Job {
     shared: Arc<Shared>,
     /// The host whose memory all members share, if they do.
     host: Option<Arc<Host>>,
+    /// The job's own barrier there, once it was needed.
+    episodes: Option<Episodes>,
     rank: Rank,
     size: usize,
 }
@@ -182,7 +185,7 @@ impl Job {
     #[must_use]
     pub fn over(transport: impl Transport + 'static) -> Self {
         let (rank, size) = (transport.rank(), transport.size());
-        Self { shared: Shared::new(Box::new(transport)), host: None, rank, size }
+        Self { shared: Shared::new(Box::new(transport)), host: None, episodes: None, rank, size }
     }
 
     /// This member's number.
@@ -202,7 +205,13 @@ impl Job {
     /// # Errors
     /// [`Error::Gone`].
     pub fn barrier(&mut self) -> Result<(), Error> {
-        self.shared.barrier(0)
+        let Some(host) = &self.host else { return self.shared.barrier(0) };
+        if self.episodes.is_none() {
+            self.episodes = Some(Episodes::make(host, &self.shared)?);
+        }
+        let serving = self.shared.prepare_barrier()?;
+        let episodes = self.episodes.as_mut().expect("made just now because there was none");
+        episodes.meet(serving)
     }
 
     /// Gathers `data` of every member at every member, in the order of ranks; collective. What a launcher

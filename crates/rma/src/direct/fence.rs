@@ -18,16 +18,15 @@ use super::{After, Direct};
 use crate::assert::Assert;
 use crate::epochs::Reach;
 use crate::error::Error;
+use crate::host::episodes::Serving;
 use crate::window::Part;
-use std::time::Duration;
-use unisono_linux::clock::Nanos;
 
 impl Direct {
     pub(crate) fn fence(&mut self, closes: bool, assert: Assert, parts: &[Part]) -> Result<(), Error> {
         let staged = self.after == After::Unknown;
         if closes {
             self.end_access()?;
-            self.meet()?;
+            self.barrier.meet(Serving::Unneeded)?;
             if staged {
                 self.apply_all(Stamp::fence(self.epoch), parts);
             }
@@ -62,22 +61,6 @@ impl Direct {
             self.peers[target].out.commit(self.region.filled(self.me, target));
         }
         Ok(())
-    }
-
-    /// One episode of the barrier.
-    fn meet(&mut self) -> Result<(), Error> {
-        let Some(every) = self.shared.hook_period() else {
-            return self.barrier.wait().map(drop).map_err(|error| self.stopped(error));
-        };
-        loop {
-            match self.barrier.wait_timeout(Duration::from(every.max(Nanos(1_000)))) {
-                Ok(_) => return Ok(()),
-                Err(unisono_barrier::Error::TimedOut { .. }) => {
-                    self.shared.call_hook();
-                }
-                Err(error) => return Err(self.stopped(error)),
-            }
-        }
     }
 
     fn apply_all(&mut self, stamp: Stamp, parts: &[Part]) {

@@ -33,6 +33,7 @@ mod staging;
 
 use crate::epochs::Reach;
 use crate::error::Error;
+use crate::host::episodes::{self, Episodes, path, refused};
 use crate::host::waiting::Waiting;
 use crate::host::{self, Host};
 use crate::message::Shared;
@@ -46,7 +47,7 @@ use staging::{In, Out, Stamp};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use unisono_barrier::{Group, Load, Participant, recommended};
+use unisono_barrier::Group;
 use unisono_linux::clock::{Nanos, now, ticks};
 use unisono_linux::process_vm;
 use unisono_sync::{Flag, Verdict, Wakeups};
@@ -102,7 +103,7 @@ pub(crate) struct Direct {
     host: Arc<Host>,
     shared: Arc<Shared>,
     region: Region,
-    barrier: Participant,
+    barrier: Episodes,
     me: usize,
     pub(crate) peers: Box<[Peer]>,
     waiter: Waiter,
@@ -201,7 +202,7 @@ impl Direct {
             host: Arc::clone(host),
             shared: Arc::clone(shared),
             region,
-            barrier,
+            barrier: Episodes::new(host, shared, barrier),
             me,
             peers,
             waiter: Waiter {
@@ -298,18 +299,9 @@ impl Waiter {
     }
 }
 
-fn path(group: &Group) -> Vec<u8> {
-    // Made for processes just now, so that it has one.
-    group.path().map_or_else(Vec::new, |path| path.into_os_string().into_encoded_bytes())
-}
-
 fn create(host: &Host, bytes: usize) -> Result<(unisono_linux::shared_memory::SharedMemory, Group), Error> {
     let memory = host::create(bytes)?;
-    let algorithm = recommended(host.size, host.processors, Load::Unknown).algorithm;
-    let group = unisono_barrier::Spec::new(host.size)
-        .and_then(|spec| spec.algorithm(algorithm).for_processes())
-        .map_err(refused)?;
-    Ok((memory, group))
+    Ok((memory, episodes::group(host)?))
 }
 
 fn open(paths: &[u8], bytes: usize) -> Result<(unisono_linux::shared_memory::SharedMemory, Group), Error> {
@@ -322,30 +314,4 @@ fn open(paths: &[u8], bytes: usize) -> Result<(unisono_linux::shared_memory::Sha
         return Err(Error::Job("the window's segment has another size; use one version".to_owned()));
     }
     Ok((memory, Group::open(Path::new(group)).map_err(refused)?))
-}
-
-impl Direct {
-    /// A barrier's error as this crate's. Who died is declared to the job, whose word on who was first counts: those who
-    /// wait elsewhere are to name the same one.
-    fn stopped(&self, error: unisono_barrier::Error) -> Error {
-        if let unisono_barrier::Error::Gone(gone) = &error {
-            if gone.cause == unisono_barrier::Cause::Died {
-                self.host.died(Rank::at(gone.participant));
-            }
-            if let Some(first) = self.host.who_is_gone() {
-                return first.into();
-            }
-        }
-        refused(error)
-    }
-}
-
-/// A barrier's error as this crate's.
-fn refused(error: unisono_barrier::Error) -> Error {
-    match error {
-        unisono_barrier::Error::Gone(gone) => {
-            Error::Gone { rank: Rank::at(gone.participant), why: gone.to_string() }
-        }
-        other => Error::Job(other.to_string()),
-    }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `mod.rs` | the job's segment, membership, who is gone |
 //! | `rendezvous.rs`, `name.rs` | how processes that nobody forked together find the segment |
+//! | `episodes.rs` | barriers of all members |
 //! | `waiting.rs` | waiting for a flag of another member, adaptively |
 //!
 //! The segment is a memfd: when the last process that maps it is gone, so is it; nothing is left after kill
@@ -14,6 +15,7 @@
 //! ```
 //! Reference: memfd_create(2), pidfd_open(2).
 
+pub(crate) mod episodes;
 mod name;
 pub(crate) mod rendezvous;
 pub(crate) mod waiting;

@@ -6,6 +6,7 @@
 
 use super::{Core, Shared};
 use crate::error::Error;
+use crate::host::episodes::Serving;
 use crate::packet::{Header, Kind};
 use crate::rank::Rank;
 
@@ -23,6 +24,18 @@ impl Core {
 }
 
 impl Shared {
+    /// Before a barrier by other means: completes exclusive unlocks. Whether packets have to be served while one
+    /// waits there: others may wait for what this member's windows are asked, or for what it has not passed on.
+    pub(crate) fn prepare_barrier(&self) -> Result<Serving, Error> {
+        let mut core = self.core();
+        if core.ports.is_empty() && core.transport.flush()? {
+            return Ok(Serving::Unneeded);
+        }
+        drop(core);
+        self.await_unlocks(None)?;
+        Ok(Serving::Needed)
+    }
+
     /// Returns once every member has called this for `window` (0: the job), and exclusive unlocks before it are
     /// complete.
     pub(crate) fn barrier(&self, window: u32) -> Result<(), Error> {
