@@ -67,10 +67,10 @@ impl Input {
         if let Some(first) = cut_off.first() {
             let others = match cut_off.len() - 1 {
                 0 => String::new(),
-                more => format!(", and {more} more are"),
+                more => format!(" (and {more} more)"),
             };
             let problem = format!(
-                "member {} at switch {} is{others} cut off: no links lead to the other members",
+                "member {} at switch {}{others} is cut off: no links lead to the other members",
                 self.topology.node_name(*first),
                 self.topology.switch_name(self.topology.network.nodes()[first.0 as usize].switch),
             );
