@@ -15,6 +15,8 @@
 
 pub mod analytic;
 pub mod check;
+pub mod collective;
+pub mod draw;
 pub mod format;
 mod frame;
 pub mod generate;

@@ -138,6 +138,22 @@ pub(super) fn distance(
     farthest(&ways, members.iter().map(place))
 }
 
+/// The ways between all members, row by row.
+pub(super) fn distances(
+    network: &Network,
+    wiring: &Wiring,
+    members: &[NodeId],
+    conditions: &Conditions,
+) -> Vec<u64> {
+    let place = |node: &NodeId| network.nodes()[node.0 as usize].switch;
+    let mut distances = Vec::with_capacity(members.len() * members.len());
+    for from in members {
+        let ways = Ways::new(network, wiring, place(from), conditions.routes);
+        distances.extend(members.iter().map(|to| ways.out(place(to)).len() as u64 + 2));
+    }
+    distances
+}
+
 fn farthest(ways: &Ways, places: impl Iterator<Item = SwitchId>) -> u64 {
     places.map(|place| ways.out(place).len() as u64 + 2).max().unwrap_or(2)
 }

@@ -102,6 +102,16 @@ impl<'a> Simulator<'a> {
         let intake = conditions.intake(self.network);
         crate::analytic::latency(scheme, &conditions.costs, distance, members.len() as u64, intake)
     }
+
+    /// How many links lie between each member and each other, those to the nodes included: the row of the
+    /// sender, then the column of the receiver, in the order of the group.
+    ///
+    /// # Panics
+    /// As [`Simulator::run`].
+    #[must_use]
+    pub fn distances(&self, barrier: &Barrier, conditions: &Conditions) -> Vec<u64> {
+        central::distances(self.network, &self.wiring, barrier.group.members(), conditions)
+    }
 }
 
 /// Start-ups one after the other (paper, Table 2, which counts the root's message to itself as well: 2 n and

@@ -6,6 +6,7 @@ use crate::{End, Group, Network, NodeId, Operation, SwitchId, Tree};
 use std::collections::BTreeMap;
 
 /// One group's barrier.
+#[derive(Clone, Copy)]
 pub struct Barrier<'a> {
     /// Who takes part.
     pub group: &'a Group,

@@ -1,0 +1,203 @@
+//! Other collective operations by barrier registers: what the paper names as future work.
+//!
+//! A register combines six bits on the way up and replicates six on the way down, and that is enough for
+//!
+//! - **allreduce** (OR, AND, min, max, sum): a barrier that carries data; nothing more to pay;
+//! - **multicast**: an allreduce by OR to which all but the source bring zero; it is also a barrier;
+//! - **total exchange**: a multicast from each member in turn, n barriers one after the other. One register
+//!   holds one message, so they cannot overlap.
+//!
+//! Cost: a barrier's, n times for the exchange. When not to use it: a total exchange among more than a few
+//! members. Messages from everybody to everybody need n - 1 start-ups at each node, but all nodes start up at
+//! the same time, while n barriers wait for each other: with the paper's costs messages win from three members
+//! on ([`direct_exchange`] is the measure).
+//!
+//! Reference: paper, section 6 names multicast and total exchange as future work.
+
+use crate::simulate::{Barrier, Conditions, Scheme, Simulated, Simulator, Time};
+use crate::{NodeId, Operation};
+
+/// What a collective operation came to.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Collective {
+    /// What every member was told, one value a round; nothing if members were told different things.
+    pub results: Vec<Option<u8>>,
+    /// From the last arrival at the first round to the last release from the last.
+    pub latency: Option<Time>,
+    /// The simulation behind it.
+    pub simulated: Simulated,
+}
+
+/// Every member brings a value of six bits and is told what the operation makes of all of them.
+#[must_use]
+pub fn allreduce(
+    simulator: &Simulator<'_>,
+    barrier: &Barrier<'_>,
+    (operation, values): (Operation, &dyn Fn(NodeId) -> u8),
+    scheme: Scheme,
+    conditions: &Conditions,
+) -> Collective {
+    rounds(simulator, barrier, (operation, &|node, _| values(node)), scheme, conditions, 1)
+}
+
+/// One member tells all others a value of six bits.
+#[must_use]
+pub fn multicast(
+    simulator: &Simulator<'_>,
+    barrier: &Barrier<'_>,
+    (source, value): (NodeId, u8),
+    scheme: Scheme,
+    conditions: &Conditions,
+) -> Collective {
+    let brings = |node, _| if node == source { value } else { 0 };
+    rounds(simulator, barrier, (Operation::Or, &brings), scheme, conditions, 1)
+}
+
+/// Every member tells every other a value: the results are the members' values, in the order of the group.
+///
+/// # Panics
+/// For a group of more than 65,535 members.
+#[must_use]
+pub fn total_exchange(
+    simulator: &Simulator<'_>,
+    barrier: &Barrier<'_>,
+    values: &dyn Fn(NodeId) -> u8,
+    scheme: Scheme,
+    conditions: &Conditions,
+) -> Collective {
+    let members = barrier.group.members();
+    let n = u16::try_from(members.len()).expect("a group of at most 65,535 because episodes have 16 bits");
+    let brings = |node, round: u16| if members[usize::from(round)] == node { values(node) } else { 0 };
+    rounds(simulator, barrier, (Operation::Or, &brings), scheme, conditions, n)
+}
+
+fn rounds(
+    simulator: &Simulator<'_>,
+    barrier: &Barrier<'_>,
+    (operation, data): (Operation, &dyn Fn(NodeId, u16) -> u8),
+    scheme: Scheme,
+    conditions: &Conditions,
+    rounds: u16,
+) -> Collective {
+    let conditions = Conditions { episodes: rounds, ..conditions.clone() };
+    let one = Barrier { operation, data, ..*barrier };
+    let simulated = simulator.run(&[one], scheme, &conditions);
+    let course = &simulated.courses[0];
+    let latency = match course.each() {
+        [first, .., last] if course.is_complete() => Some(last.last_release.since(first.last_arrival)),
+        _ => course.latency(),
+    };
+    Collective { results: course.each().iter().map(|round| round.result).collect(), latency, simulated }
+}
+
+/// A total exchange by messages from everybody to everybody: every node starts up n - 1 messages one after
+/// the other, each to the next member in turn, and takes in one in t_r + t_p; nothing waits on the way.
+#[must_use]
+pub fn direct_exchange(simulator: &Simulator<'_>, barrier: &Barrier<'_>, conditions: &Conditions) -> Time {
+    let costs = &conditions.costs;
+    let members = barrier.group.members();
+    let n = members.len();
+    let distances = simulator.distances(barrier, conditions);
+    let intake = costs.switch + costs.propagation;
+    let mut last = Time::ZERO;
+    for receiver in 0..n {
+        let mut arrivals: Vec<Time> = (1..n)
+            .map(|turn| {
+                let sender = (receiver + n - turn) % n;
+                // the first start-up is in the message itself
+                costs.startup * (turn as u64 - 1) + costs.message(distances[sender * n + receiver])
+            })
+            .collect();
+        arrivals.sort_unstable();
+        let done = arrivals.into_iter().fold(Time::ZERO, |busy, at| at.max(busy + intake));
+        last = last.max(done);
+    }
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate::{Wish, generate};
+    use crate::{PlanOptions, plan};
+    use std::collections::BTreeMap;
+
+    /// Runs a check on each of some random groups, by both ways to turn.
+    fn each(members: u32, check: impl Fn(&Simulator<'_>, &Barrier<'_>, Scheme)) {
+        for seed in 0..8 {
+            let wish = Wish { switches: 20, nodes: 60, members, seed, ..Wish::default() };
+            let topology = generate(&wish).expect("there is such a network");
+            let group = &topology.groups[0];
+            let planned = plan(&topology.network, group, &PlanOptions::default()).expect("connected");
+            let in_memory = BTreeMap::new();
+            let barrier = Barrier {
+                group,
+                tree: &planned.tree,
+                height: planned.height,
+                in_memory: &in_memory,
+                operation: Operation::default(),
+                data: &|_, _| 0,
+            };
+            for scheme in [Scheme::Btin, Scheme::BtinTurn] {
+                check(&Simulator::new(&topology.network), &barrier, scheme);
+            }
+        }
+    }
+
+    fn value(node: NodeId) -> u8 {
+        (node.0 * 37 % 64) as u8
+    }
+
+    #[test]
+    fn an_allreduce_is_what_a_direct_computation_says_in_the_time_of_a_barrier() {
+        each(25, |simulator, barrier, scheme| {
+            let conditions = Conditions::default();
+            let plain = simulator.run(std::slice::from_ref(barrier), scheme, &conditions).latency();
+            for operation in Operation::ALL {
+                let run = allreduce(simulator, barrier, (operation, &value), scheme, &conditions);
+                let direct = barrier.group.members().iter().map(|node| value(*node));
+                assert_eq!(run.results, [direct.reduce(|a, b| operation.combine(a, b))], "{operation:?}");
+                assert_eq!(run.latency, plain);
+            }
+        });
+    }
+
+    #[test]
+    fn a_multicast_tells_everybody_the_source_s_value() {
+        each(25, |simulator, barrier, scheme| {
+            for source in [0, 12, 24].map(|at| barrier.group.members()[at]) {
+                let run = multicast(simulator, barrier, (source, 42), scheme, &Conditions::default());
+                assert_eq!(run.results, [Some(42)]);
+            }
+        });
+    }
+
+    #[test]
+    fn a_total_exchange_tells_everybody_everything_and_takes_a_barrier_a_member() {
+        each(25, |simulator, barrier, scheme| {
+            let conditions = Conditions::default();
+            let run = total_exchange(simulator, barrier, &value, scheme, &conditions);
+            let direct: Vec<_> = barrier.group.members().iter().map(|node| Some(value(*node))).collect();
+            assert_eq!(run.results, direct);
+            let one = simulator.run(std::slice::from_ref(barrier), scheme, &conditions).latency();
+            let (all, one) = (run.latency.expect("it ends"), one.expect("it ends"));
+            assert!(all <= one * 25 && all >= one * 12, "{all:?} for 25 rounds of {one:?}");
+            assert!(
+                all > direct_exchange(simulator, barrier, &conditions),
+                "messages overlap, barriers do not"
+            );
+        });
+    }
+
+    #[test]
+    fn a_direct_exchange_between_two_is_one_message() {
+        each(2, |simulator, barrier, _| {
+            let conditions = Conditions::default();
+            let distances = simulator.distances(barrier, &conditions);
+            assert_eq!(
+                direct_exchange(simulator, barrier, &conditions),
+                conditions.costs.message(distances[1])
+            );
+        });
+    }
+}

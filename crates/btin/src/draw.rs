@@ -1,0 +1,228 @@
+//! A picture of a network and a barrier tree in it, as SVG: members, root, registers.
+//!
+//! ```text
+//!   [ 3 root ]--4----0--[ 1 ]--2----7--[ 4 ] o o        a box a switch, its depth is its column
+//!        |  \--1----2--[ 0 ] o o o         |            o: a member; filled: the root node
+//!        .............[ 2 ]................             thin: cables that the tree does not use
+//! ```
+//! Up to [`MOST_BOXES`] switches each has a box with its register; above that a picture of single switches is
+//! a blot, and each depth becomes a bar. The layout is a function of the tree alone: no springs, no chance, the
+//! same picture every time.
+//!
+//! Cost: linear in switches and links. When not to use it: to see a network without a tree.
+
+mod boxes;
+mod levels;
+
+use crate::{Group, NodeId, SwitchId, Topology, Tree};
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+
+/// More switches than this are drawn as one bar a depth.
+pub const MOST_BOXES: usize = 120;
+
+const STYLE: &str = "\
+svg{font:12px system-ui,sans-serif;--page:#fff;--ink:#1b1f24;--soft:#6b7280;--line:#c8cdd4;--tree:#1d6fa5;--member:#c2571a;--fill:#f3f6f9}\
+@media(prefers-color-scheme:dark){svg{--page:#14171b;--ink:#e6e9ed;--soft:#9aa3ae;--line:#3a424c;--tree:#6db3e2;--member:#f0975a;--fill:#1f252c}}\
+.page{fill:var(--page)}text{fill:var(--ink)}.soft{fill:var(--soft);font-size:10px}.head{font-size:15px;font-weight:600}\
+.other{fill:none;stroke:var(--line);stroke-width:1}.edge{fill:none;stroke:var(--tree);stroke-width:2}\
+.box{fill:var(--fill);stroke:var(--tree);stroke-width:1.5}.pass{stroke-dasharray:4 3}.out{fill:none;stroke:var(--line)}\
+.root{stroke-width:3.5}.member{fill:none;stroke:var(--member);stroke-width:1.8}.rootnode{fill:var(--member);stroke:var(--member)}\
+.bar{fill:var(--tree)}.barpass{fill:var(--line)}.barmember{fill:var(--member)}";
+
+/// Draws a group's tree in its network, under a heading and some lines of words.
+///
+/// # Panics
+/// May panic if group or tree were made for another network.
+#[must_use]
+pub fn svg(topology: &Topology, group: &Group, tree: &Tree, notes: &[String]) -> String {
+    let shape = Shape::new(topology, group, tree);
+    if topology.network.switch_count() > MOST_BOXES {
+        levels::draw(&shape, notes)
+    } else {
+        boxes::draw(&shape, notes)
+    }
+}
+
+/// The tree as both pictures need it.
+struct Shape<'a> {
+    topology: &'a Topology,
+    tree: &'a Tree,
+    /// The tree's switches in the order of a walk that takes children by port, each with its depth.
+    walk: Vec<(SwitchId, usize)>,
+    children: BTreeMap<SwitchId, Vec<SwitchId>>,
+    /// The members at each switch, by port.
+    members: BTreeMap<SwitchId, Vec<NodeId>>,
+}
+
+impl<'a> Shape<'a> {
+    fn new(topology: &'a Topology, group: &Group, tree: &'a Tree) -> Self {
+        let network = &topology.network;
+        let mut children: BTreeMap<SwitchId, Vec<SwitchId>> = BTreeMap::new();
+        for (switch, register) in &tree.registers {
+            let leads_down = |port| network.neighbours(*switch).iter().find(|next| next.port == port);
+            let below = register.children.iter().filter_map(|port| leads_down(*port));
+            children.insert(*switch, below.map(|next| next.switch).collect());
+        }
+        let mut members: BTreeMap<SwitchId, Vec<NodeId>> = BTreeMap::new();
+        for switch in network.switches() {
+            let here = network.locals(switch).iter().map(|(_, node)| *node);
+            let here: Vec<NodeId> = here.filter(|node| group.contains(*node)).collect();
+            if !here.is_empty() {
+                members.insert(switch, here);
+            }
+        }
+        let mut walk = Vec::new();
+        let mut stack = vec![(tree.root_switch, 0)];
+        while let Some((switch, depth)) = stack.pop() {
+            walk.push((switch, depth));
+            if walk.len() > tree.registers.len() {
+                break; // registers that lead in a circle have no picture beyond their number
+            }
+            let below = children.get(&switch).map(Vec::as_slice).unwrap_or_default();
+            stack.extend(below.iter().rev().map(|child| (*child, depth + 1)));
+        }
+        Self { topology, tree, walk, children, members }
+    }
+
+    fn members(&self, switch: SwitchId) -> &[NodeId] {
+        self.members.get(&switch).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn heading(&self) -> String {
+        let members: usize = self.members.values().map(Vec::len).sum();
+        let height = self.walk.iter().map(|(_, depth)| *depth).max().unwrap_or(0);
+        format!(
+            "Barrier tree of {members} members: root switch {}, height {height}, {} registers in {} switches",
+            self.topology.switch_name(self.tree.root_switch),
+            self.tree.registers.len(),
+            self.topology.network.switch_count(),
+        )
+    }
+}
+
+/// An SVG file in the making.
+struct Canvas {
+    body: String,
+    width: f64,
+    height: f64,
+}
+
+impl Canvas {
+    /// Begins with heading and notes; answers where the picture begins.
+    fn new(shape: &Shape<'_>, notes: &[String]) -> (Self, f64) {
+        let mut canvas = Self { body: String::new(), width: 520.0, height: 0.0 };
+        let heading = shape.heading();
+        canvas.text("head", 16.0, 26.0, &heading);
+        canvas.width = canvas.width.max(heading.len() as f64 * 8.2 + 32.0);
+        let mut y = 46.0;
+        for note in notes {
+            canvas.text("", 16.0, y, note);
+            canvas.width = canvas.width.max(note.len() as f64 * 6.6 + 32.0);
+            y += 17.0;
+        }
+        (canvas, y + 8.0)
+    }
+
+    fn text(&mut self, class: &str, x: f64, y: f64, text: &str) {
+        let _ =
+            write!(self.body, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", Escaped(text));
+        self.reach(x, y + 6.0);
+    }
+
+    fn path(&mut self, class: &str, path: &str) {
+        let _ = write!(self.body, "<path class=\"{class}\" d=\"{path}\"/>");
+    }
+
+    fn rect(&mut self, class: &str, (x, y, width, height): (f64, f64, f64, f64), title: &str) {
+        let _ = write!(
+            self.body,
+            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"4\">\
+             <title>{}</title></rect>",
+            Escaped(title)
+        );
+        self.reach(x + width, y + height);
+    }
+
+    fn circle(&mut self, class: &str, (x, y): (f64, f64), radius: f64, title: &str) {
+        let _ = write!(
+            self.body,
+            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\"><title>{}</title></circle>",
+            Escaped(title)
+        );
+        self.reach(x + radius, y + radius);
+    }
+
+    fn reach(&mut self, x: f64, y: f64) {
+        self.width = self.width.max(x + 16.0);
+        self.height = self.height.max(y + 12.0);
+    }
+
+    fn finish(self, shape: &Shape<'_>) -> String {
+        let Self { body, width, height } = self;
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
+             viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\"><title>{}</title><style>{STYLE}</style>\
+             <rect class=\"page\" width=\"100%\" height=\"100%\"/>{body}</svg>\n",
+            Escaped(&shape.heading())
+        )
+    }
+}
+
+/// Text for SVG: names come from files of others.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            match c {
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '&' => f.write_str("&amp;")?,
+                '"' => f.write_str("&quot;")?,
+                c if c.is_control() => f.write_char('\u{fffd}')?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate::{Wish, generate};
+    use crate::{PlanOptions, plan};
+
+    fn picture(wish: Wish) -> (Topology, Tree, String) {
+        let topology = generate(&wish).expect("there is such a network");
+        let group = &topology.groups[0];
+        let tree = plan(&topology.network, group, &PlanOptions::default()).expect("connected").tree;
+        let svg = svg(&topology, group, &tree, &["a < b".to_owned()]);
+        (topology, tree, svg)
+    }
+
+    #[test]
+    fn each_switch_has_a_box_each_member_a_circle_each_tree_link_a_line() {
+        let (topology, tree, svg) = picture(Wish::default());
+        assert_eq!(svg.matches("<rect class=\"box").count(), tree.registers.len());
+        let outside = topology.network.switch_count() - tree.registers.len();
+        assert_eq!(svg.matches("<rect class=\"out").count(), outside);
+        let circles = svg.matches("class=\"member\"").count() + svg.matches("class=\"rootnode\"").count();
+        assert_eq!(circles, 64);
+        assert_eq!(svg.matches("class=\"rootnode\"").count(), 1);
+        assert_eq!(svg.matches("class=\"edge\"").count(), tree.registers.len() - 1);
+        let other = topology.network.links().len() - (tree.registers.len() - 1);
+        assert_eq!(svg.matches("class=\"other\"").count(), other);
+        assert!(svg.contains("a &lt; b") && !svg.contains("a < b"));
+    }
+
+    #[test]
+    fn the_same_network_is_the_same_picture_and_a_large_one_is_a_bar_a_depth() {
+        assert_eq!(picture(Wish::default()).2, picture(Wish::default()).2);
+        let wish = Wish { switches: 300, nodes: 1024, members: 1024, ..Wish::default() };
+        let (_, tree, svg) = picture(wish);
+        assert!(svg.len() < 20_000, "{} bytes for {} registers", svg.len(), tree.registers.len());
+        assert!(svg.contains("depth 0") && svg.contains("depth 5"));
+    }
+}

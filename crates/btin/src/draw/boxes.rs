@@ -1,0 +1,151 @@
+//! Every switch as a box: depth from left to right, the leaves of the tree one below the other.
+
+use super::{Canvas, Shape};
+use crate::{Port, SwitchId};
+use std::collections::{BTreeMap, BTreeSet};
+
+const COLUMN: f64 = 176.0;
+const ROW: f64 = 44.0;
+const WIDTH: f64 = 112.0;
+const HEIGHT: f64 = 34.0;
+/// Switches outside the tree, side by side below it.
+const OUTSIDE: f64 = 72.0;
+
+pub(super) fn draw(shape: &Shape<'_>, notes: &[String]) -> String {
+    let (mut canvas, top) = Canvas::new(shape, notes);
+    let places = places(shape, top);
+    other_links(&mut canvas, shape, &places);
+    tree_links(&mut canvas, shape, &places);
+    for (switch, place) in &places {
+        one(&mut canvas, shape, *switch, *place);
+    }
+    canvas.finish(shape)
+}
+
+/// The upper left corner of each switch's box.
+fn places(shape: &Shape<'_>, top: f64) -> BTreeMap<SwitchId, (f64, f64)> {
+    let mut rows: BTreeMap<SwitchId, f64> = BTreeMap::new();
+    let mut leaves = 0;
+    // in reverse, children come before their parent; rows are turned round afterwards
+    for (switch, _) in shape.walk.iter().rev() {
+        let below = shape.children.get(switch).map(Vec::as_slice).unwrap_or_default();
+        let known: Vec<f64> = below.iter().filter_map(|child| rows.get(child).copied()).collect();
+        let row = match (known.first(), known.last()) {
+            (Some(first), Some(last)) => (first + last) / 2.0,
+            _ => {
+                leaves += 1;
+                f64::from(leaves - 1)
+            }
+        };
+        rows.insert(*switch, row);
+    }
+    let last = f64::from((leaves - 1).max(0));
+    let mut places = BTreeMap::new();
+    for (switch, depth) in &shape.walk {
+        let y = top + (last - rows[switch]) * ROW;
+        places.insert(*switch, (16.0 + *depth as f64 * COLUMN, y));
+    }
+    let deepest = shape.walk.iter().map(|(_, depth)| *depth).max().unwrap_or(0);
+    let across = (((deepest as f64 + 1.0) * COLUMN / OUTSIDE) as usize).max(4);
+    let below = top + (last + 1.0) * ROW + 28.0;
+    let outside = shape.topology.network.switches().filter(|switch| !rows.contains_key(switch));
+    for (number, switch) in outside.enumerate() {
+        let (row, column) = (number / across, number % across);
+        places.insert(switch, (16.0 + column as f64 * OUTSIDE, below + row as f64 * ROW));
+    }
+    places
+}
+
+/// The links that the tree uses, by number, each with its ports at parent and child.
+fn used(shape: &Shape<'_>) -> BTreeMap<u32, (SwitchId, Port, SwitchId, Port)> {
+    let mut used = BTreeMap::new();
+    for (switch, register) in &shape.tree.registers {
+        for next in shape.topology.network.neighbours(*switch) {
+            if register.children.contains(&next.port) {
+                used.insert(next.link, (*switch, next.port, next.switch, next.far));
+            }
+        }
+    }
+    used
+}
+
+fn other_links(canvas: &mut Canvas, shape: &Shape<'_>, places: &BTreeMap<SwitchId, (f64, f64)>) {
+    let used: BTreeSet<u32> = used(shape).into_keys().collect();
+    for (number, link) in (0..).zip(shape.topology.network.links()) {
+        if used.contains(&number) {
+            continue;
+        }
+        let centre = |switch: SwitchId| {
+            let (x, y) = places[&switch];
+            let width = if shape.tree.registers.contains_key(&switch) { WIDTH } else { OUTSIDE - 16.0 };
+            (x + width / 2.0, y + HEIGHT / 2.0)
+        };
+        let ((ax, ay), (bx, by)) = (centre(link.a.switch), centre(link.b.switch));
+        // bowed to the right, so that cables within a column do not run through the boxes between
+        let bow = if (ax - bx).abs() < 1.0 { WIDTH * 0.75 } else { 0.0 };
+        let (mx, my) = ((ax + bx) / 2.0 + bow, (ay + by) / 2.0);
+        canvas.path("other", &format!("M{ax:.0} {ay:.0}Q{mx:.0} {my:.0} {bx:.0} {by:.0}"));
+    }
+}
+
+fn tree_links(canvas: &mut Canvas, shape: &Shape<'_>, places: &BTreeMap<SwitchId, (f64, f64)>) {
+    for (parent, out, child, into) in used(shape).into_values() {
+        let ((px, py), (cx, cy)) = (places[&parent], places[&child]);
+        let (ax, ay, bx, by) = (px + WIDTH, py + HEIGHT / 2.0, cx, cy + HEIGHT / 2.0);
+        let middle = (ax + bx) / 2.0;
+        canvas.path(
+            "edge",
+            &format!("M{ax:.0} {ay:.0}C{middle:.0} {ay:.0} {middle:.0} {by:.0} {bx:.0} {by:.0}"),
+        );
+        // the port of the parent stands at the child's end too, where lines have parted
+        canvas.text("soft", bx - 30.0, by - 4.0, &format!("{}\u{2192}{}", out.0, into.0));
+    }
+}
+
+fn one(canvas: &mut Canvas, shape: &Shape<'_>, switch: SwitchId, (x, y): (f64, f64)) {
+    let name = shape.topology.switch_name(switch);
+    let Some(register) = shape.tree.registers.get(&switch) else {
+        canvas.rect("out", (x, y, OUTSIDE - 16.0, HEIGHT), &format!("switch {name}: not in the tree"));
+        canvas.text("soft", x + 8.0, y + 21.0, &shortened(&name, 7));
+        return;
+    };
+    let members = shape.members(switch);
+    let is_root = switch == shape.tree.root_switch;
+    let mut class = "box".to_owned();
+    class += if is_root { " root" } else { "" };
+    class += if members.is_empty() { " pass" } else { "" };
+    let list = |ports: &[Port]| ports.iter().map(|port| port.0.to_string()).collect::<Vec<_>>().join(" ");
+    let mut words = Vec::new();
+    if let Some(parent) = register.parent {
+        words.push(format!("\u{2191}{}", parent.0));
+    }
+    if !register.children.is_empty() {
+        words.push(format!("\u{2193}{}", list(&register.children)));
+    }
+    if !register.locals.is_empty() {
+        words.push(format!("\u{b7}{}", list(&register.locals)));
+    }
+    let title = format!(
+        "switch {name}: parent port {}, child ports {}, local ports {}",
+        register.parent.map_or_else(|| "none".to_owned(), |port| port.0.to_string()),
+        list(&register.children),
+        list(&register.locals),
+    );
+    canvas.rect(&class, (x, y, WIDTH, HEIGHT), &title);
+    canvas.text("", x + 7.0, y + 14.0, &shortened(&name, 7));
+    canvas.text("soft", x + 7.0, y + 28.0, &shortened(&words.join(" "), 20));
+    for (number, node) in members.iter().enumerate() {
+        let is_root_node = Some(*node) == shape.tree.root_node;
+        let at = (x + WIDTH - 8.0 - 9.0 * (members.len() - 1 - number) as f64, y + 10.0);
+        let class = if is_root_node { "rootnode" } else { "member" };
+        let role = if is_root_node { "root node" } else { "member" };
+        canvas.circle(class, at, 3.2, &format!("{role} {}", shape.topology.node_name(*node)));
+    }
+}
+
+fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most - 1).chain(['\u{2026}']).collect()
+}

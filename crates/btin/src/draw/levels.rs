@@ -1,0 +1,58 @@
+//! A large tree as one bar a depth: how many switches, how many of them with members, how many members.
+
+use super::{Canvas, Shape};
+
+const ROW: f64 = 40.0;
+const LEFT: f64 = 90.0;
+const LONGEST: f64 = 520.0;
+
+#[derive(Clone, Copy, Default)]
+struct Level {
+    switches: usize,
+    member_switches: usize,
+    members: usize,
+    children: usize,
+}
+
+pub(super) fn draw(shape: &Shape<'_>, notes: &[String]) -> String {
+    let (mut canvas, top) = Canvas::new(shape, notes);
+    let mut levels: Vec<Level> = Vec::new();
+    for (switch, depth) in &shape.walk {
+        if levels.len() <= *depth {
+            levels.resize(depth + 1, Level::default());
+        }
+        let level = &mut levels[*depth];
+        let members = shape.members(*switch).len();
+        level.switches += 1;
+        level.member_switches += usize::from(members > 0);
+        level.members += members;
+        level.children += shape.children.get(switch).map_or(0, Vec::len);
+    }
+    let most = levels.iter().map(|level| level.switches).max().unwrap_or(1) as f64;
+    for (depth, level) in levels.iter().enumerate() {
+        let y = top + depth as f64 * ROW;
+        let of = |switches: usize| LONGEST * switches as f64 / most;
+        canvas.text("", 16.0, y + 15.0, &format!("depth {depth}"));
+        let with = of(level.member_switches);
+        let title = format!("{} switches with members", level.member_switches);
+        canvas.rect("bar", (LEFT, y, with, 20.0), &title);
+        let without = level.switches - level.member_switches;
+        canvas.rect("barpass", (LEFT + with, y, of(without), 20.0), &format!("{without} switches without"));
+        let up = if depth == 0 { "root".to_owned() } else { format!("{} links up", level.switches) };
+        canvas.text(
+            "soft",
+            LEFT + of(level.switches) + 8.0,
+            y + 14.0,
+            &format!(
+                "{} switches, {} with members ({} members); {up}, {} down",
+                level.switches, level.member_switches, level.members, level.children
+            ),
+        );
+        canvas.reach(LEFT + of(level.switches) + 340.0, y + 20.0);
+    }
+    let outside = shape.topology.network.switch_count() - shape.walk.len();
+    let y = top + levels.len() as f64 * ROW;
+    canvas.text("", 16.0, y + 15.0, &format!("not in the tree: {outside} switches"));
+    canvas.text("soft", 16.0, y + 34.0, "Dark: switches with members. Light: switches that pass on.");
+    canvas.finish(shape)
+}
