@@ -6,6 +6,7 @@ mod convert;
 mod deploy;
 mod generate;
 pub(crate) mod input;
+mod picture;
 mod plan;
 mod simulate;
 mod undeploy;

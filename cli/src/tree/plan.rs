@@ -4,6 +4,7 @@ use super::input::Source;
 use crate::exit::Failure;
 use crate::output;
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_btin::{Group, Plan, PlanOptions, Port, Roots, Scan, SwitchId, Topology, plan};
 
@@ -30,6 +31,9 @@ pub(crate) struct Args {
     /// Beyond the paper: a switch without members may be the root; messages then turn around in the switch
     #[arg(long)]
     any_root: bool,
+    /// Draw network and tree into this file
+    #[arg(long, value_name = "FILE.svg")]
+    svg: Option<PathBuf>,
     /// Print the registers as one JSON object (btin-tree-1)
     #[arg(long)]
     json: bool,
@@ -57,6 +61,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     options.roots = if args.any_root { Roots::Any } else { Roots::Members };
     let plan = plan(&input.topology.network, group, &options)
         .map_err(|error| Failure::Usage(format!("{}: {error}", input.name)))?;
+    if let Some(file) = &args.svg {
+        super::picture::write(file, &input.topology, group, &plan, &[])?;
+    }
     if args.json {
         output::answer(plan.tree.to_json().trim_end())?;
     } else {

@@ -1,13 +1,16 @@
 //! `unisono tree simulate`: what a barrier over a network takes, by messages through one root and by trees.
 
+mod collectives;
 mod faults;
 mod table;
 
 use super::input::Source;
 use crate::exit::Failure;
 use crate::output;
+use collectives::Row;
 use faults::FaultFlags;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use unisono_btin::simulate::{
@@ -71,6 +74,12 @@ pub(crate) struct Args {
     /// Add how often each link was crossed to the JSON: a list of [link, from its first end, from its second]
     #[arg(long, requires = "json")]
     per_link: bool,
+    /// Also run the other collectives that registers allow: multicast, allreduce, total exchange
+    #[arg(long)]
+    collectives: bool,
+    /// Draw network and tree into this file
+    #[arg(long, value_name = "FILE.svg")]
+    svg: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -107,6 +116,8 @@ struct Run<'a> {
     plans: Vec<Plan>,
     /// Each scheme with the closed form for the first group.
     schemes: Vec<(Simulated, Time)>,
+    /// The other collectives, if they were asked for.
+    collectives: Vec<Row>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -142,8 +153,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         )
     };
     let schemes: Vec<(Simulated, Time)> = Scheme::ALL.into_iter().map(one).collect();
+    let collectives = match args.collectives {
+        true => collectives::run(&simulator, &barriers[0], &conditions)?,
+        false => Vec::new(),
+    };
     drop(barriers);
-    let run = Run { network, groups, plans, schemes };
+    let run = Run { network, groups, plans, schemes, collectives };
+    if let Some(file) = &args.svg {
+        super::picture::write(file, topology, run.groups[0], &run.plans[0], &table::notes(&run))?;
+    }
     if args.json {
         output::answer(&table::json(&run, &conditions, args.per_link).to_string())?;
     } else {

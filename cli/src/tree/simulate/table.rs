@@ -1,6 +1,6 @@
 //! What a simulation came to, as a table and as JSON.
 
-use super::Run;
+use super::{Run, collectives};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use unisono_btin::simulate::{Busiest, Conditions, Routes, Scheme, Simulated, Time};
@@ -58,10 +58,22 @@ pub(super) fn text(run: &Run<'_>, topology: &Topology) -> String {
             busiest(simulated.busiest, topology),
         );
     }
+    if !run.collectives.is_empty() {
+        out.push_str(&collectives::text(&run.collectives));
+    }
     for (simulated, _) in &run.schemes {
         out.push_str(&troubles(run, simulated, topology));
     }
     out
+}
+
+/// What the picture says above it.
+pub(super) fn notes(run: &Run<'_>) -> Vec<String> {
+    let one = |(simulated, _): &(Simulated, Time)| {
+        let latency = simulated.latency().map_or("no end".to_owned(), |t| format!("{:.2} us", t.as_us()));
+        format!("{} {latency}, {} hops", simulated.scheme.name(), simulated.hops)
+    };
+    vec![run.schemes.iter().map(one).collect::<Vec<_>>().join("; ")]
 }
 
 fn theorem(run: &Run<'_>) -> Option<f64> {
@@ -138,6 +150,7 @@ pub(super) fn json(run: &Run<'_>, conditions: &Conditions, per_link: bool) -> Va
         "edges": plan.edges,
         "leaves": plan.leaves,
         "schemes": schemes,
+        "collectives": (!run.collectives.is_empty()).then(|| collectives::json(&run.collectives)),
         "assumptions": assumptions(run, conditions),
     })
 }

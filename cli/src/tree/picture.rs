@@ -1,0 +1,16 @@
+//! The picture of a network and a tree, into a file.
+
+use anyhow::Context;
+use std::path::Path;
+use unisono_btin::{Group, Plan, Topology, draw};
+
+pub(super) fn write(
+    file: &Path,
+    topology: &Topology,
+    group: &Group,
+    plan: &Plan,
+    notes: &[String],
+) -> anyhow::Result<()> {
+    let svg = draw::svg(topology, group, &plan.tree, notes);
+    std::fs::write(file, svg).with_context(|| format!("cannot write {}", file.display()))
+}
