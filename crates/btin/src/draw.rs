@@ -26,7 +26,7 @@ svg{font:12px system-ui,sans-serif;--page:#fff;--ink:#1b1f24;--soft:#6b7280;--li
 @media(prefers-color-scheme:dark){svg{--page:#14171b;--ink:#e6e9ed;--soft:#9aa3ae;--line:#3a424c;--tree:#6db3e2;--member:#f0975a;--fill:#1f252c}}\
 .page{fill:var(--page)}text{fill:var(--ink)}.soft{fill:var(--soft);font-size:10px}.head{font-size:15px;font-weight:600}\
 .other{fill:none;stroke:var(--line);stroke-width:1}.edge{fill:none;stroke:var(--tree);stroke-width:2}\
-.box{fill:var(--fill);stroke:var(--tree);stroke-width:1.5}.pass{stroke-dasharray:4 3}.out{fill:none;stroke:var(--line)}\
+.box{fill:var(--fill);stroke:var(--tree);stroke-width:1.5}.pass{stroke-dasharray:4 3}.out{fill:var(--page);stroke:var(--line)}\
 .root{stroke-width:3.5}.member{fill:none;stroke:var(--member);stroke-width:1.8}.rootnode{fill:var(--member);stroke:var(--member)}\
 .bar{fill:var(--tree)}.barpass{fill:var(--line)}.barmember{fill:var(--member)}";
 

@@ -11,6 +11,9 @@ const HEIGHT: f64 = 34.0;
 /// Switches outside the tree, side by side below it.
 const OUTSIDE: f64 = 72.0;
 
+const LEGEND: &str = "\u{2191} parent port, \u{2193} child ports, \u{b7} ports of local members; on a link: port at the parent \u{2192} port at the child. \
+    Dashed: passes on, no members. Circles: members; filled: the root node. Thin: cables that the tree does not use.";
+
 pub(super) fn draw(shape: &Shape<'_>, notes: &[String]) -> String {
     let (mut canvas, top) = Canvas::new(shape, notes);
     let places = places(shape, top);
@@ -19,6 +22,9 @@ pub(super) fn draw(shape: &Shape<'_>, notes: &[String]) -> String {
     for (switch, place) in &places {
         one(&mut canvas, shape, *switch, *place);
     }
+    let below = canvas.height + 10.0;
+    canvas.text("soft", 16.0, below, LEGEND);
+    canvas.reach(16.0 + LEGEND.chars().count() as f64 * 5.0, below);
     canvas.finish(shape)
 }
 

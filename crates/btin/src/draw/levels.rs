@@ -48,7 +48,7 @@ pub(super) fn draw(shape: &Shape<'_>, notes: &[String]) -> String {
                 level.switches, level.member_switches, level.members, level.children
             ),
         );
-        canvas.reach(LEFT + of(level.switches) + 340.0, y + 20.0);
+        canvas.reach(LEFT + of(level.switches) + 400.0, y + 20.0);
     }
     let outside = shape.topology.network.switch_count() - shape.walk.len();
     let y = top + levels.len() as f64 * ROW;
