@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let group = input.group()?;
     super::root("tree bench")?;
     interrupt::catch()?;
-    leftovers::remove(Running::Leave).map_err(failure)?;
+    leftovers::remove(Running::Leave, None).map_err(failure)?;
     let _note = Note::write().map_err(failure)?;
     let network = &input.topology.network;
     // the same members twice, so that both ways of turning have their registers at once

@@ -33,7 +33,7 @@ const MOST_REPAIRS: usize = 16;
       75 switches, 256 nodes, 64 members; barriers for ten seconds
   sudo unisono tree deploy net.json --turn switch --lose 1000 --json
       the root switch turns messages around; one frame of a thousand is lost on purpose, and sent again
-  sudo unisono tree deploy net.json --names --for 10m &
+  sudo unisono tree deploy net.json --names --for 600s &
   ip netns exec unisono-$!-s0 tcpdump -i p3 -xx ether proto 0x88b5
       watch the barriers of switch 0, port 3
 
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let job = |group: &Group| Job { group: group.clone(), turn, operation: Operation::Or };
     let jobs: Vec<Job> = input.topology.groups.iter().map(job).collect();
     interrupt::catch()?;
-    leftovers::remove(Running::Leave).map_err(failure)?;
+    leftovers::remove(Running::Leave, None).map_err(failure)?;
     let _note = Note::write().map_err(failure)?;
 
     let network = &input.topology.network;

@@ -13,9 +13,14 @@ use unisono_bpf::leftovers::{self, Running};
 #[command(after_help = "Examples:
   sudo unisono tree undeploy
       end all deployments of this host
+  sudo unisono tree undeploy 4711
+      end the one of that process
   sudo unisono tree undeploy --leftovers
       only tidy up after those that were killed")]
 pub(crate) struct Args {
+    /// Only the deployment of this process
+    #[arg(value_name = "PID")]
+    process: Option<u32>,
     /// Leave deployments that run alone
     #[arg(long)]
     leftovers: bool,
@@ -27,7 +32,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     super::root("tree undeploy")?;
     let running = if args.leftovers { Running::Leave } else { Running::End };
-    let removed = leftovers::remove(running).map_err(failure)?;
+    let removed = leftovers::remove(running, args.process).map_err(failure)?;
     if args.json {
         output::answer(&serde_json::to_string(&removed)?)?;
     } else {

@@ -84,13 +84,16 @@ pub enum Running {
     End,
 }
 
-/// Takes away what deployments have left that are gone, and those that run if that is wanted.
+/// Takes away what deployments have left that are gone, and those that run if that is wanted: all, or only the
+/// one of this process.
 ///
 /// # Errors
 /// A name cannot be taken away.
-pub fn remove(running: Running) -> Result<Removed, Error> {
+pub fn remove(running: Running, only: Option<u32>) -> Result<Removed, Error> {
     let mut removed = Removed::default();
-    for (path, entry) in notes() {
+    for (path, entry) in
+        notes().into_iter().filter(|(_, entry)| only.is_none_or(|only| only == entry.process))
+    {
         let lives = start_time(entry.process) == Some(entry.started);
         match (lives, running) {
             (true, Running::Leave) => continue,

@@ -1,0 +1,315 @@
+//! Barriers in the switches of this host: they hold, groups leave each other alone, losses are survived, who is missing
+//! is named, and nothing is left behind.
+
+use serde_json::Value;
+use std::fs;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use unisono_bpf::orders::Run;
+use unisono_bpf::software::Algorithm;
+use unisono_bpf::{Deployment, Error, Job};
+use unisono_btin::generate::{Sparse, Wish, generate};
+use unisono_btin::{End, Group, GroupId, Link, Network, NodeId, Operation, Port, SwitchId, Topology, Turn};
+use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
+use unisono_linux::affinity::Tid;
+use unisono_linux::netlink::link::State;
+use unisono_linux::process::{PidFd, Signal};
+
+fn here() -> Outcome {
+    require::root()?;
+    require::program("clang", "apt-get install clang libbpf-dev")?;
+    require::path("/usr/include/bpf/bpf_helpers.h", "apt-get install libbpf-dev")
+}
+
+fn end(switch: u32, port: u16) -> End {
+    End { switch: SwitchId(switch), port: Port(port) }
+}
+
+/// Four switches in a ring with two nodes each: each link can be done without.
+fn ring() -> Network {
+    let links = (0..4).map(|at| Link { a: end(at, 0), b: end((at + 1) % 4, 1) }).collect();
+    let nodes = (0..8).map(|node| end(node / 2, 2 + (node % 2) as u16)).collect();
+    Network::new(vec![4; 4], links, nodes).expect("each port is used once")
+}
+
+fn job(network: &Network, id: u8, members: &[u32], turn: Turn, operation: Operation) -> Job {
+    let members = members.iter().copied().map(NodeId).collect();
+    let group = Group::new(network, GroupId(id), members).expect("the members are there");
+    Job { group, turn, operation }
+}
+
+/// What only a host with BPF can do: without, the reason is that of the host.
+fn deploy<'a>(network: &'a Network, jobs: &'a [Job]) -> Result<Deployment<'a>, Skipped> {
+    let mut deployment = match Deployment::new(network, jobs) {
+        Ok(deployment) => deployment,
+        Err(error @ (Error::Host(_) | Error::System { .. })) => {
+            return Err(Skipped::because(error.to_string()));
+        }
+        Err(error) => panic!("{error}"),
+    };
+    deployment.set_up().expect("the network carries requests");
+    Ok(deployment)
+}
+
+fn run(count: u32) -> Run {
+    Run { warm_up: 0, count, trace: true, stuck_after: 20_000 }
+}
+
+fn barriers_hold_in_both_ways_to_turn_and_registers_are_released() -> Outcome {
+    here()?;
+    let network = ring();
+    let all: Vec<u32> = (0..8).collect();
+    let jobs = [
+        job(&network, 0, &all, Turn::AtNode, Operation::Min),
+        job(&network, 255, &all, Turn::AtSwitch, Operation::And),
+    ];
+    let mut deployment = deploy(&network, &jobs)?;
+    for position in 0..jobs.len() {
+        let ran = deployment.barriers(&[position], run(300)).expect("nobody is missing");
+        assert_eq!((ran.moments.len(), ran.moments[0].len()), (8, 300));
+        assert!(ran.nobody_left_early(), "job {position}");
+    }
+    assert_eq!(deployment.release().expect("switches answer"), 8, "four switches, two groups");
+    for switch in network.switches() {
+        assert_eq!(deployment.program().setup(switch, GroupId(255)).expect("there is one"), 0);
+    }
+    Ok(())
+}
+
+fn groups_that_share_members_and_switches_do_not_disturb_each_other() -> Outcome {
+    here()?;
+    let network = ring();
+    let jobs = [
+        job(&network, 1, &[0, 1, 2, 3, 4, 5, 6, 7], Turn::AtNode, Operation::Or),
+        job(&network, 2, &[0, 2, 4, 6], Turn::AtSwitch, Operation::Max),
+        job(&network, 3, &[6, 7], Turn::AtNode, Operation::Min),
+        job(&network, 4, &[5], Turn::AtNode, Operation::Or),
+    ];
+    let mut deployment = deploy(&network, &jobs)?;
+    let ran = deployment.barriers(&[0, 1, 2, 3], run(200)).expect("nobody is missing");
+    assert!(ran.moments.iter().all(|member| member.len() == 200));
+    // those of group 2 alone wait for each other and for nobody else
+    let ran = deployment.barriers(&[1], run(50)).expect("nobody is missing");
+    assert_eq!(ran.moments.len(), 4);
+    assert!(ran.nobody_left_early());
+    Ok(())
+}
+
+fn lost_frames_are_sent_again_and_barriers_still_hold() -> Outcome {
+    here()?;
+    let network = ring();
+    let all: Vec<u32> = (0..8).collect();
+    let turns = [Turn::AtNode, Turn::AtSwitch];
+    let jobs: Vec<Job> =
+        (0..).zip(turns).map(|(id, turn)| job(&network, id, &all, turn, Operation::Or)).collect();
+    let mut deployment = deploy(&network, &jobs)?;
+    deployment.program().lose_one_in(20).expect("a setting");
+    for position in 0..jobs.len() {
+        let ran = deployment.barriers(&[position], run(40)).expect("nobody is missing");
+        assert!(ran.nobody_left_early());
+        assert!(ran.repeated > 0, "one frame of twenty was lost");
+    }
+    let counters = deployment.program().counters().expect("counters");
+    assert!(
+        counters.iter().any(|(name, count)| *name == "lost on purpose" && *count > 0),
+        "{counters:?}"
+    );
+    Ok(())
+}
+
+fn software_barriers_cross_the_same_switches() -> Outcome {
+    here()?;
+    let network = ring();
+    let all: Vec<u32> = (0..8).collect();
+    let jobs = [job(&network, 0, &all, Turn::AtNode, Operation::Or)];
+    let mut deployment = deploy(&network, &jobs)?;
+    for algorithm in [Algorithm::Central, Algorithm::Tree(2), Algorithm::Dissemination] {
+        let ran = deployment.software(algorithm, 0, run(100)).expect("nobody is missing");
+        assert!(ran.nobody_left_early(), "{algorithm}");
+    }
+    Ok(())
+}
+
+fn a_node_whose_process_is_killed_is_named() -> Outcome {
+    here()?;
+    let network = ring();
+    let all: Vec<u32> = (0..8).collect();
+    let jobs = [job(&network, 0, &all, Turn::AtNode, Operation::Or)];
+    let mut deployment = deploy(&network, &jobs)?;
+    let victim = deployment.process(NodeId(5)).expect("it runs");
+    PidFd::open(victim).and_then(|process| process.send(Signal::Kill)).expect("it runs");
+    let error = deployment.barriers(&[0], run(10)).expect_err("node 5 is dead").to_string();
+    assert_eq!(error, "the process of node 5 (port 3 of switch 2) was killed by signal 9");
+    assert!(deployment.process(NodeId(5)).is_none());
+    Ok(())
+}
+
+fn a_cable_that_is_pulled_is_named_and_barriers_go_on_without_it() -> Outcome {
+    here()?;
+    let network = ring();
+    let all: Vec<u32> = (0..8).collect();
+    let jobs = [job(&network, 0, &all, Turn::AtSwitch, Operation::Or)];
+    let mut deployment = deploy(&network, &jobs)?;
+    deployment.barriers(&[0], run(10)).expect("nobody is missing");
+    // the tree uses three of the four links: one of the root switch's two is always among them
+    let link = network.links()[0];
+    deployment.fabric().set_link(&link, State::Down).expect("root may");
+    let short = Run { stuck_after: 1_000, ..run(10) };
+    let error = deployment.barriers(&[0], short).expect_err("link 0 is down").to_string();
+    assert!(error.contains("link 0 between switch 0 and switch 1 loses what is sent"), "{error}");
+    assert_eq!(deployment.begin_again(&[0]).expect("the ring is still connected"), 4);
+    assert!(deployment.barriers(&[0], run(20)).expect("nobody is missing").nobody_left_early());
+    Ok(())
+}
+
+fn a_cable_that_comes_back_in_time_is_survived() -> Outcome {
+    here()?;
+    require::program("ip", "apt-get install iproute2")?;
+    let network = ring();
+    let all: Vec<u32> = (0..8).collect();
+    let jobs = [job(&network, 0, &all, Turn::AtNode, Operation::Or)];
+    let mut deployment = deploy(&network, &jobs)?;
+    deployment.barriers(&[0], run(10)).expect("nobody is missing");
+    let link = network.links()[0];
+    deployment.fabric().set_link(&link, State::Down).expect("root may");
+    let home = unisono_linux::network_namespace::NetworkNamespace::current().expect("our own");
+    deployment.fabric().switch(SwitchId(0)).enter().expect("root may");
+    // a process of its own puts the cable back while this one waits in the barrier
+    let plug = Command::new("sh").args(["-c", "sleep 0.5; ip link set p0 up"]).spawn();
+    home.enter().expect("root may");
+    deployment.fabric().switch(SwitchId(1)).enter().expect("root may");
+    let other = Command::new("sh").args(["-c", "sleep 0.5; ip link set p1 up"]).spawn();
+    home.enter().expect("root may");
+    let ran = deployment.barriers(&[0], run(10)).expect("the cable comes back");
+    assert!(ran.repeated > 0 && ran.nobody_left_early());
+    for child in [plug, other] {
+        child.expect("sh is on every Linux").wait().expect("it ends");
+    }
+    Ok(())
+}
+
+fn members_that_no_link_connects_are_named_before_anything_is_made() -> Outcome {
+    here()?;
+    let network = Network::new(vec![4; 2], vec![], vec![end(0, 0), end(1, 0)]).expect("it is sound");
+    let jobs = [job(&network, 0, &[0, 1], Turn::AtNode, Operation::Or)];
+    let error = Deployment::new(&network, &jobs).err().expect("they cannot meet");
+    assert!(matches!(error, Error::Input(_)) && error.to_string().contains("cut off"), "{error}");
+    Ok(())
+}
+
+fn a_network_of_the_paper_comes_up_and_synchronizes() -> Outcome {
+    here()?;
+    let wish = Wish {
+        switches: 75,
+        ports: 8,
+        nodes: 256,
+        connectivity: 0.75,
+        members: 256,
+        seed: 1,
+        sparse: Sparse::Refuse,
+    };
+    let Topology { network, groups, .. } = generate(&wish).expect("it is possible");
+    let jobs = [Job { group: groups[0].clone(), turn: Turn::AtNode, operation: Operation::Or }];
+    let mut deployment = deploy(&network, &jobs)?;
+    assert!(deployment.barriers(&[0], run(20)).expect("nobody is missing").nobody_left_early());
+    Ok(())
+}
+
+fn topology(name: &str) -> std::path::PathBuf {
+    let network = ring();
+    let group = Group::new(&network, GroupId(0), (0..8).map(NodeId).collect()).expect("they exist");
+    let path = std::env::temp_dir().join(format!("unisono-{name}-{}.json", std::process::id()));
+    fs::write(&path, Topology::new(network, vec![group]).to_json()).expect("a temporary file");
+    path
+}
+
+fn unisono(arguments: &[&str]) -> Command {
+    let mut command = Command::new(program::unisono());
+    command.arg("tree").args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn names() -> Vec<String> {
+    unisono_linux::network_namespace::names("unisono-")
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !done() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn answer(output: &Output) -> Value {
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+fn the_program_deploys_and_leaves_nothing() -> Outcome {
+    here()?;
+    let file = topology("deploy");
+    let path = file.to_str().expect("plain");
+    let output = unisono(&["deploy", path, "--for", "300ms", "--lose", "500", "--json"]).output();
+    let story = answer(&output.expect("unisono starts"));
+    assert_eq!((story["registers"].as_u64(), story["failed"].is_null()), (Some(4), true), "{story}");
+    assert!(story["barriers"].as_u64() >= Some(20), "{story}");
+    let _ = fs::remove_file(file);
+    Ok(())
+}
+
+fn what_a_killed_deployment_leaves_is_taken_away() -> Outcome {
+    here()?;
+    let file = topology("killed");
+    let path = file.to_str().expect("plain");
+    let mut child = unisono(&["deploy", path, "--for", "600s", "--names"]).spawn().expect("unisono starts");
+    let prefix = format!("unisono-{}-", child.id());
+    let ours = || names().into_iter().filter(|name| name.starts_with(&prefix)).count();
+    until("four switches and eight nodes have names", || ours() == 12);
+    let process = PidFd::open(Tid(child.id() as i32)).expect("it runs");
+    process.send(Signal::Kill).expect("it runs");
+    child.wait().expect("it ends");
+    assert_eq!(ours(), 12, "names outlive kill -9");
+    let removed = answer(
+        &unisono(&["undeploy", &child.id().to_string(), "--leftovers", "--json"])
+            .output()
+            .expect("unisono starts"),
+    );
+    assert_eq!((&removed["names"], &removed["dead"]), (&12.into(), &serde_json::json!([child.id()])));
+    assert_eq!(ours(), 0);
+    let _ = fs::remove_file(file);
+    Ok(())
+}
+
+fn undeploy_ends_a_deployment_that_runs() -> Outcome {
+    here()?;
+    let file = topology("ended");
+    let path = file.to_str().expect("plain");
+    let mut child = unisono(&["deploy", path, "--for", "600s", "--names"]).spawn().expect("unisono starts");
+    let prefix = format!("unisono-{}-", child.id());
+    let ours = || names().into_iter().filter(|name| name.starts_with(&prefix)).count();
+    until("four switches and eight nodes have names", || ours() == 12);
+    let removed =
+        answer(&unisono(&["undeploy", &child.id().to_string(), "--json"]).output().expect("unisono starts"));
+    assert_eq!(removed["ended"], serde_json::json!([child.id()]), "{removed}");
+    child.wait().expect("it ends");
+    assert_eq!(ours(), 0);
+    let _ = fs::remove_file(file);
+    Ok(())
+}
+
+host_tests![
+    barriers_hold_in_both_ways_to_turn_and_registers_are_released,
+    groups_that_share_members_and_switches_do_not_disturb_each_other,
+    lost_frames_are_sent_again_and_barriers_still_hold,
+    software_barriers_cross_the_same_switches,
+    a_node_whose_process_is_killed_is_named,
+    a_cable_that_is_pulled_is_named_and_barriers_go_on_without_it,
+    a_cable_that_comes_back_in_time_is_survived,
+    members_that_no_link_connects_are_named_before_anything_is_made,
+    a_network_of_the_paper_comes_up_and_synchronizes,
+    the_program_deploys_and_leaves_nothing,
+    what_a_killed_deployment_leaves_is_taken_away,
+    undeploy_ends_a_deployment_that_runs,
+];
