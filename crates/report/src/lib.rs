@@ -30,6 +30,7 @@ mod said;
 mod section;
 mod study;
 mod summary;
+mod trees;
 mod verdicts;
 mod whom;
 

@@ -8,6 +8,7 @@ use crate::said::{self, Tone};
 use crate::section;
 use crate::study::Study;
 use crate::summary;
+use crate::trees;
 use std::fmt::Write as _;
 use unisono_measure::record::{HostFacts, Outcome, RunLine};
 
@@ -25,7 +26,8 @@ pub(crate) fn html(studies: &[Study<'_>], cut_off: Option<usize>) -> String {
     page.push_str(&notices(&runs, cut_off));
     page.push_str(&summary::html(studies));
     page.push_str(&contents(studies));
-    if !studies.iter().all(one_sided::is_about_windows) || studies.is_empty() {
+    let elsewhere = |study: &Study<'_>| one_sided::is_about_windows(study) || trees::is_about_trees(study);
+    if !studies.iter().all(elsewhere) || studies.is_empty() {
         page.push_str(&conditions::html(studies));
     }
     for study in studies {

@@ -9,6 +9,7 @@ use crate::number;
 use crate::one_sided;
 use crate::said::{self, Stretch, Tone};
 use crate::study::{Study, question};
+use crate::trees;
 use crate::whom;
 use std::fmt::Write as _;
 use unisono_measure::modes::TwoModes;
@@ -41,7 +42,9 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     let ganging = cells(studies, Question::Ganging);
     let mut html = String::from("<section class=\"summary\" aria-label=\"Summary\">\n");
     let windows = one_sided::html(studies);
-    if !windows.is_empty() && studies.iter().all(one_sided::is_about_windows) {
+    let windows = windows + &trees::html(studies);
+    let elsewhere = |study: &Study<'_>| one_sided::is_about_windows(study) || trees::is_about_trees(study);
+    if !windows.is_empty() && studies.iter().all(elsewhere) {
         return html + &windows + "</section>\n";
     }
     html.push_str("<h2>What does waiting cost on this machine?</h2>\n");

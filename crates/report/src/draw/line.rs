@@ -76,6 +76,9 @@ pub(crate) struct Shape {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
+/// Fewer published points than this are marked: a line through them would be all that one sees, or nothing.
+const MARKED: usize = 4;
+
 /// Draws the chart for one window.
 pub(crate) fn draw(chart: &Lines<'_>, window: Window) -> String {
     let mut canvas = Canvas::new(window);
@@ -131,6 +134,14 @@ pub(crate) fn draw(chart: &Lines<'_>, window: Window) -> String {
     }
     for series in chart.series {
         draw_series(&mut canvas, series, &x, &y, chart);
+    }
+    for shape in chart.paper.iter().filter(|shape| shape.points.len() < MARKED) {
+        canvas.begin(shape.look.class);
+        for (at, value) in &shape.points {
+            let says = format!("{}, {}: {}", shape.name, (chart.says_x)(*at), (chart.says_y)(*value));
+            canvas.marker("published", shape.look.shape, (x.place(*at), y.place(*value)), 7.0, &says);
+        }
+        canvas.end();
     }
     if let Some((value, label)) = chart.reference {
         // last, with a halo: lines may pass behind it

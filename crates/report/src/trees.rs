@@ -1,0 +1,199 @@
+//! The report's answer about trees in switches: when is a barrier there worth it, and what of the paper's
+//! figures can be had again?
+//!
+//! Rests on the simulated studies of topic `tree`; sentences whose figures are missing are left out.
+
+use crate::escape::{Escaped, slug};
+use crate::number;
+use crate::study::Study;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// The topic whose studies are about trees.
+const TOPIC: &str = "tree";
+
+/// From this factor on, a barrier that is faster pays for registers in switches.
+const WORTH_IT: f64 = 1.5;
+
+/// Whether a study is about trees.
+pub(crate) fn is_about_trees(study: &Study<'_>) -> bool {
+    study.head.topic == TOPIC
+}
+
+/// Means of a figure by the number of members.
+fn by_members(study: &Study<'_>, variant: &str, figure: &str) -> BTreeMap<u64, f64> {
+    let mut seen: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
+    for run in study.runs.iter().filter(|run| run.variant == variant) {
+        let members = run.parameters.get("members").and_then(serde_json::Value::as_u64);
+        let value = run.value(figure).filter(|value| value.is_finite());
+        if let Some((members, value)) = members.zip(value) {
+            let (sum, n) = seen.entry(members).or_default();
+            *sum += value;
+            *n += 1.0;
+        }
+    }
+    seen.into_iter().map(|(members, (sum, n))| (members, sum / n)).collect()
+}
+
+fn ends(values: &BTreeMap<u64, f64>) -> Option<((u64, f64), (u64, f64))> {
+    let (first, last) = (values.first_key_value()?, values.last_key_value()?);
+    Some(((*first.0, *first.1), (*last.0, *last.1)))
+}
+
+/// The answer as HTML, or nothing where no study is about trees.
+pub(crate) fn html(studies: &[Study<'_>]) -> String {
+    if !studies.iter().any(is_about_trees) {
+        return String::new();
+    }
+    let mut html = String::from("<h2>Is a barrier in the switches worth it?</h2>\n");
+    let of = |id: &str| studies.iter().find(|study| is_about_trees(study) && study.head.study == id);
+    let latency = of("tree-latency");
+    let headline = latency.and_then(headline).unwrap_or_else(|| {
+        "Not answered: no run in these records simulated groups of several sizes.".to_owned()
+    });
+    let _ = writeln!(html, "<p class=\"headline\">{}</p>", Escaped(&headline));
+    let mut said: Vec<(&Study<'_>, String)> = Vec::new();
+    if let Some(study) = latency {
+        said.extend(flat(study).map(|text| (study, text)));
+        said.extend(turned(study).map(|text| (study, text)));
+        said.extend(reproduced(study).map(|text| (study, text)));
+    }
+    if let Some(study) = of("tree-assumptions") {
+        said.extend(assumed(study).map(|text| (study, text)));
+    }
+    if let Some(study) = of("tree-traffic") {
+        said.extend(traffic(study).map(|text| (study, text)));
+    }
+    if !said.is_empty() {
+        html.push_str("<ul class=\"verdicts\">\n");
+        for (study, text) in said {
+            let _ = writeln!(
+                html,
+                "<li>{} <small><a href=\"#{}\">{}</a></small></li>",
+                Escaped(&text),
+                slug(&study.head.study),
+                Escaped(&study.head.title)
+            );
+        }
+        html.push_str("</ul>\n");
+    }
+    html.push_str(
+        "<p class=\"key\">Simulated with the paper\u{2019}s costs, the same on every machine. What it takes in the \
+         switches of this kernel: <code>unisono tree bench</code>.</p>\n",
+    );
+    html
+}
+
+fn headline(study: &Study<'_>) -> Option<String> {
+    let factors = by_members(study, "large-btin", "times_faster");
+    let ((few, least), (many, most)) = ends(&factors)?;
+    if few == many {
+        return None;
+    }
+    let (least, most_text) = (number::plain(least), number::plain(most));
+    let many = number::count(usize::try_from(many).ok()?);
+    let worth = factors.iter().find(|(_, factor)| **factor >= WORTH_IT);
+    Some(match worth {
+        Some((from, _)) => format!(
+            "For large groups: with {many} members it is {most_text} times as fast as multicast, with {few} \
+             {least} times; from {from} members on it is more than {WORTH_IT} times as fast."
+        ),
+        None => format!(
+            "No: with {few} to {many} members it is {least} to {most_text} times as fast as multicast."
+        ),
+    })
+}
+
+fn flat(study: &Study<'_>) -> Option<String> {
+    let ((few, a), (many, b)) = ends(&by_members(study, "large-btin", "latency_us"))?;
+    let (_, (_, d)) = ends(&by_members(study, "large-multicast", "latency_us"))?;
+    let us = |value| number::quantity(value, "us");
+    let many = number::count(usize::try_from(many).ok()?);
+    Some(format!(
+        "Worth it where groups are large or grow: the tree takes {} with {few} members and {} with {many}, for its \
+         height grows with the logarithm; multicast then takes {}, for its root takes in one message a member. Not \
+         worth it for a few members: two start-ups make up most of every barrier, and messages need no registers.",
+        us(a),
+        us(b),
+        us(d),
+    ))
+}
+
+fn turned(study: &Study<'_>) -> Option<String> {
+    let (_, (_, node)) = ends(&by_members(study, "large-btin", "latency_us"))?;
+    let (_, (_, switch)) = ends(&by_members(study, "large-btin_turn", "latency_us"))?;
+    let less = (1.0 - switch / node) * 100.0;
+    Some(format!(
+        "Beyond the paper: a root switch that answers by itself saves {less:.0} % of the latency, and half of the \
+         start-ups."
+    ))
+}
+
+fn reproduced(study: &Study<'_>) -> Option<String> {
+    let small = *by_members(study, "small-btin", "times_faster").get(&256)?;
+    let large = by_members(study, "large-btin", "times_faster");
+    let tree = *by_members(study, "large-btin", "latency_us").get(&1024)?;
+    let multicast = *by_members(study, "large-multicast", "latency_us").get(&1024)?;
+    Some(format!(
+        "Reproduced, under one assumption that the paper does not state: with 256 members {} and {} times as fast \
+         as multicast (published: 3.8 and 3.3), and with 1,024 members {tree:.1} us against {multicast:.1} us \
+         (published: 11.5 and 120.5).",
+        number::plain(small),
+        number::plain(*large.get(&256)?),
+    ))
+}
+
+fn assumed(study: &Study<'_>) -> Option<String> {
+    let at = |variant: &str| by_members(study, variant, "times_faster").values().next().copied();
+    Some(format!(
+        "The assumption: the root of multicast takes messages in as if several links brought them at once. With one \
+         port, as the paper describes its nodes, the factor is {} instead of {}; with a start-up for each message {}.",
+        number::plain(at("one-port-btin")?),
+        number::plain(at("side-by-side-btin")?),
+        number::plain(at("startup-each-btin")?),
+    ))
+}
+
+fn traffic(study: &Study<'_>) -> Option<String> {
+    let at = |variant: &str| by_members(study, variant, "times_less_traffic").get(&256).copied();
+    Some(format!(
+        "Not reproducible: traffic that is lighter by factors of 46.8 and 88.6. Counted links give {} and {}. And \
+         figure 8\u{2019}s networks with 50 % of the ports in use are not connected.",
+        number::plain(at("small-btin")?),
+        number::plain(at("large-btin")?),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_measure::record::{Figure, Line, RunLine, StudyLine};
+
+    fn page(factors: &[(u64, f64)]) -> String {
+        let head = StudyLine { study: "tree-latency".into(), topic: TOPIC.into(), ..StudyLine::default() };
+        let mut lines = vec![Line::Study(Box::new(head))];
+        for (members, factor) in factors {
+            lines.push(Line::Run(Box::new(RunLine {
+                study: "tree-latency".into(),
+                variant: "large-btin".into(),
+                parameters: [("members".to_owned(), (*members).into())].into(),
+                figures: vec![Figure { name: "times_faster".into(), value: *factor, ..Figure::default() }],
+                ..RunLine::default()
+            })));
+        }
+        html(&crate::study::studies(&lines))
+    }
+
+    #[test]
+    fn the_headline_says_from_how_many_members_on() {
+        let worth = page(&[(2, 1.1), (64, 1.4), (128, 2.0), (1024, 10.0)]);
+        assert!(worth.contains("from 128 members on") && worth.contains("1,024 members"), "{worth}");
+        assert!(page(&[(2, 1.0), (64, 1.2)]).contains("No: with 2 to 64 members"));
+        assert!(page(&[]).contains("Not answered"));
+    }
+
+    #[test]
+    fn no_study_about_trees_no_question_about_them() {
+        assert_eq!(html(&[]), "");
+    }
+}
