@@ -79,15 +79,15 @@ pub(super) fn read(text: &str) -> Result<Draft, ReadError> {
 }
 
 /// `Switch 36 "S-..."`: name and ports.
-fn block(line: &str) -> Result<(&str, u32), String> {
-    let mut words = line.splitn(3, char::is_whitespace);
-    let _kind = words.next();
-    let ports = words.next().unwrap_or_default();
+fn block<'a>(line: &'a str) -> Result<(&'a str, u32), String> {
+    let word = |text: &'a str| text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    let (_kind, rest) = word(line);
+    let (ports, rest) = word(rest.trim_start());
     let ports = match ports.parse::<u32>() {
         Ok(ports) if ports < u32::from(u16::MAX) => ports,
         _ => return Err(format!("{ports:?} is no number of ports")),
     };
-    let (name, _) = quoted(words.next().unwrap_or_default().trim_start())?;
+    let (name, _) = quoted(rest.trim_start())?;
     Ok((name, ports))
 }
 

@@ -44,6 +44,12 @@ fn ibnetdiscover_keeps_the_real_port_numbers_and_reads_each_cable_once() {
 }
 
 #[test]
+fn ibnetdiscover_may_be_aligned_with_spaces() {
+    let aligned = IB.replace("Switch\t36 ", "Switch   36   ").replace("Ca\t", "Ca      ");
+    assert_eq!(parsed(&aligned).0, parsed(IB).0);
+}
+
+#[test]
 fn ibnetdiscover_with_ends_that_disagree_is_refused_with_its_line() {
     let crossed = IB.replace("[5]\t\"S-0001\"[18]", "[5]\t\"S-0001\"[19]");
     let error = "12:1: port 18 of S-0001 leads to port 5 of S-0002, which leads to port 19 of S-0001";
