@@ -348,11 +348,13 @@ impl Job {
         Ok(parts.into())
     }
 
-    /// Has `hook` called about every so often while this member waits, in calls of this job and of its
-    /// windows, by the thread that waits. For bindings whose host must make progress meanwhile. It must not
+    /// Has `hook` called about every so often (at most every 5 ms) while this member waits, in calls of this job and
+    /// of its windows, by the thread that waits; where members outnumber processors, and no wait has lasted so long
+    /// lately, only after 5 ms. For bindings whose host must make progress meanwhile. It must not
     /// call this job or its windows.
     pub fn while_waiting(&mut self, every: Duration, hook: Box<dyn FnMut() + Send>) {
-        self.shared.set_hook(every, hook);
+        let crowded = self.host.as_ref().is_some_and(|host| host.crowded);
+        self.shared.hook.set(every, crowded, hook);
     }
 
     /// Ends the membership in an orderly way; collective. A job that is dropped without it looks to the others

@@ -29,6 +29,7 @@ mod direct;
 mod element;
 mod epochs;
 mod error;
+mod hook;
 mod host;
 mod job;
 mod layout;

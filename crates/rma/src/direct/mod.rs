@@ -284,14 +284,19 @@ impl Waiter {
     #[cold]
     fn wait_in_earnest(&mut self, reach: Reach, flag: Flag<'_>, target: u32) -> Result<(), Error> {
         let (start, slept) = (ticks(), self.waiting.asleep());
+        let mut pause = self.shared.hook.first();
+        if pause.is_some() {
+            self.shared.hook.call();
+        }
         let reached = loop {
-            let until = self.shared.call_hook().map(|every| every.after(now()));
+            let until = pause.map(|pause| pause.after(now()));
             if self.waiting.wait_until(&self.host, flag, target, until) == Verdict::Continue {
                 break Ok(());
             }
             if let Some(gone) = self.host.who_is_gone() {
                 break Err(gone.into());
             }
+            pause = self.shared.hook.call_due();
         };
         let slept = self.waiting.asleep().since(slept);
         self.waits.of(reach).add(ticks().since(start).to_nanos(), slept);

@@ -72,7 +72,7 @@ impl Direct {
                 Attempt::Taken => return Ok(()),
                 Attempt::Again => {}
                 Attempt::Sleep(seen) => {
-                    let period = self.shared.call_hook().unwrap_or(SLICE).min(SLICE);
+                    let period = self.shared.hook.call().unwrap_or(SLICE).min(SLICE);
                     let before = now();
                     futex::wait(word, seen, Some(period.after(before)), Scope::Shared);
                     *asleep = now().since(before).after(*asleep);

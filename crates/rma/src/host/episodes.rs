@@ -70,21 +70,22 @@ impl Episodes {
     /// One episode.
     #[inline]
     pub(crate) fn meet(&mut self, serving: Serving) -> Result<(), Error> {
-        let every = match (self.shared.hook_period(), serving) {
+        let mut pause = match (self.shared.hook.first(), serving) {
             (None, Serving::Unneeded) => {
                 return self.participant.wait().map(drop).map_err(|error| self.stopped(error));
             }
-            (every, Serving::Unneeded) => every.unwrap_or(SERVING),
-            (every, Serving::Needed) => every.unwrap_or(SERVING).min(SERVING),
+            (pause, Serving::Unneeded) => pause.unwrap_or(SERVING),
+            (pause, Serving::Needed) => pause.unwrap_or(SERVING).min(SERVING),
         };
         loop {
-            match self.participant.wait_timeout(Duration::from(every.max(Nanos(1_000)))) {
+            match self.participant.wait_timeout(Duration::from(pause)) {
                 Ok(_) => return Ok(()),
+                Err(unisono_barrier::Error::TimedOut { .. }) if serving == Serving::Needed => {
+                    self.shared.hook.call();
+                    self.shared.core().progress()?;
+                }
                 Err(unisono_barrier::Error::TimedOut { .. }) => {
-                    self.shared.call_hook();
-                    if serving == Serving::Needed {
-                        self.shared.core().progress()?;
-                    }
+                    pause = self.shared.hook.call_due().unwrap_or(pause);
                 }
                 Err(error) => return Err(self.stopped(error)),
             }

@@ -31,6 +31,7 @@ mod unlocks;
 pub(crate) use port::{Memory, Port};
 
 use crate::error::Error;
+use crate::hook::Hook;
 use crate::layout::Layout;
 use crate::packet::{Header, Kind, Packet};
 use crate::rank::Rank;
@@ -38,26 +39,18 @@ use crate::stats::waited_for_messages;
 use crate::transport::{Bell, Heard, Transport};
 use std::collections::{HashMap, HashSet};
 use std::io::IoSlice;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
 
 /// How long one waits at most before it looks around.
 const SLICE: Nanos = Nanos(100_000_000);
 
-/// Called while a member waits.
-pub(crate) struct Hook {
-    every: Nanos,
-    call: Box<dyn FnMut() + Send>,
-}
-
 /// What all windows of a job share.
 pub(crate) struct Shared {
     core: Mutex<Core>,
     bell: Option<Arc<dyn Bell>>,
-    hook: Mutex<Option<Hook>>,
-    hooked: AtomicBool,
+    pub(crate) hook: Hook,
     agent: agent::Agent,
     /// Threads in [`wait_for`](Self::wait_for), which serve packets themselves. Counted before a thread looks
     /// whether it has to wait, read with the core's lock held: who serves packets for nobody did so before that look.
@@ -114,8 +107,7 @@ impl Shared {
         Arc::new(Self {
             core: Mutex::new(core),
             bell,
-            hook: Mutex::new(None),
-            hooked: AtomicBool::new(false),
+            hook: Hook::default(),
             agent: agent::Agent::default(),
             waiters: AtomicUsize::new(0),
         })
@@ -127,11 +119,6 @@ impl Shared {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn set_hook(&self, every: Duration, call: Box<dyn FnMut() + Send>) {
-        *self.hook.lock().unwrap_or_else(PoisonError::into_inner) = Some(Hook { every: every.into(), call });
-        self.hooked.store(true, Ordering::Relaxed);
-    }
-
     /// Starts the agent, unless it runs.
     pub(crate) fn start_agent(self: &Arc<Self>) {
         self.agent.start(self);
@@ -139,24 +126,6 @@ impl Shared {
 
     pub(crate) fn stop_agent(&self) {
         self.agent.stop(self.bell.as_deref());
-    }
-
-    /// How often the hook wants to be called, if there is one.
-    pub(crate) fn hook_period(&self) -> Option<Nanos> {
-        if !self.hooked.load(Ordering::Relaxed) {
-            return None;
-        }
-        self.hook.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|hook| hook.every)
-    }
-
-    pub(crate) fn call_hook(&self) -> Option<Nanos> {
-        if !self.hooked.load(Ordering::Relaxed) {
-            return None;
-        }
-        let mut hook = self.hook.lock().unwrap_or_else(PoisonError::into_inner);
-        let hook = hook.as_mut()?;
-        (hook.call)();
-        Some(hook.every)
     }
 
     /// Makes progress until `ready` answers; a member that is gone ends the wait with an error.
@@ -185,7 +154,7 @@ impl Shared {
                 }
                 core.check_gone()?;
                 drop(core);
-                self.call_hook()
+                self.hook.call()
             };
             let moment = now();
             since.get_or_insert(moment);
