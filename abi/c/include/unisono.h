@@ -475,6 +475,11 @@ enum unisono_status unisono_window_sync(struct unisono_window *window);
 // Makes progress: applies what others have sent, sends what waits. Never waits.
 enum unisono_status unisono_window_progress(struct unisono_window *window);
 
+// Waits until every operation of passive epochs that have ended is complete at its target; needs no epoch. Over
+// messages an exclusive unlock does not wait for its target. Whoever locks next finds the operations done, and so
+// does everybody who learns of them by this job's calls; before telling others by any other means, call this.
+enum unisono_status unisono_window_settle(struct unisono_window *window);
+
 // A window over zeroed memory of the library's, `bytes` here (members may differ); `*base` is where. Collective.
 enum unisono_status unisono_window_allocate(struct unisono_job *job,
                                             uint64_t bytes,

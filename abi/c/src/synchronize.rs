@@ -241,3 +241,15 @@ pub unsafe extern "C" fn unisono_window_progress(window: *mut WindowHandle) -> S
         Ok(window.progress()?)
     })
 }
+
+/// Waits until every operation of passive epochs that have ended is complete at its target; needs no epoch. Over
+/// messages an exclusive unlock does not wait for its target. Whoever locks next finds the operations done, and so
+/// does everybody who learns of them by this job's calls; before telling others by any other means, call this.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_window_settle(window: *mut WindowHandle) -> Status {
+    answer(|| {
+        // SAFETY: the caller's handle.
+        let window = unsafe { self::window(window) }?;
+        Ok(window.settle()?)
+    })
+}

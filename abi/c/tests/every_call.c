@@ -133,6 +133,7 @@ static void lock_unlock(unisono_job *job)
 	DO(unisono_window_sync(window));
 	DO(unisono_window_progress(window));
 	DO(unisono_window_unlock_all(window));
+	DO(unisono_window_settle(window));
 	DO(unisono_job_barrier(job));
 	CHECK(rank != 0 || (mine[0] == size && mine[1] == size && mine[2] >= 1 && mine[2] <= size));
 	DO(unisono_window_free(&window));

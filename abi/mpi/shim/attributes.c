@@ -170,7 +170,8 @@ bool attribute_find(struct window *window, int keyval, void **value)
 		return true;
 	}
 	if (integer) {
-		*value = (void *)(keyval == MPI_WIN_SIZE ? *(MPI_Aint *)address : (MPI_Aint) * (int *)address);
+		*value =
+			(void *)(keyval == MPI_WIN_SIZE ? *(MPI_Aint *)address : (MPI_Aint) * (int *)address);
 		return true;
 	}
 	attribute = *find(window, keyval);
@@ -196,7 +197,8 @@ BOTH(int, Win_get_attr, (MPI_Win win, int keyval, void *value, int *flag))
 		memcpy(value, &address, sizeof address);
 	} else {
 		if (!keyval_of(keyval))
-			return window_error(window, "MPI_Win_get_attr", MPI_ERR_KEYVAL, "not a key of windows");
+			return window_error(window, "MPI_Win_get_attr", MPI_ERR_KEYVAL,
+					    "not a key of windows");
 		attribute = *find(window, keyval);
 		*flag = attribute != NULL;
 		if (attribute) {
@@ -228,7 +230,8 @@ BOTH(int, Win_delete_attr, (MPI_Win win, int keyval))
 		return no_window("MPI_Win_delete_attr");
 	at = find(window, keyval);
 	code = *at ? drop(window, at) : MPI_ERR_KEYVAL;
-	return code ? window_error(window, "MPI_Win_delete_attr", code, "the attribute cannot be deleted") : code;
+	return code ? window_error(window, "MPI_Win_delete_attr", code, "the attribute cannot be deleted")
+		    : code;
 }
 
 BOTH(int, Win_create_keyval,
@@ -236,9 +239,9 @@ BOTH(int, Win_create_keyval,
 {
 	(void)copy; /* no call duplicates a window */
 	*keyval = keyval_create((void (*)(void))on_delete, extra, false);
-	return *keyval == MPI_KEYVAL_INVALID ? comm_error(MPI_COMM_WORLD, "MPI_Win_create_keyval", MPI_ERR_NO_MEM,
-							   "too many keys of windows") :
-					       MPI_SUCCESS;
+	return *keyval == MPI_KEYVAL_INVALID ? comm_error(MPI_COMM_WORLD, "MPI_Win_create_keyval",
+							  MPI_ERR_NO_MEM, "too many keys of windows")
+					     : MPI_SUCCESS;
 }
 
 BOTH(int, Win_free_keyval, (int *number))
@@ -246,7 +249,8 @@ BOTH(int, Win_free_keyval, (int *number))
 	struct keyval *keyval = keyval_of(*number);
 
 	if (!keyval || keyval->freed)
-		return comm_error(MPI_COMM_WORLD, "MPI_Win_free_keyval", MPI_ERR_KEYVAL, "not a key of windows");
+		return comm_error(MPI_COMM_WORLD, "MPI_Win_free_keyval", MPI_ERR_KEYVAL,
+				  "not a key of windows");
 	keyval->freed = true;
 	*number = MPI_KEYVAL_INVALID;
 	return MPI_SUCCESS;

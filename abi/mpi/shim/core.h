@@ -1,8 +1,10 @@
 /*
- * What the Rust core offers to the shim: the engine's jobs, windows and types behind plain C. The core knows no
- * MPI: handles, sentinels and error handlers are the shim's. Declared again in src/, where a test compares both.
+ * What the Rust core offers to the shim: the engine's jobs, windows and types behind plain C. The core knows
+ * no MPI: handles, sentinels and error handlers are the shim's. Declared again in src/, where a test compares
+ * both.
  *
- * Functions that can fail answer 0 or the class of the error (enum core_class); core_last_error() has the words.
+ * Functions that can fail answer 0 or the class of the error (enum core_class); core_last_error() has the
+ * words.
  */
 #ifndef UNISONO_MPI_CORE_H
 #define UNISONO_MPI_CORE_H
@@ -92,10 +94,11 @@ enum core_flag {
 /* How a type is made of others. */
 enum core_combiner {
 	CORE_CONTIGUOUS, /* integers: count */
-	CORE_VECTOR, /* integers: count, length; addresses: stride in bytes */
-	CORE_BLOCKS, /* integers: length each; addresses: displacement in bytes each; one child, or one each */
+	CORE_VECTOR,	 /* integers: count, length; addresses: stride in bytes */
+	CORE_BLOCKS,   /* integers: length each; addresses: displacement in bytes each; one child, or one each
+			*/
 	CORE_SUBARRAY, /* integers: dimensions, sizes, parts, starts, order (0 C, 1 Fortran) */
-	CORE_RESIZED, /* the child as it is, with another extent */
+	CORE_RESIZED,  /* the child as it is, with another extent */
 };
 
 struct core_job;
@@ -120,8 +123,8 @@ int core_job_barrier(struct core_job *job);
 int core_job_finalize(struct core_job *job);
 
 struct core_type *core_type_named(unsigned element, uint64_t bytes);
-struct core_type *core_type_combine(unsigned combiner, int64_t extent, const int64_t *integers, size_t integer_count,
-				    const int64_t *addresses, size_t address_count,
+struct core_type *core_type_combine(unsigned combiner, int64_t extent, const int64_t *integers,
+				    size_t integer_count, const int64_t *addresses, size_t address_count,
 				    const struct core_type *const *children, size_t child_count);
 struct core_type *core_type_traced(const int64_t *offsets, size_t count, int64_t extent, unsigned element);
 unsigned core_type_element(const struct core_type *type);
@@ -139,10 +142,12 @@ int core_window_detach(struct core_window *window, const void *base);
 int core_window_free(struct core_window *window, const char *label);
 void core_statistics(int rank);
 
-int core_put(struct core_window *window, const void *origin, int64_t origin_count, const struct core_type *origin_type,
-	     int rank, int64_t place, int64_t target_count, const struct core_type *target_type);
-int core_get(struct core_window *window, void *origin, int64_t origin_count, const struct core_type *origin_type,
-	     int rank, int64_t place, int64_t target_count, const struct core_type *target_type);
+int core_put(struct core_window *window, const void *origin, int64_t origin_count,
+	     const struct core_type *origin_type, int rank, int64_t place, int64_t target_count,
+	     const struct core_type *target_type);
+int core_get(struct core_window *window, void *origin, int64_t origin_count,
+	     const struct core_type *origin_type, int rank, int64_t place, int64_t target_count,
+	     const struct core_type *target_type);
 int core_accumulate(struct core_window *window, const void *origin, int64_t origin_count,
 		    const struct core_type *origin_type, int rank, int64_t place, int64_t target_count,
 		    const struct core_type *target_type, unsigned operation);
@@ -150,8 +155,8 @@ int core_get_accumulate(struct core_window *window, const void *origin, int64_t 
 			const struct core_type *origin_type, void *result, int64_t result_count,
 			const struct core_type *result_type, int rank, int64_t place, int64_t target_count,
 			const struct core_type *target_type, unsigned operation);
-int core_fetch_and_op(struct core_window *window, const void *origin, void *result, unsigned element, int rank,
-		      int64_t place, unsigned operation);
+int core_fetch_and_op(struct core_window *window, const void *origin, void *result, unsigned element,
+		      int rank, int64_t place, unsigned operation);
 int core_compare_and_swap(struct core_window *window, const void *origin, const void *compare, void *result,
 			  unsigned element, int rank, int64_t place);
 
@@ -159,8 +164,9 @@ int core_compare_and_swap(struct core_window *window, const void *origin, const 
 int core_rput(struct core_window *window, const void *origin, int64_t origin_count,
 	      const struct core_type *origin_type, int rank, int64_t place, int64_t target_count,
 	      const struct core_type *target_type);
-int core_rget(struct core_window *window, void *origin, int64_t origin_count, const struct core_type *origin_type,
-	      int rank, int64_t place, int64_t target_count, const struct core_type *target_type);
+int core_rget(struct core_window *window, void *origin, int64_t origin_count,
+	      const struct core_type *origin_type, int rank, int64_t place, int64_t target_count,
+	      const struct core_type *target_type);
 int core_raccumulate(struct core_window *window, const void *origin, int64_t origin_count,
 		     const struct core_type *origin_type, int rank, int64_t place, int64_t target_count,
 		     const struct core_type *target_type, unsigned operation);

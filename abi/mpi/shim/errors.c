@@ -1,6 +1,7 @@
 /*
- * Error handlers of windows. Ours are not the host's windows, so it cannot call their handlers: functions are noted
- * when a handler is created, handles stay the host's. A handler that the program frees lives on while a window has it.
+ * Error handlers of windows. Ours are not the host's windows, so it cannot call their handlers: functions are
+ * noted when a handler is created, handles stay the host's. A handler that the program frees lives on while a
+ * window has it.
  */
 #include "shim.h"
 #include <stdio.h>
@@ -160,7 +161,7 @@ static int create(void (*function)(void), bool fortran, MPI_Errhandler *handle)
 	return code ? code : record_new(*handle, function, fortran);
 }
 
-BOTH(int, Win_create_errhandler, (MPI_Win_errhandler_function *function, MPI_Errhandler *handle))
+BOTH(int, Win_create_errhandler, (MPI_Win_errhandler_function * function, MPI_Errhandler *handle))
 {
 	return create((void (*)(void))function, false, handle);
 }
@@ -244,7 +245,7 @@ BOTH(int, Win_call_errhandler, (MPI_Win win, int code))
 	return MPI_SUCCESS;
 }
 
-BOTH(int, Errhandler_free, (MPI_Errhandler *handle))
+BOTH(int, Errhandler_free, (MPI_Errhandler * handle))
 {
 	struct handler_record *record;
 	int (*host_free)(MPI_Errhandler *) = (int (*)(MPI_Errhandler *))host("PMPI_Errhandler_free");

@@ -1,21 +1,21 @@
 /*
- * Fortran. Its bindings convert arguments and call MPI_X or PMPI_X, both of which are ours, so that nothing is to be
- * done - but for callbacks and attributes, for which each host has ways of its own inside.
+ * Fortran. Its bindings convert arguments and call MPI_X or PMPI_X, both of which are ours, so that nothing
+ * is to be done - but for callbacks and attributes, for which each host has ways of its own inside.
  */
 #include "shim.h"
 
 #if HOST_OPEN_MPI
 /* The names under which compilers and the mpi_f08 module look for a binding. */
-#define FORTRAN(type, lower, upper, arguments)                                                                       \
-	PUBLIC type ompi_##lower##_f arguments;                                                                      \
-	PUBLIC type mpi_##lower arguments __attribute__((alias("ompi_" #lower "_f")));                               \
-	PUBLIC type mpi_##lower##_ arguments __attribute__((alias("ompi_" #lower "_f")));                            \
-	PUBLIC type mpi_##lower##__ arguments __attribute__((alias("ompi_" #lower "_f")));                           \
-	PUBLIC type pmpi_##lower arguments __attribute__((alias("ompi_" #lower "_f")));                              \
-	PUBLIC type pmpi_##lower##_ arguments __attribute__((alias("ompi_" #lower "_f")));                           \
-	PUBLIC type pmpi_##lower##__ arguments __attribute__((alias("ompi_" #lower "_f")));                          \
-	PUBLIC type MPI_##upper arguments __attribute__((alias("ompi_" #lower "_f")));                               \
-	PUBLIC type PMPI_##upper arguments __attribute__((alias("ompi_" #lower "_f")));                              \
+#define FORTRAN(type, lower, upper, arguments)                                                               \
+	PUBLIC type ompi_##lower##_f arguments;                                                              \
+	PUBLIC type mpi_##lower arguments __attribute__((alias("ompi_" #lower "_f")));                       \
+	PUBLIC type mpi_##lower##_ arguments __attribute__((alias("ompi_" #lower "_f")));                    \
+	PUBLIC type mpi_##lower##__ arguments __attribute__((alias("ompi_" #lower "_f")));                   \
+	PUBLIC type pmpi_##lower arguments __attribute__((alias("ompi_" #lower "_f")));                      \
+	PUBLIC type pmpi_##lower##_ arguments __attribute__((alias("ompi_" #lower "_f")));                   \
+	PUBLIC type pmpi_##lower##__ arguments __attribute__((alias("ompi_" #lower "_f")));                  \
+	PUBLIC type MPI_##upper arguments __attribute__((alias("ompi_" #lower "_f")));                       \
+	PUBLIC type PMPI_##upper arguments __attribute__((alias("ompi_" #lower "_f")));                      \
 	PUBLIC type ompi_##lower##_f arguments
 
 static void answer(MPI_Fint *ierror, int code)
@@ -32,7 +32,8 @@ FORTRAN(void, win_create_keyval, WIN_CREATE_KEYVAL,
 	answer(ierror, *keyval == MPI_KEYVAL_INVALID ? MPI_ERR_NO_MEM : MPI_SUCCESS);
 }
 
-FORTRAN(void, win_set_attr, WIN_SET_ATTR, (MPI_Fint * win, MPI_Fint *keyval, MPI_Aint *value, MPI_Fint *ierror))
+FORTRAN(void, win_set_attr, WIN_SET_ATTR,
+	(MPI_Fint * win, MPI_Fint *keyval, MPI_Aint *value, MPI_Fint *ierror))
 {
 	struct window *window = window_of(PMPI_Win_f2c(*win));
 	int code;
@@ -42,7 +43,8 @@ FORTRAN(void, win_set_attr, WIN_SET_ATTR, (MPI_Fint * win, MPI_Fint *keyval, MPI
 		return;
 	}
 	code = attribute_set(window, *keyval, (void *)*value);
-	answer(ierror, code ? window_error(window, "MPI_Win_set_attr", code, "the attribute cannot be set") : code);
+	answer(ierror,
+	       code ? window_error(window, "MPI_Win_set_attr", code, "the attribute cannot be set") : code);
 }
 
 FORTRAN(void, win_get_attr, WIN_GET_ATTR,
@@ -72,8 +74,8 @@ FORTRAN(void, win_create_errhandler, WIN_CREATE_ERRHANDLER,
 #endif
 
 #if HOST_MPICH
-/* What MPICH's bindings call instead of the C functions. Handles are integers there, so that a Fortran error handler
- * is called like one in C. */
+/* What MPICH's bindings call instead of the C functions. Handles are integers there, so that a Fortran error
+ * handler is called like one in C. */
 PUBLIC int MPII_Win_get_attr(MPI_Win win, int keyval, void *value, int *flag, int kind);
 PUBLIC int MPII_Win_set_attr(MPI_Win win, int keyval, void *value, int kind);
 PUBLIC void MPII_Keyval_set_proxy(int keyval, void *copy, void *on_delete);

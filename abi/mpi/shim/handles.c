@@ -1,6 +1,6 @@
 /*
- * Handles of windows: slots of one table. A freed slot is the last to be used again, so that a stale handle is
- * most likely noticed. Fortran's integers are slot numbers where C's handles are pointers.
+ * Handles of windows: slots of one table. A freed slot is the last to be used again, so that a stale handle
+ * is most likely noticed. Fortran's integers are slot numbers where C's handles are pointers.
  */
 #include "shim.h"
 #include <stdlib.h>
@@ -34,7 +34,8 @@ void window_unregister(struct window *window)
 }
 
 #if HOST_OPEN_MPI
-/* Where these are functions; in MPICH they are casts. The first numbers are Open MPI's own (0 is the null window). */
+/* Where these are functions; in MPICH they are casts. The first numbers are Open MPI's own (0 is the null
+ * window). */
 enum { FIRST_FORTRAN = 0x40000000 };
 
 BOTH(MPI_Fint, Win_c2f, (MPI_Win win))

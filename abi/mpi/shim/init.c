@@ -16,7 +16,8 @@ void *host(const char *name)
 	void *function = dlsym(RTLD_NEXT, name);
 
 	if (!function) {
-		fprintf(stderr, "unisono: the MPI of this program has no %s; start it without 'unisono mpi'\n", name);
+		fprintf(stderr,
+			"unisono: the MPI of this program has no %s; start it without 'unisono mpi'\n", name);
 		abort();
 	}
 	return function;
@@ -36,7 +37,8 @@ static int number(const char *name)
 	return text ? atoi(text) : 0;
 }
 
-/* Before MPI_Init only the launcher knows: are some ranks on other hosts? Then an agent thread needs the host MPI. */
+/* Before MPI_Init only the launcher knows: are some ranks on other hosts? Then an agent thread needs the host
+ * MPI. */
 static bool agent_possible(void)
 {
 	int all = number("OMPI_COMM_WORLD_SIZE"), here = number("OMPI_COMM_WORLD_LOCAL_SIZE");
@@ -73,7 +75,8 @@ void progress(void)
 
 static int init(int *argc, char ***argv, int required, int *provided)
 {
-	int (*host_init)(int *, char ***, int, int *) = (int (*)(int *, char ***, int, int *))host("PMPI_Init_thread");
+	int (*host_init)(int *, char ***, int, int *) =
+		(int (*)(int *, char ***, int, int *))host("PMPI_Init_thread");
 
 	if (required < MPI_THREAD_MULTIPLE && agent_possible()) {
 		upgraded = true;
@@ -109,8 +112,9 @@ BOTH(int, Finalize, (void))
 }
 
 /*
- * Barriers. The first few of a communicator are the host's: making a job costs more than they do. After that the
- * ranks of one host share a barrier of the engine's. All ranks count the same, because barriers are collective.
+ * Barriers. The first few of a communicator are the host's: making a job costs more than they do. After that
+ * the ranks of one host share a barrier of the engine's. All ranks count the same, because barriers are
+ * collective.
  */
 enum { BEFORE_A_JOB = 3 };
 
@@ -172,8 +176,9 @@ BOTH(int, Barrier, (MPI_Comm comm))
 
 	if (LIKELY(last.job && last.comm == comm && last.generation == atomic_load(&generation))) {
 		core = core_job_barrier(last.job->core);
-		return LIKELY(!core) ? MPI_SUCCESS :
-				       comm_error(comm, "MPI_Barrier", class_of_core(core), core_last_error());
+		return LIKELY(!core)
+			       ? MPI_SUCCESS
+			       : comm_error(comm, "MPI_Barrier", class_of_core(core), core_last_error());
 	}
 	if (!host_barrier)
 		host_barrier = (int (*)(MPI_Comm))host("PMPI_Barrier");

@@ -1,8 +1,9 @@
 /*
- * Communicators as the engine's jobs. A job belongs to a communicator (an attribute of it) and to the windows made
- * on it; the last of them to go ends it, which is collective because freeing either is. Ranks of one host share
- * memory, found by a random key that the communicator's first rank tells the others; a communicator that reaches
- * other hosts gets a private duplicate, and its packets are the host MPI's own messages.
+ * Communicators as the engine's jobs. A job belongs to a communicator (an attribute of it) and to the windows
+ * made on it; the last of them to go ends it, which is collective because freeing either is. Ranks of one
+ * host share memory, found by a random key that the communicator's first rank tells the others; a
+ * communicator that reaches other hosts gets a private duplicate, and its packets are the host MPI's own
+ * messages.
  */
 #include "shim.h"
 #include <stdlib.h>
@@ -135,7 +136,8 @@ static int job_make(MPI_Comm comm, struct job **made)
 		if (job->rank == 0)
 			core_key(key);
 		code = PMPI_Bcast(key, sizeof key, MPI_BYTE, 0, comm);
-		/* who waits for the others below makes no progress with messages: wait for them in MPI first */
+		/* who waits for the others below makes no progress with messages: wait for them in MPI first
+		 */
 		if (!code)
 			code = ((int (*)(MPI_Comm))host("PMPI_Barrier"))(comm);
 		if (code) {

@@ -1,6 +1,6 @@
 /*
- * Memory that the ranks of a host share, for contiguous shared windows: a memfd of the first rank's, opened by the
- * others through its path below /proc, so that no name is left behind. All calls are collective.
+ * Memory that the ranks of a host share, for contiguous shared windows: a memfd of the first rank's, opened
+ * by the others through its path below /proc, so that no name is left behind. All calls are collective.
  */
 #include "shim.h"
 #include <fcntl.h>

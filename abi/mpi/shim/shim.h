@@ -1,10 +1,10 @@
 /*
- * The shim: every one-sided call of the host's MPI, in terms of the core. Compiled by that MPI's own mpicc, because
- * only its mpi.h knows what a handle is.
+ * The shim: every one-sided call of the host's MPI, in terms of the core. Compiled by that MPI's own mpicc,
+ * because only its mpi.h knows what a handle is.
  *
- * Names. MPI_X and PMPI_X are both ours, so that Fortran bindings (which call either) and tools that wrap MPI_X
- * arrive here too; what the host itself does under such a name is reached through host(). Functions that are not
- * overridden are called as PMPI_X.
+ * Names. MPI_X and PMPI_X are both ours, so that Fortran bindings (which call either) and tools that wrap
+ * MPI_X arrive here too; what the host itself does under such a name is reached through host(). Functions
+ * that are not overridden are called as PMPI_X.
  */
 #ifndef UNISONO_MPI_SHIM_H
 #define UNISONO_MPI_SHIM_H
@@ -26,9 +26,9 @@
 
 #define PUBLIC __attribute__((visibility("default")))
 /* Defines MPI_name, and PMPI_name as another name of it. */
-#define BOTH(type, name, arguments)                                                                                  \
-	PUBLIC type MPI_##name arguments;                                                                            \
-	PUBLIC type PMPI_##name arguments __attribute__((alias("MPI_" #name)));                                      \
+#define BOTH(type, name, arguments)                                                                          \
+	PUBLIC type MPI_##name arguments;                                                                    \
+	PUBLIC type PMPI_##name arguments __attribute__((alias("MPI_" #name)));                              \
 	PUBLIC type MPI_##name arguments
 
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
@@ -39,7 +39,7 @@ struct job {
 	MPI_Comm messages; /* private, for jobs that leave the host; else MPI_COMM_NULL */
 	int rank, size;
 	bool one_host;
-	int users; /* windows, and the communicator as long as it lives */
+	int users;	  /* windows, and the communicator as long as it lives */
 	struct job *next; /* in order of making, which is the same everywhere */
 };
 

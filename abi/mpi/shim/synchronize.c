@@ -5,50 +5,52 @@
 /* The asserts of MPI as the core's; false for bits that no assert has. */
 static bool asserts(int given, unsigned *core)
 {
-	const int known = MPI_MODE_NOCHECK | MPI_MODE_NOSTORE | MPI_MODE_NOPUT | MPI_MODE_NOPRECEDE | MPI_MODE_NOSUCCEED;
+	const int known = MPI_MODE_NOCHECK | MPI_MODE_NOSTORE | MPI_MODE_NOPUT | MPI_MODE_NOPRECEDE |
+			  MPI_MODE_NOSUCCEED;
 
-	*core = (given & MPI_MODE_NOCHECK ? CORE_NO_CHECK : 0) | (given & MPI_MODE_NOSTORE ? CORE_NO_STORE : 0) |
-		(given & MPI_MODE_NOPUT ? CORE_NO_PUT : 0) | (given & MPI_MODE_NOPRECEDE ? CORE_NO_PRECEDE : 0) |
+	*core = (given & MPI_MODE_NOCHECK ? CORE_NO_CHECK : 0) |
+		(given & MPI_MODE_NOSTORE ? CORE_NO_STORE : 0) | (given & MPI_MODE_NOPUT ? CORE_NO_PUT : 0) |
+		(given & MPI_MODE_NOPRECEDE ? CORE_NO_PRECEDE : 0) |
 		(given & MPI_MODE_NOSUCCEED ? CORE_NO_SUCCEED : 0);
 	return !(given & ~known);
 }
 
-#define BEGIN(call_name)                                                                                             \
-	static const char call[] = call_name;                                                                        \
-	struct window *window = window_of(win);                                                                      \
-	int core;                                                                                                    \
-	if (__builtin_expect(!window, 0))                                                                            \
-		return no_window(call)
+#define BEGIN(call_name)                                                                                     \
+	static const char call[] = call_name;                                                                \
+	struct window *window = window_of(win);                                                              \
+	int core;                                                                                            \
+	if (__builtin_expect(!window, 0))                                                                    \
+	return no_window(call)
 
-#define ASSERTS                                                                                                      \
-	unsigned promised;                                                                                           \
-	if (__builtin_expect(!asserts(assert, &promised), 0))                                                        \
+#define ASSERTS                                                                                              \
+	unsigned promised;                                                                                   \
+	if (__builtin_expect(!asserts(assert, &promised), 0))                                                \
 	return window_error(window, call, MPI_ERR_ASSERT, "unknown bits in the assert")
 
-#define DO(expression)                                                                                               \
-	do {                                                                                                         \
-		enter(window);                                                                                       \
-		core = expression;                                                                                   \
-		leave(window);                                                                                       \
-		return window_result(window, call, core);                                                            \
+#define DO(expression)                                                                                       \
+	do {                                                                                                 \
+		enter(window);                                                                               \
+		core = expression;                                                                           \
+		leave(window);                                                                               \
+		return window_result(window, call, core);                                                    \
 	} while (0)
 
 /* A call with nothing but the window. */
-#define SIMPLE(name, function)                                                                                       \
-	BOTH(int, name, (MPI_Win win))                                                                               \
-	{                                                                                                            \
-		BEGIN("MPI_" #name);                                                                                 \
-		DO(function(window->core));                                                                          \
+#define SIMPLE(name, function)                                                                               \
+	BOTH(int, name, (MPI_Win win))                                                                       \
+	{                                                                                                    \
+		BEGIN("MPI_" #name);                                                                         \
+		DO(function(window->core));                                                                  \
 	}
 
 /* A call with a target, which may be the null process. */
-#define TO_TARGET(name, function)                                                                                    \
-	BOTH(int, name, (int rank, MPI_Win win))                                                                     \
-	{                                                                                                            \
-		BEGIN("MPI_" #name);                                                                                 \
-		if (rank == MPI_PROC_NULL)                                                                           \
-			return MPI_SUCCESS;                                                                          \
-		DO(function(window->core, rank));                                                                    \
+#define TO_TARGET(name, function)                                                                            \
+	BOTH(int, name, (int rank, MPI_Win win))                                                             \
+	{                                                                                                    \
+		BEGIN("MPI_" #name);                                                                         \
+		if (rank == MPI_PROC_NULL)                                                                   \
+			return MPI_SUCCESS;                                                                  \
+		DO(function(window->core, rank));                                                            \
 	}
 
 BOTH(int, Win_fence, (int assert, MPI_Win win))
@@ -129,15 +131,17 @@ BOTH(int, Win_lock, (int type, int rank, int assert, MPI_Win win))
 	BEGIN("MPI_Win_lock");
 	ASSERTS;
 	if (type != MPI_LOCK_SHARED && type != MPI_LOCK_EXCLUSIVE)
-		return window_error(window, call, MPI_ERR_LOCKTYPE, "neither MPI_LOCK_SHARED nor MPI_LOCK_EXCLUSIVE");
+		return window_error(window, call, MPI_ERR_LOCKTYPE,
+				    "neither MPI_LOCK_SHARED nor MPI_LOCK_EXCLUSIVE");
 	if (rank == MPI_PROC_NULL)
 		return MPI_SUCCESS;
 	DO(core_lock(window->core, rank, type == MPI_LOCK_EXCLUSIVE, promised));
 }
 
 /*
- * Over messages the engine acknowledges nothing under an exclusive lock, since nobody else can look before the
- * operations are complete. The target itself can, in the unified model, after as little as a barrier: so ask.
+ * Over messages the engine acknowledges nothing under an exclusive lock, since nobody else can look before
+ * the operations are complete. The target itself can, in the unified model, after as little as a barrier: so
+ * ask.
  */
 BOTH(int, Win_unlock, (int rank, MPI_Win win))
 {

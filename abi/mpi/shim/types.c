@@ -1,10 +1,10 @@
 /*
- * Datatypes: each is taken apart once (envelope and contents, MPI-4.0 section 5.1.13) into the core's description,
- * which is kept in a table by handle and belongs to the datatype: an attribute's delete callback removes it, so that
- * a handle that is used again gets a description of its own.
+ * Datatypes: each is taken apart once (envelope and contents, MPI-4.0 section 5.1.13) into the core's
+ * description, which is kept in a table by handle and belongs to the datatype: an attribute's delete callback
+ * removes it, so that a handle that is used again gets a description of its own.
  *
- * What no envelope here explains (distributed arrays, constructors with large counts) is traced: bytes that number
- * themselves are packed, and what comes out says where the data lies.
+ * What no envelope here explains (distributed arrays, constructors with large counts) is traced: bytes that
+ * number themselves are packed, and what comes out says where the data lies.
  */
 #include "shim.h"
 #include <stdlib.h>
@@ -40,6 +40,9 @@ static unsigned element_of(MPI_Datatype handle)
 		{ MPI_UNSIGNED_LONG_LONG, CORE_U64 },
 		{ MPI_FLOAT, CORE_F32 },
 		{ MPI_DOUBLE, CORE_F64 },
+#if defined(__x86_64__) /* elsewhere it is another type, which only moves */
+		{ MPI_LONG_DOUBLE, CORE_LONG_DOUBLE },
+#endif
 		{ MPI_WCHAR, CORE_I32 },
 		{ MPI_INT8_T, CORE_I8 },
 		{ MPI_INT16_T, CORE_I16 },
@@ -117,7 +120,8 @@ static struct core_type *traced(MPI_Datatype handle, unsigned element)
 			for (MPI_Aint i = 0; i < bytes; i++)
 				marks[i] = (unsigned char)(i >> 8 * digit);
 			at = 0;
-			if (PMPI_Pack((char *)((uintptr_t)marks - low), 1, handle, packed, size, &at, MPI_COMM_SELF) ||
+			if (PMPI_Pack((char *)((uintptr_t)marks - low), 1, handle, packed, size, &at,
+				      MPI_COMM_SELF) ||
 			    at != size)
 				goto done;
 			for (int i = 0; i < size; i++)
@@ -153,7 +157,8 @@ static void contents_free(struct contents *contents)
 
 		core_type_free(contents->types[i]);
 		/* what is not predefined was given to us to free */
-		if (!PMPI_Type_get_envelope(contents->children[i], &counts[0], &counts[1], &counts[2], &combiner) &&
+		if (!PMPI_Type_get_envelope(contents->children[i], &counts[0], &counts[1], &counts[2],
+					    &combiner) &&
 		    combiner != MPI_COMBINER_NAMED && combiner != MPI_COMBINER_F90_REAL &&
 		    combiner != MPI_COMBINER_F90_INTEGER && combiner != MPI_COMBINER_F90_COMPLEX)
 			PMPI_Type_free(&contents->children[i]);
@@ -249,16 +254,20 @@ static struct core_type *described(MPI_Datatype handle)
 	case MPI_COMBINER_NAMED:
 		return named(handle, element_of(handle));
 	case MPI_COMBINER_F90_INTEGER: {
-		static const unsigned by_size[] = { [1] = CORE_I8, [2] = CORE_I16, [4] = CORE_I32, [8] = CORE_I64 };
+		static const unsigned by_size[] = {
+			[1] = CORE_I8, [2] = CORE_I16, [4] = CORE_I32, [8] = CORE_I64
+		};
 		MPI_Aint size = extent_of(handle);
 		return named(handle, size <= 8 ? by_size[size] : CORE_OPAQUE);
 	}
 	case MPI_COMBINER_F90_REAL:
-		return named(handle, extent_of(handle) == 4 ? CORE_F32 : extent_of(handle) == 8 ? CORE_F64 : CORE_OPAQUE);
+		return named(handle, extent_of(handle) == 4   ? CORE_F32
+				     : extent_of(handle) == 8 ? CORE_F64
+							      : CORE_OPAQUE);
 	case MPI_COMBINER_F90_COMPLEX:
-		return named(handle, extent_of(handle) == 8  ? CORE_COMPLEX32 :
-				     extent_of(handle) == 16 ? CORE_COMPLEX64 :
-							       CORE_OPAQUE);
+		return named(handle, extent_of(handle) == 8    ? CORE_COMPLEX32
+				     : extent_of(handle) == 16 ? CORE_COMPLEX64
+							       : CORE_OPAQUE);
 	}
 	if (of.child_count == 0) /* its counts do not fit an int: see what it is by its data */
 		return traced(handle, CORE_OPAQUE);
@@ -304,7 +313,7 @@ static int forget(MPI_Datatype handle, int key, void *value, void *extra)
 /* The slow path of type_of(): the first use of a type, or of one that shares its slot with another. */
 const struct core_type *type_described(MPI_Datatype handle)
 {
-	int found = 0, counts[3], combiner;
+	int found = 0;
 	struct type *type = NULL;
 
 	if (handle == MPI_DATATYPE_NULL)
@@ -333,8 +342,6 @@ const struct core_type *type_described(MPI_Datatype handle)
 		type->core = core;
 		PMPI_Type_set_attr(handle, keyval, type);
 	}
-	(void)counts;
-	(void)combiner;
 	pthread_mutex_unlock(&guard);
 	atomic_store_explicit(&types[type_slot(handle)], type, memory_order_release);
 	return type->core;

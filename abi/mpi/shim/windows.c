@@ -33,7 +33,8 @@ void window_info(struct window *window, MPI_Info info)
 
 static unsigned flags_of(const struct window *window)
 {
-	return (window->no_locks ? CORE_NO_LOCKS : 0) | (window->local_completion ? CORE_LOCAL_COMPLETION : 0);
+	return (window->no_locks ? CORE_NO_LOCKS : 0) |
+	       (window->local_completion ? CORE_LOCAL_COMPLETION : 0);
 }
 
 /* Arguments that all flavours have; a window with its job, without memory. */
@@ -116,7 +117,8 @@ static int create(const char *call, void *base, MPI_Aint bytes, MPI_Aint unit, M
 	if (code)
 		return code;
 	window->base = base;
-	core = core_window_create(window->job->core, base, bytes, window->unit, flags_of(window), &window->core);
+	core = core_window_create(window->job->core, base, bytes, window->unit, flags_of(window),
+				  &window->core);
 	return finish(call, comm, window, core, win);
 }
 
@@ -140,9 +142,10 @@ static int allocate(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info in
 }
 
 /*
- * The standard wants the parts of a shared window one after the other: they are slices of one piece of memory, and the
- * window proper is made over them. Those who do not need that (alloc_shared_noncontig) get parts of their own, which
- * operations reach directly. The communicator's ranks may share memory even where messages are forced.
+ * The standard wants the parts of a shared window one after the other: they are slices of one piece of
+ * memory, and the window proper is made over them. Those who do not need that (alloc_shared_noncontig) get
+ * parts of their own, which operations reach directly. The communicator's ranks may share memory even where
+ * messages are forced.
  */
 static int share(struct window *window, MPI_Comm comm, bool contiguous)
 {
@@ -172,7 +175,8 @@ static int share(struct window *window, MPI_Comm comm, bool contiguous)
 		core = core_window_allocate(window->job->core, window->bytes, window->unit, flags_of(window),
 					    &window->core);
 		for (int rank = 0; rank < size && !core; rank++)
-			core = core_window_mapped(window->core, rank, &window->shared_bases[rank], &bytes, &unit);
+			core = core_window_mapped(window->core, rank, &window->shared_bases[rank], &bytes,
+						  &unit);
 	} else {
 		char *next;
 
@@ -185,15 +189,15 @@ static int share(struct window *window, MPI_Comm comm, bool contiguous)
 			window->shared_bases[rank] = next;
 			next += window->shared_bytes[rank];
 		}
-		core = core_window_create(window->job->core, window->shared_bases[window->job->rank], window->bytes,
-					  window->unit, flags_of(window), &window->core);
+		core = core_window_create(window->job->core, window->shared_bases[window->job->rank],
+					  window->bytes, window->unit, flags_of(window), &window->core);
 	}
 	window->base = core ? NULL : window->shared_bases[window->job->rank];
 	return core;
 }
 
-static int allocate_shared(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base,
-			   MPI_Win *win)
+static int allocate_shared(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm,
+			   void *base, MPI_Win *win)
 {
 	struct window *window;
 	int code = begin(call, bytes, unit, info, comm, MPI_WIN_FLAVOR_SHARED, &window), core, here = 0;
@@ -217,14 +221,12 @@ static int allocate_shared(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_
 	return code;
 }
 
-BOTH(int, Win_create,
-     (void *base, MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, MPI_Win *win))
+BOTH(int, Win_create, (void *base, MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, MPI_Win *win))
 {
 	return create("MPI_Win_create", base, bytes, unit, info, comm, win);
 }
 
-BOTH(int, Win_allocate,
-     (MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win))
+BOTH(int, Win_allocate, (MPI_Aint bytes, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *win))
 {
 	return allocate("MPI_Win_allocate", bytes, unit, info, comm, base, win);
 }
@@ -338,7 +340,7 @@ BOTH(int, Win_detach, (MPI_Win win, const void *base))
 	return window_result(window, "MPI_Win_detach", core);
 }
 
-BOTH(int, Win_free, (MPI_Win *win))
+BOTH(int, Win_free, (MPI_Win * win))
 {
 	static const char call[] = "MPI_Win_free";
 	static const char *const flavors[] = { "created", "allocated", "dynamic", "shared" };
@@ -351,10 +353,10 @@ BOTH(int, Win_free, (MPI_Win *win))
 	code = attributes_delete(window);
 	if (code)
 		return window_error(window, call, code, "a delete callback of an attribute refused");
-	const char *flavor = window->flavor == MPI_WIN_FLAVOR_CREATE   ? flavors[0] :
-			     window->flavor == MPI_WIN_FLAVOR_ALLOCATE ? flavors[1] :
-			     window->flavor == MPI_WIN_FLAVOR_DYNAMIC  ? flavors[2] :
-									 flavors[3];
+	const char *flavor = window->flavor == MPI_WIN_FLAVOR_CREATE	 ? flavors[0]
+			     : window->flavor == MPI_WIN_FLAVOR_ALLOCATE ? flavors[1]
+			     : window->flavor == MPI_WIN_FLAVOR_DYNAMIC	 ? flavors[2]
+									 : flavors[3];
 	snprintf(label, sizeof label, "%s%s%s", flavor, window->name[0] ? " " : "", window->name);
 	core = core_window_free(window->core, label);
 	if (core)

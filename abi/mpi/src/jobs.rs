@@ -2,6 +2,7 @@
 
 use crate::failure::{OK, answer, failed};
 use crate::messages::{Callbacks, Messages};
+use crate::statistics;
 use std::ffi::c_int;
 use std::slice;
 use std::time::Duration;
@@ -48,6 +49,7 @@ impl Member {
 
     fn finalize(mut self) -> Result<(), Error> {
         if let Some(gate) = &mut self.gate {
+            statistics::keep("barriers".to_owned(), gate.stats());
             gate.fence(Assert::NO_SUCCEED)?;
             gate.free()?;
         }

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use unisono_host_tests::mpi::{Mpi, target, verdict};
 use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
 
-/// All of them run everywhere, but for long doubles, which the engine does not combine.
+/// All of them run everywhere.
 const PROGRAMS: &[&str] = &[
     "flavours.c",
     "operations.c",
@@ -17,6 +17,7 @@ const PROGRAMS: &[&str] = &[
     "pscw.c",
     "locks.c",
     "datatypes.c",
+    "long_double.c",
     "attributes.c",
     "errors.c",
     "edges.c",
@@ -167,6 +168,16 @@ fn statistics_are_printed_at_the_end() -> Outcome {
     let fences = said.lines().filter(|line| line.contains("fence:") && line.contains("epochs")).count();
     assert!(fences >= 2, "each rank says what its windows did: {said}");
     assert!(said.contains("rank 0:") && said.contains("rank 1:"), "{said}");
+    // two ranks wait for each other for some microseconds at least, and say so
+    let waited = |line: &str| {
+        line.contains("us blocked") && !line.contains("waited 0.0 us spinning and 0.0 us blocked")
+    };
+    assert!(said.lines().any(waited), "{said}");
+    let built = Mpi::Mpich.build(&source("barrier.c"))?;
+    let arguments = [OsStr::new("--stats"), OsStr::new("--"), built.as_os_str()];
+    let output = run(on_preload(Mpi::Mpich, 2, &arguments));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.lines().any(|line| line.contains("(barriers)") && line.contains("epochs")), "{said}");
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-/* MPI_Barrier on the world, its halves, and a duplicate, between messages; nobody leaves before all have come. */
+/* MPI_Barrier on the world, its halves, and a duplicate, between messages; nobody leaves before all have
+ * come. */
 #include "check.h"
 #include <unistd.h>
 

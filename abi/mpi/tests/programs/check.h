@@ -1,9 +1,9 @@
 /*
  * What every conformance program shares: checks that count instead of ending the program, and a verdict.
  *
- * A program is an ordinary MPI program that knows nothing of Unisono. It runs first on the MPI it was compiled
- * with, then on the preload, and has to say the same thing: rank 0 prints "ok NAME" when no check of any rank
- * failed, otherwise each failed check is one line and the program ends with 1.
+ * A program is an ordinary MPI program that knows nothing of Unisono. It runs first on the MPI it was
+ * compiled with, then on the preload, and has to say the same thing: rank 0 prints "ok NAME" when no check of
+ * any rank failed, otherwise each failed check is one line and the program ends with 1.
  */
 #ifndef UNISONO_CHECK_H
 #define UNISONO_CHECK_H
@@ -15,22 +15,22 @@
 
 static int rank, size, failures;
 
-#define CHECK(condition)                                                                          \
-	do {                                                                                      \
-		if (!(condition)) {                                                               \
-			printf("rank %d: %s:%d: %s\n", rank, __FILE__, __LINE__, #condition);     \
-			failures++;                                                               \
-		}                                                                                 \
+#define CHECK(condition)                                                                                     \
+	do {                                                                                                 \
+		if (!(condition)) {                                                                          \
+			printf("rank %d: %s:%d: %s\n", rank, __FILE__, __LINE__, #condition);                \
+			failures++;                                                                          \
+		}                                                                                            \
 	} while (0)
 
-#define CHECK_EQUAL(found, expected)                                                              \
-	do {                                                                                      \
-		long long found_ = (long long)(found), expected_ = (long long)(expected);         \
-		if (found_ != expected_) {                                                        \
-			printf("rank %d: %s:%d: %s is %lld, not %lld\n", rank, __FILE__,          \
-			       __LINE__, #found, found_, expected_);                              \
-			failures++;                                                               \
-		}                                                                                 \
+#define CHECK_EQUAL(found, expected)                                                                         \
+	do {                                                                                                 \
+		long long found_ = (long long)(found), expected_ = (long long)(expected);                    \
+		if (found_ != expected_) {                                                                   \
+			printf("rank %d: %s:%d: %s is %lld, not %lld\n", rank, __FILE__, __LINE__, #found,   \
+			       found_, expected_);                                                           \
+			failures++;                                                                          \
+		}                                                                                            \
 	} while (0)
 
 /* The class of an error code. */

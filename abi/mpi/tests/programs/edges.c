@@ -46,8 +46,8 @@ int main(int argc, char **argv)
 	on(MPI_COMM_WORLD);
 
 	/* only rank 0 has memory; operations of nothing on the others */
-	MPI_Win_create(rank == 0 ? &got : NULL, rank == 0 ? sizeof got : 0, 1, MPI_INFO_NULL,
-		       MPI_COMM_WORLD, &win);
+	MPI_Win_create(rank == 0 ? &got : NULL, rank == 0 ? sizeof got : 0, 1, MPI_INFO_NULL, MPI_COMM_WORLD,
+		       &win);
 	MPI_Win_fence(0, win);
 	MPI_Put(&value, 0, MPI_INT, right(), 0, 0, MPI_INT, win);
 	MPI_Put(&value, 1, MPI_INT, MPI_PROC_NULL, 0, 1, MPI_INT, win);

@@ -28,8 +28,7 @@ int main(int argc, char **argv)
 	CHECK_CLASS(MPI_Put(&value, 1, MPI_DATATYPE_NULL, right(), 0, 1, MPI_INT, win), MPI_ERR_TYPE);
 	CHECK_CLASS(MPI_Put(&value, 1, MPI_INT, right(), -1, 1, MPI_INT, win), MPI_ERR_DISP);
 	CHECK_CLASS(MPI_Put(&value, 1, MPI_INT, right(), 8, 1, MPI_INT, win), MPI_ERR_RMA_RANGE);
-	CHECK_CLASS(MPI_Accumulate(&value, 1, MPI_INT, right(), 0, 1, MPI_INT, MPI_OP_NULL, win),
-		    MPI_ERR_OP);
+	CHECK_CLASS(MPI_Accumulate(&value, 1, MPI_INT, right(), 0, 1, MPI_INT, MPI_OP_NULL, win), MPI_ERR_OP);
 	CHECK_CLASS(MPI_Win_lock(MPI_LOCK_SHARED, right(), 0, win), MPI_ERR_RMA_SYNC);
 	CHECK_CLASS(MPI_Win_lock(4711, left(), 0, win), MPI_ERR_LOCKTYPE);
 	CHECK_CLASS(MPI_Win_free(&win), MPI_ERR_RMA_SYNC);

@@ -1,4 +1,5 @@
-/* Fence: asserts, epochs without operations, gets, several windows, operations on oneself, a halo exchange. */
+/* Fence: asserts, epochs without operations, gets, several windows, operations on oneself, a halo exchange.
+ */
 #include "check.h"
 
 static void patterns(MPI_Win win, int *memory, int n)

@@ -1,7 +1,7 @@
 /*
- * Ranks of several hosts in one window: everybody writes to, adds to and reads from everybody, here and there, in
- * each synchronization; beside it a shared window and barriers of those of one host. With an argument: how many
- * hosts there must be.
+ * Ranks of several hosts in one window: everybody writes to, adds to and reads from everybody, here and
+ * there, in each synchronization; beside it a shared window and barriers of those of one host. With an
+ * argument: how many hosts there must be.
  */
 #include "check.h"
 

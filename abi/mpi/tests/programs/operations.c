@@ -4,53 +4,60 @@
 
 enum { N = 64 };
 
-/* One accumulate of `target op= origin` on the right neighbour; the neighbour's array must hold `expected`. */
-#define ACCUMULATE(type, mpi_type, op, old, new, expected)                                        \
-	do {                                                                                      \
-		type *memory, origin[N];                                                          \
-		MPI_Win win;                                                                      \
-		MPI_Win_allocate(N * sizeof(type), sizeof(type), MPI_INFO_NULL,                   \
-				 MPI_COMM_WORLD, &memory, &win);                                  \
-		for (int i = 0; i < N; i++) {                                                     \
-			memory[i] = (type)(old);                                                  \
-			origin[i] = (type)(new);                                                  \
-		}                                                                                 \
-		MPI_Win_fence(0, win);                                                            \
-		MPI_Accumulate(origin, N, mpi_type, right(), 0, N, mpi_type, op, win);            \
-		MPI_Win_fence(0, win);                                                            \
-		int wrong = 0;                                                                    \
-		for (int i = 0; i < N; i++)                                                       \
-			wrong += memory[i] != (type)(expected);                                   \
-		if (wrong)                                                                        \
-			printf("%s %s: %d wrong\n", #mpi_type, #op, wrong);                       \
-		CHECK_EQUAL(wrong, 0);                                                            \
-		MPI_Win_free(&win);                                                               \
+/* One accumulate of `target op= origin` on the right neighbour; the neighbour's array must hold `expected`.
+ */
+#define ACCUMULATE(type, mpi_type, op, old, new, expected)                                                   \
+	do {                                                                                                 \
+		type *memory, origin[N];                                                                     \
+		MPI_Win win;                                                                                 \
+		MPI_Win_allocate(N * sizeof(type), sizeof(type), MPI_INFO_NULL, MPI_COMM_WORLD, &memory,     \
+				 &win);                                                                      \
+		for (int i = 0; i < N; i++) {                                                                \
+			memory[i] = (type)(old);                                                             \
+			origin[i] = (type)(new);                                                             \
+		}                                                                                            \
+		MPI_Win_fence(0, win);                                                                       \
+		MPI_Accumulate(origin, N, mpi_type, right(), 0, N, mpi_type, op, win);                       \
+		MPI_Win_fence(0, win);                                                                       \
+		int wrong = 0;                                                                               \
+		for (int i = 0; i < N; i++)                                                                  \
+			wrong += memory[i] != (type)(expected);                                              \
+		if (wrong)                                                                                   \
+			printf("%s %s: %d wrong\n", #mpi_type, #op, wrong);                                  \
+		CHECK_EQUAL(wrong, 0);                                                                       \
+		MPI_Win_free(&win);                                                                          \
 	} while (0)
 
-#define ARITHMETIC(type, mpi_type)                                                                \
-	do {                                                                                      \
-		ACCUMULATE(type, mpi_type, MPI_SUM, i + 1, 3, i + 4);                             \
-		ACCUMULATE(type, mpi_type, MPI_PROD, i % 10 + 1, 3, (i % 10 + 1) * 3);            \
-		ACCUMULATE(type, mpi_type, MPI_MIN, i, 20, i < 20 ? i : 20);                      \
-		ACCUMULATE(type, mpi_type, MPI_MAX, i, 20, i > 20 ? i : 20);                      \
-		ACCUMULATE(type, mpi_type, MPI_REPLACE, i, 20 + i, 20 + i);                       \
+#define ARITHMETIC(type, mpi_type)                                                                           \
+	do {                                                                                                 \
+		ACCUMULATE(type, mpi_type, MPI_SUM, i + 1, 3, i + 4);                                        \
+		ACCUMULATE(type, mpi_type, MPI_PROD, i % 10 + 1, 3, (i % 10 + 1) * 3);                       \
+		ACCUMULATE(type, mpi_type, MPI_MIN, i, 20, i < 20 ? i : 20);                                 \
+		ACCUMULATE(type, mpi_type, MPI_MAX, i, 20, i > 20 ? i : 20);                                 \
+		ACCUMULATE(type, mpi_type, MPI_REPLACE, i, 20 + i, 20 + i);                                  \
 	} while (0)
 
-#define INTEGER(type, mpi_type)                                                                   \
-	do {                                                                                      \
-		ARITHMETIC(type, mpi_type);                                                       \
-		ACCUMULATE(type, mpi_type, MPI_LAND, i % 2, 1, i % 2);                            \
-		ACCUMULATE(type, mpi_type, MPI_LOR, i % 2, 0, i % 2);                             \
-		ACCUMULATE(type, mpi_type, MPI_LXOR, i % 2, 1, !(i % 2));                         \
-		ACCUMULATE(type, mpi_type, MPI_BAND, i, 12, i & 12);                              \
-		ACCUMULATE(type, mpi_type, MPI_BOR, i, 12, i | 12);                               \
-		ACCUMULATE(type, mpi_type, MPI_BXOR, i, 12, i ^ 12);                              \
+#define INTEGER(type, mpi_type)                                                                              \
+	do {                                                                                                 \
+		ARITHMETIC(type, mpi_type);                                                                  \
+		ACCUMULATE(type, mpi_type, MPI_LAND, i % 2, 1, i % 2);                                       \
+		ACCUMULATE(type, mpi_type, MPI_LOR, i % 2, 0, i % 2);                                        \
+		ACCUMULATE(type, mpi_type, MPI_LXOR, i % 2, 1, !(i % 2));                                    \
+		ACCUMULATE(type, mpi_type, MPI_BAND, i, 12, i & 12);                                         \
+		ACCUMULATE(type, mpi_type, MPI_BOR, i, 12, i | 12);                                          \
+		ACCUMULATE(type, mpi_type, MPI_BXOR, i, 12, i ^ 12);                                         \
 	} while (0)
 
 static void pairs(void)
 {
-	struct { double value; int where; } *memory, mine = { rank % 3, rank };
-	struct { int value; int where; } *small, less = { -rank, rank };
+	struct {
+		double value;
+		int where;
+	} * memory, mine = { rank % 3, rank };
+	struct {
+		int value;
+		int where;
+	} * small, less = { -rank, rank };
 	MPI_Win win;
 
 	MPI_Win_allocate(sizeof *memory, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);

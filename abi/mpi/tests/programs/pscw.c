@@ -1,4 +1,5 @@
-/* Post-start-complete-wait: subsets, uneven groups, test, asserts, targets without operations, late starters. */
+/* Post-start-complete-wait: subsets, uneven groups, test, asserts, targets without operations, late starters.
+ */
 #include "check.h"
 #include <unistd.h>
 
