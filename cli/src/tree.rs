@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod convert;
 mod deploy;
+mod failures;
 mod generate;
 pub(crate) mod input;
 mod picture;

@@ -1,5 +1,6 @@
 //! `unisono tree plan`: the best barrier tree of a group, as registers.
 
+use super::failures::Failures;
 use super::input::Source;
 use crate::exit::Failure;
 use crate::output;
@@ -20,7 +21,10 @@ use unisono_btin::{Group, Plan, PlanOptions, Port, Roots, Scan, SwitchId, Topolo
   unisono tree plan net.json --members all --json > tree.json
       of all nodes, as a file that check, simulate and deploy read
   unisono tree plan net.json --scan level --any-root
-      parents by number instead of by who was first; switches without members may be the root")]
+      parents by number instead of by who was first; switches without members may be the root
+  unisono tree plan net.json --without-link 3:7 --without-switch 5
+      the tree after these failed: the root stays, what was cut off is hung on again, and who is cut off for
+      good is named")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
@@ -34,6 +38,8 @@ pub(crate) struct Args {
     /// Draw network and tree into this file
     #[arg(long, value_name = "FILE.svg")]
     svg: Option<PathBuf>,
+    #[command(flatten)]
+    failures: Failures,
     /// Print the registers as one JSON object (btin-tree-1)
     #[arg(long)]
     json: bool,
@@ -63,6 +69,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .map_err(|error| Failure::Usage(format!("{}: {error}", input.name)))?;
     if let Some(file) = &args.svg {
         super::picture::write(file, &input.topology, group, &plan, &[])?;
+    }
+    if args.failures.any() {
+        let outcome = args.failures.repair(&input, group, &plan, &options)?;
+        if args.json {
+            eprint!("{}", outcome.said);
+            output::answer(outcome.tree.to_json().trim_end())?;
+        } else {
+            let table = table(&input.topology, group, &plan);
+            output::answer(&format!("{}\n\n{}", table.trim_end(), outcome.said.trim_end()))?;
+        }
+        return Ok(ExitCode::SUCCESS);
     }
     if args.json {
         output::answer(plan.tree.to_json().trim_end())?;

@@ -1,0 +1,132 @@
+//! What `unisono tree plan` does about links and switches that have failed.
+
+use super::input::Input;
+use crate::exit::Failure;
+use std::fmt::Write;
+use unisono_btin::reach::Parts;
+use unisono_btin::repair::{self, RepairError, Standing};
+use unisono_btin::{Group, NodeId, Plan, PlanOptions, SwitchId, Topology, Tree, plan};
+
+/// What fails after the tree is planned.
+#[derive(clap::Args)]
+pub(crate) struct Failures {
+    /// Repair the tree after a link between these two switches, by number or name, has failed
+    #[arg(long, value_name = "A:B")]
+    without_link: Vec<String>,
+    /// Repair the tree after this switch, by number or name, has failed
+    #[arg(long, value_name = "SWITCH")]
+    without_switch: Vec<String>,
+}
+
+/// What came of it.
+pub(crate) struct Outcome {
+    pub(crate) tree: Tree,
+    /// In words.
+    pub(crate) said: String,
+}
+
+impl Failures {
+    pub(crate) fn any(&self) -> bool {
+        !self.without_link.is_empty() || !self.without_switch.is_empty()
+    }
+
+    /// Lets everything fail that was named, one after the other, and repairs or plans anew.
+    pub(crate) fn repair(
+        &self,
+        input: &Input,
+        group: &Group,
+        planned: &Plan,
+        options: &PlanOptions,
+    ) -> anyhow::Result<Outcome> {
+        let topology = &input.topology;
+        let mut standing = Standing::new(&topology.network, group, &planned.tree)?;
+        let mut said = String::new();
+        let mut cut_off: Vec<NodeId> = Vec::new();
+        let mut root_died = false;
+        for (failure, name) in self.named(topology)? {
+            match standing.fail(failure) {
+                Ok(repair) => {
+                    let _ = writeln!(
+                        said,
+                        "without {name}: {} registers to write, {} switches moved, height {}",
+                        repair.changed.len(),
+                        repair.moved,
+                        repair.height,
+                    );
+                    cut_off.extend(repair.cut_off);
+                }
+                Err(RepairError::RootDied { .. } | RepairError::NoTree { .. }) => {
+                    let _ = writeln!(said, "without {name}: the root is gone, so the tree is planned anew");
+                    root_died = true;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let rest = standing.network();
+        let dead: Vec<SwitchId> = self.switches(topology)?;
+        let place = |node: &NodeId| topology.network.nodes()[node.0 as usize].switch;
+        if root_died {
+            let parts = Parts::of(&rest);
+            let alive = group.members().iter().copied().filter(|node| !dead.contains(&place(node)));
+            let living = Group::new(&rest, group.id(), alive.collect()).map_err(|_| {
+                Failure::Usage("no member is left: all are at switches that failed".to_owned())
+            })?;
+            cut_off = parts.cut_off(&rest, &living);
+            cut_off.extend(group.members().iter().filter(|node| dead.contains(&place(node))));
+        }
+        cut_off.sort_unstable();
+        let left = group.members().iter().copied().filter(|node| !cut_off.contains(node)).collect();
+        let left = Group::new(&rest, group.id(), left)?;
+        let anew = plan(&rest, &left, options)?;
+        let root = topology.switch_name(anew.tree.root_switch);
+        let _ = writeln!(said, "a new plan: root switch {root}, height {}", anew.height);
+        if !cut_off.is_empty() {
+            let names: Vec<String> = cut_off.iter().map(|node| topology.node_name(*node)).collect();
+            let _ = writeln!(
+                said,
+                "cut off for good: {} of {} members: {}",
+                names.len(),
+                group.members().len(),
+                names.join(" ")
+            );
+        }
+        Ok(Outcome { tree: if root_died { anew.tree } else { standing.tree() }, said })
+    }
+
+    fn switches(&self, topology: &Topology) -> anyhow::Result<Vec<SwitchId>> {
+        self.without_switch.iter().map(|name| switch(topology, "--without-switch", name)).collect()
+    }
+
+    fn named(&self, topology: &Topology) -> anyhow::Result<Vec<(repair::Failure, String)>> {
+        let mut failures = Vec::new();
+        let mut used: Vec<u32> = Vec::new();
+        for pair in &self.without_link {
+            let (a, b) = pair.split_once(':').ok_or_else(|| {
+                Failure::Usage(format!("--without-link {pair}: expected two switches, as 3:7"))
+            })?;
+            let (a, b) = (switch(topology, "--without-link", a)?, switch(topology, "--without-link", b)?);
+            // Named twice, parallel links fail one after the other.
+            let link =
+                topology.network.neighbours(a).iter().find(|n| n.switch == b && !used.contains(&n.link));
+            let link = link.ok_or_else(|| {
+                Failure::Usage(format!(
+                    "--without-link {pair}: there is no such link, or not as many as named"
+                ))
+            })?;
+            used.push(link.link);
+            failures.push((repair::Failure::Link(link.link), format!("link {pair}")));
+        }
+        for (at, name) in self.switches(topology)?.into_iter().zip(&self.without_switch) {
+            failures.push((repair::Failure::Switch(at), format!("switch {name}")));
+        }
+        Ok(failures)
+    }
+}
+
+fn switch(topology: &Topology, flag: &str, name: &str) -> anyhow::Result<SwitchId> {
+    let found = topology.network.switches().find(|switch| topology.switch_name(*switch) == name);
+    let number =
+        || name.parse().ok().map(SwitchId).filter(|s| (s.0 as usize) < topology.network.switch_count());
+    let missing = || Failure::Usage(format!("{flag} {name}: there is no such switch"));
+    Ok(found.or_else(number).ok_or_else(missing)?)
+}
