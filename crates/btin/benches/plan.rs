@@ -4,10 +4,14 @@
 //! be reached. Networks: random ones (a random tree and random links), and regular ones, in which most or all
 //! candidates have the same height. Each line is one plan from a `Network` to its registers, on one thread:
 //! the median, least and most of the runs, which take turns over the networks.
+//!
+//! Below, repairs of the tree by queue: links of the tree fail one after the other, and each time is from the
+//! failure to the registers that change; `whole` is a repair from registers to registers, with the first.
 
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
 use std::time::{Duration, Instant};
+use unisono_btin::repair::{Failure, Standing};
 use unisono_btin::{End, Group, GroupId, Link, Network, NodeId, PlanOptions, Port, Scan, SwitchId, plan};
 
 type Links = (u32, Vec<(u32, u32)>);
@@ -50,6 +54,57 @@ fn main() {
         let scan = format!("{scan:?}").to_lowercase();
         println!("{family:20}  {scan:5} {:11.3} {:10.3} {:10.3} {shape}", ms(last / 2), ms(0), ms(last));
     }
+    println!(
+        "\nnetwork               repairs  moved (median, most)  us: median        p99       most   whole (ms)"
+    );
+    for (family, network) in &cases {
+        repairs(family, network);
+    }
+}
+
+fn repairs(family: &str, network: &Network) {
+    let everybody = (0..).map(NodeId).take(network.nodes().len()).collect();
+    let group = Group::new(network, GroupId(0), everybody).expect("all nodes exist");
+    let plan = plan(network, &group, &PlanOptions::default()).expect("the network is connected");
+    let mut draw = draws(7);
+    let links = u32::try_from(network.links().len()).expect("links are counted in 32 bits");
+    let mut standing = Standing::new(network, &group, &plan.tree).expect("the tree fits");
+    let mut done: Vec<(Duration, usize)> = Vec::new();
+    // Not for ever: where two cuts leave nothing (a ring), there are not so many repairs.
+    for link in std::iter::repeat_with(|| draw(links)).take(10 * links as usize) {
+        if done.len() == 300 {
+            break;
+        }
+        let start = Instant::now();
+        let repair = standing.fail(Failure::Link(link)).expect("the root lives");
+        let time = start.elapsed();
+        if !repair.changed.is_empty() {
+            done.push((time, repair.moved));
+        }
+    }
+    let failed = (0..links).find(|&link| {
+        let mut fresh = Standing::new(network, &group, &plan.tree).expect("the tree fits");
+        fresh.fail(Failure::Link(link)).expect("the root lives").moved > 0
+    });
+    let start = Instant::now();
+    let mut fresh = Standing::new(network, &group, &plan.tree).expect("the tree fits");
+    fresh.fail(Failure::Link(failed.unwrap_or(0))).expect("the root lives");
+    std::hint::black_box(fresh.tree());
+    let whole = start.elapsed().as_secs_f64() * 1e3;
+    let mut moved: Vec<usize> = done.iter().map(|(_, moved)| *moved).collect();
+    moved.sort_unstable();
+    done.sort();
+    let us = |at: usize| done[at].0.as_secs_f64() * 1e6;
+    let last = done.len() - 1;
+    println!(
+        "{family:20} {:8} {:11} {:9} {:11.1} {:10.1} {:10.1} {whole:12.3}",
+        done.len(),
+        moved[last / 2],
+        moved[last],
+        us(last / 2),
+        us(last * 99 / 100),
+        us(last)
+    );
 }
 
 fn families() -> Vec<(String, Make)> {

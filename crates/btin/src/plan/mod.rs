@@ -16,12 +16,14 @@ mod choose;
 mod graph;
 mod lanes;
 mod lean;
+mod load;
 mod registers;
 mod search;
 
 use crate::{Group, Network, NodeId, SwitchId, Tree};
 use choose::choose;
 use graph::Graph;
+pub use load::Loads;
 pub(crate) use registers::members_at;
 use search::{Search, Shape};
 use std::collections::BTreeMap;

@@ -1,37 +1,51 @@
 //! From a tree of switches to the registers of its switches.
 
 use super::{graph::cable, search::Search};
-use crate::{Group, Network, NodeId, Port, Register, SwitchId, Tree};
+use crate::{Group, Neighbour, Network, NodeId, Port, Register, SwitchId, Tree};
+use std::collections::BTreeMap;
 
 /// The registers of a search's tree, without leaves that have no members.
 pub(super) fn fill(network: &Network, group: &Group, search: &mut Search, is_member: &[bool]) -> Tree {
     let root = SwitchId(search.root());
-    let links: Vec<_> = search.kept_links(is_member).collect();
+    let links = search.kept_links(is_member).map(|(parent, child)| {
+        let (parent, child) = (SwitchId(parent), SwitchId(child));
+        let cable = cable(network, parent, child);
+        (parent, cable.port, child, cable.far)
+    });
+    from_links(network, group, root, links)
+}
+
+/// The registers of a tree that is given by the cable of each switch to its parent.
+pub(super) fn from_cables(
+    network: &Network,
+    group: &Group,
+    root: SwitchId,
+    cables: &BTreeMap<SwitchId, Neighbour>,
+) -> Tree {
     from_links(
         network,
         group,
         root,
-        links.into_iter().map(|(parent, child)| (SwitchId(parent), SwitchId(child))),
+        cables.iter().map(|(&child, up)| (up.switch, up.far, child, up.port)),
     )
 }
 
-/// The registers of a tree that is given by its links, each as parent and child.
-pub(super) fn from_links(
+/// The registers of a tree that is given by its links: parent, its port, child, its port.
+fn from_links(
     network: &Network,
     group: &Group,
     root: SwitchId,
-    links: impl Iterator<Item = (SwitchId, SwitchId)>,
+    links: impl Iterator<Item = (SwitchId, Port, SwitchId, Port)>,
 ) -> Tree {
     let count = network.switch_count();
     let mut in_tree = vec![false; count];
     let mut parents: Vec<Option<Port>> = vec![None; count];
     let mut children: Vec<Vec<Port>> = vec![Vec::new(); count];
     in_tree[root.0 as usize] = true;
-    for (parent, child) in links {
-        let cable = cable(network, parent, child);
+    for (parent, down, child, up) in links {
         in_tree[child.0 as usize] = true;
-        parents[child.0 as usize] = Some(cable.far);
-        children[parent.0 as usize].push(cable.port);
+        parents[child.0 as usize] = Some(up);
+        children[parent.0 as usize].push(down);
     }
     let mut root_node = None;
     let register = |switch: SwitchId| {
