@@ -18,9 +18,10 @@ use unisono_btin::check::{Rules, check};
   unisono tree check --optimal net.json tree.json
       and is it of least height, with the lowest ports, as the paper's planner would make it?
 
-Rules, in this order: group-matches, switch-exists, port-exists, ascending, port-once, root-has-register,
-root-node-at-root-port, one-root, parent-linked, child-linked, local-is-node, local-is-member, acyclic,
-every-member, no-idle-leaf; with --optimal also least-height, lowest-root-port, lowest-parallel.
+Rules, in this order: group-matches, switch-exists, port-exists, ascending, port-once,
+root-has-register, root-node-at-root-port, one-root, parent-linked, child-linked, local-is-node,
+local-is-member, acyclic, every-member, no-idle-leaf; with --optimal also least-height,
+lowest-root-port, lowest-parallel.
 
 Exit code 1: a rule is broken. 2: a file cannot be read, or the network itself is wrong.")]
 pub(crate) struct Args {

@@ -22,8 +22,9 @@ use unisono_btin::{Group, GroupId};
   unisono tree convert lab.dot --leaves-are-nodes --json > /dev/null
       just the report, as JSON on standard error
 
-GraphML and DOT: a vertex says what it is with type=switch or type=node, ports=8, member=true. An edge names
-ports with sourceport and targetport (GraphML) or as a:1 -- b:2 (DOT); others get the lowest free ones.")]
+GraphML and DOT: a vertex says what it is with type=switch or type=node, ports=8, member=true.
+An edge names ports with sourceport and targetport (GraphML) or as a:1 -- b:2 (DOT); others get
+the lowest free ones.")]
 pub(crate) struct Args {
     /// The file to read; - is standard input
     #[arg(value_name = "FILE")]
