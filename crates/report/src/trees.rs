@@ -96,7 +96,7 @@ fn headline(study: &Study<'_>) -> Option<String> {
     Some(match worth {
         Some((from, _)) => format!(
             "For large groups: with {many} members it is {most_text} times as fast as multicast, with {few} \
-             {least} times; from {from} members on it is more than {WORTH_IT} times as fast."
+             members {least} times; from {from} members on it is more than {WORTH_IT} times as fast."
         ),
         None => format!(
             "No: with {few} to {many} members it is {least} to {most_text} times as fast as multicast."
