@@ -1,0 +1,41 @@
+//! How long simulating takes: `cargo bench -p unisono-btin --bench simulate [NETWORKS]`.
+//!
+//! The work of figure 6: networks of 300 switches and 1,024 nodes, every scheme, every size of group, planning
+//! included, on one thread.
+
+#![expect(clippy::print_stdout, reason = "a program that prints a line")]
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+use unisono_btin::generate::{Wish, generate};
+use unisono_btin::simulate::{Barrier, Conditions, Scheme, Simulator};
+use unisono_btin::{Group, GroupId, NodeId, Operation, PlanOptions, plan};
+
+fn main() {
+    let wanted = std::env::args().skip(1).find(|word| word != "--bench");
+    let networks: u64 = wanted.map_or(100, |word| word.parse().expect("NETWORKS is a number"));
+    let start = Instant::now();
+    let mut events = 0;
+    for seed in 0..networks {
+        let wish = Wish { switches: 300, nodes: 1024, members: 1024, seed, ..Wish::default() };
+        let network = generate(&wish).expect("there is such a network").network;
+        let simulator = Simulator::new(&network);
+        for size in 1..=10 {
+            let members = (0..1024_u32).step_by(1024 >> size).map(NodeId).collect();
+            let group = Group::new(&network, GroupId(0), members).expect("all nodes exist");
+            let planned = plan(&network, &group, &PlanOptions::default()).expect("the network is connected");
+            let barrier = Barrier {
+                group: &group,
+                tree: &planned.tree,
+                height: planned.height,
+                in_memory: &BTreeMap::new(),
+                operation: Operation::default(),
+                data: &|_, _| 0,
+            };
+            for scheme in Scheme::ALL {
+                events += simulator.run(&[barrier], scheme, &Conditions::default()).events;
+            }
+        }
+    }
+    println!("{networks} networks, {events} events: {:.3} s", start.elapsed().as_secs_f64());
+}
