@@ -1,7 +1,7 @@
 //! The switch program as instructions: compiled by the host's clang when it is wanted.
 //!
 //! The source lies in this crate, so that an installed `unisono` needs no source tree, and building Unisono needs no
-//! clang: only running a data plane does (docs/decisions/0008). Cost: a tenth of a second a deployment.
+//! clang: only running a data plane does (docs/decisions/0009). Cost: a tenth of a second a deployment.
 
 use crate::error::Error;
 use std::fs;

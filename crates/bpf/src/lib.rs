@@ -13,7 +13,7 @@
 //!
 //! It does not plan trees and does not decide what a switch does with a frame: `unisono-btin` does both, and its table
 //! of cases is what the program is tested with. Needs root, clang and a kernel with BPF when it runs, and nothing
-//! when it is built ([decision 8](../../../docs/decisions/0008-the-switch-program-is-compiled-when-it-runs.md)).
+//! when it is built ([decision 9](../../../docs/decisions/0009-the-switch-program-is-compiled-when-it-runs.md)).
 #![forbid(unsafe_code)]
 
 pub mod bench;
