@@ -28,7 +28,7 @@
 mod hang;
 
 use crate::plan::members_at;
-use crate::{Group, Link, Network, NodeId, Port, Register, SwitchId, Tree};
+use crate::{Group, Link, Network, NodeId, Plan, Port, Register, SwitchId, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What fails.
@@ -200,6 +200,18 @@ impl<'a> Standing<'a> {
         let root = SwitchId(self.root);
         let root_node = members_at(self.network, self.group, root).next().map(|(_, node)| node);
         Tree { group: self.group.id(), root_switch: root, root_node, registers }
+    }
+
+    /// The tree as it is now, as a plan: with its height, links and leaves. No register is in a node's memory
+    /// ([`setup::allot`](crate::setup::allot) says which have to be).
+    #[must_use]
+    pub fn plan(&self) -> Plan {
+        let tree = self.tree();
+        let switches = tree.registers.len();
+        let leaves = tree.registers.values().filter(|register| register.children.is_empty()).count();
+        let number = |n: usize| u32::try_from(n).expect("fits because switches are counted in 32 bits");
+        let (height, edges, leaves) = (self.height(), number(switches - 1), number(leaves));
+        Plan { tree, height, edges, leaves, in_memory: BTreeMap::new() }
     }
 
     /// The height of the tree now.

@@ -7,12 +7,14 @@
 //!
 //! `parent` is the port towards the parent switch, at the root switch the root node's port. `root_node` and that
 //! `parent` are null where the root switch has no members and messages turn around in it. One more key may be
-//! there: `group`, the number of the group, 0 if it is missing. Reading checks the form alone: whether the
-//! registers are a barrier tree of a network is [`crate::check`]'s to say.
+//! there: `group`, the number of the group, 0 if it is missing. A plan adds
+//! `in_memory` (`{"4":12}`: the register of switch 4 is in the memory of node 12), which reading leaves out: set-up
+//! finds it by itself. Reading checks the form alone: whether the registers are a barrier tree of a network is
+//! [`crate::check`]'s to say.
 
 use super::{ReadError, Step};
 use crate::check::Place;
-use crate::{GroupId, NodeId, Port, Register, SwitchId, Tree};
+use crate::{GroupId, NodeId, Plan, Port, Register, SwitchId, Tree};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
@@ -119,6 +121,21 @@ impl Tree {
     }
 }
 
+impl Plan {
+    /// The text of a file: the tree's, and which registers are in a node's memory, if some are.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut out = self.tree.to_json();
+        if !self.in_memory.is_empty() {
+            let places: Vec<_> =
+                self.in_memory.iter().map(|(switch, node)| format!("\"{}\":{}", switch.0, node.0)).collect();
+            out.truncate(out.trim_end().len() - 1);
+            let _ = writeln!(out, ",\n\"in_memory\":{{{}}}}}", places.join(","));
+        }
+        out
+    }
+}
+
 #[derive(Deserialize)]
 struct Document {
     format: String,
@@ -198,5 +215,17 @@ mod tests {
         let many = SMALL.replace("\"group\":3", "\"group\":256");
         assert_eq!(refused(&many), "1:35: invalid value: integer `256`, expected u8");
         assert_eq!(refused("{\n"), "2:1: the file ends inside an object");
+    }
+
+    #[test]
+    fn a_plan_says_which_registers_are_in_memory_and_still_reads_as_its_tree() {
+        let tree = Tree::from_json(SMALL).expect("it is right");
+        let in_memory = BTreeMap::from([(SwitchId(2), NodeId(7)), (SwitchId(10), NodeId(2))]);
+        let mut plan = Plan { tree, height: 1, edges: 1, leaves: 1, in_memory: BTreeMap::new() };
+        assert_eq!(plan.to_json(), SMALL);
+        plan.in_memory = in_memory;
+        let text = plan.to_json();
+        assert!(text.ends_with("]}},\n\"in_memory\":{\"2\":7,\"10\":2}}\n"), "{text}");
+        assert_eq!(Tree::from_json(&text), Ok(plan.tree));
     }
 }

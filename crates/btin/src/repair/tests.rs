@@ -69,7 +69,10 @@ proptest! {
             let group = Group::new(&now, group.id(), alive.clone()).expect("the root has members");
             let after = standing.tree();
             let shape = check(&now, &group, &after, Rules::Sound).map_err(|broken| broken.to_string());
-            prop_assert_eq!(shape.map(|shape| shape.height), Ok(repair.height));
+            prop_assert_eq!(shape.as_ref().map(|shape| shape.height), Ok(repair.height));
+            let counted = standing.plan();
+            let of = |shape: crate::check::Shape| (shape.height, shape.edges, shape.leaves);
+            prop_assert_eq!(shape.map(of), Ok((counted.height, counted.edges, counted.leaves)));
             for (switch, register) in repair.changed {
                 match register {
                     Some(register) => tree.registers.insert(switch, register),

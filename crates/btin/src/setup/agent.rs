@@ -61,9 +61,7 @@ impl Agent {
         }
         let duty = |switch: SwitchId| {
             let register = plan.tree.registers[&switch].clone();
-            let any = network.locals(switch).first().map(|(_, node)| *node);
-            let keeper = representative(network, group, switch).or(any);
-            (switch, Duty { register, keeper, answer: None })
+            (switch, Duty { register, keeper: keeper(network, group, switch), answer: None })
         };
         let duties = switches.into_iter().map(duty).collect();
         Self { node, group: group.id(), life, phase: Phase::SettingUp, duties }
@@ -141,6 +139,12 @@ impl Agent {
 
 fn representative(network: &Network, group: &Group, switch: SwitchId) -> Option<NodeId> {
     members_at(network, group, switch).next().map(|(_, node)| node)
+}
+
+/// The node that keeps a register for which the switch has no room.
+pub(super) fn keeper(network: &Network, group: &Group, switch: SwitchId) -> Option<NodeId> {
+    let any = || network.locals(switch).first().map(|(_, node)| *node);
+    representative(network, group, switch).or_else(any)
 }
 
 fn has_members(network: &Network, group: &Group, switch: SwitchId) -> bool {

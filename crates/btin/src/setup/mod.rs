@@ -34,9 +34,11 @@
 //! nothing at all between members.
 
 mod agent;
+mod allot;
 mod bank;
 
 pub use agent::Agent;
+pub use allot::{NoPlace, allot};
 pub use bank::Bank;
 
 use crate::{GroupId, NodeId, Register, SwitchId};

@@ -141,6 +141,35 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn groups_that_set_up_in_turn_get_what_is_allotted_to_them(
+        (network, group) in network_and_group(),
+        registers in 0usize..4,
+        groups in 1u8..5,
+    ) {
+        let groups: Vec<Group> = (0..groups)
+            .map(|id| Group::new(&network, GroupId(id), group.members().to_vec()).expect("as before"))
+            .collect();
+        let options = PlanOptions::default();
+        let plan = plan(&network, &group, &options).expect("the network is connected");
+        let mut plans = vec![plan; groups.len()];
+        let allotted = allot(&network, registers, groups.iter().zip(&mut plans));
+        let mut world = World::new(&network, registers);
+        for group in &groups {
+            world.begin(&network, group, &options, 1);
+            world.run(std::iter::empty());
+        }
+        let refused = world.agents.iter().find_map(|agent| agent.refused().map(|_| agent.group().0));
+        prop_assert_eq!(allotted.err().map(|no_place| no_place.group), refused);
+        if refused.is_none() {
+            for (group, plan) in groups.iter().zip(&plans) {
+                prop_assert_eq!(world.in_memory(group), plan.in_memory.clone());
+            }
+        }
+    }
+}
+
 #[test]
 fn each_switch_is_asked_for_once() {
     // Members at 0, 3 and 5; 1, 2 and 4 are on the way.

@@ -76,7 +76,7 @@ impl<'a> Simulator<'a> {
             courses,
             hops: fabric.hops(),
             messages,
-            startups: startups(scheme, members),
+            startups: startups(turned(scheme, barriers.first()), members),
             lost: fabric.lost,
             duplicated: fabric.duplicated,
             links: outcome::link_load(self.network, &self.wiring, &fabric.load),
@@ -100,6 +100,7 @@ impl<'a> Simulator<'a> {
             }
         };
         let intake = conditions.intake(self.network);
+        let scheme = turned(scheme, Some(barrier));
         crate::analytic::latency(scheme, &conditions.costs, distance, members.len() as u64, intake)
     }
 
@@ -111,6 +112,14 @@ impl<'a> Simulator<'a> {
     #[must_use]
     pub fn distances(&self, barrier: &Barrier, conditions: &Conditions) -> Vec<u64> {
         central::distances(self.network, &self.wiring, barrier.group.members(), conditions)
+    }
+}
+
+/// What a scheme comes to: without a root node messages turn around in the root switch anyway.
+fn turned(scheme: Scheme, barrier: Option<&Barrier>) -> Scheme {
+    match scheme {
+        Scheme::Btin if barrier.is_some_and(|barrier| barrier.tree.root_node.is_none()) => Scheme::BtinTurn,
+        _ => scheme,
     }
 }
 

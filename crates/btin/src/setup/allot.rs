@@ -1,0 +1,57 @@
+//! Which registers find room in their switches, worked out without messages: what comes out when the groups
+//! set up one after the other.
+//!
+//! Cost: one look at every register. When not to use it: groups that set up at the same time share the
+//! registers as their messages arrive; then only the agents know.
+
+use super::agent::keeper;
+use super::{Answer, Bank, Order, Request};
+use crate::{Group, GroupId, Network, Plan, SwitchId};
+use std::collections::BTreeMap;
+
+/// A register that has no place anywhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "switch {switch} has no register left for group {group}, and no node whose memory could keep it; give switches \
+     more registers, or plan fewer groups"
+)]
+pub struct NoPlace {
+    /// The switch.
+    pub switch: u32,
+    /// Whose register.
+    pub group: u8,
+}
+
+/// Gives groups their registers in this order, so many a switch, and notes in each plan which of its
+/// registers are in a node's memory instead.
+///
+/// # Errors
+/// The first register that has no place.
+///
+/// # Panics
+/// May panic if groups or plans were made for another network.
+pub fn allot<'a>(
+    network: &Network,
+    registers: usize,
+    groups: impl IntoIterator<Item = (&'a Group, &'a mut Plan)>,
+) -> Result<(), NoPlace> {
+    let mut banks: BTreeMap<SwitchId, Bank> = BTreeMap::new();
+    for (group, plan) in groups {
+        plan.in_memory.clear();
+        for (&switch, register) in &plan.tree.registers {
+            let GroupId(id) = group.id();
+            let order = Order::Set { register: register.clone(), keeper: keeper(network, group, switch) };
+            let from = group.members()[0];
+            let request = Request { group: group.id(), life: 1, from, switch, order };
+            let bank = banks.entry(switch).or_insert_with(|| Bank::new(registers));
+            match bank.take(&request).answer {
+                Answer::InSwitch | Answer::Released => {}
+                Answer::InMemory(node) => {
+                    plan.in_memory.insert(switch, node);
+                }
+                Answer::Refused => return Err(NoPlace { switch: switch.0, group: id }),
+            }
+        }
+    }
+    Ok(())
+}
