@@ -9,6 +9,7 @@ mod generate;
 pub(crate) mod input;
 mod picture;
 mod plan;
+mod planning;
 mod simulate;
 mod undeploy;
 

@@ -1,11 +1,10 @@
-//! What `unisono tree plan` does about links and switches that have failed.
+//! Links and switches that have failed since a tree was planned (`--without-link`, `--without-switch`).
 
-use super::input::Input;
 use crate::exit::Failure;
 use std::fmt::Write;
 use unisono_btin::reach::Parts;
 use unisono_btin::repair::{self, RepairError, Standing};
-use unisono_btin::{Group, NodeId, Plan, PlanOptions, SwitchId, Topology, Tree, plan};
+use unisono_btin::{Group, Network, NodeId, Plan, PlanOptions, SwitchId, Topology, plan};
 
 /// What fails after the tree is planned.
 #[derive(clap::Args)]
@@ -18,10 +17,15 @@ pub(crate) struct Failures {
     without_switch: Vec<String>,
 }
 
-/// What came of it.
+/// What came of it for one group.
 pub(crate) struct Outcome {
-    pub(crate) tree: Tree,
-    /// In words.
+    /// The members that are left.
+    pub(crate) group: Group,
+    /// The tree as it is now.
+    pub(crate) plan: Plan,
+    /// The network as it is now: the same numbers, fewer links.
+    pub(crate) network: Network,
+    /// In words, a line each.
     pub(crate) said: String,
 }
 
@@ -33,64 +37,67 @@ impl Failures {
     /// Lets everything fail that was named, one after the other, and repairs or plans anew.
     pub(crate) fn repair(
         &self,
-        input: &Input,
+        topology: &Topology,
         group: &Group,
         planned: &Plan,
         options: &PlanOptions,
     ) -> anyhow::Result<Outcome> {
-        let topology = &input.topology;
         let mut standing = Standing::new(&topology.network, group, &planned.tree)?;
         let mut said = String::new();
         let mut cut_off: Vec<NodeId> = Vec::new();
-        let mut root_died = false;
+        let mut is_gone = false;
         for (failure, name) in self.named(topology)? {
             match standing.fail(failure) {
                 Ok(repair) => {
                     let _ = writeln!(
                         said,
-                        "without {name}: {} registers to write, {} switches moved, height {}",
-                        repair.changed.len(),
-                        repair.moved,
+                        "without {name}: {} to write, {} moved, height {}",
+                        counted(repair.changed.len(), "register", "registers"),
+                        counted(repair.moved, "switch", "switches"),
                         repair.height,
                     );
                     cut_off.extend(repair.cut_off);
                 }
                 Err(RepairError::RootDied { .. } | RepairError::NoTree { .. }) => {
                     let _ = writeln!(said, "without {name}: the root is gone, so the tree is planned anew");
-                    root_died = true;
+                    is_gone = true;
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        let rest = standing.network();
-        let dead: Vec<SwitchId> = self.switches(topology)?;
-        let place = |node: &NodeId| topology.network.nodes()[node.0 as usize].switch;
-        if root_died {
-            let parts = Parts::of(&rest);
-            let alive = group.members().iter().copied().filter(|node| !dead.contains(&place(node)));
-            let living = Group::new(&rest, group.id(), alive.collect()).map_err(|_| {
+        if !is_gone && cut_off.len() == group.members().len() {
+            said.push_str("the root is cut off from all members, so the tree is planned anew\n");
+            is_gone = true;
+        }
+        let network = standing.network();
+        if is_gone {
+            let dead: Vec<SwitchId> = self.switches(topology)?;
+            let is_dead = |node: &NodeId| dead.contains(&topology.network.nodes()[node.0 as usize].switch);
+            let alive = group.members().iter().copied().filter(|node| !is_dead(node));
+            let living = Group::new(&network, group.id(), alive.collect()).map_err(|_| {
                 Failure::Usage("no member is left: all are at switches that failed".to_owned())
             })?;
-            cut_off = parts.cut_off(&rest, &living);
-            cut_off.extend(group.members().iter().filter(|node| dead.contains(&place(node))));
+            cut_off = Parts::of(&network).cut_off(&network, &living);
+            cut_off.extend(group.members().iter().filter(|node| is_dead(node)));
         }
         cut_off.sort_unstable();
         let left = group.members().iter().copied().filter(|node| !cut_off.contains(node)).collect();
-        let left = Group::new(&rest, group.id(), left)?;
-        let anew = plan(&rest, &left, options)?;
+        let left = Group::new(&network, group.id(), left)?;
+        let anew = plan(&network, &left, options)?;
         let root = topology.switch_name(anew.tree.root_switch);
         let _ = writeln!(said, "a new plan: root switch {root}, height {}", anew.height);
         if !cut_off.is_empty() {
             let names: Vec<String> = cut_off.iter().map(|node| topology.node_name(*node)).collect();
             let _ = writeln!(
                 said,
-                "cut off for good: {} of {} members: {}",
+                "cut off for good: {} of {}: {}",
                 names.len(),
-                group.members().len(),
+                counted(group.members().len(), "member", "members"),
                 names.join(" ")
             );
         }
-        Ok(Outcome { tree: if root_died { anew.tree } else { standing.tree() }, said })
+        let plan = if is_gone { anew } else { standing.plan() };
+        Ok(Outcome { group: left, plan, network, said })
     }
 
     fn switches(&self, topology: &Topology) -> anyhow::Result<Vec<SwitchId>> {
@@ -129,4 +136,9 @@ fn switch(topology: &Topology, flag: &str, name: &str) -> anyhow::Result<SwitchI
         || name.parse().ok().map(SwitchId).filter(|s| (s.0 as usize) < topology.network.switch_count());
     let missing = || Failure::Usage(format!("{flag} {name}: there is no such switch"));
     Ok(found.or_else(number).ok_or_else(missing)?)
+}
+
+/// `1 switch`, `2 switches`.
+pub(crate) fn counted(n: usize, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
 }

@@ -1,13 +1,12 @@
 //! `unisono tree plan`: the best barrier tree of a group, as registers.
 
-use super::failures::Failures;
 use super::input::Source;
-use crate::exit::Failure;
+use super::planning::{Asked, Planned, Planning, Trees};
 use crate::output;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_btin::{Group, Plan, PlanOptions, Port, Roots, Scan, SwitchId, Topology, plan};
+use unisono_btin::{Group, Plan, Port, SwitchId, Topology};
 
 /// Plan the best barrier tree for a group: its root and the registers of its switches
 ///
@@ -22,69 +21,42 @@ use unisono_btin::{Group, Plan, PlanOptions, Port, Roots, Scan, SwitchId, Topolo
       of all nodes, as a file that check, simulate and deploy read
   unisono tree plan net.json --scan level --any-root
       parents by number instead of by who was first; switches without members may be the root
+  unisono tree plan net.json --group 3 --share-links --registers 2
+      the fourth of the file's groups, over links that the others leave free, in switches with two registers
   unisono tree plan net.json --without-link 3:7 --without-switch 5
       the tree after these failed: the root stays, what was cut off is hung on again, and who is cut off for
       good is named")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
-    /// Who becomes the parent where there is a choice: the switch that the search reached first (queue), or
-    /// that of lowest number (level)
-    #[arg(long, value_enum, default_value_t = ScanFlag::Queue)]
-    scan: ScanFlag,
-    /// Beyond the paper: a switch without members may be the root; messages then turn around in the switch
-    #[arg(long)]
-    any_root: bool,
+    #[command(flatten)]
+    planning: Planning,
     /// Draw network and tree into this file
     #[arg(long, value_name = "FILE.svg")]
     svg: Option<PathBuf>,
-    #[command(flatten)]
-    failures: Failures,
     /// Print the registers as one JSON object (btin-tree-1)
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum ScanFlag {
-    /// First in, first out
-    Queue,
-    /// Each level in order of number
-    Level,
 }
 
 /// More registers than this are counted, not listed.
 const MOST_LINES: usize = 100;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let input = args.source.read()?;
-    let group = input.group()?;
-    let mut options = PlanOptions::default();
-    options.scan = match args.scan {
-        ScanFlag::Queue => Scan::Queue,
-        ScanFlag::Level => Scan::Level,
-    };
-    options.roots = if args.any_root { Roots::Any } else { Roots::Members };
-    let plan = plan(&input.topology.network, group, &options)
-        .map_err(|error| Failure::Usage(format!("{}: {error}", input.name)))?;
+    let trees = args.planning.trees(&args.source.read()?, Asked::One)?;
+    let Trees { topology, planned, said, .. } = &trees;
+    let Planned { group, plan, .. } = &planned[0];
     if let Some(file) = &args.svg {
-        super::picture::write(file, &input.topology, group, &plan, &[])?;
-    }
-    if args.failures.any() {
-        let outcome = args.failures.repair(&input, group, &plan, &options)?;
-        if args.json {
-            eprint!("{}", outcome.said);
-            output::answer(outcome.tree.to_json().trim_end())?;
-        } else {
-            let table = table(&input.topology, group, &plan);
-            output::answer(&format!("{}\n\n{}", table.trim_end(), outcome.said.trim_end()))?;
-        }
-        return Ok(ExitCode::SUCCESS);
+        let notes: Vec<String> = said.lines().map(str::to_owned).collect();
+        super::picture::write(file, topology, group, plan, &notes)?;
     }
     if args.json {
-        output::answer(plan.tree.to_json().trim_end())?;
+        eprint!("{said}");
+        output::answer(plan.to_json().trim_end())?;
     } else {
-        output::answer(table(&input.topology, group, &plan).trim_end())?;
+        let between = if said.is_empty() { "" } else { "\n\n" };
+        let table = table(topology, group, plan);
+        output::answer(&format!("{}{between}{}", table.trim_end(), said.trim_end()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,7 +5,7 @@ mod faults;
 mod table;
 
 use super::input::Source;
-use crate::exit::Failure;
+use super::planning::{Asked, Planned, Planning, Trees};
 use crate::output;
 use collectives::Row;
 use faults::FaultFlags;
@@ -16,12 +16,12 @@ use std::time::Duration;
 use unisono_btin::simulate::{
     Barrier, Channels, Conditions, Costs, Faults, Intake, Routes, Scheme, Simulated, Simulator, Time,
 };
-use unisono_btin::{Group, Network, Operation, Plan, PlanOptions, plan};
+use unisono_btin::{Network, Operation};
 use unisono_measure::units;
 
 /// Simulate a barrier by unicast, by multicast and by the tree
 ///
-/// Plans the tree as the paper does, runs every message, and says what each scheme takes: latency from the last
+/// Plans the tree as `plan` does with the same options, runs every message, and says what each scheme takes: latency from the last
 /// arrival to the last release, links crossed, messages, start-ups one after the other. The defaults are the
 /// paper's assumptions; each has an option. Nothing is measured here: the same seed gives the same answer
 /// everywhere.
@@ -34,13 +34,19 @@ use unisono_measure::units;
   unisono tree simulate --arrivals-within 50us --loss 0.1% net.json
       members come when they come, and one crossing in a thousand loses the message
   unisono tree simulate --fail-link 3@5us net.json
-      a cable breaks on the way: who waits, and for whom")]
+      a cable breaks on the way: who waits, and for whom
+  unisono tree simulate --without-link 3:7 net.json
+      the same cable has broken before, and the tree is repaired
+  unisono tree simulate --all-groups --registers 2 --share-links net.json
+      all groups of the file in switches that have two registers, over links that carry as few as can be")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
     /// All groups of the file at the same time
     #[arg(long, conflicts_with = "members")]
     all_groups: bool,
+    #[command(flatten)]
+    planning: Planning,
     /// Start-up of a message at a node (t_s)
     #[arg(long, value_name = "DURATION", value_parser = time, default_value = "2us")]
     startup: Time,
@@ -111,36 +117,36 @@ fn routes(text: &str) -> Result<Routes, String> {
 
 /// What was simulated.
 struct Run<'a> {
-    network: &'a Network,
-    groups: Vec<&'a Group>,
-    plans: Vec<Plan>,
+    trees: &'a Trees,
     /// Each scheme with the closed form for the first group.
     schemes: Vec<(Simulated, Time)>,
+    /// The latencies of the schemes that use registers if all of them were in their switches; none if they are.
+    in_switches: Vec<(Scheme, Option<Time>)>,
     /// The other collectives, if they were asked for.
     collectives: Vec<Row>,
 }
 
+impl Run<'_> {
+    fn network(&self) -> &Network {
+        &self.trees.topology.network
+    }
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = args.source.read()?;
-    let topology = &input.topology;
-    let asked_for = input.group()?;
-    let groups = if args.all_groups { topology.groups.iter().collect() } else { vec![asked_for] };
-    let network = &topology.network;
-    let conditions = conditions(args, network)?;
-    let planned = |group: &&Group| {
-        plan(network, group, &PlanOptions::default())
-            .map_err(|error| Failure::Usage(format!("{}: {error}", input.name)).into())
-    };
-    let plans = groups.iter().map(planned).collect::<anyhow::Result<Vec<Plan>>>()?;
+    let asked = if args.all_groups { Asked::All } else { Asked::One };
+    let trees = args.planning.trees(&input, asked)?;
+    let network = &trees.topology.network;
+    let conditions = conditions(args, &trees, input.topology.network.links().len())?;
     let nowhere = BTreeMap::new();
-    let barriers: Vec<Barrier> = groups
+    let barriers: Vec<Barrier> = trees
+        .planned
         .iter()
-        .zip(&plans)
-        .map(|(group, plan)| Barrier {
+        .map(|Planned { group, plan, .. }| Barrier {
             group,
             tree: &plan.tree,
             height: plan.height,
-            in_memory: &nowhere,
+            in_memory: &plan.in_memory,
             operation: Operation::default(),
             data: &|_, _| 0,
         })
@@ -157,22 +163,30 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         true => collectives::run(&simulator, &barriers[0], &conditions)?,
         false => Vec::new(),
     };
-    drop(barriers);
-    let run = Run { network, groups, plans, schemes, collectives };
+    let mut in_switches = Vec::new();
+    if barriers.iter().any(|barrier| !barrier.in_memory.is_empty()) {
+        let barriers: Vec<Barrier> = barriers.iter().map(|b| Barrier { in_memory: &nowhere, ..*b }).collect();
+        for scheme in [Scheme::Btin, Scheme::BtinTurn] {
+            in_switches.push((scheme, simulator.run(&barriers, scheme, &conditions).latency()));
+        }
+    }
+    let run = Run { trees: &trees, schemes, in_switches, collectives };
     if let Some(file) = &args.svg {
-        super::picture::write(file, topology, run.groups[0], &run.plans[0], &table::notes(&run))?;
+        let Planned { group, plan, .. } = &trees.planned[0];
+        super::picture::write(file, &trees.topology, group, plan, &table::notes(&run))?;
     }
     if args.json {
+        eprint!("{}", trees.said);
         output::answer(&table::json(&run, &conditions, args.per_link).to_string())?;
     } else {
-        output::answer(&table::text(&run, topology))?;
+        output::answer(&table::text(&run))?;
     }
     let is_complete = run.schemes.iter().all(|(simulated, _)| simulated.latency().is_some());
     Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn conditions(args: &Args, network: &Network) -> anyhow::Result<Conditions> {
-    let faults: Faults = args.faults.faults(network)?;
+fn conditions(args: &Args, trees: &Trees, links: usize) -> anyhow::Result<Conditions> {
+    let faults: Faults = args.faults.faults(&trees.links, links)?;
     Ok(Conditions {
         costs: Costs { startup: args.startup, propagation: args.propagation, switch: args.switch_delay },
         intake: args.root_intake,

@@ -2,7 +2,6 @@
 
 use super::time;
 use crate::exit::Failure;
-use unisono_btin::Network;
 use unisono_btin::simulate::{Faults, Time};
 
 #[derive(clap::Args)]
@@ -47,20 +46,22 @@ fn failing(text: &str) -> Result<(u32, Time), String> {
 }
 
 impl FaultFlags {
-    pub(super) fn faults(&self, network: &Network) -> anyhow::Result<Faults> {
-        let links = network.links().len();
-        if let Some((link, _)) = self.fail_link.iter().find(|(link, _)| *link as usize >= links) {
-            let last = links.saturating_sub(1);
-            return Err(Failure::Usage(format!(
-                "--fail-link {link}: there is no such link; the network has {links} (0 to {last})"
-            ))
-            .into());
+    /// With the numbers that links have in the network as it is now; `links` has those in the file, of which
+    /// there are `all`.
+    pub(super) fn faults(&self, links: &[u32], all: usize) -> anyhow::Result<Faults> {
+        let mut failing = Vec::new();
+        for (link, when) in &self.fail_link {
+            if *link as usize >= all {
+                let last = all.saturating_sub(1);
+                let problem =
+                    format!("--fail-link {link}: there is no such link; the network has {all} (0 to {last})");
+                return Err(Failure::Usage(problem).into());
+            }
+            // one that had failed before carries nothing anyway
+            if let Ok(now) = links.binary_search(link) {
+                failing.push((u32::try_from(now)?, *when));
+            }
         }
-        Ok(Faults {
-            loss: self.loss,
-            duplicate: self.duplicate,
-            jitter: self.jitter,
-            failing: self.fail_link.clone(),
-        })
+        Ok(Faults { loss: self.loss, duplicate: self.duplicate, jitter: self.jitter, failing })
     }
 }

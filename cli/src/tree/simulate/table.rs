@@ -1,6 +1,8 @@
 //! What a simulation came to, as a table and as JSON.
 
 use super::{Run, collectives};
+use crate::tree::failures::counted;
+use crate::tree::planning::Planned;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use unisono_btin::simulate::{Busiest, Conditions, Routes, Scheme, Simulated, Time};
@@ -9,26 +11,30 @@ use unisono_btin::{Topology, analytic};
 /// As many members who wait, or ports that are waited for, are named.
 const NAMED: usize = 8;
 
-pub(super) fn text(run: &Run<'_>, topology: &Topology) -> String {
+pub(super) fn text(run: &Run<'_>) -> String {
     let mut out = String::new();
-    let plan = &run.plans[0];
-    let (group, network) = (run.groups[0], run.network);
+    let Planned { group, plan, .. } = &run.trees.planned[0];
+    let (topology, network) = (&run.trees.topology, run.network());
     let _ = write!(
         out,
-        "{} members of {} nodes at {} switches; tree: root switch {}, height {}, {} links, {} leaves",
-        group.members().len(),
-        network.nodes().len(),
-        network.switch_count(),
+        "{} of {} at {}; tree: root switch {}, height {}, {}, {}",
+        counted(group.members().len(), "member", "members"),
+        counted(network.nodes().len(), "node", "nodes"),
+        counted(network.switch_count(), "switch", "switches"),
         topology.switch_name(plan.tree.root_switch),
         plan.height,
-        plan.edges,
-        plan.leaves,
+        counted(plan.edges as usize, "link", "links"),
+        counted(plan.leaves as usize, "leaf", "leaves"),
     );
     if let Some(theorem) = theorem(run) {
         let _ = write!(out, " (Theorem 1: height {theorem:.1})");
     }
-    if run.groups.len() > 1 {
-        let _ = write!(out, "\n{} groups at the same time; the slowest is shown", run.groups.len());
+    let groups = run.trees.planned.len();
+    if groups > 1 {
+        let _ = write!(out, "\n{groups} groups at the same time; the slowest is shown");
+    }
+    for line in run.trees.said.lines() {
+        let _ = write!(out, "\n{line}");
     }
     let _ = write!(
         out,
@@ -58,11 +64,20 @@ pub(super) fn text(run: &Run<'_>, topology: &Topology) -> String {
             busiest(simulated.busiest, topology),
         );
     }
+    for (scheme, in_switches) in &run.in_switches {
+        let name = scheme.name();
+        let us = |us: Option<f64>| us.map_or_else(|| "no end".to_owned(), |us| format!("{us:.2} us"));
+        let (kept, plain) = (us(latency(*scheme)), us(in_switches.map(Time::as_us)));
+        let _ = write!(
+            out,
+            "\n{name}: {kept} with registers in nodes' memory, {plain} with all in their switches"
+        );
+    }
     if !run.collectives.is_empty() {
         out.push_str(&collectives::text(&run.collectives));
     }
     for (simulated, _) in &run.schemes {
-        out.push_str(&troubles(run, simulated, topology));
+        out.push_str(&troubles(run, simulated));
     }
     out
 }
@@ -73,11 +88,13 @@ pub(super) fn notes(run: &Run<'_>) -> Vec<String> {
         let latency = simulated.latency().map_or("no end".to_owned(), |t| format!("{:.2} us", t.as_us()));
         format!("{} {latency}, {} hops", simulated.scheme.name(), simulated.hops)
     };
-    vec![run.schemes.iter().map(one).collect::<Vec<_>>().join("; ")]
+    let mut notes = vec![run.schemes.iter().map(one).collect::<Vec<_>>().join("; ")];
+    notes.extend(run.trees.said.lines().map(str::to_owned));
+    notes
 }
 
 fn theorem(run: &Run<'_>) -> Option<f64> {
-    analytic::theorem_1(run.network, run.network.switch_count())
+    analytic::theorem_1(run.network(), run.network().switch_count())
 }
 
 fn busiest(busiest: Option<Busiest>, topology: &Topology) -> String {
@@ -93,7 +110,8 @@ fn busiest(busiest: Option<Busiest>, topology: &Topology) -> String {
 }
 
 /// What got lost, and who waits for whom where a barrier did not end.
-fn troubles(run: &Run<'_>, simulated: &Simulated, topology: &Topology) -> String {
+fn troubles(run: &Run<'_>, simulated: &Simulated) -> String {
+    let topology = &run.trees.topology;
     let mut out = String::new();
     let name = simulated.scheme.name();
     if simulated.lost + simulated.duplicated > 0 {
@@ -101,7 +119,7 @@ fn troubles(run: &Run<'_>, simulated: &Simulated, topology: &Topology) -> String
         let (lost, twice) = (simulated.lost, simulated.duplicated);
         let _ = write!(out, "\n{name}: {lost} messages lost, {twice} delivered twice, {repeated} sent again");
     }
-    for (group, course) in run.groups.iter().zip(&simulated.courses) {
+    for (Planned { group, .. }, course) in run.trees.planned.iter().zip(&simulated.courses) {
         if course.is_complete() {
             continue;
         }
@@ -130,7 +148,8 @@ fn troubles(run: &Run<'_>, simulated: &Simulated, topology: &Topology) -> String
 }
 
 pub(super) fn json(run: &Run<'_>, conditions: &Conditions, per_link: bool) -> Value {
-    let plan = &run.plans[0];
+    let Planned { group, plan, .. } = &run.trees.planned[0];
+    let network = run.network();
     let schemes: Map<String, Value> = run
         .schemes
         .iter()
@@ -139,10 +158,10 @@ pub(super) fn json(run: &Run<'_>, conditions: &Conditions, per_link: bool) -> Va
         })
         .collect();
     json!({
-        "switches": run.network.switch_count(),
-        "nodes": run.network.nodes().len(),
-        "links": run.network.links().len(),
-        "members": run.groups[0].members().len(),
+        "switches": network.switch_count(),
+        "nodes": network.nodes().len(),
+        "links": network.links().len(),
+        "members": group.members().len(),
         "root_switch": plan.tree.root_switch.0,
         "root_node": plan.tree.root_node.map(|node| node.0),
         "height": plan.height,
@@ -157,11 +176,15 @@ pub(super) fn json(run: &Run<'_>, conditions: &Conditions, per_link: bool) -> Va
 
 fn scheme(run: &Run<'_>, simulated: &Simulated, analytic: Time, per_link: bool) -> Value {
     let us = |time: Option<Time>| time.map(Time::as_us);
+    let registers = matches!(simulated.scheme, Scheme::Btin | Scheme::BtinTurn);
     let groups: Vec<Value> = run
-        .groups
+        .trees
+        .planned
         .iter()
         .zip(&simulated.courses)
-        .map(|(group, course)| {
+        .map(|(Planned { group, plan, .. }, course)| {
+            let in_memory: Map<String, Value> =
+                plan.in_memory.iter().map(|(switch, node)| (switch.0.to_string(), json!(node.0))).collect();
             let missing: Vec<[u32; 2]> =
                 course.missing.iter().map(|end| [end.switch.0, u32::from(end.port.0)]).collect();
             json!({
@@ -171,6 +194,7 @@ fn scheme(run: &Run<'_>, simulated: &Simulated, analytic: Time, per_link: bool) 
                 "dropped": course.dropped,
                 "unreleased": course.unreleased.iter().map(|node| node.0).collect::<Vec<_>>(),
                 "waiting_for": missing,
+                "in_memory": registers.then_some(in_memory),
             })
         })
         .collect();
@@ -197,21 +221,29 @@ fn scheme(run: &Run<'_>, simulated: &Simulated, analytic: Time, per_link: bool) 
         "events": simulated.events,
         "groups": groups,
     });
+    if let Some((_, latency)) = run.in_switches.iter().find(|(scheme, _)| *scheme == simulated.scheme) {
+        value["all_in_switches_us"] = json!(us(*latency));
+    }
     if per_link {
-        value["per_link"] = (0..).zip(&simulated.links).map(|(link, (a, b))| json!([link, a, b])).collect();
+        let links = run.trees.links.iter().zip(&simulated.links);
+        value["per_link"] = links.map(|(link, (a, b))| json!([link, a, b])).collect();
     }
     value
 }
 
 fn assumptions(run: &Run<'_>, conditions: &Conditions) -> Value {
     let faults = &conditions.faults;
-    let failing: Vec<Value> = faults.failing.iter().map(|(link, when)| json!([link, when.as_us()])).collect();
+    let failing: Vec<Value> = faults
+        .failing
+        .iter()
+        .map(|(link, when)| json!([run.trees.links[*link as usize], when.as_us()]))
+        .collect();
     json!({
         "startup_us": conditions.costs.startup.as_us(),
         "propagation_us": conditions.costs.propagation.as_us(),
         "switch_delay_us": conditions.costs.switch.as_us(),
         "root_intake": conditions.intake.name(),
-        "root_intake_us": conditions.intake(run.network).as_us(),
+        "root_intake_us": conditions.intake(run.network()).as_us(),
         "routes": match conditions.routes { Routes::UpDown => "up-down", Routes::Shortest => "shortest" },
         "contention": conditions.channels == unisono_btin::simulate::Channels::Contended,
         "arrivals_within_us": conditions.arrivals.as_us(),

@@ -1,0 +1,168 @@
+//! The options about which trees are planned, shared by `plan` and `simulate`, and what comes of them.
+
+use super::failures::Failures;
+use super::input::Input;
+use crate::exit::Failure;
+use std::collections::HashSet;
+use std::fmt::Write;
+use unisono_btin::setup::allot;
+use unisono_btin::{End, Group, Loads, Plan, PlanOptions, Roots, Scan, Topology, plan};
+
+#[derive(clap::Args)]
+pub(crate) struct Planning {
+    /// Who becomes the parent where there is a choice: the switch that the search reached first (queue), or
+    /// that of lowest number (level)
+    #[arg(long, value_enum, default_value_t = ScanFlag::Queue)]
+    scan: ScanFlag,
+    /// Beyond the paper: a switch without members may be the root; messages then turn around in the switch
+    #[arg(long)]
+    any_root: bool,
+    /// Beyond the paper: where there is a choice of parents, take the link that carries the fewest of the
+    /// file's groups, planned in their order
+    #[arg(long)]
+    share_links: bool,
+    /// How many registers a switch has; the file's groups take them in their order, and a register that finds
+    /// no room is kept in the memory of a node there [default: enough for all]
+    #[arg(long, value_name = "N")]
+    registers: Option<u16>,
+    #[command(flatten)]
+    failures: Failures,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum ScanFlag {
+    /// First in, first out
+    Queue,
+    /// Each level in order of number
+    Level,
+}
+
+/// Whose trees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Asked {
+    /// Those of the group asked for.
+    One,
+    /// Those of all groups of the file.
+    All,
+}
+
+/// A group and its tree.
+pub(crate) struct Planned {
+    pub(crate) group: Group,
+    pub(crate) plan: Plan,
+    /// What failures did, a line each.
+    said: String,
+}
+
+/// The trees, in the network as it is after everything that failed.
+pub(crate) struct Trees {
+    pub(crate) topology: Topology,
+    /// Of each link, its number in the file.
+    pub(crate) links: Vec<u32>,
+    /// The groups asked for.
+    pub(crate) planned: Vec<Planned>,
+    /// What the options changed, a line each.
+    pub(crate) said: String,
+}
+
+impl Planning {
+    pub(crate) fn trees(&self, input: &Input, asked: Asked) -> anyhow::Result<Trees> {
+        let mut topology = input.topology.clone();
+        let one = input.group()?;
+        let wrong = |error: String| Failure::Usage(format!("{}: {error}", input.name));
+        let options = self.options();
+        // others matter where they take links or registers
+        let matter = asked == Asked::All || self.share_links || self.registers.is_some();
+        let groups: Vec<&Group> = if matter { input.topology.groups.iter().collect() } else { vec![one] };
+
+        let mut said = String::new();
+        let plans = if self.share_links {
+            self.shared(&topology, &groups, &mut said).map_err(wrong)?
+        } else {
+            let each = groups.iter().map(|group| plan(&topology.network, group, &options));
+            each.collect::<Result<_, _>>().map_err(|error| wrong(error.to_string()))?
+        };
+        let planned = groups.into_iter().zip(plans);
+        let mut planned: Vec<Planned> = planned
+            .map(|(group, plan)| Planned { group: group.clone(), plan, said: String::new() })
+            .collect();
+        let mut links: Vec<u32> = (0..).take(topology.network.links().len()).collect();
+        if self.failures.any() {
+            for planned in &mut planned {
+                let group = &planned.group;
+                let outcome = self.failures.repair(&input.topology, group, &planned.plan, &options)?;
+                *planned = Planned { group: outcome.group, plan: outcome.plan, said: outcome.said };
+                topology.network = outcome.network;
+            }
+            let left: HashSet<End> = topology.network.links().iter().map(|link| link.a).collect();
+            links.retain(|link| left.contains(&input.topology.network.links()[*link as usize].a));
+        }
+        if let Some(registers) = self.registers {
+            let groups = planned.iter_mut().map(|planned| (&planned.group, &mut planned.plan));
+            allot(&topology.network, registers.into(), groups).map_err(|error| wrong(error.to_string()))?;
+        }
+        topology.groups = planned.iter().map(|planned| planned.group.clone()).collect();
+        if asked == Asked::One {
+            planned.retain(|planned| planned.group.id() == one.id());
+        }
+        let several = planned.len() > 1;
+        for Planned { group, plan, said: repair } in &planned {
+            let whose = if several { format!("group {}: ", group.id().0) } else { String::new() };
+            for line in repair.lines() {
+                let _ = writeln!(said, "{whose}{line}");
+            }
+            if !plan.in_memory.is_empty() {
+                let _ = writeln!(said, "{whose}{}", in_memory(&topology, plan));
+            }
+        }
+        Ok(Trees { topology, links, planned, said })
+    }
+
+    fn options(&self) -> PlanOptions {
+        let mut options = PlanOptions::default();
+        options.scan = match self.scan {
+            ScanFlag::Queue => Scan::Queue,
+            ScanFlag::Level => Scan::Level,
+        };
+        options.roots = if self.any_root { Roots::Any } else { Roots::Members };
+        options
+    }
+
+    /// Plans over links that carry little, and says what that is worth.
+    fn shared(&self, topology: &Topology, groups: &[&Group], said: &mut String) -> Result<Vec<Plan>, String> {
+        let (network, options) = (&topology.network, self.options());
+        let (mut shared, mut plain) = (Loads::new(network), Loads::new(network));
+        let mut plans = Vec::with_capacity(groups.len());
+        for group in groups {
+            let wrong = |error| format!("group {}: {error}", group.id().0);
+            plans.push(shared.plan(network, group, &options).map_err(wrong)?);
+            plain.add(network, &plan(network, group, &options).map_err(wrong)?.tree);
+        }
+        let most = |loads: &Loads| loads.links().iter().max().copied().unwrap_or(0);
+        let _ = writeln!(
+            said,
+            "busiest link: {} of {} trees, without --share-links {}",
+            most(&shared),
+            groups.len(),
+            most(&plain)
+        );
+        Ok(plans)
+    }
+}
+
+/// Which registers are not in their switches.
+fn in_memory(topology: &Topology, plan: &Plan) -> String {
+    const NAMED: usize = 8;
+    let place = |(switch, node): (&_, &_)| {
+        format!("switch {} in node {}", topology.switch_name(*switch), topology.node_name(*node))
+    };
+    let places: Vec<String> = plan.in_memory.iter().take(NAMED).map(place).collect();
+    let more = plan.in_memory.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    format!(
+        "{} of {} registers kept in nodes' memory: {}{more}",
+        plan.in_memory.len(),
+        plan.tree.registers.len(),
+        places.join(", ")
+    )
+}
