@@ -90,7 +90,7 @@ impl AnyProtocol {
     pub(crate) fn complete_briefly(&mut self, place: &Place<'_>, episode: u32) -> Option<Role> {
         match self {
             Self::Dissemination(pair) if pair.is_exchange() => {
-                pair.complete(place, episode, &mut Exchange, &mut Unwatched)
+                pair.complete(place, episode, &mut Exchange::default(), &mut Unwatched)
             }
             any => any.complete(place, episode, &mut Brief, &mut Unwatched),
         }
