@@ -12,7 +12,7 @@ use crate::node::Known;
 use crate::orders::{Order, Report, Run};
 use crate::program::{SwitchProgram, fits};
 use crate::software::Algorithm;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use unisono_btin::{End, Group, Network, NodeId, Operation, PlanOptions, Turn, plan};
 use unisono_linux::affinity::Tid;
@@ -48,19 +48,26 @@ pub struct Ran {
     pub nanos: u64,
     /// How often a timer ran out, all members together.
     pub repeated: u64,
-    /// When each member entered and left each barrier, if a trace was asked for.
-    pub moments: Vec<Vec<(u64, u64)>>,
+    /// When each member entered and left each barrier (all its groups' barriers of that number), if a trace was
+    /// asked for.
+    pub moments: BTreeMap<NodeId, Vec<(u64, u64)>>,
+    /// The members of each group that took part.
+    groups: Vec<Vec<NodeId>>,
 }
 
 impl Ran {
-    /// Whether no member left a barrier of the trace before every member had entered it.
+    /// Whether no member left a barrier of the trace before every member of its group had entered it.
     #[must_use]
     pub fn nobody_left_early(&self) -> bool {
-        let barriers = self.moments.iter().map(Vec::len).min().unwrap_or(0);
-        (0..barriers).all(|at| {
-            let entered = self.moments.iter().map(|member| member[at].0).max();
-            let left = self.moments.iter().map(|member| member[at].1).min();
-            entered <= left
+        self.groups.iter().all(|group| {
+            let moments: Vec<&[(u64, u64)]> =
+                group.iter().filter_map(|member| self.moments.get(member)).map(Vec::as_slice).collect();
+            let barriers = moments.iter().map(|member| member.len()).min().unwrap_or(0);
+            (0..barriers).all(|at| {
+                let entered = moments.iter().map(|member| member[at].0).max();
+                let left = moments.iter().map(|member| member[at].1).min();
+                entered <= left
+            })
         })
     }
 }
@@ -117,7 +124,7 @@ impl<'a> Deployment<'a> {
         let crew = Crew::start(&members, Known { network, jobs }, &fabric)?;
         let (usable, without) = (network.clone(), BTreeSet::new());
         let mut deployment = Self { crew, fabric, program, network, jobs, usable, without, tag: 0, times };
-        deployment.gather(members.len(), OBEDIENCE, |report| matches!(report, Report::Ready))?;
+        deployment.gather(members.len(), OBEDIENCE, |_, report| matches!(report, Report::Ready))?;
         deployment.times.nodes = start.elapsed();
         Ok(deployment)
     }
@@ -145,7 +152,7 @@ impl<'a> Deployment<'a> {
     fn about_registers(&mut self, order: &Order) -> Result<usize, Error> {
         let told = self.crew.tell(order, |_| true)?;
         let mut registers = 0;
-        self.gather(told, OBEDIENCE, |report| match report {
+        self.gather(told, OBEDIENCE, |_, report| match report {
             Report::SetUp { registers: more } => {
                 registers += *more;
                 true
@@ -177,13 +184,14 @@ impl<'a> Deployment<'a> {
         let of = self.jobs;
         let takes_part = |node| jobs.iter().any(|job| of[*job].group.contains(node));
         let told = self.crew.tell(order, takes_part)?;
-        let mut ran = Ran::default();
-        let done = self.gather(told, Duration::MAX, |report| {
+        let groups = jobs.iter().map(|job| of[*job].group.members().to_vec()).collect();
+        let mut ran = Ran { groups, ..Ran::default() };
+        let done = self.gather(told, Duration::MAX, |node, report| {
             let Report::Done { nanos, repeated, moments } = report else { return false };
             ran.nanos = ran.nanos.max(*nanos);
             ran.repeated += *repeated;
             if run.trace {
-                ran.moments.push(std::mem::take(moments));
+                ran.moments.insert(node, std::mem::take(moments));
             }
             true
         });
@@ -195,7 +203,7 @@ impl<'a> Deployment<'a> {
         &mut self,
         mut expected: usize,
         patience: Duration,
-        mut take: impl FnMut(&mut Report) -> bool,
+        mut take: impl FnMut(NodeId, &mut Report) -> bool,
     ) -> Result<(), Error> {
         let start = Instant::now();
         while expected > 0 {
@@ -210,7 +218,7 @@ impl<'a> Deployment<'a> {
                         trouble = Some(why);
                     }
                     Heard::Report(mut report) => {
-                        if take(&mut report) {
+                        if take(node, &mut report) {
                             expected -= 1;
                         }
                     }
@@ -330,4 +338,22 @@ pub(crate) fn leave_out(network: &Network, without: &BTreeSet<u32>) -> Network {
     let links = (0..).zip(network.links()).filter(|(number, _)| !without.contains(number));
     let links = links.map(|(_, link)| *link).collect();
     Network::new(ports, links, network.nodes().to_vec()).expect("sound because fewer links are at each port")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_wait_for_those_of_their_own_group_alone() {
+        let trace = |entered, left| vec![(entered, left)];
+        let moments =
+            BTreeMap::from([(NodeId(0), trace(0, 1)), (NodeId(1), trace(5, 9)), (NodeId(2), trace(8, 9))]);
+        let groups = |groups: &[&[u32]]| {
+            let group = |members: &&[u32]| members.iter().copied().map(NodeId).collect();
+            Ran { moments: moments.clone(), groups: groups.iter().map(group).collect(), ..Ran::default() }
+        };
+        assert!(groups(&[&[0], &[1, 2]]).nobody_left_early());
+        assert!(!groups(&[&[1, 2], &[0, 1]]).nobody_left_early(), "0 left before 1 had come");
+    }
 }

@@ -66,7 +66,7 @@ fn barriers_hold_in_both_ways_to_turn_and_registers_are_released() -> Outcome {
     let mut deployment = deploy(&network, &jobs)?;
     for position in 0..jobs.len() {
         let ran = deployment.barriers(&[position], run(300)).expect("nobody is missing");
-        assert_eq!((ran.moments.len(), ran.moments[0].len()), (8, 300));
+        assert_eq!((ran.moments.len(), ran.moments[&NodeId(0)].len()), (8, 300));
         assert!(ran.nobody_left_early(), "job {position}");
     }
     assert_eq!(deployment.release().expect("switches answer"), 8, "four switches, two groups");
@@ -87,11 +87,31 @@ fn groups_that_share_members_and_switches_do_not_disturb_each_other() -> Outcome
     ];
     let mut deployment = deploy(&network, &jobs)?;
     let ran = deployment.barriers(&[0, 1, 2, 3], run(200)).expect("nobody is missing");
-    assert!(ran.moments.iter().all(|member| member.len() == 200));
+    assert!(ran.moments.values().all(|member| member.len() == 200));
+    assert!(ran.nobody_left_early(), "in its own group");
     // those of group 2 alone wait for each other and for nobody else
     let ran = deployment.barriers(&[1], run(50)).expect("nobody is missing");
     assert_eq!(ran.moments.len(), 4);
     assert!(ran.nobody_left_early());
+    Ok(())
+}
+
+fn a_single_member_waits_for_nobody_and_a_root_switch_with_one_member_serves_all() -> Outcome {
+    here()?;
+    let network = ring();
+    for turn in [Turn::AtNode, Turn::AtSwitch] {
+        let jobs = [
+            job(&network, 0, &[3], turn, Operation::Min),
+            job(&network, 1, &[0, 2, 6], turn, Operation::Max), // one at each of three switches
+        ];
+        let mut deployment = deploy(&network, &jobs)?;
+        for together in [&[0][..], &[1], &[0, 1]] {
+            let ran = deployment.barriers(together, run(200)).expect("nobody is missing");
+            assert!(ran.moments.values().all(|member| member.len() == 200), "{turn:?} {together:?}");
+            assert!(ran.nobody_left_early(), "{turn:?} {together:?}");
+        }
+        assert_eq!(deployment.release().expect("switches answer"), 4);
+    }
     Ok(())
 }
 
@@ -302,6 +322,7 @@ fn undeploy_ends_a_deployment_that_runs() -> Outcome {
 host_tests![
     barriers_hold_in_both_ways_to_turn_and_registers_are_released,
     groups_that_share_members_and_switches_do_not_disturb_each_other,
+    a_single_member_waits_for_nobody_and_a_root_switch_with_one_member_serves_all,
     lost_frames_are_sent_again_and_barriers_still_hold,
     software_barriers_cross_the_same_switches,
     a_node_whose_process_is_killed_is_named,
