@@ -118,7 +118,7 @@ fn routes(text: &str) -> Result<Routes, String> {
 /// What was simulated.
 struct Run<'a> {
     trees: &'a Trees,
-    /// Each scheme with the closed form for the first group.
+    /// Each scheme with the largest closed form of all groups.
     schemes: Vec<(Simulated, Time)>,
     /// The latencies of the schemes that use registers if all of them were in their switches; none if they are.
     in_switches: Vec<(Scheme, Option<Time>)>,
@@ -155,7 +155,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let one = |scheme| {
         (
             simulator.run(&barriers, scheme, &conditions),
-            simulator.analytic(&barriers[0], scheme, &conditions),
+            barriers
+                .iter()
+                .map(|barrier| simulator.analytic(barrier, scheme, &conditions))
+                .max()
+                .unwrap_or_default(),
         )
     };
     let schemes: Vec<(Simulated, Time)> = Scheme::ALL.into_iter().map(one).collect();

@@ -70,13 +70,13 @@ impl<'a> Simulator<'a> {
             Scheme::Btin => tree::run(barriers, sizes, Turn::AtNode, conditions, &mut fabric),
             Scheme::BtinTurn => tree::run(barriers, sizes, Turn::AtSwitch, conditions, &mut fabric),
         };
-        let members = barriers.first().map_or(1, |barrier| barrier.group.members().len() as u64);
+        let of = |barrier: &Barrier| startups(turned(scheme, barrier), barrier.group.members().len() as u64);
         Simulated {
             scheme,
             courses,
             hops: fabric.hops(),
             messages,
-            startups: startups(turned(scheme, barriers.first()), members),
+            startups: barriers.iter().map(of).max().unwrap_or(0),
             lost: fabric.lost,
             duplicated: fabric.duplicated,
             links: outcome::link_load(self.network, &self.wiring, &fabric.load),
@@ -100,7 +100,7 @@ impl<'a> Simulator<'a> {
             }
         };
         let intake = conditions.intake(self.network);
-        let scheme = turned(scheme, Some(barrier));
+        let scheme = turned(scheme, barrier);
         crate::analytic::latency(scheme, &conditions.costs, distance, members.len() as u64, intake)
     }
 
@@ -116,9 +116,9 @@ impl<'a> Simulator<'a> {
 }
 
 /// What a scheme comes to: without a root node messages turn around in the root switch anyway.
-fn turned(scheme: Scheme, barrier: Option<&Barrier>) -> Scheme {
+fn turned(scheme: Scheme, barrier: &Barrier) -> Scheme {
     match scheme {
-        Scheme::Btin if barrier.is_some_and(|barrier| barrier.tree.root_node.is_none()) => Scheme::BtinTurn,
+        Scheme::Btin if barrier.tree.root_node.is_none() => Scheme::BtinTurn,
         _ => scheme,
     }
 }

@@ -289,3 +289,29 @@ fn a_root_without_members_turns_messages_around_whatever_the_scheme_is_called() 
         assert_eq!((simulated.latency(), simulated.startups), (Some(on_paper), 1), "{scheme:?}");
     }
 }
+
+#[test]
+fn a_single_member_is_planned_checked_and_released_by_its_switch_or_by_itself() {
+    let conditions = Conditions { episodes: 3, ..Conditions::default() };
+    for seed in 0..20 {
+        let network = network(12, 16, 40, 8, seed);
+        let simulator = Simulator::new(&network);
+        let group = group(&network, 1, 0, seed);
+        let plan = planned(&network, &group);
+        let rules = crate::check::Rules::Optimal;
+        let shape = crate::check::check(&network, &group, &plan.tree, rules).expect("one register is a tree");
+        assert_eq!((shape.height, shape.edges, plan.tree.registers.len()), (0, 0, 1));
+        for scheme in Scheme::ALL {
+            let simulated = simulator.run(&[barrier(&group, &plan)], scheme, &conditions);
+            let on_paper = simulator.analytic(&barrier(&group, &plan), scheme, &conditions);
+            assert_eq!(simulated.latency(), Some(on_paper), "{scheme:?}, seed {seed}");
+        }
+        // it has to end where messages get lost, too
+        let faults = Faults { loss: 0.2, ..Faults::default() };
+        let lossy = Conditions { faults, seed, ..conditions.clone() };
+        for scheme in Scheme::ALL {
+            let simulated = simulator.run(&[barrier(&group, &plan)], scheme, &lossy);
+            assert!(simulated.latency().is_some(), "{scheme:?}, seed {seed}");
+        }
+    }
+}
