@@ -11,6 +11,11 @@
 //! bounds stop paying, what is left is measured one by one, giving up as soon as a candidate cannot win:
 //! see [`lean`](super::lean) where every switch has a member, so that leaves alone decide.
 //!
+//! Two bounds come for nothing. Who has at most k neighbours reaches at most k (k - 1)^(i - 1) switches in i
+//! steps, so no height is less than what reaching all members takes; and all neighbours of a root are its
+//! children, each with a leaf below it, so a tree has no fewer leaves than its root has neighbours. In a ring
+//! that leaves only the first candidate.
+//!
 //! Cost: O(links) for each search, as many as it takes; at worst one for each candidate.
 
 use super::graph::Graph;
@@ -38,6 +43,10 @@ const NARROW: usize = 16;
 /// From so many candidates on they are measured together.
 const WORTH_LANES: usize = 32;
 
+/// Told how many candidates of how many have been measured; the numbers start again where the way of
+/// measuring changes.
+pub(super) type Watch<'a> = &'a mut dyn FnMut(usize, usize);
+
 /// The best of these candidates, which all reach all members.
 pub(super) fn choose(
     graph: &Graph,
@@ -45,14 +54,16 @@ pub(super) fn choose(
     candidates: &[u32],
     scan: Scan,
     reached: usize,
+    watch: Watch,
 ) -> Choice {
+    let floor = least_height(graph, members.switches.len());
     let mut bounds = Bounds {
         graph,
         members,
         scan,
         search: Search::new(graph),
         alive: candidates.to_vec(),
-        at_least: vec![0; graph.len()],
+        at_least: vec![floor; graph.len()],
         away: vec![0; graph.len()],
         best: None,
     };
@@ -61,14 +72,19 @@ pub(super) fn choose(
     bounds.alive.retain(|&root| bounds.at_least[root as usize] <= best.shape.height);
     bounds.alive.sort_unstable();
     let everywhere = members.switches.len() == reached;
+    if everywhere {
+        bounds.drop_beaten(&best);
+    }
     let narrow = bounds.best.map_or(0, |best| best.shape.height) as usize * NARROW > graph.len();
     if bounds.alive.len() >= WORTH_LANES && !narrow {
-        bounds.by_lanes(&mut best, everywhere);
+        bounds.by_lanes(&mut best, everywhere, watch);
     }
     let alive = std::mem::take(&mut bounds.alive);
+    let all = alive.len();
     if everywhere {
         let mut lean = Lean::new(graph, reached);
-        for root in alive {
+        for (done, root) in alive.into_iter().enumerate() {
+            watch(done, all);
             let limit = Limit { height: best.shape.height, leaves: best.shape.leaves };
             let at_least = bounds.at_least[root as usize];
             if let Some(found) = lean.measure(graph, root, scan, at_least, limit) {
@@ -76,13 +92,26 @@ pub(super) fn choose(
             }
         }
     } else {
-        for root in alive {
+        for (done, root) in alive.into_iter().enumerate() {
+            watch(done, all);
             if bounds.search.run_to(graph, root, scan, members, best.shape.height) {
                 best = best.min(bounds.choice(root));
             }
         }
     }
     best
+}
+
+/// What no height can be less than, with so many members to reach.
+fn least_height(graph: &Graph, members: usize) -> u32 {
+    let most = (0..).take(graph.len()).map(|switch| graph.near(switch).len()).max().unwrap_or(0);
+    let (mut level, mut within, mut height) = (1, 1, 0);
+    while within < members && level > 0 {
+        level = if height == 0 { most } else { level.saturating_mul(most - 1) };
+        within = within.saturating_add(level);
+        height += 1;
+    }
+    height
 }
 
 impl Choice {
@@ -108,6 +137,15 @@ struct Bounds<'a> {
 }
 
 impl Bounds<'_> {
+    /// Drops who can at best be equal to one that comes before it, where every switch has a member.
+    fn drop_beaten(&mut self, best: &Choice) {
+        let Self { alive, at_least, graph, .. } = self;
+        alive.retain(|&root| {
+            let leaves = u32::try_from(graph.near(root).len().max(1)).unwrap_or(u32::MAX);
+            best.with(Limit { height: at_least[root as usize], leaves }, root) < *best
+        });
+    }
+
     fn choice(&mut self, root: u32) -> Choice {
         let without_members = !self.members.is_member[root as usize];
         Choice { shape: self.search.shape(&self.members.is_member), without_members, root }
@@ -130,7 +168,7 @@ impl Bounds<'_> {
 
     /// Measures all that is left at once: heights, and where that decides everything the rest as well. What
     /// stays alive then has the least height that there is, and only that.
-    fn by_lanes(&mut self, best: &mut Choice, everywhere: bool) {
+    fn by_lanes(&mut self, best: &mut Choice, everywhere: bool, watch: Watch) {
         let mut lanes = Lanes::<8>::new(self.graph);
         let size = Lanes::<8>::ROOTS;
         let decides = everywhere && self.scan == Scan::Level;
@@ -138,6 +176,7 @@ impl Bounds<'_> {
         let mut least = best.shape.height;
         let mut left = Vec::new();
         for (number, block) in (0..).zip(ordered.chunks(size)) {
+            watch(number * size, ordered.len());
             let Members { switches, is_member } = self.members;
             let found = lanes.measure(self.graph, block, switches, is_member, least);
             for (&root, found) in block.iter().zip(&found) {

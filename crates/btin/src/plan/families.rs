@@ -56,6 +56,17 @@ pub(crate) fn fat_tree(k: u32, levels: u32) -> Links {
     (levels * width, links)
 }
 
+/// So many links at each switch, to others that a fixed rule scatters over the network: all trees are about
+/// the same, and most of each is in its last levels.
+pub(crate) fn regular(n: u32, links: u32) -> Links {
+    let scatter = |at: u32| (at.wrapping_mul(0x9E37_79B1) ^ 0x5851_F42D).wrapping_mul(0x85EB_CA6B);
+    let mut ends: Vec<u32> = (0..n * links).collect();
+    ends.sort_unstable_by_key(|&end| scatter(end));
+    let joined = (1..n).map(|v| (v - 1, v));
+    let scattered = ends.chunks_exact(2).map(|pair| (pair[0] % n, pair[1] % n));
+    (n, joined.step_by(2).chain(scattered).chain([(n - 1, 0)]).collect())
+}
+
 /// A random tree with random links added, parallel ones and self loops among them.
 pub(crate) fn random() -> impl Strategy<Value = Links> {
     (2u32..40, 0usize..60).prop_flat_map(|(n, more)| {

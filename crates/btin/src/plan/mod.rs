@@ -125,6 +125,24 @@ pub enum PlanError {
 /// # Panics
 /// May panic if the group was made for another network.
 pub fn plan(network: &Network, group: &Group, options: &PlanOptions) -> Result<Plan, PlanError> {
+    plan_watched(network, group, options, &mut |_, _| {})
+}
+
+/// As [`plan`], telling on the way how many candidates of how many have been measured, for networks in which
+/// that takes long: large, random, and nearly the same around every switch. The numbers start again where the
+/// way of measuring changes.
+///
+/// # Errors
+/// As [`plan`].
+///
+/// # Panics
+/// As [`plan`].
+pub fn plan_watched(
+    network: &Network,
+    group: &Group,
+    options: &PlanOptions,
+    watch: &mut dyn FnMut(usize, usize),
+) -> Result<Plan, PlanError> {
     let graph = Graph::new(network);
     let members = Members::new(network, group);
     let mut search = Search::new(&graph);
@@ -135,7 +153,7 @@ pub fn plan(network: &Network, group: &Group, options: &PlanOptions) -> Result<P
         Roots::Members => &members.switches[..],
         Roots::Any => search.reached(),
     };
-    let best = choose(&graph, &members, candidates, options.scan, search.reached().len());
+    let best = choose(&graph, &members, candidates, options.scan, search.reached().len(), watch);
     search.run(&graph, best.root, options.scan);
     let Shape { height, edges, leaves } = best.shape;
     let tree = registers::fill(network, group, &mut search, &members.is_member);

@@ -129,8 +129,10 @@ proptest! {
 
 #[test]
 fn the_plan_is_the_literal_one_where_hundreds_of_roots_are_tied() {
-    use super::families::{fat_tree, ring, torus};
-    for (n, links) in [torus(12, 13), torus(10, 10), fat_tree(3, 4), ring(150), ring(301)] {
+    use super::families::{fat_tree, regular, ring, torus};
+    for (n, links) in
+        [torus(12, 13), torus(10, 10), fat_tree(3, 4), regular(200, 3), regular(300, 4), ring(150), ring(301)]
+    {
         let nodes: Vec<u32> = (0..n).collect();
         let network = super::tests::network(n, &links, &nodes);
         for scan in [Scan::Queue, Scan::Level] {
@@ -162,6 +164,36 @@ proptest! {
                 prop_assert_eq!(found.map(|found| found.height), (alone.height <= most).then_some(alone.height));
                 if members.switches.len() == network.switch_count() {
                     prop_assert_eq!(found.map(|found| found.leaves), (alone.height <= most).then_some(alone.leaves));
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_search_for_leaves_alone_finds_those_of_the_tree(
+        (network, _) in network_and_group(), slack in 0u32..4,
+    ) {
+        let graph = Graph::new(&network);
+        let everywhere = vec![true; graph.len()];
+        let mut lean = lean::Lean::new(&graph, graph.len());
+        let mut search = Search::new(&graph);
+        for scan in [Scan::Queue, Scan::Level] {
+            for root in network.switches() {
+                search.run(&graph, root.0, scan);
+                let Shape { height, leaves, .. } = search.shape(&everywhere);
+                let found = lean::Limit { height, leaves };
+                let mut measure = |at_least, height, leaves| {
+                    lean.measure(&graph, root.0, scan, at_least, lean::Limit { height, leaves })
+                };
+                prop_assert_eq!(measure(0, height + slack, leaves + slack), Some(found));
+                prop_assert_eq!(measure(height, height + 1, 0), Some(found));
+                prop_assert_eq!(measure(height, height, leaves - 1), None);
+                if height > 0 {
+                    prop_assert_eq!(measure(0, height - 1, u32::MAX), None);
                 }
             }
         }
