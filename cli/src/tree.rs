@@ -11,6 +11,7 @@ mod picture;
 mod plan;
 mod planning;
 mod simulate;
+mod slow;
 mod undeploy;
 
 use crate::exit::Failure;

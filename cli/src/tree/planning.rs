@@ -2,11 +2,12 @@
 
 use super::failures::Failures;
 use super::input::Input;
+use super::slow::Slow;
 use crate::exit::Failure;
 use std::collections::HashSet;
 use std::fmt::Write;
 use unisono_btin::setup::allot;
-use unisono_btin::{End, Group, Loads, Plan, PlanOptions, Roots, Scan, Topology, plan};
+use unisono_btin::{End, Group, Loads, Plan, PlanOptions, Roots, Scan, Topology, plan, plan_watched};
 
 #[derive(clap::Args)]
 pub(crate) struct Planning {
@@ -79,8 +80,13 @@ impl Planning {
         let plans = if self.share_links {
             self.shared(&topology, &groups, &mut said).map_err(wrong)?
         } else {
-            let each = groups.iter().map(|group| plan(&topology.network, group, &options));
-            each.collect::<Result<_, _>>().map_err(|error| wrong(error.to_string()))?
+            let mut slow = Slow::new();
+            let each = groups.iter().map(|group| {
+                plan_watched(&topology.network, group, &options, &mut |done, all| slow.tell(done, all))
+            });
+            let plans = each.collect::<Result<_, _>>();
+            slow.end();
+            plans.map_err(|error| wrong(error.to_string()))?
         };
         let planned = groups.into_iter().zip(plans);
         let mut planned: Vec<Planned> = planned

@@ -1,0 +1,34 @@
+//! The progress of plans that take more than two seconds, on standard error.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::{Duration, Instant};
+
+pub(super) struct Slow {
+    since: Instant,
+    bar: Option<ProgressBar>,
+}
+
+impl Slow {
+    pub(super) fn new() -> Self {
+        Self { since: Instant::now(), bar: None }
+    }
+
+    /// So many roots of so many are measured.
+    pub(super) fn tell(&mut self, done: usize, all: usize) {
+        if self.bar.is_none() && self.since.elapsed() > Duration::from_secs(2) {
+            let style = ProgressStyle::with_template("planning: {bar:30} root {pos} of {len}, {eta} left")
+                .expect("the template is valid because it is a constant");
+            self.bar = Some(ProgressBar::new(all as u64).with_style(style));
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_length(all as u64);
+            bar.set_position(done as u64);
+        }
+    }
+
+    pub(super) fn end(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
