@@ -9,6 +9,7 @@
 //! names its scheduler by process number and start time, because numbers are used again.
 
 use crate::error::{Error, Result, system};
+use crate::mechanism::real_time;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -17,7 +18,6 @@ use std::path::{Path, PathBuf};
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::cgroup::{self, Frozen, Group, Hierarchy, Version};
 use unisono_linux::process::{Signal, signal_group};
-use unisono_linux::scheduling::{self, Policy};
 
 /// One thing to undo.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -266,12 +266,7 @@ fn undo_thread(entry: &Entry, done: &mut Restored) {
         }
         Entry::RealTime { path, version: v } => {
             let group = Group::at(path.clone(), version(*v));
-            for thread in group.threads().unwrap_or_default() {
-                let ours = matches!(scheduling::of(thread), Ok(Policy::RoundRobin(_)));
-                if ours && scheduling::set_fair(thread).is_ok() {
-                    done.threads += 1;
-                }
-            }
+            done.threads += real_time::put_back(&group).0;
         }
         Entry::Stopped { leader, started } => {
             let leader = Tid(*leader);

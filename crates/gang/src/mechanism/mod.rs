@@ -17,7 +17,7 @@
 //! applied again.
 
 mod freeze;
-mod real_time;
+pub(crate) mod real_time;
 mod stop;
 
 pub use freeze::Freeze;

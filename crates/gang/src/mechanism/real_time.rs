@@ -17,7 +17,9 @@ use crate::error::{Error, Result};
 use crate::gang::GangId;
 use crate::host::arena::Arena;
 use crate::host::journal::{Entry, Journal};
+use std::collections::BTreeSet;
 use std::io;
+use std::thread;
 use std::time::Duration;
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::Group;
@@ -50,20 +52,47 @@ impl RealTime {
 
     fn promote(&self, gang: usize, level: u8) -> Result<()> {
         let policy = Policy::RoundRobin(Urgency::new(level));
-        let mut done = 0;
+        let mut done = BTreeSet::new();
         // a thread that starts meanwhile inherits from one that may not be promoted yet: look again
         loop {
             let threads = self.gangs[gang].threads()?;
-            for thread in threads.iter().skip(done) {
-                set(*thread, policy)?;
-            }
-            if threads.len() <= done {
+            let new: Vec<Tid> = threads.into_iter().filter(|thread| done.insert(thread.0)).collect();
+            if new.is_empty() {
                 return Ok(());
             }
-            done = threads.len();
+            for thread in new {
+                set(thread, policy)?;
+            }
         }
     }
 }
+
+/// Puts all threads of a group back, those too that are being born: a thread that its parent began while it was
+/// urgent may come to the group a little later, and then has inherited. So it is looked again until nothing has
+/// been found a few times, at most for a while. Says how many were put back.
+pub(crate) fn put_back(group: &Group) -> (usize, Result<()>) {
+    let (mut result, mut quiet, mut done) = (Ok(()), 0, 0);
+    for _ in 0..MOST_LOOKS {
+        quiet += 1;
+        for thread in group.threads().unwrap_or_default() {
+            if matches!(scheduling::of(thread), Ok(Policy::RoundRobin(_))) {
+                quiet = 0;
+                // one that cannot be put back must not keep the others where they are
+                result = result.and(changed(thread, scheduling::set_fair(thread)));
+                done += usize::from(result.is_ok());
+            }
+        }
+        if quiet == QUIET_LOOKS || result.is_err() {
+            break;
+        }
+        thread::sleep(BETWEEN_LOOKS);
+    }
+    (done, result)
+}
+
+const QUIET_LOOKS: u32 = 3;
+const MOST_LOOKS: u32 = 50;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
 fn set(thread: Tid, policy: Policy) -> Result<()> {
     changed(thread, scheduling::set(thread, policy, Children::Inherit))
@@ -118,12 +147,7 @@ impl Mechanism for RealTime {
     fn release(&mut self) -> Result<()> {
         let mut result = Ok(());
         for group in &self.gangs {
-            for thread in group.threads().unwrap_or_default() {
-                if matches!(scheduling::of(thread), Ok(Policy::RoundRobin(_))) {
-                    // one that cannot be put back must not keep the others where they are
-                    result = result.and(changed(thread, scheduling::set_fair(thread)));
-                }
-            }
+            result = result.and(put_back(group).1);
         }
         self.standings.fill(Standing::Waiting);
         self.level = LOWEST;
