@@ -266,7 +266,7 @@ fn undo_thread(entry: &Entry, done: &mut Restored) {
         }
         Entry::RealTime { path, version: v } => {
             let group = Group::at(path.clone(), version(*v));
-            done.threads += real_time::put_back(&group).0;
+            done.threads += real_time::put_back(&[group]).0;
         }
         Entry::Stopped { leader, started } => {
             let leader = Tid(*leader);

@@ -67,19 +67,20 @@ impl RealTime {
     }
 }
 
-/// Puts all threads of a group back, those too that are being born: a thread that its parent began while it was
-/// urgent may come to the group a little later, and then has inherited. So it is looked again until nothing has
-/// been found a few times, at most for a while. Says how many were put back.
-pub(crate) fn put_back(group: &Group) -> (usize, Result<()>) {
+/// Puts all threads of some groups back, those too that are being born: a thread that its parent began while it
+/// was urgent may come to its group a little later, and then has inherited. So it is looked again until nothing
+/// has been found a few times, at most for a while. Says how many were put back.
+pub(crate) fn put_back(groups: &[Group]) -> (usize, Result<()>) {
     let (mut result, mut quiet, mut done) = (Ok(()), 0, 0);
     for _ in 0..MOST_LOOKS {
         quiet += 1;
-        for thread in group.threads().unwrap_or_default() {
+        for thread in groups.iter().flat_map(|group| group.threads().unwrap_or_default()) {
             if matches!(scheduling::of(thread), Ok(Policy::RoundRobin(_))) {
                 quiet = 0;
+                let put = scheduling::set_fair(thread);
+                done += usize::from(put.is_ok());
                 // one that cannot be put back must not keep the others where they are
-                result = result.and(changed(thread, scheduling::set_fair(thread)));
-                done += usize::from(result.is_ok());
+                result = result.and(changed(thread, put));
             }
         }
         if quiet == QUIET_LOOKS || result.is_err() {
@@ -145,10 +146,7 @@ impl Mechanism for RealTime {
     }
 
     fn release(&mut self) -> Result<()> {
-        let mut result = Ok(());
-        for group in &self.gangs {
-            result = result.and(put_back(group).1);
-        }
+        let (_, result) = put_back(&self.gangs);
         self.standings.fill(Standing::Waiting);
         self.level = LOWEST;
         result
