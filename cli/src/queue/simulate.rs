@@ -2,10 +2,10 @@
 
 use crate::exit::Failure;
 use crate::output;
+use crate::tree::input::text_of;
 use serde_json::json;
 use std::fmt::Write;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_fairqueue::{Departure, Discipline, Fifo, RoundRobin, Scheduler, Trace, Weighted};
 
@@ -54,7 +54,7 @@ enum Choice {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (name, text) = read(&args.trace)?;
+    let (name, text) = text_of(&args.trace)?;
     let trace = Trace::parse(&text).map_err(|error| Failure::Usage(format!("{name}: {error}")))?;
     let classes = trace.hierarchy().clone();
     let mut discipline: Box<dyn Discipline<usize>> = match args.discipline {
@@ -70,20 +70,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::answer(table(&trace, &departures).trim_end())?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Name and text of a trace; - is standard input.
-fn read(path: &Path) -> anyhow::Result<(String, String)> {
-    let mut text = String::new();
-    let (name, read) = if path == Path::new("-") {
-        ("standard input".to_owned(), std::io::stdin().read_to_string(&mut text).map(|_| text))
-    } else {
-        (path.display().to_string(), std::fs::read_to_string(path))
-    };
-    match read {
-        Ok(text) => Ok((name, text)),
-        Err(error) => Err(Failure::Usage(format!("cannot read {name}: {error}")).into()),
-    }
 }
 
 fn json(departures: &[Departure]) -> String {

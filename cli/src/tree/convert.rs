@@ -3,7 +3,6 @@
 use super::input::{self, at, text_of};
 use crate::exit::Failure;
 use crate::output;
-use anyhow::Context;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_btin::read::{self, Assume, Language, Leaves, Report};
@@ -80,12 +79,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         say(&name, &report);
     }
     let text = topology.to_json();
-    match &args.out {
-        Some(file) => {
-            std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
-        }
-        None => output::answer(text.trim_end())?,
-    }
+    output::answer_to(args.out.as_deref(), &text)?;
     Ok(ExitCode::SUCCESS)
 }
 

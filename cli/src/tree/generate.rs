@@ -2,7 +2,6 @@
 
 use crate::exit::Failure;
 use crate::output;
-use anyhow::Context;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_btin::generate::{Sparse, Wish, generate};
@@ -82,11 +81,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         );
     }
     let text = topology.to_json();
-    match &args.out {
-        Some(file) => {
-            std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
-        }
-        None => output::answer(text.trim_end())?,
-    }
+    output::answer_to(args.out.as_deref(), &text)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -29,6 +29,7 @@ mod plan;
 pub mod reach;
 pub mod read;
 mod registers;
+mod relax;
 pub mod repair;
 pub mod routing;
 pub mod setup;

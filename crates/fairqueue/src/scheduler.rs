@@ -102,7 +102,6 @@ pub struct Scheduler<T> {
     dropped: VecDeque<(ClassId, Packet<T>)>,
     in_service: Option<u32>,
     waiting: Backlog,
-    most_now: u64,
 }
 
 impl<T> Scheduler<T> {
@@ -134,17 +133,16 @@ impl<T> Scheduler<T> {
             inner.push(Inner { now: 0, last_finish: 0, next, children, unit, exact });
         }
         let limits = Limits::of(&hierarchy);
-        let hierarchy_len = classes.len();
+        let served = vec![Served::default(); classes.len()];
         Self {
             hierarchy,
             classes,
             inner,
-            served: vec![Served::default(); hierarchy_len],
+            served,
             limits,
             dropped: VecDeque::new(),
             in_service: None,
             waiting: Backlog::default(),
-            most_now: MOST_NOW,
         }
     }
 
@@ -379,7 +377,7 @@ impl<T> Discipline<T> for Scheduler<T> {
             let (child, start) = inner.next.take()?; // empty at the root only
             inner.now = start;
             let child = child as usize;
-            if start > self.most_now {
+            if start > MOST_NOW {
                 self.move_tags(self.classes[at].inner as usize, |ahead| ahead);
             }
             self.classes[child].state = State::Serving;

@@ -3,6 +3,7 @@
 //! The plainest search there is: distances from every member switch by relaxing all links until nothing changes.
 
 use super::{Broken, Place, Rule, broken};
+use crate::relax::relax;
 use crate::{Group, Network, SwitchId, Tree};
 
 pub(super) fn check(network: &Network, group: &Group, tree: &Tree, height: u32) -> Result<(), Broken> {
@@ -56,20 +57,6 @@ pub(super) fn check(network: &Network, group: &Group, tree: &Tree, height: u32) 
 fn distances(network: &Network, from: SwitchId) -> Vec<u32> {
     let mut distance = vec![u32::MAX; network.switch_count()];
     distance[from.0 as usize] = 0;
-    loop {
-        let mut changed = false;
-        for link in network.links() {
-            let (a, b) = (link.a.switch.0 as usize, link.b.switch.0 as usize);
-            for (near, far) in [(a, b), (b, a)] {
-                let through = distance[near].saturating_add(1);
-                if through < distance[far] {
-                    distance[far] = through;
-                    changed = true;
-                }
-            }
-        }
-        if !changed {
-            return distance;
-        }
-    }
+    relax(network, &mut distance);
+    distance
 }

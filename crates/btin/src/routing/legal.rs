@@ -4,6 +4,7 @@
 //! all links until nothing changes, and reads the rule off the definition.
 
 use super::Channel;
+use crate::relax::relax;
 use crate::{Network, SwitchId};
 
 /// Why a route is not legal.
@@ -97,24 +98,5 @@ impl<'a> Judge<'a> {
             here = ends;
         }
         if here == to { Ok(()) } else { Err(Illegal::Elsewhere { ends: here.0, to: to.0 }) }
-    }
-}
-
-fn relax(network: &Network, distance: &mut [u32]) {
-    loop {
-        let mut changed = false;
-        for link in network.links() {
-            let (a, b) = (link.a.switch.0 as usize, link.b.switch.0 as usize);
-            for (near, far) in [(a, b), (b, a)] {
-                let through = distance[near].saturating_add(1);
-                if through < distance[far] {
-                    distance[far] = through;
-                    changed = true;
-                }
-            }
-        }
-        if !changed {
-            return;
-        }
     }
 }

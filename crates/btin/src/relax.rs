@@ -1,0 +1,24 @@
+//! Distances by the plainest search there is, for those who judge the work of others: it shares nothing with the
+//! searches of planner and routing. Cost: links times the greatest distance.
+
+use crate::Network;
+
+/// Lowers distances, in links, until no link leads to a switch by a shorter way.
+pub(crate) fn relax(network: &Network, distance: &mut [u32]) {
+    loop {
+        let mut changed = false;
+        for link in network.links() {
+            let (a, b) = (link.a.switch.0 as usize, link.b.switch.0 as usize);
+            for (near, far) in [(a, b), (b, a)] {
+                let through = distance[near].saturating_add(1);
+                if through < distance[far] {
+                    distance[far] = through;
+                    changed = true;
+                }
+            }
+        }
+        if !changed {
+            return;
+        }
+    }
+}
