@@ -30,6 +30,7 @@ mod node;
 pub mod object;
 pub mod orders;
 mod program;
+pub mod qdisc;
 mod routes;
 pub mod software;
 

@@ -4,7 +4,7 @@
 //! proportion to their weights, and what one of them does not use goes to the others in the same proportion.
 //! Packets wait at the leaves.
 
-use crate::weight::Weight;
+use crate::weight::{Scale, Weight};
 use std::collections::HashMap;
 
 /// A class, by its number in the order of the tree (parents before children); the root is 0.
@@ -230,6 +230,20 @@ impl Hierarchy {
     #[must_use]
     pub fn is_leaf(&self, id: ClassId) -> bool {
         self.classes[id.index()].children.is_empty()
+    }
+
+    /// What a byte costs each class in its parent's virtual time, by number: for who carries out the same algorithm
+    /// elsewhere. The root's cost counts for nothing.
+    #[must_use]
+    pub fn costs(&self) -> Vec<u64> {
+        let mut costs = vec![1; self.classes.len()];
+        for class in &self.classes {
+            let weights: Vec<Weight> = class.children.iter().map(|child| self.class(*child).weight).collect();
+            for (child, cost) in class.children.iter().zip(Scale::of(&weights).costs) {
+                costs[child.index()] = cost;
+            }
+        }
+        costs
     }
 
     /// The part of the link that a class has while every class wants more than its own.

@@ -1,0 +1,160 @@
+//! The scheduler's memory as `fairqueue.h` lays it out: written before the first packet, read for figures.
+//!
+//! Only the beginning is ever written here: the classes. What follows them is zero at first and the program's own.
+
+use unisono_fairqueue::{ClassId, Hierarchy, Overflow};
+
+/// The most classes, with the root.
+pub const MOST_CLASSES: usize = 1024;
+/// The most levels below the root.
+pub const MOST_DEPTH: usize = 8;
+/// The most packets that may wait at a time, in all classes together.
+pub const MOST_PACKETS: usize = 16_384;
+/// "None" among the program's numbers.
+pub const NONE: u32 = u32::MAX;
+
+const HEADER: usize = 24;
+const CLASS: usize = 136;
+const PACKET: usize = 24;
+/// The whole structure.
+pub const SIZE: usize = HEADER + MOST_CLASSES * (CLASS + size_of::<u32>()) + MOST_PACKETS * PACKET;
+
+const LEAF: u32 = 1;
+const LIMITED: u32 = 2;
+const DROP_LONGEST: u32 = 4;
+
+/// Why the kernel's copy of the scheduler cannot have a hierarchy.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TooLarge {
+    /// It has too many classes.
+    #[error(
+        "there are {count} classes with the root, and the BPF queueing discipline has room for {MOST_CLASSES}"
+    )]
+    Classes {
+        /// How many it has.
+        count: usize,
+    },
+    /// It is too deep.
+    #[error(
+        "class {name} is more than {MOST_DEPTH} levels below the root, which the BPF queueing discipline does not follow"
+    )]
+    Depth {
+        /// The first class that is too deep.
+        name: String,
+    },
+}
+
+/// A hierarchy without packets, as the program begins with it: the first bytes of the structure.
+///
+/// # Errors
+/// It has too many classes or levels.
+pub fn encode(hierarchy: &Hierarchy) -> Result<Vec<u8>, TooLarge> {
+    let count = hierarchy.classes().count();
+    if count > MOST_CLASSES {
+        return Err(TooLarge::Classes { count });
+    }
+    let (mut depths, mut ends) = (vec![0; count], (1..=count).collect::<Vec<_>>());
+    for (id, class) in hierarchy.classes().skip(1) {
+        depths[id.index()] = depths[class.parent.index()] + 1;
+        if depths[id.index()] > MOST_DEPTH {
+            return Err(TooLarge::Depth { name: class.name.clone() });
+        }
+    }
+    let parents: Vec<usize> = hierarchy.classes().map(|(_, class)| class.parent.index()).collect();
+    for at in (1..count).rev() {
+        // children come after their parents
+        ends[parents[at]] = ends[parents[at]].max(ends[at]);
+    }
+    let costs = hierarchy.costs();
+    let mut bytes = Vec::with_capacity(HEADER + count * CLASS);
+    let mut heap = 0;
+    put64(&mut bytes, &[0]);
+    put32(&mut bytes, &[NONE, NONE, 0, count as u32]);
+    for (id, class) in hierarchy.classes() {
+        let at = id.index();
+        let limit = class.limit;
+        put64(&mut bytes, &[0, costs[at], 0, 0, 0, 0]);
+        put64(&mut bytes, &[limit.map_or(u64::MAX, |limit| limit.bytes)]);
+        put64(&mut bytes, &[0; 5]);
+        let mut flags = if hierarchy.is_leaf(id) { LEAF } else { 0 };
+        flags |= match limit.map(|limit| limit.overflow) {
+            None => 0,
+            Some(Overflow::DropTail) => LIMITED,
+            Some(Overflow::DropLongest) => LIMITED | DROP_LONGEST,
+        };
+        // never more than fit wait anyway
+        let most = limit.map_or(u32::MAX, |limit| u32::try_from(limit.packets).unwrap_or(u32::MAX - 1));
+        put32(&mut bytes, &[0, most, parents[at] as u32, 0, flags, ends[at] as u32, heap, 0, NONE, NONE]);
+        heap += class.children.len() as u32;
+    }
+    Ok(bytes)
+}
+
+fn put32(bytes: &mut Vec<u8>, words: &[u32]) {
+    words.iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
+}
+
+fn put64(bytes: &mut Vec<u8>, words: &[u64]) {
+    words.iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
+}
+
+/// What the program counted for a class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counted {
+    /// Packets that wait in it and below it.
+    pub packets: u32,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets that left it; of leaves, as all below.
+    pub served_packets: u64,
+    /// Their bytes.
+    pub served_bytes: u64,
+    /// Packets that were dropped.
+    pub dropped: u64,
+    /// How long the packets that left it had waited, all together, in nanoseconds.
+    pub waited_ns: u64,
+    /// And the longest.
+    pub longest_wait_ns: u64,
+}
+
+/// Reads a class out of the structure; nothing if it is cut off before.
+#[must_use]
+pub fn counted(structure: &[u8], class: ClassId) -> Option<Counted> {
+    let class = structure.get(HEADER + class.index() * CLASS..)?.get(..CLASS)?;
+    let long = |at: usize| class[at..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+    let short = |at: usize| class[at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
+    Some(Counted {
+        packets: short(96),
+        bytes: long(40),
+        served_packets: long(56),
+        served_bytes: long(64),
+        dropped: long(72),
+        waited_ns: long(80),
+        longest_wait_ns: long(88),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_fairqueue::ClassSpec;
+
+    #[test]
+    fn what_is_too_deep_or_too_wide_is_refused() {
+        let chain = |levels| {
+            let below = (0..levels).fold(None, |below: Option<ClassSpec>, level| {
+                Some(ClassSpec::new(format!("level {level}")).with(below))
+            });
+            Hierarchy::new(ClassSpec::new("link").with(below)).expect("names are unique")
+        };
+        assert!(encode(&chain(MOST_DEPTH)).is_ok());
+        let error = encode(&chain(MOST_DEPTH + 1)).expect_err("one level too many");
+        assert_eq!(error, TooLarge::Depth { name: "level 0".to_owned() });
+        let leaves = (1..MOST_CLASSES).map(|at| ClassSpec::new(at.to_string()));
+        let wide = Hierarchy::new(ClassSpec::new("link").with(leaves)).expect("names are unique");
+        assert_eq!(encode(&wide).expect("it just fits").len(), HEADER + MOST_CLASSES * CLASS);
+        let wider = wide.with_default("one more").expect("a new name");
+        assert_eq!(encode(&wider), Err(TooLarge::Classes { count: MOST_CLASSES + 1 }));
+    }
+}

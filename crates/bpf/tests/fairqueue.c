@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * fairqueue.h in user space, driven by a test: words in, words out (see fairqueue_core.rs).
+ *
+ *   START bytes, then so many bytes of struct hsfq   the rest of it is zero
+ *   ARRIVE leaf length   -> its number or none, then the numbers that are dropped for it, then none
+ *   FINISH
+ *   CHOOSE               -> the number of the packet, and its leaf
+ *   END                  -> the bytes that it started with, as they are now
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef uint32_t u32;
+typedef uint64_t u64;
+#define hsfq_repeat(i, n) for (i = 0; i < (n); i++)
+#include "fairqueue.h"
+
+enum { START, ARRIVE, FINISH, CHOOSE, END };
+
+static struct hsfq queue;
+
+static u32 word(void)
+{
+	u32 value;
+
+	if (fread(&value, sizeof(value), 1, stdin) != 1)
+		exit(3);
+	return value;
+}
+
+static void say(u32 value)
+{
+	fwrite(&value, sizeof(value), 1, stdout);
+}
+
+int main(void)
+{
+	u32 what, bytes = 0, leaf, length, number;
+
+	while (fread(&what, sizeof(what), 1, stdin) == 1) {
+		switch (what) {
+		case START:
+			bytes = word();
+			memset(&queue, 0, sizeof(queue));
+			if (bytes > sizeof(queue) || fread(&queue, 1, bytes, stdin) != bytes)
+				return 3;
+			break;
+		case ARRIVE:
+			leaf = word();
+			length = word();
+			say(number = hsfq_enqueue(&queue, leaf, length, 0));
+			if (number == HSFQ_NONE)
+				break;
+			do
+				say(number = hsfq_drop_longest(&queue, leaf));
+			while (number != HSFQ_NONE);
+			break;
+		case FINISH:
+			hsfq_finish(&queue);
+			break;
+		case CHOOSE:
+			say(hsfq_dequeue(&queue, 0));
+			say(queue.in_service);
+			break;
+		case END:
+			fwrite(&queue, 1, bytes, stdout);
+			fflush(stdout);
+			break;
+		default:
+			return 3;
+		}
+	}
+	return 0;
+}

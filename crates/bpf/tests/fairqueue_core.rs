@@ -1,0 +1,267 @@
+//! `fairqueue.h`, which the kernel runs, against `unisono-fairqueue`: the same steps, the same order, the same drops.
+//!
+//! The header is compiled for user space by the C compiler that links Rust, with sanitizers where it has them,
+//! and driven over pipes: thousands of traces in some seconds, on any kernel.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use std::cell::RefCell;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use unisono_bpf::qdisc::layout::{self, Counted, NONE};
+use unisono_fairqueue::{
+    ClassId, ClassSpec, Discipline, Hierarchy, Limit, Overflow, Packet, Scheduler, Weight,
+};
+
+const START: u32 = 0;
+const ARRIVE: u32 = 1;
+const FINISH: u32 = 2;
+const CHOOSE: u32 = 3;
+const END: u32 = 4;
+
+/// The program around the header.
+struct Native {
+    child: Child,
+    _place: tempfile::TempDir,
+}
+
+impl Native {
+    fn new() -> Result<Self, String> {
+        let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let place = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let program = place.path().join("fairqueue");
+        let compile = |sanitizers: &[&str]| {
+            Command::new("cc")
+                .args(["-O2", "-Wall", "-Wextra", "-Werror", "-I"])
+                .arg(crate_root.join("src"))
+                .args(sanitizers)
+                .arg(crate_root.join("tests/fairqueue.c"))
+                .arg("-o")
+                .arg(&program)
+                .output()
+                .map_err(|error| format!("no C compiler: {error}"))
+        };
+        let sanitized = compile(&["-fsanitize=address,undefined", "-fno-sanitize-recover=all"])?;
+        if !sanitized.status.success() {
+            let plain = compile(&[])?;
+            assert!(plain.status.success(), "{}", String::from_utf8_lossy(&plain.stderr));
+            eprintln!("without sanitizers, which this compiler lacks");
+        }
+        let child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        Ok(Self { child: child.map_err(|error| error.to_string())?, _place: place })
+    }
+
+    /// Has steps carried out, and answers all the words that are said to them. No trace here is long enough to
+    /// fill a pipe with answers before the questions have been written.
+    fn run(&mut self, start: &[u8], steps: &[u32]) -> (Vec<u32>, Vec<u8>) {
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
+        let input = self.child.stdin.as_mut().expect("piped");
+        let bytes = [&words(&[START, start.len() as u32]), start, &words(steps), &words(&[END])].concat();
+        input.write_all(&bytes).expect("it listens");
+        let output = self.child.stdout.as_mut().expect("piped");
+        let mut word = || {
+            let mut word = [0; 4];
+            output.read_exact(&mut word).expect("it answers");
+            u32::from_ne_bytes(word)
+        };
+        let (mut said, mut at) = (Vec::new(), 0);
+        while at < steps.len() {
+            match steps[at] {
+                ARRIVE => {
+                    said.push(word());
+                    while said.last() != Some(&NONE) {
+                        said.push(word());
+                    }
+                    at += 3;
+                }
+                CHOOSE => {
+                    said.extend([word(), word()]);
+                    at += 1;
+                }
+                _ => at += 1,
+            }
+        }
+        let mut end = vec![0; start.len()];
+        output.read_exact(&mut end).expect("it ends as it began");
+        (said, end)
+    }
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let status = self.child.wait();
+        if !std::thread::panicking() {
+            assert!(status.is_ok_and(|status| status.success()), "a sanitizer found something");
+        }
+    }
+}
+
+fn weight() -> impl Strategy<Value = Weight> {
+    let text = prop_oneof![
+        4 => (1..10_u32).prop_map(|whole| whole.to_string()),
+        2 => (1..100_u32).prop_map(|tenths| format!("{}.{}", tenths / 10, tenths % 10 + 1)),
+        // so unlike each other that costs are rounded, and tags have to be moved back
+        1 => (999_999_000..999_999_999_u32).prop_map(|whole| whole.to_string()),
+    ];
+    text.prop_filter_map("a weight", |text| text.parse().ok())
+}
+
+fn limit() -> impl Strategy<Value = Option<Limit>> {
+    let limit = (1..12_u64, 1..9000_u64, any::<bool>()).prop_map(|(packets, bytes, longest)| {
+        let overflow = if longest { Overflow::DropLongest } else { Overflow::DropTail };
+        Some(Limit { packets, bytes, overflow })
+    });
+    prop_oneof![3 => Just(None), 1 => limit]
+}
+
+/// Trees of every shape that are not too deep: each class hangs below one made before it.
+fn hierarchy(most: usize) -> impl Strategy<Value = Hierarchy> {
+    let class = (any::<prop::sample::Index>(), weight(), limit());
+    (prop::collection::vec(class, 0..most), 0..4_usize).prop_map(|(classes, skew)| {
+        let (mut parents, mut depths) = (vec![0], vec![0]);
+        let mut specs = vec![ClassSpec::new("link")];
+        for (at, (parent, weight, limit)) in classes.iter().enumerate() {
+            let deep = if at % 4 < skew { at } else { parent.index(at + 1) };
+            let parent = if depths[deep] < layout::MOST_DEPTH { deep } else { 0 };
+            parents.push(parent);
+            depths.push(depths[parent] + 1);
+            let mut spec = ClassSpec::new(format!("c{at}")).weighing(*weight);
+            spec.limit = *limit;
+            specs.push(spec);
+        }
+        while specs.len() > 1 {
+            let at = specs.len() - 1;
+            let spec = specs.pop().expect("there is more than one");
+            specs[parents[at]].children.insert(0, spec);
+        }
+        Hierarchy::new(specs.pop().expect("the root is left")).expect("names are unique")
+    })
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Arrive { leaf: prop::sample::Index, length: u32 },
+    Finish,
+    Choose,
+}
+
+fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
+    let length = prop_oneof![
+        6 => 1..1500_u32,
+        2 => Just(1500_u32),
+        2 => 0..4_u32,
+        1 => Just(Packet::<u32>::MOST_LENGTH),
+    ];
+    let arrive =
+        (any::<prop::sample::Index>(), length).prop_map(|(leaf, length)| Step::Arrive { leaf, length });
+    prop::collection::vec(prop_oneof![6 => arrive, 1 => Just(Step::Finish), 4 => Just(Step::Choose)], 1..most)
+}
+
+/// What a scheduler says to the steps, in the words of the program: packets by their numbers there.
+fn compare(native: &mut Native, hierarchy: &Hierarchy, steps: &[Step]) -> Result<(), TestCaseError> {
+    let leaves: Vec<ClassId> =
+        hierarchy.classes().map(|(id, _)| id).filter(|id| hierarchy.is_leaf(*id)).collect();
+    let rest = std::iter::repeat_n(Step::Choose, steps.len() + 1);
+    let steps: Vec<Step> = steps.iter().cloned().chain(rest).collect();
+    let words: Vec<u32> = steps
+        .iter()
+        .flat_map(|step| match step {
+            Step::Arrive { leaf, length } => vec![ARRIVE, leaf.get(&leaves).index() as u32, *length],
+            Step::Finish => vec![FINISH],
+            Step::Choose => vec![CHOOSE],
+        })
+        .collect();
+    let (said, end) = native.run(&layout::encode(hierarchy).expect("small enough"), &words);
+    let mut said = said.into_iter();
+    let mut word = || said.next().expect("as many answers as questions");
+
+    let mut scheduler: Scheduler<usize> = Scheduler::new(hierarchy.clone());
+    // which packet a number stands for now
+    let mut packets = vec![usize::MAX; steps.len()];
+    for (at, step) in steps.iter().enumerate() {
+        match step {
+            Step::Arrive { leaf, length } => {
+                scheduler.enqueue(0, *leaf.get(&leaves), Packet::new(*length, at)).expect("a leaf");
+                let number = word();
+                if number == NONE {
+                    prop_assert_eq!(scheduler.dropped().map(|(_, packet)| packet.item), Some(at), "refused");
+                } else {
+                    packets[number as usize] = at;
+                    loop {
+                        let victim = packets.get(word() as usize).copied();
+                        prop_assert_eq!(scheduler.dropped().map(|(_, packet)| packet.item), victim);
+                        if victim.is_none() {
+                            break;
+                        }
+                    }
+                }
+            }
+            Step::Finish => scheduler.finish(0),
+            Step::Choose => {
+                let (number, leaf) = (word(), word());
+                let chosen = packets.get(number as usize).map(|packet| (leaf as usize, *packet));
+                let expected = scheduler.dequeue(0).map(|(leaf, packet)| (leaf.index(), packet.item));
+                prop_assert_eq!(chosen, expected, "step {}", at);
+            }
+        }
+    }
+    for leaf in leaves {
+        let served = scheduler.served(leaf);
+        let expected = Counted {
+            served_packets: served.packets,
+            served_bytes: served.bytes,
+            dropped: served.dropped,
+            ..Counted::default()
+        };
+        prop_assert_eq!(layout::counted(&end, leaf), Some(expected), "{:?}", leaf);
+    }
+    Ok(())
+}
+
+fn with_native(cases: u32, test: impl Fn(&RefCell<Native>, &mut TestRunner)) {
+    match Native::new() {
+        Ok(native) => {
+            test(&RefCell::new(native), &mut TestRunner::new(Config::with_cases(cases)));
+        }
+        Err(why) => eprintln!("skipped: {why}"),
+    }
+}
+
+#[test]
+fn the_kernel_s_copy_of_the_scheduler_decides_as_the_scheduler_does() {
+    with_native(3000, |native, runner| {
+        let traces = (hierarchy(16), steps(200));
+        let result = runner.run(&traces, |(tree, steps)| compare(&mut native.borrow_mut(), &tree, &steps));
+        result.expect("the same order");
+    });
+}
+
+#[test]
+fn so_it_does_with_hundreds_of_classes() {
+    with_native(100, |native, runner| {
+        let traces = (hierarchy(400), steps(1500));
+        let result = runner.run(&traces, |(tree, steps)| compare(&mut native.borrow_mut(), &tree, &steps));
+        result.expect("the same order");
+    });
+}
+
+/// Many siblings with a packet or two each, and a limit that takes packets from whoever has most.
+fn flat() -> impl Strategy<Value = Hierarchy> {
+    (prop::collection::vec(weight(), 30..80), 5..30_u64).prop_map(|(weights, packets)| {
+        let leaf = |(at, weight): (usize, &Weight)| ClassSpec::new(at.to_string()).weighing(*weight);
+        let mut link = ClassSpec::new("link").with(weights.iter().enumerate().map(leaf));
+        link.limit = Some(Limit { packets, bytes: u64::MAX, overflow: Overflow::DropLongest });
+        Hierarchy::new(link).expect("names are unique")
+    })
+}
+
+#[test]
+fn so_it_does_when_waiting_classes_lose_their_last_packet() {
+    with_native(300, |native, runner| {
+        let traces = (flat(), steps(400));
+        let result = runner.run(&traces, |(tree, steps)| compare(&mut native.borrow_mut(), &tree, &steps));
+        result.expect("the same order");
+    });
+}
