@@ -25,7 +25,7 @@ pub enum EnqueueError {
 }
 
 /// How much waits; the packet in service does not.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Backlog {
     /// Packets.
     pub packets: u64,

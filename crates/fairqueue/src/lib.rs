@@ -5,6 +5,8 @@
 //!                                    Discipline: the same for FIFO, WFQ, deficit round robin
 //!   bounds                           what may be expected of it             <- oracles of the tests
 //!   trace, simulate                  a link on paper: `unisono queue simulate`
+//!   Policy                           who gets what and whose packets are whose, written by an operator
+//!   Backend                          where a policy is enforced (elsewhere)
 //! ```
 //!
 //! One algorithm for packets on a link, quanta of a processor and requests to a disk: only the unit of a
@@ -13,6 +15,7 @@
 //! The crate is pure: no clock, no thread, no device. What enforces its decisions lives elsewhere.
 #![forbid(unsafe_code)]
 
+mod backend;
 pub mod bounds;
 mod discipline;
 mod few;
@@ -20,6 +23,7 @@ mod fifo;
 mod hierarchy;
 mod limits;
 mod packet;
+mod policy;
 mod round_robin;
 mod scheduler;
 mod seconds;
@@ -30,10 +34,15 @@ mod weight;
 mod weighted;
 mod wheel;
 
+pub use backend::{Backend, DelayFigures, Live, LiveClass};
 pub use discipline::{Backlog, Discipline, EnqueueError};
 pub use fifo::Fifo;
 pub use hierarchy::{Class, ClassId, ClassSpec, Hierarchy, HierarchyError, Limit, Order, Overflow};
 pub use packet::{NO_DEADLINE, Packet};
+pub use policy::{
+    CpuPolicy, CpuShare, Facts, Matcher, Network, NetworkError, Policy, PolicyError, Position, Protocol,
+    Rate, RateError, Rule,
+};
 pub use round_robin::RoundRobin;
 pub use scheduler::{Scheduler, Served};
 pub use seconds::Seconds;

@@ -16,6 +16,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("btin", &[]),
     ("fairqueue", &[]),
     ("btin/fuzz", &["btin"]),
+    ("enforce", &["linux", "fairqueue"]),
     ("launch", &["linux", "rma"]),
     ("bpf", &["linux", "btin", "measure"]),
     ("report", &["measure"]),

@@ -1,0 +1,16 @@
+//! The places on this host where a policy of [`unisono_fairqueue`] is enforced, each a
+//! [`unisono_fairqueue::Backend`].
+//!
+//! ```text
+//!   Policy --> kernel       its own classes and classifiers, told over netlink
+//!          --> interposed   all frames of a device pass through a process that schedules them
+//!                 |
+//!              Journal      what was there before, on the disk before anything is changed
+//! ```
+//! A place changes the device it is given and nothing else, all at once or not at all, and puts back what was there:
+//! when it is told to, when a signal ends it half way, and when the next start finds the journal of one that was killed.
+//!
+//! It does *not* schedule by itself (that is [`unisono_fairqueue`]) nor know arguments (that is the program).
+#![forbid(unsafe_code)]
+
+pub mod journal;

@@ -1,0 +1,332 @@
+//! From classes as they were written to a policy: what holds between them.
+
+use super::error::{Position, Wrong, nearest, wrong};
+use super::read::{MOST_DEPTH, Placed, Written, WrittenClass};
+use super::shadow::shadows_of;
+use super::units::Rate;
+use super::{CpuPolicy, CpuShare, Policy, ROOT, Rule};
+use crate::hierarchy::{ClassId, ClassSpec, Hierarchy, Order};
+use crate::weight::Weight;
+use std::collections::HashMap;
+
+/// The default class, where none is named.
+const DEFAULT: &str = "default";
+/// So many matches can be compared with each other.
+const MOST_RULES: usize = 4096;
+/// Processor time: a control group's weights have this range in both versions.
+const CPU_WEIGHTS: std::ops::RangeInclusive<f64> = 0.01..=100.0;
+
+pub(super) fn check(text: &str, written: Written) -> Result<Policy, Wrong> {
+    let Written { rate, default, classes, cpu } = written;
+    let names = names(text, &classes)?;
+    let parents = parents(&classes, &names)?;
+    let children = children_of(&classes, &parents);
+    let is_leaf = |number: usize| children[number].is_empty();
+    for (number, class) in classes.iter().enumerate() {
+        let name = &class.name.value;
+        if is_leaf(number) {
+            continue;
+        }
+        if let Some(matcher) = class.matchers.first() {
+            let child = children[number].first().map_or("", |child| classes[*child].name.value.as_str());
+            return wrong(
+                matcher.at,
+                format!(
+                    "class `{name}` has children, and packets wait at leaves; move the match to one of them, such as `{child}`"
+                ),
+            );
+        }
+        if let Some(order) = class.order.as_ref().filter(|order| order.value == Order::Deadline) {
+            return wrong(order.at, format!("class `{name}` has children; say the order at its leaves"));
+        }
+    }
+    ceilings_fit(text, rate, &classes, &parents)?;
+    if let Some(default) = &default {
+        default_fits(default, &classes, &names, is_leaf)?;
+    }
+
+    let root = ClassSpec::new(ROOT).with(specs(&classes, &children, classes.len()));
+    let default = default.unwrap_or_else(|| Placed { value: DEFAULT.to_owned(), at: 0 });
+    let refused = |error: crate::HierarchyError| Wrong { at: default.at, what: error.to_string() };
+    let hierarchy =
+        Hierarchy::new(root).and_then(|tree| tree.with_default(&default.value)).map_err(refused)?;
+    let id = |class: &WrittenClass| {
+        hierarchy.find(&class.name.value).expect("present because the tree was made of these classes")
+    };
+    let mut ceilings = vec![None; hierarchy.classes().count()];
+    for class in &classes {
+        ceilings[id(class).index()] = class.ceiling.as_ref().map(|ceiling| ceiling.value);
+    }
+    let rules = rules(text, &classes, id)?;
+    let cpu = cpu.map(|shares| check_cpu(&shares, &hierarchy, &rules)).transpose()?;
+    let default = hierarchy.default_class().expect("present because it was just set");
+    Ok(Policy { rate, hierarchy, default, ceilings, rules, cpu })
+}
+
+/// The children of each class, in the order of the file; those of the root last.
+fn children_of(classes: &[WrittenClass], parents: &[Option<usize>]) -> Vec<Vec<usize>> {
+    let mut children = vec![Vec::new(); classes.len() + 1];
+    for (child, parent) in parents.iter().enumerate() {
+        children[parent.unwrap_or(classes.len())].push(child);
+    }
+    for children in &mut children {
+        children.sort_by_key(|child| classes[*child].name.at);
+    }
+    children
+}
+
+fn names<'a>(text: &str, classes: &'a [WrittenClass]) -> Result<HashMap<&'a str, usize>, Wrong> {
+    let mut names: HashMap<&str, usize> = HashMap::new();
+    for (number, class) in classes.iter().enumerate() {
+        let name = class.name.value.as_str();
+        if let Some(other) = names.insert(name, number) {
+            let (first, second) = (classes[other].name.at, class.name.at);
+            return wrong(
+                first.max(second),
+                format!(
+                    "class `{name}` is there twice, first at {}; names are unique in the whole tree: rename one",
+                    Position::of(text, first.min(second))
+                ),
+            );
+        }
+    }
+    Ok(names)
+}
+
+/// The parent of each class; no class is its own ancestor.
+fn parents(classes: &[WrittenClass], names: &HashMap<&str, usize>) -> Result<Vec<Option<usize>>, Wrong> {
+    let mut parents = Vec::new();
+    for class in classes {
+        parents.push(match &class.parent {
+            None => class.within,
+            Some(parent) if parent.value == ROOT => None,
+            Some(parent) => match names.get(parent.value.as_str()) {
+                Some(number) => Some(*number),
+                None => return wrong(parent.at, format!("parent: {}", no_class(&parent.value, names))),
+            },
+        });
+    }
+    for start in 0..classes.len() {
+        let mut line = vec![start];
+        let mut at = start;
+        while let Some(parent) = parents[at] {
+            if parent == start {
+                let names: Vec<&str> =
+                    line.iter().chain([&start]).map(|class| classes[*class].name.value.as_str()).collect();
+                let places = line.iter().filter_map(|class| classes[*class].parent.as_ref());
+                let at = places.map(|parent| parent.at).min().unwrap_or(classes[start].name.at);
+                return wrong(
+                    at,
+                    format!("the parents make a cycle: {}; take one `parent` out", names.join(" is below ")),
+                );
+            }
+            if line.contains(&parent) {
+                break; // a cycle further up, which is found from there
+            }
+            line.push(parent);
+            at = parent;
+        }
+        if line.len() > MOST_DEPTH {
+            let class = &classes[start].name;
+            return wrong(
+                class.at,
+                format!("`{}`: classes are nested more than {MOST_DEPTH} deep", class.value),
+            );
+        }
+    }
+    Ok(parents)
+}
+
+fn no_class(name: &str, names: &HashMap<&str, usize>) -> String {
+    let mut known: Vec<&str> = names.keys().copied().collect();
+    known.sort_unstable();
+    match nearest(name, known.iter().copied()) {
+        Some(near) => format!("there is no class `{name}`; did you mean `{near}`?"),
+        None if known.is_empty() => {
+            format!("there is no class `{name}`, nor any other; declare [class.{name}]")
+        }
+        None => format!("there is no class `{name}`; the classes are {}", known.join(", ")),
+    }
+}
+
+fn default_fits(
+    default: &Placed<String>,
+    classes: &[WrittenClass],
+    names: &HashMap<&str, usize>,
+    is_leaf: impl Fn(usize) -> bool,
+) -> Result<(), Wrong> {
+    let name = default.value.as_str();
+    match names.get(name) {
+        Some(number) if !is_leaf(*number) => {
+            let leaves = classes.iter().enumerate().filter(|(number, _)| is_leaf(*number));
+            let leaves: Vec<&str> = leaves.map(|(_, class)| class.name.value.as_str()).collect();
+            wrong(
+                default.at,
+                format!(
+                    "the default class `{name}` has children, and packets wait at leaves: {}",
+                    leaves.join(", ")
+                ),
+            )
+        }
+        Some(_) => Ok(()),
+        None if name.is_empty() || name == ROOT => wrong(
+            default.at,
+            format!("default: {name:?} is no class; name a leaf, as in default = \"rest\""),
+        ),
+        None => match nearest(name, names.keys().copied()) {
+            Some(near) => wrong(
+                default.at,
+                format!(
+                    "default: there is no class `{name}`; did you mean `{near}`? (for a class of its own write \
+                     [class.{name}])"
+                ),
+            ),
+            None => Ok(()),
+        },
+    }
+}
+
+fn ceilings_fit(
+    text: &str,
+    rate: Rate,
+    classes: &[WrittenClass],
+    parents: &[Option<usize>],
+) -> Result<(), Wrong> {
+    for (number, class) in classes.iter().enumerate() {
+        let Some(ceiling) = &class.ceiling else { continue };
+        if ceiling.value > rate {
+            return wrong(
+                ceiling.at,
+                format!(
+                    "the ceiling {} is over the link's rate; write at most \"{rate}\", or leave it out",
+                    ceiling.value
+                ),
+            );
+        }
+        let mut at = parents[number];
+        while let Some(parent) = at {
+            if let Some(above) = classes[parent].ceiling.as_ref().filter(|above| above.value < ceiling.value)
+            {
+                return wrong(
+                    ceiling.at,
+                    format!(
+                        "the ceiling {} is over that of `{}` above it (at {}); write at most \"{}\", or leave it out",
+                        ceiling.value,
+                        classes[parent].name.value,
+                        Position::of(text, above.at),
+                        above.value
+                    ),
+                );
+            }
+            at = parents[parent];
+        }
+    }
+    Ok(())
+}
+
+fn specs(classes: &[WrittenClass], children: &[Vec<usize>], of: usize) -> Vec<ClassSpec> {
+    let spec = |child: &usize| {
+        let class = &classes[*child];
+        ClassSpec {
+            name: class.name.value.clone(),
+            weight: class.weight,
+            order: class.order.as_ref().map_or(Order::Fifo, |order| order.value),
+            limit: class.limit,
+            children: specs(classes, children, *child),
+        }
+    };
+    children[of].iter().map(spec).collect()
+}
+
+/// The rules in the order of the file; each can hit.
+fn rules(
+    text: &str,
+    classes: &[WrittenClass],
+    id: impl Fn(&WrittenClass) -> ClassId,
+) -> Result<Vec<Rule>, Wrong> {
+    let mut written: Vec<_> = classes
+        .iter()
+        .flat_map(|class| class.matchers.iter().map(move |matcher| (matcher.at, class, &matcher.value)))
+        .collect();
+    written.sort_by_key(|(at, _, _)| *at);
+    let mut rules: Vec<Rule> = Vec::new();
+    for (at, class, matcher) in written {
+        if rules.len() == MOST_RULES {
+            return wrong(
+                at,
+                format!("there are more than {MOST_RULES} matches; use networks and ranges of ports"),
+            );
+        }
+        let shadows = shadows_of(matcher, &rules);
+        if let Some(first) = shadows.first() {
+            let name = |rule: &Rule| {
+                let class = classes.iter().find(|class| id(class) == rule.class);
+                class.map_or("", |class| class.name.value.as_str())
+            };
+            let places: Vec<String> = shadows
+                .iter()
+                .map(|rule| format!("{} of `{}` at {}", rule.matcher, name(rule), rule.at))
+                .collect();
+            let advice =
+                if first.class == id(class) { "take it out" } else { "move this one before, or take it out" };
+            return wrong(
+                at,
+                format!(
+                    "this match can never hit, because everything it is for goes to {}; {advice}",
+                    places.join(" and ")
+                ),
+            );
+        }
+        rules.push(Rule { class: id(class), matcher: matcher.clone(), at: Position::of(text, at) });
+    }
+    Ok(rules)
+}
+
+fn check_cpu(
+    shares: &[(Placed<String>, Weight)],
+    hierarchy: &Hierarchy,
+    rules: &[Rule],
+) -> Result<CpuPolicy, Wrong> {
+    let mut checked: Vec<CpuShare> = Vec::new();
+    let names: HashMap<&str, usize> =
+        hierarchy.classes().skip(1).map(|(id, class)| (class.name.as_str(), id.index())).collect();
+    for (name, weight) in shares {
+        let Some(class) = hierarchy.find(&name.value).filter(|class| *class != ClassId::ROOT) else {
+            return wrong(name.at, format!("cpu: {}", no_class(&name.value, &names)));
+        };
+        if !CPU_WEIGHTS.contains(&weight.to_f64()) {
+            return wrong(
+                name.at,
+                format!(
+                    "cpu: the kernel knows weights from 0.01 to 100, not {weight}; only their ratios matter"
+                ),
+            );
+        }
+        let own = rules.iter().filter(|rule| rule.class == class);
+        let cgroups: Vec<&String> = own.filter_map(|rule| rule.matcher.cgroup.as_ref()).collect();
+        if cgroups.is_empty() {
+            return wrong(
+                name.at,
+                format!(
+                    "cpu: class `{}` has no match by control group, and processor time is shared among those; add, say, \
+                     {{ cgroup = \"/system.slice/{}.service\" }}",
+                    name.value, name.value
+                ),
+            );
+        }
+        for cgroup in cgroups {
+            if let Some(other) = checked.iter().find(|share| share.cgroup == *cgroup && share.class != class)
+            {
+                let other = &hierarchy.class(other.class).name;
+                return wrong(
+                    name.at,
+                    format!("cpu: {cgroup} has a share by `{other}` already; name one of them"),
+                );
+            }
+            if !checked.iter().any(|share| share.cgroup == *cgroup) {
+                checked.push(CpuShare { class, cgroup: cgroup.clone(), weight: *weight });
+            }
+        }
+    }
+    Ok(CpuPolicy { shares: checked })
+}

@@ -1,0 +1,110 @@
+//! Where a policy is wrong, and what to write instead.
+
+use std::fmt;
+
+/// A place in the text of a policy.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Position {
+    /// The line, from 1.
+    pub line: usize,
+    /// The character in it, from 1.
+    pub column: usize,
+}
+
+impl Position {
+    /// The place of a byte of a text.
+    pub(super) fn of(text: &str, at: usize) -> Self {
+        let before = text.get(..at).unwrap_or(text);
+        let start = before.rfind('\n').map_or(0, |end| end + 1);
+        let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+        Self { line, column: before[start..].chars().count() + 1 }
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
+
+/// Why a text is no policy. All that can be done about it is to change the text there.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{at}: {what}")]
+pub struct PolicyError {
+    /// Where.
+    pub at: Position,
+    /// What is wrong, and what to write instead.
+    pub what: String,
+}
+
+/// Something wrong at a byte of the text.
+pub(super) struct Wrong {
+    pub(super) at: usize,
+    pub(super) what: String,
+}
+
+/// Refuses what is at a byte of the text.
+pub(super) fn wrong<T>(at: usize, what: impl Into<String>) -> Result<T, Wrong> {
+    Err(Wrong { at, what: what.into() })
+}
+
+/// The known word that an unknown one was probably meant to be.
+pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|candidate| (distance(word, candidate), candidate))
+        .min()
+        .filter(|(edits, candidate)| *edits <= 1.max(candidate.len().min(word.len()) / 3))
+        .map(|(_, candidate)| candidate)
+}
+
+/// "did you mean `x`?", or all that there is.
+pub(super) fn meant(word: &str, known: &[&str]) -> String {
+    match nearest(word, known.iter().copied()) {
+        Some(nearest) => format!("did you mean `{nearest}`?"),
+        None => format!("expected one of {}", known.join(", ")),
+    }
+}
+
+/// Edits from one word to another, two letters swapped being one; words that differ much in length are not compared.
+fn distance(a: &str, b: &str) -> usize {
+    if a.len().abs_diff(b.len()) > 8 {
+        return usize::MAX;
+    }
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
+    for i in 0..a.len() {
+        let mut row = vec![i + 1];
+        for j in 0..b.len() {
+            let changed = rows[i][j] + usize::from(a[i] != b[j]);
+            let mut least = changed.min(rows[i][j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j] {
+                least = least.min(rows[i - 1][j - 1] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_counts_lines_and_characters_from_one() {
+        let text = "a\nbé = 1";
+        let place = |at| Position::of(text, at).to_string();
+        assert_eq!([place(0), place(2), place(6), place(99)], ["1:1", "2:1", "2:4", "2:7"]);
+    }
+
+    #[test]
+    fn a_typing_error_is_recognized_and_nonsense_is_not() {
+        assert_eq!(nearest("wieght", ["limit", "weight"]), Some("weight"));
+        assert_eq!(nearest("rst", ["video", "rest"]), Some("rest"));
+        assert_eq!(nearest("bulk", ["video", "rest"]), None);
+        assert_eq!(nearest("tpc", ["udp", "tcp"]), Some("tcp"));
+        assert_eq!(distance("kitten", "sitting"), 3);
+    }
+}

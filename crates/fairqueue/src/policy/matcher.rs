@@ -1,0 +1,348 @@
+//! Which packets a class is for.
+//!
+//! Address and port speak of one *end* of a packet, the sender or the receiver: `{ address = "10.0.0.5", port = 80 }`
+//! is what 10.0.0.5 serves at port 80, seen from either side. A control group means all below it too.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// What is known of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Facts<'a> {
+    /// Who sends it; frames that are not IP have none.
+    pub source: Option<IpAddr>,
+    /// Who receives it.
+    pub destination: Option<IpAddr>,
+    /// Its port there; later fragments and protocols without ports have none.
+    pub source_port: Option<u16>,
+    /// Its port there.
+    pub destination_port: Option<u16>,
+    /// What is in the IP packet.
+    pub protocol: Option<Protocol>,
+    /// `SO_PRIORITY` of the socket, where it can be known.
+    pub priority: Option<u32>,
+    /// The control group of the sender, from the root of its hierarchy, where it can be known.
+    pub cgroup: Option<&'a str>,
+}
+
+/// What a packet has to be like: every part that is given must hold.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Matcher {
+    /// The sender is in this control group or below it.
+    pub cgroup: Option<String>,
+    /// One end is in this network.
+    pub address: Option<Network>,
+    /// One end has one of these ports; the same end as of `address`, if both are given.
+    pub ports: Option<RangeInclusive<u16>>,
+    /// The protocol.
+    pub protocol: Option<Protocol>,
+    /// `SO_PRIORITY` of the socket.
+    pub priority: Option<u32>,
+}
+
+impl Matcher {
+    /// Whether a packet is meant.
+    #[must_use]
+    pub fn matches(&self, facts: &Facts<'_>) -> bool {
+        let end = |address: Option<IpAddr>, port: Option<u16>| {
+            self.address.is_none_or(|network| address.is_some_and(|address| network.contains(address)))
+                && self.ports.as_ref().is_none_or(|ports| port.is_some_and(|port| ports.contains(&port)))
+        };
+        self.cgroup.as_deref().is_none_or(|path| facts.cgroup.is_some_and(|cgroup| is_within(cgroup, path)))
+            && self.protocol.is_none_or(|protocol| facts.protocol == Some(protocol))
+            && self.priority.is_none_or(|priority| facts.priority == Some(priority))
+            && (end(facts.source, facts.source_port) || end(facts.destination, facts.destination_port))
+    }
+
+    /// Whether every packet that `other` means is meant.
+    #[must_use]
+    pub fn contains(&self, other: &Self) -> bool {
+        fn part<T>(ours: Option<&T>, theirs: Option<&T>, contains: impl Fn(&T, &T) -> bool) -> bool {
+            ours.is_none_or(|ours| theirs.is_some_and(|theirs| contains(ours, theirs)))
+        }
+        part(self.cgroup.as_ref(), other.cgroup.as_ref(), |ours, theirs| is_within(theirs, ours))
+            && part(self.address.as_ref(), other.address.as_ref(), |ours, theirs| ours.contains_all(*theirs))
+            && part(self.ports.as_ref(), other.ports.as_ref(), |ours, theirs| {
+                ours.contains(theirs.start()) && ours.contains(theirs.end())
+            })
+            && part(self.protocol.as_ref(), other.protocol.as_ref(), PartialEq::eq)
+            && part(self.priority.as_ref(), other.priority.as_ref(), PartialEq::eq)
+    }
+
+    /// Whether it asks nothing, so that every packet is meant.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Whether a control group is another one or below it.
+fn is_within(cgroup: &str, path: &str) -> bool {
+    let path = path.trim_end_matches('/');
+    cgroup.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Addresses with the same first bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Network {
+    address: IpAddr,
+    prefix: u8,
+}
+
+/// Why a text is no network.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NetworkError {
+    /// It is none.
+    #[error(
+        "`{text}` is no address; write one as in \"10.0.0.5\" or a network as in \"10.0.0.0/8\" or \"fd00::/8\""
+    )]
+    Form {
+        /// What was written.
+        text: String,
+    },
+    /// An address with a prefix that is shorter than what is written.
+    #[error(
+        "`{text}` says more than its prefix; write \"{network}\" for the network, \"{address}\" for the one address"
+    )]
+    TooLong {
+        /// What was written.
+        text: String,
+        /// The network.
+        network: Network,
+        /// The address.
+        address: IpAddr,
+    },
+}
+
+impl Network {
+    /// The addresses whose first `prefix` bits are those of `address`; the others are cleared.
+    #[must_use]
+    pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
+        let address = match address {
+            IpAddr::V4(address) if prefix <= 32 => {
+                IpAddr::V4((u32::from(address) & high_bits(prefix + 96) as u32).into())
+            }
+            IpAddr::V6(address) if prefix <= 128 => {
+                IpAddr::V6((u128::from(address) & high_bits(prefix)).into())
+            }
+            _ => return None,
+        };
+        Some(Self { address, prefix })
+    }
+
+    /// The first address.
+    #[must_use]
+    pub fn address(self) -> IpAddr {
+        self.address
+    }
+
+    /// How many bits are the same.
+    #[must_use]
+    pub fn prefix(self) -> u8 {
+        self.prefix
+    }
+
+    /// Whether an address is one of them.
+    #[must_use]
+    pub fn contains(self, address: IpAddr) -> bool {
+        address.is_ipv4() == self.address.is_ipv4()
+            && Self::new(address, self.prefix).is_some_and(|network| network.address == self.address)
+    }
+
+    /// Whether all of another's are.
+    #[must_use]
+    pub fn contains_all(self, other: Self) -> bool {
+        self.prefix <= other.prefix && self.contains(other.address)
+    }
+
+    /// The address after the last one.
+    pub(super) fn next(self) -> Option<IpAddr> {
+        match self.address {
+            IpAddr::V4(address) => {
+                let size = 1_u64 << (32 - self.prefix);
+                let next = u64::from(u32::from(address)) + size;
+                u32::try_from(next).ok().map(|next| IpAddr::V4(next.into()))
+            }
+            IpAddr::V6(address) => {
+                let last = u128::from(address) | !high_bits(self.prefix);
+                last.checked_add(1).map(|next| IpAddr::V6(next.into()))
+            }
+        }
+    }
+}
+
+/// The first bits of 128.
+fn high_bits(prefix: u8) -> u128 {
+    u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0)
+}
+
+impl FromStr for Network {
+    type Err = NetworkError;
+
+    fn from_str(text: &str) -> Result<Self, NetworkError> {
+        let form = || NetworkError::Form { text: text.to_owned() };
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| form())?;
+        let whole = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = match prefix {
+            Some(digits) if digits.bytes().all(|digit| digit.is_ascii_digit()) => {
+                digits.parse().map_err(|_| form())?
+            }
+            Some(_) => return Err(form()),
+            None => whole,
+        };
+        let network = Self::new(address, prefix).ok_or_else(form)?;
+        if network.address == address {
+            Ok(network)
+        } else {
+            Err(NetworkError::TooLong { text: text.to_owned(), network, address })
+        }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+/// What an IP packet carries, by its number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Protocol(pub u8);
+
+/// Those that have names here.
+const PROTOCOLS: [(&str, Protocol); 8] = [
+    ("icmp", Protocol(1)),
+    ("tcp", Protocol::TCP),
+    ("udp", Protocol::UDP),
+    ("dccp", Protocol(33)),
+    ("esp", Protocol(50)),
+    ("icmpv6", Protocol(58)),
+    ("sctp", Protocol(132)),
+    ("udplite", Protocol(136)),
+];
+
+impl Protocol {
+    /// TCP.
+    pub const TCP: Self = Self(6);
+    /// UDP.
+    pub const UDP: Self = Self(17);
+    /// Those whose first four bytes are the ports of the sender and of the receiver.
+    pub const WITH_PORTS: [Self; 5] = [Self::TCP, Self::UDP, Self(33), Self(132), Self(136)];
+
+    /// Whether its packets have ports.
+    #[must_use]
+    pub fn has_ports(self) -> bool {
+        Self::WITH_PORTS.contains(&self)
+    }
+
+    pub(super) fn named(name: &str) -> Option<Self> {
+        PROTOCOLS.iter().find(|(known, _)| *known == name).map(|(_, protocol)| *protocol)
+    }
+
+    pub(super) fn names() -> [&'static str; PROTOCOLS.len()] {
+        PROTOCOLS.map(|(name, _)| name)
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match PROTOCOLS.iter().find(|(_, protocol)| protocol == self) {
+            Some((name, _)) => f.write_str(name),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+impl fmt::Display for Matcher {
+    /// As it is written in a policy.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if let Some(cgroup) = &self.cgroup {
+            parts.push(format!("cgroup = {cgroup:?}"));
+        }
+        if let Some(address) = self.address {
+            parts.push(format!("address = \"{address}\""));
+        }
+        match &self.ports {
+            Some(ports) if ports.start() == ports.end() => parts.push(format!("port = {}", ports.start())),
+            Some(ports) => parts.push(format!("port = [{}, {}]", ports.start(), ports.end())),
+            None => {}
+        }
+        match self.protocol {
+            Some(protocol) if PROTOCOLS.iter().any(|(_, known)| *known == protocol) => {
+                parts.push(format!("protocol = \"{protocol}\""));
+            }
+            Some(protocol) => parts.push(format!("protocol = {protocol}")),
+            None => {}
+        }
+        if let Some(priority) = self.priority {
+            parts.push(format!("priority = {priority}"));
+        }
+        write!(f, "{{ {} }}", parts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(text: &str) -> Network {
+        text.parse().expect("it is a network")
+    }
+
+    #[test]
+    fn networks_are_compared_bit_by_bit() {
+        let ten = network("10.0.0.0/8");
+        assert!(ten.contains("10.255.0.1".parse().expect("an address")));
+        assert!(!ten.contains("11.0.0.0".parse().expect("an address")));
+        assert!(!ten.contains("::10.0.0.1".parse().expect("an address")), "another family");
+        assert!(network("0.0.0.0/0").contains_all(ten) && !ten.contains_all(network("0.0.0.0/0")));
+        assert!(network("fd00::/8").contains("fdff::1".parse().expect("an address")));
+        assert_eq!(ten.next(), Some("11.0.0.0".parse().expect("an address")));
+        assert_eq!(network("ff00::/8").next(), None);
+        assert_eq!(network("0.0.0.0/0").next(), None);
+        assert_eq!(network("::/0").next(), None);
+        assert_eq!(network("10.0.0.5").prefix(), 32);
+    }
+
+    #[test]
+    fn a_network_with_too_many_bits_names_both_that_it_may_mean() {
+        let error = "10.1.2.3/8".parse::<Network>().expect_err("bits beyond the prefix").to_string();
+        assert!(error.contains("\"10.0.0.0/8\"") && error.contains("\"10.1.2.3\""), "{error}");
+        for text in ["", "10.0.0.0/33", "10.0.0/8", "::/129", "10.0.0.0/", "10.0.0.0/+8", "host"] {
+            assert!(text.parse::<Network>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn address_and_port_are_of_the_same_end() {
+        let server =
+            Matcher { address: Some(network("10.0.0.5")), ports: Some(80..=80), ..Matcher::default() };
+        let (us, them) = ("10.0.0.5".parse().ok(), "10.0.0.9".parse().ok());
+        let facts = Facts { source: us, destination: them, source_port: Some(80), ..Facts::default() };
+        assert!(server.matches(&facts));
+        assert!(server.matches(&Facts {
+            source: them,
+            destination: us,
+            source_port: None,
+            destination_port: Some(80),
+            ..facts
+        }));
+        assert!(!server.matches(&Facts { source: them, destination: us, ..facts }));
+    }
+
+    #[test]
+    fn a_control_group_means_all_below_it_and_not_its_namesakes() {
+        assert!(
+            is_within("/a/b", "/a") && is_within("/a", "/a") && is_within("/a", "/") && is_within("/", "/")
+        );
+        assert!(!is_within("/ab", "/a") && !is_within("/", "/a"));
+    }
+}

@@ -1,0 +1,129 @@
+//! Policies: who gets which share of a link, who may borrow how much, and whose packets are whose.
+//!
+//! ```toml
+//! rate = "100mbit"            # what the link carries
+//! default = "rest"            # the class of all that no match names; made if it is not declared
+//!
+//! [class.video]
+//! weight = 3                  # beside its siblings; 1 if left out
+//! ceiling = "80mbit"          # never more than this, whoever is idle
+//! match = [{ cgroup = "/system.slice/video.service" }, { port = 5004, protocol = "udp" }]
+//!
+//! [class.video.live]          # a class in a class; or [class.live] with parent = "video"
+//! limit = "64KiB"             # or packets = 100; overflow = "drop-tail" or "drop-longest"
+//! order = "deadline"          # or "fifo"
+//!
+//! [cpu]                       # shares of processor time of the control groups that classes match
+//! video = 3
+//! ```
+//! (The example shows every key; `video` could not have both children and matches, because packets wait at leaves.)
+//!
+//! The first match in the order of the file decides, over all classes. What is accepted makes sense as a whole: no match
+//! is shadowed by those before it, no ceiling is over one above it. What is refused names line and column and what to
+//! write instead. Pure: whether the host has the device, and can do it, is for whoever enforces it.
+
+mod check;
+mod error;
+mod matcher;
+mod read;
+mod shadow;
+mod units;
+
+pub use error::{PolicyError, Position};
+pub use matcher::{Facts, Matcher, Network, NetworkError, Protocol};
+pub use units::{Rate, RateError};
+
+use crate::hierarchy::{ClassId, Hierarchy};
+use crate::weight::Weight;
+use error::Wrong;
+
+/// The name of the whole link.
+const ROOT: &str = "root";
+/// Longer texts are no policies.
+const MOST_TEXT: usize = 1 << 20;
+
+/// A policy that has been checked.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// What the link carries.
+    pub rate: Rate,
+    /// The classes.
+    pub hierarchy: Hierarchy,
+    /// The class of what no rule names; a leaf.
+    pub default: ClassId,
+    /// The most that each class may have, by its number.
+    pub ceilings: Vec<Option<Rate>>,
+    /// Which packets are whose, in the order of the file: the first that matches decides.
+    pub rules: Vec<Rule>,
+    /// Shares of processor time.
+    pub cpu: Option<CpuPolicy>,
+}
+
+/// Packets of a kind belong to a class.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rule {
+    /// The class; a leaf.
+    pub class: ClassId,
+    /// The kind of packets.
+    pub matcher: Matcher,
+    /// Where it is written.
+    pub at: Position,
+}
+
+/// Shares of processor time.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CpuPolicy {
+    /// The control groups that have one, each once.
+    pub shares: Vec<CpuShare>,
+}
+
+/// A control group's share of processor time, beside its siblings in the host's tree.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CpuShare {
+    /// The class whose match names the control group.
+    pub class: ClassId,
+    /// Its path.
+    pub cgroup: String,
+    /// Its weight; 1 is what a control group has that nobody gave one. From 0.01 to 100.
+    pub weight: Weight,
+}
+
+impl Policy {
+    /// Reads and checks a policy.
+    ///
+    /// # Errors
+    /// What is wrong first, where, and what to write instead.
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        let policy = match text.len() {
+            0..=MOST_TEXT => read::read(text).and_then(|written| check::check(text, written)),
+            long => error::wrong(0, format!("{long} bytes are too many for a policy; at most {MOST_TEXT}")),
+        };
+        policy.map_err(|Wrong { at, what }| PolicyError { at: Position::of(text, at), what })
+    }
+
+    /// The class of a packet.
+    #[must_use]
+    pub fn class_of(&self, facts: &Facts<'_>) -> ClassId {
+        let rule = self.rules.iter().find(|rule| rule.matcher.matches(facts));
+        rule.map_or(self.default, |rule| rule.class)
+    }
+
+    /// The most that a class may have: its own ceiling or the least above it.
+    #[must_use]
+    pub fn ceiling(&self, mut class: ClassId) -> Rate {
+        loop {
+            match self.ceilings.get(class.index()).copied().flatten() {
+                Some(ceiling) => return ceiling,
+                None if class == ClassId::ROOT => return self.rate,
+                None => class = self.hierarchy.class(class).parent,
+            }
+        }
+    }
+
+    /// What a class is sure of while all others want more than their own, in bits a second.
+    #[must_use]
+    pub fn guarantee(&self, class: ClassId) -> f64 {
+        (self.hierarchy.share(class) * self.rate.bits_per_second() as f64)
+            .min(self.ceiling(class).bits_per_second() as f64)
+    }
+}

@@ -1,0 +1,435 @@
+//! From TOML to classes as they were written: every value checked by itself, with its place.
+
+use super::error::{Wrong, meant, wrong};
+use super::matcher::{Matcher, Network, Protocol};
+use super::units::{self, Rate};
+use crate::hierarchy::{Limit, Order, Overflow};
+use crate::weight::Weight;
+use std::ops::RangeInclusive;
+use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue};
+
+/// Less than one packet of Ethernet's may not be a limit.
+const LEAST_BYTES: u64 = 1514;
+/// So deep may classes be nested.
+pub(super) const MOST_DEPTH: usize = 64;
+const KEYS: [&str; 8] = ["weight", "ceiling", "limit", "packets", "overflow", "order", "match", "parent"];
+const PARTS: [&str; 5] = ["cgroup", "address", "port", "protocol", "priority"];
+
+/// A value and where it is written.
+#[derive(Clone, Debug)]
+pub(super) struct Placed<T> {
+    pub(super) value: T,
+    pub(super) at: usize,
+}
+
+/// A policy as it was written.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) rate: Rate,
+    pub(super) default: Option<Placed<String>>,
+    pub(super) classes: Vec<WrittenClass>,
+    pub(super) cpu: Option<Vec<(Placed<String>, Weight)>>,
+}
+
+/// A class as it was written.
+#[derive(Debug)]
+pub(super) struct WrittenClass {
+    pub(super) name: Placed<String>,
+    /// The class in whose table it stands.
+    pub(super) within: Option<usize>,
+    pub(super) parent: Option<Placed<String>>,
+    pub(super) weight: Weight,
+    pub(super) ceiling: Option<Placed<Rate>>,
+    pub(super) limit: Option<Limit>,
+    pub(super) order: Option<Placed<Order>>,
+    pub(super) matchers: Vec<Placed<Matcher>>,
+}
+
+type Value<'a> = Spanned<DeValue<'a>>;
+type Entry<'t, 'a> = (&'t str, usize, &'t Value<'a>);
+
+/// The entries of a table in the order of the file.
+fn entries<'t, 'a>(table: &'t DeTable<'a>) -> Vec<Entry<'t, 'a>> {
+    let mut entries: Vec<Entry<'t, 'a>> =
+        table.iter().map(|(key, value)| (key.get_ref().as_ref(), key.span().start, value)).collect();
+    entries.sort_by_key(|(_, at, _)| *at);
+    entries
+}
+
+pub(super) fn read(text: &str) -> Result<Written, Wrong> {
+    let document = DeTable::parse(text).map_err(|error| {
+        let span = error.span().unwrap_or_default();
+        let what = match (error.message(), text.get(span.clone())) {
+            ("duplicate key", Some(key)) => {
+                format!("`{key}` is there twice; names are unique, so rename one or put both into one table")
+            }
+            (message, _) => message.replace('\n', " "),
+        };
+        Wrong { at: span.start, what }
+    })?;
+    let (mut rate, mut default, mut classes, mut cpu) = (None, None, Vec::new(), None);
+    for (key, at, value) in entries(document.get_ref()) {
+        match key {
+            "rate" => rate = Some(read_rate("rate", value)?.value),
+            "default" => default = Some(text_of("default", "the name of a class", value)?),
+            "class" => {
+                for (name, at, value) in entries(table_of("class", value)?) {
+                    read_class(&mut classes, name, at, value, None, 1)?;
+                }
+            }
+            "cpu" => cpu = Some(read_cpu(value)?),
+            _ => {
+                return wrong(
+                    at,
+                    format!("unknown key `{key}`; {}", meant(key, &["rate", "default", "class", "cpu"])),
+                );
+            }
+        }
+    }
+    let Some(rate) = rate else {
+        return wrong(0, "the policy does not say what the link carries; write, say, rate = \"100mbit\"");
+    };
+    Ok(Written { rate, default, classes, cpu })
+}
+
+fn read_class(
+    classes: &mut Vec<WrittenClass>,
+    name: &str,
+    at: usize,
+    value: &Value<'_>,
+    within: Option<usize>,
+    depth: usize,
+) -> Result<(), Wrong> {
+    let DeValue::Table(table) = value.get_ref() else {
+        return wrong(at, format!("`{name}` is no class; a class is a table, as in [class.{name}]"));
+    };
+    if depth > MOST_DEPTH {
+        return wrong(at, format!("`{name}`: classes are nested more than {MOST_DEPTH} deep"));
+    }
+    let is_name = (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+    if !is_name {
+        return wrong(at, format!("{name:?} is no name for a class; use 1 to 64 of a-z, A-Z, 0-9, - and _"));
+    }
+    if name == super::ROOT {
+        return wrong(at, format!("`{name}` is the name of the whole link; choose another one"));
+    }
+    let class = WrittenClass {
+        name: Placed { value: name.to_owned(), at },
+        within,
+        parent: None,
+        weight: Weight::ONE,
+        ceiling: None,
+        limit: None,
+        order: None,
+        matchers: Vec::new(),
+    };
+    let number = classes.len();
+    classes.push(class);
+    let mut waiting = Waiting::default();
+    for (key, at, value) in entries(table) {
+        let class = &mut classes[number];
+        match key {
+            "weight" => class.weight = read_weight(value)?,
+            "ceiling" => class.ceiling = Some(read_rate("ceiling", value)?),
+            "limit" => waiting.bytes = Some(read_limit(value)?),
+            "packets" => waiting.packets = Some(read_packets(value)?),
+            "overflow" => waiting.overflow = Some(read_overflow(value)?),
+            "order" => class.order = Some(read_order(value)?),
+            "match" => class.matchers = read_matchers(value)?,
+            "parent" => class.parent = Some(text_of("parent", "the name of a class", value)?),
+            _ if matches!(value.get_ref(), DeValue::Table(_)) => {
+                read_class(classes, key, at, value, Some(number), depth + 1)?;
+            }
+            _ => return wrong(at, format!("unknown key `{key}`; {}", meant(key, &KEYS))),
+        }
+    }
+    classes[number].limit = waiting.limit()?;
+    if let (Some(parent), Some(_)) = (&classes[number].parent, within) {
+        return wrong(parent.at, "a class in the table of another is its child already; leave `parent` out");
+    }
+    Ok(())
+}
+
+/// How much may wait, as it was written.
+#[derive(Default)]
+struct Waiting {
+    bytes: Option<Placed<u64>>,
+    packets: Option<Placed<u64>>,
+    overflow: Option<Placed<Overflow>>,
+}
+
+impl Waiting {
+    fn limit(self) -> Result<Option<Limit>, Wrong> {
+        let chosen = self.overflow.as_ref().map_or(Overflow::DropTail, |overflow| overflow.value);
+        match (self.bytes, self.packets, self.overflow) {
+            (Some(_), Some(packets), _) => {
+                wrong(packets.at, "`limit` and `packets` both say how much may wait; leave one of them out")
+            }
+            (None, None, Some(overflow)) => {
+                wrong(overflow.at, "`overflow` without a limit means nothing; add, say, limit = \"64KiB\"")
+            }
+            (None, None, None) => Ok(None),
+            (Some(bytes), None, _) => {
+                Ok(Some(Limit { packets: u64::MAX, bytes: bytes.value, overflow: chosen }))
+            }
+            (None, Some(packets), _) => {
+                Ok(Some(Limit { packets: packets.value, bytes: u64::MAX, overflow: chosen }))
+            }
+        }
+    }
+}
+
+fn table_of<'t, 'a>(key: &str, value: &'t Value<'a>) -> Result<&'t DeTable<'a>, Wrong> {
+    match value.get_ref() {
+        DeValue::Table(table) => Ok(table),
+        other => wrong(start(value), format!("`{key}` is a table, as in [{key}.NAME], not {}", kind(other))),
+    }
+}
+
+fn text_of(key: &str, what: &str, value: &Value<'_>) -> Result<Placed<String>, Wrong> {
+    match value.get_ref() {
+        DeValue::String(text) => Ok(Placed { value: text.clone().into_owned(), at: start(value) }),
+        other => wrong(start(value), format!("`{key}` is {what}, in quotation marks, not {}", kind(other))),
+    }
+}
+
+fn start(value: &Value<'_>) -> usize {
+    value.span().start
+}
+
+fn kind(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => format!("the text {text:?}"),
+        DeValue::Integer(number) => format!("the number {number}"),
+        DeValue::Float(number) => format!("the number {number}"),
+        DeValue::Boolean(value) => format!("{value}"),
+        DeValue::Datetime(time) => format!("the time {time}"),
+        DeValue::Array(_) => "a list".to_owned(),
+        DeValue::Table(_) => "a table".to_owned(),
+    }
+}
+
+fn read_rate(key: &str, value: &Value<'_>) -> Result<Placed<Rate>, Wrong> {
+    let text = text_of(key, "a rate such as \"100mbit\"", value)?;
+    match text.value.parse() {
+        Ok(rate) => Ok(Placed { value: rate, at: text.at }),
+        Err(error) => wrong(text.at, format!("{key}: {error}")),
+    }
+}
+
+fn read_weight(value: &Value<'_>) -> Result<Weight, Wrong> {
+    let digits = match value.get_ref() {
+        DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
+        DeValue::Float(number) => number.as_str(),
+        other => {
+            return wrong(
+                start(value),
+                format!("a weight is a decimal number such as 3 or 0.5, not {}", kind(other)),
+            );
+        }
+    };
+    match digits.trim_start_matches('+').parse() {
+        Ok(weight) => Ok(weight),
+        Err(_) if digits.starts_with('-') || digits.bytes().all(|digit| matches!(digit, b'0' | b'.')) => {
+            wrong(
+                start(value),
+                format!(
+                    "the weight {digits} gives no share; write a positive number, or leave the class out"
+                ),
+            )
+        }
+        Err(error) => wrong(start(value), error.to_string()),
+    }
+}
+
+/// A whole number from 0.
+fn number_of(value: &Value<'_>) -> Option<u64> {
+    match value.get_ref() {
+        DeValue::Integer(number) => {
+            u64::from_str_radix(number.as_str().trim_start_matches('+'), number.radix()).ok()
+        }
+        _ => None,
+    }
+}
+
+fn read_limit(value: &Value<'_>) -> Result<Placed<u64>, Wrong> {
+    let text = text_of("limit", "a size such as \"64KiB\"", value)?;
+    match units::bytes(&text.value) {
+        Some(bytes) if bytes >= LEAST_BYTES => Ok(Placed { value: bytes, at: text.at }),
+        Some(_) => wrong(
+            text.at,
+            format!("a limit of {} holds no packet; write at least \"{LEAST_BYTES}B\"", text.value),
+        ),
+        None => wrong(
+            text.at,
+            format!(
+                "limit: {:?} is no size; write a number and its unit: B, KiB or MiB, as in \"64KiB\"",
+                text.value
+            ),
+        ),
+    }
+}
+
+fn read_packets(value: &Value<'_>) -> Result<Placed<u64>, Wrong> {
+    match number_of(value) {
+        Some(packets) if (1..=1 << 32).contains(&packets) => Ok(Placed { value: packets, at: start(value) }),
+        _ => wrong(
+            start(value),
+            format!("packets: expected a whole number from 1, such as 100, not {}", kind(value.get_ref())),
+        ),
+    }
+}
+
+/// One of some words.
+fn word_of<T: Copy>(key: &str, words: &[(&str, T)], value: &Value<'_>) -> Result<Placed<T>, Wrong> {
+    let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+    let text = text_of(key, &format!("one of {}", known.join(", ")), value)?;
+    match words.iter().find(|(word, _)| *word == text.value) {
+        Some((_, value)) => Ok(Placed { value: *value, at: text.at }),
+        None => {
+            wrong(text.at, format!("{key}: unknown word `{}`; {}", text.value, meant(&text.value, &known)))
+        }
+    }
+}
+
+fn read_overflow(value: &Value<'_>) -> Result<Placed<Overflow>, Wrong> {
+    const WORDS: [(&str, Overflow); 2] =
+        [("drop-tail", Overflow::DropTail), ("drop-longest", Overflow::DropLongest)];
+    word_of("overflow", &WORDS, value)
+}
+
+fn read_order(value: &Value<'_>) -> Result<Placed<Order>, Wrong> {
+    word_of("order", &[("fifo", Order::Fifo), ("deadline", Order::Deadline)], value)
+}
+
+fn read_matchers(value: &Value<'_>) -> Result<Vec<Placed<Matcher>>, Wrong> {
+    let DeValue::Array(list) = value.get_ref() else {
+        let what = kind(value.get_ref());
+        return wrong(start(value), format!("`match` is a list, as in [{{ port = 80 }}], not {what}"));
+    };
+    list.iter().map(read_matcher).collect()
+}
+
+fn read_matcher(value: &Value<'_>) -> Result<Placed<Matcher>, Wrong> {
+    let at = start(value);
+    let DeValue::Table(table) = value.get_ref() else {
+        return wrong(
+            at,
+            format!("a match is a table, as in {{ port = 80 }}, not {}", kind(value.get_ref())),
+        );
+    };
+    let (mut matcher, mut ports_at) = (Matcher::default(), at);
+    for (key, at, value) in entries(table) {
+        match key {
+            "cgroup" => matcher.cgroup = Some(read_cgroup(value)?),
+            "address" => matcher.address = Some(read_network(value)?),
+            "port" => (matcher.ports, ports_at) = (Some(read_ports(value)?), at),
+            "protocol" => matcher.protocol = Some(read_protocol(value)?),
+            "priority" => matcher.priority = Some(read_priority(value)?),
+            _ => return wrong(at, format!("unknown key `{key}` in a match; {}", meant(key, &PARTS))),
+        }
+    }
+    if matcher.is_empty() {
+        return wrong(at, "a match without parts is for every packet; make the class the `default` instead");
+    }
+    match matcher.protocol {
+        Some(protocol) if matcher.ports.is_some() && !protocol.has_ports() => wrong(
+            ports_at,
+            format!("{protocol} has no ports, so this can never hit; leave `port` or `protocol` out"),
+        ),
+        _ => Ok(Placed { value: matcher, at }),
+    }
+}
+
+fn read_cgroup(value: &Value<'_>) -> Result<String, Wrong> {
+    let text = text_of("cgroup", "the path of a control group from its root", value)?;
+    let path = text.value.trim_end_matches('/');
+    let is_part = |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains('\0');
+    match path.strip_prefix('/') {
+        Some(parts) if parts.split('/').all(is_part) => Ok(path.to_owned()),
+        None if text.value == "/" => wrong(
+            text.at,
+            "the root control group holds every process; make the class the `default` instead",
+        ),
+        _ => wrong(
+            text.at,
+            format!(
+                "{:?} is no path from the root of the control groups; write one as /proc/PID/cgroup shows it, such as \
+                 \"/system.slice/video.service\"",
+                text.value
+            ),
+        ),
+    }
+}
+
+fn read_network(value: &Value<'_>) -> Result<Network, Wrong> {
+    let text = text_of("address", "an address or a network such as \"10.0.0.0/8\"", value)?;
+    text.value.parse().or_else(|error| wrong(text.at, format!("address: {error}")))
+}
+
+fn read_port(value: &Value<'_>) -> Option<u16> {
+    number_of(value).and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)
+}
+
+fn read_ports(value: &Value<'_>) -> Result<RangeInclusive<u16>, Wrong> {
+    let pair = |list: &DeArray<'_>| match list.iter().collect::<Vec<_>>()[..] {
+        [first, last] => Some(read_port(first)?..=read_port(last)?),
+        _ => None,
+    };
+    let ports = match value.get_ref() {
+        DeValue::Array(list) => pair(list),
+        _ => read_port(value).map(|port| port..=port),
+    };
+    match ports {
+        Some(ports) if ports.is_empty() => wrong(
+            start(value),
+            format!("ports {} to {} are none; write the lower one first", ports.start(), ports.end()),
+        ),
+        Some(ports) => Ok(ports),
+        None => {
+            wrong(start(value), "port: expected 1 to 65535, or the first and the last as in [8000, 8010]")
+        }
+    }
+}
+
+fn read_protocol(value: &Value<'_>) -> Result<Protocol, Wrong> {
+    match (value.get_ref(), number_of(value).map(u8::try_from)) {
+        (_, Some(Ok(number))) => Ok(Protocol(number)),
+        (DeValue::String(name), _) => match Protocol::named(name) {
+            Some(protocol) => Ok(protocol),
+            None => wrong(
+                start(value),
+                format!("unknown protocol `{name}`; {}, or its number", meant(name, &Protocol::names())),
+            ),
+        },
+        (other, _) => wrong(
+            start(value),
+            format!("a protocol is a name such as \"udp\" or a number from 0 to 255, not {}", kind(other)),
+        ),
+    }
+}
+
+fn read_priority(value: &Value<'_>) -> Result<u32, Wrong> {
+    match number_of(value).map(u32::try_from) {
+        Some(Ok(priority)) => Ok(priority),
+        _ => wrong(
+            start(value),
+            format!(
+                "a priority is a whole number from 0, as a program gives it to SO_PRIORITY, not {}",
+                kind(value.get_ref())
+            ),
+        ),
+    }
+}
+
+fn read_cpu(value: &Value<'_>) -> Result<Vec<(Placed<String>, Weight)>, Wrong> {
+    let DeValue::Table(table) = value.get_ref() else {
+        return wrong(start(value), "`cpu` is a table of classes and weights, as in video = 3");
+    };
+    entries(table)
+        .into_iter()
+        .map(|(name, at, value)| Ok((Placed { value: name.to_owned(), at }, read_weight(value)?)))
+        .collect()
+}

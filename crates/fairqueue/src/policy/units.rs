@@ -1,0 +1,131 @@
+//! Numbers with units: what a link carries, how much may wait.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+
+/// How much a link or a class carries; a positive number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Rate(NonZeroU64);
+
+/// So many bits a second are enough for a while.
+const MOST_RATE: u128 = 1_000_000_000_000_000;
+/// So many bytes too.
+const MOST_BYTES: u128 = 1 << 40;
+
+impl Rate {
+    /// A rate in bits a second, at least 1.
+    #[must_use]
+    pub fn new(bits_per_second: u64) -> Option<Self> {
+        NonZeroU64::new(bits_per_second).filter(|rate| u128::from(rate.get()) <= MOST_RATE).map(Self)
+    }
+
+    /// Bits a second.
+    #[must_use]
+    pub fn bits_per_second(self) -> u64 {
+        self.0.get()
+    }
+
+    /// Bytes a second.
+    #[must_use]
+    pub fn bytes_per_second(self) -> f64 {
+        self.0.get() as f64 / 8.0
+    }
+}
+
+/// Why a text is no rate.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "`{text}` is no rate; write a positive number and its unit: bit, kbit, mbit or gbit, as in \"100mbit\""
+)]
+pub struct RateError {
+    text: String,
+}
+
+impl FromStr for Rate {
+    type Err = RateError;
+
+    fn from_str(text: &str) -> Result<Self, RateError> {
+        const UNITS: [(&str, u128); 4] =
+            [("kbit", 1_000), ("mbit", 1_000_000), ("gbit", 1_000_000_000), ("bit", 1)];
+        let rate = measured(text, &UNITS).filter(|rate| *rate <= MOST_RATE);
+        let rate = rate.and_then(|rate| Self::new(u64::try_from(rate).ok()?));
+        rate.ok_or_else(|| RateError { text: text.to_owned() })
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bits = self.0.get();
+        for (unit, of) in [("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1_000)] {
+            if bits >= of {
+                return write!(f, "{}{unit}", bits as f64 / of as f64);
+            }
+        }
+        write!(f, "{bits}bit")
+    }
+}
+
+/// A number of bytes, with its unit.
+pub(super) fn bytes(text: &str) -> Option<u64> {
+    const UNITS: [(&str, u128); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
+    measured(text, &UNITS).filter(|bytes| *bytes <= MOST_BYTES).and_then(|bytes| u64::try_from(bytes).ok())
+}
+
+/// A decimal number with one of the units (the shortest last), in ones, rounded down.
+fn measured(text: &str, units: &[(&str, u128)]) -> Option<u128> {
+    let (number, of) = units.iter().find_map(|(unit, of)| Some((text.strip_suffix(unit)?, of)))?;
+    let number = number.trim_end();
+    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+    let is_number =
+        |digits: &str| (1..=18).contains(&digits.len()) && digits.bytes().all(|digit| digit.is_ascii_digit());
+    if !is_number(whole) || !is_number(part) {
+        return None;
+    }
+    let places = 10_u128.pow(u32::try_from(part.len()).ok()?);
+    let (whole, part): (u128, u128) = (whole.parse().ok()?, part.parse().ok()?);
+    Some(whole * of + part * of / places)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_units_and_are_positive() {
+        let bits = |text: &str| text.parse::<Rate>().map(Rate::bits_per_second);
+        assert_eq!(bits("100mbit"), Ok(100_000_000));
+        assert_eq!(bits("2.5 gbit"), Ok(2_500_000_000));
+        assert_eq!(bits("64kbit"), Ok(64_000));
+        assert_eq!(bits("9bit"), Ok(9));
+        for text in [
+            "",
+            "100",
+            "mbit",
+            "0mbit",
+            "-1mbit",
+            "1e3mbit",
+            ".5mbit",
+            "1.mbit",
+            "0.1bit",
+            "1Mbit",
+            "9999999gbit",
+        ] {
+            assert!(bits(text).is_err(), "{text}");
+        }
+        for text in ["100mbit", "2.5gbit", "64kbit", "9bit"] {
+            assert_eq!(text.parse::<Rate>().expect("it is a rate").to_string(), text);
+        }
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(bytes("64KiB"), Some(65_536));
+        assert_eq!(bytes("1.5MiB"), Some(1_572_864));
+        assert_eq!(bytes("1514B"), Some(1514));
+        assert_eq!(bytes("0B"), Some(0));
+        for text in ["64", "64kB", "64 kib", "-1B", "99999999999GiB"] {
+            assert_eq!(bytes(text), None, "{text}");
+        }
+    }
+}
