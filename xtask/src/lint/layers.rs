@@ -15,6 +15,8 @@ const MAY: &[(&str, &[&str])] = &[
     ("rma/fuzz", &["rma"]),
     ("btin", &[]),
     ("fairqueue", &[]),
+    // programs' messages in the order of the fair queue: the place "middleware"
+    ("broker", &["linux", "measure", "fairqueue"]),
     ("btin/fuzz", &["btin"]),
     ("enforce", &["linux", "fairqueue"]),
     ("launch", &["linux", "rma"]),

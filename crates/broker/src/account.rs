@@ -1,0 +1,64 @@
+//! What classes have got, as far as the broker can see.
+
+use serde::{Deserialize, Serialize};
+use unisono_measure::histogram::Histogram;
+use unisono_measure::record::Distribution;
+
+/// What a broker has done since it began.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Statistics {
+    /// Nanoseconds of the monotonic clock.
+    pub at_ns: u64,
+    /// Programs that are connected.
+    pub clients: u64,
+    /// Channels that are open or still drain.
+    pub channels: u64,
+    /// Programs that were sent away because of what they sent.
+    pub sent_away: u64,
+    /// Leaves of the policy, in its order.
+    pub classes: Vec<ClassStatistics>,
+}
+
+/// What a class has got.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClassStatistics {
+    /// Its name.
+    pub name: String,
+    /// Its part of the link while every class wants more than its own.
+    pub share: f64,
+    /// Messages sent.
+    pub messages: u64,
+    /// What they took on the link.
+    pub bytes: u64,
+    /// Messages dropped because the class was full.
+    pub dropped: u64,
+    /// Messages that could not be delivered: a destination that refuses, a connection that broke.
+    pub lost: u64,
+    /// Messages sent after their deadline.
+    pub late: u64,
+    /// Messages that wait.
+    pub waiting: u64,
+    /// Microseconds from arrival to sending.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_us: Option<Distribution>,
+}
+
+/// One leaf's account.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+    pub(crate) dropped: u64,
+    pub(crate) lost: u64,
+    pub(crate) late: u64,
+    pub(crate) delay: Histogram,
+}
+
+impl Account {
+    pub(crate) fn sent(&mut self, now: u64, came: u64, deadline: u64, bytes: u32) {
+        self.messages += 1;
+        self.bytes += u64::from(bytes);
+        self.late += u64::from(now > deadline);
+        self.delay.record_nanos(now.saturating_sub(came));
+    }
+}

@@ -1,0 +1,625 @@
+//! The broker as a state machine: who is connected, what may be handed over, what goes on the link next.
+//!
+//! ```text
+//!   connected, received, gone  --->  Broker  --->  Task  (answer, open a socket, close one)
+//!   opened, transmitted, drained, broken ->  --->  Next  (send this now; wait until then; nothing to do)
+//! ```
+//! No socket, no clock: the caller says what happened and when. Times never decrease.
+//!
+//! A message's way: it costs its channel credit, waits in its class, is chosen by start-time fair queuing when the
+//! link is free, is sent, and its credit comes back. Where a destination takes nothing more (a connection whose window
+//! is full), the channel *stalls*: what is chosen meanwhile is kept at its socket, what arrives is held before the
+//! scheduler, and nobody else waits for it. Both are part of the credit, so that memory has a bound.
+
+use crate::account::{Account, ClassStatistics, Statistics};
+use crate::destination::Destination;
+use crate::frame::{Frame, MESSAGE_HEAD};
+use crate::pace::Pace;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use unisono_fairqueue::{ClassId, Discipline, Hierarchy, Packet, Scheduler};
+
+/// A program that is connected.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ClientId(pub u32);
+
+/// A channel, by the broker's number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ChannelId(pub u32);
+
+/// How much a broker takes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Programs at a time.
+    pub clients: usize,
+    /// Channels of one program.
+    pub channels: usize,
+    /// The credit of a channel, in bytes; a message costs its payload and [`Limits::ENTRY`].
+    pub credit: u32,
+    /// The credit of all channels together.
+    pub memory: u64,
+    /// The longest payload: it is what a class may have to wait for.
+    pub largest: u32,
+}
+
+impl Limits {
+    /// What a message costs beside its payload, so that empty ones cost something too.
+    pub const ENTRY: u32 = 128;
+
+    /// What a message costs of its channel's credit.
+    #[must_use]
+    pub fn cost(payload: usize) -> u32 {
+        u32::try_from(payload).unwrap_or(u32::MAX).saturating_add(Self::ENTRY)
+    }
+
+    /// The longest frame that a program may send.
+    #[must_use]
+    pub fn longest_frame(&self) -> usize {
+        (self.largest as usize + MESSAGE_HEAD).max(512)
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { clients: 256, channels: 64, credit: 128 << 10, memory: 64 << 20, largest: 16 << 10 }
+    }
+}
+
+/// What the broker wants done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Task {
+    /// Send a program a frame.
+    Answer {
+        /// To whom.
+        client: ClientId,
+        /// The frame.
+        frame: Vec<u8>,
+    },
+    /// Open a socket, and say how it went by [`Broker::opened`].
+    Open {
+        /// For which channel.
+        channel: ChannelId,
+        /// Where to.
+        destination: Destination,
+    },
+    /// Close a channel's socket.
+    Release {
+        /// Whose.
+        channel: ChannelId,
+    },
+    /// End a program's connection; the broker has forgotten it.
+    SendAway {
+        /// Whose.
+        client: ClientId,
+    },
+}
+
+/// What is to be sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// Send this now, and say how it went by [`Broker::transmitted`].
+    Transmit {
+        /// On which channel.
+        channel: ChannelId,
+        /// What.
+        payload: Vec<u8>,
+    },
+    /// Ask again at this time, or when something has happened.
+    Wait(u64),
+    /// Nothing waits.
+    Idle,
+}
+
+/// How sending went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// It has left.
+    Whole,
+    /// The destination takes nothing more; it is kept, [`Broker::drained`] follows.
+    Kept,
+    /// It is gone and will not arrive.
+    Lost,
+}
+
+/// A message between hand-over and sending.
+#[derive(Debug)]
+struct Message {
+    channel: ChannelId,
+    came: u64,
+    payload: Vec<u8>,
+}
+
+/// The one in service.
+#[derive(Debug)]
+struct InService {
+    channel: ChannelId,
+    class: ClassId,
+    came: u64,
+    deadline: u64,
+    length: u32,
+    cost: u32,
+}
+
+#[derive(Debug, Default)]
+struct Client {
+    greeted: bool,
+    /// By the program's own numbers.
+    channels: BTreeMap<u32, ChannelId>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Its socket is being made.
+    Opening,
+    Open,
+    /// No more messages come; those that are there are sent.
+    Draining,
+    /// Its destination is gone; the program has been told.
+    Broken,
+}
+
+#[derive(Debug)]
+struct Channel {
+    /// Nobody once its program has gone.
+    client: Option<ClientId>,
+    number: u32,
+    class: ClassId,
+    destination: Destination,
+    state: State,
+    /// Credit that messages here have cost.
+    outstanding: u32,
+    /// Credit that is free again and has not been given back.
+    owed: u32,
+    stalled: bool,
+    /// The cost of what is kept at the socket.
+    kept: u32,
+    held: VecDeque<Packet<Message>>,
+}
+
+/// The broker.
+#[derive(Debug)]
+pub struct Broker {
+    limits: Limits,
+    scheduler: Scheduler<Message>,
+    pace: Pace,
+    accounts: BTreeMap<ClassId, Account>,
+    clients: HashMap<ClientId, Client>,
+    channels: HashMap<ChannelId, Channel>,
+    next_channel: u32,
+    sent_away: u64,
+    /// What was dequeued last, until the link is free.
+    busy: bool,
+    in_service: Option<InService>,
+    tasks: VecDeque<Task>,
+}
+
+impl Broker {
+    /// A broker of a policy's classes and its rate.
+    #[must_use]
+    pub fn new(hierarchy: Hierarchy, pace: Pace, limits: Limits) -> Self {
+        let leaves = hierarchy.classes().filter(|(id, _)| hierarchy.is_leaf(*id));
+        let accounts = leaves.map(|(id, _)| (id, Account::default())).collect();
+        Self {
+            limits,
+            scheduler: Scheduler::new(hierarchy),
+            pace,
+            accounts,
+            clients: HashMap::new(),
+            channels: HashMap::new(),
+            next_channel: 0,
+            sent_away: 0,
+            busy: false,
+            in_service: None,
+            tasks: VecDeque::new(),
+        }
+    }
+
+    /// How much it takes on.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// What is to be done, in order, until there is nothing.
+    pub fn task(&mut self) -> Option<Task> {
+        self.tasks.pop_front()
+    }
+
+    /// A program has connected; whether it may stay.
+    pub fn connected(&mut self, client: ClientId) -> bool {
+        let may = self.clients.len() < self.limits.clients;
+        if may {
+            self.clients.insert(client, Client::default());
+        }
+        may
+    }
+
+    /// A program has sent a frame.
+    pub fn received(&mut self, now: u64, client: ClientId, bytes: &[u8]) {
+        self.advance(now);
+        let Some(greeted) = self.clients.get(&client).map(|client| client.greeted) else { return };
+        let done = match Frame::read(bytes) {
+            Err(bad) => Err(bad.to_string()),
+            Ok(Frame::Hello) if !greeted => {
+                self.clients.entry(client).or_default().greeted = true;
+                self.answer(client, &Frame::Welcome { largest: self.limits.largest });
+                Ok(())
+            }
+            Ok(_) if !greeted => Err("the first frame has to be a greeting".to_owned()),
+            Ok(Frame::Open { channel, destination, class }) => self.open(client, channel, destination, class),
+            Ok(Frame::Message { channel, deadline, payload }) => {
+                self.message(now, client, channel, deadline, payload)
+            }
+            Ok(Frame::Close { channel }) => self.close(client, channel),
+            Ok(Frame::Ask) => {
+                let json = self.statistics_as_json(now);
+                self.answer(client, &Frame::Statistics { json: &json });
+                Ok(())
+            }
+            Ok(_) => Err("a frame that only a broker sends, or a second greeting".to_owned()),
+        };
+        if let Err(reason) = done {
+            self.send_away(now, client, &reason);
+        }
+    }
+
+    /// A program has gone, or does not read what it is sent. What it has handed over is still sent.
+    pub fn gone(&mut self, now: u64, client: ClientId) {
+        self.advance(now);
+        let Some(client) = self.clients.remove(&client) else { return };
+        for id in client.channels.into_values() {
+            if let Some(channel) = self.channels.get_mut(&id) {
+                channel.client = None;
+            }
+            self.drain(id);
+        }
+    }
+
+    /// The same, because of what it did.
+    pub fn send_away(&mut self, now: u64, client: ClientId, reason: &str) {
+        if self.clients.contains_key(&client) {
+            self.sent_away += 1;
+            self.answer(client, &Frame::Bye { reason });
+            self.tasks.push_back(Task::SendAway { client });
+            self.gone(now, client);
+        }
+    }
+
+    fn open(
+        &mut self,
+        client: ClientId,
+        number: u32,
+        destination: Destination,
+        class: &str,
+    ) -> Result<(), String> {
+        let theirs = &self.clients.get(&client).ok_or("it is gone")?.channels;
+        if theirs.contains_key(&number) {
+            return Err(format!("the channel {number} is open already; close it first"));
+        }
+        let hierarchy = self.scheduler.hierarchy();
+        let found = if class.is_empty() { hierarchy.default_class() } else { hierarchy.find(class) };
+        let reserved = self.channels.len() as u64 * u64::from(self.limits.credit);
+        let refused = match found {
+            None if class.is_empty() => Some("the policy has no default class; name one".to_owned()),
+            None => Some(format!("the policy has no class `{class}`")),
+            Some(id) if !hierarchy.is_leaf(id) => {
+                Some(format!("the class `{class}` has children; name one of its leaves"))
+            }
+            Some(_) if theirs.len() >= self.limits.channels => {
+                Some(format!("a program may have {} channels; close one", self.limits.channels))
+            }
+            Some(_) if reserved + u64::from(self.limits.credit) > self.limits.memory => Some(format!(
+                "the broker has given all credit it may ({} bytes); try later",
+                self.limits.memory
+            )),
+            Some(_) => None,
+        };
+        let (Some(class), None) = (found, &refused) else {
+            let reason = refused.as_deref().unwrap_or_default();
+            self.answer(client, &Frame::Closed { channel: number, reason });
+            return Ok(());
+        };
+        while self.channels.contains_key(&ChannelId(self.next_channel)) {
+            self.next_channel = self.next_channel.wrapping_add(1);
+        }
+        let id = ChannelId(self.next_channel);
+        self.next_channel = self.next_channel.wrapping_add(1);
+        let channel = Channel {
+            client: Some(client),
+            number,
+            class,
+            destination: destination.clone(),
+            state: State::Opening,
+            outstanding: 0,
+            owed: 0,
+            stalled: false,
+            kept: 0,
+            held: VecDeque::new(),
+        };
+        self.channels.insert(id, channel);
+        self.clients.entry(client).or_default().channels.insert(number, id);
+        self.tasks.push_back(Task::Open { channel: id, destination });
+        Ok(())
+    }
+
+    /// A channel's socket is there; `stalled` if it takes nothing yet.
+    pub fn opened(&mut self, id: ChannelId, stalled: bool) {
+        let Some(channel) = self.channels.get_mut(&id) else { return };
+        channel.stalled = stalled;
+        if channel.state == State::Opening {
+            channel.state = State::Open;
+            if let Some(client) = channel.client {
+                let frame = Frame::Opened { channel: channel.number, credit: self.limits.credit };
+                answer(&mut self.tasks, client, &frame);
+            }
+        }
+    }
+
+    fn message(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        number: u32,
+        deadline: u64,
+        payload: &[u8],
+    ) -> Result<(), String> {
+        let largest = self.limits.largest as usize;
+        if payload.len() > largest {
+            return Err(format!("a payload of {} bytes; the longest has {largest}", payload.len()));
+        }
+        let known = self.clients.get(&client).and_then(|client| client.channels.get(&number)).copied();
+        let id = known.ok_or_else(|| format!("a message on channel {number}, which was never opened"))?;
+        let channel = self.channels.get_mut(&id).ok_or("its channel is gone")?;
+        match channel.state {
+            State::Open => {}
+            State::Broken => return Ok(()), // sent before it could know
+            State::Opening => return Err(format!("a message on channel {number} before it was opened")),
+            State::Draining => return Err(format!("a message on channel {number} after it was closed")),
+        }
+        let cost = Limits::cost(payload.len());
+        let used = channel.outstanding.saturating_add(channel.owed).saturating_add(cost);
+        if used > self.limits.credit {
+            return Err(format!("more on channel {number} than its credit of {} bytes", self.limits.credit));
+        }
+        channel.outstanding += cost;
+        let packet = Packet {
+            length: channel.destination.wire_length(payload.len()),
+            flow: id.0,
+            deadline,
+            item: Message { channel: id, came: now, payload: payload.to_vec() },
+        };
+        if channel.stalled {
+            channel.held.push_back(packet);
+        } else {
+            let class = channel.class;
+            self.enqueue(now, class, packet);
+        }
+        Ok(())
+    }
+
+    fn enqueue(&mut self, now: u64, class: ClassId, packet: Packet<Message>) {
+        let (channel, cost) = (packet.item.channel, Limits::cost(packet.item.payload.len()));
+        if self.scheduler.enqueue(now, class, packet).is_err() {
+            // a leaf, and a length that was checked: cannot be, but would have to give its credit back
+            self.lose(class);
+            self.give_back(channel, cost);
+        }
+        while let Some((class, packet)) = self.scheduler.dropped() {
+            self.accounts.entry(class).or_default().dropped += 1;
+            self.give_back(packet.item.channel, Limits::cost(packet.item.payload.len()));
+        }
+    }
+
+    fn close(&mut self, client: ClientId, number: u32) -> Result<(), String> {
+        let theirs = &mut self.clients.get_mut(&client).ok_or("it is gone")?.channels;
+        let known = theirs.remove(&number);
+        let id = known.ok_or_else(|| format!("channel {number} cannot be closed: it was never opened"))?;
+        if let Some(channel) = self.channels.get_mut(&id) {
+            channel.client = None;
+        }
+        self.drain(id);
+        Ok(())
+    }
+
+    /// No more messages come on a channel.
+    fn drain(&mut self, id: ChannelId) {
+        let Some(channel) = self.channels.get_mut(&id) else { return };
+        if channel.state != State::Broken {
+            channel.state = State::Draining;
+        }
+        self.forget_if_empty(id);
+    }
+
+    /// Forgets a channel that no program knows and no message is on.
+    fn forget_if_empty(&mut self, id: ChannelId) {
+        let Some(channel) = self.channels.get(&id) else { return };
+        if channel.client.is_none() && channel.outstanding == 0 {
+            if channel.state == State::Draining {
+                self.tasks.push_back(Task::Release { channel: id });
+            }
+            self.channels.remove(&id);
+        }
+    }
+
+    /// Messages that cost so much have left a channel, one way or another.
+    fn give_back(&mut self, id: ChannelId, cost: u32) {
+        let Some(channel) = self.channels.get_mut(&id) else { return };
+        channel.outstanding -= cost.min(channel.outstanding);
+        channel.owed += cost;
+        let is_due = channel.owed >= self.limits.credit / 4 || channel.outstanding == 0;
+        if is_due
+            && channel.state != State::Broken
+            && let Some(client) = channel.client
+        {
+            let frame = Frame::Credit { channel: channel.number, bytes: std::mem::take(&mut channel.owed) };
+            answer(&mut self.tasks, client, &frame);
+        }
+        self.forget_if_empty(id);
+    }
+
+    fn lose(&mut self, class: ClassId) {
+        self.accounts.entry(class).or_default().lost += 1;
+    }
+
+    /// Time has passed: what was in service may have been served.
+    fn advance(&mut self, now: u64) {
+        if self.busy && now >= self.pace.free_at() {
+            self.busy = false;
+            self.scheduler.finish(now);
+        }
+    }
+
+    /// What to send now.
+    pub fn next(&mut self, now: u64) -> Next {
+        self.advance(now);
+        if now < self.pace.free_at() {
+            return if self.busy || self.scheduler.backlog().packets > 0 {
+                Next::Wait(self.pace.free_at())
+            } else {
+                Next::Idle
+            };
+        }
+        loop {
+            let Some((class, packet)) = self.scheduler.dequeue(now) else { return Next::Idle };
+            let Packet { length, deadline, item: Message { channel, came, payload }, .. } = packet;
+            let cost = Limits::cost(payload.len());
+            if self.channels.get(&channel).is_none_or(|channel| channel.state == State::Broken) {
+                self.lose(class);
+                self.give_back(channel, cost);
+                continue; // nothing of it goes on the link
+            }
+            self.pace.take(now, length);
+            self.busy = true;
+            self.in_service = Some(InService { channel, class, came, deadline, length, cost });
+            return Next::Transmit { channel, payload };
+        }
+    }
+
+    /// How sending went of what [`next`](Self::next) chose.
+    pub fn transmitted(&mut self, now: u64, sent: Sent) {
+        let Some(InService { channel: id, class, came, deadline, length, cost }) = self.in_service.take()
+        else {
+            return;
+        };
+        if sent == Sent::Lost {
+            self.lose(class);
+        } else {
+            self.accounts.entry(class).or_default().sent(now, came, deadline, length);
+        }
+        match self.channels.get_mut(&id) {
+            Some(channel) if sent == Sent::Kept => {
+                channel.kept += cost;
+                channel.stalled = true;
+            }
+            _ => self.give_back(id, cost),
+        }
+    }
+
+    /// What was kept at a channel's socket has left, and it takes more.
+    pub fn drained(&mut self, now: u64, id: ChannelId) {
+        self.advance(now);
+        let Some(channel) = self.channels.get_mut(&id) else { return };
+        channel.stalled = false;
+        let (class, held) = (channel.class, std::mem::take(&mut channel.held));
+        let kept = std::mem::take(&mut channel.kept);
+        if kept > 0 {
+            self.give_back(id, kept);
+        }
+        for packet in held {
+            self.enqueue(now, class, packet);
+        }
+    }
+
+    /// A channel's destination is gone (or was never there); its socket is closed.
+    pub fn broken(&mut self, now: u64, id: ChannelId, reason: &str) {
+        self.advance(now);
+        let Some(channel) = self.channels.get_mut(&id) else { return };
+        if channel.state == State::Broken {
+            return;
+        }
+        if channel.state == State::Opening
+            && let Some(client) = channel.client
+            && let Some(client) = self.clients.get_mut(&client)
+        {
+            // refused: the program need not close what it never had
+            client.channels.remove(&channel.number);
+        }
+        let was_opening = channel.state == State::Opening;
+        channel.state = State::Broken;
+        let (class, held, kept) =
+            (channel.class, std::mem::take(&mut channel.held), std::mem::take(&mut channel.kept));
+        if let Some(client) = channel.client {
+            let reason = format!("{}: {reason}", channel.destination);
+            answer(&mut self.tasks, client, &Frame::Closed { channel: channel.number, reason: &reason });
+        }
+        if was_opening {
+            channel.client = None;
+        }
+        self.tasks.push_back(Task::Release { channel: id });
+        let costs = held.iter().map(|packet| Limits::cost(packet.item.payload.len())).sum::<u32>();
+        for _ in &held {
+            self.lose(class);
+        }
+        self.give_back(id, costs + kept);
+        self.forget_if_empty(id);
+    }
+
+    fn answer(&mut self, client: ClientId, frame: &Frame<'_>) {
+        answer(&mut self.tasks, client, frame);
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn statistics(&self, now: u64) -> Statistics {
+        let hierarchy = self.scheduler.hierarchy();
+        let classes = self.accounts.iter().map(|(id, account)| ClassStatistics {
+            name: hierarchy.class(*id).name.clone(),
+            share: hierarchy.share(*id),
+            messages: account.messages,
+            bytes: account.bytes,
+            dropped: account.dropped,
+            lost: account.lost,
+            late: account.late,
+            waiting: self.scheduler.waiting(*id).packets,
+            delay_us: account.delay.distribution(1e3),
+        });
+        Statistics {
+            at_ns: now,
+            clients: self.clients.len() as u64,
+            channels: self.channels.len() as u64,
+            sent_away: self.sent_away,
+            classes: classes.collect(),
+        }
+    }
+
+    /// The same as a text that fits into a packet; of a great many classes without their delays.
+    fn statistics_as_json(&self, now: u64) -> String {
+        const LONGEST: usize = 64 << 10;
+        let mut statistics = self.statistics(now);
+        let text = |statistics: &Statistics| {
+            serde_json::to_string(statistics).expect("has a text because it is numbers and names")
+        };
+        let whole = text(&statistics);
+        if whole.len() <= LONGEST {
+            return whole;
+        }
+        for class in &mut statistics.classes {
+            class.delay_us = None;
+        }
+        while text(&statistics).len() > LONGEST {
+            statistics.classes.truncate(statistics.classes.len() / 2);
+        }
+        text(&statistics)
+    }
+
+    /// Whether everything that was handed over has left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.channels.values().all(|channel| channel.outstanding == 0)
+    }
+}
+
+fn answer(tasks: &mut VecDeque<Task>, client: ClientId, frame: &Frame<'_>) {
+    let mut bytes = Vec::new();
+    frame.write(&mut bytes);
+    tasks.push_back(Task::Answer { client, frame: bytes });
+}

@@ -1,0 +1,141 @@
+//! The broker's sockets to destinations. None ever blocks: what a destination does not take is kept.
+
+use crate::broker::Sent;
+use crate::destination::{Destination, Transport};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, connect, sendmsg, socket_with,
+    sockopt,
+};
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// What waits in the kernel for a connection: enough for the path, little enough to be part of the bound.
+const KERNEL_BUFFER: usize = 256 << 10;
+
+/// A channel's socket.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    socket: OwnedFd,
+    transport: Transport,
+    /// Of a connection: bytes that have to go first.
+    kept: Vec<u8>,
+    /// Datagrams that have to go first.
+    datagrams: Vec<Vec<u8>>,
+}
+
+impl Outgoing {
+    /// Opens it. A connection is on its way then, not there; it can be written to when it is.
+    pub(crate) fn open(destination: &Destination) -> Result<Self, Errno> {
+        let family = if destination.address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let kind = match destination.transport {
+            Transport::Udp => SocketType::DGRAM,
+            Transport::Tcp => SocketType::STREAM,
+        };
+        let socket = socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+        if destination.transport == Transport::Tcp {
+            sockopt::set_tcp_nodelay(&socket, true)?;
+            sockopt::set_socket_send_buffer_size(&socket, KERNEL_BUFFER)?;
+            if let Some(name) = &destination.congestion {
+                sockopt::set_tcp_congestion(&socket, name)?;
+            }
+        }
+        match connect(&socket, &destination.address) {
+            Ok(()) | Err(Errno::INPROGRESS) => {
+                Ok(Self { socket, transport: destination.transport, kept: Vec::new(), datagrams: Vec::new() })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends a message, or keeps what is not taken.
+    pub(crate) fn send(&mut self, payload: Vec<u8>) -> Result<Sent, Errno> {
+        match self.transport {
+            Transport::Udp => self.send_datagram(payload),
+            Transport::Tcp => {
+                let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes();
+                let sent =
+                    if self.kept.is_empty() { write(self.socket.as_fd(), &length, &payload)? } else { 0 };
+                if sent == payload.len() + length.len() {
+                    return Ok(Sent::Whole);
+                }
+                self.kept.extend(length.iter().chain(&payload).skip(sent));
+                Ok(Sent::Kept)
+            }
+        }
+    }
+
+    fn send_datagram(&mut self, payload: Vec<u8>) -> Result<Sent, Errno> {
+        if !self.datagrams.is_empty() {
+            self.datagrams.push(payload);
+            return Ok(Sent::Kept);
+        }
+        // what an earlier one met at its destination is reported with the next: that one has not been sent yet
+        for _ in 0..2 {
+            match write(self.socket.as_fd(), &[], &payload) {
+                Err(Errno::CONNREFUSED) => {}
+                Err(
+                    Errno::MSGSIZE | Errno::NOBUFS | Errno::PERM | Errno::NETUNREACH | Errno::HOSTUNREACH,
+                ) => {
+                    return Ok(Sent::Lost);
+                }
+                Err(error) => return Err(error),
+                Ok(0) if !payload.is_empty() => {
+                    self.datagrams.push(payload);
+                    return Ok(Sent::Kept);
+                }
+                Ok(_) => return Ok(Sent::Whole),
+            }
+        }
+        Ok(Sent::Lost)
+    }
+
+    /// Sends on what was kept; whether nothing is left.
+    pub(crate) fn flush(&mut self) -> Result<bool, Errno> {
+        while !self.datagrams.is_empty() {
+            let first = self.datagrams.remove(0);
+            let rest = std::mem::take(&mut self.datagrams);
+            let sent = self.send_datagram(first)?;
+            self.datagrams.extend(rest);
+            if sent == Sent::Kept {
+                return Ok(false);
+            }
+        }
+        while !self.kept.is_empty() {
+            match write(self.socket.as_fd(), &[], &self.kept)? {
+                0 => return Ok(false),
+                sent => drop(self.kept.drain(..sent)),
+            }
+        }
+        Ok(true)
+    }
+
+    /// What went wrong, if something did.
+    pub(crate) fn error(&self) -> Option<Errno> {
+        sockopt::socket_error(&self.socket).ok().and_then(Result::err)
+    }
+
+    pub(crate) fn is_connection(&self) -> bool {
+        self.transport == Transport::Tcp
+    }
+}
+
+impl AsFd for Outgoing {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// How much was taken; nothing where all would have to wait.
+fn write(socket: BorrowedFd<'_>, head: &[u8], rest: &[u8]) -> Result<usize, Errno> {
+    let pieces = [IoSlice::new(head), IoSlice::new(rest)];
+    match sendmsg(
+        socket,
+        &pieces,
+        &mut SendAncillaryBuffer::default(),
+        SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+    ) {
+        Err(Errno::AGAIN) => Ok(0),
+        sent => sent,
+    }
+}

@@ -1,0 +1,67 @@
+//! When the link is free again: a server of a rate, on paper.
+//!
+//! A message takes its length over the rate, one after the other. A process wakes late; what the link could have
+//! carried meanwhile is made up for, up to [`Pace::LATE`], so that the rate holds and no burst is longer than that.
+
+/// The link.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    bits_per_s: u64,
+    late: u64,
+    free_at: u64,
+}
+
+impl Pace {
+    /// How much lateness is made up for: 2 ms.
+    pub const LATE: u64 = 2_000_000;
+
+    /// A link of so many bits a second (at least one).
+    #[must_use]
+    pub fn new(bits_per_s: u64) -> Self {
+        Self { bits_per_s: bits_per_s.max(1), late: Self::LATE, free_at: 0 }
+    }
+
+    /// The same, with another lateness to make up for, in nanoseconds.
+    #[must_use]
+    pub fn making_up_for(mut self, late: u64) -> Self {
+        self.late = late;
+        self
+    }
+
+    /// When the link is free.
+    #[must_use]
+    pub fn free_at(&self) -> u64 {
+        self.free_at
+    }
+
+    /// Something of so many bytes goes on the link now.
+    pub fn take(&mut self, now: u64, bytes: u32) {
+        let took = u128::from(bytes) * 8_000_000_000 / u128::from(self.bits_per_s);
+        let took = u64::try_from(took).unwrap_or(u64::MAX);
+        self.free_at = self.free_at.max(now.saturating_sub(self.late)).saturating_add(took);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_takes_its_length_over_the_rate() {
+        let mut pace = Pace::new(100_000_000).making_up_for(0);
+        pace.take(5_000, 1250);
+        assert_eq!(pace.free_at(), 105_000);
+        pace.take(105_000, 1250);
+        assert_eq!(pace.free_at(), 205_000);
+    }
+
+    #[test]
+    fn who_wakes_late_makes_up_for_it_but_not_for_ever() {
+        let mut pace = Pace::new(8_000_000_000).making_up_for(1_000);
+        pace.take(0, 500);
+        pace.take(900, 500); // free at 500, asked at 900
+        assert_eq!(pace.free_at(), 1_000);
+        pace.take(1_000_000, 500);
+        assert_eq!(pace.free_at(), 1_000_000 - 1_000 + 500);
+    }
+}
