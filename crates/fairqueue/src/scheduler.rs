@@ -20,6 +20,8 @@
 //! Reference: Goyal, Vin, Cheng, "Start-time Fair Queueing" (SIGCOMM 1996), section 2; the hierarchy: section 3
 //! there, and QLinux in Pruthi et al., section 2.3.1.
 
+mod hold;
+
 use crate::discipline::{Backlog, Discipline, EnqueueError};
 use crate::hierarchy::{ClassId, Hierarchy};
 use crate::limits::Limits;
@@ -55,6 +57,10 @@ enum State {
     Waiting,
     /// Its packet is in service.
     Serving,
+    /// Not among them, whatever waits in it, until it is released.
+    Held,
+    /// Its packet is in service, and then it is held.
+    LastService,
 }
 
 /// What a decision needs of a class: one cache line.
@@ -267,14 +273,19 @@ impl<T> Scheduler<T> {
             let (parent, inner) = self.parent(at);
             inner.next.remove(number(at), tag);
             self.classes[at].state = State::Idle;
-            let serves = match parent {
-                ROOT => self.in_service.is_some(),
-                parent => self.classes[parent].state == State::Serving,
-            };
-            if !serves {
-                self.end_if_empty(parent);
-            }
+            self.end_unless_serving(parent);
             at = parent;
+        }
+    }
+
+    /// Ends a class's busy period if nothing wants service and nothing is in service.
+    fn end_unless_serving(&mut self, at: usize) {
+        let serves = match at {
+            ROOT => self.in_service.is_some(),
+            at => matches!(self.classes[at].state, State::Serving | State::LastService),
+        };
+        if !serves {
+            self.end_if_empty(at);
         }
     }
 
@@ -356,13 +367,13 @@ impl<T> Discipline<T> for Scheduler<T> {
         let mut at = leaf as usize;
         while at != ROOT {
             let more = self.has_more(at);
-            let tag = self.classes[at].tag;
+            let Class { tag, state, .. } = self.classes[at];
             let (parent, inner) = self.parent(at);
-            if more {
+            if more && state == State::Serving {
                 inner.next.insert(number(at), tag);
                 self.classes[at].state = State::Waiting;
             } else {
-                self.classes[at].state = State::Idle;
+                self.classes[at].state = if state == State::Serving { State::Idle } else { State::Held };
                 self.end_if_empty(parent);
             }
             at = parent;

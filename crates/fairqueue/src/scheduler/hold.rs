@@ -1,0 +1,166 @@
+//! Classes that may not be served for a while, as those at their ceiling: their packets wait, their siblings go on.
+//!
+//! A class that is held leaves the children that want service and keeps its tag. Released, it begins with the start tag
+//! `max(virtual time, tag)` as a class does that was idle: it is not owed what it did not get meanwhile. A class of
+//! which all children are held wants nothing itself. Cost: what dropping its last packet costs.
+
+use super::{ROOT, Scheduler, State, number};
+use crate::hierarchy::ClassId;
+
+impl<T> Scheduler<T> {
+    /// From now on no packet of the class, or of one below it, is chosen; the one in service is served to its end. The
+    /// root cannot be held: do not ask.
+    pub fn hold(&mut self, class: ClassId) {
+        let at = class.index();
+        if at == ROOT {
+            return;
+        }
+        match self.classes[at].state {
+            State::Idle => self.classes[at].state = State::Held,
+            State::Serving => self.classes[at].state = State::LastService,
+            State::Held | State::LastService => {}
+            State::Waiting => {
+                let tag = self.classes[at].tag;
+                let (parent, inner) = self.parent(at);
+                inner.next.remove(number(at), tag);
+                self.classes[at].state = State::Held;
+                self.end_unless_serving(parent);
+                self.give_up(parent);
+            }
+        }
+    }
+
+    /// Ends what [`hold`](Self::hold) began.
+    pub fn release(&mut self, class: ClassId) {
+        let at = class.index();
+        match self.classes[at].state {
+            State::LastService => self.classes[at].state = State::Serving,
+            State::Held => {
+                self.classes[at].state = State::Idle;
+                if self.has_more(at) {
+                    self.wake(at);
+                }
+            }
+            State::Idle | State::Waiting | State::Serving => {}
+        }
+    }
+
+    /// Whether a class itself is held.
+    #[must_use]
+    pub fn is_held(&self, class: ClassId) -> bool {
+        matches!(self.classes[class.index()].state, State::Held | State::LastService)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Backlog, ClassId, ClassSpec, Discipline, Hierarchy, Packet, Scheduler};
+    use proptest::prelude::*;
+
+    fn tree() -> Hierarchy {
+        let leaf =
+            |name: &str, weight: &str| ClassSpec::new(name).weighing(weight.parse().expect("a weight"));
+        let video = leaf("video", "3").with([leaf("live", "1"), leaf("stored", "2")]);
+        Hierarchy::new(ClassSpec::new("link").with([video, leaf("web", "1"), leaf("mail", "2")]))
+            .expect("unique names")
+    }
+
+    fn named(scheduler: &Scheduler<u32>, name: &str) -> ClassId {
+        scheduler.hierarchy().find(name).expect("it is in the tree")
+    }
+
+    #[test]
+    fn a_class_that_is_held_waits_and_then_goes_on_beside_its_siblings() {
+        let mut scheduler = Scheduler::new(tree());
+        let [live, web, video] = ["live", "web", "video"].map(|name| named(&scheduler, name));
+        for item in 0..4 {
+            scheduler.enqueue(0, live, Packet::new(100, item)).expect("a leaf");
+            scheduler.enqueue(0, web, Packet::new(100, 10 + item)).expect("a leaf");
+        }
+        scheduler.hold(video);
+        for item in 10..13 {
+            assert_eq!(scheduler.dequeue(0).expect("web waits").1.item, item);
+        }
+        scheduler.release(video);
+        // web has its last start tag ahead of the virtual time by its packet in service: video goes on from the latter
+        let order: Vec<u32> = std::iter::from_fn(|| Some(scheduler.dequeue(0)?.1.item)).collect();
+        assert_eq!(order, [0, 1, 2, 13, 3]);
+    }
+
+    #[test]
+    fn while_all_that_waits_is_held_nothing_is_served() {
+        let mut scheduler = Scheduler::new(tree());
+        let [live, video] = ["live", "video"].map(|name| named(&scheduler, name));
+        scheduler.hold(live);
+        scheduler.enqueue(0, live, Packet::new(100, 1)).expect("a leaf");
+        assert!(scheduler.dequeue(0).is_none() && scheduler.is_held(live));
+        assert_eq!(scheduler.backlog(), Backlog { packets: 1, bytes: 100 });
+        scheduler.hold(video);
+        scheduler.release(live);
+        assert!(scheduler.dequeue(0).is_none());
+        scheduler.release(video);
+        assert_eq!(scheduler.dequeue(0).expect("nothing is held").1.item, 1);
+        // in service, then held: the next waits
+        scheduler.enqueue(0, live, Packet::new(100, 2)).expect("a leaf");
+        scheduler.hold(live);
+        assert!(scheduler.dequeue(0).is_none());
+        scheduler.release(live);
+        assert_eq!(scheduler.dequeue(0).expect("nothing is held").1.item, 2);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Enqueue(usize, u32),
+        Dequeue,
+        Finish,
+        Hold(usize),
+        Release(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0_usize..4, 1_u32..2000).prop_map(|(class, length)| Step::Enqueue(class, length)),
+            4 => Just(Step::Dequeue),
+            1 => Just(Step::Finish),
+            1 => (0_usize..5).prop_map(Step::Hold),
+            1 => (0_usize..5).prop_map(Step::Release),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_held_is_served_nothing_else_is_kept_back_and_nothing_is_lost(
+            steps in proptest::collection::vec(step(), 1..200),
+        ) {
+            let mut scheduler = Scheduler::new(tree());
+            let classes = ["live", "stored", "web", "mail", "video"].map(|name| named(&scheduler, name));
+            let mut held = [false; 5];
+            let mut waiting = [0_u32; 4];
+            let may = |leaf: usize, held: &[bool; 5]| !(held[leaf] || (leaf < 2 && held[4]));
+            for step in steps {
+                match step {
+                    Step::Enqueue(leaf, length) => {
+                        scheduler.enqueue(0, classes[leaf], Packet::new(length, 0)).expect("a leaf");
+                        waiting[leaf] += 1;
+                    }
+                    Step::Finish => scheduler.finish(0),
+                    Step::Hold(class) => { scheduler.hold(classes[class]); held[class] = true; }
+                    Step::Release(class) => { scheduler.release(classes[class]); held[class] = false; }
+                    Step::Dequeue => match scheduler.dequeue(0) {
+                        Some((class, _)) => {
+                            let leaf = classes.iter().position(|one| *one == class).expect("a leaf");
+                            prop_assert!(may(leaf, &held), "{leaf} is held");
+                            waiting[leaf] -= 1;
+                        }
+                        None => prop_assert!((0..4).all(|leaf| waiting[leaf] == 0 || !may(leaf, &held))),
+                    },
+                }
+            }
+            for class in classes {
+                scheduler.release(class);
+            }
+            let left = std::iter::from_fn(|| scheduler.dequeue(0)).count();
+            prop_assert_eq!(left, waiting.iter().sum::<u32>() as usize);
+        }
+    }
+}
