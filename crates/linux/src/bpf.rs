@@ -7,6 +7,13 @@
 //! Cost: a system call each; loading takes the verifier about a millisecond for a thousand instructions.
 //! Reference: bpf(2), Documentation/bpf/.
 
+pub mod assembler;
+mod redirector;
+mod words;
+
+pub use redirector::{Redirector, SocketMap};
+pub use words::Words;
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -157,30 +164,7 @@ impl Classifier {
     /// # Errors
     /// `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, or the verifier's refusal with the end of its log.
     pub fn load(name: &str, instructions: &[u64]) -> Result<Self, NotLoaded> {
-        let load = |log: &mut [u8]| {
-            let mut attributes = Attributes::new()
-                .word(0, SCHEDULER_CLASSIFIER)
-                .word(4, instructions.len() as u32)
-                .pointer(8, instructions.as_ptr())
-                .pointer(16, c"GPL".as_ptr())
-                .name(48, name);
-            if !log.is_empty() {
-                attributes = attributes.word(24, 1).word(28, log.len() as u32).pointer(32, log.as_mut_ptr());
-            }
-            // SAFETY: the instructions, the licence and the log are valid for their lengths, and outlive the call.
-            unsafe { bpf(PROGRAM_LOAD, &mut attributes) }
-        };
-        match load(&mut []) {
-            Ok(descriptor) => Ok(Self(owned(descriptor))),
-            Err(error) => {
-                let mut log = vec![0; LOG];
-                // what is asked for is the reason; if it loads now, memory was short before
-                if let Ok(descriptor) = load(&mut log) {
-                    return Ok(Self(owned(descriptor)));
-                }
-                Err(NotLoaded { name: name.to_owned(), error, log: last_lines(&log) })
-            }
-        }
+        load(SCHEDULER_CLASSIFIER, name, instructions).map(Self)
     }
 
     /// Runs it once over a frame as if it had come in through device 1 of this namespace; answers what it
@@ -202,6 +186,34 @@ impl Classifier {
 impl AsFd for Classifier {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// Loads a program of a kind.
+fn load(kind: u32, name: &str, instructions: &[u64]) -> Result<OwnedFd, NotLoaded> {
+    let load = |log: &mut [u8]| {
+        let mut attributes = Attributes::new()
+            .word(0, kind)
+            .word(4, instructions.len() as u32)
+            .pointer(8, instructions.as_ptr())
+            .pointer(16, c"GPL".as_ptr())
+            .name(48, name);
+        if !log.is_empty() {
+            attributes = attributes.word(24, 1).word(28, log.len() as u32).pointer(32, log.as_mut_ptr());
+        }
+        // SAFETY: the instructions, the licence and the log are valid for their lengths, and outlive the call.
+        unsafe { bpf(PROGRAM_LOAD, &mut attributes) }
+    };
+    match load(&mut []) {
+        Ok(descriptor) => Ok(owned(descriptor)),
+        Err(error) => {
+            let mut log = vec![0; LOG];
+            // what is asked for is the reason; if it loads now, memory was short before
+            if let Ok(descriptor) = load(&mut log) {
+                return Ok(owned(descriptor));
+            }
+            Err(NotLoaded { name: name.to_owned(), error, log: last_lines(&log) })
+        }
     }
 }
 

@@ -14,6 +14,8 @@
 //! Reference: netlink(7), rtnetlink(7), tc(8).
 
 pub mod address;
+pub mod capture;
+pub mod egress;
 pub mod link;
 mod message;
 pub mod traffic;

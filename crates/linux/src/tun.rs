@@ -1,0 +1,69 @@
+//! Ethernet devices whose cable ends in this process: TAP.
+//!
+//! What the kernel sends through the device is read here, frame by frame. No offloads are promised, so that the
+//! kernel cuts large segments into frames and fills in checksums before it hands them over. The device is gone
+//! with its descriptor, however the process ends.
+//!
+//! Cost: a system call and a copy a frame. When not to use it: above some hundred thousand frames a second;
+//! [`crate::xdp`] needs no call to receive.
+//! Needs `CAP_NET_ADMIN`. Reference: Documentation/networking/tuntap.rst, include/uapi/linux/if_tun.h.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// The process's end of the cable.
+#[derive(Debug)]
+pub struct Tap(File);
+
+impl Tap {
+    /// Makes a device of this name (at most 15 bytes) in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// `NotFound`: there is no `/dev/net/tun`; `EPERM` without `CAP_NET_ADMIN`; `EBUSY`: the name is taken;
+    /// `InvalidInput`: it is too long.
+    pub fn open(name: &str) -> io::Result<Self> {
+        let file =
+            OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
+        // SAFETY: all zeros is a valid ifreq.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        if name.is_empty() || name.len() >= request.ifr_name.len() {
+            let error = format!("{name:?} is no name for a device: it has 1 to 15 bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
+        }
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_TUN_EXCL) as libc::c_short;
+        // SAFETY: TUNSETIFF reads and writes one ifreq.
+        if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: TUNSETOFFLOAD takes a number.
+        if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, 0) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self(file))
+    }
+
+    /// Takes a frame, if one waits; answers its length. What does not fit is cut off.
+    ///
+    /// # Errors
+    /// `EBADFD`: the device is gone.
+    pub fn receive(&self, frame: &mut [u8]) -> io::Result<Option<usize>> {
+        match (&self.0).read(frame) {
+            Ok(length) => Ok(Some(length)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,184 @@
+//! Rings of a power of two entries, written by one side and read by the other.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A ring in memory shared with the kernel. `T` is what an entry holds: plain numbers.
+#[derive(Debug)]
+pub(super) struct Ring<T> {
+    memory: NonNull<u8>,
+    bytes: usize,
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    flags: NonNull<AtomicU32>,
+    entries: NonNull<T>,
+    mask: u32,
+    /// How far this process has got; the other side sees it when it is published.
+    mine: u32,
+    /// How far the other side had got when we last looked.
+    theirs: u32,
+}
+
+// SAFETY: the mapping belongs to the process; a ring is used through one exclusive reference at a time.
+unsafe impl<T: Send> Send for Ring<T> {}
+
+/// Where the parts lie, as the kernel says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    pub(super) producer: u64,
+    pub(super) consumer: u64,
+    pub(super) flags: u64,
+    pub(super) entries: u64,
+}
+
+/// A ring that this process fills and the kernel empties.
+#[derive(Debug)]
+pub(super) struct Producer<T>(Ring<T>);
+
+/// A ring that the kernel fills and this process empties.
+#[derive(Debug)]
+pub(super) struct Consumer<T>(Ring<T>);
+
+impl<T: Copy> Ring<T> {
+    fn map(socket: &OwnedFd, page: i64, layout: Layout, size: u32) -> io::Result<Self> {
+        assert!(size.is_power_of_two(), "rings have a power of two entries");
+        let bytes = layout.entries as usize + size as usize * size_of::<T>();
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let memory =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, socket.as_raw_fd(), page) };
+        if memory == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let memory: NonNull<u8> =
+            NonNull::new(memory.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        let at = |offset: u64| {
+            // SAFETY: the kernel's offsets lie within the mapping, whose length was computed from the greatest.
+            unsafe { memory.add(offset as usize) }
+        };
+        Ok(Self {
+            memory,
+            bytes,
+            producer: at(layout.producer).cast(),
+            consumer: at(layout.consumer).cast(),
+            flags: at(layout.flags).cast(),
+            entries: at(layout.entries).cast(),
+            mask: size - 1,
+            mine: 0,
+            theirs: 0,
+        })
+    }
+
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: an aligned word in the mapping, which lives as long as `self`.
+        unsafe { self.producer.as_ref() }
+    }
+
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: an aligned word in the mapping, which lives as long as `self`.
+        unsafe { self.consumer.as_ref() }
+    }
+
+    fn flags(&self) -> &AtomicU32 {
+        // SAFETY: an aligned word in the mapping, which lives as long as `self`.
+        unsafe { self.flags.as_ref() }
+    }
+
+    fn entry(&self, at: u32) -> NonNull<T> {
+        // SAFETY: the mask keeps the index below the number of entries.
+        unsafe { self.entries.add((at & self.mask) as usize) }
+    }
+}
+
+impl<T> Drop for Ring<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nothing borrowed from it outlives `self`.
+        unsafe { libc::munmap(self.memory.as_ptr().cast(), self.bytes) };
+    }
+}
+
+impl<T: Copy> Producer<T> {
+    pub(super) fn map(socket: &OwnedFd, page: i64, layout: Layout, size: u32) -> io::Result<Self> {
+        Ring::map(socket, page, layout, size).map(Self)
+    }
+
+    /// How many entries there is room for; asks the kernel's side only when fewer are known.
+    pub(super) fn room(&mut self, wanted: u32) -> u32 {
+        let ring = &mut self.0;
+        let size = ring.mask + 1;
+        let room = size - ring.mine.wrapping_sub(ring.theirs);
+        if room >= wanted {
+            return room;
+        }
+        // SYNC(xdp-ring) acquire: the kernel has read the entries that we are about to overwrite
+        ring.theirs = ring.consumer().load(Ordering::Acquire);
+        size - ring.mine.wrapping_sub(ring.theirs)
+    }
+
+    /// Puts an entry where the kernel will find it after [`publish`](Self::publish); there must be room.
+    pub(super) fn put(&mut self, entry: T) {
+        let ring = &mut self.0;
+        assert!(ring.mine.wrapping_sub(ring.theirs) <= ring.mask, "the caller has looked for room");
+        let at = ring.entry(ring.mine);
+        // SAFETY: an entry between the kernel's position and ours is not read by the kernel until we publish it.
+        unsafe { at.write_volatile(entry) };
+        ring.mine = ring.mine.wrapping_add(1);
+    }
+
+    pub(super) fn publish(&mut self) {
+        // SYNC(xdp-ring) release: the entries were written before the kernel sees that they are there
+        self.0.producer().store(self.0.mine, Ordering::Release);
+    }
+
+    /// How many published entries the kernel has not taken yet.
+    pub(super) fn waiting(&mut self) -> u32 {
+        // SYNC(xdp-ring) acquire: as in `room`
+        self.0.theirs = self.0.consumer().load(Ordering::Acquire);
+        self.0.mine.wrapping_sub(self.0.theirs)
+    }
+
+    /// Whether the kernel sleeps until it is called.
+    pub(super) fn needs_wakeup(&self) -> bool {
+        self.0.flags().load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+}
+
+impl<T: Copy> Consumer<T> {
+    pub(super) fn map(socket: &OwnedFd, page: i64, layout: Layout, size: u32) -> io::Result<Self> {
+        Ring::map(socket, page, layout, size).map(Self)
+    }
+
+    /// Takes at most so many entries, and tells the kernel that their places are free.
+    pub(super) fn take(&mut self, most: usize, mut each: impl FnMut(T)) -> usize {
+        let ring = &mut self.0;
+        if ring.theirs == ring.mine {
+            // SYNC(xdp-ring) acquire: the entries were written before the kernel moved its position
+            ring.theirs = ring.producer().load(Ordering::Acquire);
+        }
+        let ready = ring.theirs.wrapping_sub(ring.mine).min(ring.mask + 1) as usize;
+        let count = ready.min(most);
+        for _ in 0..count {
+            // SAFETY: the kernel has published this entry and does not write it again until we move on.
+            let entry = unsafe { ring.entry(ring.mine).read_volatile() };
+            ring.mine = ring.mine.wrapping_add(1);
+            each(entry);
+        }
+        if count > 0 {
+            // SYNC(xdp-ring) release: we have read the entries before the kernel may overwrite them
+            ring.consumer().store(ring.mine, Ordering::Release);
+        }
+        count
+    }
+
+    /// Whether there is something to take.
+    pub(super) fn is_ready(&mut self) -> bool {
+        let ring = &mut self.0;
+        if ring.theirs == ring.mine {
+            // SYNC(xdp-ring) acquire: as in `take`
+            ring.theirs = ring.producer().load(Ordering::Acquire);
+        }
+        ring.theirs != ring.mine
+    }
+}

@@ -1,0 +1,168 @@
+//! The memory behind the rings, and who owns which part of it.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Memory in chunks of one size. The kernel keeps the pages as long as a socket uses them.
+#[derive(Debug)]
+pub struct Umem {
+    start: NonNull<u8>,
+    chunk: usize,
+    count: u32,
+    /// Tells chunks of this memory from those of another.
+    id: u32,
+}
+
+/// A chunk that belongs to this process at the moment: there is at most one such value a chunk.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Chunk {
+    number: u32,
+    of: u32,
+}
+
+static NEXT_ID: AtomicU32 = AtomicU32::new(0);
+
+impl Umem {
+    /// Takes memory of so many chunks, and hands them out.
+    ///
+    /// # Errors
+    /// `InvalidInput`: the chunk's size is neither 2,048 nor 4,096 bytes, or there are no chunks; `ENOMEM`.
+    pub fn new(chunk: usize, count: u32) -> io::Result<(Self, Vec<Chunk>)> {
+        if !matches!(chunk, 2048 | 4096) || count == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{count} chunks of {chunk} bytes: the size is 2048 or 4096, and there has to be one"),
+            ));
+        }
+        let bytes = chunk * count as usize;
+        let (access, kind) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
+        );
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start: NonNull<u8> =
+            NonNull::new(start.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        // after a fork the child would share the pages or not, depending on who writes first: it gets none
+        // SAFETY: the range is the mapping just made.
+        unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_DONTFORK) };
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let chunks = (0..count).map(|number| Chunk { number, of: id }).collect();
+        Ok((Self { start, chunk, count, id }, chunks))
+    }
+
+    /// The size of a chunk.
+    #[must_use]
+    pub fn chunk_size(&self) -> usize {
+        self.chunk
+    }
+
+    /// How many bytes there are in all.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.chunk * self.count as usize
+    }
+
+    /// Whether there are none, which never is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn start(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+
+    /// What a chunk holds.
+    ///
+    /// # Panics
+    /// If the chunk is of another memory.
+    #[must_use]
+    pub fn bytes(&self, chunk: &Chunk) -> &[u8] {
+        let start = self.pointer(chunk);
+        // SAFETY: the chunk lies within the mapping, which lives as long as `self`; the kernel does not write to it and
+        // nobody here can meanwhile, because there is one value a chunk and it is borrowed.
+        unsafe { std::slice::from_raw_parts(start, self.chunk) }
+    }
+
+    /// The same, to be changed.
+    ///
+    /// # Panics
+    /// If the chunk is of another memory.
+    #[must_use]
+    pub fn bytes_mut<'a>(&'a self, chunk: &'a mut Chunk) -> &'a mut [u8] {
+        let start = self.pointer(chunk);
+        // SAFETY: as above; the chunk is borrowed exclusively for as long as the slice lives.
+        unsafe { std::slice::from_raw_parts_mut(start, self.chunk) }
+    }
+
+    fn pointer(&self, chunk: &Chunk) -> *mut u8 {
+        assert_eq!(chunk.of, self.id, "a chunk belongs to the memory that it is of");
+        // SAFETY: numbers of chunks of this memory are below its count.
+        unsafe { self.start.as_ptr().add(chunk.number as usize * self.chunk) }
+    }
+
+    /// The address of a chunk that is given to the kernel.
+    pub(super) fn give(&self, chunk: Chunk) -> u64 {
+        assert_eq!(chunk.of, self.id, "a chunk belongs to the memory that it is of");
+        u64::from(chunk.number) * self.chunk as u64
+    }
+
+    /// The chunk that the kernel gives back, and where in it the address points; none if the kernel made it up.
+    pub(super) fn take(&self, address: u64) -> Option<(Chunk, usize)> {
+        let address = usize::try_from(address).ok()?;
+        let number = u32::try_from(address / self.chunk).ok().filter(|number| *number < self.count)?;
+        Some((Chunk { number, of: self.id }, address % self.chunk))
+    }
+}
+
+impl Drop for Umem {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and slices of it borrow `self`; the kernel has its own hold on the pages.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_chunk_has_bytes_of_its_own() {
+        let (umem, mut chunks) = Umem::new(2048, 3).expect("six KiB");
+        for (value, chunk) in (1..).zip(&mut chunks) {
+            umem.bytes_mut(chunk).fill(value);
+        }
+        for (value, chunk) in (1_u8..).zip(&chunks) {
+            assert!(umem.bytes(chunk).iter().all(|byte| *byte == value));
+        }
+        assert_eq!(umem.len(), 3 * 2048);
+    }
+
+    #[test]
+    fn a_chunk_goes_to_the_kernel_and_comes_back_wherever_its_frame_begins() {
+        let (umem, mut chunks) = Umem::new(2048, 3).expect("six KiB");
+        let last = chunks.pop().expect("three");
+        let address = umem.give(last);
+        let (chunk, offset) = umem.take(address + 256).expect("within");
+        assert_eq!((umem.give(chunk), offset), (address, 256));
+        assert!(umem.take(umem.len() as u64).is_none(), "beyond the end");
+    }
+
+    #[test]
+    #[should_panic(expected = "belongs to the memory")]
+    fn a_chunk_of_another_memory_is_refused() {
+        let (one, _) = Umem::new(2048, 1).expect("two KiB");
+        let (_other, chunks) = Umem::new(2048, 1).expect("two KiB");
+        let _ = one.bytes(&chunks[0]);
+    }
+
+    #[test]
+    fn sizes_that_the_kernel_refuses_are_refused_here() {
+        assert!(Umem::new(1500, 4).is_err() && Umem::new(2048, 0).is_err());
+    }
+}
