@@ -199,6 +199,15 @@ impl Hierarchy {
         Ok(self)
     }
 
+    /// The same with packets of a class leaving in another order; a class that is not there changes nothing.
+    #[must_use]
+    pub fn ordering(mut self, name: &str, order: Order) -> Self {
+        if let Some(id) = self.find(name) {
+            self.class_mut(id).order = order;
+        }
+        self
+    }
+
     /// The class for what belongs to none.
     #[must_use]
     pub fn default_class(&self) -> Option<ClassId> {

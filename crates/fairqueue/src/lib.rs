@@ -3,6 +3,7 @@
 //! ```text
 //!   Hierarchy (classes, weights) --> Scheduler: enqueue, dequeue, finish    <- exact, no time, no allocation
 //!                                    Discipline: the same for FIFO, WFQ, deficit round robin
+//!     apply: other classes and weights while packets wait
 //!   bounds                           what may be expected of it             <- oracles of the tests
 //!   trace, simulate                  a link on paper: `unisono queue simulate`
 //!   Policy                           who gets what and whose packets are whose, written by an operator
@@ -44,7 +45,7 @@ pub use policy::{
     Rate, RateError, Rule,
 };
 pub use round_robin::RoundRobin;
-pub use scheduler::{Scheduler, Served};
+pub use scheduler::{ChangeError, Changes, Closed, Scheduler, Served};
 pub use seconds::Seconds;
 pub use simulate::{Delays, Departure};
 pub use trace::{Trace, TraceError};

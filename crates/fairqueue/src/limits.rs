@@ -20,6 +20,9 @@ struct Limited {
     /// The next limit above.
     above: u32,
     waiting: Backlog,
+    /// What may wait before [`Overflow::DropLongest`] drops: the limit, or what waited already when the limit
+    /// was set, as long as that is more.
+    most: Backlog,
     /// Leaves below by the bytes that wait in them; kept for [`Overflow::DropLongest`] alone.
     longest: BTreeSet<(u64, usize)>,
 }
@@ -40,6 +43,7 @@ impl Limits {
                         limit,
                         above,
                         waiting: Backlog::default(),
+                        most: Backlog { packets: limit.packets, bytes: limit.bytes },
                         longest: BTreeSet::new(),
                     });
                     u32::try_from(limited.len() - 1).expect("fits because classes do")
@@ -49,10 +53,8 @@ impl Limits {
         if limited.is_empty() {
             Self::default()
         } else {
-            {
-                let leaves = vec![Backlog::default(); nearest.len()];
-                Self { nearest, limited, leaves }
-            }
+            let leaves = vec![Backlog::default(); nearest.len()];
+            Self { nearest, limited, leaves }
         }
     }
 
@@ -94,6 +96,26 @@ impl Limits {
             waiting.packets -= 1;
             waiting.bytes -= u64::from(length);
         });
+        let mut at = self.nearest.get(leaf).copied().unwrap_or(NONE);
+        while let Some(Limited { limit, above, waiting, most, .. }) = self.limited.get_mut(at as usize) {
+            most.packets = most.packets.min(waiting.packets).max(limit.packets);
+            most.bytes = most.bytes.min(waiting.bytes).max(limit.bytes);
+            at = *above;
+        }
+    }
+
+    /// Packets wait at a leaf that have been let in before there was this limit.
+    pub(crate) fn start(&mut self, leaf: usize, already: Backlog) {
+        if already.packets == 0 {
+            return;
+        }
+        self.change(leaf, |waiting| *waiting += already);
+        let mut at = self.nearest.get(leaf).copied().unwrap_or(NONE);
+        while let Some(Limited { above, waiting, most, .. }) = self.limited.get_mut(at as usize) {
+            most.packets = most.packets.max(waiting.packets);
+            most.bytes = most.bytes.max(waiting.bytes);
+            at = *above;
+        }
     }
 
     fn change(&mut self, leaf: usize, change: impl Fn(&mut Backlog)) {
@@ -119,8 +141,8 @@ impl Limits {
     /// The leaf whose last packet has to go, now that a packet has come to a leaf.
     pub(crate) fn longest_to_drop(&self, leaf: usize) -> Option<usize> {
         self.over(leaf).find_map(|at| {
-            let Limited { limit, waiting, longest, .. } = &self.limited[at];
-            let full = waiting.packets > limit.packets || waiting.bytes > limit.bytes;
+            let Limited { waiting, most, longest, .. } = &self.limited[at];
+            let full = waiting.packets > most.packets || waiting.bytes > most.bytes;
             longest.last().filter(|_| full).map(|(_, leaf)| *leaf)
         })
     }

@@ -49,6 +49,12 @@ pub(crate) struct ByDeadline<T> {
     flows: HashMap<u32, (u64, u32)>,
 }
 
+impl<T> Default for Line<T> {
+    fn default() -> Self {
+        Self::new(Order::Fifo)
+    }
+}
+
 impl<T> Line<T> {
     pub(crate) fn new(order: Order) -> Self {
         match order {
@@ -97,6 +103,15 @@ impl<T> Line<T> {
                 let (_, packet) = line.waiting.pop_first()?;
                 Some(line.left(packet))
             }
+        }
+    }
+
+    /// Takes the packets of another line behind its own, in the order in which they would have left that one.
+    pub(crate) fn take_over(&mut self, mut other: Self) {
+        match (&mut *self, &other) {
+            (Self::Fifo(line), Self::Fifo(_)) if line.is_empty() => *self = other,
+            (Self::Deadline(line), Self::Deadline(_)) if line.waiting.is_empty() => *self = other,
+            _ => std::iter::from_fn(|| other.pop()).for_each(|packet| self.push(packet)),
         }
     }
 

@@ -20,7 +20,10 @@
 //! Reference: Goyal, Vin, Cheng, "Start-time Fair Queueing" (SIGCOMM 1996), section 2; the hierarchy: section 3
 //! there, and QLinux in Pruthi et al., section 2.3.1.
 
+mod change;
 mod hold;
+
+pub use change::{ChangeError, Changes, Closed};
 
 use crate::discipline::{Backlog, Discipline, EnqueueError};
 use crate::hierarchy::{ClassId, Hierarchy};
@@ -87,8 +90,6 @@ struct Inner {
     /// The children that want service.
     next: Siblings,
     children: Vec<u32>,
-    /// Cost times weight of its children.
-    unit: f64,
     exact: bool,
 }
 
@@ -130,13 +131,13 @@ impl<T> Scheduler<T> {
         for (_, class) in hierarchy.classes().filter(|(id, _)| !hierarchy.is_leaf(*id)) {
             let weights: Vec<Weight> =
                 class.children.iter().map(|child| hierarchy.class(*child).weight).collect();
-            let Scale { costs, unit, exact } = Scale::of(&weights);
+            let Scale { costs, exact } = Scale::of(&weights);
             for (child, cost) in class.children.iter().zip(costs) {
                 classes[child.index()].cost = cost;
             }
             let children = class.children.iter().map(|child| child.0).collect();
             let next = Siblings::new(class.children.len());
-            inner.push(Inner { now: 0, last_finish: 0, next, children, unit, exact });
+            inner.push(Inner { now: 0, last_finish: 0, next, children, exact });
         }
         let limits = Limits::of(&hierarchy);
         let served = vec![Served::default(); classes.len()];
@@ -188,43 +189,11 @@ impl<T> Scheduler<T> {
         sum
     }
 
-    /// Changes the weight of a class; nothing is lost, and the tags of its siblings keep their order. What the
-    /// class has had in advance counts on, in bytes: with ten times the weight it is forgotten ten times as soon.
-    pub fn set_weight(&mut self, class: ClassId, weight: Weight) {
-        let before = std::mem::replace(&mut self.hierarchy.class_mut(class).weight, weight);
-        if class == ClassId::ROOT {
-            return;
-        }
-        let parent = self.hierarchy.class(class).parent;
-        let siblings = &self.hierarchy.class(parent).children;
-        let weights: Vec<Weight> = siblings.iter().map(|child| self.hierarchy.class(*child).weight).collect();
-        let Scale { costs, unit, exact } = Scale::of(&weights);
-        for (child, cost) in siblings.iter().zip(costs) {
-            self.classes[child.index()].cost = cost;
-        }
-        let at = self.classes[parent.index()].inner as usize;
-        let inner = &mut self.inner[at];
-        let ratio = unit / inner.unit;
-        (inner.unit, inner.exact) = (unit, exact);
-        // the new unit counts from the present, which becomes 0
-        self.move_tags(at, |ahead| scaled(ahead, ratio));
-
-        let inner = &mut self.inner[at];
-        let changed = &mut self.classes[class.index()];
-        let ahead = scaled(changed.tag, before.to_f64() / weight.to_f64());
-        if changed.state == State::Waiting {
-            inner.next.remove(class.0, changed.tag);
-            inner.next.insert(class.0, ahead);
-        }
-        changed.tag = ahead;
-        inner.last_finish = inner.last_finish.max(ahead);
-    }
-
-    /// Changes all tags below a class: how far each is ahead of the virtual time, which becomes 0.
-    fn move_tags(&mut self, at: usize, ahead: impl Fn(u64) -> u64) {
+    /// Moves all tags below a class back, so that its virtual time becomes 0.
+    fn move_tags(&mut self, at: usize) {
         let inner = &mut self.inner[at];
         let now = inner.now;
-        let tag = |tag: u64| ahead(tag.saturating_sub(now));
+        let tag = |tag: u64| tag.saturating_sub(now);
         for child in &inner.children {
             let class = &mut self.classes[*child as usize];
             class.tag = tag(class.tag);
@@ -389,7 +358,7 @@ impl<T> Discipline<T> for Scheduler<T> {
             inner.now = start;
             let child = child as usize;
             if start > MOST_NOW {
-                self.move_tags(self.classes[at].inner as usize, |ahead| ahead);
+                self.move_tags(self.classes[at].inner as usize);
             }
             self.classes[child].state = State::Serving;
             at = child;
@@ -424,10 +393,4 @@ impl<T> Discipline<T> for Scheduler<T> {
 #[inline]
 fn number(at: usize) -> u32 {
     u32::try_from(at).expect("a class has a number of 30 bits")
-}
-
-/// A distance between tags in another unit. Never changes an order, because multiplying does not.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates; limited below")]
-fn scaled(ahead: u64, ratio: f64) -> u64 {
-    ((ahead as f64 * ratio) as u64).min(MOST_NOW)
 }

@@ -86,8 +86,6 @@ const MOST_COST: u64 = 1 << 38;
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Scale {
     pub(crate) costs: Vec<u64>,
-    /// Cost times weight, the same for all (but for rounding).
-    pub(crate) unit: f64,
     /// Whether costs relate exactly as the weights do.
     pub(crate) exact: bool,
 }
@@ -101,9 +99,7 @@ impl Scale {
             let cost = |weight: &Weight| ((least / weight.to_f64() * MOST_COST as f64).round() as u64).max(1);
             weights.iter().map(cost).collect()
         });
-        let unit =
-            weights.first().zip(costs.first()).map_or(1.0, |(weight, cost)| weight.to_f64() * *cost as f64);
-        Self { costs, unit, exact: exact.is_some() }
+        Self { costs, exact: exact.is_some() }
     }
 }
 
@@ -147,8 +143,9 @@ mod tests {
         let odd = weights(&["999999937", "999999929", "999999893", "999999883", "1"]);
         let scale = Scale::of(&odd);
         assert!(!scale.exact);
+        let unit = odd[0].to_f64() * scale.costs[0] as f64;
         for (weight, cost) in odd.iter().zip(&scale.costs) {
-            let off = weight.to_f64() * *cost as f64 / scale.unit - 1.0;
+            let off = weight.to_f64() * *cost as f64 / unit - 1.0;
             assert!(off.abs() < 0.01, "{weight}: {off}");
         }
         let near = Scale::of(&weights(&["999983", "1000003", "999979", "999961", "999959", "999953"]));

@@ -48,6 +48,58 @@ impl Reference {
         Self { classes: classes.collect(), in_service: None }
     }
 
+    /// Changes the tree: a class keeps in bytes what it is ahead of its parent's virtual time, and packets of
+    /// classes that are no leaves any more go to the default.
+    #[allow(dead_code, reason = "not every test changes the tree")]
+    pub(crate) fn apply(&mut self, old: &Hierarchy, new: &Hierarchy) {
+        let mut next = Self::new(new);
+        let place = |at: usize| match at {
+            0 => Some(0),
+            at => {
+                let name = old.classes().nth(at).map(|(_, class)| class.name.clone()).expect("it is there");
+                new.find(&name).map(ClassId::index).filter(|at| *at != 0)
+            }
+        };
+        let mut homeless: Vec<u32> = vec![];
+        for (at, class) in self.classes.iter().enumerate() {
+            if let Some(to) = place(at)
+                && at != 0
+            {
+                let waits = class.busy && !class.served;
+                let ahead =
+                    if waits { &class.start } else { &class.finish } - &self.classes[class.parent].now;
+                let to = &mut next.classes[to];
+                to.start = ahead.max(BigRational::zero()) * &class.weight / &to.weight;
+                to.finish = to.start.clone();
+            }
+            match place(at).filter(|to| next.classes[*to].children.is_empty()) {
+                Some(to) => next.classes[to].waiting.extend(&class.waiting),
+                None => homeless.extend(&class.waiting),
+            }
+        }
+        let default = new.default_class().map_or(0, ClassId::index);
+        next.classes[default].waiting.extend(homeless);
+        next.in_service = self.in_service.and_then(place);
+        next.in_service = next.in_service.filter(|at| next.classes[*at].children.is_empty());
+        let mut at = next.in_service.unwrap_or(0);
+        while at != 0 {
+            let class = &mut next.classes[at];
+            (class.served, class.busy, class.start) = (true, true, BigRational::zero());
+            at = class.parent;
+        }
+        for at in (1..next.classes.len()).rev() {
+            next.classes[at].busy |= next.wants(at);
+        }
+        for at in 0..next.classes.len() {
+            let class = &next.classes[at];
+            if !class.children.is_empty() && !next.wants(at) {
+                let finish = class.children.iter().map(|child| &next.classes[*child].finish);
+                next.classes[at].now = finish.max().expect("it has children").clone();
+            }
+        }
+        *self = next;
+    }
+
     fn wants(&self, at: usize) -> bool {
         let class = &self.classes[at];
         !class.waiting.is_empty() || class.children.iter().any(|child| self.classes[*child].busy)
@@ -85,13 +137,20 @@ impl Reference {
     }
 
     /// Whether a leaf may be served now: on each level its class has the least start tag.
+    #[allow(dead_code, reason = "where the tree changes, tags are rounded")]
     pub(crate) fn may_serve(&self, leaf: ClassId) -> bool {
+        self.may_serve_within(leaf, &BigRational::zero())
+    }
+
+    /// The same where tags may have been rounded by so much.
+    pub(crate) fn may_serve_within(&self, leaf: ClassId, rounding: &BigRational) -> bool {
         let mut at = leaf.index();
         let mut may = !self.classes[at].waiting.is_empty();
         while at != 0 {
             let parent = &self.classes[self.classes[at].parent];
             let least = parent.children.iter().map(|child| &self.classes[*child]).filter(|class| class.busy);
-            may &= least.map(|class| &class.start).min() == Some(&self.classes[at].start);
+            let least = least.map(|class| &class.start).min();
+            may &= least.is_some_and(|least| &self.classes[at].start - least <= *rounding);
             at = self.classes[at].parent;
         }
         may
