@@ -13,4 +13,8 @@
 //! It does *not* schedule by itself (that is [`unisono_fairqueue`]) nor know arguments (that is the program).
 #![forbid(unsafe_code)]
 
+mod error;
 pub mod journal;
+pub mod kernel;
+
+pub use error::{Blame, Error};

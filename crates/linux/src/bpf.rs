@@ -25,6 +25,8 @@ const PROGRAM_TEST_RUN: i32 = 10;
 const ARRAY: u32 = 2;
 const SCHEDULER_CLASSIFIER: u32 = 3;
 const LOG: usize = 256 * 1024;
+/// As much of `struct __sk_buff` as is given to a program that is tried.
+const CONTEXT: usize = 64;
 /// Fields that this kernel does not know must be zero, so that the longest form serves all.
 const ATTRIBUTES: usize = 128;
 
@@ -173,11 +175,24 @@ impl Classifier {
     /// # Errors
     /// The frame is shorter than an Ethernet header, or memory is short.
     pub fn test(&self, frame: &[u8]) -> io::Result<u32> {
+        self.test_with_priority(frame, 0)
+    }
+
+    /// The same for a frame of a socket with this `SO_PRIORITY`.
+    ///
+    /// # Errors
+    /// As [`Self::test`].
+    pub fn test_with_priority(&self, frame: &[u8], priority: u32) -> io::Result<u32> {
+        // struct __sk_buff, of which only the priority may be set here
+        let mut context = [0_u8; CONTEXT];
+        context[32..36].copy_from_slice(&priority.to_ne_bytes());
         let mut attributes = Attributes::new()
             .word(0, self.0.as_raw_fd() as u32)
             .word(8, frame.len() as u32)
-            .pointer(16, frame.as_ptr());
-        // SAFETY: the frame is valid for reads of its length; no output is asked for.
+            .pointer(16, frame.as_ptr())
+            .word(40, CONTEXT as u32)
+            .pointer(48, context.as_ptr());
+        // SAFETY: the frame and the context are valid for reads of their lengths; no output is asked for.
         unsafe { bpf(PROGRAM_TEST_RUN, &mut attributes)? };
         Ok(attributes.answer(4))
     }

@@ -60,7 +60,7 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Wrong> {
     let rules = rules(text, &classes, id)?;
     let cpu = cpu.map(|shares| check_cpu(&shares, &hierarchy, &rules)).transpose()?;
     let default = hierarchy.default_class().expect("present because it was just set");
-    Ok(Policy { rate, hierarchy, default, ceilings, rules, cpu })
+    Ok(Policy { text: text.to_owned(), rate, hierarchy, default, ceilings, rules, cpu })
 }
 
 /// The children of each class, in the order of the file; those of the root last.

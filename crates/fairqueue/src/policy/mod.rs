@@ -45,6 +45,8 @@ const MOST_TEXT: usize = 1 << 20;
 /// A policy that has been checked.
 #[derive(Clone, Debug)]
 pub struct Policy {
+    /// As it was written.
+    pub text: String,
     /// What the link carries.
     pub rate: Rate,
     /// The classes.

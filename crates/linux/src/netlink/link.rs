@@ -6,13 +6,16 @@
 //!
 //! Reference: veth(4), rtnetlink(7), include/uapi/linux/{if_link,veth}.h.
 
-use super::message::Request;
+use super::message::{Request, TABLE, number, text};
+use super::{Refused, Socket};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 const NEW_LINK: u16 = 16;
+const READ_LINKS: u16 = 18;
 const CREATE_NEW: u16 = 0x400 | 0x200;
 const ADDRESS: u16 = 1;
 const NAME: u16 = 3;
+const MOST_AT_ONCE: u16 = 41;
 const LINK_INFO: u16 = 18;
 const NAMESPACE: u16 = 28;
 const TRANSMIT_QUEUES: u16 = 31;
@@ -91,6 +94,35 @@ pub enum State {
     Up,
     /// It does not.
     Down,
+}
+
+/// What is known of a device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// Its number.
+    pub index: Index,
+    /// Its name.
+    pub name: String,
+    /// The longest packet that the kernel hands it to cut into pieces, in bytes.
+    pub most_at_once: u64,
+}
+
+/// The devices of the namespace.
+///
+/// # Errors
+/// The kernel does not answer.
+pub fn all(socket: &mut Socket) -> Result<Vec<Link>, Refused> {
+    let request = Request::new("list the devices".to_owned(), READ_LINKS, TABLE, &head(None, 0, 0));
+    let entries = socket.table(&request, 16)?;
+    let link = |entry: &super::message::Entry| {
+        Some(Link {
+            index: Index(entry.word(4)),
+            name: text(entry.attribute(NAME)?),
+            // kernels before 4.16 do not say, and have this one
+            most_at_once: entry.attribute(MOST_AT_ONCE).and_then(number).unwrap_or(65_536),
+        })
+    };
+    Ok(entries.iter().filter_map(link).collect())
 }
 
 /// `struct ifinfomsg`: family, padding, type, index, flags, which flags to change.

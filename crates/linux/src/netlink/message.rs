@@ -5,9 +5,14 @@
 
 const HEADER: usize = 16;
 const REQUEST: u16 = 0x1;
+/// In a request's flags: answer with the whole table.
+pub(super) const TABLE: u16 = 0x300;
 const ACKNOWLEDGE: u16 = 0x4;
 const NESTED: u16 = 0x8000;
 const ERROR: u16 = 2;
+const DONE: u16 = 3;
+/// In an entry's flags: the table changed while it was read.
+const INTERRUPTED: u16 = 0x10;
 /// In an acknowledgement's flags: the original message was not repeated, attributes follow.
 const CAPPED: u16 = 0x100;
 const HAS_ATTRIBUTES: u16 = 0x200;
@@ -117,6 +122,86 @@ pub fn answers(mut bytes: &[u8]) -> impl Iterator<Item = Answer> {
     })
 }
 
+/// One message of a table, without its header.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Entry {
+    body: Vec<u8>,
+    fixed: usize,
+}
+
+impl Entry {
+    /// The structure at its beginning, as long as its kind of message has it.
+    pub(super) fn word(&self, at: usize) -> u32 {
+        self.body.get(at..at + 4).map_or(0, |bytes| word(bytes, 0))
+    }
+
+    /// The first attribute of a kind.
+    pub(super) fn attribute(&self, kind: u16) -> Option<&[u8]> {
+        attribute(self.body.get(self.fixed..)?, kind)
+    }
+}
+
+/// The first attribute of a kind among some.
+pub(super) fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+    attributes(bytes).find(|(found, _)| *found == kind).map(|(_, value)| value)
+}
+
+/// Attributes one after the other; what is too short or too long ends the walk.
+fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = usize::from(half(rest.get(..4)?, 0));
+        let (kind, value) = (half(rest, 2) & !NESTED, rest.get(4..length)?);
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, value))
+    })
+}
+
+/// A number in an attribute: four bytes, or eight.
+pub(super) fn number(value: &[u8]) -> Option<u64> {
+    match value.len() {
+        4 => Some(u64::from(word(value, 0))),
+        8 => Some(u64::from_ne_bytes(value.try_into().ok()?)),
+        _ => None,
+    }
+}
+
+/// A text in an attribute, without its zero.
+pub(super) fn text(value: &[u8]) -> String {
+    String::from_utf8_lossy(value).trim_end_matches('\0').to_owned()
+}
+
+/// What a piece of a table means for whoever reads it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Piece {
+    Entry(Entry),
+    /// The table ends, or never came: the error's number.
+    End(i32),
+    /// It changed while it was read: read it again.
+    Changed,
+}
+
+/// The pieces of a table in what a socket received; `fixed` is the length of the structure that begins each entry.
+pub(super) fn pieces(mut bytes: &[u8], sequence: u32, fixed: usize) -> impl Iterator<Item = Piece> {
+    std::iter::from_fn(move || {
+        loop {
+            let header = bytes.get(..HEADER)?;
+            let length = usize::try_from(word(header, 0)).unwrap_or(usize::MAX);
+            let body = bytes.get(HEADER..length)?;
+            let (kind, flags, of) = (half(header, 4), half(header, 6), word(header, 8));
+            bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+            if of != sequence {
+                continue;
+            }
+            let errno = || body.get(..4).map_or(0, |body| (word(body, 0) as i32).wrapping_neg());
+            return Some(match kind {
+                ERROR | DONE => Piece::End(errno()),
+                _ if flags & INTERRUPTED != 0 => Piece::Changed,
+                _ => Piece::Entry(Entry { body: body.to_owned(), fixed }),
+            });
+        }
+    })
+}
+
 /// The text behind an error: after its number and the header, or the whole, of the request.
 fn explanation(message: &[u8], flags: u16) -> Option<String> {
     if flags & HAS_ATTRIBUTES == 0 {
@@ -124,17 +209,8 @@ fn explanation(message: &[u8], flags: u16) -> Option<String> {
     }
     let original = message.get(4..4 + HEADER)?;
     let repeated = if flags & CAPPED != 0 { HEADER } else { usize::try_from(word(original, 0)).ok()? };
-    let mut rest = message.get(4_usize.checked_add(repeated)?.checked_next_multiple_of(4)?..)?;
-    while let Some(head) = rest.get(..4) {
-        let length = usize::from(half(head, 0));
-        let value = rest.get(4..length)?;
-        if half(head, 2) & !NESTED == EXPLANATION {
-            let text = String::from_utf8_lossy(value);
-            return Some(text.trim_end_matches('\0').to_owned());
-        }
-        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-    }
-    None
+    let rest = message.get(4_usize.checked_add(repeated)?.checked_next_multiple_of(4)?..)?;
+    attribute(rest, EXPLANATION).map(text)
 }
 
 /// Four bytes of a slice that is known to hold them.
@@ -202,6 +278,15 @@ mod tests {
         #[test]
         fn no_bytes_make_the_parser_panic_or_go_on_for_ever(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             prop_assert!(answers(&bytes).count() <= bytes.len());
+        }
+
+        #[test]
+        fn no_bytes_make_the_reader_of_tables_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            for piece in pieces(&bytes, 0, 20) {
+                if let Piece::Entry(entry) = piece {
+                    let _ = (entry.word(4), entry.attribute(1).map(text), entry.attribute(2).and_then(number));
+                }
+            }
         }
 
         #[test]

@@ -10,14 +10,17 @@
 //! the others of a batch are carried out even if one fails.
 //!
 //! A socket belongs to the network namespace in which it was opened. Cost: some microseconds a request
-//! above what the kernel does. When not to use it: this is not a netlink library, and reads no tables.
+//! above what the kernel does. When not to use it: this is not a netlink library; of the kernel's tables it reads the few
+//! that are needed here.
 //! Reference: netlink(7), rtnetlink(7), tc(8).
 
 pub mod address;
 pub mod capture;
 pub mod egress;
+pub mod htb;
 pub mod link;
 mod message;
+pub mod qdisc;
 pub mod traffic;
 
 pub use message::{Answer, Request, answers};
@@ -29,6 +32,9 @@ use std::os::fd::{FromRawFd, OwnedFd};
 const BATCH: usize = 16 * 1024;
 /// How long the kernel may take for a batch before we stop believing in an answer.
 const PATIENCE: libc::timeval = libc::timeval { tv_sec: 60, tv_usec: 0 };
+
+/// How often a table is read that changes meanwhile.
+const TRIES: usize = 20;
 
 /// A request that the kernel refused.
 #[derive(Debug, thiserror::Error)]
@@ -131,6 +137,43 @@ impl Socket {
                 }
                 if answer.sequence == self.sequence {
                     return refused.map_or(Ok(()), Err);
+                }
+            }
+        }
+    }
+
+    /// Reads a table: the entries that the kernel answers a request with, as they were at one moment.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the table changes faster than it can be read.
+    fn table(&mut self, request: &Request, fixed: usize) -> Result<Vec<message::Entry>, Refused> {
+        for _ in 0..TRIES {
+            if let Some(entries) = self.try_table(request, fixed)? {
+                return Ok(entries);
+            }
+        }
+        let what = request.what().to_owned();
+        Err(Refused { what, errno: libc::EAGAIN, explanation: Some("it changes all the time".to_owned()) })
+    }
+
+    fn try_table(&mut self, request: &Request, fixed: usize) -> Result<Option<Vec<message::Entry>>, Refused> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut bytes = Vec::new();
+        request.write(self.sequence, false, &mut bytes);
+        crate::socket::send(&self.descriptor, &bytes).map_err(|error| Refused::local(&error))?;
+        let (mut entries, mut is_whole) = (Vec::new(), true);
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let length = crate::socket::receive(&self.descriptor, &mut buffer)
+                .map_err(|error| Refused::local(&error))?;
+            for piece in message::pieces(&buffer[..length], self.sequence, fixed) {
+                match piece {
+                    message::Piece::Entry(entry) => entries.push(entry),
+                    message::Piece::Changed => is_whole = false,
+                    message::Piece::End(0) => return Ok(is_whole.then_some(entries)),
+                    message::Piece::End(errno) => {
+                        return Err(Refused { what: request.what().to_owned(), errno, explanation: None });
+                    }
                 }
             }
         }

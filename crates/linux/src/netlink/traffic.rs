@@ -1,5 +1,6 @@
-//! BPF programs that decide about every frame that comes in through a device: the `clsact` queueing
-//! discipline with a `bpf` filter in direct-action mode, where the program's answer is what happens.
+//! BPF programs that decide about frames: about every one that comes in through a device (the `clsact` queueing
+//! discipline with a `bpf` filter in direct-action mode, where the program's answer is what happens), or about the class
+//! of every one that goes out (a `bpf` filter of a queueing discipline with classes, where the answer is the class).
 //!
 //! Cost: some 50 ns a frame above the program itself. A filter holds on to its program: it goes on when the process
 //! that loaded it has ended, as long as the device is there.
@@ -9,11 +10,12 @@ use super::link::Index;
 use super::message::Request;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-const NEW_QDISC: u16 = 36;
+pub(super) const NEW_QDISC: u16 = 36;
 const NEW_FILTER: u16 = 44;
 const CREATE_NEW: u16 = 0x400 | 0x200;
-const KIND: u16 = 1;
-const OPTIONS: u16 = 2;
+pub(super) const CREATE_OR_REPLACE: u16 = 0x400 | 0x100;
+pub(super) const KIND: u16 = 1;
+pub(super) const OPTIONS: u16 = 2;
 const BPF_PROGRAM: u16 = 6;
 const BPF_NAME: u16 = 7;
 const BPF_FLAGS: u16 = 8;
@@ -48,8 +50,21 @@ pub fn at_ingress(device: Index, program: BorrowedFd<'_>, name: &str) -> Request
     request
 }
 
+/// Has a program choose the class of each frame that is queued: what it answers is the class's number. Put in the place of
+/// the program that was there, in one step.
+#[must_use]
+pub fn classify(device: Index, handle: u32, program: BorrowedFd<'_>, name: &str) -> Request {
+    let what = format!("attach the program {name} to the queueing discipline of device {}", device.0);
+    let fixed = head(device, 1, handle, FIRST_OF_ALL);
+    let mut request = Request::new(what, NEW_FILTER, CREATE_OR_REPLACE, &fixed);
+    request.text(KIND, "bpf").nest(OPTIONS, |options| {
+        options.attribute(BPF_PROGRAM, &program.as_raw_fd().to_ne_bytes()).text(BPF_NAME, name);
+    });
+    request
+}
+
 /// `struct tcmsg`: family, device, handle, parent, info.
-fn head(device: Index, handle: u32, parent: u32, info: u32) -> [u8; 20] {
+pub(super) fn head(device: Index, handle: u32, parent: u32, info: u32) -> [u8; 20] {
     let mut head = [0; 20];
     for (at, word) in (4..).step_by(4).zip([device.0, handle, parent, info]) {
         head[at..at + 4].copy_from_slice(&word.to_ne_bytes());

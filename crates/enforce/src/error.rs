@@ -1,0 +1,155 @@
+//! What can go wrong, by what can be done about it.
+
+use crate::journal::JournalError;
+use std::path::PathBuf;
+use unisono_fairqueue::{PolicyError, Position};
+use unisono_linux::bpf::NotLoaded;
+use unisono_linux::cgroup;
+use unisono_linux::netlink::Refused;
+
+/// Why a policy is not enforced, not shown or not cleared.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no such device.
+    #[error("there is no device {device} here; there are {}", known.join(", "))]
+    NoDevice {
+        /// What was asked for.
+        device: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// Something in the policy is not to be had on this host.
+    #[error("{at}: {what}")]
+    NotHere {
+        /// Where it is written.
+        at: Position,
+        /// What is not there, and what to do.
+        what: String,
+    },
+    /// Something in the policy cannot be had in this place.
+    #[error("{what}")]
+    NotByThis {
+        /// What, and where it can be had.
+        what: String,
+    },
+    /// Somebody else has set the device up, in a way that could not be put back.
+    #[error(
+        "{device} has a queueing discipline `{kind}` that could not be put back afterwards; take it away first: tc qdisc \
+         del dev {device} root"
+    )]
+    Occupied {
+        /// The device.
+        device: String,
+        /// The discipline's kind.
+        kind: String,
+    },
+    /// Another place enforces a policy there.
+    #[error(
+        "{device} has a policy of the backend {backend}; clear it first: unisono queue clear --dev {device}"
+    )]
+    OtherBackend {
+        /// The device.
+        device: String,
+        /// The place.
+        backend: String,
+    },
+    /// No policy is enforced there.
+    #[error("{device} has no policy; apply one: unisono queue apply POLICY --dev {device}")]
+    NoPolicy {
+        /// The device.
+        device: String,
+    },
+    /// This host lacks something.
+    #[error("{what}; {remedy}")]
+    Lacks {
+        /// What.
+        what: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// The kernel refused something.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// It was stopped half way, and what was there before is there again.
+    #[error("stopped by {by}; {device} is as it was")]
+    Stopped {
+        /// Who asked.
+        by: String,
+        /// The device.
+        device: String,
+    },
+    /// It failed half way, and what was there before could not be put back.
+    #[error("{error}; and {device} could not be put back: {undo}. Try: unisono queue clear --dev {device}")]
+    HalfWay {
+        /// The device.
+        device: String,
+        /// What failed first.
+        error: Box<Error>,
+        /// What failed then.
+        undo: Box<Error>,
+    },
+    /// The journal cannot be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The policy in the journal is none.
+    #[error("the policy in the journal: {0}")]
+    Policy(#[from] PolicyError),
+    /// A control group cannot be read or changed.
+    #[error(transparent)]
+    Cgroup(#[from] cgroup::Error),
+    /// A file says no.
+    #[error("cannot {what} {path}: {source}")]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The system says no.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The classifier was not loaded.
+    #[error(transparent)]
+    Classifier(#[from] NotLoaded),
+}
+
+/// Who can do something about an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Blame {
+    /// Whoever wrote the policy or the command.
+    Input,
+    /// Whoever looks after the host.
+    Host,
+    /// Neither; the work failed.
+    Work,
+}
+
+impl Error {
+    /// Who can do something about it.
+    #[must_use]
+    pub fn blame(&self) -> Blame {
+        const NOT_PERMITTED: [i32; 2] = [1, 13]; // EPERM, EACCES
+        let denied = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
+        match self {
+            Self::NoDevice { .. }
+            | Self::NotHere { .. }
+            | Self::NotByThis { .. }
+            | Self::Occupied { .. }
+            | Self::OtherBackend { .. }
+            | Self::NoPolicy { .. } => Blame::Input,
+            Self::Lacks { .. } => Blame::Host,
+            Self::Refused(refused) if NOT_PERMITTED.contains(&refused.errno) => Blame::Host,
+            Self::Journal(JournalError::System { source, .. }) if denied(source) => Blame::Host,
+            Self::Cgroup(error) if denied(&error.source) => Blame::Host,
+            _ => Blame::Work,
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! The kernel's own mechanism: token buckets for the link, weights of control groups for the processor.
+//!
+//! ```text
+//!   Policy --> tree: classes with rates     --\
+//!          --> program: whose packet is whose  >-- steps, one by one, each may be the last --> the policy holds
+//!          --> cgroups: weights             --/            |
+//!                                                          +-- failed, stopped, killed --> what was there before
+//! ```
+//! A first policy is put in the place of what the device began with. Another policy changes the classes that are there,
+//! so that what waits in those that stay is not lost; the classifier changes from the old one to the new one in one step.
+//!
+//! What it cannot do is said ([`Kernel::notes`]): deadlines, limits at inner classes, dropping from the longest queue. What
+//! nobody uses is lent almost equally, not by weight. A class begins to hold at the moment in which the classifier is
+//! there, a millisecond or so after the first step; packets that wait in the discipline that is replaced are lost.
+//!
+//! Cost: about a microsecond a packet. When not: where lending has to follow the weights, use the interposed place.
+//! Reference: tc-htb(8), tc-bpf(8), Documentation/admin-guide/cgroup-v2.rst.
+
+mod assembler;
+mod cgroups;
+mod program;
+mod saved;
+mod tree;
+
+use crate::error::Error;
+use crate::journal::{Journal, Phase, Record};
+use saved::{Before, Root, Weight, root_of};
+use std::fmt;
+use std::os::fd::AsFd;
+use tree::{HANDLE, Numbers, Planned};
+use unisono_fairqueue::{Backend, Backlog, ClassId, Live, LiveClass, Policy};
+use unisono_linux::bpf::Classifier;
+use unisono_linux::netlink::htb::{self, Statistics};
+use unisono_linux::netlink::link::{self, Link};
+use unisono_linux::netlink::{Refused, Request, Socket, qdisc, traffic};
+
+/// The name on the command line.
+pub const NAME: &str = "kernel";
+const ENOENT: i32 = 2;
+
+/// The kernel's classes on one device.
+pub struct Kernel {
+    device: String,
+    stopped: Box<dyn FnMut() -> Option<String> + Send>,
+    notes: Vec<String>,
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+/// The kernel, and the device as it is now.
+struct Host {
+    socket: Socket,
+    link: Link,
+}
+
+/// One thing to do on the way to a policy.
+enum Step {
+    Ask(Box<Request>),
+    /// What is not there need not be removed.
+    Remove(Box<Request>),
+    Set(Weight),
+    PutBack(Weight),
+}
+
+/// All that a policy means on this host, checked, with nothing changed.
+struct Wanted {
+    numbers: Numbers,
+    plan: Vec<Planned>,
+    classifier: Classifier,
+    weights: Vec<Weight>,
+    default: u16,
+}
+
+impl Kernel {
+    /// The classes of a device of this thread's network namespace.
+    #[must_use]
+    pub fn new(device: &str) -> Self {
+        Self { device: device.to_owned(), stopped: Box::new(|| None), notes: Vec::new() }
+    }
+
+    /// Asks before every step of a change whether to stop there, and by whom.
+    #[must_use]
+    pub fn until(mut self, stopped: impl FnMut() -> Option<String> + Send + 'static) -> Self {
+        self.stopped = Box::new(stopped);
+        self
+    }
+
+    /// What the last call has to say besides its result.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Checks a policy against this host, and changes nothing.
+    ///
+    /// # Errors
+    /// As `apply`.
+    pub fn check(&mut self, policy: &Policy) -> Result<(), Error> {
+        self.notes.clear();
+        let mut host = self.host()?;
+        self.wanted(&host, policy, &Numbers::new())?;
+        let journal = Journal::of(&self.device)?;
+        if let Some(record) = journal.read::<serde_json::Value>()? {
+            return self.is_ours(&record.backend);
+        }
+        match root_of(&mut host.socket, &self.device, host.link.index)? {
+            Root::Ours => Err(self.without_journal()),
+            Root::Theirs(_) => Ok(()),
+        }
+    }
+
+    fn host(&self) -> Result<Host, Error> {
+        let mut socket = Socket::open().map_err(|source| Error::System { what: "ask the kernel", source })?;
+        let links = link::all(&mut socket)?;
+        let known = links.iter().map(|link| link.name.clone()).collect();
+        match links.into_iter().find(|link| link.name == self.device) {
+            Some(link) => Ok(Host { socket, link }),
+            None => Err(Error::NoDevice { device: self.device.clone(), known }),
+        }
+    }
+
+    fn is_ours(&self, backend: &str) -> Result<(), Error> {
+        match backend {
+            NAME => Ok(()),
+            other => Err(Error::OtherBackend { device: self.device.clone(), backend: other.to_owned() }),
+        }
+    }
+
+    /// Classes of ours that no journal tells of.
+    fn without_journal(&self) -> Error {
+        Error::Occupied { device: self.device.clone(), kind: "htb".to_owned() }
+    }
+
+    fn wanted(&mut self, host: &Host, policy: &Policy, before: &Numbers) -> Result<Wanted, Error> {
+        let tree = &policy.hierarchy;
+        if tree::levels(tree) > htb::MOST_LEVELS {
+            let most = htb::MOST_LEVELS - 1;
+            let what = format!(
+                "the kernel nests classes at most {most} deep; the interposed backend has no such limit"
+            );
+            return Err(Error::NotByThis { what });
+        }
+        let Some(numbers) = tree::number(tree, before) else {
+            return Err(Error::NotByThis {
+                what: "more classes than the kernel has numbers, 65535".to_owned(),
+            });
+        };
+        let places = cgroups::places(policy)?;
+        let weights = cgroups::weights(policy)?;
+        let number = |class: ClassId| numbers[&tree.class(class).name].own;
+        let program = program::write(policy, &places, |class| tree::whole(number(class)));
+        let Some(program) = program else {
+            return Err(Error::NotByThis {
+                what: "the rules make a program that is too long for the kernel".to_owned(),
+            });
+        };
+        let classifier = Classifier::load("unisono_queue", &program).map_err(|error| {
+            if places.is_empty() || !error.is_refused_by_verifier() {
+                return Error::Classifier(error);
+            }
+            Error::Lacks {
+                what: format!("this kernel does not let a classifier compare control groups: {error}"),
+                remedy: "match by port, address or priority; or take a kernel of 4.19 or later".to_owned(),
+            }
+        })?;
+        self.notes.extend(tree::not_done(policy));
+        let plan = tree::plan(policy, &numbers, host.link.most_at_once);
+        let default = number(policy.default);
+        Ok(Wanted { numbers, plan, classifier, weights, default })
+    }
+
+    /// The record of a policy that holds. What was left half way is put back first.
+    fn settled(&mut self, host: &mut Host, journal: &Journal) -> Result<Option<Record<Before>>, Error> {
+        let Some(backend) = journal.read::<serde_json::Value>()?.map(|record| record.backend) else {
+            return Ok(None);
+        };
+        self.is_ours(&backend)?;
+        let Some(record) = journal.read::<Before>()? else { return Ok(None) };
+        if record.index != host.link.index.0 {
+            self.notes.push(format!("{} is another device than the one that had a policy", self.device));
+            self.put_weights_back(&record)?;
+        } else if record.phase == Phase::Changing {
+            self.put_back(host, &record)?;
+            self.notes.push(format!(
+                "put back what `unisono queue` (process {}) had left half way on {}",
+                record.process, self.device
+            ));
+        } else {
+            return Ok(Some(record));
+        }
+        journal.remove()?;
+        Ok(None)
+    }
+
+    fn put_back(&mut self, host: &mut Host, record: &Record<Before>) -> Result<(), Error> {
+        let before = record.before.root.as_ref();
+        match root_of(&mut host.socket, &self.device, host.link.index) {
+            Ok(Root::Ours) => {
+                host.socket.run(&[saved::put_back(before, host.link.index)])?;
+                let now = qdisc::of_device(&mut host.socket, host.link.index)?;
+                let is_there = |wanted| now.contains(wanted);
+                if let Some(wanted) = before.filter(|wanted| !is_there(wanted)) {
+                    self.notes.push(format!(
+                        "{} begins with {} again, but the kernel describes it otherwise than before: look at it",
+                        self.device, wanted.kind
+                    ));
+                }
+            }
+            Ok(Root::Theirs(_)) | Err(Error::Occupied { .. }) if record.phase == Phase::Changing => {}
+            Ok(Root::Theirs(_)) | Err(Error::Occupied { .. }) => self.notes.push(format!(
+                "somebody else has replaced the queueing discipline of {} since; it stays",
+                self.device
+            )),
+            Err(error) => return Err(error),
+        }
+        self.put_weights_back(record)
+    }
+
+    fn put_weights_back(&mut self, record: &Record<Before>) -> Result<(), Error> {
+        for weight in &record.before.weights {
+            if !cgroups::put_back(weight, record.phase)? {
+                let file = weight.file.display();
+                self.notes.push(format!("somebody else has changed {file} since; it stays"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out steps until one fails or somebody says stop.
+    fn carry_out(&mut self, host: &mut Host, steps: Vec<Step>) -> Result<(), Error> {
+        for step in steps {
+            if let Some(by) = (self.stopped)() {
+                return Err(Error::Stopped { by, device: self.device.clone() });
+            }
+            match step {
+                Step::Ask(request) => host.socket.run(&[*request]).map_err(lacking)?,
+                Step::Remove(request) => match host.socket.run(&[*request]) {
+                    Err(refused) if refused.errno != ENOENT => return Err(refused.into()),
+                    _ => {}
+                },
+                Step::Set(weight) => cgroups::set(&weight)?,
+                Step::PutBack(weight) => {
+                    cgroups::put_back(&weight, Phase::Holds)?;
+                }
+            }
+        }
+        match (self.stopped)() {
+            Some(by) => Err(Error::Stopped { by, device: self.device.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// After a failure: the state of the record, or of no policy at all.
+    fn undo(
+        &mut self,
+        host: &mut Host,
+        journal: &Journal,
+        changing: &Record<Before>,
+        held: Option<&Record<Before>>,
+    ) -> Result<(), Error> {
+        let Some(held) = held else {
+            self.put_back(host, changing)?;
+            return Ok(journal.remove()?);
+        };
+        let stopped = std::mem::replace(&mut self.stopped, Box::new(|| None));
+        let notes = std::mem::take(&mut self.notes);
+        let again = Policy::parse(&held.policy).map_err(Error::from).and_then(|policy| {
+            let wanted = self.wanted(host, &policy, &held.before.numbers)?;
+            let steps = steps(host, &wanted, Some(&changing.before), &held.before);
+            self.carry_out(host, steps)
+        });
+        (self.stopped, self.notes) = (stopped, notes);
+        again?;
+        Ok(journal.write(held)?)
+    }
+}
+
+/// What is missing if the kernel does not know a kind of thing.
+fn lacking(refused: Refused) -> Error {
+    if refused.errno != ENOENT {
+        return Error::Refused(refused);
+    }
+    Error::Lacks {
+        what: refused.to_string(),
+        remedy: "this kernel has no HTB or no BPF classifier (CONFIG_NET_SCH_HTB, CONFIG_NET_CLS_BPF): see `unisono doctor`"
+            .to_owned(),
+    }
+}
+
+/// From what is there (`now`; none if that is not ours) to a policy, whose record says `then`.
+fn steps(host: &Host, wanted: &Wanted, now: Option<&Before>, then: &Before) -> Vec<Step> {
+    let device = host.link.index;
+    let mut asked = Vec::new();
+    if now.is_none() {
+        asked.push(htb::root(device, HANDLE, wanted.default));
+    }
+    asked.extend(wanted.plan.iter().map(|planned| htb::class(device, &planned.class)));
+    let leaves = wanted.plan.iter().filter_map(|planned| Some((planned.class.number, planned.room?)));
+    asked.extend(leaves.map(|(class, room)| qdisc::fifo(device, class, room)));
+    asked.push(traffic::classify(device, HANDLE, wanted.classifier.as_fd(), "unisono_queue"));
+    let gone = now.map(|now| tree::gone(&now.numbers, &wanted.numbers)).unwrap_or_default();
+    let removed = gone.into_iter().map(|own| htb::remove_class(device, tree::whole(own)));
+
+    let set = then.weights.iter().map(|weight| Step::Set(weight.clone()));
+    let dropped = now.into_iter().flat_map(|now| &now.weights);
+    let dropped = dropped.filter(|weight| then.weights.iter().all(|other| other.file != weight.file));
+    let put_back = dropped.map(|weight| Step::PutBack(weight.clone()));
+    let asked = asked.into_iter().map(|request| Step::Ask(Box::new(request)));
+    let removed = removed.map(|request| Step::Remove(Box::new(request)));
+    asked.chain(removed).chain(set).chain(put_back).collect()
+}
+
+impl Backend for Kernel {
+    type Error = Error;
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn apply(&mut self, policy: &Policy) -> Result<(), Error> {
+        self.notes.clear();
+        let mut host = self.host()?;
+        let journal = Journal::of(&self.device)?;
+        let _lock = journal.lock()?;
+        let held = self.settled(&mut host, &journal)?;
+        let root = root_of(&mut host.socket, &self.device, host.link.index)?;
+        let (held, root) = match (held, root) {
+            (Some(held), Root::Ours) => {
+                let root = held.before.root.clone();
+                (Some(held), root)
+            }
+            (None, Root::Ours) => return Err(self.without_journal()),
+            (None, Root::Theirs(root)) => (None, root),
+            (Some(held), Root::Theirs(root)) => {
+                self.notes.push(format!("somebody else had removed the classes of {}", self.device));
+                self.put_weights_back(&held)?;
+                journal.remove()?;
+                (None, root)
+            }
+        };
+        let none = Numbers::new();
+        let wanted = self.wanted(&host, policy, held.as_ref().map_or(&none, |held| &held.before.numbers))?;
+        let mut then = Before { root, weights: wanted.weights.clone(), numbers: wanted.numbers.clone() };
+        let known = held.iter().flat_map(|held| &held.before.weights);
+        for weight in known.clone() {
+            if let Some(same) = then.weights.iter_mut().find(|same| same.file == weight.file) {
+                same.before.clone_from(&weight.before);
+            }
+        }
+        let mut changing = Record::new(NAME, &self.device, host.link.index.0, &policy.text, then.clone());
+        // whoever finds it half done has to know what both policies have changed
+        let dropped = known.filter(|weight| then.weights.iter().all(|other| other.file != weight.file));
+        changing.before.weights.extend(dropped.cloned());
+        if let Some(held) = &held {
+            let both = held.before.numbers.iter().map(|(name, number)| (format!("{name} before"), *number));
+            changing.before.numbers.extend(both);
+        }
+        journal.write(&changing)?;
+        let steps = steps(&host, &wanted, held.as_ref().map(|held| &held.before), &then);
+        if let Err(error) = self.carry_out(&mut host, steps) {
+            return Err(match self.undo(&mut host, &journal, &changing, held.as_ref()) {
+                Ok(()) => error,
+                Err(undo) => Error::HalfWay {
+                    device: self.device.clone(),
+                    error: Box::new(error),
+                    undo: Box::new(undo),
+                },
+            });
+        }
+        changing.before = then;
+        changing.phase = Phase::Holds;
+        Ok(journal.write(&changing)?)
+    }
+
+    fn live(&mut self) -> Result<Live, Error> {
+        self.notes.clear();
+        let mut host = self.host()?;
+        let journal = Journal::of(&self.device)?;
+        let no_policy = || Error::NoPolicy { device: self.device.clone() };
+        let record = journal.read::<serde_json::Value>()?.ok_or_else(no_policy)?;
+        self.is_ours(&record.backend)?;
+        if record.phase == Phase::Changing || record.index != host.link.index.0 {
+            let _lock = journal.lock()?;
+            self.settled(&mut host, &journal)?;
+        }
+        let no_policy = || Error::NoPolicy { device: self.device.clone() };
+        let record = journal.read::<Before>()?.ok_or_else(no_policy)?;
+        let policy = Policy::parse(&record.policy)?;
+        let statistics = htb::statistics(&mut host.socket, host.link.index)?;
+        let at_ns = unisono_linux::clock::now().0;
+        if statistics.is_empty() {
+            return Err(Error::Lacks {
+                what: format!("somebody else has removed the classes of {}", self.device),
+                remedy: format!(
+                    "apply the policy again, or forget it: unisono queue clear --dev {}",
+                    self.device
+                ),
+            });
+        }
+        Ok(live(&self.device, at_ns, &policy, &record.before.numbers, &statistics))
+    }
+
+    fn clear(&mut self) -> Result<(), Error> {
+        self.notes.clear();
+        let journal = Journal::of(&self.device)?;
+        let record = journal.read::<serde_json::Value>()?;
+        let mut host = match (self.host(), record) {
+            (Ok(host), Some(_)) => host,
+            (Ok(_), None) => {
+                self.notes.push(format!("{} has no policy: nothing to put back", self.device));
+                return Ok(());
+            }
+            (Err(Error::NoDevice { .. }), Some(record)) => {
+                self.is_ours(&record.backend)?;
+                let _lock = journal.lock()?;
+                if let Some(record) = journal.read::<Before>()? {
+                    self.put_weights_back(&record)?;
+                }
+                self.notes.push(format!("the device {} is gone, and its classes with it", self.device));
+                return Ok(journal.remove()?);
+            }
+            (Err(error), _) => return Err(error),
+        };
+        let _lock = journal.lock()?;
+        if let Some(record) = self.settled(&mut host, &journal)? {
+            self.put_back(&mut host, &record)?;
+            journal.remove()?;
+        }
+        Ok(())
+    }
+}
+
+/// What the kernel counts, as classes of a policy; what it counts at leaves alone is summed up for the classes above.
+fn live(device: &str, at_ns: u64, policy: &Policy, numbers: &Numbers, statistics: &[Statistics]) -> Live {
+    let tree = &policy.hierarchy;
+    let of = |name: &str| {
+        let number = numbers.get(name).map(|number| tree::whole(number.own));
+        statistics.iter().find(|class| Some(class.number) == number).copied().unwrap_or_default()
+    };
+    let mut classes: Vec<LiveClass> = tree
+        .classes()
+        .map(|(id, class)| {
+            let mut counted = of(&class.name);
+            if !tree.is_leaf(id) {
+                (counted.dropped, counted.waiting_packets, counted.waiting_bytes) = (0, 0, 0);
+            }
+            let parent = Some(class.parent).filter(|parent| *parent != ClassId::ROOT);
+            LiveClass {
+                name: class.name.clone(),
+                parent: parent.map(|parent| tree.class(parent).name.clone()),
+                guarantee: policy.guarantee(id),
+                packets: counted.packets,
+                bytes: counted.bytes,
+                dropped: counted.dropped,
+                backlog: Backlog { packets: counted.waiting_packets, bytes: counted.waiting_bytes },
+                delay: None,
+            }
+        })
+        .collect();
+    for (id, class) in tree.classes().collect::<Vec<_>>().into_iter().rev() {
+        let (backlog, dropped) = (classes[id.index()].backlog, classes[id.index()].dropped);
+        if id != ClassId::ROOT {
+            let above = &mut classes[class.parent.index()];
+            above.backlog += backlog;
+            above.dropped += dropped;
+        }
+    }
+    classes.remove(0);
+    Live {
+        backend: NAME.to_owned(),
+        device: device.to_owned(),
+        at_ns,
+        rate: policy.rate.bits_per_second(),
+        classes,
+    }
+}

@@ -1,0 +1,83 @@
+//! What a device and control groups were like, as far as it has to be put back.
+
+use super::tree::{HANDLE, Numbers};
+use crate::error::Error;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use unisono_linux::netlink::link::Index;
+use unisono_linux::netlink::qdisc::{self, Qdisc};
+use unisono_linux::netlink::{Request, Socket};
+
+/// Disciplines without classes, which their options describe whole.
+const WHOLE: [&str; 15] = [
+    "pfifo",
+    "bfifo",
+    "pfifo_head_drop",
+    "pfifo_fast",
+    "fq",
+    "fq_codel",
+    "fq_pie",
+    "codel",
+    "pie",
+    "sfq",
+    "tbf",
+    "cake",
+    "netem",
+    "gred",
+    "hhf",
+];
+
+/// What is to be put back.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct Before {
+    /// What the device began with; none if the kernel had put it there itself.
+    pub(super) root: Option<Qdisc>,
+    /// The weights of control groups.
+    pub(super) weights: Vec<Weight>,
+    /// The classes that are there now.
+    pub(super) numbers: Numbers,
+}
+
+/// A control group's weight for processor time.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Weight {
+    pub(super) file: PathBuf,
+    pub(super) before: String,
+    /// What we set; anything else is somebody else's choice, and stays.
+    pub(super) ours: String,
+}
+
+/// What a device begins with.
+pub(super) enum Root {
+    /// Our classes.
+    Ours,
+    /// Something that can be put back: none means by removing what replaced it.
+    Theirs(Option<Qdisc>),
+}
+
+/// What a device begins with.
+///
+/// # Errors
+/// It could not be put back, so it may not be replaced.
+pub(super) fn root_of(socket: &mut Socket, device: &str, index: Index) -> Result<Root, Error> {
+    let all = qdisc::of_device(socket, index)?;
+    let Some(root) = all.iter().find(|qdisc| qdisc.parent == qdisc::ROOT) else {
+        return Ok(Root::Theirs(None));
+    };
+    if root.handle == HANDLE && root.kind == "htb" {
+        return Ok(Root::Ours);
+    }
+    if root.handle == 0 {
+        return Ok(Root::Theirs(None));
+    }
+    let has_more = all.iter().any(|qdisc| qdisc.parent & 0xffff_0000 == root.handle && qdisc.handle != 0);
+    if has_more || !WHOLE.contains(&root.kind.as_str()) {
+        return Err(Error::Occupied { device: device.to_owned(), kind: root.kind.clone() });
+    }
+    Ok(Root::Theirs(Some(root.clone())))
+}
+
+/// Puts back what a device began with.
+pub(super) fn put_back(root: Option<&Qdisc>, index: Index) -> Request {
+    root.map_or_else(|| qdisc::remove_root(index), |root| qdisc::make(index, root))
+}

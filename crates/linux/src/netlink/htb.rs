@@ -1,0 +1,151 @@
+//! Hierarchical token buckets: classes with a rate that each is sure of and a ceiling up to which it borrows.
+//!
+//! ```text
+//!   discipline 556e:     the root class       classes in classes       queues at the leaves
+//!        |------------- 556e:1 rate=ceiling --- 556e:2 ------------------ 556e:3 --- bfifo
+//! ```
+//! A class within its rate sends at once; above it, it borrows from the class above while that one is within its
+//! own. Those that borrow from the same class take turns, each turn a quantum of bytes. Rates count the frame as the
+//! device gets it, with its Ethernet header. Cost: about a microsecond a packet, most of it a lock.
+//!
+//! Reference: tc-htb(8), include/uapi/linux/pkt_sched.h, net/sched/sch_htb.c.
+
+use super::link::Index;
+use super::message::{Request, TABLE, attribute, number};
+use super::qdisc::ROOT;
+use super::traffic::{CREATE_OR_REPLACE, KIND, NEW_QDISC, OPTIONS, head};
+use super::{Refused, Socket};
+
+const NEW_CLASS: u16 = 40;
+const DELETE_CLASS: u16 = 41;
+const READ_CLASSES: u16 = 42;
+const STATISTICS: u16 = 7;
+const BASIC: u16 = 1;
+const QUEUE: u16 = 3;
+const PACKETS_64: u16 = 8;
+const PARAMETERS: u16 = 1;
+const INITIAL: u16 = 2;
+const RATE_64: u16 = 6;
+const CEILING_64: u16 = 7;
+const VERSION: u32 = 3;
+const ETHERNET: u8 = 1;
+/// The kernel counts the time of a burst in units of so many nanoseconds (`PSCHED_SHIFT`).
+const TICK_NS: u64 = 64;
+/// A class may have so many below it and itself, one in another (`TC_HTB_MAXDEPTH`).
+pub const MOST_LEVELS: usize = 8;
+
+/// A class.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Class {
+    /// Its number: the discipline's and its own.
+    pub number: u32,
+    /// The class above it, or the discipline.
+    pub parent: u32,
+    /// What it is sure of, in bytes a second; at least 1.
+    pub rate: u64,
+    /// Up to where it borrows, in bytes a second.
+    pub ceiling: u64,
+    /// How long it may have been idle without losing what it was sure of meanwhile.
+    pub burst_ns: u64,
+    /// The same for its ceiling.
+    pub ceiling_burst_ns: u64,
+    /// How many bytes it sends in its turn while it borrows.
+    pub quantum: u32,
+}
+
+/// What a class has got until now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Statistics {
+    /// Its number.
+    pub number: u32,
+    /// Bytes that have left.
+    pub bytes: u64,
+    /// Packets that have left.
+    pub packets: u64,
+    /// Packets that were dropped.
+    pub dropped: u64,
+    /// Packets that wait.
+    pub waiting_packets: u64,
+    /// Their bytes.
+    pub waiting_bytes: u64,
+}
+
+/// Makes a device begin with classes; what no filter names goes to the class `default`.
+#[must_use]
+pub fn root(device: Index, handle: u32, default: u16) -> Request {
+    let what = format!("add the queueing discipline htb to device {}", device.0);
+    let mut request = Request::new(what, NEW_QDISC, CREATE_OR_REPLACE, &head(device, handle, ROOT, 0));
+    // struct tc_htb_glob: version, rate to quantum, default, debug, direct packets
+    let initial = [VERSION, 10, u32::from(default), 0, 0].map(u32::to_ne_bytes).concat();
+    request.text(KIND, "htb").nest(OPTIONS, |options| {
+        options.attribute(INITIAL, &initial);
+    });
+    request
+}
+
+/// Makes a class, or changes it, without touching what waits in it.
+#[must_use]
+pub fn class(device: Index, class: &Class) -> Request {
+    let what = format!("add class {:x} to device {}", class.number & 0xffff, device.0);
+    let fixed = head(device, class.number, class.parent, 0);
+    let mut request = Request::new(what, NEW_CLASS, CREATE_OR_REPLACE, &fixed);
+    let [burst, ceiling_burst] =
+        [class.burst_ns, class.ceiling_burst_ns].map(|ns| u32::try_from(ns / TICK_NS).unwrap_or(u32::MAX));
+    // struct tc_htb_opt: rate, ceiling, buffers, quantum, level, priority
+    let mut parameters = Vec::new();
+    parameters.extend(rate(class.rate));
+    parameters.extend(rate(class.ceiling));
+    parameters.extend([burst, ceiling_burst, class.quantum, 0, 0].map(u32::to_ne_bytes).concat());
+    request.text(KIND, "htb").nest(OPTIONS, |options| {
+        options.attribute(PARAMETERS, &parameters);
+        for (kind, rate) in [(RATE_64, class.rate), (CEILING_64, class.ceiling)] {
+            if u32::try_from(rate).is_err() {
+                options.attribute(kind, &rate.to_ne_bytes());
+            }
+        }
+    });
+    request
+}
+
+/// `struct tc_ratespec`: cell, link layer, overhead, alignment, least packet, rate.
+fn rate(bytes_per_second: u64) -> [u8; 12] {
+    let mut bytes = [0, ETHERNET, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    bytes[8..].copy_from_slice(&u32::try_from(bytes_per_second).unwrap_or(u32::MAX).to_ne_bytes());
+    bytes
+}
+
+/// Takes a class away, and drops what waits in it; not while it has classes below it.
+#[must_use]
+pub fn remove_class(device: Index, number: u32) -> Request {
+    let what = format!("remove class {:x} from device {}", number & 0xffff, device.0);
+    Request::new(what, DELETE_CLASS, 0, &head(device, number, 0, 0))
+}
+
+/// What the classes of a device have got until now.
+///
+/// # Errors
+/// The kernel does not answer.
+pub fn statistics(socket: &mut Socket, device: Index) -> Result<Vec<Statistics>, Refused> {
+    let what = format!("list the classes of device {}", device.0);
+    let entries = socket.table(&Request::new(what, READ_CLASSES, TABLE, &head(device, 0, 0, 0)), 20)?;
+    let classes = entries.iter().filter(|entry| {
+        entry.word(4) == device.0 && entry.attribute(KIND).is_some_and(|kind| kind.starts_with(b"htb"))
+    });
+    let read = |entry: &super::message::Entry| {
+        let statistics = entry.attribute(STATISTICS).unwrap_or_default();
+        let at = |kind: u16, range: std::ops::Range<usize>| {
+            attribute(statistics, kind).and_then(|value| number(value.get(range)?)).unwrap_or(0)
+        };
+        // struct gnet_stats_basic: bytes (64), packets; gnet_stats_queue: packets, bytes, drops, ...
+        let packets = attribute(statistics, PACKETS_64).and_then(number);
+        Statistics {
+            number: entry.word(8),
+            bytes: at(BASIC, 0..8),
+            packets: packets.unwrap_or_else(|| at(BASIC, 8..12)),
+            dropped: at(QUEUE, 8..12),
+            waiting_packets: at(QUEUE, 0..4),
+            waiting_bytes: at(QUEUE, 4..8),
+        }
+    };
+    Ok(classes.map(read).collect())
+}
