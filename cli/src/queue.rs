@@ -1,6 +1,11 @@
 //! `unisono queue`: start-time fair queuing. Each subcommand is one file.
 
+mod apply;
+mod clear;
+mod failure;
+mod show;
 mod simulate;
+mod units;
 
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -9,6 +14,7 @@ use std::process::ExitCode;
 ///
 /// Who gets which share of a link, and who gets what others leave: classes with weights, classes within
 /// classes. What a class does not use goes to its siblings in proportion to their weights, then to the rest.
+/// Write a policy, apply it to a device, watch it hold, and clear it: programs need to know nothing of it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -17,11 +23,17 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum QueueCommand {
+    Apply(apply::Args),
+    Show(show::Args),
+    Clear(clear::Args),
     Simulate(simulate::Args),
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
+        QueueCommand::Apply(args) => apply::run(&args),
+        QueueCommand::Show(args) => show::run(&args),
+        QueueCommand::Clear(args) => clear::run(&args),
         QueueCommand::Simulate(args) => simulate::run(&args),
     }
 }

@@ -97,7 +97,18 @@ pub enum JournalError {
 
 /// The right to change the device, until dropped.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "holds the lock until it is closed")] File);
+pub struct Lock {
+    path: PathBuf,
+    /// Holds the lock until it is closed, which comes after the file is gone.
+    _file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path); // whoever waits for it notices, and makes a new one
+        let _ = self.path.parent().map(fs::remove_dir); // unless there are other journals
+    }
+}
 
 impl<B> Record<B> {
     /// A record of this process, of a change that is about to begin.
@@ -178,13 +189,22 @@ impl Journal {
     /// Somebody else has it, or `/run/unisono/queue` cannot be written.
     pub fn lock(&self) -> Result<Lock, JournalError> {
         let path = self.path.with_extension("lock");
-        self.make_directory()?;
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let file = file.map_err(failed("open", &path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Lock(file)),
-            Err(fs::TryLockError::WouldBlock) => Err(JournalError::Busy { path }),
-            Err(fs::TryLockError::Error(error)) => Err(failed("lock", &path)(error)),
+        loop {
+            self.make_directory()?;
+            let file = match OpenOptions::new().create(true).truncate(false).write(true).open(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue, // the directory has just gone
+                file => file.map_err(failed("open", &path))?,
+            };
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(fs::TryLockError::WouldBlock) => return Err(JournalError::Busy { path }),
+                Err(fs::TryLockError::Error(error)) => return Err(failed("lock", &path)(error)),
+            }
+            // the file may have been removed between opening and locking it
+            let is_there = fs::metadata(&path).ok().map(|facts| facts.ino());
+            if is_there == file.metadata().ok().map(|facts| facts.ino()) {
+                return Ok(Lock { path, _file: file });
+            }
         }
     }
 
@@ -286,6 +306,9 @@ mod tests {
         let lock = journal.lock().expect("nobody else has it");
         assert!(matches!(journal.lock(), Err(JournalError::Busy { .. })));
         drop(lock);
-        journal.lock().expect("it is free again");
+        let again = journal.lock().expect("it is free again");
+        let path = again.path.clone();
+        drop(again);
+        assert!(!path.exists(), "nothing is left behind");
     }
 }

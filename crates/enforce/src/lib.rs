@@ -16,5 +16,7 @@
 mod error;
 pub mod journal;
 pub mod kernel;
+mod place;
 
 pub use error::{Blame, Error};
+pub use place::Place;

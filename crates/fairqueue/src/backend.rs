@@ -86,3 +86,90 @@ pub struct DelayFigures {
     /// The longest.
     pub max_ns: u64,
 }
+
+/// What a class got between two readings.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Pace {
+    /// Bits a second.
+    pub rate: f64,
+    /// The part of what all got, from 0 to 1.
+    pub share: f64,
+    /// Packets dropped a second.
+    pub dropped: f64,
+}
+
+impl Live {
+    /// What each class got since an earlier reading, in the order of the classes. A class that was not there then, or
+    /// has begun to count again, has got what it says now.
+    #[must_use]
+    pub fn paces(&self, earlier: &Self) -> Vec<Pace> {
+        let seconds = self.at_ns.saturating_sub(earlier.at_ns) as f64 / 1e9;
+        let since = |class: &LiveClass| {
+            let before = earlier.classes.iter().find(|before| before.name == class.name);
+            let more = |of: fn(&LiveClass) -> u64| {
+                let now = of(class);
+                now.checked_sub(before.map_or(0, of)).unwrap_or(now) as f64
+            };
+            (more(|class| class.bytes), more(|class| class.dropped))
+        };
+        let counted: Vec<(f64, f64)> = self.classes.iter().map(since).collect();
+        let top = self.classes.iter().zip(&counted).filter(|(class, _)| class.parent.is_none());
+        let all: f64 = top.map(|(_, (bytes, _))| bytes).sum();
+        let part = |of: f64, whole: f64| if whole > 0.0 { of / whole } else { 0.0 };
+        counted
+            .iter()
+            .map(|(bytes, dropped)| Pace {
+                rate: part(bytes * 8.0, seconds),
+                share: part(*bytes, all),
+                dropped: part(*dropped, seconds),
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(name: &str, parent: Option<&str>, bytes: u64, dropped: u64) -> LiveClass {
+        LiveClass {
+            name: name.to_owned(),
+            parent: parent.map(str::to_owned),
+            guarantee: 0.0,
+            packets: 0,
+            bytes,
+            dropped,
+            backlog: Backlog::default(),
+            delay: None,
+        }
+    }
+
+    fn reading(at_ns: u64, classes: Vec<LiveClass>) -> Live {
+        Live { backend: "kernel".to_owned(), device: "eth0".to_owned(), at_ns, rate: 1, classes }
+    }
+
+    #[test]
+    fn two_readings_give_rates_and_shares() {
+        let before =
+            reading(0, vec![class("a", None, 0, 0), class("b", Some("a"), 0, 0), class("c", None, 500, 9)]);
+        let classes = vec![
+            class("a", None, 3000, 0),
+            class("b", Some("a"), 3000, 4),
+            class("c", None, 1000, 1),
+            class("d", None, 500, 0),
+        ];
+        let paces = reading(2_000_000_000, classes).paces(&before);
+        assert_eq!(
+            paces.iter().map(|pace| pace.rate).collect::<Vec<_>>(),
+            [12_000.0, 12_000.0, 2000.0, 2000.0]
+        );
+        assert_eq!(paces.iter().map(|pace| pace.share).collect::<Vec<_>>(), [0.75, 0.75, 0.125, 0.125]);
+        assert_eq!((paces[1].dropped, paces[2].dropped), (2.0, 0.5), "c has begun again");
+    }
+
+    #[test]
+    fn without_traffic_or_time_there_are_no_rates() {
+        let idle = reading(5, vec![class("a", None, 7, 0)]);
+        assert_eq!(idle.paces(&idle), [Pace::default()]);
+    }
+}

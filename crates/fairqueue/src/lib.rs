@@ -35,7 +35,7 @@ mod weight;
 mod weighted;
 mod wheel;
 
-pub use backend::{Backend, DelayFigures, Live, LiveClass};
+pub use backend::{Backend, DelayFigures, Live, LiveClass, Pace};
 pub use discipline::{Backlog, Discipline, EnqueueError};
 pub use fifo::Fifo;
 pub use hierarchy::{Class, ClassId, ClassSpec, Hierarchy, HierarchyError, Limit, Order, Overflow};

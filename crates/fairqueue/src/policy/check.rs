@@ -267,8 +267,11 @@ fn rules(
                 .iter()
                 .map(|rule| format!("{} of `{}` at {}", rule.matcher, name(rule), rule.at))
                 .collect();
-            let advice =
-                if first.class == id(class) { "take it out" } else { "move this one before, or take it out" };
+            let advice = if first.class == id(class) {
+                "take it out"
+            } else {
+                "move this one before it, or take it out"
+            };
             return wrong(
                 at,
                 format!(

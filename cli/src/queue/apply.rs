@@ -1,0 +1,166 @@
+//! `unisono queue apply`: a policy holds on a device from now on.
+
+use super::{failure, units};
+use crate::exit::Failure;
+use crate::output;
+use crate::tree::input::text_of;
+use serde_json::json;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use unisono_enforce::Place;
+use unisono_enforce::kernel::Kernel;
+use unisono_fairqueue::{ClassId, Policy};
+use unisono_linux::interrupt;
+
+/// Have a policy hold on a device: all of it, or nothing
+///
+/// What the device had before is written down first (/run/unisono/queue) and put back by `unisono queue clear`, by a signal
+/// before the policy holds, and by the next `unisono queue` if this one is killed. Another policy may be applied over
+/// one that holds: packets of classes that stay are not lost. Nothing but the named device is touched, and the
+/// processor weights of control groups that [cpu] names.
+#[derive(clap::Args)]
+#[command(after_help = r#"A policy is TOML:
+  rate = "100mbit"                  # what the link carries: kbit, mbit, gbit
+  default = "rest"                  # the class of all that no match names; made if not declared
+
+  [class.video]
+  weight = 3                        # beside its siblings; 1 if left out
+  ceiling = "80mbit"                # never more, whoever is idle
+  match = [{ cgroup = "/system.slice/video.service" }, { port = 5004, protocol = "udp" }]
+
+  [class.office.mail]               # a class in a class
+  limit = "64KiB"                   # how much may wait; or packets = 100
+  match = [{ address = "10.0.0.0/8", port = [8000, 8010] }, { priority = 6 }]
+
+  [cpu]                             # processor time of the control groups that classes match
+  video = 3
+The first match in the file decides. Address and port are of the same end of a packet, the sender's or the receiver's; a
+control group means all below it, and is that of the process that made the socket; priority is SO_PRIORITY.
+examples/policies has more.
+
+Examples:
+  unisono queue apply policy.toml --check                read it, and say what each class is sure of
+  unisono queue apply policy.toml --dev eth0
+  unisono queue show --dev eth0
+  unisono queue clear --dev eth0"#)]
+pub(crate) struct Args {
+    /// The policy; - is standard input
+    #[arg(value_name = "POLICY")]
+    policy: PathBuf,
+    /// The device whose packets are to wait in classes
+    #[arg(long, value_name = "DEV", required_unless_present = "check")]
+    dev: Option<String>,
+    /// Where the policy is enforced
+    #[arg(long, value_enum, default_value_t)]
+    backend: Choice,
+    /// Check the policy, with --dev against this host too, and change nothing
+    #[arg(long)]
+    check: bool,
+    /// One JSON object: backend, device, classes with what they are sure of
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Default)]
+enum Choice {
+    /// The kernel's own classes (HTB); lends what is left almost equally
+    #[default]
+    Kernel,
+}
+
+impl Choice {
+    fn on(self, device: &str) -> Place {
+        match self {
+            Self::Kernel => {
+                Place::Kernel(Kernel::new(device).until(|| interrupt::caught().map(str::to_owned)))
+            }
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => unisono_enforce::kernel::NAME,
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let (name, text) = text_of(&args.policy)?;
+    let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
+    if let Some(device) = &args.dev {
+        interrupt::catch()?;
+        let mut place = args.backend.on(device);
+        let done = if args.check { place.check(&policy) } else { place.apply(&policy) };
+        failure::warn(place.notes());
+        done.map_err(|error| failure::in_policy(Some(&name), error))?;
+    }
+    let device = args.dev.as_deref();
+    if args.json {
+        output::answer(&json(&policy, args.backend.name(), device, args.check))?;
+    } else {
+        output::answer(&words(&name, &policy, args.backend.name(), device, args.check))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn json(policy: &Policy, backend: &str, device: Option<&str>, check: bool) -> String {
+    let class = |(id, class): (ClassId, &unisono_fairqueue::Class)| {
+        let parent = Some(class.parent).filter(|parent| *parent != ClassId::ROOT);
+        json!({
+            "name": class.name,
+            "parent": parent.map(|parent| policy.hierarchy.class(parent).name.clone()),
+            "weight": class.weight.to_f64(),
+            "guarantee": policy.guarantee(id),
+            "ceiling": policy.ceiling(id).bits_per_second(),
+            "default": id == policy.default,
+        })
+    };
+    let classes: Vec<_> = policy.hierarchy.classes().skip(1).map(class).collect();
+    json!({
+        "backend": backend,
+        "device": device,
+        "applied": !check,
+        "rate": policy.rate.bits_per_second(),
+        "classes": classes,
+    })
+    .to_string()
+}
+
+fn words(name: &str, policy: &Policy, backend: &str, device: Option<&str>, check: bool) -> String {
+    let tree = &policy.hierarchy;
+    let mut table = format!("{:<24} {:>11} {:>11}   whose\n", "class", "sure of", "at most");
+    for (id, class) in tree.classes().skip(1) {
+        let mut depth = 0;
+        let mut at = class.parent;
+        while at != ClassId::ROOT {
+            depth += 1;
+            at = tree.class(at).parent;
+        }
+        let rules = policy.rules.iter().filter(|rule| rule.class == id);
+        let mut whose: Vec<String> = rules.map(|rule| rule.matcher.to_string()).collect();
+        if id == policy.default {
+            whose.push("all that no match names".to_owned());
+        }
+        let _ = writeln!(
+            table,
+            "{:<24} {:>11} {:>11}   {}",
+            format!("{}{}", "  ".repeat(depth), class.name),
+            units::rate(policy.guarantee(id)),
+            units::rate(policy.ceiling(id).bits_per_second() as f64),
+            whose.join(" ")
+        );
+    }
+    let table: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    let end = match (device, check) {
+        (None, _) => format!("{name} is sound; nothing was changed"),
+        (Some(device), true) => {
+            format!("{name} is sound and {backend} can do it on {device}; nothing was changed")
+        }
+        (Some(device), false) => format!(
+            "{device} has this policy now ({backend}); watch it: unisono queue show --dev {device}; take it away: unisono \
+             queue clear --dev {device}"
+        ),
+    };
+    table + &end
+}

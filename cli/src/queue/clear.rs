@@ -1,0 +1,61 @@
+//! `unisono queue clear`: a device is as it was.
+
+use super::failure;
+use crate::output;
+use serde_json::json;
+use std::process::ExitCode;
+use unisono_enforce::journal::Journal;
+use unisono_enforce::kernel::Kernel;
+use unisono_enforce::{Error, Place};
+use unisono_fairqueue::Backend;
+
+/// Take a policy away: the device is as it was before the first one
+///
+/// Puts back the queueing discipline and the weights of control groups that were there before, also after a crash. What
+/// somebody else has changed meanwhile stays, and is named. Without a policy there is nothing to do, which is no error.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono queue clear --dev eth0
+  unisono queue clear                 every device of this network namespace that has a policy")]
+pub(crate) struct Args {
+    /// The device; without it every device that has a policy
+    #[arg(long, value_name = "DEV")]
+    dev: Option<String>,
+    /// One JSON object: {"cleared": [devices], "notes": [what was left as it is, and why]}
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let devices = match &args.dev {
+        Some(device) => vec![device.clone()],
+        None => Journal::all()
+            .map_err(|error| failure::of(error.into()))?
+            .into_iter()
+            .map(|(device, _)| device)
+            .collect(),
+    };
+    let (mut cleared, mut notes) = (Vec::new(), Vec::new());
+    for device in devices {
+        match Place::of(&device) {
+            Ok(mut place) => {
+                let done = place.clear();
+                failure::warn(place.notes());
+                notes.extend_from_slice(place.notes());
+                done.map_err(failure::of)?;
+                cleared.push(device);
+            }
+            // a device that is not there is an error, one without a policy is none
+            Err(Error::NoPolicy { .. }) => Kernel::new(&device).clear().map_err(failure::of)?,
+            Err(error) => return Err(failure::of(error)),
+        }
+    }
+    if args.json {
+        output::answer(&json!({ "cleared": cleared, "notes": notes }).to_string())?;
+    } else if cleared.is_empty() {
+        output::answer("no policy, nothing to put back")?;
+    } else {
+        output::answer(&format!("{}: as before the policy", cleared.join(", ")))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
