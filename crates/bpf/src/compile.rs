@@ -1,29 +1,54 @@
-//! The switch program as instructions: compiled by the host's clang when it is wanted.
+//! Our programs as instructions: compiled by the host's clang when they are wanted.
 //!
-//! The source lies in this crate, so that an installed `unisono` needs no source tree, and building Unisono needs no
-//! clang: only running a data plane does (docs/decisions/0009). Cost: a tenth of a second a deployment.
+//! The sources lie in this crate, so that an installed `unisono` needs no source tree, and building Unisono needs no
+//! clang: only running them does (docs/decisions/0009). Cost: a tenth of a second a program.
 
 use crate::error::Error;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-const SOURCE: &str = include_str!("switch.bpf.c");
-const OBJECT: &str = "switch.o";
+const OBJECT: &str = "program.o";
+
+/// What is compiled.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// In words.
+    what: &'static str,
+    /// The file to compile, and those that it includes.
+    files: [(&'static str, &'static str); 2],
+}
+
+/// What switches do with frames.
+pub const SWITCH: Source = Source {
+    what: "the switch program",
+    files: [("switch.bpf.c", include_str!("switch.bpf.c")), ("intf.h", HEADER)],
+};
+
+/// Fair queuing as a queueing discipline.
+pub const FAIRQUEUE: Source = Source {
+    what: "the queueing discipline",
+    files: [
+        ("fairqueue.bpf.c", include_str!("fairqueue.bpf.c")),
+        ("fairqueue.h", include_str!("fairqueue.h")),
+    ],
+};
+
 /// Shared with user space; see [`crate::layout`].
 pub(crate) const HEADER: &str = include_str!("intf.h");
 
-/// Compiles the switch program; answers an object file.
+/// Compiles a program; answers an object file.
 ///
 /// # Errors
 /// No clang or no headers of libbpf: [`Error::Host`] says what to install.
-pub fn compile() -> Result<Vec<u8>, Error> {
-    Compiling::start()?.finish()
+pub fn compile(source: Source) -> Result<Vec<u8>, Error> {
+    Compiling::start(source)?.finish()
 }
 
 /// clang at work, while others do theirs.
 #[derive(Debug)]
 pub struct Compiling {
+    what: &'static str,
     clang: Child,
     place: tempfile::TempDir,
 }
@@ -33,27 +58,27 @@ impl Compiling {
     ///
     /// # Errors
     /// There is none: [`Error::Host`] says what to install.
-    pub fn start() -> Result<Self, Error> {
+    pub fn start(source: Source) -> Result<Self, Error> {
+        let Source { what, files } = source;
         let Some(clang) = unisono_linux::capability::on_path("clang") else {
-            return Err(Error::Host(
-                "no clang on PATH, which compiles the switch program: apt-get install clang libbpf-dev"
-                    .to_owned(),
-            ));
+            return Err(Error::Host(format!(
+                "no clang on PATH, which compiles {what}: apt-get install clang libbpf-dev"
+            )));
         };
         let place = tempfile::tempdir().map_err(Error::io("make a directory to compile in"))?;
-        for (name, text) in [("switch.bpf.c", SOURCE), ("intf.h", HEADER)] {
-            fs::write(place.path().join(name), text).map_err(Error::io("write the switch program"))?;
+        for (name, text) in files {
+            fs::write(place.path().join(name), text).map_err(Error::io(format!("write {what}")))?;
         }
         let mut command = Command::new(clang);
         // v3 has compare-and-swap; no debugging information, because nothing reads it
-        command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g0", "-Wall", "-Werror", "-c", "switch.bpf.c"]);
+        command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g0", "-Wall", "-Werror", "-c", files[0].0]);
         command.args(["-o", OBJECT]).current_dir(place.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         for directory in architectures() {
             command.arg("-idirafter").arg(directory);
         }
         let clang = command.spawn().map_err(Error::io("start clang"))?;
-        Ok(Self { clang, place })
+        Ok(Self { what, clang, place })
     }
 
     /// Waits for it; answers an object file.
@@ -66,10 +91,11 @@ impl Compiling {
             let said = String::from_utf8_lossy(&output.stderr);
             let line = said.lines().find(|line| line.contains("error")).unwrap_or("without saying why");
             return Err(Error::Host(format!(
-                "clang does not compile the switch program ({line}); if a header is missing: apt-get install libbpf-dev"
+                "clang does not compile {} ({line}); if a header is missing: apt-get install libbpf-dev",
+                self.what
             )));
         }
-        fs::read(self.place.path().join(OBJECT)).map_err(Error::io("read the compiled switch program"))
+        fs::read(self.place.path().join(OBJECT)).map_err(Error::io(format!("read {} as compiled", self.what)))
     }
 }
 

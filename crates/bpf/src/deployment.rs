@@ -3,7 +3,7 @@
 //! Everything belongs to this value: dropping it ends the processes and with them the namespaces; killing the
 //! process that holds it does the same, because nothing has a name (unless names were asked for).
 
-use crate::compile::Compiling;
+use crate::compile::{Compiling, SWITCH};
 use crate::crew::{Crew, Heard};
 use crate::diagnose::{Suspect, suspects};
 use crate::error::Error;
@@ -112,7 +112,7 @@ impl<'a> Deployment<'a> {
         fits(network)?;
         let mut times = Times::default();
         let start = Instant::now();
-        let compiling = Compiling::start()?; // while the kernel makes namespaces
+        let compiling = Compiling::start(SWITCH)?; // while the kernel makes namespaces
         let mut fabric = Fabric::new(network)?;
         times.network = start.elapsed();
         let program = SwitchProgram::load_object(network, &compiling.finish()?)?;

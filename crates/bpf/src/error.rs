@@ -17,11 +17,11 @@ pub enum Error {
     /// The kernel refused something that a host with the capabilities should do.
     #[error(transparent)]
     Netlink(#[from] Refused),
-    /// The verifier or the kernel refused the switch program.
+    /// The verifier or the kernel refused a program.
     #[error(transparent)]
     Program(#[from] NotLoaded),
     /// clang made something that is not understood.
-    #[error("the compiled switch program is not understood: {0}; please report this as a bug")]
+    #[error("what clang made of a program is not understood: {0}; please report this as a bug")]
     Object(String),
     /// The barrier did not end, a node ended, a link is down: who it is, in words.
     #[error("{0}")]

@@ -65,6 +65,8 @@ struct hsfq {
 	u32 free;	/* the first of the packets that were given back */
 	u32 fresh;	/* packets from here on have never been used */
 	u32 count;	/* of classes */
+	u32 zero;	/* 0 for ever: where a loop begins with it, the verifier must not know that it does */
+	u32 unused;
 	struct hsfq_class classes[HSFQ_CLASSES];
 	u32 heap[HSFQ_CLASSES];
 	struct hsfq_packet packets[HSFQ_PACKETS];
@@ -323,7 +325,7 @@ static inline u32 hsfq_enqueue(struct hsfq *queue, u32 leaf, u32 length, u64 now
 }
 
 /* Chooses the packet to serve next; it is in service then. */
-static inline u32 hsfq_dequeue(struct hsfq *queue, u64 now)
+static inline u32 hsfq_dequeue(struct hsfq *queue)
 {
 	struct hsfq_class *class;
 	struct hsfq_packet *packet;
@@ -340,7 +342,7 @@ static inline u32 hsfq_dequeue(struct hsfq *queue, u64 now)
 		if (inner->flags & HSFQ_LEAF)
 			break;
 		child = *hsfq_entry(queue, inner, 0);
-		hsfq_remove(queue, inner, 0);
+		hsfq_remove(queue, inner, queue->zero);
 		inner->now = hsfq_class(queue, child)->tag;
 		if (inner->now > HSFQ_MOST_NOW)
 			hsfq_move_tags(queue, at);
@@ -352,12 +354,6 @@ static inline u32 hsfq_dequeue(struct hsfq *queue, u64 now)
 	number = class->head;
 	packet = hsfq_packet(queue, number);
 	length = packet->length;
-	class->served_packets++;
-	class->served_bytes += length;
-	now -= packet->arrived;
-	class->waited += now;
-	if (class->longest_wait < now)
-		class->longest_wait = now;
 	hsfq_leave(queue, leaf, number);
 	hsfq_repeat(level, HSFQ_DEPTH)
 	{
@@ -374,6 +370,20 @@ static inline u32 hsfq_dequeue(struct hsfq *queue, u64 now)
 	}
 	queue->in_service = leaf;
 	return number;
+}
+
+/* Counts what has just been chosen. */
+static inline void hsfq_served(struct hsfq *queue, u32 number, u64 now)
+{
+	struct hsfq_class *class = hsfq_class(queue, queue->in_service);
+	struct hsfq_packet *packet = hsfq_packet(queue, number);
+	u64 waited = now - packet->arrived;
+
+	class->served_packets++;
+	class->served_bytes += packet->length;
+	class->waited += waited;
+	if (class->longest_wait < waited)
+		class->longest_wait = waited;
 }
 
 /* A class that waited has nothing left to serve, since its packets were dropped. */

@@ -1,7 +1,9 @@
-//! From clang's object file to instructions that the kernel takes: the maps' descriptors are filled in.
+//! From clang's object file to instructions that the kernel takes: what was left open is filled in.
 //!
-//! The program is one function in one section, and names its maps as external symbols: everything else that a BPF
-//! loader does (maps from debugging information, relocations against the kernel's types) is not needed.
+//! A program is one function in one section. What it does not contain it names as external symbols, and the caller
+//! says what each means: a map, a function of the kernel, or a number that is known only when it is loaded,
+//! such as the place of a member in a structure of this kernel. Everything else that a BPF loader does (maps and
+//! relocations described by type information, global data) is not needed.
 //! Reference: Documentation/bpf/standardization/instruction-set.rst, and for relocations llvm_reloc.rst.
 
 use crate::error::Error;
@@ -11,15 +13,34 @@ use object::{Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarge
 const LOAD_CONSTANT: u64 = 0x18;
 /// In that instruction's source register: the constant is a map's descriptor.
 const IS_MAP: u64 = 1 << 12;
+const CALL: u64 = 0x85;
+/// In that instruction's source register: what is called is a function of the kernel, by its type's number.
+const IS_FUNCTION: u64 = 2 << 12;
 
-/// The instructions of the section `tc`, with descriptors in place of the names of maps.
+/// What a symbol stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Meaning {
+    /// A map, by its descriptor.
+    Map(i32),
+    /// A number; the address of the symbol becomes it.
+    Number(u32),
+    /// A function of the kernel, by the number of its type.
+    Function(u32),
+}
+
+/// The instructions of a section, with what its symbols mean in place of their names.
 ///
 /// # Errors
-/// It is no such object, or names a map that there is none of.
-pub fn link(object: &[u8], map: impl Fn(&str) -> Option<i32>) -> Result<Vec<u64>, Error> {
+/// It is no such object, or names what has no meaning.
+pub fn link(
+    object: &[u8],
+    section: &str,
+    meaning: impl Fn(&str) -> Option<Meaning>,
+) -> Result<Vec<u64>, Error> {
     let bad = |what: String| Error::Object(what);
     let file = object::File::parse(object).map_err(|error| bad(error.to_string()))?;
-    let section = file.section_by_name("tc").ok_or_else(|| bad("there is no section tc".to_owned()))?;
+    let section =
+        file.section_by_name(section).ok_or_else(|| bad(format!("there is no section {section}")))?;
     let code = section.data().map_err(|error| bad(error.to_string()))?;
     let (words, []) = code.as_chunks::<8>() else { return Err(bad("a part of an instruction".to_owned())) };
     let mut instructions: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
@@ -29,14 +50,22 @@ pub fn link(object: &[u8], map: impl Fn(&str) -> Option<i32>) -> Result<Vec<u64>
         };
         let symbol = file.symbol_by_index(symbol).map_err(|error| bad(error.to_string()))?;
         let name = symbol.name().map_err(|error| bad(error.to_string()))?;
-        let descriptor = map(name).ok_or_else(|| bad(format!("there is no map {name}")))?;
-        let load = usize::try_from(offset / 8).ok().and_then(|at| instructions.get_mut(at));
-        match load {
-            Some(load) if *load & 0xff == LOAD_CONSTANT && offset % 8 == 0 => {
-                *load = *load & 0xffff_0fff | IS_MAP | u64::from(descriptor.cast_unsigned()) << 32;
+        let meaning = meaning(name).ok_or_else(|| bad(format!("nothing is known as `{name}`")))?;
+        let instruction = usize::try_from(offset / 8).ok().filter(|_| offset % 8 == 0);
+        let Some(instruction) = instruction.and_then(|at| instructions.get_mut(at)) else {
+            return Err(bad(format!("{name} is used at {offset}, where no instruction is")));
+        };
+        let opcode = *instruction & 0xff;
+        // the rest but the source register and the immediate value
+        let kept = *instruction & 0xffff_0fff;
+        *instruction = match meaning {
+            Meaning::Map(descriptor) if opcode == LOAD_CONSTANT => {
+                kept | IS_MAP | u64::from(descriptor.cast_unsigned()) << 32
             }
-            _ => return Err(bad(format!("{name} is used at {offset}, where no constant is loaded"))),
-        }
+            Meaning::Number(number) if opcode == LOAD_CONSTANT => kept | u64::from(number) << 32,
+            Meaning::Function(function) if opcode == CALL => kept | IS_FUNCTION | u64::from(function) << 32,
+            _ => return Err(bad(format!("{name} is used at {offset} as what it is not"))),
+        };
     }
     Ok(instructions)
 }
@@ -44,31 +73,35 @@ pub fn link(object: &[u8], map: impl Fn(&str) -> Option<i32>) -> Result<Vec<u64>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compile::{SWITCH, compile};
     use proptest::prelude::*;
 
     #[test]
     fn every_map_of_the_switch_program_is_filled_in() {
-        let object = match crate::compile::compile() {
+        let object = match compile(SWITCH) {
             Ok(object) => object,
             Err(error) => return eprintln!("skipped: {error}"),
         };
         let names = ["registers", "routes", "places", "counters", "settings"];
         let number = |name: &str| names.iter().position(|known| *known == name).map(|at| 100 + at as i32);
-        let instructions = link(&object, number).expect("our own program");
+        let map = |name: &str| number(name).map(Meaning::Map);
+        let instructions = link(&object, "tc", map).expect("our own program");
         for descriptor in 100..105_u64 {
             let load = LOAD_CONSTANT | IS_MAP | descriptor << 32;
             assert!(instructions.iter().any(|word| word & 0xffff_ffff_0000_f0ff == load), "{descriptor}");
         }
         assert!(
-            link(&object, |name| number(name).filter(|_| name != "places")).is_err(),
+            link(&object, "tc", |name| map(name).filter(|_| name != "places")).is_err(),
             "a map is missing"
         );
+        assert!(link(&object, "tc", |_| Some(Meaning::Function(1))).is_err(), "a map is not called");
+        assert!(link(&object, "xdp", map).is_err(), "there is no such section");
     }
 
     proptest! {
         #[test]
         fn what_is_no_object_is_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(link(&bytes, |_| Some(3)).is_err());
+            prop_assert!(link(&bytes, "tc", |_| Some(Meaning::Map(3))).is_err());
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use crate::error::Error;
 use crate::layout::{GROUPS, OUTCOMES, PORTS, Setup, State, slot};
+use crate::object::Meaning;
 use crate::{compile, object, routes};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use unisono_btin::{GroupId, Network, SwitchId};
@@ -33,7 +34,7 @@ impl SwitchProgram {
     /// # Errors
     /// The network has more switches or ports than the program can serve; the host lacks clang or BPF.
     pub fn load(network: &Network) -> Result<Self, Error> {
-        Self::load_object(network, &compile::compile()?)
+        Self::load_object(network, &compile::compile(compile::SWITCH)?)
     }
 
     /// Loads it as it was compiled before.
@@ -55,9 +56,9 @@ impl SwitchProgram {
             map("settings", 16, 1)?,
         ];
         let names = ["registers", "routes", "places", "counters", "settings"];
-        let instructions = object::link(object, |name| {
+        let instructions = object::link(object, "tc", |name| {
             let at = names.iter().position(|known| *known == name)?;
-            Some(maps[at].as_fd().as_raw_fd())
+            Some(Meaning::Map(maps[at].as_fd().as_raw_fd()))
         })?;
         let program = Classifier::load("unisono_switch", &instructions)?;
         let [registers, routes, places, counters, settings] = maps;

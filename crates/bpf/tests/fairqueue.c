@@ -63,7 +63,9 @@ int main(void)
 			hsfq_finish(&queue);
 			break;
 		case CHOOSE:
-			say(hsfq_dequeue(&queue, 0));
+			say(number = hsfq_dequeue(&queue));
+			if (number != HSFQ_NONE)
+				hsfq_served(&queue, number, 0);
 			say(queue.in_service);
 			break;
 		case END:

@@ -8,10 +8,14 @@
 //! Reference: bpf(2), Documentation/bpf/.
 
 pub mod assembler;
+mod operations;
 mod redirector;
+mod type_information;
 mod words;
 
+pub use operations::{Operation, Operations};
 pub use redirector::{Redirector, SocketMap};
+pub use type_information::TypeInformation;
 pub use words::Words;
 
 use std::io;
@@ -22,6 +26,8 @@ const MAP_LOOKUP: i32 = 1;
 const MAP_UPDATE: i32 = 2;
 const PROGRAM_LOAD: i32 = 5;
 const PROGRAM_TEST_RUN: i32 = 10;
+const MAP_BY_ID: i32 = 14;
+const INFORMATION: i32 = 15;
 const ARRAY: u32 = 2;
 const SCHEDULER_CLASSIFIER: u32 = 3;
 const LOG: usize = 256 * 1024;
@@ -95,6 +101,66 @@ impl Array {
         Ok(Self { descriptor: owned(descriptor), value_size: value_size as usize })
     }
 
+    /// Makes one whose elements hold what the kernel has to know about, such as its own objects: as these types of
+    /// the information say for the key (a number of four bytes) and the value.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), or the kernel does not know such elements.
+    pub fn with_types(
+        name: &str,
+        value_size: u32,
+        elements: u32,
+        (types, key, value): (&TypeInformation, u32, u32),
+    ) -> io::Result<Self> {
+        let mut attributes = Attributes::new()
+            .word(0, ARRAY)
+            .word(4, 4)
+            .word(8, value_size)
+            .word(12, elements)
+            .name(28, name)
+            .word(48, types.as_fd().as_raw_fd() as u32)
+            .word(52, key)
+            .word(56, value);
+        // SAFETY: the command follows no pointers.
+        let descriptor = unsafe { bpf(MAP_CREATE, &mut attributes)? };
+        Ok(Self { descriptor: owned(descriptor), value_size: value_size as usize })
+    }
+
+    /// Opens one that a program in the kernel still uses, by the number that [`id`](Self::id) said.
+    ///
+    /// # Errors
+    /// There is none any more, or it is of another kind or size.
+    pub fn open(id: u32, value_size: u32) -> io::Result<Self> {
+        let mut attributes = Attributes::new().word(0, id);
+        // SAFETY: the command follows no pointers.
+        let descriptor = owned(unsafe { bpf(MAP_BY_ID, &mut attributes)? });
+        let array = Self { descriptor, value_size: value_size as usize };
+        match array.information()? {
+            [ARRAY, _, 4, size, ..] if size == value_size => Ok(array),
+            _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        }
+    }
+
+    /// Its number in the kernel.
+    ///
+    /// # Errors
+    /// The kernel is older than 4.13.
+    pub fn id(&self) -> io::Result<u32> {
+        Ok(self.information()?[1])
+    }
+
+    /// The head of `struct bpf_map_info`: type, number, size of a key, size of a value, elements, flags.
+    fn information(&self) -> io::Result<[u32; 6]> {
+        let mut words = [0_u32; 6];
+        let mut attributes = Attributes::new()
+            .word(0, self.descriptor.as_raw_fd() as u32)
+            .word(4, size_of_val(&words) as u32)
+            .pointer(8, words.as_mut_ptr());
+        // SAFETY: the words are valid for writes of the length that is given.
+        unsafe { bpf(INFORMATION, &mut attributes)? };
+        Ok(words)
+    }
+
     /// Reads an element.
     ///
     /// # Errors
@@ -166,7 +232,8 @@ impl Classifier {
     /// # Errors
     /// `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, or the verifier's refusal with the end of its log.
     pub fn load(name: &str, instructions: &[u64]) -> Result<Self, NotLoaded> {
-        load(SCHEDULER_CLASSIFIER, name, instructions).map(Self)
+        let kind = Attributes::new().word(0, SCHEDULER_CLASSIFIER);
+        load(kind, name, instructions).map(Self)
     }
 
     /// Runs it once over a frame as if it had come in through device 1 of this namespace; answers what it
@@ -204,15 +271,15 @@ impl AsFd for Classifier {
     }
 }
 
-/// Loads a program of a kind.
-fn load(kind: u32, name: &str, instructions: &[u64]) -> Result<OwnedFd, NotLoaded> {
+/// Loads a program of the kind that the attributes say.
+fn load(kind: Attributes, name: &str, instructions: &[u64]) -> Result<OwnedFd, NotLoaded> {
+    let kind = kind
+        .word(4, instructions.len() as u32)
+        .pointer(8, instructions.as_ptr())
+        .pointer(16, c"GPL".as_ptr())
+        .name(48, name);
     let load = |log: &mut [u8]| {
-        let mut attributes = Attributes::new()
-            .word(0, kind)
-            .word(4, instructions.len() as u32)
-            .pointer(8, instructions.as_ptr())
-            .pointer(16, c"GPL".as_ptr())
-            .name(48, name);
+        let mut attributes = Attributes(kind.0);
         if !log.is_empty() {
             attributes = attributes.word(24, 1).word(28, log.len() as u32).pointer(32, log.as_mut_ptr());
         }

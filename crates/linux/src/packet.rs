@@ -56,6 +56,15 @@ impl PacketSocket {
         socket::set_option(&self.0, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &time)
     }
 
+    /// Sends frames through the device's queueing discipline, with a priority (`SO_PRIORITY`), instead of past it.
+    ///
+    /// # Errors
+    /// `EPERM`: priorities above 6 need `CAP_NET_ADMIN`.
+    pub fn queue_with_priority(&self, priority: u32) -> io::Result<()> {
+        socket::set_option(&self.0, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &0_i32)?;
+        socket::set_option(&self.0, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority)
+    }
+
     /// Sends a frame, header first.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("btin/fuzz", &["btin"]),
     ("enforce", &["linux", "fairqueue"]),
     ("launch", &["linux", "rma"]),
-    ("bpf", &["linux", "btin", "measure"]),
+    ("bpf", &["linux", "btin", "fairqueue", "measure"]),
     ("report", &["measure"]),
     ("study", &["linux", "sync", "measure", "barrier", "gang", "rma", "btin", "report"]),
     ("host-tests", &["linux"]),

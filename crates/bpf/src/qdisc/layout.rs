@@ -13,7 +13,9 @@ pub const MOST_PACKETS: usize = 16_384;
 /// "None" among the program's numbers.
 pub const NONE: u32 = u32::MAX;
 
-const HEADER: usize = 24;
+const HEADER: usize = 32;
+/// Where it says how many classes there are.
+const COUNT: usize = 20;
 const CLASS: usize = 136;
 const PACKET: usize = 24;
 /// The whole structure.
@@ -70,7 +72,7 @@ pub fn encode(hierarchy: &Hierarchy) -> Result<Vec<u8>, TooLarge> {
     let mut bytes = Vec::with_capacity(HEADER + count * CLASS);
     let mut heap = 0;
     put64(&mut bytes, &[0]);
-    put32(&mut bytes, &[NONE, NONE, 0, count as u32]);
+    put32(&mut bytes, &[NONE, NONE, 0, count as u32, 0, 0]);
     for (id, class) in hierarchy.classes() {
         let at = id.index();
         let limit = class.limit;
@@ -121,10 +123,13 @@ pub struct Counted {
 /// Reads a class out of the structure; nothing if it is cut off before.
 #[must_use]
 pub fn counted(structure: &[u8], class: ClassId) -> Option<Counted> {
-    let class = structure.get(HEADER + class.index() * CLASS..)?.get(..CLASS)?;
+    Some(read(structure.get(HEADER + class.index() * CLASS..)?.get(..CLASS)?))
+}
+
+fn read(class: &[u8]) -> Counted {
     let long = |at: usize| class[at..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
     let short = |at: usize| class[at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
-    Some(Counted {
+    Counted {
         packets: short(96),
         bytes: long(40),
         served_packets: long(56),
@@ -132,7 +137,16 @@ pub fn counted(structure: &[u8], class: ClassId) -> Option<Counted> {
         dropped: long(72),
         waited_ns: long(80),
         longest_wait_ns: long(88),
-    })
+    }
+}
+
+/// Reads all classes that the structure says there are.
+#[must_use]
+pub fn all_counted(structure: &[u8]) -> Vec<Counted> {
+    let count =
+        structure.get(COUNT..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_ne_bytes(*bytes));
+    let classes = structure.get(HEADER..).unwrap_or_default().chunks_exact(CLASS);
+    classes.take(MOST_CLASSES.min(count as usize)).map(read).collect()
 }
 
 #[cfg(test)]

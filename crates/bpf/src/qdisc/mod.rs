@@ -2,7 +2,16 @@
 //!
 //! ```text
 //!   Hierarchy --> layout: bytes of struct hsfq --> a map's value <-- fairqueue.bpf.c (enqueue, dequeue, ...)
-//!                                                                      `-- fairqueue.h: the decisions
+//!   kernel_types: offsets, numbers ---------------------------------^  `-- fairqueue.h: the decisions
+//!                                                  Discipline: registered under a name of its own, which
+//!                                                  a device can be given (netlink::discipline) --> counted
 //! ```
+//!
+//! Needs Linux 6.16 or later with `CONFIG_NET_SCH_BPF`, and clang when it is loaded. See
+//! [decision 11](../../../../docs/decisions/0011-fair-queuing-in-the-kernel.md).
 
+mod discipline;
+pub mod kernel_types;
 pub mod layout;
+
+pub use discipline::{Discipline, PRIORITIES, Setup, supported};

@@ -56,7 +56,7 @@ impl Redirector {
     /// # Errors
     /// As there.
     pub fn load(name: &str, instructions: &[u64]) -> Result<Self, NotLoaded> {
-        load(XDP, name, instructions).map(Self)
+        load(Attributes::new().word(0, XDP), name, instructions).map(Self)
     }
 }
 

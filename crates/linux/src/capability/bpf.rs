@@ -4,6 +4,7 @@
 
 use super::scratch::{close, errno_of, words};
 use super::{Finding, Host, is_root};
+use std::fs;
 
 const PROG_LOAD: i32 = 5;
 const SOCKET_FILTER: u32 = 1;
@@ -76,7 +77,36 @@ pub(super) fn btf(host: &Host) -> Finding {
     } else {
         Finding::missing(
             "/sys/kernel/btf/vmlinux does not exist: the kernel carries no type information",
-            "use a kernel with CONFIG_DEBUG_INFO_BTF; nothing in this version uses it",
+            "use a kernel with CONFIG_DEBUG_INFO_BTF; the BPF queueing discipline needs it",
         )
+    }
+}
+
+/// Whether programs can be queueing disciplines: the kernel describes the structure that they fill in.
+pub(super) fn qdisc(host: &Host) -> Finding {
+    const STRUCTURE: &[u8] = b"\0bpf_struct_ops_Qdisc_ops\0";
+    const REMEDY: &str = "use Linux 6.16 or later with CONFIG_NET_SCH_BPF for fair queuing inside the kernel; HTB \
+                          shares a link without it";
+    let Ok(types) = fs::read(host.path("sys/kernel/btf/vmlinux")) else {
+        return Finding::missing("the kernel carries no type information that can be read", REMEDY);
+    };
+    if types.windows(STRUCTURE.len()).any(|window| window == STRUCTURE) {
+        Finding::found("a BPF program can be a queueing discipline")
+    } else {
+        Finding::missing("this kernel has no queueing disciplines made of BPF programs", REMEDY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::FakeRoot;
+    use super::*;
+
+    #[test]
+    fn the_bpf_queueing_discipline_is_found_by_the_kernel_s_own_words() {
+        let found = |name, words| qdisc(&FakeRoot::with(name, &[("sys/kernel/btf/vmlinux", words)]).0).found;
+        assert!(found("qdisc", "\0bpf_struct_ops_Qdisc_ops\0"));
+        assert!(!found("no-qdisc", "\0bpf_struct_ops_tcp_congestion_ops\0"));
+        assert!(!qdisc(&FakeRoot::with("no-types", &[]).0).found, "there is nothing to read");
     }
 }

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT
+/*
+ * Hierarchical start-time fair queuing as a queueing discipline: Linux 6.16 and later, CONFIG_NET_SCH_BPF.
+ *
+ * Decided here, for each packet: which class it belongs to, whether it is dropped, who is next (fairqueue.h,
+ * compared packet by packet with crates/fairqueue), and, where the link has a rate, when.
+ *
+ * Decided in user space: the classes and their costs, the rate, which priority means which class. It writes
+ * them once, before the discipline is at a device; after that it only reads.
+ *
+ * When the loader dies: the device holds its discipline, the discipline its programs, and they their maps;
+ * all of them go when the discipline is taken off the device. One set of maps serves one device.
+ *
+ * The kernel calls these functions one at a time (under the lock of the discipline), so nothing here is
+ * atomic. Kernel structures are read and written at offsets which the loader fills in as the addresses of
+ * symbols.
+ */
+#include <linux/bpf.h>
+#include <stdbool.h>
+#include <bpf/bpf_helpers.h>
+
+typedef __u32 u32;
+typedef __u64 u64;
+
+/* Loops with the kernel's own iterator: each body is verified once, not as often as it runs. */
+struct bpf_iter_num;
+extern int bpf_iter_num_new(struct bpf_iter_num *iterator, int start, int end);
+extern int *bpf_iter_num_next(struct bpf_iter_num *iterator);
+extern void bpf_iter_num_destroy(struct bpf_iter_num *iterator);
+
+struct iterator {
+	u64 opaque;
+} __attribute__((aligned(8)));
+
+static __always_inline void stop(struct iterator *iterator)
+{
+	bpf_iter_num_destroy((void *)iterator);
+}
+
+static __always_inline struct iterator *begin(struct iterator *iterator, int end)
+{
+	bpf_iter_num_new((void *)iterator, 0, end);
+	return 0;
+}
+
+static __always_inline bool more(struct iterator *iterator, u32 *at)
+{
+	int *next = bpf_iter_num_next((void *)iterator);
+
+	if (!next)
+		return false;
+	*at = *next;
+	return true;
+}
+
+#define hsfq_repeat(i, n)                                                                                    \
+	for (struct iterator iterator __attribute__((cleanup(stop))), *unused = begin(&iterator, n);         \
+	     !unused && more(&iterator, &(i));)
+#define inline inline __attribute__((always_inline))
+#include "fairqueue.h"
+#undef inline
+
+/* The kernel's; only their addresses are known here. */
+struct sk_buff;
+struct Qdisc;
+struct bpf_sk_buff_ptr;
+extern void bpf_kfree_skb(struct sk_buff *skb);
+extern void bpf_qdisc_skb_drop(struct sk_buff *skb, struct bpf_sk_buff_ptr *to_free);
+extern void bpf_qdisc_watchdog_schedule(struct Qdisc *sch, u64 expire, u64 delta);
+extern void bpf_qdisc_bstats_update(struct Qdisc *sch, const struct sk_buff *skb);
+
+/* offset_of__STRUCT__MEMBER: filled in by the loader. */
+extern const char offset_of__sk_buff__priority, offset_of__sk_buff__cb;
+extern const char offset_of__Qdisc__handle, offset_of__Qdisc__q__qlen, offset_of__Qdisc__qstats__backlog;
+#define member(pointer, what) ((u32 *)((char *)(pointer) + (u64)&offset_of__##what))
+
+/* Maps are made by the loader, which fills in their descriptors by these names. */
+extern char scheduler, held, link, clock;
+
+/* What a packet's number stands for. */
+struct held {
+	struct sk_buff *skb; /* the map's type information says that it owns it */
+};
+
+/* Known to crates/bpf/src/qdisc/layout.rs too. */
+#define PRIORITIES 16
+struct link {
+	u64 rate;    /* bits a second; 0: as fast as the device takes packets */
+	u64 free_at; /* when the last packet has been sent */
+	u64 rest;    /* of the division that said so */
+	u32 devices; /* that have this discipline: at most one */
+	u32 others;  /* the class of what belongs to none */
+	u32 by_priority[PRIORITIES];
+};
+_Static_assert(sizeof(struct link) == 96 && sizeof(struct hsfq) == 536608, "layout.rs says otherwise");
+
+#define DROPPED 1 /* NET_XMIT_DROP */
+#define BUSY -16  /* -EBUSY */
+#define BROKEN -22
+#define SECOND 1000000000ULL
+#define MILLISECOND 1000000ULL
+/* A timer that is so late is made up for; a machine that stood still is not. */
+#define MOST_LATE (10 * MILLISECOND)
+/* So many packets may have to go for one that comes. */
+#define MOST_VICTIMS 1024
+
+static __always_inline void *only(void *map)
+{
+	u32 first = 0;
+
+	return bpf_map_lookup_elem(map, &first);
+}
+
+/* For tests the time may be what they say, in nanoseconds; it is looked at each millisecond then. 0: the
+ * kernel's. */
+static __always_inline u64 time(u64 *said)
+{
+	return *said ? *said : bpf_ktime_get_ns();
+}
+
+static __always_inline u32 length_of(struct sk_buff *skb)
+{
+	/* struct qdisc_skb_cb begins with it: the length on the wire, as every discipline counts it */
+	u32 length = *member(skb, sk_buff__cb);
+
+	return length & 0xffffff;
+}
+
+/* As with HTB a priority may name a class, MAJOR:MINOR, where the minor number of the root is 1. */
+static __always_inline u32 classify(struct hsfq *queue, struct link *line, struct Qdisc *sch,
+				    struct sk_buff *skb)
+{
+	u32 priority = *member(skb, sk_buff__priority), handle = *member(sch, Qdisc__handle);
+	u32 at = line->others;
+
+	if (priority >> 16 && priority >> 16 == handle >> 16)
+		at = (priority & 0xffff) - 1;
+	else if (priority < PRIORITIES)
+		at = line->by_priority[priority];
+	if (at >= queue->count || !(hsfq_class(queue, at)->flags & HSFQ_LEAF))
+		at = line->others;
+	return at;
+}
+
+static __always_inline void waits(struct Qdisc *sch, u32 packets, u32 bytes)
+{
+	*member(sch, Qdisc__q__qlen) += packets;
+	*member(sch, Qdisc__qstats__backlog) += bytes;
+}
+
+/* Takes a packet by its number. */
+static __always_inline struct sk_buff *take(u32 number)
+{
+	struct held *place = bpf_map_lookup_elem(&held, &number);
+
+	return place ? bpf_kptr_xchg(&place->skb, 0) : 0;
+}
+
+SEC("struct_ops/enqueue")
+int enqueue(u64 *arguments)
+{
+	struct sk_buff *skb = (void *)arguments[0];
+	struct Qdisc *sch = (void *)arguments[1];
+	struct bpf_sk_buff_ptr *to_free = (void *)arguments[2];
+	struct hsfq *queue = only(&scheduler);
+	struct link *line = only(&link);
+	u64 *said = only(&clock);
+	struct held *place;
+	u32 leaf, length, number, victim, times;
+	u64 now;
+
+	if (!queue || !line || !said)
+		goto drop;
+	length = length_of(skb);
+	now = time(said);
+	if (line->rate && now >= line->free_at) {
+		hsfq_finish(queue);
+		/* what was not sent while nobody wanted to send is not made up for */
+		if (!hsfq_class(queue, HSFQ_ROOT)->packets)
+			line->free_at = now;
+	}
+	leaf = classify(queue, line, sch, skb);
+	number = hsfq_enqueue(queue, leaf, length, now);
+	if (number == HSFQ_NONE)
+		goto drop;
+	place = bpf_map_lookup_elem(&held, &number);
+	if (!place)
+		goto drop;
+	skb = bpf_kptr_xchg(&place->skb, skb);
+	if (skb)
+		bpf_qdisc_skb_drop(skb, to_free); /* never: the place was free */
+	waits(sch, 1, length);
+	hsfq_repeat(times, MOST_VICTIMS)
+	{
+		victim = hsfq_drop_longest(queue, leaf);
+		if (victim == HSFQ_NONE)
+			break;
+		skb = take(victim);
+		waits(sch, -1, -hsfq_packet(queue, victim)->length);
+		if (skb)
+			bpf_qdisc_skb_drop(skb, to_free);
+	}
+	return 0;
+drop:
+	bpf_qdisc_skb_drop(skb, to_free);
+	return DROPPED;
+}
+
+SEC("struct_ops/dequeue")
+u64 dequeue(u64 *arguments)
+{
+	struct Qdisc *sch = (void *)arguments[0];
+	struct hsfq *queue = only(&scheduler);
+	struct link *line = only(&link);
+	u64 *said = only(&clock);
+	struct sk_buff *skb;
+	u32 number, length;
+	u64 now;
+
+	if (!queue || !line || !said)
+		return 0;
+	now = time(said);
+	if (line->rate && now < line->free_at) {
+		if (hsfq_class(queue, HSFQ_ROOT)->packets)
+			bpf_qdisc_watchdog_schedule(
+				sch, *said ? bpf_ktime_get_ns() + MILLISECOND : line->free_at, 0);
+		return 0;
+	}
+	number = hsfq_dequeue(queue);
+	if (number == HSFQ_NONE)
+		return 0;
+	hsfq_served(queue, number, now);
+	length = hsfq_packet(queue, number)->length;
+	waits(sch, -1, -length);
+	if (line->rate) {
+		u64 work = length * 8 * SECOND + line->rest;
+
+		if (now - line->free_at > MOST_LATE)
+			line->free_at = now - MOST_LATE;
+		line->free_at += work / line->rate;
+		line->rest = work % line->rate;
+	}
+	skb = take(number);
+	if (!skb)
+		return 0;
+	bpf_qdisc_bstats_update(sch, skb);
+	return (u64)skb;
+}
+
+SEC("struct_ops/init")
+int init(u64 *arguments)
+{
+	struct link *line = only(&link);
+
+	if (!line)
+		return BROKEN;
+	if (line->devices)
+		return BUSY;
+	line->devices = 1;
+	return 0;
+}
+
+SEC("struct_ops/reset")
+int reset(u64 *arguments)
+{
+	struct hsfq *queue = only(&scheduler);
+	u32 times;
+
+	if (!queue)
+		return 0;
+	hsfq_repeat(times, HSFQ_PACKETS)
+	{
+		u32 number = hsfq_dequeue(queue);
+		struct sk_buff *skb;
+
+		if (number == HSFQ_NONE)
+			break;
+		hsfq_class(queue, queue->in_service)->dropped++;
+		skb = take(number);
+		if (skb)
+			bpf_kfree_skb(skb);
+	}
+	return 0;
+}
+
+SEC("struct_ops/destroy")
+int destroy(u64 *arguments)
+{
+	struct link *line = only(&link);
+
+	if (line)
+		line->devices = 0;
+	return 0;
+}

@@ -1,0 +1,267 @@
+//! The queueing discipline in the kernel, with its maps.
+//!
+//! Each one that is loaded has a name and maps of its own and serves one device: `unisono_` and the number of the
+//! scheduler's map, so that who sees the name can open the map. While [`Discipline`] is there, devices can be given
+//! the discipline; a device that has it keeps it, and everything behind it, until it gets another.
+
+use super::kernel_types::{KernelTypes, Structure};
+use super::layout::{self, Counted};
+use crate::compile::{self, FAIRQUEUE};
+use crate::error::Error;
+use crate::object::{self, Meaning};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use unisono_fairqueue::{ClassId, Hierarchy};
+use unisono_linux::bpf::{Array, Operation, Operations, TypeInformation};
+
+/// How many priorities of sockets and packets can stand for classes.
+pub const PRIORITIES: usize = 16;
+
+const WRAPPER: &str = "bpf_struct_ops_Qdisc_ops";
+const OPERATIONS: [&str; 5] = ["enqueue", "dequeue", "init", "reset", "destroy"];
+const KIND: &str = "unisono_";
+/// `struct link`: rate, when it is free, a rest, devices, the others' class, classes by priority.
+const LINK: u32 = 32 + 4 * PRIORITIES as u32;
+const HELD: u32 = 8;
+
+/// What a discipline is to do.
+#[derive(Clone, Debug)]
+pub struct Setup<'a> {
+    /// The classes.
+    pub hierarchy: &'a Hierarchy,
+    /// What the link carries, in bits a second; without a rate, as much as the device takes.
+    pub rate: Option<u64>,
+    /// The leaf for packets of no class.
+    pub others: ClassId,
+    /// Leaves for packets of a priority (`SO_PRIORITY`). A packet may also name its class as `MAJOR:MINOR`: the
+    /// number of the device's discipline, and that of the class plus 1.
+    pub by_priority: [Option<ClassId>; PRIORITIES],
+}
+
+/// A queueing discipline that devices can be given by its [`kind`](Self::kind).
+#[derive(Debug)]
+pub struct Discipline {
+    kind: String,
+    scheduler: Array,
+    clock: Array,
+    _operations: Operations,
+}
+
+/// Whether this kernel can have queueing disciplines made of programs.
+///
+/// # Errors
+/// It cannot: [`Error::Host`] says why.
+pub fn supported() -> Result<KernelTypes, Error> {
+    let types = KernelTypes::of_this_kernel().map_err(|error| {
+        Error::Host(format!(
+            "the kernel does not describe its types ({}: {error}); use one with CONFIG_DEBUG_INFO_BTF",
+            super::kernel_types::PATH
+        ))
+    })?;
+    if types.structure(WRAPPER).is_none() {
+        return Err(Error::Host(
+            "the kernel has no queueing disciplines made of BPF programs; use Linux 6.16 or later with \
+             CONFIG_NET_SCH_BPF"
+                .to_owned(),
+        ));
+    }
+    Ok(types)
+}
+
+impl Discipline {
+    /// Compiles it and registers it.
+    ///
+    /// # Errors
+    /// The hierarchy is too large; the host lacks clang, or a kernel that can do this.
+    pub fn load(setup: &Setup<'_>) -> Result<Self, Error> {
+        let types = supported()?;
+        Self::load_object(setup, &compile::compile(FAIRQUEUE)?, &types)
+    }
+
+    /// Registers it as it was compiled before.
+    ///
+    /// # Errors
+    /// The hierarchy is too large; the kernel refuses.
+    pub fn load_object(setup: &Setup<'_>, object: &[u8], types: &KernelTypes) -> Result<Self, Error> {
+        let mut scheduler_value =
+            layout::encode(setup.hierarchy).map_err(|error| Error::Input(error.to_string()))?;
+        scheduler_value.resize(layout::SIZE, 0);
+        let information =
+            TypeInformation::load(&held_types()).map_err(Error::io("describe a map's types"))?;
+        let map =
+            |name, size| Array::new(name, size, 1).map_err(Error::io(format!("make the BPF map {name}")));
+        let scheduler = map("scheduler", layout::SIZE as u32)?;
+        let link = map("link", LINK)?;
+        let clock = map("clock", 8)?;
+        let held = Array::with_types(
+            "held",
+            HELD,
+            layout::MOST_PACKETS as u32,
+            (&information, HELD_KEY, HELD_VALUE),
+        )
+        .map_err(Error::io("make the BPF map held, which owns packets"))?;
+        scheduler.write(0, &scheduler_value).map_err(Error::io("write the classes"))?;
+        link.write(0, &setup.link()).map_err(Error::io("write what the link can do"))?;
+
+        let maps = [("scheduler", &scheduler), ("link", &link), ("clock", &clock), ("held", &held)];
+        let meaning = |name: &str| {
+            let map = maps.iter().find(|(known, _)| *known == name);
+            map.map(|(_, map)| Meaning::Map(map.as_fd().as_raw_fd())).or_else(|| kernel_symbol(types, name))
+        };
+        let wrapper = structure(types, WRAPPER)?;
+        let inside = structure(types, "Qdisc_ops")?;
+        let mut value = vec![0; wrapper.size as usize];
+        let begin = types.member(wrapper, &["data"]).map_or(0, |data| data.offset as usize);
+        let mut programs = Vec::new();
+        for name in OPERATIONS {
+            let instructions = object::link(object, &format!("struct_ops/{name}"), meaning)?;
+            let member =
+                types.member(inside, &[name]).ok_or_else(|| unknown(&format!("Qdisc_ops.{name}")))?;
+            let program = Operation::load(name, &instructions, inside.id, member.position)?;
+            put(&mut value, begin + member.offset as usize, &program.as_fd().as_raw_fd().to_ne_bytes());
+            programs.push(program);
+        }
+        let id = scheduler.id().map_err(Error::io("ask for the number of a BPF map"))?;
+        let kind = format!("{KIND}{id:x}");
+        let name = types.member(inside, &["id"]).ok_or_else(|| unknown("Qdisc_ops.id"))?;
+        put(&mut value, begin + name.offset as usize, kind.as_bytes());
+        let operations = Operations::register(&kind, wrapper.id, &value, &information)
+            .map_err(Error::io(format!("register the queueing discipline {kind}")))?;
+        Ok(Self { kind, scheduler, clock, _operations: operations })
+    }
+
+    /// Its name, as devices are given it.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// Makes the time what a test says, in nanoseconds, instead of the kernel's.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_clock(&self, now: u64) -> Result<(), Error> {
+        self.clock.write(0, &now.to_ne_bytes()).map_err(Error::io("set the clock"))
+    }
+
+    /// What it has counted for each class, by number.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn counted(&self) -> Result<Vec<Counted>, Error> {
+        read(&self.scheduler)
+    }
+
+    /// What a discipline that is at a device has counted, whoever loaded it; nothing if it is none of ours.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn counted_by(kind: &str) -> Option<Result<Vec<Counted>, Error>> {
+        let id = u32::from_str_radix(kind.strip_prefix(KIND)?, 16).ok()?;
+        let map =
+            Array::open(id, layout::SIZE as u32).map_err(Error::io(format!("open the classes of {kind}")));
+        Some(map.and_then(|map| read(&map)))
+    }
+}
+
+fn read(scheduler: &Array) -> Result<Vec<Counted>, Error> {
+    let mut structure = vec![0; layout::SIZE];
+    scheduler.read(0, &mut structure).map_err(Error::io("read what classes got"))?;
+    Ok(layout::all_counted(&structure))
+}
+
+impl Setup<'_> {
+    fn link(&self) -> Vec<u8> {
+        let number = |class: ClassId| class.index() as u32;
+        let by_priority = self.by_priority.map(|class| number(class.unwrap_or(self.others)));
+        let words = [0, number(self.others)].into_iter().chain(by_priority);
+        let long = [self.rate.unwrap_or(0), 0, 0];
+        let long = long.into_iter().flat_map(u64::to_ne_bytes);
+        long.chain(words.flat_map(u32::to_ne_bytes)).collect()
+    }
+}
+
+fn put(value: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(place) = value.get_mut(at..at + bytes.len()) {
+        place.copy_from_slice(bytes);
+    }
+}
+
+fn unknown(what: &str) -> Error {
+    Error::Host(format!(
+        "this kernel has no {what}, which its queueing disciplines had when this was written"
+    ))
+}
+
+fn structure(types: &KernelTypes, name: &str) -> Result<Structure, Error> {
+    types.structure(name).ok_or_else(|| unknown(&format!("struct {name}")))
+}
+
+/// `offset_of__STRUCT__MEMBER__MEMBER` is where a member is; everything else is a function.
+fn kernel_symbol(types: &KernelTypes, name: &str) -> Option<Meaning> {
+    let Some(place) = name.strip_prefix("offset_of__") else {
+        return types.function(name).map(Meaning::Function);
+    };
+    let (structure, path) = place.split_once("__")?;
+    let path: Vec<&str> = path.split("__").collect();
+    Some(Meaning::Number(types.member(types.structure(structure)?, &path)?.offset))
+}
+
+const HELD_KEY: u32 = 1;
+const HELD_VALUE: u32 = 5;
+
+/// `struct held { struct sk_buff __kptr *skb; }` and its key, a number: that a value of the map owns a packet.
+fn held_types() -> Vec<u8> {
+    let names = b"\0unsigned int\0sk_buff\0kptr\0held\0skb\0";
+    let kind = |kind: u32, members: u32| kind << 24 | members;
+    let types: [&[u32]; 5] = [
+        &[1, kind(1, 0), 4, 32],           // 1: unsigned int
+        &[14, kind(4, 0), 0],              // 2: struct sk_buff, of which nothing is said
+        &[22, kind(18, 0), 2],             // 3: the same, tagged as owned
+        &[0, kind(2, 0), 3],               // 4: a pointer to it
+        &[27, kind(4, 1), HELD, 32, 4, 0], // 5: struct held
+    ];
+    let types = types.concat();
+    let length = types.len() as u32 * 4;
+    let head: [u32; 6] = [0x0001_eb9f, 24, 0, length, length, names.len() as u32];
+    let words = head.iter().chain(&types).flat_map(|word| word.to_ne_bytes());
+    words.chain(names.iter().copied()).collect()
+}
+
+impl AsFd for Discipline {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.scheduler.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_types_of_the_map_are_well_made() {
+        let types = KernelTypes::parse(held_types()).expect("they are");
+        let held = types.structure("held").expect("it is there");
+        assert_eq!((held.id, held.size), (HELD_VALUE, HELD));
+        assert_eq!(types.member(held, &["skb"]).map(|member| member.kind), Some(4));
+        assert_eq!(types.structure("sk_buff").map(|buffer| buffer.id), Some(2));
+    }
+
+    #[test]
+    fn nothing_stays_open_in_the_object_where_the_kernel_is_known() {
+        let object = match compile::compile(FAIRQUEUE) {
+            Ok(object) => object,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        for name in OPERATIONS {
+            let section = format!("struct_ops/{name}");
+            object::link(&object, &section, |symbol| {
+                Some(match symbol {
+                    "scheduler" | "link" | "clock" | "held" => Meaning::Map(3),
+                    _ if symbol.starts_with("offset_of__") => Meaning::Number(8),
+                    _ => Meaning::Function(9),
+                })
+            })
+            .expect("maps, members and functions are used as what they are");
+        }
+    }
+}

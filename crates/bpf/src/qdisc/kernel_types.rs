@@ -1,0 +1,223 @@
+//! The kernel's own type information: which number a structure or a function has, and where members are.
+//!
+//! Linux describes itself in `/sys/kernel/btf/vmlinux`: a list of types, numbered from 1, that name each other by
+//! number. A program that calls a function of the kernel calls it by such a number, and where a member lies
+//! differs from one kernel to the next. Cost: one pass over five megabytes, ten milliseconds.
+//!
+//! Reference: Documentation/bpf/btf.rst.
+
+use std::fs;
+use std::io;
+
+/// Where Linux describes itself.
+pub const PATH: &str = "/sys/kernel/btf/vmlinux";
+
+const STRUCTURE: u8 = 4;
+const UNION: u8 = 5;
+const FUNCTION: u8 = 12;
+const MAGIC: u16 = 0xeb9f;
+/// Deeper than structures without a name are nested in each other.
+const MOST_DEPTH: usize = 8;
+
+/// One type: where its description begins.
+#[derive(Clone, Copy, Debug)]
+struct Type {
+    at: usize,
+    kind: u8,
+}
+
+/// What the kernel says about its types.
+#[derive(Debug)]
+pub struct KernelTypes {
+    bytes: Vec<u8>,
+    names: usize,
+    types: Vec<Type>,
+}
+
+/// A structure of the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Structure {
+    /// The number of its type.
+    pub id: u32,
+    /// Its bytes.
+    pub size: u32,
+}
+
+/// A member of a structure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// Where it begins, in bytes.
+    pub offset: u32,
+    /// The number of its type.
+    pub kind: u32,
+    /// Which member of the innermost structure that has it.
+    pub position: u32,
+}
+
+impl KernelTypes {
+    /// Those of this kernel.
+    ///
+    /// # Errors
+    /// The kernel carries none, or they are not understood.
+    pub fn of_this_kernel() -> io::Result<Self> {
+        let bytes = fs::read(PATH)?;
+        Self::parse(bytes)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{PATH} is not understood")))
+    }
+
+    /// Reads a description; nothing if it is none.
+    #[must_use]
+    pub fn parse(bytes: Vec<u8>) -> Option<Self> {
+        if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
+            return None;
+        }
+        let word = |at: usize| word(&bytes, at);
+        let head = word(4)? as usize;
+        let first = head.checked_add(word(8)? as usize)?;
+        let end = first.checked_add(word(12)? as usize)?;
+        let names = head.checked_add(word(16)? as usize)?;
+        let mut types = Vec::new();
+        let mut at = first;
+        while at < end {
+            let information = word(at + 4)?;
+            let (kind, members) = ((information >> 24 & 31) as u8, (information & 0xffff) as usize);
+            let more = match kind {
+                1 | 14 | 17 => 4,                // an integer, a variable, a tag of a declaration
+                2 | 7..=12 | 16 | 18 => 0,       // whatever only names another type
+                3 => 12,                         // an array
+                4 | 5 | 15 | 19 => 12 * members, // structures, unions, sections, large enumerations
+                6 | 13 => 8 * members,           // enumerations, prototypes
+                _ => return None,
+            };
+            types.push(Type { at, kind });
+            at += 12 + more;
+        }
+        Some(Self { bytes, names, types })
+    }
+
+    /// A structure by its name.
+    #[must_use]
+    pub fn structure(&self, name: &str) -> Option<Structure> {
+        let id = self.find(STRUCTURE, name)?;
+        Some(Structure { id, size: word(&self.bytes, self.get(id)?.at + 8)? })
+    }
+
+    /// The number of a function.
+    #[must_use]
+    pub fn function(&self, name: &str) -> Option<u32> {
+        self.find(FUNCTION, name)
+    }
+
+    /// A member of a structure by its name, or of a structure in it by the names on the way.
+    #[must_use]
+    pub fn member(&self, structure: Structure, path: &[&str]) -> Option<Member> {
+        let mut found = Member { offset: 0, kind: structure.id, position: 0 };
+        for name in path {
+            let member = self.direct_member(found.kind, name, 0)?;
+            found = Member { offset: found.offset.saturating_add(member.offset), ..member };
+        }
+        Some(found)
+    }
+
+    fn get(&self, id: u32) -> Option<&Type> {
+        self.types.get((id as usize).checked_sub(1)?)
+    }
+
+    fn find(&self, kind: u8, name: &str) -> Option<u32> {
+        let at = self.types.iter().position(|known| {
+            known.kind == kind && word(&self.bytes, known.at).is_some_and(|at| self.is_called(at, name))
+        })?;
+        u32::try_from(at + 1).ok()
+    }
+
+    fn is_called(&self, at: u32, name: &str) -> bool {
+        let text = self.bytes.get(self.names + at as usize..).unwrap_or_default();
+        text.starts_with(name.as_bytes()) && text.get(name.len()) == Some(&0)
+    }
+
+    /// Members of structures without a name are members of the one around them.
+    fn direct_member(&self, id: u32, name: &str, depth: usize) -> Option<Member> {
+        let Type { at, kind } = *self.get(id).filter(|_| depth < MOST_DEPTH)?;
+        if kind != STRUCTURE && kind != UNION {
+            return None;
+        }
+        let information = word(&self.bytes, at + 4)?;
+        let has_bit_fields = information >> 31 == 1;
+        (0..information & 0xffff).find_map(|position| {
+            let member = at + 12 + 12 * position as usize;
+            let [named, kind, bits] = [0, 4, 8].map(|part| word(&self.bytes, member + part));
+            let bits = if has_bit_fields { bits? & 0xff_ffff } else { bits? };
+            let (kind, offset) = (kind?, bits / 8);
+            if self.is_called(named?, name) {
+                return Some(Member { offset, kind, position });
+            }
+            if self.is_called(named?, "") {
+                let inner = self.direct_member(kind, name, depth + 1)?;
+                return Some(Member { offset: offset.saturating_add(inner.offset), ..inner });
+            }
+            None
+        })
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// `struct outer { int first; struct { short second; union { int third; } }; }` and a function.
+    fn some_types() -> Vec<u8> {
+        let names = b"\0int\0outer\0first\0second\0third\0call\0";
+        let kind = |kind: u32, members: u32| kind << 24 | members;
+        let types: Vec<u32> = [
+            vec![1, kind(1, 0), 4, 32],                  // 1: int
+            vec![0, kind(5, 1), 4, 24, 1, 0],            // 2: union { int third; }
+            vec![0, kind(4, 2), 8, 17, 1, 0, 0, 2, 32],  // 3: struct { second; union }
+            vec![5, kind(4, 2), 12, 11, 1, 0, 0, 3, 32], // 4: struct outer
+            vec![30, kind(12, 0), 1],                    // 5: call
+        ]
+        .concat();
+        let length = types.len() as u32 * 4;
+        let head: [u32; 6] = [0x0001_eb9f, 24, 0, length, length, names.len() as u32];
+        let words = head.iter().chain(&types).flat_map(|word| word.to_ne_bytes());
+        words.chain(names.iter().copied()).collect()
+    }
+
+    #[test]
+    fn members_are_found_through_structures_without_names() {
+        let types = KernelTypes::parse(some_types()).expect("it is well made");
+        let outer = types.structure("outer").expect("it is there");
+        assert_eq!(outer, Structure { id: 4, size: 12 });
+        let offset = |name| types.member(outer, &[name]).map(|member| member.offset);
+        assert_eq!([offset("first"), offset("second"), offset("third")], [Some(0), Some(4), Some(8)]);
+        assert_eq!(offset("fourth"), None);
+        assert_eq!(types.member(outer, &["first", "second"]), None, "a number has no members");
+        assert_eq!(types.function("call"), Some(5));
+        assert_eq!(types.function("outer"), None, "it is none");
+    }
+
+    proptest! {
+        #[test]
+        fn a_damaged_description_is_refused_or_read_but_never_panics(
+            damage in prop::collection::vec((0..200_usize, any::<u8>()), 1..8),
+            length in 0..400_usize,
+        ) {
+            let mut bytes = some_types();
+            bytes.truncate(length);
+            for (at, value) in damage {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = value;
+                }
+            }
+            if let Some(types) = KernelTypes::parse(bytes)
+                && let Some(outer) = types.structure("outer")
+            {
+                let _ = types.member(outer, &["third"]);
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Programs that stand in for functions of the kernel (`BPF_PROG_TYPE_STRUCT_OPS`).
+//!
+//! Many parts of the kernel call their variants through a structure of functions: congestion controls,
+//! schedulers, queueing disciplines. Such a structure can be filled with programs, one for each function, and
+//! registered; from then on it can be named like any other variant. The numbers of types are those of the
+//! kernel's own type information.
+//!
+//! Reference: Documentation/bpf/, `bpf_struct_ops` in include/linux/bpf.h.
+
+use super::type_information::TypeInformation;
+use super::{Attributes, MAP_CREATE, MAP_UPDATE, NotLoaded, bpf, load, owned};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+const STRUCT_OPS_PROGRAM: u32 = 27;
+const STRUCT_OPS_MAP: u32 = 26;
+const STRUCT_OPS_LINK: u32 = 44;
+const REGISTERED_BY_LINK: u32 = 1 << 13;
+const LINK_CREATE: i32 = 28;
+
+/// One function.
+#[derive(Debug)]
+pub struct Operation(OwnedFd);
+
+impl Operation {
+    /// Loads a program as the n-th member of a structure of the kernel.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_BPF`, or the verifier's refusal with the end of its log.
+    pub fn load(name: &str, instructions: &[u64], structure: u32, member: u32) -> Result<Self, NotLoaded> {
+        let kind = Attributes::new().word(0, STRUCT_OPS_PROGRAM).word(68, member).word(108, structure);
+        load(kind, name, instructions).map(Self)
+    }
+}
+
+impl AsFd for Operation {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A structure of functions that the kernel knows by its name as long as this is there. What uses it by then goes
+/// on using it.
+#[derive(Debug)]
+pub struct Operations {
+    _link: OwnedFd,
+}
+
+impl Operations {
+    /// Registers a structure: `value` is laid out as the kernel's type `wrapper`, which wraps it, with descriptors of
+    /// programs in place of functions.
+    ///
+    /// # Errors
+    /// A function that must be there is not, the name is taken, or the kernel knows no such structure.
+    pub fn register(name: &str, wrapper: u32, value: &[u8], types: &TypeInformation) -> io::Result<Self> {
+        let mut attributes = Attributes::new()
+            .word(0, STRUCT_OPS_MAP)
+            .word(4, 4)
+            .word(8, value.len() as u32)
+            .word(12, 1)
+            .word(16, REGISTERED_BY_LINK)
+            .name(28, name)
+            .word(48, types.as_fd().as_raw_fd() as u32)
+            .word(60, wrapper);
+        // SAFETY: the command follows no pointers.
+        let map = owned(unsafe { bpf(MAP_CREATE, &mut attributes)? });
+        let first = 0_u32;
+        let mut attributes = Attributes::new()
+            .word(0, map.as_raw_fd() as u32)
+            .pointer(8, &raw const first)
+            .pointer(16, value.as_ptr());
+        // SAFETY: the key is four bytes, and the map was made with the length of the value.
+        unsafe { bpf(MAP_UPDATE, &mut attributes)? };
+        let mut attributes = Attributes::new().word(0, map.as_raw_fd() as u32).word(8, STRUCT_OPS_LINK);
+        // SAFETY: the command follows no pointers.
+        let link = owned(unsafe { bpf(LINK_CREATE, &mut attributes)? });
+        Ok(Self { _link: link })
+    }
+}
