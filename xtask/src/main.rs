@@ -13,6 +13,7 @@ mod step;
 mod summary;
 mod test;
 mod test_output;
+mod vm;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -31,12 +32,19 @@ Usage: cargo xtask COMMAND [OPTIONS]
                         each fuzz target (packet, stream, handshake: what comes over TCP; topology, tree,
                         ibnetdiscover, graphml, dot: files), or these, for so long, 60 s if not given,
                         guided by coverage; needs g++ for libFuzzer and, once, crates.io
+  vm [NAME...]          the tests that need a newer kernel than most machines have (fair queuing as a BPF
+                        queueing discipline), or these, in a virtual machine with Debian unstable's;
+                        needs qemu-system-x86 and, once, the mirror that apt is configured for
   packages              what `test` would install, and why
 
 Exit codes: 0 all passed or skipped; 1 something failed; 2 bad usage.
 ";
 
 fn main() -> ExitCode {
+    if vm::is_guest() {
+        vm::run_guest();
+        return ExitCode::FAILURE; // not switched off
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words[..] {
@@ -50,6 +58,7 @@ fn main() -> ExitCode {
         ["fuzz", seconds, ref only @ ..] if seconds.parse::<u64>().is_ok() => {
             fuzz::run(seconds.parse().unwrap_or(60), only)
         }
+        ["vm", ref only @ ..] => vm::run(only),
         ["packages"] => {
             packages::print();
             Ok(true)

@@ -33,14 +33,24 @@ const PACKAGES: &[Package] = &[
         without: "the std::barrier peer and its tests",
     },
     Package {
+        name: "qemu-system-x86",
+        reason: "a machine with a newer kernel, for what this one may lack (cargo xtask vm)",
+        without: "the tests of fair queuing as a BPF queueing discipline",
+    },
+    Package {
+        name: "xz-utils",
+        reason: "unpacks that kernel's modules",
+        without: "the tests of fair queuing as a BPF queueing discipline",
+    },
+    Package {
         name: "clang",
-        reason: "compiles the switch program (BPF), and the OpenMP peer for the LLVM runtime",
+        reason: "compiles the BPF programs (switches, the queueing discipline), and the OpenMP peer for the LLVM runtime",
         without: "the data plane (unisono tree deploy), the libomp peer, and their tests",
     },
     Package {
         name: "libbpf-dev",
-        reason: "the headers that the switch program is written against",
-        without: "the data plane (unisono tree deploy) and its tests",
+        reason: "the headers that the BPF programs are written against",
+        without: "the data plane (unisono tree deploy), the BPF queueing discipline, and their tests",
     },
     Package {
         name: "libomp-dev",

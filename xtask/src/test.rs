@@ -3,7 +3,7 @@
 use crate::packages::{self, Install};
 use crate::step::{Done, Step, Verdict};
 use crate::summary::Summary;
-use crate::{target, test_output, workspace};
+use crate::{target, test_output, vm, workspace};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -16,6 +16,7 @@ pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
         tests(&["--workspace", "--exclude", "unisono-host-tests"], |_| ())
     });
     summary.step("host tests", host_tests);
+    summary.step("a newer kernel, in a virtual machine", || vm::step(&[]));
     summary.step("models of the protocols (loom)", loom);
     Ok(summary.conclude())
 }

@@ -1,0 +1,220 @@
+//! Fair queuing as a queueing discipline of the kernel: packets leave a real device in the order of the core.
+//!
+//! Needs a kernel with `CONFIG_NET_SCH_BPF`; `cargo xtask vm` runs these tests in a virtual machine that has
+//! one. The time is the test's own there, so that nothing depends on how fast the machine is.
+
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::time::Duration;
+use unisono_bpf::Error;
+use unisono_bpf::compile::{self, FAIRQUEUE};
+use unisono_bpf::qdisc::{Discipline, PRIORITIES, Setup, supported};
+use unisono_fairqueue::{ClassId, ClassSpec, Discipline as _, Hierarchy, Limit, Overflow, Packet, Scheduler};
+use unisono_host_tests::{Outcome, Skipped, host_tests, require};
+use unisono_linux::netlink::{Socket, discipline, link};
+use unisono_linux::network_namespace::NetworkNamespace;
+use unisono_linux::packet::PacketSocket;
+
+/// An EtherType for experiments.
+const TYPE: u16 = 0x88b5;
+const NEAR: link::Index = link::Index(11);
+const FAR: link::Index = link::Index(12);
+/// A bit a nanosecond.
+const RATE: u64 = 1_000_000_000;
+
+/// A cable between two devices in a namespace of its own; it goes with the process.
+struct Cable {
+    netlink: Socket,
+    near: PacketSocket,
+    far: PacketSocket,
+    /// The number of the discipline at the near device; one that replaces another has another.
+    major: u16,
+}
+
+impl Cable {
+    fn new() -> Result<Self, Skipped> {
+        require::root()?;
+        let here =
+            NetworkNamespace::create().map_err(|error| Skipped::because(format!("no namespace: {error}")))?;
+        here.enter().expect("root may");
+        let device = |index, name: &str, last| link::Device {
+            namespace: std::os::fd::AsFd::as_fd(&here),
+            name: name.to_owned(),
+            index: Some(index),
+            address: [2, 0, 0, 0, 0, last],
+        };
+        let mut netlink = Socket::open().expect("route netlink");
+        let pair = link::veth(&device(NEAR, "near", 1), &device(FAR, "far", 2));
+        let made = netlink.run(&[pair, link::set(FAR, link::State::Up)]);
+        made.map_err(|error| Skipped::because(error.to_string()))?;
+        let open = |device| PacketSocket::open(device, TYPE).expect("the device is up");
+        let (near, far) = (open(NEAR), open(FAR));
+        far.set_patience(Duration::from_secs(20)).expect("a time");
+        Ok(Self { netlink, near, far, major: 1 })
+    }
+
+    fn give(&mut self, discipline: &Discipline) -> Result<(), String> {
+        self.major += 1;
+        let request = discipline::root(NEAR, discipline.kind(), self.major);
+        self.netlink.run(&[request]).map_err(|error| error.to_string())
+    }
+
+    /// Sends a numbered frame of so many bytes to a class.
+    fn send(&self, class: ClassId, length: u32, number: u32) {
+        let priority = u32::from(self.major) << 16 | (class.index() as u32 + 1);
+        self.near.queue_with_priority(priority).expect("root may");
+        let mut frame = vec![0; length as usize];
+        frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+        frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+        frame[12..14].copy_from_slice(&TYPE.to_be_bytes());
+        frame[14..18].copy_from_slice(&number.to_be_bytes());
+        // a frame that the discipline drops is no error for who sent it, or ENOBUFS
+        let _ = self.near.send(&frame);
+    }
+
+    /// The number of the next frame that arrives.
+    fn receive(&self) -> Option<u32> {
+        let mut frame = [0; 2048];
+        self.far.receive(&mut frame).expect("the device is up")?;
+        frame[14..].first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
+    }
+}
+
+/// Loads the discipline, compiled here or before.
+fn load(setup: &Setup<'_>) -> Result<Discipline, Skipped> {
+    require::root()?;
+    let skip = |error: Error| match error {
+        Error::Host(_) => Skipped::because(error.to_string()),
+        error => panic!("{error}"),
+    };
+    let types = supported().map_err(skip)?;
+    let object = match std::env::var_os("UNISONO_FAIRQUEUE_OBJECT") {
+        Some(path) => std::fs::read(path).expect("it was put there"),
+        None => compile::compile(FAIRQUEUE).map_err(skip)?,
+    };
+    Discipline::load_object(setup, &object, &types).map_err(skip)
+}
+
+fn setup(hierarchy: &Hierarchy, others: ClassId) -> Setup<'_> {
+    Setup { hierarchy, rate: Some(RATE), others, by_priority: [None; PRIORITIES] }
+}
+
+fn leaves(hierarchy: &Hierarchy) -> Vec<ClassId> {
+    hierarchy.classes().map(|(id, _)| id).filter(|id| hierarchy.is_leaf(*id)).collect()
+}
+
+/// A tree of some classes, each below one made before it, some with limits.
+fn tree(random: &mut Pcg64Mcg, most: usize) -> Hierarchy {
+    let count = random.random_range(2..=most);
+    let (mut parents, mut depths, mut specs) = (vec![0], vec![0], vec![ClassSpec::new("link")]);
+    for at in 1..count {
+        let parent = random.random_range(0..at);
+        let parent = if depths[parent] < 8 { parent } else { 0 };
+        parents.push(parent);
+        depths.push(depths[parent] + 1);
+        let weight = random.random_range(1..20_u32).to_string().parse().expect("a weight");
+        let mut spec = ClassSpec::new(format!("c{at}")).weighing(weight);
+        if random.random_bool(0.2) {
+            let overflow = if random.random_bool(0.5) { Overflow::DropLongest } else { Overflow::DropTail };
+            spec.limit = Some(Limit { packets: random.random_range(1..8), bytes: u64::MAX, overflow });
+        }
+        specs.push(spec);
+    }
+    while specs.len() > 1 {
+        let at = specs.len() - 1;
+        let spec = specs.pop().expect("there is more than one");
+        specs[parents[at]].children.insert(0, spec);
+    }
+    Hierarchy::new(specs.pop().expect("the root is left")).expect("names are unique")
+}
+
+/// Frames go through the device and through the scheduler on paper; they must leave in the same order.
+fn follow(cable: &mut Cable, random: &mut Pcg64Mcg, most_classes: usize) -> Outcome {
+    let hierarchy = tree(random, most_classes);
+    let leaves = leaves(&hierarchy);
+    let discipline = load(&setup(&hierarchy, leaves[0]))?;
+    let mut now = 1_000_000_000;
+    discipline.set_clock(now).expect("it is there");
+    cable.give(&discipline).expect("the device takes it");
+    let mut paper: Scheduler<u32> = Scheduler::new(hierarchy.clone());
+    let mut free_at = 0;
+    let choose = |paper: &mut Scheduler<u32>, free_at: &mut u64| {
+        let (class, packet) = paper.dequeue(0).expect("one waits");
+        assert_eq!(cable.receive(), Some(packet.item), "of class {}", hierarchy.class(class).name);
+        *free_at += u64::from(packet.length) * 8;
+    };
+    for number in 0..120 {
+        // now and then a pause in which the link may become idle
+        now += if random.random_bool(0.1) { 200_000 } else { random.random_range(1..9_000) };
+        while paper.backlog().packets > 0 && free_at <= now {
+            discipline.set_clock(free_at).expect("it is there");
+            choose(&mut paper, &mut free_at);
+        }
+        discipline.set_clock(now).expect("it is there");
+        if now >= free_at {
+            paper.finish(0);
+            free_at = now; // nothing waits, as all that could leave has left
+        }
+        let leaf = leaves[random.random_range(0..leaves.len())];
+        let length = random.random_range(60..1500);
+        cable.send(leaf, length, number);
+        paper.enqueue(0, leaf, Packet::new(length, number)).expect("a leaf");
+        if now >= free_at {
+            choose(&mut paper, &mut free_at);
+        }
+    }
+    while paper.backlog().packets > 0 {
+        discipline.set_clock(free_at).expect("it is there");
+        choose(&mut paper, &mut free_at);
+    }
+    let counted = discipline.counted().expect("it counts");
+    for leaf in leaves {
+        let (here, served) = (counted[leaf.index()], paper.served(leaf));
+        assert_eq!(
+            (here.served_packets, here.served_bytes, here.dropped, here.packets),
+            (served.packets, served.bytes, served.dropped, 0),
+            "{}",
+            hierarchy.class(leaf).name
+        );
+    }
+    Ok(())
+}
+
+fn packets_leave_a_device_in_the_order_of_the_core() -> Outcome {
+    let mut cable = Cable::new()?;
+    for seed in 0..12 {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        follow(&mut cable, &mut random, if seed % 3 == 0 { 120 } else { 12 })?;
+    }
+    Ok(())
+}
+
+fn one_set_of_classes_serves_one_device_and_goes_with_it() -> Outcome {
+    let mut cable = Cable::new()?;
+    let hierarchy = Hierarchy::new(ClassSpec::new("link").with([ClassSpec::new("a"), ClassSpec::new("b")]))
+        .expect("names are unique");
+    let discipline = load(&setup(&hierarchy, ClassId::ROOT))?;
+    cable.give(&discipline).expect("the device takes it");
+    let error = cable.netlink.run(&[discipline::root(FAR, discipline.kind(), 1)]);
+    assert!(error.is_err_and(|error| error.errno == 16), "a second device cannot have it");
+    let kind = discipline.kind().to_owned();
+    drop(discipline);
+    assert!(
+        Discipline::counted_by(&kind).is_some_and(|counted| counted.is_ok()),
+        "the device still has it"
+    );
+    cable.netlink.run(&[discipline::remove_root(NEAR)]).expect("it goes");
+    // maps go a moment after the last that held them
+    for _ in 0..1000 {
+        if Discipline::counted_by(&kind).is_some_and(|counted| counted.is_err()) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("the maps of {kind} stay");
+}
+
+host_tests![
+    packets_leave_a_device_in_the_order_of_the_core within 300,
+    one_set_of_classes_serves_one_device_and_goes_with_it,
+];

@@ -1,0 +1,130 @@
+//! `cargo xtask vm`: host tests on a newer kernel than this machine's, in a virtual machine.
+//!
+//! ```text
+//!   the mirror apt uses --> Debian unstable's cloud kernel (kept in target/vm)  --+
+//!   the test program, what it is linked to, this program as /init --> initramfs --+--> qemu --> its output
+//! ```
+//!
+//! The machine is emulated, so that it needs no help of the host's kernel, and no privilege; what it finds is
+//! true, how long it takes says nothing. Cost: 16 MB of package lists and 37 MB of packages once, then some
+//! seconds to boot.
+
+mod guest;
+mod image;
+mod kernel;
+
+pub(crate) use guest::{is_guest, run as run_guest};
+
+use crate::step::{Done, Step, Verdict};
+use crate::summary::Summary;
+use crate::{target, test_output, workspace};
+use anyhow::{Context, ensure};
+use image::Image;
+use kernel::Kernel;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use unisono_bpf::compile::{self, FAIRQUEUE};
+
+const QEMU: &str = "qemu-system-x86_64";
+/// Modules that the tests need, by name; those that these need come with them.
+const MODULES: &[&str] = &["veth"];
+/// The whole run: generous, because only a hang may meet it.
+const PATIENCE: Duration = Duration::from_secs(15 * 60);
+
+/// Why there can be no machine here, or what went wrong.
+enum Unable {
+    Skip(String),
+    Fail(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Unable {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Fail(error)
+    }
+}
+
+/// Runs the tests that need a newer kernel; answers whether none failed.
+pub(crate) fn run(filters: &[&str]) -> anyhow::Result<bool> {
+    let mut summary = Summary::default();
+    summary.step("a newer kernel, in a virtual machine", || step(filters));
+    Ok(summary.conclude())
+}
+
+/// The same as a step among others.
+pub(crate) fn step(filters: &[&str]) -> Verdict {
+    match test(filters) {
+        Ok(verdict) => verdict,
+        Err(Unable::Skip(reason)) => Verdict::skipped(reason),
+        Err(Unable::Fail(error)) => Verdict::failed(format!("{error:#}")),
+    }
+}
+
+fn test(filters: &[&str]) -> Result<Verdict, Unable> {
+    if std::env::consts::ARCH != "x86_64" {
+        return Err(Unable::Skip("the machine is made for x86_64 only".to_owned()));
+    }
+    for (program, package) in [(QEMU, "qemu-system-x86"), ("clang", "clang libbpf-dev")] {
+        if !Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success()) {
+            return Err(Unable::Skip(format!("no {program}: apt-get install {package}")));
+        }
+    }
+    let object = compile::compile(FAIRQUEUE).context("the program that is tested")?;
+    let kernel = Kernel::get(&target().join("vm")).map_err(|error| Unable::Skip(format!("{error:#}")))?;
+    println!("Linux {}", kernel.release);
+    let program = build("queue_bpf")?;
+
+    let mut image = Image::default();
+    let own = std::env::current_exe().context("where this program is")?;
+    image.program("/init", &own)?;
+    image.program("/test", &program)?;
+    image.file("/fairqueue.o", &object);
+    for (at, module) in kernel.modules(MODULES)?.iter().enumerate() {
+        image.file(&format!("{}/{at:02}.ko", guest::MODULES), module);
+    }
+    let arguments: Vec<&str> = [&["/test"], filters].concat();
+    image.file(guest::COMMAND, arguments.join("\n").as_bytes());
+    image.file(guest::ENVIRONMENT, b"UNISONO_FAIRQUEUE_OBJECT=/fairqueue.o\nRUST_BACKTRACE=1\n");
+    let scratch = tempfile::tempdir().context("a temporary directory")?;
+    let initramfs = scratch.path().join("initramfs");
+    std::fs::write(&initramfs, image.finish()).context("write the initramfs")?;
+    Ok(boot(&kernel, &initramfs)?)
+}
+
+fn boot(kernel: &Kernel, initramfs: &Path) -> anyhow::Result<Verdict> {
+    let mut machine = Command::new(QEMU);
+    machine.args(["-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", "1024", "-nic", "none"]);
+    machine.args(["-display", "none", "-serial", "stdio", "-monitor", "none", "-no-reboot"]);
+    machine.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initramfs);
+    machine.args(["-append", "console=ttyS0 quiet panic=-1 rdinit=/init"]);
+    let Done { hung, lines, .. } = Step::new(QEMU, machine).within(PATIENCE).run()?;
+    let mut verdict = test_output::read(&lines);
+    let ended = lines.iter().find_map(|line| line.strip_prefix(guest::ENDED));
+    if let Some(hung) = hung {
+        verdict.failed += 1;
+        verdict.failures.push(hung);
+    } else if ended != Some("0") && verdict.failed == 0 {
+        verdict.failed += 1;
+        verdict.failures.push(match ended {
+            Some(code) => format!("the tests ended with {code}"),
+            None => "the machine ended before the tests did".to_owned(),
+        });
+    }
+    Ok(verdict)
+}
+
+/// Builds a host test; answers where its program is.
+fn build(test: &str) -> anyhow::Result<PathBuf> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["test", "--locked", "--package", "unisono-host-tests", "--test", test, "--no-run"]);
+    cargo.args(["--message-format", "json"]).current_dir(workspace());
+    let output = cargo.output().context("start cargo")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let program = messages.lines().find_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        let ours = message["target"]["name"] == test;
+        message["executable"].as_str().filter(|_| ours).map(PathBuf::from)
+    });
+    program.with_context(|| format!("cargo did not say where it put {test}"))
+}

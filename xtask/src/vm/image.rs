@@ -1,0 +1,118 @@
+//! The file system of the virtual machine, in the format that the kernel unpacks into memory (cpio, "newc").
+//!
+//! Reference: Documentation/driver-api/early-userspace/buffer-format.rst.
+
+use anyhow::{Context, ensure};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+const DIRECTORY: u32 = 0o040_755;
+const PROGRAM: u32 = 0o100_755;
+
+/// An archive that grows.
+#[derive(Default)]
+pub(super) struct Image {
+    bytes: Vec<u8>,
+    entries: u32,
+    known: BTreeSet<String>,
+}
+
+impl Image {
+    /// Adds a file at an absolute path, with the directories above it; the first of a name stays.
+    pub(super) fn file(&mut self, path: &str, content: &[u8]) {
+        for (at, _) in path.match_indices('/').skip(1) {
+            let directory = &path[..at];
+            if self.known.insert(directory.to_owned()) {
+                self.entry(directory, DIRECTORY, &[]);
+            }
+        }
+        if self.known.insert(path.to_owned()) {
+            self.entry(path, PROGRAM, content);
+        }
+    }
+
+    /// Adds a program without its debugging information, and the libraries that it is linked to.
+    pub(super) fn program(&mut self, path: &str, program: &Path) -> anyhow::Result<()> {
+        self.file(path, &stripped(program)?);
+        let ldd = Command::new("ldd").arg(program).output().context("start ldd")?;
+        ensure!(
+            ldd.status.success(),
+            "ldd {}: {}",
+            program.display(),
+            String::from_utf8_lossy(&ldd.stderr)
+        );
+        for library in libraries(&String::from_utf8_lossy(&ldd.stdout)) {
+            let content = std::fs::read(library).with_context(|| format!("read {library}"))?;
+            self.file(library, &content);
+        }
+        Ok(())
+    }
+
+    /// The whole archive.
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        self.entry("/TRAILER!!!", 0, &[]);
+        self.bytes
+    }
+
+    fn entry(&mut self, path: &str, mode: u32, content: &[u8]) {
+        let name = path.trim_start_matches('/');
+        self.entries += 1;
+        // magic; inode, mode, owner, group, links, time, size, device and special device, length of the name, sum
+        let numbers =
+            [self.entries, mode, 0, 0, 1, 0, content.len() as u32, 0, 0, 0, 0, name.len() as u32 + 1, 0];
+        self.bytes.extend(b"070701");
+        for number in numbers {
+            self.bytes.extend(format!("{number:08x}").bytes());
+        }
+        self.bytes.extend(name.bytes());
+        self.bytes.push(0);
+        self.align();
+        self.bytes.extend(content);
+        self.align();
+    }
+
+    fn align(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+}
+
+fn stripped(program: &Path) -> anyhow::Result<Vec<u8>> {
+    let scratch = tempfile::tempdir().context("a temporary directory")?;
+    let copy = scratch.path().join("stripped");
+    let strip = Command::new("strip").arg("-o").arg(&copy).arg(program).status();
+    // without strip the image is larger, and nothing else
+    let from = if strip.is_ok_and(|status| status.success()) { &copy } else { program };
+    std::fs::read(from).with_context(|| format!("read {}", from.display()))
+}
+
+/// The paths in what ldd says.
+fn libraries(said: &str) -> Vec<&str> {
+    said.split_whitespace().filter(|word| word.starts_with('/')).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_is_made_of_aligned_entries_with_their_directories() {
+        let mut image = Image::default();
+        image.file("/a/b", b"hello");
+        image.file("/a/b", b"again");
+        let bytes = image.finish();
+        assert_eq!(bytes.len() % 4, 0);
+        let text = String::from_utf8(bytes).expect("all of it is text");
+        assert_eq!(text.matches("070701").count(), 3, "a directory, a file and the end");
+        assert!(text.contains("a\0") && text.contains("a/b\0") && text.contains("hello"));
+        assert!(!text.contains("again"), "the first of a name stays");
+        assert!(text.contains("TRAILER!!!"));
+    }
+
+    #[test]
+    fn libraries_are_read_from_what_ldd_says() {
+        let said = "\tlinux-vdso.so.1 (0x00007ffe)\n\tlibc.so.6 => /lib/x/libc.so.6 (0x00007f)\n\
+                    \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
+        assert_eq!(libraries(said), ["/lib/x/libc.so.6", "/lib64/ld-linux-x86-64.so.2"]);
+    }
+}

@@ -1,0 +1,182 @@
+//! A newer kernel: Debian unstable's for virtual machines, with its modules, fetched by apt.
+//!
+//! From the mirror that this machine's apt is configured for, with lists of its own, so that nothing of the
+//! machine's package state changes. It is kept; remove the directory to get a newer one.
+
+use anyhow::{Context, bail, ensure};
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Its newest version, whatever that is, is what this package needs.
+const NEWEST: &str = "linux-image-cloud-amd64";
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// An unpacked kernel.
+pub(super) struct Kernel {
+    pub(super) release: String,
+    pub(super) image: PathBuf,
+    modules: PathBuf,
+}
+
+impl Kernel {
+    /// The one that is kept in a directory, or else the newest that there is.
+    pub(super) fn get(directory: &Path) -> anyhow::Result<Self> {
+        let unpacked = directory.join("kernel");
+        if !unpacked.exists() {
+            println!("fetching a kernel into {}", directory.display());
+            fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
+            let directory = directory.canonicalize().context("the directory just made")?;
+            fetch(&directory).context("no newer kernel can be fetched")?;
+        }
+        Self::find(&unpacked).with_context(|| format!("no kernel in {}; remove it", unpacked.display()))
+    }
+
+    fn find(unpacked: &Path) -> Option<Self> {
+        let all = fs::read_dir(unpacked.join("usr/lib/modules")).ok()?;
+        all.flatten().find_map(|entry| {
+            let modules = entry.path();
+            let release = entry.file_name().into_string().ok()?;
+            let image = modules.join("vmlinuz");
+            image.exists().then_some(Self { release, image, modules })
+        })
+    }
+
+    /// Modules by name, those first that others need.
+    pub(super) fn modules(&self, names: &[&str]) -> anyhow::Result<Vec<Vec<u8>>> {
+        let (mut done, mut ordered) = (HashSet::new(), Vec::new());
+        for name in names {
+            self.module(name, &mut done, &mut ordered)?;
+        }
+        Ok(ordered)
+    }
+
+    fn module(&self, name: &str, done: &mut HashSet<String>, all: &mut Vec<Vec<u8>>) -> anyhow::Result<()> {
+        if !done.insert(name.to_owned()) {
+            return Ok(());
+        }
+        let file = format!("{name}.ko.xz");
+        // a module and its file differ in dashes
+        let is_it = |path: &Path| {
+            path.file_name()
+                .is_some_and(|found| found.to_string_lossy().replace('-', "_") == file.replace('-', "_"))
+        };
+        let path = find(&self.modules.join("kernel"), &is_it).with_context(|| format!("no module {name}"))?;
+        let xz = Command::new("xz").args(["--decompress", "--stdout"]).arg(&path).output();
+        let xz = xz.context("start xz (apt-get install xz-utils)")?;
+        ensure!(xz.status.success(), "{}: {}", path.display(), String::from_utf8_lossy(&xz.stderr));
+        for needed in needs(&xz.stdout) {
+            self.module(&needed, done, all)?;
+        }
+        all.push(xz.stdout);
+        Ok(())
+    }
+}
+
+/// Which modules a module says that it depends on.
+fn needs(module: &[u8]) -> Vec<String> {
+    const DEPENDS: &[u8] = b"\0depends=";
+    let begin = module.windows(DEPENDS.len()).position(|window| window == DEPENDS);
+    let Some(list) = begin.map(|at| &module[at + DEPENDS.len()..]) else { return Vec::new() };
+    let end = list.iter().position(|byte| *byte == 0).unwrap_or(0);
+    let names = String::from_utf8_lossy(&list[..end]);
+    names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+fn find(directory: &Path, is_it: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
+    fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path()).find_map(|path| {
+        if path.is_dir() { find(&path, is_it) } else { Some(path).filter(|path| is_it(path)) }
+    })
+}
+
+fn fetch(directory: &Path) -> anyhow::Result<()> {
+    let apt = Apt::new(directory)?;
+    apt.run("apt-get", &["--quiet=2", "update"])?;
+    let shown = apt.run("apt-cache", &["--no-all-versions", "show", NEWEST])?;
+    let depends = shown.lines().find_map(|line| line.strip_prefix("Depends: ")).unwrap_or_default();
+    let release = depends.split([',', ' ']).find_map(|word| word.strip_prefix("linux-image-"));
+    let release = release.with_context(|| format!("{NEWEST} does not say which kernel it needs"))?;
+    let packages = ["binary", "modules"].map(|part| format!("linux-{part}-{release}"));
+    apt.run("apt-get", &["--quiet=2", "download", &packages[0], &packages[1]])?;
+    let new = directory.join("new");
+    for entry in fs::read_dir(directory)?.flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|extension| extension == "deb") {
+            let unpack = Command::new("dpkg-deb").arg("-x").args([&path, &new]).status();
+            ensure!(unpack.context("start dpkg-deb")?.success(), "dpkg-deb -x {}", path.display());
+            fs::remove_file(path)?;
+        }
+    }
+    // whole or not at all
+    fs::rename(&new, directory.join("kernel")).context("keep the kernel")
+}
+
+/// apt with a source and lists of its own.
+struct Apt<'a> {
+    directory: &'a Path,
+    options: Vec<String>,
+}
+
+impl<'a> Apt<'a> {
+    fn new(directory: &'a Path) -> anyhow::Result<Self> {
+        let mirror = mirror()?;
+        let keys = if Path::new(KEYS).exists() { format!("[signed-by={KEYS}] ") } else { String::new() };
+        let sources = directory.join("sources.list");
+        fs::write(&sources, format!("deb {keys}{mirror} unstable main\n"))
+            .context("write a list of sources")?;
+        for place in ["lists/partial", "cache/archives/partial"] {
+            fs::create_dir_all(directory.join(place)).context("make a place for apt")?;
+        }
+        let place = directory.display();
+        let options = [
+            format!("Dir::Etc::sourcelist={}", sources.display()),
+            "Dir::Etc::sourceparts=-".to_owned(),
+            format!("Dir::State::lists={place}/lists"),
+            format!("Dir::Cache={place}/cache"),
+            // whoever may not become another user may still fetch
+            "APT::Sandbox::User=".to_owned(),
+            "Acquire::Languages=none".to_owned(),
+            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
+        ];
+        Ok(Self {
+            directory,
+            options: options.into_iter().flat_map(|option| ["-o".to_owned(), option]).collect(),
+        })
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> anyhow::Result<String> {
+        let mut command = Command::new(program);
+        command.args(&self.options).args(arguments).current_dir(self.directory).stdin(Stdio::null());
+        let output = command.output().with_context(|| format!("start {program}"))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let line = said.lines().next_back().unwrap_or("without saying why");
+            bail!("{program} {}: {line}", arguments.join(" "));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+/// The mirror that apt gets Debian itself from.
+fn mirror() -> anyhow::Result<String> {
+    let targets = Command::new("apt-get")
+        .args(["indextargets", "--format", "$(SITE)", "Created-By: Packages"])
+        .output()
+        .context("start apt-get")?;
+    let sites = String::from_utf8_lossy(&targets.stdout).into_owned();
+    let debian = sites.lines().find(|site| site.trim_end_matches('/').ends_with("/debian"));
+    debian.map(str::to_owned).context("apt is not configured for a mirror of Debian")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_module_needs_is_in_its_information() {
+        assert_eq!(needs(b"license=GPL\0depends=libcrc32c,nf_tables\0name=x\0"), ["libcrc32c", "nf_tables"]);
+        assert!(needs(b"license=GPL\0depends=\0name=x\0").is_empty());
+        assert!(needs(b"nothing").is_empty());
+    }
+}
