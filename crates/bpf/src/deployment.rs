@@ -7,7 +7,7 @@ use crate::compile::{Compiling, SWITCH};
 use crate::crew::{Crew, Heard};
 use crate::diagnose::{Suspect, suspects};
 use crate::error::Error;
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, Hook};
 use crate::node::Known;
 use crate::orders::{Order, Report, Run};
 use crate::program::{SwitchProgram, fits};
@@ -89,6 +89,7 @@ pub struct Times {
 pub struct Deployment<'a> {
     crew: Crew, // dropped first: processes end before what they use
     fabric: Fabric,
+    hook: Hook,
     program: SwitchProgram,
     network: &'a Network,
     jobs: &'a [Job],
@@ -116,14 +117,15 @@ impl<'a> Deployment<'a> {
         let mut fabric = Fabric::new(network)?;
         times.network = start.elapsed();
         let program = SwitchProgram::load_object(network, &compiling.finish()?)?;
-        fabric.attach(network, &program)?;
+        let hook = fabric.attach(network, &program)?;
         times.program = start.elapsed() - times.network;
         let members: BTreeSet<NodeId> = jobs.iter().flat_map(|job| job.group.members()).copied().collect();
         let members: Vec<NodeId> = members.into_iter().collect();
         let start = Instant::now();
         let crew = Crew::start(&members, Known { network, jobs }, &fabric)?;
         let (usable, without) = (network.clone(), BTreeSet::new());
-        let mut deployment = Self { crew, fabric, program, network, jobs, usable, without, tag: 0, times };
+        let mut deployment =
+            Self { crew, fabric, hook, program, network, jobs, usable, without, tag: 0, times };
         deployment.gather(members.len(), OBEDIENCE, |_, report| matches!(report, Report::Ready))?;
         deployment.times.nodes = start.elapsed();
         Ok(deployment)
@@ -312,6 +314,19 @@ impl<'a> Deployment<'a> {
     #[must_use]
     pub fn fabric(&mut self) -> &mut Fabric {
         &mut self.fabric
+    }
+
+    /// How the switches' ports call the program.
+    #[must_use]
+    pub fn hook(&self) -> &Hook {
+        &self.hook
+    }
+
+    /// Whether the process of every member runs.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        let mut members = self.jobs.iter().flat_map(|job| job.group.members());
+        members.all(|member| self.crew.process(*member).is_some())
     }
 
     /// The process of a node.

@@ -11,17 +11,23 @@
 //! devices have the same hardware address and resolve none: a cable has two ends. IPv6 is off, because its
 //! announcements would be the only noise on the cables.
 //!
-//! Cost: 0.5 to 1 ms a namespace and 0.3 ms a cable, nearly all of it the kernel's.
+//! Cost: 0.5 to 1 ms a namespace and 0.3 ms a cable, nearly all of it the kernel's, which does part of it on several
+//! processors at once: a thread a processor builds.
+
+mod hook;
+
+pub use hook::Hook;
 
 use crate::error::Error;
 use crate::layout::device;
-use crate::program::SwitchProgram;
 use std::fs;
 use std::net::Ipv4Addr;
+use std::ops::Range;
 use std::os::fd::AsFd;
+use std::thread;
 use unisono_btin::{End, Link, Network, NodeId, SwitchId};
 use unisono_linux::netlink::link::{self, Device, Index, State};
-use unisono_linux::netlink::{self, Request, address, traffic};
+use unisono_linux::netlink::{self, Request, address};
 use unisono_linux::network_namespace::{self, NetworkNamespace};
 use unisono_linux::resource_limit;
 
@@ -29,6 +35,9 @@ use unisono_linux::resource_limit;
 pub const NODE_DEVICE: Index = Index(2);
 /// The hardware address of every device: locally administered.
 pub const HARDWARE: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// Beyond it they only wait for the one lock of all network settings.
+const MOST_BUILDERS: usize = 4;
 
 /// A network that is up, as long as this lives.
 #[derive(Debug)]
@@ -38,14 +47,14 @@ pub struct Fabric {
     /// To the kernel, one in each switch.
     sockets: Vec<netlink::Socket>,
     names: Vec<String>,
+    attached: Option<hook::Attached>,
 }
 
 impl Fabric {
-    /// Brings a network up, with switches that forward nothing until they have a [program](Self::attach). The
-    /// calling thread is where it was before, also after an error.
+    /// Brings a network up, with switches that forward nothing until they have a [program](Self::attach).
     ///
     /// # Errors
-    /// Not root, or the kernel lacks namespaces, veth or clsact.
+    /// Not root, or the kernel lacks namespaces or veth.
     pub fn new(network: &Network) -> Result<Self, Error> {
         let count = network.switch_count() + network.nodes().len();
         let wanted = 3 * count as u64 + 256; // a descriptor each, a socket each, a line to each node
@@ -56,22 +65,7 @@ impl Fabric {
                 "{wanted} open files are needed and {allowed} allowed: ulimit -n {wanted}, or a smaller network"
             )));
         }
-        let home = NetworkNamespace::current().map_err(Error::io("look at the own network namespace"))?;
-        let built = build(network);
-        home.enter().map_err(Error::io("return to the own network namespace"))?;
-        built
-    }
-
-    /// Has the switch program decide about every frame that comes in at a port of a switch. Once.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn attach(&mut self, network: &Network, program: &SwitchProgram) -> Result<(), Error> {
-        for (switch, socket) in network.switches().zip(&mut self.sockets) {
-            let attach = |device| traffic::at_ingress(device, program.descriptor(), "unisono_switch");
-            socket.run(&ports(network, switch).map(attach).collect::<Vec<Request>>())?;
-        }
-        Ok(())
+        build(network)
     }
 
     /// The namespace of a switch.
@@ -123,6 +117,7 @@ impl Fabric {
 
 impl Drop for Fabric {
     fn drop(&mut self) {
+        self.detach();
         for name in &self.names {
             let _ = network_namespace::remove(name); // somebody may have taken it away before us
         }
@@ -146,22 +141,46 @@ pub fn take_address(node: NodeId) -> Result<(), Error> {
 }
 
 fn build(network: &Network) -> Result<Fabric, Error> {
-    let make = |count: usize| (0..count).map(|_| namespace()).collect::<Result<Vec<_>, _>>();
-    let nodes = make(network.nodes().len())?;
-    let switches = make(network.switch_count())?;
-    let mut sockets = Vec::with_capacity(switches.len());
-    for (switch, namespace) in network.switches().zip(&switches) {
-        namespace.enter().map_err(Error::io("enter a switch"))?;
-        let mut socket = netlink::Socket::open().map_err(Error::io("open a netlink socket"))?;
-        socket.run(&cables(network, switch, &switches, &nodes))?;
-        sockets.push(socket);
+    let count = network.switch_count();
+    let make = |range: Range<usize>| range.map(|_| namespace()).collect();
+    let mut switches = shared_out(count + network.nodes().len(), make)?;
+    let nodes = switches.split_off(count);
+    let sockets = shared_out(count, |range| {
+        let lay = |switch: usize| {
+            switches[switch].enter().map_err(Error::io("enter a switch"))?;
+            let mut socket = netlink::Socket::open().map_err(Error::io("open a netlink socket"))?;
+            socket.run(&cables(network, SwitchId(switch as u32), &switches, &nodes))?;
+            Ok(socket)
+        };
+        range.map(lay).collect()
+    })?;
+    let mut fabric = Fabric { switches, nodes, sockets, names: Vec::new(), attached: None };
+    for (switch, socket) in network.switches().zip(&mut fabric.sockets) {
+        let up = |device| link::set(device, State::Up);
+        socket.run(&ports(network, switch).map(up).collect::<Vec<Request>>())?;
     }
-    // filters come later: the kernel waits for readers when a filter follows its queueing discipline at once
-    for (switch, socket) in network.switches().zip(&mut sockets) {
-        let ready = |device| [link::set(device, State::Up), traffic::clsact(device)];
-        socket.run(&ports(network, switch).flat_map(ready).collect::<Vec<Request>>())?;
-    }
-    Ok(Fabric { switches, nodes, sockets, names: Vec::new() })
+    Ok(fabric)
+}
+
+/// Has threads do so many pieces of work, a part each; answers what they made, in order. A thread may change its
+/// namespace.
+fn shared_out<T: Send>(
+    count: usize,
+    work: impl Fn(Range<usize>) -> Result<Vec<T>, Error> + Sync,
+) -> Result<Vec<T>, Error> {
+    let threads = thread::available_parallelism().map_or(1, usize::from).clamp(1, MOST_BUILDERS);
+    let begin = |part: usize| count * part / threads;
+    thread::scope(|scope| {
+        let work = &work;
+        let parts: Vec<_> =
+            (0..threads).map(|part| scope.spawn(move || work(begin(part)..begin(part + 1)))).collect();
+        let mut made = Vec::with_capacity(count);
+        for part in parts {
+            let done = part.join().map_err(|_| Error::Host("a thread that builds panicked".to_owned()))?;
+            made.extend(done?);
+        }
+        Ok(made)
+    })
 }
 
 fn namespace() -> Result<NetworkNamespace, Error> {

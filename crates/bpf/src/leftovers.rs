@@ -6,8 +6,10 @@
 //! A process is known by its number and its start, because numbers are used again.
 
 use crate::error::Error;
+use crate::grace;
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::Tid;
@@ -15,7 +17,7 @@ use unisono_linux::network_namespace;
 use unisono_linux::pidfd::start_time;
 use unisono_linux::process::{PidFd, Signal};
 
-const DIRECTORY: &str = "/run/unisono";
+pub(crate) const DIRECTORY: &str = "/run/unisono";
 const MARK: &str = "tree-";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,9 +42,7 @@ impl Note {
         let entry = Entry { process, started: start_time(process).unwrap_or(0) };
         let path = Path::new(DIRECTORY).join(format!("{MARK}{process}.json"));
         let text = serde_json::to_string(&entry).expect("serializes because it holds numbers alone");
-        fs::create_dir_all(DIRECTORY)
-            .and_then(|()| fs::write(&path, text))
-            .map_err(Error::io(format!("write {}", path.display())))?;
+        note(&path, &text).map_err(Error::io(format!("write {}", path.display())))?;
         Ok(Self { path })
     }
 
@@ -57,6 +57,17 @@ impl Drop for Note {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
         let _ = fs::remove_dir(DIRECTORY); // unless others have their notes there
+    }
+}
+
+/// Writes a file into [`DIRECTORY`], which others remove whenever they find it empty.
+pub(crate) fn note(path: &Path, text: &str) -> io::Result<()> {
+    let mut tries = 0;
+    loop {
+        match fs::create_dir_all(DIRECTORY).and_then(|()| fs::write(path, text)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && tries < 100 => tries += 1,
+            done => return done,
+        }
     }
 }
 
@@ -110,6 +121,7 @@ pub fn remove(running: Running, only: Option<u32>) -> Result<Removed, Error> {
         }
         let _ = fs::remove_file(path); // whoever ended in order has removed it
     }
+    grace::calm_down().map_err(Error::io("turn /sys/kernel/rcu_expedited back"))?;
     let _ = fs::remove_dir(DIRECTORY); // unless others have their notes there
     Ok(removed)
 }

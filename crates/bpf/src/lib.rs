@@ -23,6 +23,7 @@ mod deployment;
 pub mod diagnose;
 mod error;
 pub mod fabric;
+mod grace;
 pub mod hop;
 pub mod layout;
 pub mod leftovers;

@@ -104,7 +104,10 @@ static __always_inline __u64 released(__u16 episode, __u32 operation, __u64 resu
 	return gathering(next, operation, UNISONO_HAS_LAST | result << UNISONO_LAST_SHIFT);
 }
 
-/* What becomes of one frame. */
+/*
+ * What becomes of one frame. One that is kept (an arrival that others are missing for) is TC_ACT_SHOT as well:
+ * where the device itself calls the program, there is no other way to end a frame.
+ */
 struct step {
 	__u64 next;  /* the state; the same as before if nothing changes */
 	__u32 ports; /* where it goes */
@@ -228,7 +231,7 @@ static __always_inline int synchronize(struct __sk_buff *skb, __u32 here, __u32 
 		step.kind = message >> 14;
 		step.data = message & 63;
 		step.outcome = NOTHING;
-		step.verdict = TC_ACT_STOLEN;
+		step.verdict = TC_ACT_SHOT;
 		if (step.kind == UNISONO_REDUCTION)
 			reduction(&step, setup, state, port, episode);
 		else if (step.kind == UNISONO_DISTRIBUTION)

@@ -22,12 +22,16 @@ struct Bench {
 }
 
 impl Bench {
-    fn new() -> Result<Self, Error> {
+    fn new(by_filters: bool) -> Result<Self, Error> {
         let nodes = (0..PORTS).map(|port| End { switch: SWITCH, port: Port(port) }).collect();
         let network = Network::new(vec![PORTS], vec![], nodes).expect("it is sound");
         let program = SwitchProgram::load(&network)?;
         let mut fabric = Fabric::new(&network)?;
-        fabric.attach(&network, &program)?;
+        if by_filters {
+            fabric.attach_by_filters(&network, &program)?;
+        } else {
+            eprintln!("attached by {}", fabric.attach(&network, &program)?);
+        }
         let home = NetworkNamespace::current().expect("our own");
         let socket = |node| {
             fabric.node(NodeId(node)).enter().expect("root may");
@@ -62,8 +66,8 @@ fn on_the_wire(payload: &[u8]) -> Vec<u8> {
     [&HARDWARE[..], &HARDWARE, &BARRIER.to_be_bytes(), payload].concat()
 }
 
-fn bench() -> Option<Bench> {
-    match Bench::new() {
+fn bench(by_filters: bool) -> Option<Bench> {
+    match Bench::new(by_filters) {
         Ok(bench) => Some(bench),
         Err(error @ (Error::Host(_) | Error::System { .. })) => {
             eprintln!("skipped: {error}");
@@ -110,7 +114,16 @@ fn run(bench: &Bench, case: &Case) {
 
 #[test]
 fn every_case_of_the_table_comes_out_of_real_devices_as_written() {
-    let Some(bench) = bench() else { return };
+    every_case(false);
+}
+
+#[test]
+fn every_case_comes_out_as_written_where_filters_call_the_program() {
+    every_case(true);
+}
+
+fn every_case(by_filters: bool) {
+    let Some(bench) = bench(by_filters) else { return };
     for case in cases::all() {
         run(&bench, &case);
     }
@@ -125,7 +138,7 @@ fn every_case_of_the_table_comes_out_of_real_devices_as_written() {
 
 #[test]
 fn frames_of_others_are_dropped_and_counted_and_hurt_nobody() {
-    let Some(bench) = bench() else { return };
+    let Some(bench) = bench(false) else { return };
     let (foreign, unknown) = ("foreign frames", "of no group here");
     let before = (bench.counted(foreign), bench.counted(unknown));
     let socket = &bench.sockets[0];

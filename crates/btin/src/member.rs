@@ -54,6 +54,12 @@ impl Member {
         Self { others: nobody, nobody, ..self }
     }
 
+    /// Whose barriers.
+    #[must_use]
+    pub fn group(&self) -> GroupId {
+        self.group
+    }
+
     /// The episode that it is in: how often it has been released, modulo 2^16.
     #[must_use]
     pub fn episode(&self) -> u16 {

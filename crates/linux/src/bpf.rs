@@ -18,6 +18,7 @@ pub use redirector::{Redirector, SocketMap};
 pub use type_information::TypeInformation;
 pub use words::Words;
 
+use crate::netlink::link::Index;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -25,9 +26,12 @@ const MAP_CREATE: i32 = 0;
 const MAP_LOOKUP: i32 = 1;
 const MAP_UPDATE: i32 = 2;
 const PROGRAM_LOAD: i32 = 5;
+const PROGRAM_ATTACH: i32 = 8;
+const PROGRAM_DETACH: i32 = 9;
 const PROGRAM_TEST_RUN: i32 = 10;
 const MAP_BY_ID: i32 = 14;
 const INFORMATION: i32 = 15;
+const TCX_INGRESS: u32 = 46;
 const ARRAY: u32 = 2;
 const SCHEDULER_CLASSIFIER: u32 = 3;
 const LOG: usize = 256 * 1024;
@@ -297,6 +301,30 @@ fn load(kind: Attributes, name: &str, instructions: &[u64]) -> Result<OwnedFd, N
             Err(NotLoaded { name: name.to_owned(), error, log: last_lines(&log) })
         }
     }
+}
+
+/// Has a classifier decide about each frame that comes in through a device of the calling thread's namespace,
+/// without a queueing discipline (tcx). It stays as long as the device, whoever closes the program.
+///
+/// # Errors
+/// `EINVAL`: the kernel is older than 6.6. `ENODEV`: there is no such device. `EEXIST`: it is attached there.
+pub fn attach(program: BorrowedFd<'_>, device: Index) -> io::Result<()> {
+    at_device(PROGRAM_ATTACH, program, device)
+}
+
+/// Takes a classifier away from a device to which [`attach`] gave it.
+///
+/// # Errors
+/// It is not there.
+pub fn detach(program: BorrowedFd<'_>, device: Index) -> io::Result<()> {
+    at_device(PROGRAM_DETACH, program, device)
+}
+
+fn at_device(command: i32, program: BorrowedFd<'_>, device: Index) -> io::Result<()> {
+    let program = program.as_raw_fd() as u32;
+    let mut attributes = Attributes::new().word(0, device.0).word(4, program).word(8, TCX_INGRESS);
+    // SAFETY: the command follows no pointers.
+    unsafe { bpf(command, &mut attributes) }.map(|_| ())
 }
 
 /// The end of the verifier's log says why.

@@ -13,6 +13,8 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::Duration;
 
 /// What a copy that panicked ends with.
 const PANICKED: i32 = 101;
@@ -51,7 +53,14 @@ impl fmt::Display for Ended {
 /// # Errors
 /// This process has several threads, or the kernel cannot make another process.
 pub fn fork(body: impl FnOnce() -> i32) -> io::Result<Child> {
-    let threads = fs::read_dir("/proc/self/task")?.count();
+    let mut threads = count_threads()?;
+    let mut looks = 0;
+    // a thread that has been joined is listed for a moment longer
+    while threads != 1 && looks < 50 {
+        thread::sleep(Duration::from_millis(1));
+        threads = count_threads()?;
+        looks += 1;
+    }
     if threads != 1 {
         return Err(io::Error::other(format!("a process of {threads} threads cannot be copied safely")));
     }
@@ -69,6 +78,10 @@ pub fn fork(body: impl FnOnce() -> i32) -> io::Result<Child> {
         -1 => Err(io::Error::last_os_error()),
         child => Ok(Child { process: Tid(child), ended: None }),
     }
+}
+
+fn count_threads() -> io::Result<usize> {
+    Ok(fs::read_dir("/proc/self/task")?.count())
 }
 
 impl Child {

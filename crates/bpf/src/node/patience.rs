@@ -10,16 +10,20 @@ use std::time::Duration;
 
 const LEAST: Duration = Duration::from_millis(30);
 const MOST: Duration = Duration::from_millis(500);
+/// Barriers between two looks at the clock.
+const LOOKS: u32 = 15;
 
 #[derive(Clone, Debug)]
 pub(super) struct Patience {
     usual: Duration,
     now: Duration,
+    /// Barriers until the clock is looked at again.
+    unseen: u32,
 }
 
 impl Patience {
     pub(super) fn new() -> Self {
-        Self { usual: Duration::from_millis(10), now: Duration::from_millis(80) }
+        Self { usual: Duration::from_millis(10), now: Duration::from_millis(80), unseen: 0 }
     }
 
     /// How long to wait now.
@@ -32,16 +36,25 @@ impl Patience {
         self.now = (self.now * 2).min(MOST);
     }
 
-    /// A barrier ended after this time, with nothing repeated or with something.
-    pub(super) fn ended(&mut self, took: Duration, repeated: u64) {
-        if repeated == 0 {
+    /// Whether the next barrier's time is wanted: of one in so many, because looks at the clock cost time.
+    pub(super) fn looks(&mut self) -> bool {
+        self.unseen = self.unseen.checked_sub(1).unwrap_or(LOOKS);
+        self.unseen == LOOKS
+    }
+
+    /// A barrier ended, after this time if that was looked at, with nothing repeated or with something; answers
+    /// whether how long to wait is another now.
+    pub(super) fn ended(&mut self, took: Option<Duration>, repeated: u64) -> bool {
+        if let (Some(took), 0) = (took, repeated) {
             self.usual = took.min(self.usual + self.usual / 8).max(Duration::from_micros(10));
         }
         let wanted = (self.usual * 8).clamp(LEAST, MOST);
         // changing it costs a system call: only where it matters
-        if repeated > 0 || wanted > self.now || wanted * 2 < self.now {
+        let changes = repeated > 0 || wanted > self.now || wanted * 2 < self.now;
+        if changes {
             self.now = wanted;
         }
+        changes
     }
 }
 
@@ -52,28 +65,38 @@ mod tests {
     #[test]
     fn it_doubles_while_nothing_comes_and_returns_to_what_is_usual() {
         let mut patience = Patience::new();
-        (0..20).for_each(|_| patience.ended(Duration::from_millis(10), 0));
+        (0..20).for_each(|_| {
+            patience.ended(Some(Duration::from_millis(10)), 0);
+        });
         let usual = patience.now();
         patience.lost();
         assert_eq!(patience.now(), usual * 2);
         (0..20).for_each(|_| patience.lost());
         assert_eq!(patience.now(), MOST);
-        patience.ended(Duration::from_secs(9), 21);
+        {
+            patience.ended(Some(Duration::from_secs(9)), 21);
+        };
         assert_eq!(patience.now(), usual, "what was repeated teaches nothing");
     }
 
     #[test]
     fn a_slow_barrier_among_fast_ones_hardly_counts() {
         let mut patience = Patience::new();
-        (0..99).for_each(|_| patience.ended(Duration::from_millis(10), 0));
-        patience.ended(Duration::from_secs(1), 0);
+        (0..99).for_each(|_| {
+            patience.ended(Some(Duration::from_millis(10)), 0);
+        });
+        {
+            patience.ended(Some(Duration::from_secs(1)), 0);
+        };
         assert_eq!(patience.now(), Duration::from_millis(90));
     }
 
     #[test]
     fn fast_barriers_do_not_make_it_shorter_than_sharing_a_processor_takes() {
         let mut patience = Patience::new();
-        (0..99).for_each(|_| patience.ended(Duration::from_micros(20), 0));
+        (0..99).for_each(|_| {
+            patience.ended(Some(Duration::from_micros(20)), 0);
+        });
         assert!(patience.now() >= LEAST && patience.now() < 2 * LEAST);
     }
 }

@@ -31,19 +31,21 @@ impl Node<'_> {
         repeated: &mut u64,
         run: Run,
     ) -> Result<bool, Error> {
-        let (start, before) = (Instant::now(), *repeated);
+        let before = *repeated;
+        let start = self.patience.looks().then(Instant::now);
+        let mut waits_since = None;
         let mut reported = false;
-        let mut out = Vec::new();
-        let all = std::mem::take(waiting);
-        for job in all {
-            let Some(member) = &mut self.members[job] else { continue };
-            // every member has the same data, so that whoever is released early or late would show
-            let data = data_of(member.episode());
-            if member.arrive(data, &mut out).is_none() {
-                waiting.push(job);
-            }
-            out.drain(..).try_for_each(|frame| self.send(frame))?;
-        }
+        let mut out = std::mem::take(&mut self.out); // kept: a barrier allocates nothing
+        let members = &mut self.members;
+        // every member has the same data, so that whoever is released early or late would show
+        waiting.retain(|job| {
+            members[*job]
+                .as_mut()
+                .is_some_and(|member| member.arrive(data_of(member.episode()), &mut out).is_none())
+        });
+        let sent = out.drain(..).try_for_each(|frame| self.send(frame));
+        self.out = out;
+        sent?;
         while !waiting.is_empty() {
             if self.take_frame(waiting)? {
                 continue;
@@ -51,24 +53,27 @@ impl Node<'_> {
             if self.is_told_to_stop()? {
                 return Ok(true);
             }
+            let since = *waits_since.get_or_insert_with(|| Instant::now() - self.patience.now());
             *repeated += 1;
             self.patience.lost();
             self.set_frame_timer()?;
+            let mut out = Vec::new();
             for job in waiting.iter() {
                 if let Some(member) = &self.members[*job] {
                     member.again(&mut out);
                 }
             }
             out.drain(..).try_for_each(|frame| self.send(frame))?;
-            if !reported && start.elapsed() > Duration::from_millis(run.stuck_after) {
+            if !reported && since.elapsed() > Duration::from_millis(run.stuck_after) {
                 reported = true;
                 let episode = self.members[waiting[0]].as_ref().map_or(0, |member| member.episode());
                 self.say(&Report::Stuck { job: waiting[0], episode })?;
             }
         }
-        let timer = self.patience.now();
-        self.patience.ended(start.elapsed(), *repeated - before);
-        if self.patience.now() != timer {
+        let repeated = *repeated - before;
+        if (start.is_some() || repeated > 0)
+            && self.patience.ended(start.map(|start| start.elapsed()), repeated)
+        {
             self.set_frame_timer()?;
         }
         Ok(false)
@@ -89,10 +94,9 @@ impl Node<'_> {
         let frame = Frame::from_bytes(*payload);
         let mut out = Vec::new();
         for (job, member) in self.members.iter_mut().enumerate() {
-            let Some(member) = member else { continue };
-            if self.known.jobs[job].group.id() != frame.message.group {
+            let Some(member) = member.as_mut().filter(|member| member.group() == frame.message.group) else {
                 continue;
-            }
+            };
             let data = data_of(member.episode());
             if let Some(result) = member.take(frame, &mut out) {
                 waiting.retain(|waits| *waits != job);
@@ -136,7 +140,8 @@ impl Node<'_> {
     }
 
     fn barrier_in_software(&mut self, repeated: &mut u64) -> Result<bool, Error> {
-        let (start, before) = (Instant::now(), *repeated);
+        let before = *repeated;
+        let start = self.patience.looks().then(Instant::now);
         let mut out = Vec::new();
         let mut released = self.software.as_mut().is_none_or(|ranks| ranks.part.arrive(&mut out));
         self.send_all(&mut out)?;
@@ -156,9 +161,10 @@ impl Node<'_> {
             }
             self.send_all(&mut out)?;
         }
-        let timer = self.patience.now();
-        self.patience.ended(start.elapsed(), *repeated - before);
-        if self.patience.now() != timer {
+        let repeated = *repeated - before;
+        if (start.is_some() || repeated > 0)
+            && self.patience.ended(start.map(|start| start.elapsed()), repeated)
+        {
             self.set_datagram_timer()?;
         }
         Ok(false)

@@ -1,0 +1,135 @@
+//! Where a switch's ports call the switch program.
+//!
+//! | | since | a hop | to attach |
+//! |---|---|---|---|
+//! | tcx: the device's own list of programs | Linux 6.6 | 0.17 us | a grace period, so in a [hurry](crate::grace) |
+//! | clsact: a queueing discipline with a filter | 4.5 | 0.25 us | two netlink requests |
+//!
+//! Both run the program at the same point of the receive path with the same meaning of its answers.
+
+use super::{Fabric, ports};
+use crate::error::Error;
+use crate::grace::Hurry;
+use crate::program::SwitchProgram;
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
+use unisono_btin::{Network, SwitchId};
+use unisono_linux::bpf::{attach, detach};
+use unisono_linux::netlink::link::Index;
+use unisono_linux::netlink::{Request, traffic};
+use unisono_linux::network_namespace::NetworkNamespace;
+
+/// How the switch program is called.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Hook {
+    /// By the device.
+    Tcx,
+    /// By a filter; says why not by the device.
+    Clsact(String),
+}
+
+impl fmt::Display for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcx => write!(f, "tcx"),
+            Self::Clsact(why) => write!(f, "clsact ({why})"),
+        }
+    }
+}
+
+/// What is taken back before the devices go: one that goes with its program takes a grace period to do so, while
+/// everybody waits who wants to change a setting of any network.
+#[derive(Debug)]
+pub(super) struct Attached {
+    program: OwnedFd,
+    ports: Vec<(SwitchId, Index)>,
+}
+
+impl Attached {
+    fn all(&mut self, network: &Network, switches: &[NetworkNamespace]) -> io::Result<()> {
+        for (switch, namespace) in network.switches().zip(switches) {
+            namespace.enter()?;
+            for device in ports(network, switch) {
+                attach(self.program.as_fd(), device)?;
+                self.ports.push((switch, device));
+            }
+        }
+        Ok(())
+    }
+
+    fn take_back(&mut self, switches: &[NetworkNamespace]) -> io::Result<()> {
+        let mut inside = None;
+        for (switch, device) in self.ports.drain(..) {
+            if inside != Some(switch) {
+                switches[switch.0 as usize].enter()?;
+                inside = Some(switch);
+            }
+            detach(self.program.as_fd(), device)?;
+        }
+        Ok(())
+    }
+}
+
+/// In a thread of its own, whose namespace does not matter afterwards.
+fn elsewhere(work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
+    let done = thread::scope(|scope| scope.spawn(work).join());
+    done.unwrap_or_else(|_| Err(io::Error::other("attaching panicked")))
+}
+
+impl Fabric {
+    /// Has the switch program decide about every frame that comes in at a port of a switch. Once.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn attach(&mut self, network: &Network, program: &SwitchProgram) -> Result<Hook, Error> {
+        match self.attach_to_devices(network, program) {
+            Ok(()) => Ok(Hook::Tcx),
+            Err(error) => {
+                self.detach();
+                self.attach_by_filters(network, program)?;
+                Ok(Hook::Clsact(match error.kind() {
+                    ErrorKind::InvalidInput => "the kernel is older than 6.6".to_owned(),
+                    _ => format!("tcx: {error}"),
+                }))
+            }
+        }
+    }
+
+    /// The same by filters, as on kernels before 6.6.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn attach_by_filters(&mut self, network: &Network, program: &SwitchProgram) -> Result<(), Error> {
+        for (switch, socket) in network.switches().zip(&mut self.sockets) {
+            socket.run(&ports(network, switch).map(traffic::clsact).collect::<Vec<Request>>())?;
+        }
+        // in a second round: the kernel waits for readers when a filter follows its queueing discipline at once
+        for (switch, socket) in network.switches().zip(&mut self.sockets) {
+            let attach = |device| traffic::at_ingress(device, program.descriptor(), "unisono_switch");
+            socket.run(&ports(network, switch).map(attach).collect::<Vec<Request>>())?;
+        }
+        Ok(())
+    }
+
+    /// By the devices themselves; what was done before an error is noted.
+    fn attach_to_devices(&mut self, network: &Network, program: &SwitchProgram) -> io::Result<()> {
+        let program = program.descriptor().try_clone_to_owned()?;
+        let attached = self.attached.insert(Attached { program, ports: Vec::new() });
+        let switches = &self.switches;
+        let _hurry = Hurry::begin()?;
+        elsewhere(|| attached.all(network, switches))
+    }
+
+    /// Takes programs off the devices that hold them themselves.
+    pub(super) fn detach(&mut self) {
+        let Some(mut attached) = self.attached.take().filter(|attached| !attached.ports.is_empty()) else {
+            return;
+        };
+        let switches = &self.switches;
+        let _hurry = Hurry::begin(); // without it, it takes longer
+        // whatever is left goes with its device
+        let _ = elsewhere(|| attached.take_back(switches));
+    }
+}
