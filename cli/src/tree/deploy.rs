@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use unisono_bpf::diagnose::Suspect;
 use unisono_bpf::leftovers::{self, Note, Running};
 use unisono_bpf::orders::Run;
-use unisono_bpf::{Deployment, Error, Job};
+use unisono_bpf::{Deployment, Error, Job, Repaired};
 use unisono_btin::{Group, Operation, Turn};
 use unisono_linux::interrupt;
 use unisono_measure::units;
@@ -189,13 +189,10 @@ fn go(deployment: &mut Deployment<'_>, jobs: usize, args: &Args) -> Result<Story
                     story.failed = Some(what);
                     break;
                 }
+                let began = Instant::now();
                 match deployment.begin_again(&links) {
-                    Ok(registers) => {
-                        let text = if links.is_empty() {
-                            format!("everybody is there: {registers} registers set up again")
-                        } else {
-                            format!("without link {links:?}: {registers} registers set up again")
-                        };
+                    Ok(repaired) => {
+                        let text = told(&links, repaired, began.elapsed());
                         eprintln!("unisono: {text}");
                         story.events.push(text);
                     }
@@ -212,6 +209,17 @@ fn go(deployment: &mut Deployment<'_>, jobs: usize, args: &Args) -> Result<Story
         eprintln!("unisono: {what}");
     }
     Ok(story)
+}
+
+fn told(links: &[u32], Repaired { registers, changed, roots }: Repaired, took: Duration) -> String {
+    let took = took.as_secs_f64() * 1e3;
+    if links.is_empty() {
+        return format!("everybody is there: {registers} registers set up again in {took:.0} ms");
+    }
+    let roots = if roots == 0 { String::new() } else { format!(", {roots} roots moved") };
+    format!(
+        "without link {links:?}: {changed} of {registers} registers changed{roots}, set up again in {took:.0} ms"
+    )
 }
 
 fn suspected_links(deployment: &Deployment<'_>, jobs: usize) -> Vec<u32> {

@@ -12,9 +12,10 @@ use crate::node::Known;
 use crate::orders::{Order, Report, Run};
 use crate::program::{SwitchProgram, fits};
 use crate::software::Algorithm;
+use crate::tree::standing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use unisono_btin::{End, Group, Network, NodeId, Operation, PlanOptions, Turn, plan};
+use unisono_btin::{End, Group, Network, NodeId, Operation, Plan, PlanError, Turn};
 use unisono_linux::affinity::Tid;
 use unisono_linux::interrupt;
 
@@ -22,6 +23,9 @@ use unisono_linux::interrupt;
 const LOOK: Duration = Duration::from_millis(100);
 /// How long nodes get to do as they are told.
 const OBEDIENCE: Duration = Duration::from_secs(60);
+
+/// Odd, so that the first episodes of all lives differ, and large, so that those of one do not meet those of the next.
+const SPREAD: u16 = 0x4e35;
 
 /// A group, and how it synchronizes.
 #[derive(Clone, Debug)]
@@ -72,6 +76,17 @@ impl Ran {
     }
 }
 
+/// What a repair came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Repaired {
+    /// How many registers there are now.
+    pub registers: usize,
+    /// How many are not what they were.
+    pub changed: usize,
+    /// How many groups have another root switch.
+    pub roots: usize,
+}
+
 /// How long bringing up took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Times {
@@ -95,7 +110,13 @@ pub struct Deployment<'a> {
     jobs: &'a [Job],
     /// The network as the trees see it: without links that are known to be down.
     usable: Network,
-    without: BTreeSet<u32>,
+    /// In the order in which they went down.
+    without: Vec<u32>,
+    /// The tree of each job now.
+    plans: Vec<Plan>,
+    /// How often registers were set up, and the episode they began with.
+    lives: u16,
+    first: u16,
     tag: u8,
     times: Times,
 }
@@ -106,10 +127,7 @@ impl<'a> Deployment<'a> {
     /// # Errors
     /// The host cannot, or the network or groups do not fit.
     pub fn new(network: &'a Network, jobs: &'a [Job]) -> Result<Self, Error> {
-        for job in jobs {
-            plan(network, &job.group, &PlanOptions::default())
-                .map_err(|error| Error::Input(error.to_string()))?;
-        }
+        let plans = trees(network, jobs, &[]).map_err(|error| Error::Input(error.to_string()))?;
         fits(network)?;
         let mut times = Times::default();
         let start = Instant::now();
@@ -123,9 +141,21 @@ impl<'a> Deployment<'a> {
         let members: Vec<NodeId> = members.into_iter().collect();
         let start = Instant::now();
         let crew = Crew::start(&members, Known { network, jobs }, &fabric)?;
-        let (usable, without) = (network.clone(), BTreeSet::new());
-        let mut deployment =
-            Self { crew, fabric, hook, program, network, jobs, usable, without, tag: 0, times };
+        let mut deployment = Self {
+            crew,
+            fabric,
+            hook,
+            program,
+            network,
+            jobs,
+            usable: network.clone(),
+            without: Vec::new(),
+            plans,
+            lives: 0,
+            first: 0,
+            tag: 0,
+            times,
+        };
         deployment.gather(members.len(), OBEDIENCE, |_, report| matches!(report, Report::Ready))?;
         deployment.times.nodes = start.elapsed();
         Ok(deployment)
@@ -137,7 +167,9 @@ impl<'a> Deployment<'a> {
     /// A switch does not answer, or a node is gone.
     pub fn set_up(&mut self) -> Result<usize, Error> {
         let start = Instant::now();
-        let order = Order::SetUp { without: self.without.iter().copied().collect() };
+        self.first = self.lives.wrapping_mul(SPREAD);
+        self.lives = self.lives.wrapping_add(1);
+        let order = Order::SetUp { without: self.without.clone(), first: self.first };
         let registers = self.about_registers(&order)?;
         self.times.registers = start.elapsed();
         Ok(registers)
@@ -265,43 +297,37 @@ impl<'a> Deployment<'a> {
             more @ 6.. => format!("{}; and {} more", named.join("; "), more - 5),
             _ => named.join("; "),
         };
+        let episode = episode.wrapping_sub(self.first);
         format!("barrier {episode} of group {group} does not end: {named}")
     }
 
     /// Whom a group's barrier is waiting for.
     #[must_use]
     pub fn suspects(&self, job: usize) -> Vec<Suspect> {
-        let job = &self.jobs[job];
-        let Ok(plan) = plan(&self.usable, &job.group, &PlanOptions::default()) else { return Vec::new() };
+        let (job, plan) = (&self.jobs[job], &self.plans[job]);
         let state = |switch| self.program.state(switch, job.group.id()).ok().flatten();
-        let mut suspects = suspects(&self.usable, &plan.tree, job.turn, state);
-        // links are numbered anew where some are left out
-        for suspect in &mut suspects {
-            if let Suspect::Link { link, .. } = suspect {
-                let a = self.usable.links()[*link as usize].a;
-                let original = self.network.links().iter().position(|known| known.a == a);
-                *link = original.map_or(*link, |at| at as u32);
-            }
-        }
-        suspects
+        suspects(self.network, &plan.tree, job.turn, state)
     }
 
-    /// After a barrier was given up: leaves these links out, finds new ways and new trees, and sets everything up
-    /// again. Barriers count from 0 again.
+    /// After a barrier was given up: leaves these links out, finds new ways, repairs the trees (their roots stay where
+    /// they can, and so does all that was not cut off) and sets everything up again. Barriers count from 0 again.
     ///
     /// # Errors
     /// Without these links some members are cut off; the error says which.
-    pub fn begin_again(&mut self, without: &[u32]) -> Result<usize, Error> {
-        let without: BTreeSet<u32> = self.without.iter().chain(without).copied().collect();
-        let usable = leave_out(self.network, &without);
-        for job in self.jobs {
-            plan(&usable, &job.group, &PlanOptions::default())
-                .map_err(|error| Error::Barrier(error.to_string()))?;
+    pub fn begin_again(&mut self, without: &[u32]) -> Result<Repaired, Error> {
+        let mut all = self.without.clone();
+        all.extend(without.iter().filter(|link| !self.without.contains(link)));
+        let plans =
+            trees(self.network, self.jobs, &all).map_err(|error| Error::Barrier(error.to_string()))?;
+        if all.len() > self.without.len() {
+            self.usable = leave_out(self.network, &all);
+            self.program.find_ways(&self.usable)?;
         }
-        self.program.find_ways(&usable)?;
-        (self.usable, self.without) = (usable, without);
-        self.release()?;
-        self.set_up()
+        let changed = plans.iter().zip(&self.plans).map(|(now, before)| changed(now, before)).sum();
+        let moved = plans.iter().zip(&self.plans);
+        let roots = moved.filter(|(now, before)| now.tree.root_switch != before.tree.root_switch).count();
+        (self.plans, self.without) = (plans, all);
+        Ok(Repaired { registers: self.set_up()?, changed, roots })
     }
 
     /// The program, for its counters, and for losing frames on purpose.
@@ -347,8 +373,19 @@ impl<'a> Deployment<'a> {
     }
 }
 
+fn trees(network: &Network, jobs: &[Job], without: &[u32]) -> Result<Vec<Plan>, PlanError> {
+    jobs.iter().map(|job| standing(network, &job.group, without)).collect()
+}
+
+/// How many switches have another register than before, or one less or more.
+fn changed(now: &Plan, before: &Plan) -> usize {
+    let (now, before) = (&now.tree.registers, &before.tree.registers);
+    let differ = now.iter().filter(|(switch, register)| before.get(switch) != Some(register)).count();
+    differ + before.keys().filter(|switch| !now.contains_key(switch)).count()
+}
+
 /// The same network without some of its links.
-pub(crate) fn leave_out(network: &Network, without: &BTreeSet<u32>) -> Network {
+pub(crate) fn leave_out(network: &Network, without: &[u32]) -> Network {
     let ports = network.switches().map(|switch| network.ports(switch)).collect();
     let links = (0..).zip(network.links()).filter(|(number, _)| !without.contains(number));
     let links = links.map(|(_, link)| *link).collect();

@@ -34,7 +34,8 @@ mod program;
 pub mod qdisc;
 mod routes;
 pub mod software;
+mod tree;
 
-pub use deployment::{Deployment, Job, Ran, Times};
+pub use deployment::{Deployment, Job, Ran, Repaired, Times};
 pub use error::Error;
 pub use program::SwitchProgram;

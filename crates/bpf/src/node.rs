@@ -48,6 +48,8 @@ pub(crate) struct Node<'a> {
     members: Vec<Option<Member>>,
     /// The software barrier that ran last.
     software: Option<Ranks>,
+    /// Whether somebody has given up the barrier in which it waits.
+    given_up: bool,
     /// Frames to be sent; empty between two uses.
     out: Vec<Frame>,
     /// What came for a run that this node has not been told of yet.
@@ -90,6 +92,7 @@ pub(crate) fn serve(id: NodeId, known: Known<'_>, orders: UnixStream) -> Result<
         datagrams,
         members: vec![None; known.jobs.len()],
         software: None,
+        given_up: false,
         out: Vec::new(),
         early: Vec::new(),
         patience: Patience::new(),
@@ -112,7 +115,7 @@ pub(crate) fn serve(id: NodeId, known: Known<'_>, orders: UnixStream) -> Result<
 impl Node<'_> {
     fn obey(&mut self, order: &Order) -> Result<Done, Error> {
         match order {
-            Order::SetUp { without } => self.set_up(without),
+            Order::SetUp { without, first } => self.set_up(without, *first),
             Order::Release => self.release(),
             Order::Barriers { jobs, run } => self.in_switches(jobs, *run),
             Order::Software { algorithm, job, tag, run } => self.in_software(*algorithm, *job, *tag, *run),

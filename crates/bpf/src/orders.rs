@@ -8,8 +8,12 @@ use serde::{Deserialize, Serialize};
 pub enum Order {
     /// Set up the registers that are its duty, for all its groups.
     SetUp {
-        /// Links that are down, by number: trees do without them.
+        /// Links that are down, by number, in the order in which they failed: trees are repaired around one after
+        /// the other, so that everybody comes to the same.
         without: Vec<u32>,
+        /// With which episode barriers begin: never twice the same, so that no register is taken for set up before
+        /// it is.
+        first: u16,
     },
     /// Release them.
     Release,

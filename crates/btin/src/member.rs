@@ -47,6 +47,12 @@ impl Member {
         Self { group, part, operation, episode: 0, arrived: None, others: None, nobody: None, last: None }
     }
 
+    /// The same, before another episode than the first: registers that are set up again begin with it.
+    #[must_use]
+    pub fn beginning_with(self, episode: u16) -> Self {
+        Self { episode, ..self }
+    }
+
     /// The same for a group of one, whose root node would wait for a reduction that nobody sends.
     #[must_use]
     pub fn alone(self) -> Self {
@@ -99,7 +105,24 @@ impl Member {
                 out.extend(self.last.map(|data| self.frame(Kind::Distribution, frame.episode, data)));
                 None
             }
+            (Part::Root, Kind::Failure) if frame.episode == self.episode => {
+                out.push(self.frame(Kind::Failure, frame.episode, frame.message.data()));
+                None
+            }
             _ => None,
+        }
+    }
+
+    /// Whether a frame says that somebody has given up the episode for which this member waits.
+    #[must_use]
+    pub fn is_given_up(&self, frame: Frame) -> bool {
+        frame.message.kind == Kind::Failure && frame.episode == self.episode && self.is_waiting()
+    }
+
+    /// Gives up: what tells all others that the tree still connects. It goes to the root and from there to all.
+    pub fn give_up(&self, out: &mut Vec<Frame>) {
+        if self.is_waiting() {
+            out.push(self.frame(Kind::Failure, self.episode, 0));
         }
     }
 
@@ -195,6 +218,25 @@ mod tests {
         assert_eq!(out, [frame(Kind::Distribution, 0, 3)]);
         assert_eq!(root.take(frame(Kind::Reduction, u16::MAX, 0), &mut out), None);
         assert_eq!(out.len(), 1);
+    }
+
+    #[test]
+    fn a_member_that_gives_up_is_heard_by_those_who_wait_for_the_same_and_passed_on_by_the_root() {
+        let mut member = Member::new(GROUP, Part::Member, Operation::Or).beginning_with(7);
+        let mut out = Vec::new();
+        member.give_up(&mut out);
+        assert_eq!(out, [], "it waits for nothing");
+        member.arrive(0, &mut out);
+        out.clear();
+        member.give_up(&mut out);
+        assert_eq!(out, [frame(Kind::Failure, 7, 0)]);
+        assert!(member.is_given_up(out[0]) && !member.is_given_up(frame(Kind::Failure, 6, 0)));
+        let mut root = Member::new(GROUP, Part::Root, Operation::Or).beginning_with(7);
+        let mut passed = Vec::new();
+        assert_eq!(root.take(out[0], &mut passed), None);
+        assert_eq!(passed, out);
+        root.take(frame(Kind::Failure, 6, 0), &mut passed);
+        assert_eq!(passed.len(), 1, "an old one");
     }
 
     #[test]

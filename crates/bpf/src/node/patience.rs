@@ -31,9 +31,14 @@ impl Patience {
         self.now
     }
 
-    /// Nothing came.
-    pub(super) fn lost(&mut self) {
-        self.now = (self.now * 2).min(MOST);
+    /// Nothing came. Waits no longer than `left`, after which somebody wants to know.
+    pub(super) fn lost(&mut self, left: Duration) {
+        self.now = (self.now * 2).min(MOST).min(left.max(LEAST));
+    }
+
+    /// It is not release any more that is waited for.
+    pub(super) fn hurry(&mut self) {
+        self.now = LEAST;
     }
 
     /// Whether the next barrier's time is wanted: of one in so many, because looks at the clock cost time.
@@ -69,9 +74,9 @@ mod tests {
             patience.ended(Some(Duration::from_millis(10)), 0);
         });
         let usual = patience.now();
-        patience.lost();
+        patience.lost(MOST);
         assert_eq!(patience.now(), usual * 2);
-        (0..20).for_each(|_| patience.lost());
+        (0..20).for_each(|_| patience.lost(MOST));
         assert_eq!(patience.now(), MOST);
         {
             patience.ended(Some(Duration::from_secs(9)), 21);

@@ -1,14 +1,15 @@
 //! A node sees to the registers that are its duty (`Setup_Register`, [`unisono_btin::setup`]): a request to each
 //! switch, repeated until the switch says that it is done. Requests to other switches travel through the network.
 
-use super::{Done, ETHERNET, Node, header, tolerate};
-use crate::deployment::{Job, leave_out};
+use super::{Done, ETHERNET, Known, Node, header, tolerate};
+use crate::deployment::Job;
 use crate::error::Error;
 use crate::layout::{Asks, REQUEST, Request, Setup};
 use crate::orders::Report;
+use crate::tree::standing;
 use std::time::{Duration, Instant};
 use unisono_btin::setup::{Agent, Answer, Order, Reply, Request as Wish};
-use unisono_btin::{Member, Network, NodeId, Part, Plan, PlanOptions, SwitchId, Turn, plan};
+use unisono_btin::{Member, Network, NodeId, Part, Plan, SwitchId, Turn};
 
 const PATIENCE: Duration = Duration::from_millis(100);
 /// After which a switch that does not answer is named.
@@ -19,22 +20,25 @@ pub(super) struct Duty {
     agent: Agent,
     job: usize,
     root_switch: SwitchId,
+    /// The episode that barriers begin with.
+    first: u16,
 }
 
 impl Node<'_> {
-    pub(super) fn set_up(&mut self, without: &[u32]) -> Result<Done, Error> {
-        let network = leave_out(self.known.network, &without.iter().copied().collect());
+    /// Sees to the registers of the trees that stand without these links: those that are its duty now are set up, and
+    /// those that were before and are in no tree any more are given back.
+    pub(super) fn set_up(&mut self, without: &[u32], first: u16) -> Result<Done, Error> {
+        let Known { network, jobs } = self.known;
         self.life += 1;
-        self.duties.clear();
-        let mut planned: Option<(Vec<NodeId>, Plan)> = None;
-        for (number, job) in self.known.jobs.iter().enumerate().filter(|(_, job)| job.group.contains(self.id))
-        {
+        let mut before = std::mem::take(&mut self.duties);
+        let mut planned: Option<(&[NodeId], Plan)> = None;
+        for (number, job) in jobs.iter().enumerate().filter(|(_, job)| job.group.contains(self.id)) {
             let mut member = Member::new(job.group.id(), Part::Member, job.operation);
-            if is_representative(&network, job, self.id) {
+            if is_representative(network, job, self.id) {
                 // every one of them finds the same tree by itself
                 let plan = match planned.take() {
                     Some((members, plan)) if members == job.group.members() => plan,
-                    _ => plan(&network, &job.group, &PlanOptions::default())
+                    _ => standing(network, &job.group, without)
                         .map_err(|error| Error::Input(error.to_string()))?,
                 };
                 if plan.tree.root_node == Some(self.id) && job.turn == Turn::AtNode {
@@ -43,24 +47,32 @@ impl Node<'_> {
                         member = member.alone();
                     }
                 }
-                let agent = Agent::of_plan(&network, &job.group, &plan, self.id, self.life);
-                self.duties.push(Duty { agent, job: number, root_switch: plan.tree.root_switch });
-                planned = Some((job.group.members().to_vec(), plan));
+                let agent = Agent::of_plan(network, &job.group, &plan, self.id, self.life);
+                before.iter_mut().filter(|duty| duty.job == number).for_each(|duty| {
+                    duty.agent.release_unless(|switch| plan.tree.registers.contains_key(&switch));
+                });
+                let root_switch = plan.tree.root_switch;
+                self.duties.push(Duty { agent, job: number, root_switch, first });
+                planned = Some((job.group.members(), plan));
             }
-            self.members[number] = Some(member);
+            self.members[number] = Some(member.beginning_with(first));
         }
-        self.ask_all()
+        let mine = self.duties.len();
+        self.duties.extend(before);
+        let done = self.ask_all(mine);
+        self.duties.truncate(mine);
+        done
     }
 
     pub(super) fn release(&mut self) -> Result<Done, Error> {
         self.duties.iter_mut().for_each(|duty| duty.agent.release());
-        self.ask_all()
+        self.ask_all(self.duties.len())
     }
 
-    /// Asks until everything is answered.
-    fn ask_all(&mut self) -> Result<Done, Error> {
+    /// Asks until everything is answered; reports how many registers the first duties are about.
+    fn ask_all(&mut self, counted: usize) -> Result<Done, Error> {
         self.requests.set_patience(PATIENCE).map_err(Error::io("set a timer"))?;
-        let registers = self.duties.iter().map(|duty| duty.agent.duties().count()).sum();
+        let registers = self.duties[..counted].iter().map(|duty| duty.agent.duties().count()).sum();
         let start = Instant::now();
         loop {
             let mut asked: Vec<(u16, usize, Wish)> = Vec::new();
@@ -106,7 +118,7 @@ fn on_the_wire(wish: &Wish, number: u16, job: &Job, duty: &Duty) -> Request {
     let asks = match &wish.order {
         Order::Set { register, .. } => {
             let turn = if wish.switch == duty.root_switch { job.turn } else { Turn::AtNode };
-            Asks::Install(Setup::new(register, turn, job.operation, 0))
+            Asks::Install(Setup::new(register, turn, job.operation, duty.first))
         }
         Order::Release => Asks::Release,
     };

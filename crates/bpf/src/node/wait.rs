@@ -35,6 +35,7 @@ impl Node<'_> {
         let start = self.patience.looks().then(Instant::now);
         let mut waits_since = None;
         let mut reported = false;
+        self.given_up = false;
         let mut out = std::mem::take(&mut self.out); // kept: a barrier allocates nothing
         let members = &mut self.members;
         // every member has the same data, so that whoever is released early or late would show
@@ -55,7 +56,12 @@ impl Node<'_> {
             }
             let since = *waits_since.get_or_insert_with(|| Instant::now() - self.patience.now());
             *repeated += 1;
-            self.patience.lost();
+            let left = Duration::from_millis(run.stuck_after).saturating_sub(since.elapsed());
+            if self.given_up || left.is_zero() {
+                self.patience.hurry(); // the word to stop will come soon
+            } else {
+                self.patience.lost(left);
+            }
             self.set_frame_timer()?;
             let mut out = Vec::new();
             for job in waiting.iter() {
@@ -63,12 +69,16 @@ impl Node<'_> {
                     member.again(&mut out);
                 }
             }
-            out.drain(..).try_for_each(|frame| self.send(frame))?;
-            if !reported && since.elapsed() > Duration::from_millis(run.stuck_after) {
+            if !reported && left.is_zero() {
                 reported = true;
+                waiting
+                    .iter()
+                    .filter_map(|job| self.members[*job].as_ref())
+                    .for_each(|member| member.give_up(&mut out));
                 let episode = self.members[waiting[0]].as_ref().map_or(0, |member| member.episode());
                 self.say(&Report::Stuck { job: waiting[0], episode })?;
             }
+            out.drain(..).try_for_each(|frame| self.send(frame))?;
         }
         let repeated = *repeated - before;
         if (start.is_some() || repeated > 0)
@@ -97,6 +107,7 @@ impl Node<'_> {
             let Some(member) = member.as_mut().filter(|member| member.group() == frame.message.group) else {
                 continue;
             };
+            self.given_up |= member.is_given_up(frame);
             let data = data_of(member.episode());
             if let Some(result) = member.take(frame, &mut out) {
                 waiting.retain(|waits| *waits != job);
@@ -109,7 +120,8 @@ impl Node<'_> {
             }
         }
         out.drain(..).try_for_each(|frame| self.send(frame))?;
-        Ok(true)
+        // as if nothing had come: somebody has given up, and we look for the word to do so too
+        Ok(!self.given_up)
     }
 
     fn set_frame_timer(&self) -> Result<(), Error> {
@@ -154,7 +166,7 @@ impl Node<'_> {
                 return Ok(true);
             }
             *repeated += 1;
-            self.patience.lost();
+            self.patience.lost(Duration::MAX);
             self.set_datagram_timer()?;
             if let Some(ranks) = &self.software {
                 ranks.part.again(&mut out);

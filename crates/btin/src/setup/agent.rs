@@ -128,6 +128,12 @@ impl Agent {
         self.group
     }
 
+    /// The tree has changed: from now on this agent sees to the release of those of its registers that are not kept.
+    pub fn release_unless(&mut self, kept: impl Fn(SwitchId) -> bool) {
+        self.duties.retain(|switch, _| !kept(*switch));
+        self.release();
+    }
+
     /// The group has ended: from now on [`requests`](Self::requests) are for release.
     pub fn release(&mut self) {
         if self.phase == Phase::SettingUp {
