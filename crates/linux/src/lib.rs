@@ -24,7 +24,7 @@ pub mod resource_limit;
 pub mod schedstat;
 pub mod scheduling;
 pub mod shared_memory;
-mod socket;
+pub mod socket;
 pub mod switches;
 pub mod tcp;
 pub mod terminal;

@@ -35,6 +35,14 @@ impl NetworkNamespace {
         Ok(Self(File::open("/proc/thread-self/ns/net")?.into()))
     }
 
+    /// The one that has a name under `/run/netns`.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn named(name: &str) -> io::Result<Self> {
+        Ok(Self(File::open(Path::new(NAMES).join(name))?.into()))
+    }
+
     /// Makes one and moves the calling thread into it.
     ///
     /// # Errors

@@ -3,6 +3,26 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
+/// Gives what a socket sends a priority (`SO_PRIORITY`), by which queues may tell it from others; above 6 it takes
+/// `CAP_NET_ADMIN`.
+///
+/// # Errors
+/// `EPERM`, or it is no socket.
+pub fn set_priority(socket: &impl AsFd, priority: u32) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority)
+}
+
+/// Chooses how a TCP socket finds its speed (`TCP_CONGESTION`): `cubic`, `bbr`, ...
+///
+/// # Errors
+/// The kernel has none of this name, or it is no TCP socket.
+pub fn set_congestion_control(socket: &impl AsFd, name: &str) -> io::Result<()> {
+    let mut bytes = [0_u8; 16]; // TCP_CA_NAME_MAX
+    let length = name.len().min(15);
+    bytes[..length].copy_from_slice(&name.as_bytes()[..length]);
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, &bytes)
+}
+
 /// Sets an option to a plain value of the type that the option has.
 pub(crate) fn set_option<T: Copy>(socket: &impl AsFd, level: i32, option: i32, value: &T) -> io::Result<()> {
     let socket = socket.as_fd().as_raw_fd();
