@@ -189,6 +189,7 @@ fn main() {
     let (samples, packets) = (option("samples=", 12), option("packets=", 300_000));
     println!("{samples} samples of {packets} packets; ns a packet: median (10 % to 90 %)");
     let only = option("classes=", 0);
+    let variant = option("variant=", 0);
     let sizes = [10, 1_000, 100_000].into_iter().filter(|flows| only == 0 || only == *flows);
     for (flows, pattern) in sizes.flat_map(|flows| [(flows, Pattern::Saturated), (flows, Pattern::Random)]) {
         let costs: Vec<u64> = (0..flows as usize).map(|flow| COSTS[flow % 4]).collect();
@@ -208,6 +209,9 @@ fn main() {
                 order.reverse();
             }
             for at in order {
+                if variant > 0 && variant as usize != at + 1 {
+                    continue;
+                }
                 let (_, queue, times, hash) = &mut variants[at];
                 let time = run(*queue, pattern, flows, packets, hash);
                 if sample > 0 {
@@ -219,6 +223,9 @@ fn main() {
         let first = variants[0].3;
         let mut medians = vec![];
         for (name, _, times, hash) in &mut variants {
+            if times.is_empty() {
+                continue;
+            }
             times.sort_by(f64::total_cmp);
             let at = |part: usize| times[(times.len() - 1) * part / 10];
             let same = if *hash == first { "order as the heap's" } else { "another order" };
@@ -229,6 +236,9 @@ fn main() {
                 at(9)
             );
             medians.push(at(5));
+        }
+        if variant > 0 {
+            continue;
         }
         println!(
             "{flows:>7} {said:<9}  {:.2} of the heap's time; four levels {:.2} of one",

@@ -1,48 +1,56 @@
 //! Who is next among few: a short list in order.
 //!
 //! For a class with a handful of children a sorted list of 16-byte entries beats anything clever: an entry
-//! is a shift within one or two cache lines. Order is exact, among equal tags first in, first out.
+//! is a shift within a few cache lines, and the next one is at the front, where it can be fetched without asking how
+//! many there are. Order is exact, among equal tags first in, first out.
+
+/// A child that wants service.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Entry {
+    pub(crate) tag: u64,
+    pub(crate) slot: u32,
+    /// For who sorts many of them.
+    pub(crate) rank: u32,
+}
+
+impl Entry {
+    #[inline]
+    pub(crate) fn new(tag: u64, slot: u32) -> Self {
+        Self { tag, slot, rank: 0 }
+    }
+}
 
 /// Up to so many children are kept in a list.
 pub(crate) const FEW: usize = 32;
 
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Few {
-    /// Descending, so that the next one is at the end.
-    entries: Vec<(u64, u32)>,
+/// Enters one behind all whose tags are not greater; there is room for it at the end.
+#[inline]
+pub(crate) fn insert(entries: &mut [Entry], entry: Entry) {
+    let mut at = entries.len() - 1;
+    while at > 0 && entries[at - 1].tag > entry.tag {
+        entries[at] = entries[at - 1];
+        at -= 1;
+    }
+    entries[at] = entry;
 }
 
-impl Few {
-    pub(crate) fn new(slots: usize) -> Self {
-        Self { entries: Vec::with_capacity(slots) }
+/// Enters one and takes the least, which may be the same.
+#[inline]
+pub(crate) fn exchange(entries: &mut [Entry], entry: Entry) -> Entry {
+    let Some(least) = entries.first().copied().filter(|least| least.tag <= entry.tag) else { return entry };
+    let mut at = 1;
+    while at < entries.len() && entries[at].tag <= entry.tag {
+        entries[at - 1] = entries[at];
+        at += 1;
     }
+    entries[at - 1] = entry;
+    least
+}
 
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    #[inline]
-    pub(crate) fn insert(&mut self, slot: u32, tag: u64) {
-        // from the front: what continues after its service usually goes far back
-        let at = self.entries.iter().position(|entry| entry.0 <= tag).unwrap_or(self.entries.len());
-        self.entries.insert(at, (tag, slot));
-    }
-
-    #[inline]
-    pub(crate) fn take(&mut self) -> Option<(u32, u64)> {
-        self.entries.pop().map(|(tag, slot)| (slot, tag))
-    }
-
-    pub(crate) fn remove(&mut self, slot: u32) {
-        self.entries.retain(|entry| entry.1 != slot);
-    }
-
-    pub(crate) fn rebuild(&mut self, tag_now: impl Fn(u64) -> u64) {
-        for entry in &mut self.entries {
-            entry.0 = tag_now(entry.0);
-        }
-    }
+/// Takes an entry out; what is behind it closes up.
+#[inline]
+pub(crate) fn close(entries: &mut [Entry], at: usize) {
+    entries.copy_within(at + 1.., at);
 }
 
 #[cfg(test)]
@@ -51,14 +59,16 @@ mod tests {
 
     #[test]
     fn the_least_tag_comes_first_and_equal_ones_in_the_order_they_came() {
-        let mut few = Few::new(4);
+        let mut list = [Entry::default(); 4];
         for (slot, tag) in [(0, 5), (1, 3), (2, 5), (3, 3)] {
-            few.insert(slot, tag);
+            insert(&mut list[..=slot], Entry::new(tag, slot as u32));
         }
-        few.remove(3);
-        few.insert(3, 3);
-        let order: Vec<_> = std::iter::from_fn(|| few.take()).collect();
-        assert_eq!(order, [(1, 3), (3, 3), (0, 5), (2, 5)]);
-        assert!(few.is_empty());
+        assert_eq!(list.map(|entry| entry.slot), [1, 3, 0, 2]);
+        // an equal tag stays behind those that came before, and the least leaves
+        assert_eq!(exchange(&mut list, Entry::new(5, 9)).slot, 1);
+        assert_eq!(list.map(|entry| entry.slot), [3, 0, 2, 9]);
+        assert_eq!(exchange(&mut list, Entry::new(2, 8)).slot, 8);
+        close(&mut list, 1);
+        assert_eq!(list.map(|entry| entry.slot)[..3], [3, 2, 9]);
     }
 }

@@ -235,6 +235,13 @@ impl Hierarchy {
         &mut self.classes[id.index()]
     }
 
+    /// What a byte costs each child of a class.
+    pub(crate) fn scale(&self, id: ClassId) -> Scale {
+        let weights: Vec<Weight> =
+            self.class(id).children.iter().map(|child| self.class(*child).weight).collect();
+        Scale::of(&weights)
+    }
+
     /// Whether a class has no children. The root of a tree without any other class is a leaf.
     #[must_use]
     pub fn is_leaf(&self, id: ClassId) -> bool {

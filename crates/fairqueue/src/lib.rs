@@ -18,17 +18,19 @@
 
 mod backend;
 pub mod bounds;
+mod calendar;
+mod deadlines;
 mod discipline;
 mod few;
 mod fifo;
 mod hierarchy;
 mod limits;
+mod lines;
 mod packet;
 mod policy;
 mod round_robin;
 mod scheduler;
 mod seconds;
-mod siblings;
 mod simulate;
 mod trace;
 mod weight;

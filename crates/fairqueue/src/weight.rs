@@ -101,6 +101,19 @@ impl Scale {
         });
         Self { costs, exact: exact.is_some() }
     }
+
+    /// How far ahead most of them are entered when they have been served: some packets of the usual length at the mean
+    /// cost, where each counts as often as it is served.
+    pub(crate) fn span(&self) -> u64 {
+        let rate: f64 = self.costs.iter().map(|cost| 1.0 / *cost as f64).sum();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a positive number; `as` saturates"
+        )]
+        let span = (8192.0 * self.costs.len() as f64 / rate) as u64;
+        span
+    }
 }
 
 fn exact_costs(weights: &[Weight]) -> Option<Vec<u64>> {

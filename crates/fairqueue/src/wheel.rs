@@ -1,4 +1,4 @@
-//! Who is next among many: a queue ordered by tag that never goes back.
+//! Who is next among many, however far ahead: a queue ordered by tag that never goes back.
 //!
 //! The start tags that a start-time fair queue serves never decrease, and none is ever entered below the one
 //! served last. For such monotone queues a heap does too much: this is a radix structure of 64 buckets a
@@ -97,23 +97,38 @@ impl Wheel {
     /// Takes the slot with the least tag; of equal ones the one entered first.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<(u32, u64)> {
-        if self.levels == 0 {
-            return None;
+        self.take_below(u64::MAX)
+    }
+
+    /// The same if the tag is below a limit; tags entered from then on may be as low as the limit.
+    pub(crate) fn take_below(&mut self, limit: u64) -> Option<(u32, u64)> {
+        loop {
+            if self.levels == 0 {
+                return None;
+            }
+            let level = self.levels.trailing_zeros() as usize;
+            let bucket = self.buckets[level].trailing_zeros() as usize;
+            let shift = DIGIT * self.levels.trailing_zeros();
+            // the least tag that the bucket can have
+            let above = self.base.checked_shr(shift + DIGIT).map_or(0, |base| base << (shift + DIGIT));
+            let least = above | (bucket as u64) << shift;
+            if least >= limit {
+                return None;
+            }
+            if level > 0 {
+                self.move_down(level, limit);
+                continue;
+            }
+            let first = self.ends[0][bucket].first;
+            let chunk = &mut self.chunks[first as usize];
+            let (tag, slot) = chunk.entries[chunk.from as usize];
+            chunk.from += 1;
+            if chunk.from == chunk.to {
+                self.drop_first(0, bucket);
+            }
+            self.base = tag;
+            return Some((slot, tag));
         }
-        let level = self.levels.trailing_zeros() as usize;
-        if level > 0 {
-            self.move_down(level);
-        }
-        let bucket = self.buckets[0].trailing_zeros() as usize;
-        let first = self.ends[0][bucket].first;
-        let chunk = &mut self.chunks[first as usize];
-        let (tag, slot) = chunk.entries[chunk.from as usize];
-        chunk.from += 1;
-        if chunk.from == chunk.to {
-            self.drop_first(0, bucket);
-        }
-        self.base = tag;
-        Some((slot, tag))
     }
 
     /// Takes a slot out of the queue, which it must be in with this tag. For what is rare: it searches.
@@ -122,19 +137,6 @@ impl Wheel {
         let entries = self.empty(level, bucket);
         for (tag, other) in entries.into_iter().filter(|(_, other)| *other != slot) {
             self.insert(other, tag);
-        }
-    }
-
-    /// Changes every tag in the queue, and the one served last, without changing their order.
-    pub(crate) fn rebuild(&mut self, tag_now: impl Fn(u64) -> u64) {
-        let mut order = Vec::new();
-        let base = tag_now(self.base);
-        while let Some((slot, tag)) = self.take() {
-            order.push((slot, tag_now(tag)));
-        }
-        self.base = base;
-        for (slot, tag) in order {
-            self.insert(slot, tag);
         }
     }
 
@@ -192,13 +194,13 @@ impl Wheel {
         }
     }
 
-    /// Makes the least tag of the first bucket of a level the base, and spreads its entries over the levels
-    /// below.
-    fn move_down(&mut self, level: usize) {
+    /// Makes the least tag of the first bucket of a level the base, or a limit if that is less, and spreads its entries
+    /// over the levels below.
+    fn move_down(&mut self, level: usize, limit: u64) {
         let bucket = self.buckets[level].trailing_zeros() as usize;
         let first = std::mem::replace(&mut self.ends[level][bucket], NO_CHUNKS).first;
         self.now_empty(level, bucket);
-        let mut least = u64::MAX;
+        let mut least = limit;
         let mut at = first;
         while let Some(chunk) = self.chunks.get(at as usize) {
             let entries = &chunk.entries[chunk.from as usize..chunk.to as usize];
@@ -241,7 +243,7 @@ mod tests {
         Insert { ahead: u64 },
         Take,
         Remove { which: usize },
-        Rebuild { back: u64 },
+        TakeBelow { ahead: u64 },
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -255,7 +257,7 @@ mod tests {
             6 => ahead.prop_map(|ahead| Step::Insert { ahead }),
             5 => Just(Step::Take),
             1 => any::<usize>().prop_map(|which| Step::Remove { which }),
-            1 => any::<u64>().prop_map(|back| Step::Rebuild { back }),
+            1 => (0..10_000_u64).prop_map(|ahead| Step::TakeBelow { ahead }),
         ];
         prop::collection::vec(step, 1..300)
     }
@@ -289,11 +291,19 @@ mod tests {
                         wheel.remove(entry.2, entry.0);
                         free.push(entry.2);
                     }
-                    Step::Rebuild { back } => {
-                        let back = if base == 0 { 0 } else { back % base };
-                        wheel.rebuild(|tag| tag - back);
-                        base -= back;
-                        model = model.into_iter().map(|(tag, at, slot)| (tag - back, at, slot)).collect();
+                    Step::TakeBelow { ahead } => {
+                        let limit = base.saturating_add(ahead);
+                        let expected = model.first().copied().filter(|(tag, ..)| *tag < limit);
+                        let taken = wheel.take_below(limit);
+                        prop_assert_eq!(taken, expected.map(|(tag, _, slot)| (slot, tag)));
+                        match expected {
+                            Some(entry) => {
+                                model.remove(&entry);
+                                base = entry.0;
+                                free.push(entry.2);
+                            }
+                            None => base = limit,
+                        }
                     }
                 }
                 prop_assert_eq!(wheel.is_empty(), model.is_empty());

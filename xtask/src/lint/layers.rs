@@ -14,7 +14,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("rma", &["linux", "sync", "barrier"]),
     ("rma/fuzz", &["rma"]),
     ("btin", &[]),
-    ("fairqueue", &[]),
+    ("fairqueue", &["sync"]),
     // programs' messages in the order of the fair queue: the place "middleware"
     ("broker", &["linux", "measure", "fairqueue"]),
     ("btin/fuzz", &["btin"]),

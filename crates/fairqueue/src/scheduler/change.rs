@@ -9,12 +9,13 @@
 //! Tags are whole numbers in the unit of the siblings; in a new unit a lead loses the fraction of a unit, which is
 //! less than a byte.
 //!
-//! Cost: as much as making a new scheduler, plus a move of every class's line (not of its packets, unless their
-//! class is gone).
+//! Cost: as much as making a new scheduler, plus a move of every packet that waits.
 
-use super::{Inner, LEAF, MOST_NOW, ROOT, Scheduler, Served, State, number};
+use super::{Child, INNER, Inner, MANY, MOST_NOW, NONE, ROOT, Scheduler, Served, number};
+use crate::calendar::Calendar;
+use crate::few::Entry;
 use crate::hierarchy::{ClassId, Hierarchy};
-use crate::weight::{Scale, Weight};
+use crate::weight::Weight;
 
 /// What another hierarchy changed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -62,23 +63,48 @@ impl<T> Scheduler<T> {
             return;
         }
         let parent = self.hierarchy.class(class).parent;
-        let siblings = &self.hierarchy.class(parent).children;
-        let weights: Vec<Weight> = siblings.iter().map(|child| self.hierarchy.class(*child).weight).collect();
-        let Scale { costs, exact } = Scale::of(&weights);
-        let inner = &mut self.inner[self.classes[parent.index()].inner as usize];
-        let mut waiting: Vec<u32> =
-            std::iter::from_fn(|| inner.next.take()).map(|(child, _)| child).collect();
-        for (child, cost) in inner.children.iter().zip(costs) {
-            let class = &mut self.classes[*child as usize];
-            class.tag = in_unit(class.tag.saturating_sub(inner.now), class.cost, cost);
-            class.cost = cost;
+        let scale = self.hierarchy.scale(parent);
+        let at = self.slots[parent.index()] & !INNER;
+        let waiting = self.take_all(at);
+        let Inner { now, last, .. } = self.inner[at as usize];
+        let mut last_finish = 0;
+        for (number, cost) in scale.costs.iter().enumerate() {
+            let slot = self.slots[self.hierarchy.class(parent).children[number].index()];
+            let child = self.child(slot);
+            child.tag = in_unit(child.tag.saturating_sub(now), child.cost, *cost);
+            child.cost = *cost;
+            last_finish = last_finish.max(child.tag);
         }
-        let tags = inner.children.iter().map(|child| self.classes[*child as usize].tag);
-        (inner.now, inner.last_finish, inner.exact) = (0, tags.max().unwrap_or(0), exact);
-        inner.next.restart(0);
-        waiting.sort_by_key(|child| self.classes[*child as usize].tag); // stable: who waited longer stays first
-        for child in waiting {
-            inner.next.insert(child, self.classes[child as usize].tag);
+        let last_tag = if last == NONE { 0 } else { self.child(last).tag };
+        let inner = &mut self.inner[at as usize];
+        (inner.now, inner.last_finish, inner.last_tag) = (0, last_finish, last_tag);
+        if inner.child.list == MANY {
+            self.calendars[inner.queue as usize] = Calendar::new(scale.costs.len(), scale.span());
+        }
+        self.enter_all(at, waiting);
+        self.exact = self.numbers.iter().all(|id| self.hierarchy.scale(*id).exact);
+    }
+
+    /// Takes all children of a class that wait, in their order; without the one chosen last.
+    fn take_all(&mut self, at: u32) -> Vec<u32> {
+        let inner = &mut self.inner[at as usize];
+        if inner.child.list == MANY {
+            let calendar = &mut self.calendars[inner.queue as usize];
+            std::iter::from_fn(|| calendar.take()).map(|entry| entry.slot).collect()
+        } else {
+            let from = inner.queue as usize;
+            let waiting = usize::from(std::mem::take(&mut inner.child.list));
+            self.lists[from..from + waiting].iter().map(|entry| entry.slot).collect()
+        }
+    }
+
+    /// Enters children of a class by their tags, equal ones in the order given.
+    fn enter_all(&mut self, at: u32, slots: Vec<u32>) {
+        let mut entries: Vec<Entry> =
+            slots.into_iter().map(|slot| Entry::new(self.child(slot).tag, slot)).collect();
+        entries.sort_by_key(|entry| entry.tag);
+        for entry in entries {
+            self.enter(at, entry);
         }
     }
 
@@ -94,111 +120,133 @@ impl<T> Scheduler<T> {
     /// Packets wait in a class that is gone, and the new hierarchy has no default class.
     pub fn apply(&mut self, hierarchy: Hierarchy) -> Result<Changes, ChangeError> {
         let places = Places::of(&self.hierarchy, &hierarchy);
-        for (at, class) in self.leaves() {
-            let packets = self.classes[at].line.waiting().packets;
+        for (at, class) in self.named_leaves() {
+            let packets = self.lines.waiting(&self.leaves[at].line).packets;
             if packets > 0 && places.home(at).is_none() {
                 return Err(ChangeError::NoDefault { class: class.to_owned(), packets });
             }
         }
         let mut old = std::mem::replace(self, Self::new(hierarchy));
         let mut changes = Changes { added: places.added(&self.hierarchy), closed: vec![] };
-        let ranks = self.take_leads(&mut old, &places);
+        let waited = self.take_leads(&mut old, &places);
         self.take_packets(&mut old, &places, &mut changes);
         self.in_service = old.in_service.and_then(|leaf| places.same[leaf as usize]);
-        self.in_service = self.in_service.filter(|leaf| self.classes[*leaf as usize].inner == LEAF);
-        for (at, new) in places.same.iter().enumerate().skip(1) {
-            if let Some(new) = new
-                && matches!(old.classes[at].state, State::Held | State::LastService)
-            {
-                self.classes[*new as usize].state = State::Held;
+        self.in_service = self.in_service.filter(|leaf| self.slots[*leaf as usize] & INNER == 0);
+        for (at, new) in places.same.iter().enumerate() {
+            if let Some(new) = new {
+                let held = old.child(old.slots[at]).held;
+                self.child(self.slots[*new as usize]).held = held;
             }
         }
-        self.want_service(&ranks);
+        self.held_in_service = old.held_in_service;
+        self.want_service(waited);
         Ok(changes)
     }
 
     /// The leaves with their names.
-    fn leaves(&self) -> impl Iterator<Item = (usize, &str)> {
+    fn named_leaves(&self) -> impl Iterator<Item = (usize, &str)> {
         let leaves = self.hierarchy.classes().filter(|(id, _)| self.hierarchy.is_leaf(*id));
         leaves.map(|(id, class)| (id.index(), class.name.as_str()))
     }
 
-    /// Takes over how far each class is ahead; answers in which order those that waited did.
-    fn take_leads(&mut self, old: &mut Self, places: &Places) -> Vec<usize> {
-        let mut ranks = vec![usize::MAX; self.classes.len()];
-        for Inner { now, next, children, .. } in &mut old.inner {
-            for child in children.iter() {
-                let Some(new) = places.same[*child as usize] else { continue };
-                let (from, to) = (&old.classes[*child as usize], &mut self.classes[new as usize]);
-                to.tag = in_unit(from.tag.saturating_sub(*now), from.cost, to.cost);
+    /// Takes over how far each class is ahead; answers which waited, in their order.
+    fn take_leads(&mut self, old: &mut Self, places: &Places) -> Vec<u32> {
+        let mut waited = vec![];
+        let new_slot = |old: &Self, slot: u32, this: &Self| {
+            let id = if slot & INNER == 0 { slot } else { old.numbers[(slot & !INNER) as usize].0 };
+            places.same[id as usize].map(|new| this.slots[new as usize])
+        };
+        for at in 0..number(old.inner.len()) {
+            let Inner { now, last, service, .. } = old.inner[at as usize];
+            for child in old.hierarchy.class(old.numbers[at as usize]).children.clone() {
+                let from = *old.child(old.slots[child.index()]);
+                let Some(new) = places.same[child.index()] else { continue };
+                let to = self.child(self.slots[new as usize]);
+                to.tag = in_unit(from.tag.saturating_sub(now), from.cost, to.cost);
             }
-            for (rank, (child, _)) in std::iter::from_fn(|| next.take()).enumerate() {
-                if let Some(new) = places.same[child as usize] {
-                    ranks[new as usize] = rank;
-                }
+            if last != NONE && service != old.service {
+                // served, and to be entered now
+                let tag = old.child(last).tag;
+                old.inner[at as usize].last = NONE;
+                old.enter(at, Entry::new(tag, last));
             }
+            waited.extend(old.take_all(at).into_iter().filter_map(|slot| new_slot(old, slot, self)));
         }
-        ranks
+        waited
     }
 
     /// Takes over the packets and the accounts of all leaves.
     fn take_packets(&mut self, old: &mut Self, places: &Places, changes: &mut Changes) {
-        let leaves: Vec<(usize, String)> = old.leaves().map(|(at, name)| (at, name.to_owned())).collect();
+        let leaves: Vec<(usize, String)> =
+            old.named_leaves().map(|(at, name)| (at, name.to_owned())).collect();
         let stays = |at: usize| places.same[at].is_some() && places.same[at] == places.home(at);
         // first those that keep their class, so that the others come behind them
         for (at, _) in leaves.iter().filter(|(at, _)| stays(*at)) {
-            let Some(to) = places.home(*at) else { continue };
-            let line = std::mem::take(&mut old.classes[*at].line);
-            self.classes[to as usize].line.take_over(line);
-            self.served[to as usize] = old.served[*at];
+            self.take_line(old, *at, places);
+            if let Some(to) = places.home(*at) {
+                self.leaves[to as usize].served = old.leaves[*at].served;
+            }
         }
         for (at, name) in leaves.into_iter().filter(|(at, _)| !stays(*at)) {
-            let moved = old.classes[at].line.waiting().packets;
-            let line = std::mem::take(&mut old.classes[at].line);
-            if let Some(to) = places.home(at) {
-                self.classes[to as usize].line.take_over(line);
-            }
-            changes.closed.push(Closed { name, served: old.served[at], moved });
+            let moved = self.take_line(old, at, places);
+            changes.closed.push(Closed { name, served: old.leaves[at].served, moved });
         }
-        for at in 0..self.classes.len() {
-            let waiting = self.classes[at].line.waiting();
-            self.waiting += waiting;
-            self.limits.start(at, waiting);
+        self.waiting = old.waiting;
+        for (at, leaf) in self.leaves.iter().enumerate() {
+            self.limits.start(at, self.lines.waiting(&leaf.line));
         }
         let class = |id: ClassId| places.same[id.index()].or(places.default).unwrap_or(ClassId::ROOT.0);
         self.dropped = old.dropped.drain(..).map(|(id, packet)| (ClassId(class(id)), packet)).collect();
     }
 
-    /// Enters every class that wants service beside its siblings, and those in service nowhere.
-    fn want_service(&mut self, ranks: &[usize]) {
-        let mut at = self.in_service.map_or(ROOT, |leaf| leaf as usize);
-        while at != ROOT {
-            let class = &mut self.classes[at];
-            class.state = if class.state == State::Held { State::LastService } else { State::Serving };
-            at = self.classes[at].parent as usize;
+    /// Takes the packets of a leaf to its home, behind those that are there; answers how many.
+    fn take_line(&mut self, old: &mut Self, at: usize, places: &Places) -> u64 {
+        let Some(home) = places.home(at) else { return 0 };
+        let mut packets = 0;
+        while let Some(packet) = old.lines.pop(&mut old.leaves[at].line) {
+            self.lines.push(&mut self.leaves[home as usize].line, packet);
+            packets += 1;
+        }
+        packets
+    }
+
+    /// Enters every class that wants service beside its siblings: those that waited, in their order, before others.
+    fn want_service(&mut self, waited: Vec<u32>) {
+        let mut slot = self.in_service.unwrap_or(ROOT);
+        while slot != ROOT {
+            let Child { tag, parent, .. } = *self.child(slot);
+            if parent == NONE {
+                break;
+            }
+            self.child(slot).busy = true;
+            let inner = &mut self.inner[parent as usize];
+            (inner.last, inner.last_tag, inner.service) = (slot, tag, self.service);
+            slot = INNER | parent;
+        }
+        let mut ranks = vec![usize::MAX; self.slots.len()];
+        for (rank, slot) in waited.into_iter().enumerate() {
+            let id = if slot & INNER == 0 { ClassId(slot) } else { self.numbers[(slot & !INNER) as usize] };
+            ranks[id.index()] = rank;
         }
         // children come after their parents
-        for at in (0..self.classes.len()).rev() {
-            if self.classes[at].inner == LEAF {
-                continue;
+        for at in (0..number(self.inner.len())).rev() {
+            let mut children = self.hierarchy.class(self.numbers[at as usize]).children.clone();
+            children.sort_by_key(|child| ranks[child.index()]); // stable
+            let mut waiting = vec![];
+            for child in children {
+                let slot = self.slots[child.index()];
+                let more = self.has_more(slot);
+                let child = self.child(slot);
+                let tag = child.tag;
+                if more && !child.busy && !child.held {
+                    child.busy = true;
+                    waiting.push(slot);
+                }
+                let inner = &mut self.inner[at as usize];
+                inner.last_finish = inner.last_finish.max(tag);
             }
-            let children = &self.inner[self.classes[at].inner as usize].children;
-            let tags = children.iter().map(|child| self.classes[*child as usize].tag);
-            let last_finish = tags.max().unwrap_or(0);
-            let mut waiting: Vec<u32> = children
-                .iter()
-                .copied()
-                .filter(|child| self.classes[*child as usize].state == State::Idle)
-                .filter(|child| self.has_more(*child as usize))
-                .collect();
-            waiting.sort_by_key(|child| (self.classes[*child as usize].tag, ranks[*child as usize]));
-            let inner = &mut self.inner[self.classes[at].inner as usize];
-            inner.last_finish = last_finish;
-            for child in waiting {
-                self.classes[child as usize].state = State::Waiting;
-                inner.next.insert(child, self.classes[child as usize].tag);
-            }
-            self.end_unless_serving(at);
+            self.enter_all(at, waiting);
+            self.end_if_empty(at);
         }
     }
 }
@@ -216,10 +264,10 @@ struct Places {
 impl Places {
     fn of(old: &Hierarchy, new: &Hierarchy) -> Self {
         let same = old.classes().map(|(id, class)| match id {
-            ClassId::ROOT => Some(ROOT),
-            _ => new.find(&class.name).map(ClassId::index).filter(|at| *at != ROOT),
+            ClassId::ROOT => Some(0),
+            _ => new.find(&class.name).filter(|id| *id != ClassId::ROOT).map(|id| id.0),
         });
-        let same = same.map(|at| at.map(number)).collect();
+        let same = same.collect();
         let leaf: Vec<bool> = new.classes().map(|(id, _)| new.is_leaf(id)).collect();
         let only = Some(ClassId::ROOT).filter(|root| new.is_leaf(*root));
         Self { same, leaf, default: new.default_class().or(only).map(|id| id.0) }

@@ -4,51 +4,41 @@
 //! `max(virtual time, tag)` as a class does that was idle: it is not owed what it did not get meanwhile. A class of
 //! which all children are held wants nothing itself. Cost: what dropping its last packet costs.
 
-use super::{ROOT, Scheduler, State, number};
+use super::{INNER, NONE, Scheduler};
 use crate::hierarchy::ClassId;
 
 impl<T> Scheduler<T> {
     /// From now on no packet of the class, or of one below it, is chosen; the one in service is served to its end. The
     /// root cannot be held: do not ask.
     pub fn hold(&mut self, class: ClassId) {
-        let at = class.index();
-        if at == ROOT {
+        let slot = self.slots[class.index()];
+        let child = self.child(slot);
+        if child.parent == NONE || std::mem::replace(&mut child.held, true) || !child.busy {
             return;
         }
-        match self.classes[at].state {
-            State::Idle => self.classes[at].state = State::Held,
-            State::Serving => self.classes[at].state = State::LastService,
-            State::Held | State::LastService => {}
-            State::Waiting => {
-                let tag = self.classes[at].tag;
-                let (parent, inner) = self.parent(at);
-                inner.next.remove(number(at), tag);
-                self.classes[at].state = State::Held;
-                self.end_unless_serving(parent);
-                self.give_up(parent);
-            }
+        match self.stop_waiting(slot) {
+            Some(parent) => self.give_up(parent),
+            None => self.held_in_service = true,
         }
     }
 
     /// Ends what [`hold`](Self::hold) began.
     pub fn release(&mut self, class: ClassId) {
-        let at = class.index();
-        match self.classes[at].state {
-            State::LastService => self.classes[at].state = State::Serving,
-            State::Held => {
-                self.classes[at].state = State::Idle;
-                if self.has_more(at) {
-                    self.wake(at);
-                }
-            }
-            State::Idle | State::Waiting | State::Serving => {}
+        let slot = self.slots[class.index()];
+        let child = self.child(slot);
+        if std::mem::take(&mut child.held) && !child.busy && self.has_more(slot) {
+            self.wake(slot);
         }
     }
 
     /// Whether a class itself is held.
     #[must_use]
     pub fn is_held(&self, class: ClassId) -> bool {
-        matches!(self.classes[class.index()].state, State::Held | State::LastService)
+        let slot = self.slots[class.index()];
+        match slot & INNER {
+            0 => self.leaves[slot as usize].child.held,
+            _ => self.inner[(slot & !INNER) as usize].child.held,
+        }
     }
 }
 

@@ -1,0 +1,146 @@
+//! Earliest deadline first, within one class.
+//!
+//! A min-max heap: levels of a binary heap in turn hold the least and the greatest of what is below them, so that the
+//! packet to serve is at the top and the packet to drop is one of the two below it. Cost: a logarithm at either end;
+//! memory grows with the most packets that have waited at a time, and is used again. A packet's deadline counts as
+//! at least that of the packets of its flow before it, so that no flow is reordered.
+//!
+//! Reference: Atkinson, Sack, Santoro, Strothotte, "Min-max heaps and generalized priority queues" (CACM 1986).
+
+use std::collections::HashMap;
+
+/// By deadline, then by arrival; and which packet.
+type Entry = (u64, u64, u32);
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deadlines {
+    heap: Vec<Entry>,
+    arrivals: u64,
+    /// Per flow: the latest deadline waiting and how many packets wait.
+    flows: HashMap<u32, (u64, u32)>,
+}
+
+impl Deadlines {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
+    /// The packets that wait, in no order.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = u32> {
+        self.heap.iter().map(|entry| entry.2)
+    }
+
+    pub(crate) fn push(&mut self, deadline: u64, flow: u32, packet: u32) {
+        let (latest, packets) = self.flows.entry(flow).or_default();
+        *latest = deadline.max(*latest);
+        *packets += 1;
+        self.heap.push((*latest, self.arrivals, packet));
+        self.arrivals += 1;
+        self.rise(self.heap.len() - 1);
+    }
+
+    /// A packet of a flow has left.
+    pub(crate) fn left(&mut self, flow: u32) {
+        if let Some((_, packets)) = self.flows.get_mut(&flow) {
+            *packets -= 1;
+            if *packets == 0 {
+                self.flows.remove(&flow);
+            }
+        }
+    }
+
+    /// The packet with the earliest deadline.
+    pub(crate) fn pop(&mut self) -> Option<u32> {
+        self.remove(0)
+    }
+
+    /// The packet with the latest deadline.
+    pub(crate) fn pop_last(&mut self) -> Option<u32> {
+        let last = match self.heap.len() {
+            0 => return None,
+            1 => 0,
+            2 => 1,
+            _ if self.heap[1] > self.heap[2] => 1,
+            _ => 2,
+        };
+        self.remove(last)
+    }
+
+    fn remove(&mut self, at: usize) -> Option<u32> {
+        if at >= self.heap.len() {
+            return None;
+        }
+        let entry = self.heap.swap_remove(at);
+        self.sink(at);
+        Some(entry.2)
+    }
+
+    /// Whether one entry belongs above another on levels such as this entry's.
+    fn above(&self, level_of: usize, one: usize, other: usize) -> bool {
+        let (one, other) = (self.heap[one], self.heap[other]);
+        if is_least(level_of) { one < other } else { one > other }
+    }
+
+    fn rise(&mut self, mut at: usize) {
+        if at > 0 && self.above(parent(at), at, parent(at)) {
+            self.heap.swap(at, parent(at));
+            at = parent(at);
+        }
+        while at > 2 && self.above(at, at, parent(parent(at))) {
+            self.heap.swap(at, parent(parent(at)));
+            at = parent(parent(at));
+        }
+    }
+
+    fn sink(&mut self, mut at: usize) {
+        loop {
+            let children = 2 * at + 1..2 * at + 3;
+            let grandchildren = 4 * at + 3..4 * at + 7;
+            let below = children.chain(grandchildren).filter(|below| *below < self.heap.len());
+            let first = below.reduce(|one, other| if self.above(at, other, one) { other } else { one });
+            let Some(first) = first.filter(|first| self.above(at, *first, at)) else { return };
+            self.heap.swap(at, first);
+            if first <= 2 * at + 2 {
+                return; // a child, and it has no grandchildren of ours below it
+            }
+            if self.above(parent(first), first, parent(first)) {
+                self.heap.swap(first, parent(first));
+            }
+            at = first;
+        }
+    }
+}
+
+fn parent(at: usize) -> usize {
+    (at - 1) / 2
+}
+
+/// Whether an entry is on a level of the least, not the greatest.
+fn is_least(at: usize) -> bool {
+    (at + 1).ilog2().is_multiple_of(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn both_ends_are_those_of_a_sorted_set(steps in prop::collection::vec((0..5_u8, 0..40_u64), 1..300)) {
+            let (mut heap, mut model) = (Deadlines::default(), BTreeSet::new());
+            for (at, (step, deadline)) in (0_u32..).zip(steps) {
+                match step {
+                    0 => prop_assert_eq!(heap.pop(), model.pop_first().map(|(_, at)| at)),
+                    1 => prop_assert_eq!(heap.pop_last(), model.pop_last().map(|(_, at)| at)),
+                    _ => {
+                        heap.push(deadline, at, at); // a flow each
+                        model.insert((deadline, at));
+                    }
+                }
+                prop_assert_eq!(heap.is_empty(), model.is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Where packets wait: one slab for all classes, and a line through it for each.
+//!
+//! A line is a list linked through the slab, so that a class needs two numbers for it, a packet that arrives takes the
+//! place of one that has just left (which is still in the cache), and nothing is allocated while no more packets
+//! wait than did before. A leaf that orders by deadline keeps its packets in the same slab, and their order in a heap
+//! with two ends of its own (`deadlines.rs`).
+
+use crate::deadlines::Deadlines;
+use crate::discipline::Backlog;
+use crate::hierarchy::Order;
+use crate::packet::Packet;
+
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// The line of a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    /// The packet that leaves next; with an order by deadline, which of the heaps.
+    head: u32,
+    /// The packet that came last, or none if none waits; with an order by deadline anything if some wait.
+    tail: u32,
+    order: Order,
+}
+
+#[derive(Clone, Debug)]
+struct Node<T> {
+    /// None while the node is free.
+    item: Option<T>,
+    deadline: u64,
+    length: u32,
+    flow: u32,
+    next: u32,
+    before: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Lines<T> {
+    nodes: Vec<Node<T>>,
+    /// The node that became free last.
+    free: u32,
+    deadlines: Vec<Deadlines>,
+}
+
+impl Line {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tail == NONE
+    }
+}
+
+impl<T> Lines<T> {
+    pub(crate) fn new() -> Self {
+        Self { nodes: Vec::new(), free: NONE, deadlines: Vec::new() }
+    }
+
+    /// A new line without packets.
+    pub(crate) fn line(&mut self, order: Order) -> Line {
+        let head = match order {
+            Order::Fifo => NONE,
+            Order::Deadline => {
+                self.deadlines.push(Deadlines::default());
+                u32::try_from(self.deadlines.len() - 1).expect("fits because classes have numbers of 30 bits")
+            }
+        };
+        Line { head, tail: NONE, order }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, line: &mut Line, packet: Packet<T>) {
+        let Packet { length, flow, deadline, item } = packet;
+        let node = Node { item: Some(item), deadline, length, flow, next: NONE, before: line.tail };
+        let at = self.free;
+        let at = if let Some(free) = self.nodes.get_mut(at as usize) {
+            self.free = free.next;
+            *free = node;
+            at
+        } else {
+            self.grow(node)
+        };
+        match line.order {
+            Order::Fifo => {
+                if let Some(last) = self.nodes.get_mut(line.tail as usize) {
+                    last.next = at;
+                } else {
+                    line.head = at;
+                }
+            }
+            Order::Deadline => self.deadlines[line.head as usize].push(deadline, flow, at),
+        }
+        line.tail = at;
+    }
+
+    #[cold]
+    fn grow(&mut self, node: Node<T>) -> u32 {
+        let at = u32::try_from(self.nodes.len()).ok().filter(|at| *at != NONE);
+        self.nodes.push(node);
+        at.expect("fits because so many packets fill a hundred gigabytes")
+    }
+
+    /// Takes the packet that leaves next out of its line; answers where it is until it is [taken](Self::take).
+    #[inline]
+    pub(crate) fn detach(&mut self, line: &mut Line) -> Option<u32> {
+        match line.order {
+            Order::Fifo => {
+                let at = line.head;
+                let next = self.nodes.get(at as usize)?.next;
+                line.head = next;
+                if next == NONE {
+                    line.tail = NONE;
+                }
+                Some(at)
+            }
+            Order::Deadline => self.detach_by_deadline(line, Deadlines::pop),
+        }
+    }
+
+    /// Takes out the packet that would leave last.
+    fn detach_last(&mut self, line: &mut Line) -> Option<u32> {
+        match line.order {
+            Order::Fifo => {
+                let at = line.tail;
+                let before = self.nodes.get(at as usize)?.before;
+                line.tail = if at == line.head { NONE } else { before };
+                match self.nodes.get_mut(line.tail as usize) {
+                    Some(last) => last.next = NONE,
+                    None => line.head = NONE,
+                }
+                Some(at)
+            }
+            Order::Deadline => self.detach_by_deadline(line, Deadlines::pop_last),
+        }
+    }
+
+    fn detach_by_deadline(
+        &mut self,
+        line: &mut Line,
+        which: impl FnOnce(&mut Deadlines) -> Option<u32>,
+    ) -> Option<u32> {
+        let deadlines = &mut self.deadlines[line.head as usize];
+        let at = which(deadlines)?;
+        deadlines.left(self.nodes[at as usize].flow);
+        line.tail = if deadlines.is_empty() { NONE } else { 0 };
+        Some(at)
+    }
+
+    /// The length of a packet.
+    #[inline]
+    pub(crate) fn length(&self, at: u32) -> u32 {
+        self.nodes[at as usize].length
+    }
+
+    /// Hands out a packet that is in no line any more.
+    #[inline]
+    pub(crate) fn take(&mut self, at: u32) -> Packet<T> {
+        let node = &mut self.nodes[at as usize];
+        node.next = std::mem::replace(&mut self.free, at);
+        let item = node.item.take().expect("present because the packet was in a line");
+        Packet { length: node.length, flow: node.flow, deadline: node.deadline, item }
+    }
+
+    /// The packet that leaves next.
+    pub(crate) fn pop(&mut self, line: &mut Line) -> Option<Packet<T>> {
+        self.detach(line).map(|at| self.take(at))
+    }
+
+    /// The packet that would leave last.
+    pub(crate) fn pop_last(&mut self, line: &mut Line) -> Option<Packet<T>> {
+        self.detach_last(line).map(|at| self.take(at))
+    }
+
+    /// What waits in a line; walks along it.
+    pub(crate) fn waiting(&self, line: &Line) -> Backlog {
+        let mut sum = Backlog::default();
+        let mut add = |node: &Node<T>| sum += Backlog { packets: 1, bytes: u64::from(node.length) };
+        match line.order {
+            Order::Fifo => {
+                let mut at = line.head;
+                while let Some(node) = self.nodes.get(at as usize) {
+                    add(node);
+                    at = node.next;
+                }
+            }
+            Order::Deadline => {
+                let waiting = self.deadlines[line.head as usize].waiting();
+                waiting.for_each(|at| add(&self.nodes[at as usize]));
+            }
+        }
+        sum
+    }
+
+    /// The memory of the packet that leaves a line next.
+    #[inline]
+    pub(crate) fn fetch_next(&self, line: &Line) {
+        if let Some(node) = self.nodes.get(line.head as usize) {
+            unisono_sync::prefetch(node);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::NO_DEADLINE;
+
+    fn packet(flow: u32, deadline: u64, item: u32) -> Packet<u32> {
+        Packet { length: 1, flow, deadline, item }
+    }
+
+    #[test]
+    fn the_earliest_deadline_leaves_first_and_no_flow_is_reordered() {
+        let mut lines = Lines::new();
+        let mut line = lines.line(Order::Deadline);
+        for (flow, deadline, item) in [(1, NO_DEADLINE, 0), (2, 50, 1), (3, 20, 2), (2, 10, 3), (1, 5, 4)] {
+            lines.push(&mut line, packet(flow, deadline, item));
+        }
+        let order: Vec<_> = std::iter::from_fn(|| lines.pop(&mut line).map(|packet| packet.item)).collect();
+        assert_eq!(order, [2, 1, 3, 0, 4]);
+    }
+
+    #[test]
+    fn what_would_leave_last_can_be_dropped_from_either_kind() {
+        let mut lines = Lines::new();
+        for order in [Order::Fifo, Order::Deadline] {
+            let mut line = lines.line(order);
+            for item in 0..3 {
+                lines.push(&mut line, packet(item, u64::from(item), item));
+            }
+            assert_eq!(lines.waiting(&line), Backlog { packets: 3, bytes: 3 });
+            assert_eq!(lines.pop_last(&mut line).expect("three wait").item, 2);
+            assert_eq!(lines.pop(&mut line).expect("two wait").item, 0);
+            assert_eq!(lines.pop_last(&mut line).expect("one waits").item, 1);
+            assert!(line.is_empty() && lines.pop(&mut line).is_none() && lines.pop_last(&mut line).is_none());
+            lines.push(&mut line, packet(0, 0, 7));
+            assert_eq!(lines.pop(&mut line).expect("one waits").item, 7);
+        }
+        assert_eq!(lines.nodes.len(), 3, "places are used again");
+    }
+}
