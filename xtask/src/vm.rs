@@ -103,10 +103,10 @@ fn boot(kernel: &Kernel, initramfs: &Path) -> anyhow::Result<Verdict> {
     if let Some(hung) = hung {
         verdict.failed += 1;
         verdict.failures.push(hung);
-    } else if ended != Some("0") && verdict.failed == 0 {
+    } else if ended != Some("0") && (verdict.failed == 0 || ended.is_none_or(|said| said.contains(' '))) {
         verdict.failed += 1;
         verdict.failures.push(match ended {
-            Some(code) => format!("the tests ended with {code}"),
+            Some(said) => format!("the tests ended otherwise than they should: {said}"),
             None => "the machine ended before the tests did".to_owned(),
         });
     }

@@ -5,10 +5,10 @@
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use unisono_bpf::Error;
 use unisono_bpf::compile::{self, FAIRQUEUE};
-use unisono_bpf::qdisc::{Discipline, PRIORITIES, Setup, supported};
+use unisono_bpf::qdisc::{Discipline, PRIORITIES, Setup, layout, supported};
 use unisono_fairqueue::{ClassId, ClassSpec, Discipline as _, Hierarchy, Limit, Overflow, Packet, Scheduler};
 use unisono_host_tests::{Outcome, Skipped, host_tests, require};
 use unisono_linux::netlink::{Socket, discipline, link};
@@ -63,13 +63,8 @@ impl Cable {
     fn send(&self, class: ClassId, length: u32, number: u32) {
         let priority = u32::from(self.major) << 16 | (class.index() as u32 + 1);
         self.near.queue_with_priority(priority).expect("root may");
-        let mut frame = vec![0; length as usize];
-        frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
-        frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-        frame[12..14].copy_from_slice(&TYPE.to_be_bytes());
-        frame[14..18].copy_from_slice(&number.to_be_bytes());
         // a frame that the discipline drops is no error for who sent it, or ENOBUFS
-        let _ = self.near.send(&frame);
+        let _ = self.near.send(&frame(length, number));
     }
 
     /// The number of the next frame that arrives.
@@ -78,6 +73,15 @@ impl Cable {
         self.far.receive(&mut frame).expect("the device is up")?;
         frame[14..].first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
     }
+}
+
+fn frame(length: u32, number: u32) -> Vec<u8> {
+    let mut frame = vec![0; length as usize];
+    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+    frame[12..14].copy_from_slice(&TYPE.to_be_bytes());
+    frame[14..18].copy_from_slice(&number.to_be_bytes());
+    frame
 }
 
 /// Loads the discipline, compiled here or before.
@@ -191,9 +195,8 @@ fn packets_leave_a_device_in_the_order_of_the_core() -> Outcome {
 
 fn one_set_of_classes_serves_one_device_and_goes_with_it() -> Outcome {
     let mut cable = Cable::new()?;
-    let hierarchy = Hierarchy::new(ClassSpec::new("link").with([ClassSpec::new("a"), ClassSpec::new("b")]))
-        .expect("names are unique");
-    let discipline = load(&setup(&hierarchy, ClassId::ROOT))?;
+    let hierarchy = two_leaves();
+    let discipline = load(&setup(&hierarchy, leaves(&hierarchy)[0]))?;
     cable.give(&discipline).expect("the device takes it");
     let error = cable.netlink.run(&[discipline::root(FAR, discipline.kind(), 1)]);
     assert!(error.is_err_and(|error| error.errno == 16), "a second device cannot have it");
@@ -214,7 +217,84 @@ fn one_set_of_classes_serves_one_device_and_goes_with_it() -> Outcome {
     panic!("the maps of {kind} stay");
 }
 
+fn two_leaves() -> Hierarchy {
+    Hierarchy::new(ClassSpec::new("link").with([ClassSpec::new("a"), ClassSpec::new("b")]))
+        .expect("two names")
+}
+
+fn what_waits_goes_with_the_discipline_which_can_be_given_again() -> Outcome {
+    let mut cable = Cable::new()?;
+    let hierarchy = two_leaves();
+    let leaves = leaves(&hierarchy);
+    let discipline = load(&setup(&hierarchy, leaves[0]))?;
+    discipline.set_clock(1_000_000_000).expect("it is there");
+    for round in 1..=3 {
+        cable.give(&discipline).expect("the device takes it");
+        for number in 0..40 {
+            cable.send(leaves[number as usize % 2], 1000, number);
+        }
+        assert_eq!(cable.receive(), Some(0), "the first finds the link free, and the clock stands still");
+        let waiting: u32 =
+            discipline.counted().expect("it counts").iter().skip(1).map(|class| class.packets).sum();
+        assert_eq!(waiting, 39);
+        cable.netlink.run(&[discipline::remove_root(NEAR)]).expect("it goes");
+        let counted = discipline.counted().expect("it counts");
+        let sum = |of: fn(&layout::Counted) -> u64| counted.iter().skip(1).map(of).sum::<u64>();
+        assert_eq!((sum(|class| class.packets.into()), sum(|class| class.bytes)), (0, 0));
+        assert_eq!((sum(|class| class.served_packets), sum(|class| class.dropped)), (round, 39 * round));
+        // the link has been free for long when it comes back
+        discipline.set_clock(1_000_000_000 * (round + 1)).expect("it is there");
+    }
+    Ok(())
+}
+
+fn a_link_is_never_faster_than_its_rate() -> Outcome {
+    const BYTES: u32 = 1000;
+    let mut cable = Cable::new()?;
+    let hierarchy = two_leaves();
+    let leaves = leaves(&hierarchy);
+    // a byte a microsecond
+    let discipline = load(&Setup { rate: Some(8_000_000), ..setup(&hierarchy, leaves[0]) })?;
+    cable.give(&discipline).expect("the device takes it");
+    let begin = Instant::now();
+    for number in 0..80 {
+        cable.send(leaves[number as usize % 2], BYTES, number);
+    }
+    for _ in 0..80 {
+        cable.receive().expect("all of them arrive");
+    }
+    // the last one need not have been sent when it arrives, and a timer that is late is made up for
+    assert!(begin.elapsed() >= Duration::from_millis(79), "{:?}", begin.elapsed());
+    Ok(())
+}
+
+fn priorities_stand_for_classes() -> Outcome {
+    let mut cable = Cable::new()?;
+    let hierarchy = two_leaves();
+    let leaves = leaves(&hierarchy);
+    let mut setup = setup(&hierarchy, leaves[0]);
+    setup.by_priority[6] = Some(leaves[1]);
+    let discipline = load(&setup)?;
+    cable.give(&discipline).expect("the device takes it");
+    let class = |minor: u32| u32::from(cable.major) << 16 | minor;
+    // by number, by name, and what is no leaf, no class, or of another discipline
+    let priorities = [(6, 1), (0, 0), (7, 0), (class(3), 1), (class(1), 0), (class(99), 0), (0x0077_0003, 0)];
+    for (number, (priority, wanted)) in (1..).zip(priorities) {
+        let before = discipline.counted().expect("it counts");
+        cable.near.queue_with_priority(priority).expect("root may");
+        cable.near.send(&frame(100, number)).expect("the device is up");
+        assert_eq!(cable.receive(), Some(number));
+        let after = discipline.counted().expect("it counts");
+        let gained = |leaf: ClassId| after[leaf.index()].served_packets - before[leaf.index()].served_packets;
+        assert_eq!([gained(leaves[wanted]), gained(leaves[1 - wanted])], [1, 0], "{priority:#x}");
+    }
+    Ok(())
+}
+
 host_tests![
     packets_leave_a_device_in_the_order_of_the_core within 300,
     one_set_of_classes_serves_one_device_and_goes_with_it,
+    what_waits_goes_with_the_discipline_which_can_be_given_again,
+    priorities_stand_for_classes,
+    a_link_is_never_faster_than_its_rate,
 ];

@@ -3,9 +3,12 @@
 //! It mounts what programs expect, loads modules, runs one command, says how that ended, and switches off.
 
 use anyhow::Context;
+use rustix::fs::OFlags;
 use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, init_module, reboot};
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 
 /// Where the modules are, to be loaded in the order of their names.
@@ -24,7 +27,13 @@ pub(crate) fn is_guest() -> bool {
 
 /// Does all of it; does not return where it may switch off.
 pub(crate) fn run() {
-    let code = match command() {
+    let code = command().and_then(|code| {
+        let log = kernel_log().context("read the kernel's log")?;
+        let complaints = complaints(&log);
+        anyhow::ensure!(complaints.is_empty(), "the kernel complains: {}", complaints.join("; "));
+        Ok(code)
+    });
+    let code = match code {
         Ok(code) => code.to_string(),
         Err(error) => format!("{error:#}"),
     };
@@ -34,6 +43,30 @@ pub(crate) fn run() {
     if let Err(error) = reboot(RebootCommand::Restart) {
         println!("the machine does not switch off: {error}");
     }
+}
+
+/// Everything that the kernel has said.
+fn kernel_log() -> io::Result<String> {
+    let mut log = OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open("/dev/kmsg")?;
+    let (mut text, mut record) = (String::new(), vec![0; 8192]);
+    loop {
+        match log.read(&mut record) {
+            Ok(length) => text.push_str(&String::from_utf8_lossy(&record[..length])),
+            // what was said so long ago that it is overwritten
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(text),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Lines by which a kernel says that something in it is wrong.
+fn complaints(log: &str) -> Vec<&str> {
+    const WORDS: [&str; 5] = ["WARNING:", "BUG:", "Oops", "refcount_t:", "unregister_netdevice: waiting"];
+    log.lines().filter(|line| WORDS.iter().any(|word| line.contains(word))).collect()
 }
 
 fn command() -> anyhow::Result<i32> {
@@ -67,4 +100,16 @@ fn command() -> anyhow::Result<i32> {
     }
     let status = command.status().context("start the command")?;
     Ok(status.code().unwrap_or(-1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_complains_about_is_found_in_its_log() {
+        let log = "6,1,1,-;Linux version 7\n4,2,2,-;WARNING: net/sched/sch_generic.c:99 at x\n6,3,3,-;all is well\n";
+        assert_eq!(complaints(log), ["4,2,2,-;WARNING: net/sched/sch_generic.c:99 at x"]);
+        assert!(complaints("6,1,1,-;virtio: no warnings\n").is_empty());
+    }
 }

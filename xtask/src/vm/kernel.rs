@@ -25,9 +25,9 @@ impl Kernel {
     pub(super) fn get(directory: &Path) -> anyhow::Result<Self> {
         let unpacked = directory.join("kernel");
         if !unpacked.exists() {
-            println!("fetching a kernel into {}", directory.display());
             fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
             let directory = directory.canonicalize().context("the directory just made")?;
+            println!("fetching a kernel into {}", directory.display());
             fetch(&directory).context("no newer kernel can be fetched")?;
         }
         Self::find(&unpacked).with_context(|| format!("no kernel in {}; remove it", unpacked.display()))
