@@ -99,7 +99,7 @@ impl Arrival<'_> {
     /// # Errors
     /// [`Error::Gone`].
     pub fn wait(self) -> Result<Episode, Error> {
-        self.participant.finish(None)
+        self.participant.finish(Limit::Never)
     }
 
     /// Waits until everybody has arrived, at most so long.
@@ -107,7 +107,7 @@ impl Arrival<'_> {
     /// # Errors
     /// [`Error::Gone`]; [`Error::TimedOut`], after which [`Participant::wait`] resumes the episode.
     pub fn wait_timeout(self, timeout: Duration) -> Result<Episode, Error> {
-        self.participant.finish(Some(deadline(timeout)))
+        self.participant.finish(Limit::In(timeout))
     }
 }
 
@@ -147,38 +147,43 @@ impl Participant {
     /// [`Error::Gone`] when a member panicked, went away or died.
     #[inline]
     pub fn wait(&mut self) -> Result<Episode, Error> {
+        self.wait_within(Limit::Never)
+    }
+
+    #[inline]
+    fn wait_within(&mut self, limit: Limit) -> Result<Episode, Error> {
         // Only idle participants are given episodes to pass quickly.
         let (episode, rank) = (self.episode.wrapping_add(1), self.rank.rank);
         match self.quick.pass(&self.group.control, &place(&self.group), rank, episode) {
-            Passed::No => self.wait_in_full(),
+            Passed::No => self.wait_in_full(limit),
             Passed::Whole => {
                 self.episode = episode;
                 Ok(Episode { number: episode, role: if rank == 0 { Role::Leader } else { Role::Follower } })
             }
-            passed => self.resume(episode, &passed),
+            passed => self.resume(episode, &passed, limit),
         }
     }
 
     #[inline(never)]
-    fn wait_in_full(&mut self) -> Result<Episode, Error> {
+    fn wait_in_full(&mut self, limit: Limit) -> Result<Episode, Error> {
         if matches!(self.stage, Stage::Idle) {
             self.begin()?;
         }
-        self.finish(None)
+        self.finish(limit)
     }
 
     /// Leaves the quick way in the middle of an episode, or at its end.
     #[cold]
-    fn resume(&mut self, episode: u32, passed: &Passed) -> Result<Episode, Error> {
+    fn resume(&mut self, episode: u32, passed: &Passed, limit: Limit) -> Result<Episode, Error> {
         self.episode = episode;
         self.catch_up();
         if matches!(passed, Passed::WholeAndChange) {
             let role = if self.rank.rank == 0 { Role::Leader } else { Role::Follower };
-            return self.completed(role, None);
+            return self.completed(role, limit);
         }
         self.stage = Stage::Arrived;
         self.protocol.has_arrived();
-        self.finish_in_earnest(None)
+        self.finish_in_earnest(limit)
     }
 
     /// Ends the quick way, and says what it was used for to who counts episodes.
@@ -214,10 +219,7 @@ impl Participant {
     /// # Errors
     /// [`Error::Gone`]; [`Error::TimedOut`], after which waiting again resumes the same episode.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<Episode, Error> {
-        if matches!(self.stage, Stage::Idle) {
-            self.begin()?;
-        }
-        self.finish(Some(deadline(timeout)))
+        self.wait_within(Limit::In(timeout))
     }
 
     /// Arrives, and leaves the waiting for later: between the two this participant may do what the others
@@ -227,7 +229,7 @@ impl Participant {
     /// [`Error::Gone`].
     pub fn arrive(&mut self) -> Result<Arrival<'_>, Error> {
         if !matches!(self.stage, Stage::Idle) {
-            self.finish(None)?;
+            self.finish(Limit::Never)?;
         }
         self.begin()?;
         Ok(Arrival { participant: self })
@@ -240,11 +242,11 @@ impl Participant {
     /// [`Error::Gone`].
     pub fn leave(mut self) -> Result<Episode, Error> {
         if !matches!(self.stage, Stage::Idle) {
-            self.finish(None)?;
+            self.finish(Limit::Never)?;
         }
         membership::announce_leave(&self.group.control, self.id, self.episode.wrapping_add(1));
         self.begin()?;
-        self.finish(None)
+        self.finish(Limit::Never)
     }
 
     /// Tells all adaptive members how to wait from now on, as the controller of the first does elsewhere.
@@ -328,14 +330,14 @@ impl Participant {
     }
 
     #[inline]
-    fn finish(&mut self, deadline: Option<Nanos>) -> Result<Episode, Error> {
+    fn finish(&mut self, limit: Limit) -> Result<Episode, Error> {
         if matches!(self.stage, Stage::Arrived) && self.starts_brief() {
             let place = place(&self.group);
             if let Some(role) = self.protocol.complete_briefly(&place, self.episode) {
-                return self.completed(role, deadline);
+                return self.completed(role, limit);
             }
         }
-        self.finish_in_earnest(deadline)
+        self.finish_in_earnest(limit)
     }
 
     /// Whether the first moment of a wait is spent polling.
@@ -350,13 +352,14 @@ impl Participant {
         }
     }
 
-    fn finish_in_earnest(&mut self, deadline: Option<Nanos>) -> Result<Episode, Error> {
+    fn finish_in_earnest(&mut self, limit: Limit) -> Result<Episode, Error> {
         if let Stage::Boundary(..) = self.stage {
-            return self.cross(deadline);
+            return self.cross(limit);
         }
+        let limit = limit.fixed();
         let (place, number) = (place(&self.group), self.episode);
         let before = ticks();
-        let mut guard = Guard::new(&self.group.control, number, deadline);
+        let mut guard = Guard::new(&self.group.control, number, limit.moment());
         let protocol = &mut self.protocol;
         let role = match &mut self.policy {
             Policy::Spin(policy) => protocol.complete(&place, number, policy, &mut guard),
@@ -374,21 +377,21 @@ impl Participant {
         let stopped_by = guard.stopped;
         self.in_earnest.0 += ticks().since(before).0;
         match role {
-            Some(role) => self.completed(role, deadline),
+            Some(role) => self.completed(role, limit),
             None => Err(stopped(stopped_by, number)),
         }
     }
 
     /// The episode is complete; members may change before the next.
     #[inline]
-    fn completed(&mut self, role: Role, deadline: Option<Nanos>) -> Result<Episode, Error> {
+    fn completed(&mut self, role: Role, limit: Limit) -> Result<Episode, Error> {
         #[cfg(not(loom))]
         if let Policy::Adaptive(policy, adaptivity) = &mut self.policy {
             adaptivity.learn(&self.group.control, self.rank.rank, policy.blocks());
         }
         self.stage = Stage::Idle;
         if self.group.control.attention().load(Ordering::Relaxed) & ATTENTION_CHANGE != 0 {
-            return self.reach_boundary(role, deadline);
+            return self.reach_boundary(role, limit);
         }
         self.quick.give(self.episodes_to_spare());
         Ok(Episode { number: self.episode, role })
@@ -409,7 +412,7 @@ impl Participant {
 
     /// The episode is complete, and members change, perhaps right after it.
     #[cold]
-    fn reach_boundary(&mut self, role: Role, deadline: Option<Nanos>) -> Result<Episode, Error> {
+    fn reach_boundary(&mut self, role: Role, limit: Limit) -> Result<Episode, Error> {
         let (control, number) = (&self.group.control, self.episode);
         let Some(boundary) = membership::boundary(control, self.id, number) else {
             return Ok(Episode { number, role });
@@ -418,11 +421,11 @@ impl Participant {
             membership::call_who_comes(control, number);
         }
         self.stage = Stage::Boundary(boundary, role);
-        self.cross(deadline)
+        self.cross(limit)
     }
 
     #[cold]
-    fn cross(&mut self, deadline: Option<Nanos>) -> Result<Episode, Error> {
+    fn cross(&mut self, limit: Limit) -> Result<Episode, Error> {
         let number = self.episode;
         let Stage::Boundary(boundary, role) = &mut self.stage else {
             return Ok(Episode { number, role: Role::Follower });
@@ -430,7 +433,7 @@ impl Participant {
         let role = *role;
         let control = &self.group.control;
         // Whoever is gone from the next episode on may be missed here already.
-        let mut guard = Guard::new(control, number.wrapping_add(1), deadline);
+        let mut guard = Guard::new(control, number.wrapping_add(1), limit.moment());
         let mut policy = Block::new(Wakeups::Symmetric(control.scope));
         let first = Control::lines(control.capacity);
         let crossed = membership::cross(control, first, boundary, &mut policy, &mut guard);
@@ -487,6 +490,24 @@ fn ticks() -> Ticks {
     return Ticks(0);
 }
 
-fn deadline(timeout: Duration) -> Nanos {
-    Nanos::from(timeout).after(unisono_linux::clock::now())
+/// How long a wait may last. The clock is read when it has become one in earnest: most end before.
+#[derive(Clone, Copy)]
+enum Limit {
+    Never,
+    In(Duration),
+    At(Nanos),
+}
+
+impl Limit {
+    fn fixed(self) -> Self {
+        self.moment().map_or(Self::Never, Self::At)
+    }
+
+    fn moment(self) -> Option<Nanos> {
+        match self {
+            Self::Never => None,
+            Self::In(timeout) => Some(Nanos::from(timeout).after(unisono_linux::clock::now())),
+            Self::At(moment) => Some(moment),
+        }
+    }
 }
