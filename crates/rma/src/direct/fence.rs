@@ -58,14 +58,18 @@ impl Direct {
                 self.execute_queue(Reach::Fence, target)?;
             }
             self.peers[target].stages = None;
-            self.peers[target].out.commit(self.region.filled(self.me, target));
+            self.peers[target].out.commit(self.region.ring(self.me, target));
         }
         Ok(())
     }
 
     fn apply_all(&mut self, stamp: Stamp, parts: &[Part]) {
         let me = self.me;
-        for origin in (0..self.peers.len()).filter(|origin| *origin != me) {
+        let origins = (0..self.peers.len()).filter(|origin| *origin != me);
+        for origin in origins.clone() {
+            self.peers[origin].came.expect(self.region.place_of_ring(origin, me));
+        }
+        for origin in origins {
             self.apply_from(origin, stamp, parts[self.me].bytes);
         }
     }
@@ -73,10 +77,8 @@ impl Direct {
     /// Applies what `origin` staged in an epoch that is over.
     #[inline]
     pub(super) fn apply_from(&mut self, origin: usize, stamp: Stamp, bytes: u64) {
-        let ring = self.ring(origin, self.me);
         let mut came = std::mem::take(&mut self.peers[origin].came);
-        let ends = (self.region.filled(origin, self.me), self.region.given_back(origin, self.me));
-        came.drain(ring, ends, stamp, |head, data| self.apply(head, data, bytes));
+        came.drain(self.region.ring(origin, self.me), stamp, |head, data| self.apply(head, data, bytes));
         self.peers[origin].came = came;
     }
 }

@@ -1,6 +1,6 @@
 //! At once, staged or queued: what becomes of an operation when it is issued.
 
-use super::staging::{Head, MOST, Stamp};
+use super::staging::{Head, MOST, Stamp, room};
 use super::{After, Direct, Held};
 use crate::epochs::Reach;
 use crate::error::Error;
@@ -49,7 +49,14 @@ impl Direct {
     fn is_stageable(&self, op: &Op) -> bool {
         matches!(op.kind, Kind::Put | Kind::Accumulate)
             && op.layout.is_contiguous()
-            && op.total as usize <= MOST.min(self.region.plan.ring_bytes / 4)
+            && op.total <= self.most_staged() as u64
+    }
+
+    /// How much data an entry may have. What is out of reach would be copied by the kernel, page by page.
+    #[inline]
+    fn most_staged(&self) -> usize {
+        let ring_bytes = self.region.plan.ring_bytes;
+        if self.mapped { MOST.min(ring_bytes / 4) } else { room(ring_bytes) }
     }
 
     pub(super) fn stamp(&self, reach: Reach, target: usize) -> Stamp {
@@ -74,13 +81,16 @@ impl Direct {
     /// Stages an entry.
     ///
     /// # Safety
-    /// `head.length` bytes, at most [`MOST`], are readable at `data`.
+    /// `head.length` bytes, at most [`Self::most_staged`], are readable at `data`.
     #[inline]
     unsafe fn stage_bytes(&mut self, target: usize, stamp: Stamp, head: Head, data: *const u8) -> bool {
-        let ring = self.ring(self.me, target);
-        let given_back = self.region.given_back(self.me, target);
+        let (out, place) = (&mut self.peers[target].out, self.region.place_of_ring(self.me, target));
         // SAFETY: as the caller promises; the ring is the segment's.
-        unsafe { self.peers[target].out.stage(ring, given_back, stamp, head, data) }
+        if unsafe { out.stage_quickly(place, stamp, head, data) } {
+            return true;
+        }
+        // SAFETY: as above.
+        unsafe { out.stage(self.region.ring(self.me, target), stamp, head, data) }
     }
 
     /// Stages one more put for a target that the last one was staged for, in the same epoch.
@@ -96,7 +106,7 @@ impl Direct {
         data: *const u8,
     ) -> bool {
         match self.peers[target].stages {
-            Some(stamp) if length <= MOST => {
+            Some(stamp) if length <= self.most_staged() => {
                 // SAFETY: as the caller promises.
                 unsafe { self.stage_bytes(target, stamp, Head { how: None, place, length }, data) }
             }
@@ -104,9 +114,12 @@ impl Direct {
         }
     }
 
-    /// A short contiguous put to a mapped part that is not open: staged without an operation being made of it.
+    /// A contiguous put to a part that is not open: staged without an operation being made of it.
     #[inline]
     pub(crate) fn stage_put(&mut self, reach: Reach, target: usize, place: i64, data: &[u8]) -> bool {
+        if data.len() > self.most_staged() {
+            return false;
+        }
         let stages = match reach {
             Reach::Fence => self.after == After::Unknown && !self.peers[target].opened,
             // A few short ones are staged whether or not the target has posted: looking costs a transfer.
@@ -116,18 +129,14 @@ impl Direct {
             }
             Reach::Locked => false,
         };
-        stages
-            && target != self.me
-            && data.len() <= MOST.min(self.region.plan.ring_bytes / 4)
-            && self.peers[target].queue.is_empty()
-            && {
-                let stamp = self.stamp(reach, target);
-                let head = Head { how: None, place, length: data.len() };
-                // SAFETY: the data is a slice of this length, short enough as just asked.
-                let staged = unsafe { self.stage_bytes(target, stamp, head, data.as_ptr()) };
-                self.peers[target].stages = staged.then_some(stamp);
-                staged
-            }
+        stages && target != self.me && self.peers[target].queue.is_empty() && {
+            let stamp = self.stamp(reach, target);
+            let head = Head { how: None, place, length: data.len() };
+            // SAFETY: the data is a slice of this length, short enough as just asked.
+            let staged = unsafe { self.stage_bytes(target, stamp, head, data.as_ptr()) };
+            self.peers[target].stages = staged.then_some(stamp);
+            staged
+        }
     }
 
     /// Whether the target is in the epoch that this member accesses it in.
@@ -155,10 +164,10 @@ impl Direct {
         if self.peers[target].out.is_empty() {
             return Ok(());
         }
-        let (ring, stamp) = (self.ring(self.me, target), self.stamp(reach, target));
+        let stamp = self.stamp(reach, target);
         let mut out = std::mem::take(&mut self.peers[target].out);
         let mut done = Ok(());
-        out.take_back(ring, stamp, |head, data| {
+        out.take_back(self.region.ring(self.me, target), stamp, |head, data| {
             // SAFETY: the entry is this member's own and lies in the ring.
             let data = unsafe { std::slice::from_raw_parts(data, head.length) };
             if done.is_ok() {
@@ -171,7 +180,10 @@ impl Direct {
 
     /// Does what was queued for a target that is in its epoch.
     pub(super) fn execute_queue(&mut self, reach: Reach, target: usize) -> Result<(), Error> {
-        self.open(reach, target)?;
+        let is_ordered = |op: &Op| !matches!(op.kind, Kind::Put | Kind::Get);
+        if self.mapped || self.peers[target].queue.iter().any(is_ordered) {
+            self.open(reach, target)?;
+        }
         for op in std::mem::take(&mut self.peers[target].queue) {
             self.execute(target, &op)?;
         }

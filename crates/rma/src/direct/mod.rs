@@ -247,12 +247,6 @@ impl Direct {
         self.host.who_is_gone().map_or(Ok(()), |gone| Err(gone.into()))
     }
 
-    /// The ring from one member to another, and its size.
-    #[inline]
-    fn ring(&self, from: usize, to: usize) -> (*mut u8, usize) {
-        (self.region.ring(from, to), self.region.plan.ring_bytes)
-    }
-
     /// Forgets what was known about targets.
     fn close_all(&mut self) {
         for peer in &mut self.peers {

@@ -48,7 +48,7 @@ impl Direct {
                 self.execute_queue(Reach::Started, target)?;
             }
             let peer = &mut self.peers[target];
-            peer.out.commit(self.region.filled(self.me, target));
+            peer.out.commit(self.region.ring(self.me, target));
             peer.stages = None;
             peer.used = used;
             peer.completed = peer.completed.wrapping_add(1);
@@ -63,6 +63,7 @@ impl Direct {
             let next = self.peers[origin].awaited.wrapping_add(1);
             let completions = self.region.completions(origin, self.me);
             self.waiter.wait_for(Reach::Started, completions, next)?;
+            self.peers[origin].came.expect(self.region.place_of_ring(origin, self.me));
         }
         self.waited(origins, parts);
         Ok(())

@@ -8,6 +8,7 @@
 //!   parts                 each rank's memory: page-aligned, or one directly after the other
 //! ```
 
+use super::staging::Ring;
 use crate::error::Error;
 use crate::spec::Placement;
 use crate::window::Part;
@@ -29,6 +30,9 @@ impl Plan {
     pub(super) fn new(parts: &[Part], with_memory: bool, placement: Placement) -> Result<Self, Error> {
         let size = parts.len();
         let ring_bytes = match size {
+            // Whatever the kernel would copy otherwise goes through them; pages that nobody touches are none.
+            0..=8 if !with_memory => 2 << 20,
+            9..=32 if !with_memory => 64 << 10,
             0..=8 => 16 << 10,
             9..=32 => 4 << 10,
             _ => 1 << 10,
@@ -107,23 +111,19 @@ impl Region {
         self.pair(origin, target).flag(1)
     }
 
-    /// How much of the ring from `origin` `target` has given back.
+    /// Where the ring from `origin` to `target` lies, and its size.
     #[inline]
-    pub(super) fn given_back(&self, origin: usize, target: usize) -> &unisono_sync::atomics::AtomicU32 {
-        self.pair(target, origin).word(8)
+    pub(super) fn place_of_ring(&self, origin: usize, target: usize) -> (*mut u8, usize) {
+        let (lines, size) = (bytes_of_lines(self.plan.size), self.plan.ring_bytes);
+        (self.start.wrapping_add(lines + (origin * self.plan.size + target) * size), size)
     }
 
-    /// How far `origin` has filled its ring to `target`, beside its completions in one line.
+    /// The ring from `origin` to `target`. How far it is filled lies beside the origin's completions in one line.
     #[inline]
-    pub(super) fn filled(&self, origin: usize, target: usize) -> &unisono_sync::atomics::AtomicU32 {
-        self.pair(origin, target).word(9)
-    }
-
-    /// The ring from `origin` to `target`.
-    #[inline]
-    pub(super) fn ring(&self, origin: usize, target: usize) -> *mut u8 {
-        let lines = bytes_of_lines(self.plan.size);
-        self.start.wrapping_add(lines + (origin * self.plan.size + target) * self.plan.ring_bytes)
+    pub(super) fn ring(&self, origin: usize, target: usize) -> Ring<'_> {
+        let (start, size) = self.place_of_ring(origin, target);
+        let (forth, back) = (self.pair(origin, target), self.pair(target, origin));
+        Ring { start, size, filled: forth.word(9), begin: forth.word(10), given_back: back.word(8) }
     }
 
     /// A rank's part.

@@ -31,7 +31,7 @@ impl Window {
                 if self.put_at_once(source.address, bytes as usize, target.rank, target.place) {
                     return Ok(());
                 }
-                if bytes > 0 && bytes <= 1024 {
+                if bytes > 0 {
                     // SAFETY: the caller promises that the source is readable.
                     let data = unsafe { std::slice::from_raw_parts(source.address, bytes as usize) };
                     if self.put_staged(data, &target)?.is_some() {

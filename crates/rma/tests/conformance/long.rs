@@ -1,0 +1,99 @@
+//! Long data into a user's memory: staged where the ring has room, otherwise copied by the kernel, in one epoch.
+
+use crate::{shared, watch};
+use proptest::prelude::*;
+use std::thread;
+use unisono_rma::{Assert, Element, Error, Job, Lock, Operation, Rank, Source, Spec, Target};
+
+/// Around what is short, what a page is, and what no ring has room for.
+const LENGTHS: [usize; 7] = [8, 1024, 1032, 5000, 70_000, 300_000, 2_200_000];
+const PLACES: usize = 3;
+const MOST: usize = 2_200_000;
+
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Fence,
+    Pscw,
+    Lock,
+}
+
+/// Which length each epoch writes at each place, and how the epochs are made.
+fn epochs() -> impl Strategy<Value = Vec<(How, [usize; PLACES], bool)>> {
+    let how = prop::sample::select(vec![How::Fence, How::Fence, How::Pscw, How::Lock]);
+    let length = prop::sample::select(LENGTHS.to_vec());
+    prop::collection::vec((how, prop::array::uniform3(length), any::<bool>()), 1..12)
+}
+
+/// Writes the epochs to the other member, and compares what that one has written here.
+fn member(mut job: Job, epochs: &[(How, [usize; PLACES], bool)]) -> Result<(), Error> {
+    let other = Rank(1 - job.rank().0);
+    let mut memory = vec![0_u8; PLACES * MOST];
+    let mut expected = vec![0_u8; PLACES * MOST];
+    let base = memory.as_mut_ptr();
+    // SAFETY: the vector outlives the window, and is looked at between epochs only.
+    let mut window = unsafe { job.create(base, memory.len() as u64, Spec::new()) }?;
+    for (number, (how, lengths, combines)) in (1_u8..).zip(epochs) {
+        let value = |rank: Rank, place: usize| number.wrapping_mul(7) ^ (rank.0 as u8) << 4 ^ place as u8;
+        match how {
+            How::Fence => window.fence(Assert::NONE)?,
+            How::Pscw => {
+                window.post(&[other], Assert::NONE)?;
+                window.start(&[other], Assert::NONE)?;
+            }
+            How::Lock => window.lock(other, Lock::Shared, Assert::NONE)?,
+        }
+        let layout = Element::U8.layout();
+        let data: Vec<Vec<u8>> =
+            (0..PLACES).map(|place| vec![value(job.rank(), place); lengths[place]]).collect();
+        for (place, data) in data.iter().enumerate() {
+            let count = data.len() as u64;
+            let source = Source { address: data.as_ptr(), count, layout: &layout };
+            let target = Target { rank: other, place: (place * MOST) as i64, count, layout: &layout };
+            if *combines {
+                // SAFETY: the data lives until the epoch has ended, and nobody writes it.
+                unsafe { window.raw_accumulate(source, target, Operation::Sum) }?;
+            } else {
+                // SAFETY: as above.
+                unsafe { window.raw_put(source, target) }?;
+            }
+        }
+        match how {
+            How::Fence => window.fence(Assert::NO_SUCCEED)?,
+            How::Pscw => {
+                window.complete()?;
+                window.wait()?;
+            }
+            How::Lock => window.unlock(other)?,
+        }
+        job.barrier()?;
+        for place in 0..PLACES {
+            for byte in &mut expected[place * MOST..][..lengths[place]] {
+                let came = value(other, place);
+                *byte = if *combines { byte.wrapping_add(came) } else { came };
+            }
+        }
+        // SAFETY: nobody writes between the two barriers.
+        let there = unsafe { std::slice::from_raw_parts(base, PLACES * MOST) };
+        assert!(there == expected, "rank {} after epoch {number}, {how:?}", job.rank());
+        job.barrier()?;
+    }
+    window.free()?;
+    job.finalize()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn long_data_arrives_in_a_users_memory_whole_and_in_order(epochs in epochs()) {
+        watch();
+        thread::scope(|threads| {
+            let epochs = &epochs;
+            let members = shared(2).into_iter().map(|job| threads.spawn(move || member(job, epochs)));
+            let members: Vec<_> = members.collect();
+            for member in members {
+                member.join().expect("no member panics").expect("no misuse here");
+            }
+        });
+    }
+}
