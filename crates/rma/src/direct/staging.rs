@@ -45,6 +45,9 @@ pub(super) struct Ring<'a> {
     pub(super) given_back: &'a AtomicU32,
 }
 
+/// What has been written since the ring was begun again, when that moment is old.
+const OLD: u32 = 1 << 30;
+
 /// Short entries may go on for so many bytes before it is worth a look whether the ring is empty.
 const LAP: usize = 16 << 10;
 
@@ -99,6 +102,8 @@ pub(crate) struct Out {
     given_back: u32,
     /// Where this epoch's entries begin.
     epoch_start: u32,
+    /// Where the ring was begun again last, or a place after that.
+    begun: u32,
 }
 
 /// The target's end of a ring.
@@ -127,6 +132,11 @@ impl Out {
     pub(super) fn commit(&mut self, ring: Ring<'_>) {
         if !self.is_empty() {
             self.epoch_start = self.written;
+            if self.written.wrapping_sub(self.begun) > OLD {
+                // So far behind it would soon seem to lie ahead; this is behind what the target has read.
+                self.begun = self.written.wrapping_sub(2 * ring.size as u32);
+                ring.begin.store(self.begun, Ordering::Relaxed);
+            }
             // SYNC(filled) release: the entries, and where they begin, before how far they reach
             ring.filled.store(self.written, Ordering::Release);
         }
@@ -175,6 +185,7 @@ impl Out {
         if self.is_empty() && at >= if is_long { 1 } else { LAP } && self.is_idle(ring) {
             self.written = self.written.wrapping_add((size - at) as u32);
             (self.epoch_start, self.given_back, at) = (self.written, self.written, 0);
+            self.begun = self.written;
             ring.begin.store(self.written, Ordering::Relaxed);
         }
         let filler = if after(at, head.length) > size { size - at } else { 0 };
@@ -392,6 +403,28 @@ mod tests {
     struct Memory([u8; SIZE]);
     const SIZE: usize = 16 << 10;
 
+    #[test]
+    fn a_beginning_so_old_that_its_number_seems_to_lie_ahead_is_none() {
+        let mut memory = Box::new(Memory([0; SIZE]));
+        let words = Words::default();
+        let ring = words.beside(memory.0.as_mut_ptr(), SIZE);
+        let (mut out, mut came) = (Out::default(), In::default());
+        let (data, mut bytes) = ([7; MOST], 0_u64);
+        for epoch in 1.. {
+            let (stamp, head) = (Stamp::fence(epoch), Head { how: None, place: 0, length: MOST });
+            // SAFETY: the data is an array of this length, the ring is the test's.
+            assert!(unsafe { out.stage(ring, stamp, head, data.as_ptr()) }, "room after {bytes} bytes");
+            out.commit(ring);
+            let mut came_out = 0;
+            came.drain(ring, stamp, |_, _| came_out += 1);
+            assert_eq!(came_out, 1, "after {bytes} bytes");
+            bytes += (HEAD + MOST) as u64;
+            if bytes > (1 << 31) + 8 * SIZE as u64 {
+                break;
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn entries_of_any_length_that_found_room_come_out_as_they_went_in(
@@ -399,8 +432,8 @@ mod tests {
         ) {
             let mut memory = Box::new(Memory([0; SIZE]));
             let words = Words::default();
-            let ring = words.beside(memory.0.as_mut_ptr(), SIZE);
             let (mut out, mut came) = (Out::default(), In::default());
+            let ring = words.beside(memory.0.as_mut_ptr(), SIZE);
             for (number, lengths) in (1..).zip(epochs) {
                 let (stamp, mut staged) = (Stamp::fence(number), Vec::new());
                 for length in lengths {
