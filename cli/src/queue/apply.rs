@@ -35,9 +35,9 @@ use unisono_linux::interrupt;
 
   [cpu]                             # processor time of the control groups that classes match
   video = 3
-The first match in the file decides. Address and port are of the same end of a packet, the sender's or the receiver's; a
-control group means all below it, and is that of the process that made the socket; priority is SO_PRIORITY.
-examples/policies has more.
+The first match in the file decides. Address and port are of the same end of a packet, the
+sender's or the receiver's; a control group means all below it, and is that of the process that
+made the socket; priority is SO_PRIORITY. examples/policies has more.
 
 Examples:
   unisono queue apply policy.toml --check                read it, and say what each class is sure of

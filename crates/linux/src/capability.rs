@@ -165,6 +165,7 @@ const PROBES: &[(&str, &[Probe])] = &[
             quick("bpf", bpf::syscall),
             quick("bpf-jit", bpf::jit),
             quick("btf", bpf::btf),
+            quick("bpf-classifier", bpf::classifier),
             quick("bpf-qdisc", bpf::qdisc),
             compiling("switch-program", |_| tools::switch_program()),
         ],

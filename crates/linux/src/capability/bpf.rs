@@ -4,6 +4,7 @@
 
 use super::scratch::{close, errno_of, words};
 use super::{Finding, Host, is_root};
+use crate::bpf::Classifier;
 use std::fs;
 
 const PROG_LOAD: i32 = 5;
@@ -22,6 +23,22 @@ struct Load {
     log_buffer: u64,
     kernel_version: u32,
     flags: u32,
+}
+
+/// Loads a classifier that asks for the sender's control group (`bpf_skb_ancestor_cgroup_id`), and lets it go.
+pub(super) fn classifier(_: &Host) -> Finding {
+    // mov r2, 1; call 83; mov r0, 0; exit
+    let instructions = [0x1_0000_02b7, 0x53_0000_0085, 0xb7, 0x95];
+    match Classifier::load("unisono_probe", &instructions) {
+        Ok(_) => Finding::found("the kernel accepts one that compares control groups"),
+        Err(_) if !is_root() => {
+            Finding::missing("it needs root", "run as root: unisono queue apply needs it")
+        }
+        Err(error) => Finding::missing(
+            error.to_string().replace('\n', " "),
+            "use a kernel of 4.19 or later with CONFIG_NET_CLS_BPF and CONFIG_CGROUPS: unisono queue apply needs it",
+        ),
+    }
 }
 
 /// Loads `return 0` as a socket filter and lets it go.

@@ -61,7 +61,11 @@ pub(super) fn network_namespaces(_: &Host) -> Finding {
 
 pub(super) fn qdiscs(host: &Host) -> Finding {
     // a discipline that needs options is refused with another errno than one that is unknown
-    kinds(host, "sch", &QDISCS, netlink::new_qdisc, |errno| errno != libc::ENOENT)
+    let finding = kinds(host, "sch", &QDISCS, netlink::new_qdisc, |errno| errno != libc::ENOENT);
+    if finding.found && !finding.detail.split(", ").any(|kind| kind.starts_with("htb")) {
+        return finding.but("unisono queue apply needs htb: a kernel with CONFIG_NET_SCH_HTB");
+    }
+    finding
 }
 
 pub(super) fn link_kinds(host: &Host) -> Finding {
