@@ -1,6 +1,7 @@
 //! `unisono queue`: start-time fair queuing. Each subcommand is one file.
 
 mod apply;
+mod broker;
 mod clear;
 mod failure;
 mod show;
@@ -27,6 +28,7 @@ enum QueueCommand {
     Show(show::Args),
     Clear(clear::Args),
     Simulate(simulate::Args),
+    Broker(broker::Args),
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -35,5 +37,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         QueueCommand::Show(args) => show::run(&args),
         QueueCommand::Clear(args) => clear::run(&args),
         QueueCommand::Simulate(args) => simulate::run(&args),
+        QueueCommand::Broker(args) => broker::run(&args),
     }
 }
