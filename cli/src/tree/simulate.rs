@@ -6,6 +6,7 @@ mod table;
 
 use super::input::Source;
 use super::planning::{Asked, Planned, Planning, Trees};
+use super::slow::Slow;
 use crate::output;
 use collectives::Row;
 use faults::FaultFlags;
@@ -152,9 +153,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         })
         .collect();
     let simulator = Simulator::new(network);
-    let one = |scheme| {
+    let mut slow = Slow::new();
+    let one = |scheme: Scheme| {
         (
-            simulator.run(&barriers, scheme, &conditions),
+            simulator.run_watched(&barriers, scheme, &conditions, &mut |crossings| {
+                slow.count(scheme.name(), crossings);
+            }),
             barriers
                 .iter()
                 .map(|barrier| simulator.analytic(barrier, scheme, &conditions))
@@ -163,6 +167,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         )
     };
     let schemes: Vec<(Simulated, Time)> = Scheme::ALL.into_iter().map(one).collect();
+    slow.end();
     let collectives = match args.collectives {
         true => collectives::run(&simulator, &barriers[0], &conditions)?,
         false => Vec::new(),

@@ -1,4 +1,4 @@
-//! The progress of plans that take more than two seconds, on standard error.
+//! The progress of plans and simulations that take more than two seconds, on standard error.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
@@ -23,6 +23,20 @@ impl Slow {
         if let Some(bar) = &self.bar {
             bar.set_length(all as u64);
             bar.set_position(done as u64);
+        }
+    }
+
+    /// So often messages have crossed cables in the simulation of this scheme; nobody knows how often they will.
+    pub(super) fn count(&mut self, scheme: &str, crossings: u64) {
+        if self.bar.is_none() && self.since.elapsed() > Duration::from_secs(2) {
+            let style =
+                ProgressStyle::with_template("simulating {msg}: {human_pos} cables crossed, {elapsed}")
+                    .expect("the template is valid because it is a constant");
+            self.bar = Some(ProgressBar::no_length().with_style(style));
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_message(scheme.to_owned());
+            bar.set_position(crossings);
         }
     }
 

@@ -105,8 +105,8 @@ static __always_inline __u64 released(__u16 episode, __u32 operation, __u64 resu
 }
 
 /*
- * What becomes of one frame. One that is kept (an arrival that others are missing for) is TC_ACT_SHOT as well:
- * where the device itself calls the program, there is no other way to end a frame.
+ * What becomes of one frame. One that is kept (an arrival that others are missing for) is TC_ACT_SHOT as
+ * well: where the device itself calls the program, there is no other way to end a frame.
  */
 struct step {
 	__u64 next;  /* the state; the same as before if nothing changes */

@@ -98,6 +98,18 @@ pub enum Leaves {
     Nodes,
 }
 
+/// How many elements of a file were left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct LeftOut {
+    /// Cables between two nodes: switches have no part in them.
+    pub cables_between_nodes: usize,
+    /// Nodes without a cable.
+    pub nodes_without_a_cable: usize,
+    /// Memberships of switches: members are nodes.
+    pub member_switches: usize,
+}
+
 /// What was found in a file, assumed about it, and left out.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
@@ -120,6 +132,8 @@ pub struct Report {
     pub ports_assigned: usize,
     /// Attributes that mean nothing here, and how often they occur.
     pub unknown: BTreeMap<String, usize>,
+    /// Elements that have no place in a network of switches and nodes.
+    pub left_out: LeftOut,
     /// What else was assumed or left out, a sentence each.
     pub notes: Vec<String>,
 }
@@ -175,6 +189,7 @@ impl Report {
             parts: Parts::of(network).count(),
             ports_assigned: 0,
             unknown: BTreeMap::new(),
+            left_out: LeftOut::default(),
             notes: Vec::new(),
         }
     }

@@ -1,6 +1,6 @@
 //! What readers fill: vertices and cables as the file has them, and how they become a network.
 
-use super::{Assume, Language, Leaves, Report};
+use super::{Assume, Language, Leaves, LeftOut, Report};
 use crate::format::ReadError;
 use crate::network::Part;
 use crate::{End, Group, GroupId, Link, Network, NetworkError, NodeId, Port, SwitchId, Topology};
@@ -218,6 +218,8 @@ impl Draft {
         }
         let groups = Group::new(&network, GroupId(0), members).into_iter().collect();
         let mut report = Report::of(language, &network);
+        report.left_out =
+            LeftOut { cables_between_nodes: idle, nodes_without_a_cable: unplugged.len(), member_switches };
         report.ports_assigned = ports_assigned;
         report.unknown = std::mem::take(&mut self.unknown);
         report.notes = std::mem::take(&mut self.notes);

@@ -177,6 +177,8 @@ fn vertices_that_do_not_say_what_they_are_become_switches_or_leaves_become_nodes
 fn parallel_links_self_loops_and_parts_are_counted() {
     let (_, report) = parsed("graph { a -- b; b -- a; a -- a; c -- d; x [type=node]; x -- x }");
     assert_eq!((report.links, report.parallel_links, report.self_loops, report.parts), (4, 1, 1, 2));
+    let left_out = report.left_out;
+    assert_eq!((left_out.cables_between_nodes, left_out.nodes_without_a_cable), (1, 1));
     assert!(
         report.notes.iter().any(|note| note.starts_with("1 cables between two nodes")),
         "{:?}",

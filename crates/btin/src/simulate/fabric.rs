@@ -18,10 +18,21 @@ pub(super) struct Fabric<'a> {
     pub(super) lost: u64,
     pub(super) duplicated: u64,
     pub(super) random: Pcg64Mcg,
+    crossed: u64,
+    /// Is told how many crossings there were, now and then.
+    watch: &'a mut dyn FnMut(u64),
 }
 
+/// Crossings between two words to who watches: some milliseconds.
+const BETWEEN: u64 = 1 << 16;
+
 impl<'a> Fabric<'a> {
-    pub(super) fn new(wiring: &'a Wiring, links: &[Link], conditions: &'a Conditions) -> Self {
+    pub(super) fn new(
+        wiring: &'a Wiring,
+        links: &[Link],
+        conditions: &'a Conditions,
+        watch: &'a mut dyn FnMut(u64),
+    ) -> Self {
         let contended = conditions.channels == Channels::Contended;
         let mut fails = Vec::new();
         if !conditions.faults.failing.is_empty() {
@@ -42,6 +53,8 @@ impl<'a> Fabric<'a> {
             lost: 0,
             duplicated: 0,
             random: Pcg64Mcg::seed_from_u64(conditions.seed),
+            crossed: 0,
+            watch,
         }
     }
 
@@ -54,6 +67,10 @@ impl<'a> Fabric<'a> {
     pub(super) fn cross(&mut self, channel: Channel, now: Time) -> [Option<Time>; 2] {
         let at = channel.0 as usize;
         self.load[at] += 1;
+        self.crossed += 1;
+        if self.crossed.is_multiple_of(BETWEEN) {
+            (self.watch)(self.crossed);
+        }
         let costs = &self.conditions.costs;
         let mut start = now;
         if let Some(free) = self.free.get_mut(at) {

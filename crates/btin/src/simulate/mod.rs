@@ -60,8 +60,23 @@ impl<'a> Simulator<'a> {
     /// May panic if groups or trees were made for another network.
     #[must_use]
     pub fn run(&self, barriers: &[Barrier], scheme: Scheme, conditions: &Conditions) -> Simulated {
+        self.run_watched(barriers, scheme, conditions, &mut |_| {})
+    }
+
+    /// As [`Simulator::run`], telling on the way how many cables have been crossed by messages.
+    ///
+    /// # Panics
+    /// As [`Simulator::run`].
+    #[must_use]
+    pub fn run_watched(
+        &self,
+        barriers: &[Barrier],
+        scheme: Scheme,
+        conditions: &Conditions,
+        watch: &mut dyn FnMut(u64),
+    ) -> Simulated {
         let links = self.network.links();
-        let mut fabric = Fabric::new(&self.wiring, links, conditions);
+        let mut fabric = Fabric::new(&self.wiring, links, conditions, watch);
         let sizes = (self.network.switch_count(), self.network.nodes().len());
         let (courses, messages, events) = match scheme {
             Scheme::Unicast | Scheme::Multicast => {
