@@ -76,7 +76,7 @@ impl Epochs {
 
     /// How `target` may be accessed now.
     #[inline]
-    pub(crate) fn access(&mut self, call: &'static str, target: Rank) -> Result<Reach, Error> {
+    pub(crate) fn access(&self, call: &'static str, target: Rank) -> Result<Reach, Error> {
         self.usable(call)?;
         self.known(target)?;
         if self.lock_all || self.locks[target.index()].is_some() {
@@ -86,13 +86,24 @@ impl Epochs {
             if self.targets.contains(&target) {
                 return Ok(Reach::Started);
             }
-            return Err(Error::Rank { rank: target, wanted: "in the group given to start".to_owned() });
+            return sync(
+                call,
+                "names a target outside the group given to start",
+                "start with that rank as well",
+            );
         }
         if self.fence && self.locked == 0 {
-            self.fence_operations += 1;
             return Ok(Reach::Fence);
         }
         sync(call, "is outside any access epoch to this target", "call fence, start or lock first")
+    }
+
+    /// An operation was accepted: what is refused leaves no epoch open.
+    #[inline]
+    pub(crate) fn issued(&mut self, reach: Reach) {
+        if reach == Reach::Fence {
+            self.fence_operations += 1;
+        }
     }
 
     pub(crate) fn fence(&self, call: &'static str, precede: bool) -> Result<(), Error> {
@@ -299,12 +310,14 @@ mod tests {
         epochs.fenced(true);
         assert_eq!(epochs.access("put", Rank(1)).expect("after a fence"), Reach::Fence);
         assert!(matches!(epochs.access("put", Rank(2)), Err(Error::Rank { .. })));
+        epochs.fence("fence", false).expect("nothing was issued yet");
+        epochs.issued(Reach::Fence);
         assert!(matches!(epochs.fence("fence", false), Err(Error::Sync { .. })));
         assert!(matches!(epochs.start("start", &[Rank(1)], Assert::NONE), Err(Error::Sync { .. })));
         epochs.fenced(true);
         epochs.start("start", &[Rank(1)], Assert::NONE).expect("no operation since the fence");
         assert_eq!(epochs.access("put", Rank(1)).expect("in the group"), Reach::Started);
-        assert!(matches!(epochs.access("put", Rank(0)), Err(Error::Rank { .. })));
+        assert!(matches!(epochs.access("put", Rank(0)), Err(Error::Sync { .. })));
         assert!(matches!(epochs.fence("fence", true), Err(Error::Sync { .. })));
         epochs.completed();
         assert!(matches!(epochs.complete("complete"), Err(Error::Sync { .. })));

@@ -104,6 +104,15 @@ pub enum Error {
         /// Why not.
         problem: &'static str,
     },
+    /// An operation on memory that its target has not attached to the dynamic window; nothing was accessed.
+    /// `MPI_ERR_RMA_RANGE`.
+    #[error("nothing at {address:#x} of rank {target} is attached, or not all of it; attach it there first")]
+    Unattached {
+        /// The target.
+        target: Rank,
+        /// Where.
+        address: usize,
+    },
     /// A lock is held, or conflicts with the one asked for. `MPI_ERR_RMA_CONFLICT`.
     #[error("{call}: {problem}")]
     Conflict {
@@ -210,7 +219,7 @@ impl Error {
     pub const fn class(&self) -> ErrorClass {
         match self {
             Self::Sync { .. } | Self::NoLocks { .. } => ErrorClass::RmaSync,
-            Self::Range { .. } => ErrorClass::RmaRange,
+            Self::Range { .. } | Self::Unattached { .. } => ErrorClass::RmaRange,
             Self::Rank { .. } => ErrorClass::Rank,
             Self::Disp(_) => ErrorClass::Disp,
             Self::Size(_) => ErrorClass::Size,
@@ -226,6 +235,11 @@ impl Error {
             Self::Unsupported { .. } => ErrorClass::UnsupportedOperation,
             Self::Gone { .. } | Self::TimedOut { .. } | Self::System { .. } => ErrorClass::Other,
         }
+    }
+
+    /// Whether a target refused an operation: the epoch's other operations are done, and it ends all the same.
+    pub(crate) const fn ends_epoch(&self) -> bool {
+        matches!(self, Self::Unattached { .. })
     }
 
     pub(crate) fn system(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {

@@ -357,6 +357,12 @@ impl Job {
         self.shared.hook.set(every, crowded, hook);
     }
 
+    /// Stops the agent thread: from now on this member serves others in its own calls only. For bindings whose host
+    /// cannot be called by threads any more.
+    pub fn without_agent(&self) {
+        self.shared.stop_agent();
+    }
+
     /// Ends the membership in an orderly way; collective. A job that is dropped without it looks to the others
     /// like a member that is gone.
     ///

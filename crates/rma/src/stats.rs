@@ -8,7 +8,7 @@ use unisono_sync::Waited;
 /// Counts of one kind of synchronization.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Epochs completed.
+    /// Epochs completed: of access, and (post-start-complete-wait) of exposure.
     pub epochs: u64,
     /// Operations issued.
     pub operations: u64,

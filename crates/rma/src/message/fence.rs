@@ -54,8 +54,12 @@ impl Shared {
 
     /// The naive form: everything complete everywhere, then a barrier.
     pub(crate) fn naive_fence(&self, window: u32) -> Result<(), Error> {
-        self.complete_everywhere(window)?;
-        self.barrier(window)
+        let refusal = self.complete_everywhere(window);
+        match &refusal {
+            Err(error) if !error.ends_epoch() => return refusal,
+            _ => self.barrier(window)?,
+        }
+        refusal
     }
 
     /// The sum of everybody's entry for this member.

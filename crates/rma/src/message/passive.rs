@@ -168,10 +168,10 @@ impl Shared {
     pub(crate) fn settle(&self, window: u32, target: Rank) -> Result<(), Error> {
         self.wait_for(|core| {
             let port = core.port(window);
-            if let Some(refused) = port.refused.take() {
-                return Err(refused);
+            if !port.peers[target.index()].is_settled() {
+                return Ok(None);
             }
-            Ok(port.peers[target.index()].is_settled().then_some(()))
+            port.refused.take().map_or(Ok(Some(())), Err)
         })
     }
 
@@ -179,10 +179,10 @@ impl Shared {
     fn await_answers(&self, window: u32, target: Rank) -> Result<(), Error> {
         self.wait_for(|core| {
             let port = core.port(window);
-            if let Some(refused) = port.refused.take() {
-                return Err(refused);
+            if port.peers[target.index()].outstanding != 0 {
+                return Ok(None);
             }
-            Ok((port.peers[target.index()].outstanding == 0).then_some(()))
+            port.refused.take().map_or(Ok(Some(())), Err)
         })
     }
 
@@ -201,7 +201,15 @@ impl Shared {
         for target in others() {
             self.flush_queue_unlocked(window, target)?;
         }
-        others().try_for_each(|target| self.settle(window, target))
+        // all of them, though one refuses: the first refusal is the answer
+        let mut refusal = Ok(());
+        for target in others() {
+            match self.settle(window, target) {
+                Err(error) if !error.ends_epoch() => return Err(error),
+                settled => refusal = refusal.and(settled),
+            }
+        }
+        refusal
     }
 
     fn flush_queue_unlocked(&self, window: u32, target: Rank) -> Result<(), Error> {

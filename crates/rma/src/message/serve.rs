@@ -83,13 +83,8 @@ impl Core {
             Kind::Complete => self.acknowledged(from, &header),
             Kind::Data => answered(port, from, &header, payload)?,
             Kind::Refused => {
-                let place = header.place;
                 port.refused = Some(match header.extra {
-                    NO_MEMORY => Error::Attach {
-                        address: place as usize,
-                        bytes: header.count as usize,
-                        problem: "the target has not attached this memory",
-                    },
+                    NO_MEMORY => Error::Unattached { target: from, address: header.place as usize },
                     _ => Error::Type("the target refused an operation".to_owned()),
                 });
                 if let Some(answer) = port.answers.remove(&header.tag) {
@@ -282,11 +277,8 @@ impl Core {
     /// Does an operation on this member's own part, at once.
     pub(crate) fn perform_here(&mut self, window: u32, op: &Op) -> Result<(), Error> {
         let total = op.total as usize;
-        let refused = || Error::Attach {
-            address: op.place as usize,
-            bytes: total,
-            problem: "this rank has not attached this memory",
-        };
+        let target = self.rank;
+        let refused = || Error::Unattached { target, address: op.place as usize };
         let port = self.port(window);
         let address = port.memory.address(op.place, &op.layout, op.count).ok_or_else(refused)?;
         let access = Access { address, layout: op.layout.clone(), count: op.count, skip: 0 };

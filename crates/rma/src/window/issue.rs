@@ -56,6 +56,7 @@ impl Window {
         if total == 0 {
             return Ok(());
         }
+        self.epochs.issued(reach);
         let stats = self.stats_of(reach);
         stats.operations += 1;
         stats.bytes += total;
@@ -189,6 +190,7 @@ impl Window {
         if !direct.stage_put(reach, target.rank.index(), place, data) {
             return Ok(None);
         }
+        self.epochs.issued(reach);
         self.at_once.0 += 1;
         self.at_once.1 += data.len() as u64;
         Ok(Some(()))

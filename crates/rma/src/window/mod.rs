@@ -183,6 +183,14 @@ impl Window {
         Some(Mapped { base, bytes: part.bytes, unit: part.unit })
     }
 
+    /// Whether [`free`](Self::free) would be an error now, at this member.
+    ///
+    /// # Errors
+    /// [`Error::Freed`], [`Error::Sync`] inside an epoch or while a lock is held.
+    pub fn freeable(&self) -> Result<(), Error> {
+        self.epochs.free("free")
+    }
+
     /// Frees the window; collective, and waits for everybody. Every later call is [`Error::Freed`]. A
     /// window that is dropped without it frees this rank's part only.
     ///

@@ -14,6 +14,15 @@ fn meaningful(call: &'static str, assert: Assert, allowed: Assert) -> Result<(),
     if beyond.is_none() { Ok(()) } else { Err(Error::Assert { call, assert: beyond.to_string() }) }
 }
 
+/// An epoch that a target refused an operation in ends; its caller learns why. `Ok(refusal)` or what it goes on with.
+fn ended(result: Result<(), Error>) -> Result<Result<(), Error>, Error> {
+    match result {
+        Err(refused) if refused.ends_epoch() => Ok(Err(refused)),
+        Err(error) => Err(error),
+        Ok(()) => Ok(Ok(())),
+    }
+}
+
 const FENCE: Assert = Assert::ANY_FENCE;
 const POST: Assert = Assert::ANY_POST;
 
@@ -28,7 +37,7 @@ impl Window {
         self.epochs.fence("fence", !assert.has(Assert::NO_PRECEDE))?;
         let closes = self.epochs.fence_closes(assert);
         let naive = self.spec.style == Style::Naive;
-        match &mut self.backend {
+        let refusal = ended(match &mut self.backend {
             Backend::Message { shared, number } => counted(&mut self.stats.fence, || {
                 shared.await_unlocks(None)?;
                 match closes {
@@ -36,14 +45,14 @@ impl Window {
                     true => shared.fence(*number),
                     false => Ok(()),
                 }
-            })?,
-            Backend::Direct(direct) => direct.fence(closes, assert, &self.parts)?,
-        }
+            }),
+            Backend::Direct(direct) => direct.fence(closes, assert, &self.parts),
+        })?;
         self.epochs.fenced(!assert.has(Assert::NO_SUCCEED));
         if closes {
             self.count_epoch(Reach::Fence);
         }
-        Ok(())
+        refusal
     }
 
     /// Exposes this rank's part to `origins`. Does not wait for them.
@@ -91,18 +100,18 @@ impl Window {
     /// [`Error::Sync`] without one; [`Error::Gone`].
     pub fn complete(&mut self) -> Result<(), Error> {
         let (targets, assert) = self.epochs.complete("complete")?;
-        match &mut self.backend {
+        let refusal = ended(match &mut self.backend {
             Backend::Message { shared, number } => counted(&mut self.stats.pscw, || {
                 if self.spec.style != Style::Naive && !assert.has(Assert::NO_CHECK) {
                     shared.await_posts(*number, targets)?;
                 }
                 shared.complete(*number, targets)
-            })?,
-            Backend::Direct(direct) => direct.complete(targets)?,
-        }
+            }),
+            Backend::Direct(direct) => direct.complete(targets),
+        })?;
         self.epochs.completed();
         self.count_epoch(Reach::Started);
-        Ok(())
+        refusal
     }
 
     /// Ends the exposure epoch that [`post`](Self::post) began: waits until every origin has completed.
@@ -117,7 +126,7 @@ impl Window {
             }
             Backend::Direct(direct) => direct.wait(origins, &self.parts)?,
         }
-        self.epochs.waited();
+        self.exposed();
         Ok(())
     }
 
@@ -132,9 +141,14 @@ impl Window {
             Backend::Direct(direct) => direct.test(origins, &self.parts)?,
         };
         if ended {
-            self.epochs.waited();
+            self.exposed();
         }
         Ok(ended)
+    }
+
+    fn exposed(&mut self) {
+        self.epochs.waited();
+        self.stats.pscw.epochs += 1;
     }
 
     /// Begins a passive access epoch to `target`. Need not wait for the lock.
@@ -174,19 +188,22 @@ impl Window {
     /// [`Error::Sync`] when `target` is not locked; [`Error::Gone`].
     pub fn unlock(&mut self, target: Rank) -> Result<(), Error> {
         let lock = self.epochs.unlock("unlock", target)?;
-        match &mut self.backend {
+        let refusal = ended(match &mut self.backend {
             Backend::Message { shared, number } => counted(&mut self.stats.passive, || {
                 shared.unlock(*number, target, lock, self.spec.completion)?;
                 match self.spec.style == Style::Naive && target != self.rank {
                     true => shared.settle(*number, target),
                     false => Ok(()),
                 }
-            })?,
-            Backend::Direct(direct) => direct.unlock(target.index()),
-        }
+            }),
+            Backend::Direct(direct) => {
+                direct.unlock(target.index());
+                Ok(())
+            }
+        })?;
         self.epochs.unlocked(target);
         self.count_epoch(Reach::Locked);
-        Ok(())
+        refusal
     }
 
     /// Begins a shared passive access epoch to everybody.
@@ -224,24 +241,31 @@ impl Window {
     pub fn unlock_all(&mut self) -> Result<(), Error> {
         self.epochs.unlock_all("unlock_all")?;
         let size = self.size();
-        match &mut self.backend {
+        let refusal = match &mut self.backend {
             Backend::Message { shared, number } => counted(&mut self.stats.passive, || {
-                let mut targets = (0..size).map(Rank::at);
-                targets
-                    .try_for_each(|target| shared.unlock(*number, target, Lock::Shared, self.spec.completion))
+                // all of them, though one refuses: the first refusal is the answer
+                let mut refusal = Ok(());
+                for target in (0..size).map(Rank::at) {
+                    let this = ended(shared.unlock(*number, target, Lock::Shared, self.spec.completion))?;
+                    refusal = refusal.and(this);
+                }
+                Ok::<_, Error>(refusal)
             })?,
-            Backend::Direct(direct) => (0..size).for_each(|target| direct.unlock(target)),
-        }
+            Backend::Direct(direct) => {
+                (0..size).for_each(|target| direct.unlock(target));
+                Ok(())
+            }
+        };
         self.epochs.unlocked_all();
         self.count_epoch(Reach::Locked);
-        Ok(())
+        refusal
     }
 
     /// Waits until every operation of passive epochs that have ended is complete at its target. Needs no epoch;
     /// sends nothing unless the window promises completion at the origin only.
     ///
     /// # Errors
-    /// [`Error::Freed`]; [`Error::Gone`]; [`Error::Attach`] for memory that a target had not attached.
+    /// [`Error::Freed`]; [`Error::Gone`]; [`Error::Unattached`] for memory that a target had not attached.
     pub fn settle(&mut self) -> Result<(), Error> {
         self.epochs.usable("settle")?;
         let Backend::Message { shared, number } = &self.backend else { return Ok(()) };

@@ -135,3 +135,59 @@ fn a_member_that_is_gone_is_named_to_whoever_waits_for_it() {
         }
     });
 }
+
+/// The target finds out, after the operation was sent: the epoch ends all the same, and the lock is free again.
+#[test]
+fn an_operation_on_memory_that_is_not_attached_is_an_error_and_its_epoch_ends() {
+    watch();
+    thread::scope(|threads| {
+        for mut job in Job::threads(2) {
+            threads.spawn(move || {
+                let mut memory = [0_u8; 8];
+                let nowhere = memory.as_ptr() as i64;
+                let mut window = job.dynamic(Spec::new()).expect("a dynamic window");
+                let other = Rank(1 - job.rank().0);
+                for lock in [Lock::Exclusive, Lock::Shared] {
+                    window.lock(other, lock, Assert::NONE).expect("a lock");
+                    let _pending = window.get::<u8>(1, other, nowhere).expect("the target checks");
+                    assert_eq!(class(window.unlock(other)), ErrorClass::RmaRange);
+                    assert_eq!(class(window.unlock(other)), ErrorClass::RmaSync);
+                }
+                window.lock_all(Assert::NONE).expect("nobody has it for long");
+                window.put(&[1_u8], other, nowhere).expect("the target checks");
+                assert_eq!(class(window.unlock_all()), ErrorClass::RmaRange);
+                window.fence(Assert::NO_PRECEDE).expect("a fence");
+                let _pending = window.get::<u8>(1, other, nowhere).expect("the target checks");
+                assert_eq!(class(window.fence(Assert::NO_SUCCEED)), ErrorClass::RmaRange);
+                window.post(&[other], Assert::NONE).expect("nothing is open");
+                window.start(&[other], Assert::NONE).expect("nothing is open");
+                let _pending = window.get::<u8>(1, other, nowhere).expect("the target checks");
+                assert_eq!(class(window.complete()), ErrorClass::RmaRange);
+                window.wait().expect("the other has completed");
+                job.barrier().expect("both are here");
+                window.lock(other, Lock::Exclusive, Assert::NONE).expect("a lock");
+                window.unlock(other).expect("it is free");
+                window.free().expect("nothing is open");
+                memory[0] = 0;
+                assert_eq!(memory, [0; 8]);
+                job.finalize().expect("both end");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_refused_operation_leaves_no_epoch_open() {
+    alone(|job| {
+        let mut window = job.allocate(64, Spec::new()).expect("a small window");
+        window.fence(Assert::NO_PRECEDE).expect("a fence");
+        assert_eq!(class(window.put(&[1_u8], Rank(0), 64)), ErrorClass::RmaRange);
+        window.fence(Assert::NO_PRECEDE | Assert::NO_SUCCEED).expect("nothing was issued");
+        window.freeable().expect("nothing is open");
+        window.start(&[], Assert::NONE).expect("an empty group");
+        assert_eq!(class(window.put(&[1_u8], Rank(0), 0)), ErrorClass::RmaSync);
+        assert_eq!(class(window.freeable()), ErrorClass::RmaSync);
+        window.complete().expect("it began");
+        window.free().expect("nothing is open");
+    });
+}
