@@ -51,10 +51,20 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     let program = preload::find(name).map_err(worded)?;
-    let mpi = match given {
-        Some(mpi) => mpi,
-        None => preload::mpi_of(&program).map_err(worded)?,
-    };
+    let mpi = preload::mpi_of(&program, given).map_err(worded)?;
+    if let Some(launcher) = preload::other_launcher(mpi)
+        && std::env::var_os("OMPI_COMM_WORLD_RANK")
+            .or(std::env::var_os("PMI_RANK"))
+            .is_some_and(|rank| rank == "0")
+    {
+        eprintln!(
+            "unisono: {name} is linked to {}, but the mpiexec of {} started it, with which every rank is alone; \
+             use mpiexec.{}",
+            mpi.name(),
+            launcher.name(),
+            mpi.name()
+        );
+    }
     let shim = shim(mpi)?;
     if args.print {
         crate::output::answer(&shim.display().to_string())?;
@@ -85,7 +95,9 @@ fn shim(mpi: Mpi) -> Result<PathBuf, Error> {
 fn worded(error: Error) -> anyhow::Error {
     match error {
         error if error.is_of_host() => Failure::Host(error.to_string()).into(),
-        Error::NoProgram { .. } | Error::NoMpi { .. } => Failure::Usage(error.to_string()).into(),
+        Error::NoProgram { .. } | Error::NoMpi { .. } | Error::Static { .. } | Error::OtherMpi { .. } => {
+            Failure::Usage(error.to_string()).into()
+        }
         error => error.into(),
     }
 }

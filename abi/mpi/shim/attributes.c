@@ -311,5 +311,7 @@ BOTH(int, Win_get_info, (MPI_Win win, MPI_Info *info))
 	PMPI_Info_set(*info, "accumulate_ordering", window->accumulate_ordering);
 	PMPI_Info_set(*info, "accumulate_ops", window->accumulate_ops);
 	PMPI_Info_set(*info, "same_size", window->same_size);
+	if (window->flavor == MPI_WIN_FLAVOR_SHARED)
+		PMPI_Info_set(*info, "alloc_shared_noncontig", window->noncontiguous ? "true" : "false");
 	return PMPI_Info_set(*info, "same_disp_unit", window->same_disp_unit);
 }

@@ -239,7 +239,7 @@ BOTH(int, Fetch_and_op,
 	BEGIN("MPI_Fetch_and_op");
 	OPERATION;
 	TYPE(type, datatype, 1);
-	unsigned element = core_type_element(type);
+	unsigned element = core_type_single(type);
 	if (!element)
 		return wrong_type(window, call);
 	DO(core_fetch_and_op(window->core, origin, result, element, rank, place, operation));
@@ -251,8 +251,9 @@ BOTH(int, Compare_and_swap,
 {
 	BEGIN("MPI_Compare_and_swap");
 	TYPE(type, datatype, 1);
-	unsigned element = core_type_element(type);
-	if (!element)
+	unsigned element = core_type_single(type);
+	/* integers, logical, multi-language types and bytes (MPI-4.0 section 12.3.4) */
+	if (!element || (element >= CORE_F32 && element != CORE_BOOL))
 		return wrong_type(window, call);
 	DO(core_compare_and_swap(window->core, origin, compare, result, element, rank, place));
 }

@@ -121,6 +121,8 @@ int core_job_shared(int rank, int size, const unsigned char key[16], void (*prog
 int core_job_messages(int rank, int size, const struct core_messages *messages, struct core_job **job);
 int core_job_barrier(struct core_job *job);
 int core_job_finalize(struct core_job *job);
+/* Stops the thread that serves others while this rank makes no call. */
+void core_job_without_agent(struct core_job *job);
 
 struct core_type *core_type_named(unsigned element, uint64_t bytes);
 struct core_type *core_type_combine(unsigned combiner, int64_t extent, const int64_t *integers,
@@ -128,6 +130,8 @@ struct core_type *core_type_combine(unsigned combiner, int64_t extent, const int
 				    const struct core_type *const *children, size_t child_count);
 struct core_type *core_type_traced(const int64_t *offsets, size_t count, int64_t extent, unsigned element);
 unsigned core_type_element(const struct core_type *type);
+/* The element, if the type is one of them and nothing else; 0 otherwise. */
+unsigned core_type_single(const struct core_type *type);
 void core_type_free(struct core_type *type);
 
 int core_window_allocate(struct core_job *job, uint64_t bytes, uint32_t unit, unsigned flags,
@@ -138,8 +142,12 @@ int core_window_dynamic(struct core_job *job, unsigned flags, struct core_window
 int core_window_mapped(struct core_window *window, int rank, void **base, uint64_t *bytes, uint32_t *unit);
 int core_window_attach(struct core_window *window, void *base, uint64_t bytes);
 int core_window_detach(struct core_window *window, const void *base);
-/* Frees it unless that is an error; `label` is for the statistics, none if NULL. */
+/* Whether it can be freed now: no epoch is open. */
+int core_window_freeable(struct core_window *window);
+/* Frees it unless that is an error; `label` is for the statistics. */
 int core_window_free(struct core_window *window, const char *label);
+/* The statistics of a window that is never freed. */
+void core_window_counted(struct core_window *window, const char *label);
 void core_statistics(int rank);
 
 int core_put(struct core_window *window, const void *origin, int64_t origin_count,

@@ -8,7 +8,6 @@
 bool many_threads;
 static bool upgraded; /* threads were asked for by us, for the agent, not by the program */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static bool used;
 
 /* The host's function behind a name that is ours. */
 void *host(const char *name)
@@ -47,7 +46,17 @@ static bool agent_possible(void)
 		all = number("PMI_SIZE");
 		here = number("MPI_LOCALNRANKS");
 	}
-	return messages_forced() || (all > 1 && here > 0 && here < all);
+	if (!all)
+		all = number("SLURM_NTASKS"); /* a launcher that does not say how many are here */
+	return messages_forced() || (all > 1 && here < all);
+}
+
+/* An agent thread would call an MPI that was not told to expect threads. */
+bool threads_missing(void)
+{
+	int provided = MPI_THREAD_SINGLE;
+
+	return PMPI_Query_thread(&provided) || provided < MPI_THREAD_MULTIPLE;
 }
 
 static void prepare(void)
@@ -56,7 +65,6 @@ static void prepare(void)
 
 	PMPI_Query_thread(&provided);
 	many_threads = provided == MPI_THREAD_MULTIPLE && !upgraded;
-	used = true;
 }
 
 void setup(void)
@@ -73,6 +81,51 @@ void progress(void)
 	PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
 }
 
+void say_once(const char *words)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+	int rank = 0;
+
+	PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	if (rank == 0 && !atomic_flag_test_and_set(&said))
+		fprintf(stderr, "unisono: %s\n", words);
+}
+
+/*
+ * Profiling tools define MPI_X and call PMPI_X. One that was preloaded stands before us, and all is well. One
+ * that the program is linked to stands behind: its MPI_Put is never called. That should not go unnoticed.
+ */
+static void look_for_tools(void)
+{
+	static const char *const names[] = { "MPI_Put", "MPI_Win_fence", "MPI_Win_lock", "MPI_Barrier" };
+	char name[32], words[512];
+	Dl_info theirs, hosts;
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		snprintf(name, sizeof name, "P%s", names[i]);
+		void *next = dlsym(RTLD_NEXT, names[i]), *own = dlsym(RTLD_NEXT, name);
+
+		if (!next || !own || !dladdr(next, &theirs) || !dladdr(own, &hosts) ||
+		    theirs.dli_fbase == hosts.dli_fbase)
+			continue;
+		snprintf(words, sizeof words,
+			 "%s has an %s of its own, which is not called; preload it to have it called first: "
+			 "LD_PRELOAD=%s",
+			 theirs.dli_fname, names[i], theirs.dli_fname);
+		say_once(words);
+		return;
+	}
+}
+
+static int begun(int code)
+{
+	if (!code) {
+		jobs_at_finalize();
+		look_for_tools();
+	}
+	return code;
+}
+
 static int init(int *argc, char ***argv, int required, int *provided)
 {
 	int (*host_init)(int *, char ***, int, int *) =
@@ -82,7 +135,7 @@ static int init(int *argc, char ***argv, int required, int *provided)
 		upgraded = true;
 		required = MPI_THREAD_MULTIPLE;
 	}
-	return host_init(argc, argv, required, provided);
+	return begun(host_init(argc, argv, required, provided));
 }
 
 BOTH(int, Init, (int *argc, char ***argv))
@@ -90,7 +143,8 @@ BOTH(int, Init, (int *argc, char ***argv))
 	int (*host_init)(int *, char ***) = (int (*)(int *, char ***))host("PMPI_Init");
 	int provided;
 
-	return agent_possible() ? init(argc, argv, MPI_THREAD_SINGLE, &provided) : host_init(argc, argv);
+	return agent_possible() ? init(argc, argv, MPI_THREAD_SINGLE, &provided)
+				: begun(host_init(argc, argv));
 }
 
 BOTH(int, Init_thread, (int *argc, char ***argv, int required, int *provided))
@@ -101,15 +155,29 @@ BOTH(int, Init_thread, (int *argc, char ***argv, int required, int *provided))
 BOTH(int, Finalize, (void))
 {
 	int (*host_finalize)(void) = (int (*)(void))host("PMPI_Finalize");
-	int rank = 0;
+	int rank = 0, code;
 
-	if (used) {
-		jobs_end();
-		PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-		core_statistics(rank);
-	}
-	return host_finalize();
+	PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	jobs_without_agents();
+	code = host_finalize();
+	core_statistics(rank);
+	return code;
 }
+
+#if MPI_VERSION >= 4
+/* Where there is no MPI_COMM_WORLD that ends. All communicators of a session have been freed by now. */
+BOTH(int, Session_finalize, (MPI_Session * session))
+{
+	int (*host_finalize)(MPI_Session *) = (int (*)(MPI_Session *))host("PMPI_Session_finalize");
+	int code, begun = 0;
+
+	PMPI_Initialized(&begun);
+	code = host_finalize(session);
+	if (!begun)
+		core_statistics(number("PMI_RANK"));
+	return code;
+}
+#endif
 
 /*
  * Barriers. The first few of a communicator are the host's: making a job costs more than they do. After that
@@ -125,6 +193,7 @@ struct barrier {
 };
 
 static int keyval = MPI_KEYVAL_INVALID;
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic unsigned generation = 1;
 
 static int barrier_freed(MPI_Comm comm, int key, void *value, void *extra)
@@ -147,8 +216,10 @@ static struct barrier *barrier_of(MPI_Comm comm)
 	struct barrier *barrier = NULL;
 	int found = 0, between = 0, size = 0;
 
+	pthread_mutex_lock(&guard);
 	if (keyval == MPI_KEYVAL_INVALID)
 		PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, barrier_freed, &keyval, NULL);
+	pthread_mutex_unlock(&guard);
 	if (PMPI_Comm_get_attr(comm, keyval, &barrier, &found))
 		return NULL;
 	if (!found) {
@@ -174,7 +245,8 @@ BOTH(int, Barrier, (MPI_Comm comm))
 	struct barrier *barrier;
 	int core, code;
 
-	if (LIKELY(last.job && last.comm == comm && last.generation == atomic_load(&generation))) {
+	if (LIKELY(last.job && last.comm == comm && last.generation == atomic_load(&generation) &&
+		   last.job->core)) {
 		core = core_job_barrier(last.job->core);
 		return LIKELY(!core)
 			       ? MPI_SUCCESS
@@ -182,7 +254,7 @@ BOTH(int, Barrier, (MPI_Comm comm))
 	}
 	if (!host_barrier)
 		host_barrier = (int (*)(MPI_Comm))host("PMPI_Barrier");
-	barrier = comm == MPI_COMM_NULL ? NULL : barrier_of(comm);
+	barrier = comm == MPI_COMM_NULL || jobs_have_ended() ? NULL : barrier_of(comm);
 	if (!barrier || barrier->ours_not || barrier->count++ < BEFORE_A_JOB)
 		return host_barrier(comm);
 	if (!barrier->job) {

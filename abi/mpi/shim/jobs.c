@@ -1,17 +1,20 @@
 /*
  * Communicators as the engine's jobs. A job belongs to a communicator (an attribute of it) and to the windows
- * made on it; the last of them to go ends it, which is collective because freeing either is. Ranks of one
- * host share memory, found by a random key that the communicator's first rank tells the others; a
- * communicator that reaches other hosts gets a private duplicate, and its packets are the host MPI's own
+ * made on it; the last of them to go ends it, which is collective because freeing either is. What is left
+ * ends with MPI, in the order of the keys: threads make jobs in no order that all members would agree about.
+ * Ranks of one host share memory, found by a random key that the communicator's first rank tells the others;
+ * a communicator that reaches other hosts gets a private duplicate, and its packets are the host MPI's own
  * messages.
  */
 #include "shim.h"
 #include <stdlib.h>
 #include <string.h>
 
-static struct job *jobs, **jobs_tail = &jobs;
+static struct job *jobs;
+static pthread_mutex_t guard =
+	PTHREAD_MUTEX_INITIALIZER; /* of the list and the key; never held while waiting */
 static int keyval = MPI_KEYVAL_INVALID;
-static bool ended;
+static _Atomic bool ended;
 
 enum { TAG = 1 };
 
@@ -118,7 +121,6 @@ static int on_one_host(MPI_Comm comm, int size, bool *one_host)
 
 static int job_make(MPI_Comm comm, struct job **made)
 {
-	unsigned char key[16] = { 0 };
 	struct job *job = calloc(1, sizeof *job);
 	int core, code;
 
@@ -132,19 +134,28 @@ static int job_make(MPI_Comm comm, struct job **made)
 		free(job);
 		return code;
 	}
+	if (job->rank == 0)
+		core_key(job->key);
+	code = PMPI_Bcast(job->key, sizeof job->key, MPI_BYTE, 0, comm);
+	if (code) {
+		free(job);
+		return code;
+	}
 	if (job->one_host) {
-		if (job->rank == 0)
-			core_key(key);
-		code = PMPI_Bcast(key, sizeof key, MPI_BYTE, 0, comm);
 		/* who waits for the others below makes no progress with messages: wait for them in MPI first
 		 */
-		if (!code)
-			code = ((int (*)(MPI_Comm))host("PMPI_Barrier"))(comm);
+		code = ((int (*)(MPI_Comm))host("PMPI_Barrier"))(comm);
 		if (code) {
 			free(job);
 			return code;
 		}
-		core = core_job_shared(job->rank, job->size, key, progress, &job->core);
+		core = core_job_shared(job->rank, job->size, job->key, progress, &job->core);
+	} else if (threads_missing()) {
+		say_once("windows that reach other hosts need MPI_THREAD_MULTIPLE, which this MPI was not "
+			 "started with: "
+			 "call MPI_Init_thread with it");
+		free(job);
+		return MPI_ERR_UNSUPPORTED_OPERATION;
 	} else {
 		struct core_messages messages = {
 			.context = job,
@@ -163,8 +174,13 @@ static int job_make(MPI_Comm comm, struct job **made)
 	}
 	if (core)
 		return failed(job, core);
-	*jobs_tail = job;
-	jobs_tail = &job->next;
+	pthread_mutex_lock(&guard);
+	struct job **at = &jobs;
+	while (*at && memcmp((*at)->key, job->key, sizeof job->key) < 0)
+		at = &(*at)->next;
+	job->next = *at;
+	*at = job;
+	pthread_mutex_unlock(&guard);
 	*made = job;
 	return MPI_SUCCESS;
 }
@@ -175,8 +191,10 @@ int job_of(MPI_Comm comm, struct job **job)
 	int found, code;
 
 	setup();
+	pthread_mutex_lock(&guard);
 	if (keyval == MPI_KEYVAL_INVALID)
 		PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, comm_freed, &keyval, NULL);
+	pthread_mutex_unlock(&guard);
 	code = PMPI_Comm_get_attr(comm, keyval, job, &found);
 	if (code)
 		return code;
@@ -206,24 +224,52 @@ int job_release(struct job *job)
 {
 	int code;
 
-	if (--job->users > 0)
+	if (atomic_fetch_sub(&job->users, 1) > 1)
 		return MPI_SUCCESS;
+	pthread_mutex_lock(&guard);
 	for (struct job **at = &jobs; *at; at = &(*at)->next)
 		if (*at == job) {
 			*at = job->next;
-			if (jobs_tail == &job->next)
-				jobs_tail = at;
 			break;
 		}
+	pthread_mutex_unlock(&guard);
 	code = job_end(job);
 	free(job);
 	return code;
 }
 
-/* At MPI_Finalize: in the order in which they were made, which no two members see differently. */
-void jobs_end(void)
+bool jobs_have_ended(void)
 {
-	ended = true;
+	return atomic_load(&ended);
+}
+
+/* Before MPI_Finalize: a thread that calls MPI would meet it in the midst of ending. */
+void jobs_without_agents(void)
+{
+	for (struct job *job = jobs; job; job = job->next)
+		if (!job->one_host && job->core)
+			core_job_without_agent(job->core);
+}
+
+static int at_finalize(MPI_Comm comm, int key, void *value, void *extra)
+{
+	(void)comm;
+	(void)key;
+	(void)value;
+	(void)extra;
+	windows_counted();
+	atomic_store(&ended, true);
 	for (struct job *job = jobs; job; job = job->next)
 		job_end(job);
+	return MPI_SUCCESS;
+}
+
+/* MPI_Finalize first deletes the attributes of MPI_COMM_SELF, the last one set first, and lets their
+ * callbacks use MPI: what is set before all others ends the jobs when the program can do nothing more. */
+void jobs_at_finalize(void)
+{
+	int key;
+
+	if (!PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_finalize, &key, NULL))
+		PMPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
 }

@@ -39,14 +39,16 @@ struct job {
 	MPI_Comm messages; /* private, for jobs that leave the host; else MPI_COMM_NULL */
 	int rank, size;
 	bool one_host;
-	int users;	  /* windows, and the communicator as long as it lives */
-	struct job *next; /* in order of making, which is the same everywhere */
+	_Atomic int users;     /* windows, and the communicator as long as it lives */
+	unsigned char key[16]; /* random, the same at all members: an order that all agree about */
+	struct job *next;
 };
 
 int job_of(MPI_Comm comm, struct job **job);
 int job_release(struct job *job);
-void jobs_end(void);
-int job_messages(struct job *job);
+void jobs_without_agents(void);
+void jobs_at_finalize(void);
+bool jobs_have_ended(void);
 
 /* errors.c */
 struct handler {
@@ -66,7 +68,7 @@ struct window {
 	void *base;
 	MPI_Aint bytes;
 	int unit, flavor, model;
-	bool no_locks, local_completion, ask_before_unlock;
+	bool no_locks, local_completion, ask_before_unlock, noncontiguous;
 	char accumulate_ordering[32], accumulate_ops[32], same_size[8], same_disp_unit[8];
 	void *memory; /* of a contiguous shared window, all of it */
 	size_t memory_bytes;
@@ -115,6 +117,7 @@ static inline struct window *window_of(MPI_Win win)
 }
 int window_register(struct window *window);
 void window_unregister(struct window *window);
+void windows_counted(void); /* those that were never freed, for the statistics */
 
 static inline void enter(struct window *window)
 {
@@ -156,8 +159,10 @@ void memory_unshare(void *memory, size_t bytes);
 /* init.c */
 void *host(const char *name);
 void setup(void);
+void say_once(const char *words);
 void progress(void);
 bool messages_forced(void);
+bool threads_missing(void);
 
 /* errors.c: calls the window's handler; answers the error code to return. */
 int window_error(struct window *window, const char *call, int class, const char *words);

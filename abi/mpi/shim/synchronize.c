@@ -1,5 +1,6 @@
 /* Synchronization calls. */
 #include "shim.h"
+#include <stdio.h>
 #include <stdlib.h>
 
 /* The asserts of MPI as the core's; false for bits that no assert has. */
@@ -149,9 +150,18 @@ BOTH(int, Win_unlock, (int rank, MPI_Win win))
 	if (rank == MPI_PROC_NULL)
 		return MPI_SUCCESS;
 	enter(window);
-	core = window->ask_before_unlock ? core_flush(window->core, rank) : CORE_OK;
-	if (LIKELY(!core))
-		core = core_unlock(window->core, rank);
+	int asked = window->ask_before_unlock ? core_flush(window->core, rank) : CORE_OK;
+	if (__builtin_expect(asked, 0)) {
+		/* the epoch ends, whatever the target refused; the first words are said */
+		int class = class_of_core(asked);
+		char words[256];
+
+		snprintf(words, sizeof words, "%s", core_last_error());
+		core_unlock(window->core, rank);
+		leave(window);
+		return window_error(window, call, class, words);
+	}
+	core = core_unlock(window->core, rank);
 	leave(window);
 	return window_result(window, call, core);
 }

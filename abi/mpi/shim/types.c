@@ -3,7 +3,7 @@
  * description, which is kept in a table by handle and belongs to the datatype: an attribute's delete callback
  * removes it, so that a handle that is used again gets a description of its own.
  *
- * What no envelope here explains (distributed arrays, constructors with large counts) is traced: bytes that
+ * What no envelope here explains (distributed arrays) is traced: bytes that
  * number themselves are packed, and what comes out says where the data lies.
  */
 #include "shim.h"
@@ -140,45 +140,82 @@ done:
 
 static struct core_type *described(MPI_Datatype handle);
 
-/* A combiner's arguments as MPI says them, and as the core wants them. */
+/* A combiner's arguments: as MPI says them, wherever it keeps them, and as the core wants them. */
 struct contents {
-	int *integers;
-	MPI_Aint *addresses;
+	int *ints;
+	MPI_Aint *aints;
 	MPI_Datatype *children;
-	int integer_count, address_count, child_count;
-	int64_t *numbers, *places;
+	int child_count;
+	int64_t *integers, *addresses; /* of the constructor with int counts */
+	int64_t *numbers, *places;     /* to hand on */
 	struct core_type **types;
 };
+
+/* How a type was made, and with how many large counts. */
+static int combiner_of(MPI_Datatype handle, bool *large)
+{
+	int combiner;
+#if MPI_VERSION >= 4
+	MPI_Count counts[4]; /* the other form refuses types whose counts are large */
+	int code =
+		PMPI_Type_get_envelope_c(handle, &counts[0], &counts[1], &counts[2], &counts[3], &combiner);
+
+	*large = !code && counts[2] > 0;
+#else
+	int counts[3], code = PMPI_Type_get_envelope(handle, &counts[0], &counts[1], &counts[2], &combiner);
+
+	*large = false;
+#endif
+	return code ? MPI_UNDEFINED : combiner;
+}
+
+static bool predefined(int combiner)
+{
+	return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL ||
+	       combiner == MPI_COMBINER_F90_INTEGER || combiner == MPI_COMBINER_F90_COMPLEX;
+}
 
 static void contents_free(struct contents *contents)
 {
 	for (int i = 0; i < contents->child_count; i++) {
-		int counts[3], combiner;
+		bool large;
 
 		core_type_free(contents->types[i]);
 		/* what is not predefined was given to us to free */
-		if (!PMPI_Type_get_envelope(contents->children[i], &counts[0], &counts[1], &counts[2],
-					    &combiner) &&
-		    combiner != MPI_COMBINER_NAMED && combiner != MPI_COMBINER_F90_REAL &&
-		    combiner != MPI_COMBINER_F90_INTEGER && combiner != MPI_COMBINER_F90_COMPLEX)
+		if (!predefined(combiner_of(contents->children[i], &large)))
 			PMPI_Type_free(&contents->children[i]);
 	}
+	free(contents->ints);
+	free(contents->aints);
+	free(contents->children);
 	free(contents->integers);
 	free(contents->addresses);
-	free(contents->children);
 	free(contents->numbers);
 	free(contents->places);
 	free(contents->types);
 }
 
-/* Blocks of one length or several, at places counted in bytes or extents. */
-static struct core_type *blocks(struct contents *of, int64_t extent, const int *lengths, bool one_length,
-				const int *places)
+static bool contents_alloc(struct contents *of, size_t most, size_t children)
 {
-	int count = of->integers[0];
-	int64_t unit = places ? extent_of(of->children[0]) : 0;
+	of->ints = calloc(most, sizeof *of->ints);
+	of->aints = calloc(most, sizeof *of->aints);
+	of->children = calloc(children, sizeof *of->children);
+	of->integers = calloc(most, sizeof *of->integers);
+	of->addresses = calloc(most, sizeof *of->addresses);
+	of->numbers = calloc(most, sizeof *of->numbers);
+	of->places = calloc(most, sizeof *of->places);
+	of->types = calloc(children, sizeof *of->types);
+	return of->ints && of->aints && of->children && of->integers && of->addresses && of->numbers &&
+	       of->places && of->types;
+}
 
-	for (int i = 0; i < count; i++) {
+/* Blocks of one length or several, at places counted in bytes or extents. */
+static struct core_type *blocks(struct contents *of, int64_t extent, const int64_t *lengths, bool one_length,
+				const int64_t *places)
+{
+	int64_t count = of->integers[0], unit = places ? extent_of(of->children[0]) : 0;
+
+	for (int64_t i = 0; i < count; i++) {
 		of->numbers[i] = lengths[one_length ? 0 : i];
 		of->places[i] = places ? places[i] * unit : of->addresses[i];
 	}
@@ -188,25 +225,20 @@ static struct core_type *blocks(struct contents *of, int64_t extent, const int *
 
 static struct core_type *vector(struct contents *of, int64_t extent, int64_t stride)
 {
-	of->numbers[0] = of->integers[0];
-	of->numbers[1] = of->integers[1];
-	of->places[0] = stride;
-	return core_type_combine(CORE_VECTOR, extent, of->numbers, 2, of->places, 1,
+	return core_type_combine(CORE_VECTOR, extent, of->integers, 2, &stride, 1,
 				 (const struct core_type *const *)of->types, 1);
 }
 
-static struct core_type *plain(struct contents *of, int combiner, int64_t extent, int integers)
+static struct core_type *plain(struct contents *of, int combiner, int64_t extent, size_t integers)
 {
-	for (int i = 0; i < integers; i++)
-		of->numbers[i] = of->integers[i];
-	return core_type_combine(combiner, extent, of->numbers, integers, of->places, 0,
+	return core_type_combine(combiner, extent, of->integers, integers, of->places, 0,
 				 (const struct core_type *const *)of->types, 1);
 }
 
 static struct core_type *combined(MPI_Datatype handle, int combiner, struct contents *of)
 {
 	int64_t extent = extent_of(handle);
-	const int *integers = of->integers;
+	int64_t *integers = of->integers;
 
 	switch (combiner) {
 	case MPI_COMBINER_DUP:
@@ -215,7 +247,7 @@ static struct core_type *combined(MPI_Datatype handle, int combiner, struct cont
 	case MPI_COMBINER_CONTIGUOUS:
 		return plain(of, CORE_CONTIGUOUS, extent, 1);
 	case MPI_COMBINER_VECTOR:
-		return vector(of, extent, (int64_t)integers[2] * extent_of(of->children[0]));
+		return vector(of, extent, integers[2] * extent_of(of->children[0]));
 	case MPI_COMBINER_HVECTOR:
 		return vector(of, extent, of->addresses[0]);
 	case MPI_COMBINER_INDEXED:
@@ -228,7 +260,7 @@ static struct core_type *combined(MPI_Datatype handle, int combiner, struct cont
 	case MPI_COMBINER_HINDEXED_BLOCK:
 		return blocks(of, extent, integers + 1, true, NULL);
 	case MPI_COMBINER_SUBARRAY:
-		of->integers[3 * integers[0] + 1] = integers[3 * integers[0] + 1] == MPI_ORDER_FORTRAN;
+		integers[3 * integers[0] + 1] = integers[3 * integers[0] + 1] == MPI_ORDER_FORTRAN;
 		return plain(of, CORE_SUBARRAY, extent, 3 * integers[0] + 2);
 	default: {
 		unsigned element = core_type_element(of->types[0]);
@@ -241,16 +273,77 @@ static struct core_type *combined(MPI_Datatype handle, int combiner, struct cont
 	}
 }
 
+/* Fetches a constructor's arguments; false if they are no use. */
+static bool contents_get(MPI_Datatype handle, struct contents *of)
+{
+	int integers, addresses, children, combiner;
+
+	if (PMPI_Type_get_envelope(handle, &integers, &addresses, &children, &combiner) || children == 0 ||
+	    !contents_alloc(of, (size_t)integers + addresses + 2, children) ||
+	    PMPI_Type_get_contents(handle, integers, addresses, children, of->ints, of->aints, of->children))
+		return false;
+	of->child_count = children;
+	for (int i = 0; i < integers; i++)
+		of->integers[i] = of->ints[i];
+	for (int i = 0; i < addresses; i++)
+		of->addresses[i] = of->aints[i];
+	return true;
+}
+
+#if MPI_VERSION >= 4
+/*
+ * The arguments of a constructor with large counts, put where the one with int counts has them: displacements
+ * and strides in bytes follow the counts there, and are addresses here. False if it is none, or one that is
+ * traced.
+ */
+static bool contents_get_large(MPI_Datatype handle, struct contents *of)
+{
+	MPI_Count integers, addresses, large, children;
+	int combiner;
+
+	if (PMPI_Type_get_envelope_c(handle, &integers, &addresses, &large, &children, &combiner) ||
+	    large == 0 || children == 0)
+		return false;
+	MPI_Count *counts = calloc(large, sizeof *counts);
+	bool good = counts && contents_alloc(of, integers + addresses + large + 2, children) &&
+		    !PMPI_Type_get_contents_c(handle, integers, addresses, large, children, of->ints,
+					      of->aints, counts, of->children);
+	if (good) {
+		MPI_Count places = combiner == MPI_COMBINER_HVECTOR	     ? 2
+				   : combiner == MPI_COMBINER_HINDEXED_BLOCK ? 2
+				   : combiner == MPI_COMBINER_HINDEXED	     ? 1 + counts[0]
+				   : combiner == MPI_COMBINER_STRUCT	     ? 1 + counts[0]
+									     : large;
+		bool box = combiner == MPI_COMBINER_SUBARRAY;
+
+		of->child_count = (int)children;
+		/* a subarray's dimensions and order stay ints */
+		if (box)
+			of->integers[0] = of->ints[0];
+		for (MPI_Count i = 0; i < large; i++)
+			if (i < places)
+				of->integers[i + box] = counts[i];
+			else
+				of->addresses[i - places] = counts[i];
+		if (box)
+			of->integers[large + 1] = of->ints[1];
+	}
+	free(counts);
+	return good;
+}
+#endif
+
 /* A description of its own for the caller to free. */
 static struct core_type *described(MPI_Datatype handle)
 {
-	int combiner;
 	struct contents of = { 0 };
 	struct core_type *type = NULL;
+	bool known, large;
+	int combiner = combiner_of(handle, &large);
 
-	if (PMPI_Type_get_envelope(handle, &of.integer_count, &of.address_count, &of.child_count, &combiner))
-		return NULL;
 	switch (combiner) {
+	case MPI_UNDEFINED:
+		return NULL;
 	case MPI_COMBINER_NAMED:
 		return named(handle, element_of(handle));
 	case MPI_COMBINER_F90_INTEGER: {
@@ -269,27 +362,15 @@ static struct core_type *described(MPI_Datatype handle)
 				     : extent_of(handle) == 16 ? CORE_COMPLEX64
 							       : CORE_OPAQUE);
 	}
-	if (of.child_count == 0) /* its counts do not fit an int: see what it is by its data */
-		return traced(handle, CORE_OPAQUE);
-	size_t most = of.integer_count + of.address_count + 2;
-	of.integers = calloc(most, sizeof *of.integers);
-	of.addresses = calloc(most, sizeof *of.addresses);
-	of.children = calloc(of.child_count, sizeof *of.children);
-	of.numbers = calloc(most, sizeof *of.numbers);
-	of.places = calloc(most, sizeof *of.places);
-	of.types = calloc(of.child_count, sizeof *of.types);
-	if (!of.integers || !of.addresses || !of.children || !of.numbers || !of.places || !of.types ||
-	    PMPI_Type_get_contents(handle, of.integer_count, of.address_count, of.child_count, of.integers,
-				   of.addresses, of.children)) {
-		of.child_count = 0;
-	} else {
-		bool known = true;
-
-		for (int i = 0; i < of.child_count; i++)
-			known &= (of.types[i] = described(of.children[i])) != NULL;
-		if (known)
-			type = combined(handle, combiner, &of);
-	}
+#if MPI_VERSION >= 4
+	known = large ? contents_get_large(handle, &of) : contents_get(handle, &of);
+#else
+	known = contents_get(handle, &of);
+#endif
+	for (int i = 0; i < of.child_count; i++)
+		known &= (of.types[i] = described(of.children[i])) != NULL;
+	if (known)
+		type = combined(handle, combiner, &of);
 	contents_free(&of);
 	return type;
 }

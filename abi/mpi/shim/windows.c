@@ -214,7 +214,8 @@ static int allocate_shared(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_
 		return comm_error(comm, call, MPI_ERR_RMA_SHARED,
 				  "these ranks do not share memory; split with MPI_COMM_TYPE_SHARED first");
 	}
-	core = share(window, comm, !says_true(info, "alloc_shared_noncontig", false));
+	window->noncontiguous = says_true(info, "alloc_shared_noncontig", false);
+	core = share(window, comm, !window->noncontiguous);
 	code = finish(call, comm, window, core, win);
 	if (!code)
 		memcpy(base, &window->base, sizeof window->base);
@@ -340,24 +341,36 @@ BOTH(int, Win_detach, (MPI_Win win, const void *base))
 	return window_result(window, "MPI_Win_detach", core);
 }
 
+enum { LABEL = MPI_MAX_OBJECT_NAME + 64 };
+
+/* What the statistics call a window. */
+static void label_of(const struct window *window, const char *more, char label[LABEL])
+{
+	const char *flavor = window->flavor == MPI_WIN_FLAVOR_CREATE	 ? "created"
+			     : window->flavor == MPI_WIN_FLAVOR_ALLOCATE ? "allocated"
+			     : window->flavor == MPI_WIN_FLAVOR_DYNAMIC	 ? "dynamic"
+									 : "shared";
+
+	snprintf(label, LABEL, "%s%s%s%s", flavor, window->name[0] ? " " : "", window->name, more);
+}
+
 BOTH(int, Win_free, (MPI_Win * win))
 {
 	static const char call[] = "MPI_Win_free";
-	static const char *const flavors[] = { "created", "allocated", "dynamic", "shared" };
 	struct window *window = window_of(*win);
-	char label[MPI_MAX_OBJECT_NAME + 64];
+	char label[LABEL];
 	int code, core;
 
 	if (!window)
 		return no_window(call);
+	/* before callbacks are called that cannot be called back */
+	core = core_window_freeable(window->core);
+	if (core)
+		return window_result(window, call, core);
 	code = attributes_delete(window);
 	if (code)
 		return window_error(window, call, code, "a delete callback of an attribute refused");
-	const char *flavor = window->flavor == MPI_WIN_FLAVOR_CREATE	 ? flavors[0]
-			     : window->flavor == MPI_WIN_FLAVOR_ALLOCATE ? flavors[1]
-			     : window->flavor == MPI_WIN_FLAVOR_DYNAMIC	 ? flavors[2]
-									 : flavors[3];
-	snprintf(label, sizeof label, "%s%s%s", flavor, window->name[0] ? " " : "", window->name);
+	label_of(window, "", label);
 	core = core_window_free(window->core, label);
 	if (core)
 		return window_result(window, call, core);
@@ -365,5 +378,19 @@ BOTH(int, Win_free, (MPI_Win * win))
 	code = job_release(window->job);
 	discard(window);
 	*win = MPI_WIN_NULL;
-	return core ? class_of_core(core) : code;
+	return code;
+}
+
+void windows_counted(void)
+{
+	char label[LABEL];
+
+	for (size_t slot = 0; slot < MOST_WINDOWS; slot++) {
+		struct window *window = atomic_load(&slots[slot]);
+
+		if (window) {
+			label_of(window, ", never freed", label);
+			core_window_counted(window->core, label);
+		}
+	}
 }

@@ -49,7 +49,10 @@ impl Member {
 
     fn finalize(mut self) -> Result<(), Error> {
         if let Some(gate) = &mut self.gate {
-            statistics::keep("barriers".to_owned(), gate.stats());
+            let mut stats = gate.stats();
+            // the barrier that made it
+            stats.fence.epochs += 1;
+            statistics::keep("barriers".to_owned(), stats);
             gate.fence(Assert::NO_SUCCEED)?;
             gate.free()?;
         }
@@ -126,6 +129,15 @@ unsafe extern "C" fn core_job_barrier(job: *mut Member) -> c_int {
     // SAFETY: the caller's promise.
     let job = unsafe { &mut *job };
     answer(job.barrier())
+}
+
+/// # Safety
+/// `job` came from this file.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn core_job_without_agent(job: *const Member) {
+    // SAFETY: the caller's promise.
+    let job = unsafe { &*job };
+    job.job.without_agent();
 }
 
 /// # Safety

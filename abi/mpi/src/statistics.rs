@@ -45,7 +45,8 @@ extern "C" fn core_statistics(rank: c_int) {
     if !wanted() {
         return;
     }
-    let windows = FREED.lock().unwrap_or_else(PoisonError::into_inner);
+    // taken, so that the next session's end does not print them again
+    let windows = std::mem::take(&mut *FREED.lock().unwrap_or_else(PoisonError::into_inner));
     let mut text = lines(rank, &windows);
     if text.is_empty() {
         text = format!("unisono: rank {rank}: no window was used\n");

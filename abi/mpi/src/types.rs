@@ -291,6 +291,19 @@ unsafe extern "C" fn core_type_element(described: *const Type) -> c_uint {
 }
 
 /// # Safety
+/// `described` is a type of this file.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn core_type_single(described: *const Type) -> c_uint {
+    // SAFETY: the caller's promise.
+    let described = unsafe { &*described };
+    let single = described.element.filter(|element| {
+        let bytes = element.size() as u64;
+        matches!(described.runs.as_slice(), [run] if run.offset == 0 && run.bytes == bytes && run.count == 1)
+    });
+    single.map_or(0, |element| element as c_uint)
+}
+
+/// # Safety
 /// `described` is null, or a type of this file that nobody uses any more.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn core_type_free(described: *mut Type) {

@@ -137,7 +137,16 @@ unsafe extern "C" fn core_window_detach(window: *mut Window, base: *const c_void
 }
 
 /// # Safety
-/// `window` came from here, and if the answer is 0 is never used again; `label` is null or a C string.
+/// `window` came from here.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn core_window_freeable(window: *const Window) -> c_int {
+    // SAFETY: the caller's promise.
+    let window = unsafe { &*window };
+    answer(window.freeable())
+}
+
+/// # Safety
+/// `window` came from here, and if the answer is 0 is never used again; `label` is a C string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn core_window_free(window: *mut Window, label: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
@@ -148,10 +157,19 @@ unsafe extern "C" fn core_window_free(window: *mut Window, label: *const c_char)
     }
     // SAFETY: it came from Box::into_raw, and the caller gives it back once.
     drop(unsafe { Box::from_raw(window) });
-    if !label.is_null() {
-        // SAFETY: the caller's promise.
-        let label = unsafe { CStr::from_ptr(label) };
-        statistics::keep(label.to_string_lossy().into_owned(), stats);
-    }
+    // SAFETY: the caller's promise.
+    let label = unsafe { CStr::from_ptr(label) };
+    statistics::keep(label.to_string_lossy().into_owned(), stats);
     OK
+}
+
+/// # Safety
+/// `window` came from here; `label` is a C string.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn core_window_counted(window: *const Window, label: *const c_char) {
+    // SAFETY: the caller's promise.
+    let window = unsafe { &*window };
+    // SAFETY: the caller's promise.
+    let label = unsafe { CStr::from_ptr(label) };
+    statistics::keep(label.to_string_lossy().into_owned(), window.stats());
 }

@@ -48,12 +48,13 @@ pub fn core(unisono: &Path) -> Result<PathBuf, Error> {
     found.ok_or(Error::NoCore { path: beside })
 }
 
-/// The `mpicc` of an MPI: with Debian's suffix, or whichever includes that MPI's header.
+/// The `mpicc` of an MPI: the first on `PATH`, which is whose programs are built here; or with Debian's suffix, if
+/// that one includes another MPI's header.
 ///
 /// # Errors
 /// [`Error::NoCompiler`].
 pub fn compiler(mpi: Mpi) -> Result<PathBuf, Error> {
-    let names = [format!("mpicc.{}", mpi.name()), "mpicc".to_owned()];
+    let names = ["mpicc".to_owned(), format!("mpicc.{}", mpi.name())];
     let is = |path: &PathBuf| of_compiler(path) == Some(mpi);
     names
         .iter()

@@ -100,6 +100,24 @@ pub enum Error {
         /// As it was given.
         program: String,
     },
+    /// Nothing can be preloaded into it.
+    #[error(
+        "{program} has its MPI linked in statically, where nothing can be preloaded; link it to the shared library"
+    )]
+    Static {
+        /// As it was given.
+        program: String,
+    },
+    /// It is linked to another MPI than the one given.
+    #[error("{program} is linked to {linked}, not to {given}; leave --mpi out")]
+    OtherMpi {
+        /// As it was given.
+        program: String,
+        /// The MPI that it is linked to.
+        linked: &'static str,
+        /// The MPI that was given.
+        given: &'static str,
+    },
     /// The MPI has no compiler here.
     #[error("no mpicc of {mpi} on PATH, which the preload is built with; {remedy}")]
     NoCompiler {
@@ -164,26 +182,43 @@ pub(crate) fn along_path(name: &str) -> Option<PathBuf> {
     env::split_paths(&path).map(|directory| directory.join(name)).find(|candidate| candidate.is_file())
 }
 
-/// The MPI of a program: the one it is linked to; otherwise (interpreters, scripts) the launcher's.
+/// The MPI of a program: the one it is linked to; otherwise (interpreters, scripts) the one given, or the launcher's.
 ///
 /// # Errors
-/// [`Error::NoMpi`]; [`Error::Io`] when the program cannot be read.
-pub fn mpi_of(program: &Path) -> Result<Mpi, Error> {
+/// [`Error::NoMpi`]; [`Error::Static`]; [`Error::OtherMpi`]; [`Error::Io`] when the program cannot be read.
+pub fn mpi_of(program: &Path, given: Option<Mpi>) -> Result<Mpi, Error> {
     let bytes = fs::read(program).map_err(Error::io(format!("read {}", program.display())))?;
+    let name = || program.display().to_string();
     let linked = elf::needed(&bytes).iter().find_map(|library| Mpi::of_library(library));
-    linked
-        .or_else(|| Mpi::of_launcher(|name| env::var_os(name).is_some()))
-        .ok_or_else(|| Error::NoMpi { program: program.display().to_string() })
+    match (linked, given) {
+        (Some(linked), Some(given)) if linked != given => {
+            Err(Error::OtherMpi { program: name(), linked: linked.name(), given: given.name() })
+        }
+        (Some(linked), _) => Ok(linked),
+        (None, _) if elf::is_static(&bytes) || elf::defines(&bytes, b"MPI_Init") => {
+            Err(Error::Static { program: name() })
+        }
+        (None, Some(given)) => Ok(given),
+        (None, None) => Mpi::of_launcher(|name| env::var_os(name).is_some())
+            .ok_or_else(|| Error::NoMpi { program: name() }),
+    }
 }
 
-/// The command that runs `program` with the shim at `shim` preloaded, before whatever is preloaded already.
+/// Whether the launcher that started this process is another MPI's: every rank will think that it is alone.
+#[must_use]
+pub fn other_launcher(mpi: Mpi) -> Option<Mpi> {
+    Mpi::of_launcher(|name| env::var_os(name).is_some()).filter(|launcher| *launcher != mpi)
+}
+
+/// The command that runs `program` with the shim at `shim` preloaded, after whatever is preloaded already:
+/// profiling tools that define `MPI_X` and call `PMPI_X` stand between the program and the shim.
 #[must_use]
 pub fn command(program: &Path, shim: &Path) -> Command {
-    let mut preload = shim.as_os_str().to_owned();
-    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+    let mut preload = env::var_os("LD_PRELOAD").unwrap_or_default();
+    if !preload.is_empty() {
         preload.push(":");
-        preload.push(others);
     }
+    preload.push(shim);
     let mut command = Command::new(program);
     command.env("LD_PRELOAD", preload);
     command

@@ -67,6 +67,7 @@ int main(int argc, char **argv)
 {
 	static int origin[CELLS];
 	MPI_Datatype type, inner;
+	int one = 1;
 
 	begin(&argc, &argv);
 	for (int i = 0; i < CELLS; i++)
@@ -91,6 +92,25 @@ int main(int argc, char **argv)
 	with(origin, type, 2);
 	MPI_Type_create_hindexed_block(3, 1, byte_places, MPI_INT, &type);
 	with(origin, type, 2);
+
+	/* backwards: what comes first in the data lies last, before the buffer but for a shift */
+	MPI_Aint end_of_line = (SIDE - 1) * sizeof(int);
+	MPI_Type_vector(SIDE, 1, -1, MPI_INT, &inner);
+	MPI_Type_create_hindexed(1, &one, &end_of_line, inner, &type);
+	MPI_Type_free(&inner);
+	with(origin, type, 1);
+	MPI_Type_create_hvector(4, 2, -16, MPI_INT, &inner);
+	MPI_Type_create_hindexed_block(1, 1, (MPI_Aint[]){ 200 }, inner, &type);
+	MPI_Type_free(&inner);
+	with(origin, type, 2);
+
+	/* an unstructured mesh: hundreds of blocks in no order */
+	enum { BLOCKS = CELLS / 4 };
+	static int where[BLOCKS];
+	for (int i = 0; i < BLOCKS; i++)
+		where[i] = (i * 173 % BLOCKS) * 4 + i % 2;
+	MPI_Type_create_indexed_block(BLOCKS, 1, where, MPI_INT, &type);
+	with(origin, type, 1);
 
 	/* columns of a matrix, one after the other: a resized vector */
 	MPI_Type_vector(SIDE, 1, SIDE, MPI_INT, &inner);
@@ -141,7 +161,6 @@ int main(int argc, char **argv)
 	MPI_Get_address(&exposed, &here);
 	MPI_Allgather(&here, 1, MPI_AINT, there, 1, MPI_AINT, MPI_COMM_WORLD);
 	MPI_Get_address(&value, &address);
-	int one = 1;
 	MPI_Type_create_hindexed(1, &one, &address, MPI_INT, &type);
 	MPI_Type_commit(&type);
 	MPI_Win_fence(0, win);

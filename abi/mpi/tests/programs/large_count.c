@@ -1,6 +1,71 @@
 /* The forms with MPI_Count, where the MPI has them. */
 #include "check.h"
 
+#if MPI_VERSION >= 4
+enum { CELLS = 200 };
+static int *cells;
+static MPI_Win field;
+
+/* Puts and adds `count` of a type: where MPI's own sending to itself would put them. */
+static void moved(MPI_Datatype type, MPI_Count count)
+{
+	static int origin[CELLS], expected[CELLS];
+
+	MPI_Type_commit(&type);
+	for (int i = 0; i < CELLS; i++) {
+		origin[i] = 1000 + i;
+		expected[i] = cells[i] = -1;
+	}
+	MPI_Sendrecv_c(origin, count, type, 0, 0, expected, count, type, 0, 0, MPI_COMM_SELF,
+		       MPI_STATUS_IGNORE);
+	MPI_Win_fence(0, field);
+	MPI_Put_c(origin, count, type, right(), 0, count, type, field);
+	MPI_Win_fence(0, field);
+	CHECK(memcmp(cells, expected, sizeof expected) == 0);
+	MPI_Win_fence(0, field);
+	MPI_Accumulate_c(origin, count, type, right(), 0, count, type, MPI_SUM, field);
+	MPI_Win_fence(0, field);
+	for (int i = 0; i < CELLS; i++)
+		CHECK_EQUAL(cells[i], expected[i] == -1 ? -1 : 2 * expected[i]);
+	MPI_Type_free(&type);
+}
+
+/* Every constructor with large counts. */
+static void constructors(void)
+{
+	MPI_Count lengths[] = { 1, 3, 0, 2 }, places[] = { 20, 0, 7, 9 }, bytes[] = { 80, 0, 28, 36 };
+	MPI_Count sizes[] = { 6, 8 }, part[] = { 2, 3 }, from[] = { 1, 4 };
+	MPI_Datatype type, inner, members[] = { MPI_INT, MPI_INT, MPI_INT, MPI_INT };
+
+	MPI_Win_allocate_c(CELLS * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &cells, &field);
+	MPI_Type_contiguous_c(7, MPI_INT, &type);
+	moved(type, 3);
+	MPI_Type_vector_c(5, 2, 4, MPI_INT, &type);
+	moved(type, 2);
+	MPI_Type_create_hvector_c(4, 3, 40, MPI_INT, &type);
+	moved(type, 1);
+	MPI_Type_indexed_c(4, lengths, places, MPI_INT, &type);
+	moved(type, 2);
+	MPI_Type_create_hindexed_c(4, lengths, bytes, MPI_INT, &type);
+	moved(type, 2);
+	MPI_Type_create_indexed_block_c(2, 2, places, MPI_INT, &type);
+	moved(type, 2);
+	MPI_Type_create_hindexed_block_c(2, 2, bytes, MPI_INT, &type);
+	moved(type, 2);
+	MPI_Type_create_struct_c(4, lengths, bytes, members, &type);
+	moved(type, 2);
+	MPI_Type_create_subarray_c(2, sizes, part, from, MPI_ORDER_C, MPI_INT, &type);
+	moved(type, 1);
+	MPI_Type_create_subarray_c(2, sizes, part, from, MPI_ORDER_FORTRAN, MPI_INT, &type);
+	moved(type, 1);
+	MPI_Type_vector_c(5, 1, 4, MPI_INT, &inner);
+	MPI_Type_create_resized_c(inner, 0, sizeof(int), &type);
+	MPI_Type_free(&inner);
+	moved(type, 4);
+	MPI_Win_free(&field);
+}
+#endif
+
 int main(int argc, char **argv)
 {
 	begin(&argc, &argv);
@@ -42,6 +107,8 @@ int main(int argc, char **argv)
 	MPI_Win_fence(0, win);
 	MPI_Win_fence(0, win);
 	MPI_Win_free(&win);
+
+	constructors();
 
 	MPI_Comm host;
 	MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
