@@ -1,0 +1,431 @@
+//! Starting MPI programs on the preload: whether it takes over everything, with tools beside it, from scripts, and
+//! what is said where it cannot.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use unisono_host_tests::mpi::{Mpi, target, verdict};
+use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
+
+const BOTH: [Mpi; 2] = [Mpi::Mpich, Mpi::OpenMpi];
+
+fn source(file: &str) -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../abi/mpi/tests/programs")).join(file)
+}
+
+fn on_preload(mpi: Mpi, ranks: usize, arguments: &[&OsStr]) -> Command {
+    let mut command = mpi.launcher(ranks);
+    command.arg(program::unisono()).arg("mpi").args(arguments);
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// `unisono mpi ARGUMENTS` without a launcher: its code and words.
+fn said(arguments: &[&OsStr]) -> (Option<i32>, String) {
+    let mut command = Command::new(program::unisono());
+    command.arg("mpi").args(arguments);
+    for variable in ["PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_SIZE"] {
+        command.env_remove(variable);
+    }
+    let output = command.stdin(Stdio::null()).output().expect("it starts");
+    (output.status.code(), text(&output.stderr))
+}
+
+/// Every function of MPI-4.0 that concerns windows: chapter 12, and those of chapters 7 and 9 that take one.
+const FUNCTIONS: &[&str] = &[
+    "Accumulate",
+    "Accumulate_c",
+    "Compare_and_swap",
+    "Fetch_and_op",
+    "Get",
+    "Get_accumulate",
+    "Get_accumulate_c",
+    "Get_c",
+    "Put",
+    "Put_c",
+    "Raccumulate",
+    "Raccumulate_c",
+    "Rget",
+    "Rget_accumulate",
+    "Rget_accumulate_c",
+    "Rget_c",
+    "Rput",
+    "Rput_c",
+    "Win_allocate",
+    "Win_allocate_c",
+    "Win_allocate_shared",
+    "Win_allocate_shared_c",
+    "Win_attach",
+    "Win_c2f",
+    "Win_call_errhandler",
+    "Win_complete",
+    "Win_create",
+    "Win_create_c",
+    "Win_create_dynamic",
+    "Win_create_errhandler",
+    "Win_create_keyval",
+    "Win_delete_attr",
+    "Win_detach",
+    "Win_f2c",
+    "Win_fence",
+    "Win_flush",
+    "Win_flush_all",
+    "Win_flush_local",
+    "Win_flush_local_all",
+    "Win_free",
+    "Win_free_keyval",
+    "Win_get_attr",
+    "Win_get_errhandler",
+    "Win_get_group",
+    "Win_get_info",
+    "Win_get_name",
+    "Win_lock",
+    "Win_lock_all",
+    "Win_post",
+    "Win_set_attr",
+    "Win_set_errhandler",
+    "Win_set_info",
+    "Win_set_name",
+    "Win_shared_query",
+    "Win_shared_query_c",
+    "Win_start",
+    "Win_sync",
+    "Win_test",
+    "Win_unlock",
+    "Win_unlock_all",
+    "Win_wait",
+    "Barrier",
+    "Errhandler_free",
+    "Finalize",
+    "Init",
+    "Init_thread",
+];
+
+/// What an MPI has that is no call of a program.
+const NO_CALLS: &[(&str, &str)] = &[
+    ("Win_dup_fn", "a callback, which no call of ours calls because windows are not duplicated"),
+    ("Win_null_copy_fn", "a callback"),
+    ("Win_null_delete_fn", "a callback, called like any other"),
+];
+
+/// Symbols of shared libraries; `defined` or asked for.
+fn symbols(library: &Path, defined: bool) -> Result<BTreeSet<String>, Skipped> {
+    require::program("nm", "apt-get install binutils")?;
+    let which = if defined { "--defined-only" } else { "--undefined-only" };
+    let output = Command::new("nm").args(["-D", which]).arg(library).output().expect("it was found");
+    assert!(output.status.success(), "{}: {}", library.display(), text(&output.stderr));
+    let name = |line: &str| {
+        Some(line.split_whitespace().next_back()?.split('@').next().unwrap_or_default().to_owned())
+    };
+    Ok(text(&output.stdout).lines().filter_map(name).collect())
+}
+
+/// The shared libraries of an MPI that a Fortran program is linked to, and those of the C++ binding.
+fn libraries(mpi: Mpi) -> Result<Vec<PathBuf>, Skipped> {
+    require::program("ldd", "apt-get install libc-bin")?;
+    let mut found = BTreeSet::new();
+    for file in ["fortran_2008.f90", "fortran_module.f90", "fortran_77.f", "cxx.cpp"] {
+        let output = Command::new("ldd").arg(mpi.build(&source(file))?).output().expect("it was found");
+        for line in text(&output.stdout).lines() {
+            let Some((name, path)) = line.trim().split_once(" => ") else { continue };
+            if name.starts_with("libmpi") {
+                found.insert(PathBuf::from(path.split_whitespace().next().unwrap_or_default()));
+            }
+        }
+    }
+    assert!(found.len() >= 2, "a library and its Fortran binding at least: {found:?}");
+    Ok(found.into_iter().collect())
+}
+
+fn shim(mpi: Mpi) -> PathBuf {
+    let mut command = Command::new(program::unisono());
+    let output = command.args(["mpi", "--mpi", mpi.name(), "--print"]).output().expect("it starts");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    PathBuf::from(text(&output.stdout).trim())
+}
+
+/// Whether a name speaks of windows or of an operation on them, in whatever spelling.
+fn concerns_windows(symbol: &str) -> bool {
+    let plain = symbol.to_ascii_lowercase();
+    let core = plain.trim_end_matches('_');
+    let core = core.trim_end_matches("_f08ts").trim_end_matches("_f08").trim_end_matches("_f");
+    let words =
+        ["put", "get", "accumulate", "rput", "rget", "raccumulate", "fetch_and_op", "compare_and_swap"];
+    let after = |prefix: &str| core.strip_prefix(prefix).map(str::to_owned);
+    let Some(call) = after("pmpi_").or_else(|| after("mpi_")).or_else(|| after("mpii_")) else {
+        return false;
+    };
+    call.starts_with("win_") || call.contains("accumulate") || words.contains(&call.trim_end_matches("_c"))
+}
+
+/// C's names are those of the standard, and the host's own list; Fortran's bindings are the host's, so that what
+/// they call has to be taken over.
+fn every_one_sided_call_is_taken_over() -> Outcome {
+    for mpi in BOTH {
+        let ours = symbols(&shim(mpi), true)?;
+        let mut hosts = BTreeSet::new();
+        let libraries = libraries(mpi)?;
+        for library in &libraries {
+            hosts.extend(symbols(library, true)?);
+        }
+        let missing: Vec<String> = FUNCTIONS
+            .iter()
+            .flat_map(|name| [format!("MPI_{name}"), format!("PMPI_{name}")])
+            .filter(|name| hosts.contains(name) && !ours.contains(name))
+            .collect();
+        assert!(missing.is_empty(), "{}: {missing:?}", mpi.name());
+        let lacking: Vec<&&str> =
+            FUNCTIONS.iter().filter(|name| !hosts.contains(&format!("MPI_{name}"))).collect();
+        // handles are converted by macros in MPICH; Open MPI 4.1 is an MPI-3.1
+        let allowed = |name: &str| match mpi {
+            Mpi::Mpich => name.ends_with("2f") || name.ends_with("2c"),
+            Mpi::OpenMpi => name.ends_with("_c"),
+        };
+        assert!(lacking.iter().all(|name| allowed(name)), "{} has no {lacking:?}", mpi.name());
+
+        // newer hosts may have more
+        let of_c = |name: &&String| {
+            let call = name.strip_prefix("MPI_").unwrap_or_default();
+            let is_c = call.chars().nth(1).is_some_and(|second| second.is_ascii_lowercase());
+            is_c && concerns_windows(name) && !call.ends_with("_f") && !call.ends_with("_f08")
+        };
+        let unknown: Vec<&String> = hosts
+            .iter()
+            .filter(of_c)
+            .filter(|name| !ours.contains(*name))
+            .filter(|name| !NO_CALLS.iter().any(|(known, _)| name.ends_with(known)))
+            .collect();
+        assert!(unknown.is_empty(), "{}: {unknown:?}", mpi.name());
+
+        // bindings call C's functions, or each other
+        for library in &libraries {
+            let asked = symbols(library, false)?;
+            let theirs: Vec<&String> = asked
+                .iter()
+                .filter(|name| concerns_windows(name) && !ours.contains(*name))
+                .filter(|name| !is_binding(name))
+                .collect();
+            assert!(theirs.is_empty(), "{} calls {theirs:?}", library.display());
+        }
+    }
+    Ok(())
+}
+
+/// Fortran's spellings: all small or all large letters, or Open MPI's own suffixes.
+fn is_binding(name: &str) -> bool {
+    let call = name.trim_start_matches("PMPI_").trim_start_matches("MPI_");
+    let one_case = !call.chars().any(|letter| letter.is_ascii_lowercase())
+        || !name.chars().any(|letter| letter.is_ascii_uppercase());
+    one_case || name.ends_with("_f") || name.ends_with("_f08")
+}
+
+/// The tool as a shared library, linked to nothing: its MPI is the program's.
+fn tool(mpi: Mpi) -> Result<PathBuf, Skipped> {
+    mpi.present(Path::new("any.c"))?;
+    let directory = target().join("mpi-programs").join(mpi.name());
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let library = directory.join(format!("libtool-{}.so", std::process::id()));
+    let output = Command::new(format!("mpicc.{}", mpi.name()))
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(source("tool.c"))
+        .output()
+        .expect("it was found");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    Ok(library)
+}
+
+fn a_profiling_tool_that_is_preloaded_sees_every_call() -> Outcome {
+    for mpi in BOTH {
+        let (tool, built) = (tool(mpi)?, mpi.build(&source("counted.c"))?);
+        let mut command = mpi.launcher(2);
+        command.args(["env", &format!("LD_PRELOAD={}", tool.display())]).arg(program::unisono());
+        command.args([OsStr::new("mpi"), OsStr::new("--"), built.as_os_str()]);
+        let output = command.output().expect("it was found");
+        let (said, agrees) = (text(&output.stderr), verdict("counted", &output));
+        std::fs::remove_file(&tool).expect("it was there");
+        agrees.expect("the program agrees");
+        assert!(said.contains("tool: rank 0: 20 puts, 13 fences"), "{}: {said}", mpi.name());
+        assert!(said.contains("tool: rank 1: 30 puts, 13 fences"), "{}: {said}", mpi.name());
+    }
+    Ok(())
+}
+
+/// It comes after what is preloaded, so that it is never called; that is said, and how to have it called.
+fn a_profiling_tool_that_is_linked_is_named() -> Outcome {
+    for mpi in BOTH {
+        let tool = tool(mpi)?;
+        let directory = tempfile::tempdir().expect("a directory");
+        let built = directory.path().join("program");
+        let compiled = Command::new(format!("mpicc.{}", mpi.name()))
+            .args([OsStr::new("-w"), OsStr::new("-o"), built.as_os_str(), source("counted.c").as_os_str()])
+            .arg(&tool)
+            .output()
+            .expect("it was found");
+        assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+        let output =
+            on_preload(mpi, 2, &[OsStr::new("--"), built.as_os_str()]).output().expect("it was found");
+        std::fs::remove_file(&tool).expect("it was there");
+        verdict("counted", &output).expect("the program agrees");
+        let said = text(&output.stderr);
+        assert!(said.contains("LD_PRELOAD=") && said.contains("libtool-"), "{}: {said}", mpi.name());
+    }
+    Ok(())
+}
+
+/// What a line of the statistics says: epochs, operations, bytes.
+fn counts(said: &str, rank: usize, kind: &str) -> Option<[u64; 3]> {
+    let line = said.lines().find(|line| {
+        line.contains(&format!("rank {rank}: "))
+            && line.contains("counted")
+            && line.contains(&format!(", {kind}: "))
+    })?;
+    let before = |unit: &str| line.split_once(unit)?.0.rsplit(' ').next()?.parse().ok();
+    assert!(line.contains("us spinning and") && line.contains("us blocked"), "{line}");
+    Some([before(" epochs")?, before(" operations")?, before(" bytes")?])
+}
+
+fn statistics_agree_with_a_program_whose_operations_are_known() -> Outcome {
+    for mpi in BOTH {
+        for options in [&["--stats"][..], &["--stats", "--messages"]] {
+            let built = mpi.build(&source("counted.c"))?;
+            let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
+            arguments.extend([OsStr::new("--"), built.as_os_str()]);
+            let output = on_preload(mpi, 2, &arguments).output().expect("it was found");
+            verdict("counted", &output).expect("the program agrees");
+            let said = text(&output.stderr);
+            for rank in [0, 1] {
+                assert_eq!(counts(&said, rank, "fence"), Some([11, 30, 240]), "{rank} {options:?}: {said}");
+                assert_eq!(counts(&said, rank, "passive"), Some([8, 15, 144]), "{rank} {options:?}: {said}");
+            }
+            assert_eq!(counts(&said, 0, "pscw"), Some([5, 0, 0]), "{options:?}: {said}");
+            assert_eq!(counts(&said, 1, "pscw"), Some([5, 10, 160]), "{options:?}: {said}");
+        }
+    }
+    Ok(())
+}
+
+/// A window that the program forgot is in the statistics, too; and MPI_Finalize's callbacks still use windows.
+fn a_window_that_is_never_freed_is_counted() -> Outcome {
+    for mpi in BOTH {
+        let built = mpi.build(&source("finalized.c"))?;
+        let arguments = [OsStr::new("--stats"), OsStr::new("--"), built.as_os_str(), OsStr::new("left open")];
+        let output = on_preload(mpi, 2, &arguments).output().expect("it was found");
+        verdict("finalized", &output).expect("the program agrees");
+        let said = text(&output.stderr);
+        let left =
+            said.lines().filter(|line| line.contains("allocated left open, never freed), fence: 1 epochs"));
+        assert_eq!(left.count(), 2, "{said}");
+    }
+    Ok(())
+}
+
+/// A script that is started in place of the program hands the preload on to it.
+fn a_script_may_start_the_program() -> Outcome {
+    for mpi in BOTH {
+        let built = mpi.build(&source("counted.c"))?;
+        let directory = tempfile::tempdir().expect("a directory");
+        let script = directory.path().join("start.sh");
+        std::fs::write(&script, format!("#!/bin/sh\nexec {} \"$@\"\n", built.display())).expect("a script");
+        let mut mode = std::fs::metadata(&script).expect("it is there").permissions();
+        std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o755);
+        std::fs::set_permissions(&script, mode).expect("it is ours");
+        let arguments = [OsStr::new("--stats"), OsStr::new("--"), script.as_os_str()];
+        let output = on_preload(mpi, 2, &arguments).output().expect("it was found");
+        verdict("counted", &output).expect("the program agrees");
+        let said = text(&output.stderr);
+        assert_eq!(counts(&said, 1, "fence"), Some([11, 30, 240]), "{}: {said}", mpi.name());
+    }
+    Ok(())
+}
+
+/// The program's own run path leads to its MPI, and the preload uses the same.
+fn a_program_with_a_run_path_runs() -> Outcome {
+    Mpi::Mpich.present(Path::new("any.c"))?;
+    let shown = Command::new("mpicc.mpich").arg("-show").output().expect("it was found");
+    let shown = text(&shown.stdout);
+    let original = shown
+        .split_whitespace()
+        .filter_map(|flag| flag.strip_prefix("-L"))
+        .map(|directory| Path::new(directory).join("libmpich.so.12"))
+        .find(|library| library.exists())
+        .ok_or_else(|| Skipped::because("no libmpich.so.12 where mpicc.mpich links"))?;
+    let directory = tempfile::tempdir().expect("a directory");
+    let copy = directory.path().join("libmpich.so.12");
+    std::fs::copy(original, &copy).expect("a copy");
+    let built = directory.path().join("program");
+    let compiled = Command::new("mpicc.mpich")
+        .args([OsStr::new("-w"), OsStr::new("-o"), built.as_os_str(), source("counted.c").as_os_str()])
+        .arg(format!("-Wl,-rpath,{}", directory.path().display()))
+        .output()
+        .expect("it was found");
+    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+    let mut command =
+        on_preload(Mpi::Mpich, 2, &[OsStr::new("--stats"), OsStr::new("--"), built.as_os_str()]);
+    let output = command.output().expect("it was found");
+    verdict("counted", &output).expect("the program agrees");
+    assert_eq!(counts(&text(&output.stderr), 0, "fence"), Some([11, 30, 240]));
+    Ok(())
+}
+
+fn a_program_that_cannot_be_served_is_refused_with_the_reason() -> Outcome {
+    let built = Mpi::Mpich.build(&source("counted.c"))?;
+    let (code, words) = said(
+        &["--mpi", "openmpi", "--"]
+            .map(OsStr::new)
+            .iter()
+            .copied()
+            .chain([built.as_os_str()])
+            .collect::<Vec<_>>(),
+    );
+    assert!(code == Some(2) && words.contains("linked to mpich, not to openmpi"), "{code:?} {words}");
+
+    // an MPI of one function, linked in
+    let directory = tempfile::tempdir().expect("a directory");
+    let (text_of_it, static_one) = (directory.path().join("own.c"), directory.path().join("own"));
+    std::fs::write(&text_of_it, "int MPI_Init(void) { return 0; }\nint main(void) { return MPI_Init(); }\n")
+        .expect("a source");
+    let compiled = Command::new("cc").arg("-o").arg(&static_one).arg(&text_of_it).status();
+    assert!(compiled.is_ok_and(|status| status.success()), "linking Rust needs a cc, too");
+    let (code, words) = said(&[OsStr::new("--"), static_one.as_os_str()]);
+    assert!(code == Some(2) && words.contains("statically"), "{code:?} {words}");
+    let (code, words) = said(
+        &["--mpi", "mpich", "--"]
+            .map(OsStr::new)
+            .iter()
+            .copied()
+            .chain([static_one.as_os_str()])
+            .collect::<Vec<_>>(),
+    );
+    assert!(code == Some(2) && words.contains("statically"), "{code:?} {words}");
+    Ok(())
+}
+
+/// Each rank would be alone, and programs often do not notice.
+fn a_launcher_of_another_mpi_is_named() -> Outcome {
+    Mpi::OpenMpi.present(Path::new("any.c"))?;
+    let built = Mpi::Mpich.build(&source("edges.c"))?;
+    let mut command = Command::new(program::unisono());
+    command.args([OsStr::new("mpi"), OsStr::new("--"), built.as_os_str()]).stdin(Stdio::null());
+    command.env("OMPI_COMM_WORLD_SIZE", "2").env("OMPI_COMM_WORLD_RANK", "0");
+    let Output { stderr, .. } = command.output().expect("it starts");
+    let words = text(&stderr);
+    assert!(words.contains("mpiexec of openmpi") && words.contains("mpiexec.mpich"), "{words}");
+    Ok(())
+}
+
+host_tests![
+    every_one_sided_call_is_taken_over within 300,
+    a_profiling_tool_that_is_preloaded_sees_every_call within 120,
+    a_profiling_tool_that_is_linked_is_named within 120,
+    statistics_agree_with_a_program_whose_operations_are_known within 120,
+    a_window_that_is_never_freed_is_counted within 120,
+    a_script_may_start_the_program within 120,
+    a_program_with_a_run_path_runs within 120,
+    a_program_that_cannot_be_served_is_refused_with_the_reason within 120,
+    a_launcher_of_another_mpi_is_named within 120,
+];
