@@ -1,9 +1,9 @@
 //! `unisono queue`: start-time fair queuing. Each subcommand is one file.
 
 mod apply;
-mod broker;
 mod clear;
 mod failure;
+mod interpose;
 mod show;
 mod simulate;
 mod units;
@@ -28,7 +28,8 @@ enum QueueCommand {
     Show(show::Args),
     Clear(clear::Args),
     Simulate(simulate::Args),
-    Broker(broker::Args),
+    #[command(hide = true)]
+    Interpose(interpose::Args),
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -37,6 +38,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         QueueCommand::Show(args) => show::run(&args),
         QueueCommand::Clear(args) => clear::run(&args),
         QueueCommand::Simulate(args) => simulate::run(&args),
-        QueueCommand::Broker(args) => broker::run(&args),
+        QueueCommand::Interpose(args) => interpose::run(&args),
     }
 }

@@ -2,7 +2,6 @@
 //! flags are those of every peer.
 
 mod ghost;
-mod traffic;
 
 use crate::barrier::variant::read_choice;
 use crate::exit::Failure;
@@ -38,7 +37,6 @@ enum Which {
     Clustering(Kernel),
     Bursts(Bursts),
     Ghost(ghost::Args),
-    Traffic(traffic::Args),
 }
 
 /// Compute until killed
@@ -111,7 +109,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Which::RayonStencil(flags) => measure(&flags, stencil::run_rayon),
         Which::Stencil(args) => kernel(&args, stencil::run_unisono),
         Which::Ghost(args) => ghost::run(&args),
-        Which::Traffic(args) => traffic::run(&args),
         Which::Clustering(args) => kernel(&args, clustering::run_unisono),
         Which::Bursts(args) => {
             let Bursts { stream, streams, rate, burst, rounds, .. } = args;

@@ -15,9 +15,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// What there is: the crate, its targets as in its `Cargo.toml`, and files to begin with.
-const PROJECTS: [(&str, &[&str], Option<&str>); 3] = [
+const PROJECTS: [(&str, &[&str], Option<&str>); 2] = [
     ("crates/rma/fuzz", &["packet", "stream", "handshake"], None),
-    ("crates/broker/fuzz", &["frame", "broker"], None),
     (
         "crates/btin/fuzz",
         &["topology", "tree", "ibnetdiscover", "graphml", "dot"],

@@ -1,5 +1,6 @@
 //! `unisono queue apply`: a policy holds on a device from now on.
 
+use super::interpose::{self, Way};
 use super::{failure, units};
 use crate::exit::Failure;
 use crate::output;
@@ -54,6 +55,11 @@ pub(crate) struct Args {
     /// Where the policy is enforced
     #[arg(long, value_enum, default_value_t)]
     backend: Choice,
+    #[command(flatten)]
+    way: Way,
+    /// With --backend interposed: stay, and end with this program
+    #[arg(long)]
+    foreground: bool,
     /// Check the policy, with --dev against this host too, and change nothing
     #[arg(long)]
     check: bool,
@@ -67,20 +73,24 @@ enum Choice {
     /// The kernel's own classes (HTB); lends what is left almost equally
     #[default]
     Kernel,
+    /// A queue of our own in front of the device; lends what is left by weight
+    Interposed,
 }
 
 impl Choice {
-    fn on(self, device: &str) -> Place {
+    fn on(self, device: &str, way: &Way, policy: &str) -> Place {
         match self {
             Self::Kernel => {
                 Place::Kernel(Kernel::new(device).until(|| interrupt::caught().map(str::to_owned)))
             }
+            Self::Interposed => Place::Interposed(way.place(device, policy.to_owned())),
         }
     }
 
     fn name(self) -> &'static str {
         match self {
             Self::Kernel => unisono_enforce::kernel::NAME,
+            Self::Interposed => unisono_enforce::interposed::NAME,
         }
     }
 }
@@ -89,8 +99,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (name, text) = text_of(&args.policy)?;
     let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
     if let Some(device) = &args.dev {
+        if args.backend == Choice::Interposed && args.foreground && !args.check {
+            return interpose::foreground(&args.way.options(device), &text);
+        }
         interrupt::catch()?;
-        let mut place = args.backend.on(device);
+        let mut place = args.backend.on(device, &args.way, &text);
         let done = if args.check { place.check(&policy) } else { place.apply(&policy) };
         failure::warn(place.notes());
         done.map_err(|error| failure::in_policy(Some(&name), error))?;

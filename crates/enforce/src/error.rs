@@ -1,5 +1,6 @@
 //! What can go wrong, by what can be done about it.
 
+use crate::interposed;
 use crate::journal::JournalError;
 use std::path::PathBuf;
 use unisono_fairqueue::{PolicyError, Position};
@@ -119,6 +120,9 @@ pub enum Error {
     /// The classifier was not loaded.
     #[error(transparent)]
     Classifier(#[from] NotLoaded),
+    /// Traffic cannot be interposed.
+    #[error(transparent)]
+    Interposed(#[from] interposed::Error),
 }
 
 /// Who can do something about an error.
@@ -146,6 +150,7 @@ impl Error {
             | Self::OtherBackend { .. }
             | Self::NoPolicy { .. } => Blame::Input,
             Self::Lacks { .. } => Blame::Host,
+            Self::Interposed(error) => error.blame(),
             Self::Refused(refused) if NOT_PERMITTED.contains(&refused.errno) => Blame::Host,
             Self::Journal(JournalError::System { source, .. }) if denied(source) => Blame::Host,
             Self::Cgroup(error) if denied(&error.source) => Blame::Host,

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod interposed;
 pub mod journal;
 pub mod kernel;
 mod place;

@@ -1,6 +1,7 @@
 //! The places by their names: which one a device's policy is in, and what they have in common.
 
 use crate::error::Error;
+use crate::interposed::{self, Interposed};
 use crate::journal::Journal;
 use crate::kernel::{self, Kernel};
 use unisono_fairqueue::{Backend, Live, Policy};
@@ -11,6 +12,8 @@ use unisono_fairqueue::{Backend, Live, Policy};
 pub enum Place {
     /// The kernel's own classes.
     Kernel(Kernel),
+    /// A queue of our own in front of the device.
+    Interposed(Interposed),
 }
 
 impl Place {
@@ -22,6 +25,7 @@ impl Place {
         let record = Journal::of(device)?.read::<serde_json::Value>()?;
         match record.as_ref().map(|record| record.backend.as_str()) {
             Some(kernel::NAME) => Ok(Self::Kernel(Kernel::new(device))),
+            Some(interposed::NAME) => Ok(Self::Interposed(Interposed::at(device))),
             Some(other) => Err(Error::OtherBackend { device: device.to_owned(), backend: other.to_owned() }),
             None => Err(Error::NoPolicy { device: device.to_owned() }),
         }
@@ -30,6 +34,7 @@ impl Place {
     fn backend(&mut self) -> &mut dyn Backend<Error = Error> {
         match self {
             Self::Kernel(kernel) => kernel,
+            Self::Interposed(queue) => queue,
         }
     }
 
@@ -40,6 +45,7 @@ impl Place {
     pub fn check(&mut self, policy: &Policy) -> Result<(), Error> {
         match self {
             Self::Kernel(kernel) => kernel.check(policy),
+            Self::Interposed(queue) => queue.check(policy),
         }
     }
 
@@ -48,6 +54,7 @@ impl Place {
     pub fn notes(&self) -> &[String] {
         match self {
             Self::Kernel(kernel) => kernel.notes(),
+            Self::Interposed(queue) => queue.notes(),
         }
     }
 

@@ -20,6 +20,17 @@ impl PacketSocket {
     /// # Errors
     /// `EPERM` without `CAP_NET_RAW`; `ENODEV`, `ENETDOWN`: no such device, or it is down.
     pub fn open(device: Index, ethertype: u16) -> io::Result<Self> {
+        let socket = Self::open_queued(device, ethertype)?;
+        // there is no queueing discipline on the devices that we send through, or it is not for us
+        let _ = socket::set_option(&socket.0, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1_i32);
+        Ok(socket)
+    }
+
+    /// The same, but what it sends goes through the device's queueing discipline and its programs.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_queued(device: Index, ethertype: u16) -> io::Result<Self> {
         // SAFETY: takes no pointers. Protocol 0 receives nothing until bind says what.
         let descriptor = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if descriptor < 0 {
@@ -27,8 +38,6 @@ impl PacketSocket {
         }
         // SAFETY: the kernel just made this descriptor for us alone.
         let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        // there is no queueing discipline on the devices that we send through
-        let _ = socket::set_option(&descriptor, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1_i32);
         let address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
             sll_protocol: ethertype.to_be(),

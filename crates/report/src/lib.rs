@@ -25,7 +25,6 @@ mod figure;
 mod number;
 mod one_sided;
 mod page;
-mod queues;
 mod read;
 mod said;
 mod section;

@@ -7,7 +7,6 @@
 use crate::escape::{Escaped, slug};
 use crate::number;
 use crate::one_sided;
-use crate::queues;
 use crate::said::{self, Stretch, Tone};
 use crate::study::{Study, question};
 use crate::trees;
@@ -43,10 +42,8 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     let ganging = cells(studies, Question::Ganging);
     let mut html = String::from("<section class=\"summary\" aria-label=\"Summary\">\n");
     let windows = one_sided::html(studies);
-    let windows = windows + &trees::html(studies) + &queues::html(studies);
-    let elsewhere = |study: &Study<'_>| {
-        one_sided::is_about_windows(study) || trees::is_about_trees(study) || queues::is_about_queues(study)
-    };
+    let windows = windows + &trees::html(studies);
+    let elsewhere = |study: &Study<'_>| one_sided::is_about_windows(study) || trees::is_about_trees(study);
     if !windows.is_empty() && studies.iter().all(elsewhere) {
         return html + &windows + "</section>\n";
     }

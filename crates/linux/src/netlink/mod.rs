@@ -22,7 +22,6 @@ pub mod htb;
 pub mod link;
 mod message;
 pub mod qdisc;
-pub mod token_bucket;
 pub mod traffic;
 
 pub use message::{Answer, Request, answers};

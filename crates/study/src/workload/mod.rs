@@ -11,7 +11,6 @@ pub mod arrival;
 pub mod barrier;
 pub mod bursts;
 pub mod competitor;
-pub mod decisions;
 pub mod ghost;
 pub mod histogram;
 pub mod kernel;
@@ -19,7 +18,6 @@ pub mod meter;
 pub mod options;
 pub mod own;
 pub mod spin;
-pub mod traffic;
 
 pub use meter::{Measurement, NsPerBarrier};
 pub use options::{Options, Pin};

@@ -1,0 +1,233 @@
+//! Whose a frame is: what the kernel knew of its sender, carried in a tag, and what the frame says itself.
+//!
+//! The control group and the priority of a socket are known where the frame leaves the network stack and nowhere else. The
+//! program there ([`super::program`]) writes what it finds into a VLAN tag before it hands the frame over; here it is
+//! taken off again. A number of 16 bits is enough because only control groups and priorities that the policy names
+//! matter: `number = group * (priorities + 1) + priority`, where 0 is "none that is named".
+//!
+//! Later fragments of a packet carry no ports: they follow their first one, as long as it is remembered.
+
+use super::parse::{Frame, Malformed, Packet, Part, parse};
+use std::net::IpAddr;
+use unisono_fairqueue::{ClassId, Facts, Policy, Protocol};
+
+/// Between the addresses and the EtherType.
+pub const TAG: usize = 4;
+/// Where the tag begins.
+pub const TAG_AT: usize = 12;
+/// The type that begins it.
+pub const TAG_TYPE: u16 = 0x8100;
+/// Packets whose first fragment is remembered.
+const REMEMBERED: usize = 64;
+
+/// The control groups and priorities that a policy names, numbered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Named {
+    /// The deepest first.
+    cgroups: Vec<String>,
+    priorities: Vec<u32>,
+}
+
+impl Named {
+    /// Those of a policy; none if there are more than a tag can tell apart.
+    #[must_use]
+    pub fn of(policy: &Policy) -> Option<Self> {
+        let mut cgroups: Vec<String> = Vec::new();
+        let mut priorities: Vec<u32> = Vec::new();
+        for rule in &policy.rules {
+            cgroups.extend(rule.matcher.cgroup.clone());
+            priorities.extend(rule.matcher.priority);
+        }
+        let depth = |path: &String| path.split('/').filter(|part| !part.is_empty()).count();
+        cgroups.sort_by(|one, other| depth(other).cmp(&depth(one)).then_with(|| one.cmp(other)));
+        cgroups.dedup();
+        priorities.sort_unstable();
+        priorities.dedup();
+        let numbers = (cgroups.len() + 1).checked_mul(priorities.len() + 1)?;
+        (numbers <= 1 << 16).then_some(Self { cgroups, priorities })
+    }
+
+    /// The control groups, the deepest first, each with what it adds to the number.
+    pub fn cgroups(&self) -> impl Iterator<Item = (&str, u16)> {
+        let step = self.priorities.len() + 1;
+        self.cgroups.iter().zip(1..).map(move |(path, at)| (path.as_str(), (at * step) as u16))
+    }
+
+    /// The priorities, each with what it adds to the number.
+    pub fn priorities(&self) -> impl Iterator<Item = (u32, u16)> {
+        self.priorities.iter().copied().zip(1..)
+    }
+
+    /// What a number means.
+    fn read(&self, number: u16) -> (Option<&str>, Option<u32>) {
+        let step = self.priorities.len() + 1;
+        let (cgroup, priority) = (usize::from(number) / step, usize::from(number) % step);
+        let cgroup = cgroup.checked_sub(1).and_then(|at| self.cgroups.get(at));
+        let priority = priority.checked_sub(1).and_then(|at| self.priorities.get(at));
+        (cgroup.map(String::as_str), priority.copied())
+    }
+}
+
+/// Why a frame has no class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoClass {
+    /// It has no tag: it did not come from the device.
+    #[error("it does not come from the device")]
+    Stranger,
+    /// It contradicts itself.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+}
+
+/// Tells classes.
+#[derive(Clone, Debug)]
+pub struct Classifier {
+    named: Named,
+    fragments: [Option<(Fragmented, ClassId)>; REMEMBERED],
+    next: usize,
+}
+
+/// A packet that comes in parts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Fragmented {
+    source: IpAddr,
+    destination: IpAddr,
+    protocol: u8,
+    identification: u32,
+}
+
+impl Classifier {
+    /// A classifier for frames tagged by these numbers.
+    #[must_use]
+    pub fn new(named: Named) -> Self {
+        Self { named, fragments: [None; REMEMBERED], next: 0 }
+    }
+
+    /// The class of a frame as it came: with the tag.
+    ///
+    /// # Errors
+    /// It has no tag, or contradicts itself.
+    pub fn class(&mut self, policy: &Policy, frame: &[u8]) -> Result<ClassId, NoClass> {
+        let tag = frame.get(TAG_AT..TAG_AT + TAG).filter(|tag| tag[..2] == TAG_TYPE.to_be_bytes());
+        let tag = tag.ok_or(NoClass::Stranger)?;
+        let (cgroup, priority) = self.named.read(u16::from_be_bytes([tag[2], tag[3]]));
+        let sender = Facts { cgroup, priority, ..Facts::default() };
+        // our tag is a VLAN tag like others, which the parser passes over
+        let packet = match parse(frame)? {
+            Frame::Ip(packet) => packet,
+            Frame::Other(_) => return Ok(policy.class_of(&sender)),
+        };
+        let fragmented = packet.fragment.map(|(identification, part)| {
+            let Packet { source, destination, protocol, .. } = packet;
+            (Fragmented { source, destination, protocol, identification }, part)
+        });
+        if let Some((whole, Part::Later)) = fragmented
+            && let Some((_, class)) = self.fragments.iter().flatten().find(|(known, _)| *known == whole)
+        {
+            return Ok(*class);
+        }
+        let (source_port, destination_port) = packet.ports.unzip();
+        let class = policy.class_of(&Facts {
+            source: Some(packet.source),
+            destination: Some(packet.destination),
+            source_port,
+            destination_port,
+            protocol: Some(Protocol(packet.protocol)),
+            ..sender
+        });
+        if let Some((whole, Part::First)) = fragmented {
+            self.fragments[self.next] = Some((whole, class));
+            self.next = (self.next + 1) % REMEMBERED;
+        }
+        Ok(class)
+    }
+}
+
+/// Takes the tag off: moves the addresses over it. The frame begins [`TAG`] bytes later then.
+pub fn untag(frame: &mut [u8]) {
+    if frame.len() >= TAG_AT + TAG {
+        frame.copy_within(..TAG_AT, TAG);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy() -> Policy {
+        Policy::parse(
+            r#"
+            rate = "100mbit"
+            default = "rest"
+            [class.a]
+            match = [{ cgroup = "/a/b" }, { priority = 6 }]
+            [class.b]
+            match = [{ cgroup = "/a" }, { port = 53 }]
+            [class.c]
+            match = [{ cgroup = "/c", priority = 7 }]
+            "#,
+        )
+        .expect("a sound policy")
+    }
+
+    fn frame(tag: u16, fragment: [u8; 2], ports: [u16; 2]) -> Vec<u8> {
+        let mut frame = vec![0; 12];
+        frame.extend(TAG_TYPE.to_be_bytes());
+        frame.extend(tag.to_be_bytes());
+        frame.extend([8, 0, 0x45, 0, 0, 36, 9, 9]);
+        frame.extend(fragment);
+        frame.extend([64, 17, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        frame.extend(ports.map(u16::to_be_bytes).concat());
+        frame.extend([0, 16, 0, 0]);
+        frame.extend([0; 8]);
+        frame
+    }
+
+    fn name(classifier: &mut Classifier, policy: &Policy, frame: &[u8]) -> String {
+        let class = classifier.class(policy, frame).expect("well formed");
+        policy.hierarchy.class(class).name.clone()
+    }
+
+    #[test]
+    fn a_tag_tells_the_deepest_group_and_the_priority() {
+        let policy = policy();
+        let named = Named::of(&policy).expect("a few");
+        let cgroups: Vec<_> = named.cgroups().collect();
+        assert_eq!(cgroups, [("/a/b", 3), ("/a", 6), ("/c", 9)]);
+        assert_eq!(named.priorities().collect::<Vec<_>>(), [(6, 1), (7, 2)]);
+        let mut classifier = Classifier::new(named);
+        for (tag, class) in [(3, "a"), (6, "b"), (1, "a"), (9, "rest"), (11, "c"), (2, "rest"), (999, "rest")]
+        {
+            assert_eq!(name(&mut classifier, &policy, &frame(tag, [0, 0], [1, 2])), class, "{tag}");
+        }
+        assert_eq!(name(&mut classifier, &policy, &frame(0, [0, 0], [53, 2])), "b");
+    }
+
+    #[test]
+    fn later_fragments_follow_their_first_one() {
+        let policy = policy();
+        let mut classifier = Classifier::new(Named::of(&policy).expect("a few"));
+        assert_eq!(
+            name(&mut classifier, &policy, &frame(0, [0, 5], [53, 53])),
+            "rest",
+            "the first was not seen"
+        );
+        assert_eq!(name(&mut classifier, &policy, &frame(0, [0x20, 0], [53, 4])), "b");
+        assert_eq!(name(&mut classifier, &policy, &frame(0, [0, 5], [9, 9])), "b");
+    }
+
+    #[test]
+    fn a_frame_without_a_tag_is_a_strangers_and_a_tag_comes_off() {
+        let policy = policy();
+        let mut classifier = Classifier::new(Named::of(&policy).expect("a few"));
+        let mut bytes = frame(3, [0, 0], [1, 2]);
+        for (at, byte) in bytes[..12].iter_mut().enumerate() {
+            *byte = at as u8;
+        }
+        untag(&mut bytes);
+        assert_eq!(bytes[TAG..TAG + 12], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+        assert_eq!(bytes[TAG + 12..TAG + 14], [8, 0]);
+        assert_eq!(classifier.class(&policy, &bytes[TAG..]), Err(NoClass::Stranger));
+        untag(&mut [0; 3]);
+    }
+}

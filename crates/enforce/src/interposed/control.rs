@@ -1,0 +1,99 @@
+//! What is said between `unisono queue`, the process that looks after the queue, and the queue's own process: one JSON
+//! object a line, a question and an answer. The socket lies beside the journal; root alone may open it.
+
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+use unisono_fairqueue::Live;
+
+/// Longer lines are nonsense; a policy has at most 1 MiB.
+const MOST: u64 = 4 << 20;
+/// Who does not answer in this time is stuck.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A question.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case")]
+pub(super) enum Question {
+    /// What have the classes got?
+    Live,
+    /// Enforce another policy.
+    Apply {
+        /// As it was written.
+        policy: String,
+    },
+    /// Send what waits, and end.
+    End,
+}
+
+/// An answer.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub(super) enum Answer {
+    /// What they have got.
+    Live {
+        /// The classes.
+        live: Live,
+        /// What else was counted.
+        counters: Counters,
+    },
+    /// It is done.
+    Done,
+    /// It cannot be done.
+    Refused {
+        /// Why.
+        why: String,
+    },
+}
+
+/// What is counted beside the classes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Counters {
+    /// Frames that came.
+    pub received: u64,
+    /// Dropped because they contradict themselves.
+    pub malformed: u64,
+    /// Dropped because they did not come from the device.
+    pub strangers: u64,
+    /// Dropped because more came than there was room for.
+    pub overrun: u64,
+    /// Lost because the device did not take them.
+    pub unsent: u64,
+}
+
+/// Asks, and waits for the answer.
+///
+/// # Errors
+/// Nobody answers.
+pub(super) fn ask(stream: &UnixStream, question: &Question) -> io::Result<Answer> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    say(stream, question)?;
+    hear(stream)
+}
+
+/// Asks whoever listens at a path.
+///
+/// # Errors
+/// Nobody does, or nobody answers.
+pub(super) fn ask_at(path: &Path, question: &Question) -> io::Result<Answer> {
+    ask(&UnixStream::connect(path)?, question)
+}
+
+/// Says one thing.
+pub(super) fn say(mut stream: &UnixStream, what: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_string(what).map_err(io::Error::other)?;
+    line.push('\n');
+    stream.write_all(line.as_bytes())
+}
+
+/// Hears one thing. One is said at a time, so that nothing is read beyond the line.
+pub(super) fn hear<T: for<'a> Deserialize<'a>>(stream: &UnixStream) -> io::Result<T> {
+    let mut line = String::new();
+    BufReader::new(stream.take(MOST)).read_line(&mut line)?;
+    if !line.ends_with('\n') {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    serde_json::from_str(&line).map_err(io::Error::other)
+}

@@ -1,0 +1,159 @@
+use super::*;
+use proptest::prelude::*;
+
+fn policy(text: &str) -> Policy {
+    Policy::parse(text).expect("a sound policy")
+}
+
+fn class(engine: &Engine<u32>, name: &str) -> ClassId {
+    engine.policy().hierarchy.find(name).expect("it is in the policy")
+}
+
+/// Keeps `backlog` frames of each of these classes waiting for so long; answers the bytes that each got.
+fn busy(engine: &mut Engine<u32>, names: &[&str], length: u32, seconds: f64, late: u64) -> Vec<u64> {
+    let classes: Vec<ClassId> = names.iter().map(|name| class(engine, name)).collect();
+    let before: Vec<u64> = classes.iter().map(|class| engine.served[class.index()].bytes).collect();
+    let mut now = engine.link.free_at();
+    let end = now + (seconds * 1e9) as u64;
+    for _ in 0..20 {
+        for (class, at) in classes.iter().zip(0..) {
+            engine.accept(now, *class, length, at);
+        }
+    }
+    while now < end {
+        match engine.next(now) {
+            Next::Send(frame) => {
+                engine.accept(now, classes[frame as usize], length, frame);
+            }
+            Next::Wait(until) => now = until + late,
+            Next::Rest => panic!("something always waits"),
+        }
+        while engine.dropped().is_some() {}
+    }
+    classes.iter().zip(before).map(|(class, before)| engine.served[class.index()].bytes - before).collect()
+}
+
+#[test]
+fn busy_classes_share_the_rate_by_weight_and_an_idle_ones_part_goes_to_the_others_by_weight() {
+    let text = "rate = \"100mbit\"\n[class.a]\nweight = 6\n[class.b]\nweight = 3\n[class.c]\nweight = 1\n";
+    let mut engine = Engine::new(policy(text), Choice::Fair).expect("sound");
+    let got = busy(&mut engine, &["a", "b", "c"], 1514, 2.0, 30_000);
+    for (got, share) in got.iter().zip([0.6, 0.3, 0.1]) {
+        let exact = 25e6 * share;
+        assert!((*got as f64 - exact).abs() < 0.005 * exact, "{got} instead of {exact}");
+    }
+    let mut engine = Engine::new(policy(text), Choice::Fair).expect("sound");
+    let got = busy(&mut engine, &["b", "c"], 1514, 2.0, 30_000);
+    assert!((got[0] as f64 / got[1] as f64 - 3.0).abs() < 0.01, "{got:?}");
+    assert!(((got[0] + got[1]) as f64 - 25e6).abs() < 0.002 * 25e6, "{got:?}");
+}
+
+#[test]
+fn a_ceiling_holds_exactly_alone_and_beside_others_and_the_rest_is_lent() {
+    let text = "rate = \"100mbit\"\n[class.a]\nweight = 9\nceiling = \"20mbit\"\n[class.b]\n[class.a.x]\nweight = 3\n\
+                [class.a.y]\n";
+    let mut engine = Engine::new(policy(text), Choice::Fair).expect("sound");
+    let got = busy(&mut engine, &["x", "y", "b"], 1000, 2.0, 10_000);
+    for (got, exact) in got.iter().zip([3.75e6, 1.25e6, 20e6]) {
+        assert!((*got as f64 - exact).abs() < 0.01 * exact, "{got} instead of {exact}");
+    }
+    let mut engine = Engine::new(policy(text), Choice::Fair).expect("sound");
+    let got = busy(&mut engine, &["x"], 1000, 2.0, 10_000);
+    assert!((got[0] as f64 - 5e6).abs() < 0.005 * 5e6, "{got:?}");
+}
+
+#[test]
+fn a_change_loses_nothing_and_weights_hold_from_then_on() {
+    let mut engine =
+        Engine::new(policy("rate = \"10mbit\"\ndefault = \"a\"\n[class.a]\n[class.b]\n"), Choice::Fair)
+            .expect("sound");
+    busy(&mut engine, &["a", "b"], 1000, 0.5, 0);
+    let waiting = engine.waiting();
+    engine
+        .change(policy(
+            "rate = \"20mbit\"\ndefault = \"a\"\n[class.c]\n[class.a]\n[class.b]\nweight = 4\n",
+        ))
+        .expect("it can");
+    assert_eq!(engine.waiting(), waiting);
+    let got = busy(&mut engine, &["a", "b"], 1000, 1.0, 0);
+    assert!((got[1] as f64 / got[0] as f64 - 4.0).abs() < 0.1, "{got:?}");
+    assert!((got[0] + got[1]) as f64 > 0.99 * 2.5e6, "{got:?}");
+    let live = engine.live();
+    assert_eq!(live.iter().map(|class| class.name.as_str()).collect::<Vec<_>>(), ["c", "a", "b"]);
+    assert!(live[1].packets > 250 && live[1].delay.is_some() && live[0].delay.is_none());
+}
+
+#[test]
+fn a_class_without_a_limit_is_kept_short_and_says_what_it_dropped() {
+    let mut engine = Engine::new(policy("rate = \"10mbit\"\n[class.a]\n"), Choice::Fair).expect("sound");
+    let a = class(&engine, "a");
+    for frame in 0..100 {
+        engine.accept(0, a, 1000, frame);
+    }
+    let dropped: Vec<u32> = std::iter::from_fn(|| engine.dropped()).collect();
+    assert_eq!(dropped, (65..100).collect::<Vec<_>>(), "64 KiB may wait");
+    assert_eq!(engine.live()[0].dropped, 35);
+    assert_eq!(engine.live()[0].backlog, Backlog { packets: 65, bytes: 65_000 });
+}
+
+#[test]
+fn first_in_first_out_keeps_the_order_of_arrival() {
+    let mut engine =
+        Engine::new(policy("rate = \"10mbit\"\n[class.a]\n[class.b]\n"), Choice::Fifo).expect("sound");
+    let classes = ["a", "b"].map(|name| class(&engine, name));
+    for frame in 0..10 {
+        engine.accept(0, classes[frame as usize % 2], 1000, frame);
+    }
+    let mut now = 0;
+    for frame in 0..10 {
+        assert_eq!(engine.next(now), Next::Send(frame));
+        now = engine.link.free_at();
+    }
+    assert_eq!(now, 8_000_000);
+}
+
+proptest! {
+    #[test]
+    fn every_frame_leaves_once_or_is_dropped_and_the_rate_is_never_exceeded(
+        arrivals in prop::collection::vec((0_u64..300_000, 0_usize..3, 60_u32..1514), 1..300),
+    ) {
+        let text = "rate = \"100mbit\"\n[class.a]\nlimit = \"8KiB\"\n[class.b]\nceiling = \"30mbit\"\nweight = 5\n[class.c]\n";
+        let mut engine = Engine::new(policy(text), Choice::Fair).expect("sound");
+        let classes = ["a", "b", "c"].map(|name| class(&engine, name));
+        let mut seen = vec![false; arrivals.len()];
+        let (mut now, mut first, mut bits) = (0, None, 0);
+        let mut coming = arrivals.iter().scan(0, |time, (pause, class, length)| {
+            *time += pause;
+            Some((*time, classes[*class], *length))
+        }).zip(0_u32..).peekable();
+        loop {
+            let next = match engine.next(now) {
+                Next::Send(frame) => {
+                    prop_assert!(!std::mem::replace(&mut seen[frame as usize], true));
+                    first.get_or_insert(now);
+                    bits += u64::from(arrivals[frame as usize].2) * 8;
+                    continue;
+                }
+                Next::Wait(until) => until,
+                Next::Rest => u64::MAX,
+            };
+            match coming.peek().copied() {
+                Some(((time, class, length), frame)) if time <= next => {
+                    now = now.max(time);
+                    engine.accept(now, class, length, frame);
+                    coming.next();
+                }
+                _ if next == u64::MAX => break,
+                _ => now = next,
+            }
+            while let Some(frame) = engine.dropped() {
+                prop_assert!(!std::mem::replace(&mut seen[frame as usize], true));
+            }
+        }
+        prop_assert!(seen.iter().all(|seen| *seen));
+        prop_assert_eq!(engine.waiting(), 0);
+        if let Some(first) = first {
+            prop_assert!(u128::from(engine.link.free_at() - first + 1) * 100_000_000 >= u128::from(bits) * 1_000_000_000);
+        }
+    }
+}

@@ -1,0 +1,561 @@
+//! The process that looks after the queue: makes what it needs, starts it, and puts everything back when it ends,
+//! however it ends.
+//!
+//! ```text
+//!   serve: journal -> devices -> worker (a copy of this process that gives root away) -> program at the device
+//!     |                            | pidfd: it ended
+//!     |  questions on a socket     v
+//!     +--> clear, a signal, the worker's death --> program away -> worker ends -> journal away
+//! ```
+//! This process keeps root, to take the program away again, and reads nothing but questions of root. If it is killed
+//! the worker is killed with it by the kernel, the program passes the traffic by, and the journal tells the next
+//! `unisono queue` what is left to put back.
+
+use super::classify::Named;
+use super::control::{Answer, Question, ask, hear, say};
+use super::engine::Choice;
+use super::error::{Error, failed};
+use super::program::{self, Group};
+use super::way::{AfXdp, HEADERS, Tun};
+use super::worker::{Parts, Patience, Worker};
+use super::{NAME, WayName};
+use crate::journal::{Journal, Phase, Record};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::time::Duration;
+use unisono_fairqueue::Policy;
+use unisono_linux::affinity::{CpuSet, Tid, restrict};
+use unisono_linux::bpf::{Classifier, Redirector, SocketMap, Words};
+use unisono_linux::cgroup;
+use unisono_linux::ethtool::{self, Offload, On};
+use unisono_linux::fork::{Child, fork};
+use unisono_linux::interface::Interface;
+use unisono_linux::netlink::link::{Device, Index};
+use unisono_linux::netlink::{Socket, capture, egress, traffic};
+use unisono_linux::network_namespace::NetworkNamespace;
+use unisono_linux::parent_death::die_with_parent;
+use unisono_linux::pidfd::Pidfd;
+use unisono_linux::process::{PidFd, Signal, SignalFd};
+use unisono_linux::tun::Tap;
+use unisono_linux::xdp::Place;
+use unisono_linux::{poll, privilege};
+
+/// Frames that the queue's own device keeps for it while it is not looking.
+const QUEUE: u32 = 4096;
+const PROGRAM: &str = "unisono_capture";
+/// How often control groups are looked at: one that was made anew has another number.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What to interpose, and how.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The device.
+    pub device: String,
+    /// How frames come and go.
+    pub way: WayName,
+    /// Who decides.
+    pub choice: Choice,
+    /// How the queue waits for frames.
+    pub patience: Patience,
+    /// The processor that the queue may use; all if none.
+    pub processor: Option<usize>,
+}
+
+/// What is to be put back.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Before {
+    /// The place for programs was made by us.
+    made_clsact: bool,
+    /// The queue's own device.
+    queue: String,
+}
+
+/// Where questions are asked.
+pub(super) fn socket_of(journal: &Journal) -> PathBuf {
+    journal.path().with_extension("socket")
+}
+
+/// Interposes a queue and looks after it until it is told to end. `ready` is called when the policy holds.
+///
+/// # Errors
+/// It could not begin, or the queue's process ended by itself; everything was put back.
+pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), Error> {
+    let policy = Policy::parse(text).map_err(|error| Error::Unfit(error.to_string()))?;
+    let named = named(&policy)?;
+    let device = find(options)?;
+    let journal = Journal::of(&options.device)?;
+    let before = Before { made_clsact: false, queue: format!("unisono{}", device.index.0) };
+    let mut record = Record::new(NAME, &options.device, device.index.0, text, before);
+    {
+        let _lock = journal.lock()?;
+        put_back_leftovers(&journal, &options.device)?;
+        journal.write(&record)?;
+    }
+    // before the worker is made, which is not to be ended by a signal to the group
+    let signals = SignalFd::new(&[Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit])
+        .map_err(failed("wait for signals"))?;
+    let result = hold(&policy, &named, &device, options, &journal, &mut record, &signals, ready);
+    let restored = put_back(&journal, &record);
+    result.and(restored)
+}
+
+#[expect(clippy::too_many_arguments, reason = "the parts of `serve`, which puts back what this changes")]
+fn hold(
+    policy: &Policy,
+    named: &Named,
+    device: &Interface,
+    options: &Options,
+    journal: &Journal,
+    record: &mut Record<Before>,
+    signals: &SignalFd,
+    ready: impl FnOnce(),
+) -> Result<(), Error> {
+    let groups = Groups::of(named)?;
+    let alive = Words::new("unisono_alive", 1).map_err(failed("make a BPF array"))?;
+    let mut netlink = Socket::open().map_err(failed("open a netlink socket"))?;
+    let plumbing = Plumbing::make(options.way, &record.before.queue, device, &mut netlink)?;
+    let queue = plumbing.queue();
+    let program = load(&alive, queue, &groups, named)?;
+    let (master, theirs) = UnixStream::pair().map_err(failed("make a pair of sockets"))?;
+    let parts = Start {
+        policy: policy.clone(),
+        named: named.clone(),
+        options: options.clone(),
+        device: *device,
+        master: theirs,
+        alive,
+    };
+    let parent = std::process::id();
+    let alive = parts.alive.as_fd().try_clone_to_owned().map_err(failed("keep the BPF array"))?;
+    let mut worker =
+        fork(move || work(parts, plumbing, parent)).map_err(failed("start the queue's process"))?;
+    let failure = |worker: &mut Child, why: String| {
+        let _ = worker.kill();
+        Error::Worker { device: options.device.clone(), what: why }
+    };
+    match hear(&master) {
+        Ok(Answer::Done) => {}
+        Ok(Answer::Refused { why }) => return Err(failure(&mut worker, format!("could not begin: {why}"))),
+        Ok(Answer::Live { .. }) | Err(_) => {
+            return Err(failure(&mut worker, "ended before it began".to_owned()));
+        }
+    }
+    let listener = listen(journal).map_err(failed("listen for questions"))?;
+    record.before.made_clsact = make_clsact(&mut netlink, device.index)?;
+    journal.write(record)?;
+    netlink.run(&[egress::attach(device.index, program.as_fd(), PROGRAM)])?;
+    record.phase = Phase::Holds;
+    journal.write(record)?;
+    ready();
+    let mut guard = Guard {
+        worker,
+        master,
+        listener,
+        signals,
+        netlink,
+        device,
+        alive,
+        queue,
+        named: named.clone(),
+        groups,
+        options,
+        journal,
+        record,
+    };
+    guard.watch()
+}
+
+/// The process while the policy holds.
+struct Guard<'a> {
+    worker: Child,
+    master: UnixStream,
+    listener: UnixListener,
+    signals: &'a SignalFd,
+    netlink: Socket,
+    device: &'a Interface,
+    alive: std::os::fd::OwnedFd,
+    queue: Index,
+    named: Named,
+    groups: Groups,
+    options: &'a Options,
+    journal: &'a Journal,
+    record: &'a mut Record<Before>,
+}
+
+impl Guard<'_> {
+    fn watch(&mut self) -> Result<(), Error> {
+        let process = PidFd::open(self.worker.process()).map_err(failed("hold on to the queue's process"))?;
+        loop {
+            let waited = [process.as_fd(), self.signals.as_fd(), self.listener.as_fd()];
+            let [ended, signalled, asked] =
+                poll::readable(waited, Some(LOOK)).map_err(failed("wait for the queue's process"))?;
+            if ended {
+                let how = self.worker.ended().map_or_else(String::new, |how| how.to_string());
+                return Err(Error::Worker {
+                    device: self.options.device.clone(),
+                    what: format!("{how}; traffic flows on unscheduled"),
+                });
+            }
+            if signalled && self.signals.next().is_some() {
+                return self.end();
+            }
+            if asked
+                && let Ok((stream, _)) = self.listener.accept()
+                && self.answer(&stream)
+            {
+                let ended = self.end();
+                let restored = put_back(self.journal, self.record);
+                let answer = match ended.and(restored) {
+                    Ok(()) => Answer::Done,
+                    Err(error) => Answer::Refused { why: error.to_string() },
+                };
+                // who asked may have gone
+                let _ = say(&stream, &answer);
+                return Ok(());
+            }
+            self.look_at_groups();
+        }
+    }
+
+    /// Answers a question; whether it was the last one, which is answered when everything has been put back.
+    fn answer(&mut self, stream: &UnixStream) -> bool {
+        let _ = stream.set_read_timeout(Some(LOOK));
+        let Ok(question) = hear::<Question>(stream) else { return false };
+        let answer = match question {
+            Question::End => return true,
+            Question::Live => ask(&self.master, &question),
+            Question::Apply { policy } => Ok(self
+                .change(policy)
+                .map_or_else(|error| Answer::Refused { why: error.to_string() }, |()| Answer::Done)),
+        };
+        let answer = answer.unwrap_or_else(|error| Answer::Refused {
+            why: format!("the queue's process does not answer: {error}"),
+        });
+        let _ = say(stream, &answer);
+        false
+    }
+
+    /// Has another policy enforced: the queue first, then the program, so that nothing is passed by meanwhile.
+    fn change(&mut self, text: String) -> Result<(), Error> {
+        let policy = Policy::parse(&text).map_err(|error| Error::Unfit(error.to_string()))?;
+        let named = named(&policy)?;
+        let groups = Groups::of(&named)?;
+        let program = load(&self.alive, self.queue, &groups, &named)?;
+        match ask(&self.master, &Question::Apply { policy: text.clone() }) {
+            Ok(Answer::Done) => {}
+            Ok(Answer::Refused { why }) => {
+                return Err(Error::Refused { device: self.options.device.clone(), why });
+            }
+            Ok(Answer::Live { .. }) => {
+                return Err(Error::Host("the queue's process answers something else".to_owned()));
+            }
+            Err(error) => return Err(failed("ask the queue's process")(error)),
+        }
+        self.netlink.run(&[egress::attach(self.device.index, program.as_fd(), PROGRAM)])?;
+        (self.named, self.groups) = (named, groups);
+        self.record.policy = text;
+        self.journal.write(self.record)?;
+        Ok(())
+    }
+
+    /// Lets the program follow control groups that were removed and made again. What goes wrong is tried again.
+    fn look_at_groups(&mut self) {
+        if let Ok(groups) = Groups::of(&self.named)
+            && groups.0 != self.groups.0
+            && let Ok(program) = load(&self.alive, self.queue, &groups, &self.named)
+            && self.netlink.run(&[egress::attach(self.device.index, program.as_fd(), PROGRAM)]).is_ok()
+        {
+            self.groups = groups;
+        }
+    }
+
+    /// Takes the program away, has the queue send what waits, and waits for its end.
+    fn end(&mut self) -> Result<(), Error> {
+        self.netlink.run(&[egress::detach(self.device.index)])?;
+        // a process that does not answer is killed when this returns
+        let _ = ask(&self.master, &Question::End);
+        self.worker.kill();
+        Ok(())
+    }
+}
+
+/// What the worker begins with.
+struct Start {
+    policy: Policy,
+    named: Named,
+    options: Options,
+    device: Interface,
+    master: UnixStream,
+    alive: Words,
+}
+
+/// The worker's process.
+fn work(start: Start, plumbing: Plumbing, parent: u32) -> i32 {
+    let master = match start.master.try_clone() {
+        Ok(master) => master,
+        Err(_) => return 1,
+    };
+    let refused = |why: String| {
+        // if nobody listens any more, this process is about to be killed
+        let _ = say(&master, &Answer::Refused { why });
+        1
+    };
+    let ran = match plumbing {
+        Plumbing::Tun { tap, .. } => Tun::new(tap, start.device.index, start.device.mtu)
+            .map_err(|error| format!("open a packet socket: {error}"))
+            .and_then(|way| begin(way, start, parent)),
+        Plumbing::AfXdp { far, home, sockets, .. } => {
+            let mut mtu = start.device.mtu;
+            mtu = mtu.max(1500);
+            let at = |device| Place { device, queue: 0 };
+            AfXdp::new(mtu, at(Index(FAR)), at(start.device.index), || far.enter(), || home.enter())
+                .and_then(|way| sockets.put(0, way.socket()).map(|()| way))
+                .map_err(|error| format!("open AF_XDP sockets: {error}"))
+                .and_then(|way| begin(way, start, parent))
+        }
+    };
+    match ran {
+        Ok(()) => 0,
+        Err(why) => refused(why),
+    }
+}
+
+fn begin<W: super::way::Way>(way: W, start: Start, parent: u32) -> Result<(), String> {
+    let Start { policy, named, options, device: _, master, alive } = start;
+    let text = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
+    if let Some(processor) = options.processor {
+        restrict(Tid::SELF, &CpuSet::single(processor)).map_err(text("stay on its processor"))?;
+    }
+    poll::punctual().map_err(text("ask for punctual timers"))?;
+    privilege::give_up(privilege::NOBODY, privilege::NOBODY).map_err(text("give root away"))?;
+    // the wish to die with the parent was lost with root
+    die_with_parent(Some(parent)).map_err(text("die with its parent"))?;
+    let Options { choice, device, patience, .. } = options;
+    let said = master.try_clone().map_err(text("answer"))?;
+    let mut worker = Worker::new(Parts { way, policy, named, choice, device, patience, master, alive })?;
+    say(&said, &Answer::Done).map_err(text("answer"))?;
+    worker.run().map_err(|error| error.to_string())
+}
+
+/// The number of the far device: the first one after loopback in a namespace of its own.
+const FAR: u32 = 2;
+
+/// What brings frames from the program to the worker.
+enum Plumbing {
+    Tun { tap: Tap, queue: Index },
+    AfXdp { far: NetworkNamespace, home: NetworkNamespace, sockets: SocketMap, queue: Index },
+}
+
+impl Plumbing {
+    fn make(way: WayName, name: &str, device: &Interface, netlink: &mut Socket) -> Result<Self, Error> {
+        // room for a tag of ours on the longest frame
+        let mtu = device.mtu + HEADERS - 14;
+        match way {
+            WayName::Tun => {
+                let tap = Tap::open(name).map_err(|error| match error.kind() {
+                    io::ErrorKind::NotFound => Error::Host(
+                        "this host has no /dev/net/tun: load the module `tun`, or use --way af-xdp"
+                            .to_owned(),
+                    ),
+                    _ => failed("make a TAP device")(error),
+                })?;
+                let queue = Interface::find(name).map_err(failed("find the TAP device"))?.index;
+                switch_on(netlink, queue, mtu)?;
+                Ok(Self::Tun { tap, queue })
+            }
+            WayName::AfXdp => {
+                let home =
+                    NetworkNamespace::current().map_err(failed("hold on to this network namespace"))?;
+                let far = NetworkNamespace::create().map_err(failed("make a network namespace"))?;
+                let made = Self::pair(name, mtu, netlink, &home, &far);
+                home.enter().map_err(failed("come back from a network namespace"))?;
+                let (queue, sockets) = made?;
+                for offload in [Offload::SendChecksums, Offload::VlanTags] {
+                    ethtool::set(queue, offload, On::No)
+                        .map_err(failed(format!("switch {offload:?} off")))?;
+                }
+                switch_on(netlink, queue, mtu)?;
+                Ok(Self::AfXdp { far, home, sockets, queue })
+            }
+        }
+    }
+
+    /// Makes the pair while in the far namespace. `netlink` is of the near one.
+    fn pair(
+        name: &str,
+        mtu: u32,
+        netlink: &mut Socket,
+        home: &NetworkNamespace,
+        far: &NetworkNamespace,
+    ) -> Result<(Index, SocketMap), Error> {
+        let end = |namespace, name: &str, index, last| Device {
+            namespace,
+            name: name.to_owned(),
+            index,
+            address: [0x02, 0x75, 0x6e, 0x69, 0x73, last],
+        };
+        netlink.run(&[capture::pair(
+            &end(home.as_fd(), name, None, 0),
+            &end(far.as_fd(), "far", Some(Index(FAR)), 1),
+        )])?;
+        let sockets = SocketMap::new("unisono_sockets", 1).map_err(|error| {
+            Error::Host(format!("this kernel has no AF_XDP sockets ({error}); use --way tun"))
+        })?;
+        let program = Redirector::load("unisono_deliver", &program::deliver(sockets.as_fd()))?;
+        let mut there = Socket::open().map_err(failed("open a netlink socket"))?;
+        switch_on(&mut there, Index(FAR), mtu)?;
+        there.run(&[capture::redirect(Index(FAR), program.as_fd())])?;
+        home.enter().map_err(failed("come back from a network namespace"))?;
+        let near = Interface::find(name).map_err(failed("find the device just made"))?;
+        Ok((near.index, sockets))
+    }
+
+    fn queue(&self) -> Index {
+        match self {
+            Self::Tun { queue, .. } | Self::AfXdp { queue, .. } => *queue,
+        }
+    }
+}
+
+fn switch_on(netlink: &mut Socket, device: Index, mtu: u32) -> Result<(), Error> {
+    // refused where there is no IPv6, and then there is nothing to prevent
+    let _ = netlink.run(&[capture::without_address(device)]);
+    Ok(netlink.run(&[capture::switch_on(device, mtu, QUEUE)])?)
+}
+
+/// The control groups of a policy as the kernel numbers them now; those that are not there match nobody.
+struct Groups(Vec<Group>);
+
+impl Groups {
+    fn of(named: &Named) -> Result<Self, Error> {
+        if named.cgroups().next().is_none() {
+            return Ok(Self(Vec::new()));
+        }
+        let all = cgroup::hierarchies().map_err(|error| Error::Host(error.to_string()))?;
+        let Some(tree) = cgroup::Hierarchy::of_version(&all, cgroup::Version::V2) else {
+            return Err(Error::Host(
+                "the policy names control groups, and no tree of version 2 is mounted here (`ip netns exec` hides it: \
+                 use `nsenter --net=/run/netns/NAME`)"
+                    .to_owned(),
+            ));
+        };
+        let found = named.cgroups().filter_map(|(path, number)| {
+            let path = path.trim_matches('/');
+            let id = std::fs::metadata(tree.root.join(path)).ok()?.ino();
+            let level = path.split('/').filter(|part| !part.is_empty()).count() as u32;
+            Some(Group { level, id, number })
+        });
+        Ok(Self(found.collect()))
+    }
+}
+
+pub(super) fn named(policy: &Policy) -> Result<Named, Error> {
+    Named::of(policy).ok_or_else(|| {
+        Error::Unfit(
+            "the policy names more control groups and priorities than a tag of 16 bits tells apart"
+                .to_owned(),
+        )
+    })
+}
+
+fn load(alive: &impl AsFd, queue: Index, groups: &Groups, named: &Named) -> Result<Classifier, Error> {
+    Ok(Classifier::load(PROGRAM, &program::capture(alive.as_fd(), queue, &groups.0, named))?)
+}
+
+/// The device, if it can be interposed.
+pub(super) fn find(options: &Options) -> Result<Interface, Error> {
+    let device = &options.device;
+    if !unisono_linux::process::is_root() {
+        return Err(Error::Host("interposing needs root: it attaches a program to the device".to_owned()));
+    }
+    let found = Interface::find(device).map_err(|_| Error::NoDevice { device: device.clone() })?;
+    if found.ethernet.is_none() {
+        return Err(Error::Unfit(format!(
+            "{device} is no Ethernet device: its frames cannot be carried through another one"
+        )));
+    }
+    if options.way == WayName::AfXdp && found.mtu > AfXdp::MOST_MTU {
+        let (mtu, most) = (found.mtu, AfXdp::MOST_MTU);
+        return Err(Error::Unfit(format!(
+            "{device} carries packets of {mtu} bytes, and AF_XDP takes at most {most}: use --way tun"
+        )));
+    }
+    Ok(found)
+}
+
+fn listen(journal: &Journal) -> io::Result<UnixListener> {
+    let path = socket_of(journal);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path)?;
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Makes the place for programs; whether it was not there before.
+fn make_clsact(netlink: &mut Socket, device: Index) -> Result<bool, Error> {
+    const EXISTS: i32 = 17;
+    match netlink.run(&[traffic::clsact(device)]) {
+        Ok(()) => Ok(true),
+        Err(refused) if refused.errno == EXISTS => Ok(false),
+        Err(refused) => Err(refused.into()),
+    }
+}
+
+/// Puts back what a queue that was killed left.
+pub(super) fn put_back_leftovers(journal: &Journal, device: &str) -> Result<(), Error> {
+    let Some(record) = journal.read::<serde_json::Value>()? else { return Ok(()) };
+    if record.backend != NAME {
+        return Err(Error::Taken { device: device.to_owned(), backend: record.backend });
+    }
+    if record.owner_lives() {
+        return Err(Error::Taken { device: device.to_owned(), backend: record.backend });
+    }
+    match journal.read::<Before>()? {
+        Some(record) => put_back(journal, &record),
+        None => Ok(()),
+    }
+}
+
+/// Puts back what was there before. What is gone already is no error.
+fn put_back(journal: &Journal, record: &Record<Before>) -> Result<(), Error> {
+    let mut netlink = Socket::open().map_err(failed("open a netlink socket"))?;
+    // a device of the same name that is another one is not ours
+    if let Ok(found) = Interface::find(&record.device)
+        && found.index.0 == record.index
+    {
+        let _ = netlink.run(&[egress::detach(found.index)]);
+        if record.before.made_clsact {
+            let _ = netlink.run(&[egress::remove_clsact(found.index)]);
+        }
+    }
+    if let Ok(queue) = Interface::find(&record.before.queue) {
+        let _ = netlink.run(&[capture::remove(queue.index)]);
+    }
+    match std::fs::remove_file(socket_of(journal)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(failed("remove the socket for questions")(error));
+        }
+        _ => {}
+    }
+    Ok(journal.remove()?)
+}
+
+/// Waits until a process ends.
+pub(super) fn wait_for_end(process: u32, patience: Duration) -> bool {
+    let Ok(held) = Pidfd::open(process) else { return true };
+    let until = std::time::Instant::now() + patience;
+    while std::time::Instant::now() < until {
+        if Pidfd::ended(std::slice::from_ref(&held)).is_ok_and(|ended| !ended.is_empty()) {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    false
+}

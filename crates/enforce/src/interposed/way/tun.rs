@@ -1,0 +1,126 @@
+//! The simple way: a TAP device, and a packet socket.
+
+use super::{HEADERS, Lost, Way};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use unisono_linux::netlink::link::Index;
+use unisono_linux::packet::PacketSocket;
+use unisono_linux::tun::Tap;
+
+/// Frames that may wait here in all; more are dropped.
+const MOST: usize = 32 * 1024;
+
+/// Frames are read from a TAP device and sent through a packet socket.
+#[derive(Debug)]
+pub(in super::super) struct Tun {
+    tap: Tap,
+    device: PacketSocket,
+    /// Memory to use again.
+    free: Vec<Vec<u8>>,
+    /// How many frames this process has.
+    used: usize,
+    longest: usize,
+    /// The device has no room for it at the moment.
+    stuck: Option<Frame>,
+    lost: Lost,
+}
+
+/// A frame in memory of its own.
+#[derive(Debug)]
+pub(in super::super) struct Frame {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Tun {
+    pub(in super::super) fn new(tap: Tap, device: Index, mtu: u32) -> io::Result<Self> {
+        let longest = (mtu + HEADERS) as usize;
+        // no frames of type 0 are received
+        let device = PacketSocket::open(device, 0)?;
+        Ok(Self { tap, device, free: Vec::new(), used: 0, longest, stuck: None, lost: Lost::default() })
+    }
+
+    fn try_send(&mut self, frame: Frame) -> io::Result<()> {
+        match self.device.send(&frame.bytes[frame.start..]) {
+            Ok(()) => self.discard(frame),
+            Err(error) if is_full(&error) => self.stuck = Some(frame),
+            // unplugged, or too long for it now: the frame is lost as on a cable
+            Err(error) if error.kind() == io::ErrorKind::NetworkDown || is_too_long(&error) => {
+                self.lost.unsent += 1;
+                self.discard(frame);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    const NO_BUFFERS: i32 = 105;
+    error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(NO_BUFFERS)
+}
+
+fn is_too_long(error: &io::Error) -> bool {
+    const MESSAGE_SIZE: i32 = 90;
+    error.raw_os_error() == Some(MESSAGE_SIZE)
+}
+
+impl Way for Tun {
+    type Frame = Frame;
+
+    fn receive(&mut self, most: usize, frames: &mut Vec<Frame>) -> io::Result<()> {
+        for _ in 0..most {
+            let mut bytes = self.free.pop().unwrap_or_else(|| vec![0; self.longest]);
+            bytes.resize(self.longest, 0);
+            let Some(length) = self.tap.receive(&mut bytes)? else {
+                self.free.push(bytes);
+                break;
+            };
+            if self.used >= MOST {
+                self.lost.overrun += 1;
+                self.free.push(bytes);
+                continue;
+            }
+            bytes.truncate(length);
+            self.used += 1;
+            frames.push(Frame { bytes, start: 0 });
+        }
+        Ok(())
+    }
+
+    fn bytes<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
+        &mut frame.bytes[frame.start..]
+    }
+
+    fn advance(&self, frame: &mut Frame, bytes: usize) {
+        frame.start = (frame.start + bytes).min(frame.bytes.len());
+    }
+
+    fn can_send(&mut self) -> bool {
+        self.stuck.is_none()
+    }
+
+    fn send(&mut self, frame: Frame) -> io::Result<()> {
+        self.try_send(frame)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self.stuck.take() {
+            Some(frame) => self.try_send(frame),
+            None => Ok(()),
+        }
+    }
+
+    fn discard(&mut self, frame: Frame) {
+        self.used -= 1;
+        self.free.push(frame.bytes);
+    }
+
+    fn arrivals(&self) -> BorrowedFd<'_> {
+        self.tap.as_fd()
+    }
+
+    fn lost(&self) -> Lost {
+        self.lost
+    }
+}

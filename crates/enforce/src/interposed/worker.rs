@@ -1,0 +1,242 @@
+//! The process that all frames pass through: takes them, has the engine decide, sends them on.
+//!
+//! It has given root away and has nothing but what it opened before: the way's sockets, one word shared with the program at
+//! the device, and a connection to the process that looks after it. While there is work it never sleeps between frames of
+//! one burst; without work it waits as it was told ([`Patience`]).
+
+use super::classify::{Classifier, Named, NoClass, TAG, untag};
+use super::control::{Answer, Counters, Question, hear, say};
+use super::engine::{Choice, Engine, Next};
+use super::way::Way;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use unisono_fairqueue::{Live, Policy};
+use unisono_linux::bpf::Words;
+use unisono_linux::{clock, poll};
+
+/// Frames taken or sent before the other is looked at.
+const BURST: usize = 64;
+/// The program believes that the queue is alive for so long after it said so,
+const ALIVE: u64 = 500_000_000;
+/// which it does so often.
+const BEAT: u64 = 50_000_000;
+/// How often a process that does not sleep looks for questions.
+const LISTEN: u64 = 1_000_000;
+/// How long what waits may take to leave at the end.
+const LAST: u64 = 2_000_000_000;
+
+/// How to wait for frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Patience {
+    /// Ask again and again: no wake-up stands between a frame and its being sent. It takes a processor.
+    Spin,
+    /// Ask for so long, then sleep until one comes.
+    SpinBlock(Duration),
+    /// Sleep until one comes.
+    #[default]
+    Block,
+}
+
+/// What the worker is about.
+pub(super) struct Worker<W: Way> {
+    way: W,
+    engine: Engine<W::Frame>,
+    classifier: Classifier,
+    counters: Counters,
+    device: String,
+    patience: Patience,
+    master: UnixStream,
+    alive: Words,
+    ending: Option<(u64, UnixStream)>,
+    scratch: Vec<W::Frame>,
+}
+
+/// What a worker is made of.
+pub(super) struct Parts<W> {
+    pub(super) way: W,
+    pub(super) policy: Policy,
+    pub(super) named: Named,
+    pub(super) choice: Choice,
+    pub(super) device: String,
+    pub(super) patience: Patience,
+    pub(super) master: UnixStream,
+    pub(super) alive: Words,
+}
+
+impl<W: Way> Worker<W> {
+    pub(super) fn new(parts: Parts<W>) -> Result<Self, String> {
+        let Parts { way, policy, named, choice, device, patience, master, alive } = parts;
+        let engine = Engine::new(policy, choice).map_err(|error| error.to_string())?;
+        Ok(Self {
+            way,
+            engine,
+            classifier: Classifier::new(named),
+            counters: Counters::default(),
+            device,
+            patience,
+            master,
+            alive,
+            ending: None,
+            scratch: Vec::with_capacity(BURST),
+        })
+    }
+
+    /// Works until it is told to end.
+    ///
+    /// # Errors
+    /// The device is gone, or nobody looks after this process any more.
+    pub(super) fn run(&mut self) -> io::Result<()> {
+        let (mut beat, mut listen, mut worked) = (0, 0, clock::now().0);
+        loop {
+            let now = clock::now().0;
+            if now >= beat {
+                self.word().store(now + ALIVE, Ordering::Relaxed);
+                beat = now + BEAT;
+            }
+            if now >= listen {
+                if poll::readable([self.master.as_fd()], Some(Duration::ZERO))? == [true] {
+                    self.answer(now)?;
+                }
+                listen = now + LISTEN;
+            }
+            let came = self.take(now)?;
+            let (sent, wait_until) = self.send(now)?;
+            if let Some((until, stream)) =
+                self.ending.take_if(|(until, _)| *until <= now || self.engine.waiting() == 0)
+            {
+                debug_assert!(until > 0);
+                say(&stream, &Answer::Done)?;
+                return Ok(());
+            }
+            if came > 0 || sent > 0 {
+                worked = now;
+                continue;
+            }
+            let spins = match self.patience {
+                Patience::Spin => true,
+                Patience::SpinBlock(budget) => now < worked + nanos(budget),
+                Patience::Block => false,
+            };
+            // until a frame may leave it is not worth sleeping for less than it takes to wake up
+            if spins {
+                std::hint::spin_loop();
+                continue;
+            }
+            let until = wait_until.min(beat);
+            let pause = Duration::from_nanos(until.saturating_sub(now));
+            let [arrived, asked] = poll::readable([self.way.arrivals(), self.master.as_fd()], Some(pause))?;
+            if arrived {
+                worked = clock::now().0;
+            }
+            if asked {
+                listen = 0;
+            }
+        }
+    }
+
+    fn word(&self) -> &AtomicU64 {
+        &self.alive.all()[0]
+    }
+
+    /// Takes what has come; answers how many.
+    fn take(&mut self, now: u64) -> io::Result<usize> {
+        let mut frames = std::mem::take(&mut self.scratch);
+        self.way.receive(BURST, &mut frames)?;
+        let came = frames.len();
+        self.counters.received += came as u64;
+        for mut frame in frames.drain(..) {
+            let bytes = self.way.bytes(&mut frame);
+            match self.classifier.class(self.engine.policy(), bytes) {
+                Ok(class) => {
+                    untag(bytes);
+                    let length = (bytes.len() - TAG) as u32;
+                    self.way.advance(&mut frame, TAG);
+                    self.engine.accept(now, class, length, frame);
+                }
+                Err(why) => {
+                    match why {
+                        NoClass::Stranger => self.counters.strangers += 1,
+                        NoClass::Malformed(_) => self.counters.malformed += 1,
+                    }
+                    self.way.discard(frame);
+                }
+            }
+        }
+        self.scratch = frames;
+        while let Some(frame) = self.engine.dropped() {
+            self.way.discard(frame);
+        }
+        Ok(came)
+    }
+
+    /// Sends what may leave; answers how many, and when to look again.
+    fn send(&mut self, now: u64) -> io::Result<(usize, u64)> {
+        let mut sent = 0;
+        let mut again = u64::MAX;
+        while sent < BURST {
+            if !self.way.can_send() {
+                // the device has no room: soon
+                again = now + 100_000;
+                break;
+            }
+            match self.engine.next(now) {
+                Next::Send(frame) => {
+                    self.way.send(frame)?;
+                    sent += 1;
+                }
+                Next::Wait(until) => {
+                    again = until;
+                    break;
+                }
+                Next::Rest => break,
+            }
+        }
+        self.way.flush()?;
+        Ok((sent, again))
+    }
+
+    /// Answers a question of the process that looks after this one.
+    fn answer(&mut self, now: u64) -> io::Result<()> {
+        let answer = match hear(&self.master)? {
+            Question::Live => self.live(now),
+            Question::Apply { policy } => match self.change(&policy) {
+                Ok(()) => Answer::Done,
+                Err(why) => Answer::Refused { why },
+            },
+            Question::End => {
+                self.ending = Some((now + LAST, self.master.try_clone()?));
+                return Ok(());
+            }
+        };
+        say(&self.master, &answer)
+    }
+
+    fn change(&mut self, text: &str) -> Result<(), String> {
+        let policy = Policy::parse(text).map_err(|error| error.to_string())?;
+        let named = Named::of(&policy).ok_or("it names too many control groups and priorities")?;
+        self.engine.change(policy).map_err(|error| error.to_string())?;
+        self.classifier = Classifier::new(named);
+        Ok(())
+    }
+
+    fn live(&self, now: u64) -> Answer {
+        let lost = self.way.lost();
+        Answer::Live {
+            live: Live {
+                backend: super::NAME.to_owned(),
+                device: self.device.clone(),
+                at_ns: now,
+                rate: self.engine.policy().rate.bits_per_second(),
+                classes: self.engine.live(),
+            },
+            counters: Counters { overrun: lost.overrun, unsent: lost.unsent, ..self.counters },
+        }
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

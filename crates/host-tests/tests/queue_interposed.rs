@@ -1,0 +1,446 @@
+//! A queue between unmodified programs and a device: it holds, it tells senders apart, it goes without a trace, and if it
+//! dies the traffic flows on.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use unisono_enforce::interposed::{Counters, Interposed};
+use unisono_fairqueue::{Live, LiveClass};
+use unisono_host_tests::hosts::{Hosts, ip};
+use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
+use unisono_linux::interface::Interface;
+use unisono_linux::network_namespace::NetworkNamespace;
+use unisono_linux::packet::PacketSocket;
+use unisono_linux::socket::{set_congestion_control, set_priority};
+
+const WAYS: [&str; 2] = ["tun", "af-xdp"];
+const DEVICE: &str = "cable";
+const POLICY: &str = "rate = \"50mbit\"\ndefault = \"rest\"\n[class.a]\nweight = 3\nmatch = [{ port = 5001 }]\n\
+    [class.b]\nmatch = [{ port = 5002 }, { priority = 6 }]\n";
+
+/// Two hosts of which the first has the queue.
+struct Place {
+    hosts: Hosts,
+    policy: tempfile::NamedTempFile,
+}
+
+impl Place {
+    fn new(policy: &str) -> Result<Self, Skipped> {
+        require::path("/dev/net/tun", "load the module `tun`")?;
+        let hosts = Hosts::new()?;
+        let mut file = tempfile::NamedTempFile::new().expect("room for a policy");
+        file.write_all(policy.as_bytes()).expect("room for a policy");
+        Ok(Self { hosts, policy: file })
+    }
+
+    fn enter(&self, host: usize) {
+        let file = fs::File::open(Path::new("/run/netns").join(self.hosts.name(host))).expect("it was made");
+        NetworkNamespace::from(std::os::fd::OwnedFd::from(file)).enter().expect("root may");
+    }
+
+    /// `unisono queue ARGUMENTS --dev cable` on the first host, in this mount namespace, which has the control groups.
+    fn queue(&self, arguments: &[&str]) -> Output {
+        self.enter(0);
+        let mut command = Command::new(program::unisono());
+        command.arg("queue").args(arguments).args(["--dev", DEVICE]).stdin(Stdio::null());
+        command.output().expect("the program starts")
+    }
+
+    fn apply(&self, way: &str) -> Result<(), Skipped> {
+        let policy = self.policy.path().to_str().expect("a path of letters").to_owned();
+        let output = self.queue(&["apply", &policy, "--backend", "interposed", "--way", way]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        match output.status.code() {
+            Some(0) => Ok(()),
+            Some(3) => Err(Skipped::because(said)),
+            _ => panic!("{said}"),
+        }
+    }
+
+    fn figures(&self) -> (Live, Counters) {
+        self.enter(0);
+        Interposed::at(DEVICE).figures().expect("a queue is there")
+    }
+
+    fn class(&self, name: &str) -> LiveClass {
+        self.figures().0.classes.into_iter().find(|class| class.name == name).expect("it is in the policy")
+    }
+
+    /// The processes of the queue: the one that looks after it, and the one that frames pass through.
+    fn processes(&self) -> (u32, u32) {
+        self.enter(0);
+        let journal = unisono_enforce::journal::Journal::of(DEVICE).expect("proc is mounted");
+        let record = journal.read::<serde_json::Value>().expect("sound").expect("a policy holds");
+        let children = format!("/proc/{0}/task/{0}/children", record.process);
+        let worker = fs::read_to_string(children).expect("it runs").trim().parse().expect("it has one child");
+        (record.process, worker)
+    }
+
+    /// What a policy changes of the device, in words.
+    fn looks(&self) -> String {
+        let near = self.hosts.name(0);
+        let links = ip(&["-n", near, "-br", "link"]).expect("it lists");
+        let qdiscs = Command::new("ip").args(["netns", "exec", near, "tc", "qdisc", "show"]).output();
+        links + &String::from_utf8_lossy(&qdiscs.expect("tc is with ip").stdout)
+    }
+
+    /// Waits until nothing of the queue is left; says how it looks if that takes too long for the watchdog.
+    fn wait_until_it_looks(&self, before: &str) {
+        while self.looks() != before {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn flow(&self, port: u16) -> Flow {
+        let to = SocketAddr::new(Hosts::address(1).parse().expect("an address"), port);
+        self.enter(1);
+        let listener = TcpListener::bind(to).expect("the port is free");
+        self.enter(0);
+        let mut near = TcpStream::connect(to).expect("the far host answers");
+        set_congestion_control(&near, "cubic")
+            .or_else(|_| set_congestion_control(&near, "reno"))
+            .expect("it is built in");
+        let (mut far, _) = listener.accept().expect("it connected");
+        for stream in [&near, &far] {
+            stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a socket");
+            stream.set_write_timeout(Some(Duration::from_secs(5))).expect("a socket");
+        }
+        let (got, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (counts, stops) = (Arc::clone(&got), Arc::clone(&stop));
+        let reader = thread::spawn(move || {
+            let mut bytes = vec![0; 1 << 16];
+            while let Ok(count @ 1..) = far.read(&mut bytes) {
+                counts.fetch_add(count as u64, Ordering::Relaxed);
+            }
+        });
+        let writer = thread::spawn(move || {
+            let bytes = [7; 1 << 14];
+            while !stops.load(Ordering::Relaxed) && near.write_all(&bytes).is_ok() {}
+        });
+        Flow { got, stop, threads: vec![reader, writer] }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // whatever a failed test left
+        let _ = self.queue(&["clear"]);
+    }
+}
+
+/// A TCP connection that sends all it can.
+struct Flow {
+    got: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Flow {
+    fn got(&self) -> u64 {
+        self.got.load(Ordering::Relaxed)
+    }
+
+    /// Waits until so many more bytes have arrived.
+    fn wait_for(&self, bytes: u64) {
+        let until = self.got() + bytes;
+        while self.got() < until {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn kill(process: u32, signal: &str) {
+    let killed =
+        Command::new("kill").args([signal, &process.to_string()]).status().expect("kill is everywhere");
+    assert!(killed.success(), "{process} runs");
+}
+
+fn classes_share_by_weight_and_the_device_is_as_before_when_the_policy_is_cleared() -> Outcome {
+    let place = Place::new(POLICY)?;
+    let before = place.looks();
+    for way in WAYS {
+        place.apply(way)?;
+        assert!(place.looks() != before, "there is a queue");
+        let flows = [place.flow(5001), place.flow(5002)];
+        flows[0].wait_for(2_000_000);
+        let start = flows.each_ref().map(Flow::got);
+        flows[1].wait_for(1_000_000);
+        let got: Vec<f64> =
+            flows.iter().zip(start).map(|(flow, start)| (flow.got() - start) as f64).collect();
+        assert!((2.7..3.3).contains(&(got[0] / got[1])), "{way}: {got:?} instead of 3:1");
+        let (live, counters) = place.figures();
+        assert!(live.classes[0].delay.is_some() && counters.received > 1000, "{live:?}");
+        drop(flows);
+        let cleared = place.queue(&["clear"]);
+        assert!(cleared.status.success(), "{}", String::from_utf8_lossy(&cleared.stderr));
+        assert_eq!(place.looks(), before, "{way}");
+    }
+    Ok(())
+}
+
+fn the_traffic_flows_on_when_the_queue_is_killed() -> Outcome {
+    let place = Place::new(POLICY)?;
+    let before = place.looks();
+    for way in WAYS {
+        place.apply(way)?;
+        let flow = place.flow(5001);
+        flow.wait_for(200_000);
+        kill(place.processes().1, "-KILL");
+        flow.wait_for(5_000_000);
+        place.wait_until_it_looks(&before);
+    }
+    Ok(())
+}
+
+fn the_next_command_puts_back_what_a_killed_guard_left() -> Outcome {
+    let place = Place::new(POLICY)?;
+    let before = place.looks();
+    for (way, next) in [("tun", "clear"), ("af-xdp", "apply")] {
+        place.apply(way)?;
+        let flow = place.flow(5001);
+        flow.wait_for(200_000);
+        let (guard, worker) = place.processes();
+        kill(guard, "-KILL");
+        flow.wait_for(5_000_000);
+        while Path::new("/proc").join(worker.to_string()).exists() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_ne!(place.looks(), before, "the program at the device is still there");
+        if next == "apply" {
+            place.apply(way)?;
+            flow.wait_for(200_000);
+        }
+        drop(flow);
+        assert!(place.queue(&["clear"]).status.success());
+        place.wait_until_it_looks(&before);
+    }
+    Ok(())
+}
+
+fn a_queue_that_is_stopped_is_passed_by_and_goes_on_afterwards() -> Outcome {
+    let place = Place::new(POLICY)?;
+    place.apply("tun")?;
+    let flow = place.flow(5001);
+    flow.wait_for(200_000);
+    let (_, worker) = place.processes();
+    kill(worker, "-STOP");
+    flow.wait_for(5_000_000);
+    kill(worker, "-CONT");
+    let before = place.class("a").packets;
+    flow.wait_for(2_000_000);
+    assert!(place.class("a").packets > before, "it is used again");
+    Ok(())
+}
+
+fn a_signal_ends_a_queue_in_the_foreground_and_puts_everything_back() -> Outcome {
+    let place = Place::new(POLICY)?;
+    let before = place.looks();
+    for signal in ["-TERM", "-INT", "-HUP"] {
+        place.enter(0);
+        let mut served = Command::new(program::unisono())
+            .args([
+                "queue",
+                "apply",
+                place.policy.path().to_str().expect("letters"),
+                "--backend",
+                "interposed",
+            ])
+            .args(["--dev", DEVICE, "--foreground"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut said = [0; 6];
+        served.stdout.as_mut().expect("asked for").read_exact(&mut said).expect("it speaks");
+        assert_eq!(&said, b"ready\n");
+        let flow = place.flow(5001);
+        flow.wait_for(100_000);
+        kill(served.id(), signal);
+        assert!(served.wait().expect("it ends").success());
+        assert_eq!(place.looks(), before, "{signal}");
+        flow.wait_for(1_000_000);
+    }
+    Ok(())
+}
+
+fn the_process_that_frames_pass_through_is_not_root_and_has_no_capability() -> Outcome {
+    let place = Place::new(POLICY)?;
+    for way in WAYS {
+        place.apply(way)?;
+        let (_, worker) = place.processes();
+        let status = fs::read_to_string(format!("/proc/{worker}/status")).expect("it runs");
+        let line =
+            |name: &str| status.lines().find(|line| line.starts_with(name)).expect("a line").to_owned();
+        assert_eq!(line("Uid:"), "Uid:\t65534\t65534\t65534\t65534");
+        assert_eq!(line("Gid:"), "Gid:\t65534\t65534\t65534\t65534");
+        assert_eq!(line("Groups:").trim(), "Groups:");
+        for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+            assert_eq!(line(set), format!("{set}\t0000000000000000"));
+        }
+        assert_eq!(line("NoNewPrivs:"), "NoNewPrivs:\t1");
+        assert!(place.queue(&["clear"]).status.success());
+    }
+    Ok(())
+}
+
+fn senders_are_told_apart_by_priority_and_by_control_group() -> Outcome {
+    let group = format!("/unisono-test-{}", std::process::id());
+    let all = unisono_linux::cgroup::hierarchies().expect("proc is mounted");
+    let tree = unisono_linux::cgroup::Hierarchy::of_version(&all, unisono_linux::cgroup::Version::V2)
+        .ok_or_else(|| Skipped::because("no control groups of version 2 are mounted"))?;
+    let here = tree.root.join(&group[1..]);
+    let inner = here.join("inner");
+    fs::create_dir_all(&inner).map_err(|error| Skipped::because(format!("no control group: {error}")))?;
+    let policy = format!(
+        "rate = \"50mbit\"\ndefault = \"rest\"\n[class.inner]\nmatch = [{{ cgroup = \"{group}/inner\" }}]\n\
+         [class.group]\nmatch = [{{ cgroup = \"{group}\" }}]\n[class.six]\nmatch = [{{ priority = 6 }}]\n"
+    );
+    let place = Place::new(&policy)?;
+    for way in WAYS {
+        place.apply(way)?;
+        let to = SocketAddr::new(Hosts::address(1).parse().expect("an address"), 9);
+        for (directory, class) in [(Some(&inner), "inner"), (Some(&here), "group"), (None, "rest")] {
+            let before = place.class(class).packets;
+            place.enter(0);
+            let join = directory.map(|directory| fs::write(directory.join("cgroup.procs"), "0"));
+            if let Some(Err(error)) = join {
+                let _ = (fs::remove_dir(&inner), fs::remove_dir(&here));
+                return Err(Skipped::because(format!("a control group cannot be joined: {error}")));
+            }
+            // the group of a socket is that of its maker when it was made
+            let socket = UdpSocket::bind("0.0.0.0:0").expect("a port is free");
+            fs::write(tree.root.join("cgroup.procs"), "0").expect("the root can be joined");
+            for _ in 0..5 {
+                socket.send_to(&[1; 100], to).expect("a route");
+            }
+            while place.class(class).packets < before + 5 {
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+        let before = place.class("six").packets;
+        place.enter(0);
+        let socket = UdpSocket::bind("0.0.0.0:0").expect("a port is free");
+        set_priority(&socket, 6).expect("anybody may");
+        for _ in 0..5 {
+            socket.send_to(&[1; 100], to).expect("a route");
+        }
+        while place.class("six").packets < before + 5 {
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert!(place.queue(&["clear"]).status.success());
+    }
+    drop(place);
+    fs::remove_dir(&inner).and_then(|()| fs::remove_dir(&here)).expect("nobody is in them");
+    Ok(())
+}
+
+fn frames_that_contradict_themselves_are_dropped_and_counted() -> Outcome {
+    let place = Place::new(POLICY)?;
+    for way in WAYS {
+        place.apply(way)?;
+        place.enter(0);
+        let device = Interface::find(DEVICE).expect("it was made");
+        // without the queueing discipline passed by: as a program would send
+        let socket = PacketSocket::open_queued(device.index, 0).expect("root may");
+        let mut frame = vec![0xff; 12];
+        frame.extend([8, 0, 0x45, 0, 0xff, 0xff]);
+        frame.resize(64, 0);
+        for length in [15, 20, 34, 64] {
+            socket.send(&frame[..length]).expect("it is sent");
+        }
+        while place.figures().1.malformed < 4 {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let flow = place.flow(5001);
+        flow.wait_for(100_000);
+        drop(flow);
+        assert!(place.queue(&["clear"]).status.success());
+    }
+    Ok(())
+}
+
+fn a_burst_that_is_too_much_is_dropped_and_counted_and_the_queue_goes_on() -> Outcome {
+    let place = Place::new(&POLICY.replace("50mbit", "2mbit"))?;
+    for way in WAYS {
+        place.apply(way)?;
+        place.enter(0);
+        let to = SocketAddr::new(Hosts::address(1).parse().expect("an address"), 5002);
+        let socket = UdpSocket::bind("0.0.0.0:0").expect("a port is free");
+        for _ in 0..20_000 {
+            // the near queue may be full too
+            let _ = socket.send_to(&[1; 1400], to);
+        }
+        while place.class("b").dropped == 0 {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let flow = place.flow(5001);
+        flow.wait_for(100_000);
+        drop(flow);
+        assert!(place.queue(&["clear"]).status.success());
+    }
+    Ok(())
+}
+
+fn another_policy_takes_over_while_packets_wait() -> Outcome {
+    let place = Place::new(POLICY)?;
+    place.apply("tun")?;
+    let flows = [place.flow(5001), place.flow(5002)];
+    flows[0].wait_for(500_000);
+    fs::write(place.policy.path(), POLICY.replace("weight = 3", "weight = 1")).expect("room");
+    place.apply("tun")?;
+    flows[0].wait_for(500_000);
+    let start = flows.each_ref().map(Flow::got);
+    flows[1].wait_for(1_500_000);
+    let got: Vec<f64> = flows.iter().zip(start).map(|(flow, start)| (flow.got() - start) as f64).collect();
+    assert!((0.85..1.18).contains(&(got[0] / got[1])), "{got:?} instead of 1:1");
+    Ok(())
+}
+
+fn what_cannot_be_interposed_is_refused_and_nothing_changes() -> Outcome {
+    let place = Place::new(POLICY)?;
+    let before = place.looks();
+    let policy = place.policy.path().to_str().expect("letters").to_owned();
+    for (device, says) in [("none", "there is no device none"), ("lo", "lo is no Ethernet device")] {
+        place.enter(0);
+        let output = Command::new(program::unisono())
+            .args(["queue", "apply", &policy, "--backend", "interposed", "--dev", device])
+            .output()
+            .expect("the program starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(says), "{said}");
+    }
+    ip(&["-n", place.hosts.name(0), "link", "set", DEVICE, "mtu", "9000"]).expect("a veth can");
+    let output = place.queue(&["apply", &policy, "--backend", "interposed", "--way", "af-xdp"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("use --way tun"), "{said}");
+    assert_eq!(place.looks(), before);
+    Ok(())
+}
+
+host_tests![
+    classes_share_by_weight_and_the_device_is_as_before_when_the_policy_is_cleared within 120,
+    the_traffic_flows_on_when_the_queue_is_killed within 120,
+    the_next_command_puts_back_what_a_killed_guard_left within 120,
+    a_queue_that_is_stopped_is_passed_by_and_goes_on_afterwards within 120,
+    a_signal_ends_a_queue_in_the_foreground_and_puts_everything_back within 120,
+    the_process_that_frames_pass_through_is_not_root_and_has_no_capability,
+    senders_are_told_apart_by_priority_and_by_control_group within 120,
+    frames_that_contradict_themselves_are_dropped_and_counted within 120,
+    a_burst_that_is_too_much_is_dropped_and_counted_and_the_queue_goes_on within 120,
+    another_policy_takes_over_while_packets_wait within 120,
+    what_cannot_be_interposed_is_refused_and_nothing_changes,
+];
