@@ -18,7 +18,7 @@ const MAY: &[(&str, &[&str])] = &[
     // programs' messages in the order of the fair queue: the place "middleware"
     ("broker", &["linux", "measure", "fairqueue"]),
     ("btin/fuzz", &["btin"]),
-    ("enforce", &["linux", "fairqueue"]),
+    ("enforce", &["linux", "fairqueue", "measure"]),
     ("launch", &["linux", "rma"]),
     ("bpf", &["linux", "btin", "fairqueue", "measure"]),
     ("report", &["measure"]),
