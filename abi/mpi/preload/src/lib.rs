@@ -127,7 +127,7 @@ pub enum Error {
         remedy: &'static str,
     },
     /// The core is not where it belongs.
-    #[error("{path} is missing; 'cargo build --release' puts it beside unisono")]
+    #[error("{path} is missing; 'cargo build --release' makes it in target/release: copy it there")]
     NoCore {
         /// Where it belongs.
         path: PathBuf,
