@@ -1,6 +1,7 @@
 //! `unisono queue`: start-time fair queuing. Each subcommand is one file.
 
 mod apply;
+mod broker;
 mod clear;
 mod failure;
 mod interpose;
@@ -28,6 +29,7 @@ enum QueueCommand {
     Show(show::Args),
     Clear(clear::Args),
     Simulate(simulate::Args),
+    Broker(broker::Args),
     #[command(hide = true)]
     Interpose(interpose::Args),
 }
@@ -39,5 +41,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         QueueCommand::Clear(args) => clear::run(&args),
         QueueCommand::Simulate(args) => simulate::run(&args),
         QueueCommand::Interpose(args) => interpose::run(&args),
+        QueueCommand::Broker(args) => broker::run(&args),
     }
 }

@@ -36,13 +36,14 @@ Examples:
   unisono study barrier             only what barriers cost
   unisono study rma                 only windows, beside the MPIs that are installed
   unisono study tree                barriers in the switches of networks, simulated: a few seconds
+  unisono study queue               a link under a policy, wherever one can hold: needs root
   unisono study gang --paper        the gang studies with the paper's ten repetitions
   unisono study --file mine.toml    a study of your own; --show granularity is a pattern
   unisono study --list              what there is, and how long it takes
 
 A quiet machine measures best: the report warns where other programs disturbed a run.")]
 pub(crate) struct Args {
-    /// Topics (barrier, gang, rma, tree) or single studies by their id; all if none is given
+    /// Topics (barrier, gang, rma, tree, queue) or single studies by their id; all if none is given
     #[arg(value_name = "TOPIC")]
     topics: Vec<String>,
     /// Two minutes for everything (the default)
@@ -91,7 +92,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     if args.list {
-        return list(&planned, profile, args.json);
+        return list(&planned, profile, &args);
     }
     measure(&args, profile, &planned)
 }
@@ -113,7 +114,7 @@ fn studies(args: &Args) -> anyhow::Result<Vec<StudyFile>> {
     }
     let all = library::studies()?;
     if args.topics.is_empty() {
-        return Ok(all);
+        return Ok(all.into_iter().filter(|file| args.list || !file.named_only).collect());
     }
     let named = |file: &StudyFile, name: &str| file.topic == name || file.id == name;
     for name in &args.topics {
@@ -140,31 +141,37 @@ fn show(id: &str) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(planned: &[(StudyFile, Plan)], profile: Profile, json: bool) -> anyhow::Result<ExitCode> {
+fn list(planned: &[(StudyFile, Plan)], profile: Profile, args: &Args) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     let mut total = Duration::ZERO;
     for (file, plan) in planned {
-        total += plan.estimate;
-        if json {
+        if !file.named_only || !args.topics.is_empty() || !args.file.is_empty() {
+            total += plan.estimate;
+        }
+        if args.json {
             let object = serde_json::json!({
                 "study": file.id, "topic": file.topic, "title": file.title, "question": file.question,
-                "runs": plan.runs.len(), "estimate_s": plan.estimate.as_secs_f64(), "profile": profile.to_string(),
+                "named_only": file.named_only, "runs": plan.runs.len(), "estimate_s": plan.estimate.as_secs_f64(), "profile": profile.to_string(),
             });
             writeln!(out, "{object}")?;
         } else {
             let time = progress::time(plan.estimate);
             writeln!(
                 out,
-                "{:<9} {:<18} {:>4} runs {time:>8}   {}",
+                "{:<9} {:<18} {:>4} runs {time:>8} {} {}",
                 file.topic,
                 file.id,
                 plan.runs.len(),
+                if file.named_only { "*" } else { " " },
                 file.question
             )?;
         }
     }
-    if !json {
+    if !args.json {
         writeln!(out, "\ntogether about {} with --{profile}", progress::time(total))?;
+        if planned.iter().any(|(file, _)| file.named_only) {
+            writeln!(out, "* only when it or its topic is named: unisono study queue")?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

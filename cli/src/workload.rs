@@ -2,6 +2,7 @@
 //! flags are those of every peer.
 
 mod ghost;
+mod traffic;
 
 use crate::barrier::variant::read_choice;
 use crate::exit::Failure;
@@ -37,6 +38,7 @@ enum Which {
     Clustering(Kernel),
     Bursts(Bursts),
     Ghost(ghost::Args),
+    Traffic(traffic::Args),
 }
 
 /// Compute until killed
@@ -109,6 +111,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Which::RayonStencil(flags) => measure(&flags, stencil::run_rayon),
         Which::Stencil(args) => kernel(&args, stencil::run_unisono),
         Which::Ghost(args) => ghost::run(&args),
+        Which::Traffic(args) => traffic::run(&args),
         Which::Clustering(args) => kernel(&args, clustering::run_unisono),
         Which::Bursts(args) => {
             let Bursts { stream, streams, rate, burst, rounds, .. } = args;

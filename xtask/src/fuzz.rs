@@ -15,8 +15,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// What there is: the crate, its targets as in its `Cargo.toml`, and files to begin with.
-const PROJECTS: [(&str, &[&str], Option<&str>); 2] = [
+const PROJECTS: [(&str, &[&str], Option<&str>); 3] = [
     ("crates/rma/fuzz", &["packet", "stream", "handshake"], None),
+    ("crates/broker/fuzz", &["frame", "broker"], None),
     (
         "crates/btin/fuzz",
         &["topology", "tree", "ibnetdiscover", "graphml", "dot"],

@@ -33,7 +33,8 @@ pub struct Limits {
     pub clients: usize,
     /// Channels of one program.
     pub channels: usize,
-    /// The credit of a channel, in bytes; a message costs its payload and [`Limits::ENTRY`].
+    /// The credit of a channel, in bytes; a message costs its payload and [`Limits::ENTRY`]. At least two of the
+    /// longest messages.
     pub credit: u32,
     /// The credit of all channels together.
     pub memory: u64,
@@ -169,6 +170,8 @@ struct Channel {
     outstanding: u32,
     /// Credit that is free again and has not been given back.
     owed: u32,
+    /// Whether its program waits for all of it.
+    flushing: bool,
     stalled: bool,
     /// The cost of what is kept at the socket.
     kept: u32,
@@ -195,7 +198,9 @@ pub struct Broker {
 impl Broker {
     /// A broker of a policy's classes and its rate.
     #[must_use]
-    pub fn new(hierarchy: Hierarchy, pace: Pace, limits: Limits) -> Self {
+    pub fn new(hierarchy: Hierarchy, pace: Pace, mut limits: Limits) -> Self {
+        // half of the credit has to be enough for a message: the other half may not have been given back yet
+        limits.credit = limits.credit.max(2 * Limits::cost(limits.largest as usize));
         let leaves = hierarchy.classes().filter(|(id, _)| hierarchy.is_leaf(*id));
         let accounts = leaves.map(|(id, _)| (id, Account::default())).collect();
         Self {
@@ -250,6 +255,7 @@ impl Broker {
                 self.message(now, client, channel, deadline, payload)
             }
             Ok(Frame::Close { channel }) => self.close(client, channel),
+            Ok(Frame::Flush { channel }) => self.flush(client, channel),
             Ok(Frame::Ask) => {
                 let json = self.statistics_as_json(now);
                 self.answer(client, &Frame::Statistics { json: &json });
@@ -331,6 +337,7 @@ impl Broker {
             state: State::Opening,
             outstanding: 0,
             owed: 0,
+            flushing: false,
             stalled: false,
             kept: 0,
             held: VecDeque::new(),
@@ -445,15 +452,34 @@ impl Broker {
         let Some(channel) = self.channels.get_mut(&id) else { return };
         channel.outstanding -= cost.min(channel.outstanding);
         channel.owed += cost;
-        let is_due = channel.owed >= self.limits.credit / 4 || channel.outstanding == 0;
+        self.pay(id);
+        self.forget_if_empty(id);
+    }
+
+    /// Gives credit back in halves, so that a program that does not look for it has few answers waiting; all of it when
+    /// its program waits for that.
+    fn pay(&mut self, id: ChannelId) {
+        let Some(channel) = self.channels.get_mut(&id) else { return };
+        let is_empty = channel.flushing && channel.outstanding == 0;
+        let is_due = is_empty || channel.owed >= self.limits.credit / 2;
         if is_due
             && channel.state != State::Broken
             && let Some(client) = channel.client
         {
+            channel.flushing &= !is_empty;
             let frame = Frame::Credit { channel: channel.number, bytes: std::mem::take(&mut channel.owed) };
             answer(&mut self.tasks, client, &frame);
         }
-        self.forget_if_empty(id);
+    }
+
+    fn flush(&mut self, client: ClientId, number: u32) -> Result<(), String> {
+        let known = self.clients.get(&client).and_then(|client| client.channels.get(&number)).copied();
+        let id = known.ok_or_else(|| format!("channel {number} cannot be flushed: it was never opened"))?;
+        if let Some(channel) = self.channels.get_mut(&id) {
+            channel.flushing = true;
+        }
+        self.pay(id);
+        Ok(())
     }
 
     fn lose(&mut self, class: ClassId) {

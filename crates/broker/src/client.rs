@@ -204,6 +204,8 @@ impl Client {
     /// # Errors
     /// The channel is closed, or the broker is gone.
     pub fn flush(&mut self, channel: Channel) -> Result<(), Error> {
+        self.credit(channel)?;
+        self.tell(&Frame::Flush { channel: channel.0 })?;
         loop {
             self.credit(channel)?;
             match self.channels.get(&channel.0) {

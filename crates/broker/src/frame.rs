@@ -55,6 +55,11 @@ pub enum Frame<'a> {
         /// Which.
         channel: u32,
     },
+    /// Program: give all credit back when everything on this channel has left.
+    Flush {
+        /// Which.
+        channel: u32,
+    },
     /// Program: what have you done?
     Ask,
     /// Broker: the answer to [`Frame::Hello`].
@@ -108,6 +113,7 @@ const OPEN: u8 = 2;
 const MESSAGE: u8 = 3;
 const CLOSE: u8 = 4;
 const ASK: u8 = 5;
+const FLUSH: u8 = 6;
 const WELCOME: u8 = 129;
 const OPENED: u8 = 130;
 const CLOSED: u8 = 131;
@@ -137,6 +143,7 @@ impl<'a> Frame<'a> {
             MESSAGE => Self::Message { channel, deadline: reader.long()?, payload: reader.rest() },
             CLOSE => Self::Close { channel },
             ASK => Self::Ask,
+            FLUSH => Self::Flush { channel },
             WELCOME => Self::Welcome { largest: reader.word()? },
             OPENED => Self::Opened { channel, credit: reader.word()? },
             CLOSED => Self::Closed { channel, reason: reader.text()? },
@@ -177,6 +184,7 @@ impl<'a> Frame<'a> {
                 bytes.extend(*payload);
             }
             Self::Close { channel } => head(CLOSE, *channel),
+            Self::Flush { channel } => head(FLUSH, *channel),
             Self::Ask => head(ASK, 0),
             Self::Welcome { largest } => {
                 head(WELCOME, 0);

@@ -175,6 +175,7 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
             bytes(&Frame::Message { channel, deadline, payload: &vec![0; length] })
         }),
         1 => channel.clone().prop_map(|channel| bytes(&Frame::Close { channel })),
+        1 => channel.clone().prop_map(|channel| bytes(&Frame::Flush { channel })),
         1 => Just(bytes(&Frame::Ask)),
         1 => channel.prop_map(|channel| bytes(&Frame::Credit { channel, bytes: 9 })),
         1 => proptest::collection::vec(any::<u8>(), 0..40),
@@ -273,7 +274,7 @@ proptest! {
 
 #[test]
 fn who_hands_over_more_than_its_credit_is_sent_away_and_what_it_handed_over_is_sent() {
-    let limits = Limits { credit: 4000, ..Limits::default() };
+    let limits = Limits { credit: 4000, largest: 1500, ..Limits::default() };
     let mut broker = connected(limits);
     let message = bytes(&Frame::Message { channel: 2, deadline: NO_DEADLINE, payload: &[0; 1000] });
     for _ in 0..4 {

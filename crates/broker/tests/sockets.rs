@@ -202,6 +202,23 @@ fn who_asks_and_never_reads_the_answers_is_dropped() {
 }
 
 #[test]
+fn a_program_that_never_waits_for_credit_is_not_flooded_with_it() {
+    with_broker(|path| {
+        let (_socket, destination) = receiver();
+        let mut client = Client::connect(path).expect("it listens");
+        let channel = client.open("video", destination).expect("a channel");
+        // each has left before the next one comes, and none brings the program to look for answers
+        for _ in 0..2000 {
+            client.send(channel, b"small", NO_DEADLINE).expect("taken");
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        client.flush(channel).expect("all has left");
+        client.flush(channel).expect("nothing to wait for");
+        assert_eq!(client.statistics().expect("an answer").classes[0].messages, 2000);
+    });
+}
+
+#[test]
 fn classes_that_both_want_more_share_by_weight() {
     with_broker(|path| {
         let (socket, destination) = receiver();

@@ -25,6 +25,7 @@ mod figure;
 mod number;
 mod one_sided;
 mod page;
+mod queues;
 mod read;
 mod said;
 mod section;

@@ -4,6 +4,7 @@ use crate::conditions;
 use crate::escape::{Escaped, slug};
 use crate::number;
 use crate::one_sided;
+use crate::queues;
 use crate::said::{self, Tone};
 use crate::section;
 use crate::study::Study;
@@ -26,7 +27,9 @@ pub(crate) fn html(studies: &[Study<'_>], cut_off: Option<usize>) -> String {
     page.push_str(&notices(&runs, cut_off));
     page.push_str(&summary::html(studies));
     page.push_str(&contents(studies));
-    let elsewhere = |study: &Study<'_>| one_sided::is_about_windows(study) || trees::is_about_trees(study);
+    let elsewhere = |study: &Study<'_>| {
+        one_sided::is_about_windows(study) || trees::is_about_trees(study) || queues::is_about_queues(study)
+    };
     if !studies.iter().all(elsewhere) || studies.is_empty() {
         page.push_str(&conditions::html(studies));
     }

@@ -7,6 +7,7 @@
 use crate::escape::{Escaped, slug};
 use crate::number;
 use crate::one_sided;
+use crate::queues;
 use crate::said::{self, Stretch, Tone};
 use crate::study::{Study, question};
 use crate::trees;
@@ -42,8 +43,10 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     let ganging = cells(studies, Question::Ganging);
     let mut html = String::from("<section class=\"summary\" aria-label=\"Summary\">\n");
     let windows = one_sided::html(studies);
-    let windows = windows + &trees::html(studies);
-    let elsewhere = |study: &Study<'_>| one_sided::is_about_windows(study) || trees::is_about_trees(study);
+    let windows = windows + &trees::html(studies) + &queues::html(studies);
+    let elsewhere = |study: &Study<'_>| {
+        one_sided::is_about_windows(study) || trees::is_about_trees(study) || queues::is_about_queues(study)
+    };
     if !windows.is_empty() && studies.iter().all(elsewhere) {
         return html + &windows + "</section>\n";
     }

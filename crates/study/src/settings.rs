@@ -82,7 +82,7 @@ pub struct Settings {
     /// The gangs' slice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slice_ms: Option<f64>,
-    /// The gangs' weights, one a program.
+    /// The gangs' weights, one a program; or those of the classes of a link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<Vec<u32>>,
     /// The gangs' mechanism.
@@ -169,6 +169,36 @@ pub struct Settings {
     /// How fast a root node takes messages in: `parallel-links`, `one-port`, `startup-each`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intake: Option<String>,
+    /// Where a policy is enforced: `none`, `kernel`, `tun`, `af-xdp`, `af-xdp-spin`, `middleware`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
+    /// The congestion control of connections: `cubic`, `bbr`; the host's own if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<String>,
+    /// Connections of each class that are always full (2 each if absent).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flows: Option<Vec<u32>>,
+    /// Messages a second of each class (none if absent).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages_per_s: Option<Vec<u32>>,
+    /// The length of a message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message_bytes: Option<usize>,
+    /// Within what time a message should arrive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<f64>,
+    /// Connections of a program that belongs to no class and does not cooperate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub legacy_flows: Option<u32>,
+    /// What the link carries (100 if absent).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link_mbit: Option<f64>,
+    /// Classes that a queueing discipline decides among.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub classes: Option<u32>,
+    /// Whose the next packet is: `saturated` (of the class served), `random`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<String>,
 }
 
 impl Settings {

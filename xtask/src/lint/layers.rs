@@ -17,12 +17,16 @@ const MAY: &[(&str, &[&str])] = &[
     ("fairqueue", &["sync"]),
     // programs' messages in the order of the fair queue: the place "middleware"
     ("broker", &["linux", "measure", "fairqueue"]),
+    ("broker/fuzz", &["broker", "fairqueue"]),
     ("btin/fuzz", &["btin"]),
     ("enforce", &["linux", "fairqueue", "measure"]),
     ("launch", &["linux", "rma"]),
     ("bpf", &["linux", "btin", "fairqueue", "measure"]),
     ("report", &["measure"]),
-    ("study", &["linux", "sync", "measure", "barrier", "gang", "rma", "btin", "report"]),
+    (
+        "study",
+        &["linux", "sync", "measure", "barrier", "gang", "rma", "btin", "fairqueue", "broker", "report"],
+    ),
     ("host-tests", &["linux"]),
 ];
 

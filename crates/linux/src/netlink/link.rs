@@ -87,6 +87,13 @@ pub fn set(device: Index, state: State) -> Request {
     Request::new(format!("set device {} {word}", device.0), NEW_LINK, 0, &head(Some(device), flags, UP))
 }
 
+/// Has a device ask for the hardware addresses of its neighbours, as Ethernet does.
+#[must_use]
+pub fn resolving(device: Index) -> Request {
+    let what = format!("have device {} resolve addresses", device.0);
+    Request::new(what, NEW_LINK, 0, &head(Some(device), 0, WITHOUT_ARP))
+}
+
 /// Whether a device is on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {

@@ -22,6 +22,7 @@ pub mod htb;
 pub mod link;
 mod message;
 pub mod qdisc;
+pub mod token_bucket;
 pub mod traffic;
 
 pub use message::{Answer, Request, answers};

@@ -5,10 +5,12 @@
 //! interruption and cleaning up.
 
 pub mod burst;
+pub mod decisions;
 mod figures;
 pub mod gang_run;
 pub mod ghost;
 pub mod launch;
+pub mod link;
 pub mod pair;
 pub mod single;
 pub mod tree;
@@ -40,6 +42,10 @@ pub enum Driver {
     Ghost,
     /// Barriers over networks of switches, simulated.
     Tree,
+    /// Decisions of queueing disciplines, in this process.
+    Decisions,
+    /// Classes of traffic over a link, under each place where a policy can be enforced.
+    Link,
 }
 
 /// What a driver is given.
@@ -125,6 +131,8 @@ impl Driver {
             Driver::Burst => burst::READS,
             Driver::Ghost => ghost::READS,
             Driver::Tree => tree::READS,
+            Driver::Link => link::READS,
+            Driver::Decisions => decisions::READS,
         }
     }
 
@@ -145,6 +153,7 @@ impl Driver {
         let parts = match self {
             Driver::Ghost => ghost::parts(settings),
             Driver::Tree => tree::parts(settings),
+            Driver::Decisions => decisions::parts(),
             _ => return vec![variant.to_owned()],
         };
         parts.into_iter().map(|part| format!("{variant}-{part}")).collect()
@@ -164,6 +173,8 @@ impl Driver {
             Driver::WaitCost => wait_cost::AROUND,
             Driver::Pair | Driver::Burst => pair::around(settings),
             Driver::Ghost => ghost::around(settings, seconds),
+            Driver::Link => link::around(settings),
+            Driver::Decisions => decisions::around(settings, seconds),
             Driver::Tree => return tree::around(settings),
         };
         Duration::from_secs_f64(seconds) + around + crate::host::GAP
@@ -187,6 +198,9 @@ impl Driver {
             Driver::Burst => burst::run(context, settings, seconds, seed),
             // nothing in it is drawn
             Driver::Ghost => ghost::run(context, settings, seconds),
+            // what is drawn there is when messages are sent: never the same twice
+            Driver::Link => link::run(context, settings, seconds),
+            Driver::Decisions => decisions::run(settings, seconds, seed),
             // nothing in it takes its time
             Driver::Tree => tree::run(context, settings, seed),
         }
@@ -207,6 +221,8 @@ impl fmt::Display for Driver {
             Driver::Burst => "burst",
             Driver::Ghost => "ghost",
             Driver::Tree => "tree",
+            Driver::Link => "link",
+            Driver::Decisions => "decisions",
         })
     }
 }

@@ -56,6 +56,9 @@ pub struct StudyFile {
     /// Position in the report.
     #[serde(default)]
     pub order: u32,
+    /// Whether it runs only when its topic or its id is named: it takes too long to be part of everything.
+    #[serde(default)]
+    pub named_only: bool,
     /// Which of the report's opening questions it answers.
     #[serde(default)]
     pub answers: Option<Question>,

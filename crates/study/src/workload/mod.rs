@@ -11,6 +11,7 @@ pub mod arrival;
 pub mod barrier;
 pub mod bursts;
 pub mod competitor;
+pub mod decisions;
 pub mod ghost;
 pub mod histogram;
 pub mod kernel;
@@ -18,6 +19,7 @@ pub mod meter;
 pub mod options;
 pub mod own;
 pub mod spin;
+pub mod traffic;
 
 pub use meter::{Measurement, NsPerBarrier};
 pub use options::{Options, Pin};

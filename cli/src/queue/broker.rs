@@ -1,0 +1,118 @@
+//! `unisono queue broker`: the middleware. Programs hand it their messages, it orders and paces them.
+
+use crate::exit::Failure;
+use crate::output;
+use anyhow::Context as _;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use unisono_broker::{Broker, Client, Limits, Pace, ServeError, Server, Statistics};
+use unisono_fairqueue::Policy;
+use unisono_linux::interrupt;
+
+/// Order and pace the messages of programs that cooperate
+///
+/// Programs connect to SOCKET (in Rust: the crate unisono-broker; others: its PROTOCOL.md), open a channel in one of the
+/// policy's classes, and hand over messages, each with a deadline if they like. The broker sends them on as
+/// datagrams or over connections, in the order of the policy and no faster than its rate, until Ctrl-C. It needs no
+/// privilege and changes nothing on the host; so it controls only who cooperates. A program that sends by itself passes it
+/// by: `unisono queue apply` makes everybody keep to a policy.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  unisono queue broker policy.toml --listen /run/user/1000/broker
+                                     serve until Ctrl-C; the policy's matches are not used, programs name their class
+  unisono queue broker --status /run/user/1000/broker
+                                     what each class has got; --json for programs
+
+Give the policy a rate a little below that of the link (98mbit for 100mbit), so that messages wait in the broker, which
+knows their order, and not behind it.")]
+pub(crate) struct Args {
+    /// The policy: classes, weights, limits, the rate; no ceilings
+    #[arg(value_name = "POLICY", required_unless_present = "status")]
+    policy: Option<PathBuf>,
+    /// The socket to listen at
+    #[arg(long, value_name = "SOCKET", required_unless_present = "status")]
+    listen: Option<PathBuf>,
+    /// Ask the broker that listens there what it has done, instead
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["policy", "listen"])]
+    status: Option<PathBuf>,
+    /// Statistics as one JSON object, at the end or as the answer
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let statistics = match (&args.status, &args.policy, &args.listen) {
+        (Some(socket), ..) => {
+            let mut client = Client::connect(socket)?;
+            client.statistics()?
+        }
+        (None, Some(policy), Some(socket)) => serve(policy, socket, args.json)?,
+        _ => return Err(Failure::Usage("a policy and --listen SOCKET are needed".to_owned()).into()),
+    };
+    if args.json {
+        output::answer(&serde_json::to_string(&statistics)?)?;
+    } else {
+        output::answer(table(&statistics).trim_end())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve(path: &std::path::Path, socket: &std::path::Path, json: bool) -> anyhow::Result<Statistics> {
+    let place = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::Usage(format!("cannot read the policy {place}: {error}")))?;
+    let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{place}:{error}")))?;
+    let ceilings = policy.hierarchy.classes().zip(&policy.ceilings);
+    let mut ceilings = ceilings.filter_map(|((_, class), ceiling)| Some((&class.name, ceiling.as_ref()?)));
+    if let Some((class, ceiling)) = ceilings.next() {
+        return Err(Failure::Usage(format!(
+            "{place}: the class {class} has a ceiling of {ceiling}, which the broker cannot keep; remove it, or use \
+             `unisono queue apply`"
+        ))
+        .into());
+    }
+    let pace = Pace::new(policy.rate.bits_per_second());
+    let broker = Broker::new(policy.hierarchy.clone(), pace, Limits::default());
+    interrupt::catch().context("cannot catch Ctrl-C")?;
+    let mut server = Server::listen(socket, broker).map_err(|error| match error {
+        ServeError::Wait(_) => anyhow::Error::from(error),
+        other => Failure::Usage(other.to_string()).into(),
+    })?;
+    if !json {
+        eprintln!("serving at {} with {}; Ctrl-C ends it", socket.display(), policy.rate);
+    }
+    server.serve(&|| interrupt::caught().is_some())?;
+    Ok(server.broker().statistics(unisono_linux::timer::now()))
+}
+
+fn table(statistics: &Statistics) -> String {
+    let mut text = format!(
+        "{:<20} {:>7} {:>12} {:>15} {:>9} {:>6} {:>6} {:>8} {:>11} {:>11}\n",
+        "class", "share", "messages", "bytes", "dropped", "lost", "late", "waiting", "median", "p99"
+    );
+    for class in &statistics.classes {
+        let delay = |of: fn(&unisono_measure::record::Distribution) -> f64| {
+            class.delay_us.as_ref().map_or_else(|| "-".to_owned(), |delay| format!("{:.0} us", of(delay)))
+        };
+        let _ = writeln!(
+            text,
+            "{:<20} {:>6.1}% {:>12} {:>15} {:>9} {:>6} {:>6} {:>8} {:>11} {:>11}",
+            class.name,
+            class.share * 100.0,
+            class.messages,
+            class.bytes,
+            class.dropped,
+            class.lost,
+            class.late,
+            class.waiting,
+            delay(|delay| delay.median),
+            delay(|delay| delay.p99)
+        );
+    }
+    if statistics.sent_away > 0 {
+        let _ = writeln!(text, "{} programs were sent away because of what they sent", statistics.sent_away);
+    }
+    text
+}

@@ -1,0 +1,180 @@
+//! The study of a shared link on a real host: policies hold under every place that this host has, in namespaces of its own,
+//! and nothing is left. And the broker as a program: it serves, answers, survives those who die, and leaves no socket.
+
+use serde_json::Value;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use unisono_broker::{Client, Destination, NO_DEADLINE};
+use unisono_host_tests::{Outcome, host_tests, program, require};
+
+fn runs(directory: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(directory.join("records.jsonl")).expect("records");
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("an object a line"));
+    lines.filter(|line| line["kind"] == "run").collect()
+}
+
+fn figure(run: &Value, name: &str) -> f64 {
+    let figures = run["figures"].as_array().expect("figures");
+    let found = figures.iter().find(|figure| figure["name"] == name);
+    found.unwrap_or_else(|| panic!("no {name} in {run}"))["value"].as_f64().expect("a number")
+}
+
+fn study(ids: &[&str], directory: &Path) -> Output {
+    let mut command = Command::new(program::unisono());
+    command.arg("study").args(ids).args(["--smoke", "--out"]).arg(directory);
+    command.stdin(Stdio::null()).output().expect("unisono starts")
+}
+
+fn each_place_keeps_to_the_policy_and_leaves_nothing() -> Outcome {
+    require::root()?;
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let out = scratch.path().join("study");
+    let before = left_behind();
+    let output = study(&["queue-shares", "queue-isolation"], &out);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let runs = runs(&out);
+    for run in &runs {
+        // what this host lacks is skipped with the reason, what it has is measured
+        if run["outcome"] == "skipped" {
+            eprintln!("skipped: {}: {}", run["variant"], run["reason"]);
+            continue;
+        }
+        assert_eq!(run["outcome"], "measured", "{run}");
+        let variant = run["variant"].as_str().expect("a name");
+        if run["study"] == "queue-shares" && variant != "none" {
+            // a third of a second beside other tests: the order of the classes, far from equal
+            let share = |class: &str| figure(run, &format!("{class}_share_percent"));
+            assert!(share("a") > share("b") + 10.0 && share("b") > share("c") + 5.0, "{run}");
+        }
+        if run["study"] == "queue-isolation"
+            && run["parameters"]["legacy_flows"] == 16
+            && variant == "middleware"
+        {
+            assert!(
+                figure(run, "a_missed_percent") > 20.0,
+                "who does not cooperate is not controlled: {run}"
+            );
+        }
+    }
+    let measured = |variant: &str| runs.iter().any(|r| r["variant"] == variant && r["outcome"] == "measured");
+    assert!(measured("none") && measured("middleware"));
+    assert_eq!(left_behind(), before);
+    Ok(())
+}
+
+/// Named namespaces and journals of policies: everything else ends with its process.
+fn left_behind() -> Vec<String> {
+    let mut found = Vec::new();
+    for directory in ["/run/netns", "/run/unisono/queue"] {
+        let Ok(entries) = std::fs::read_dir(directory) else { continue };
+        found.extend(entries.flatten().map(|entry| entry.path().display().to_string()));
+    }
+    found.sort();
+    found
+}
+
+fn without_root_the_study_is_skipped_with_the_reason() -> Outcome {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let out = scratch.path().join("study");
+    if require::root().is_ok() {
+        // an ordinary user has to reach the program and write its records
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(scratch.path(), mode).expect("ours");
+        let copy = scratch.path().join("unisono");
+        std::fs::copy(program::unisono(), &copy).expect("a copy");
+        let mut command = Command::new(copy);
+        command.args(["study", "queue-borrow", "--smoke", "--out"]).arg(&out);
+        std::os::unix::process::CommandExt::uid(&mut command, 65534);
+        std::os::unix::process::CommandExt::gid(&mut command, 65534);
+        let cache = scratch.path().join("cache");
+        let output = command.env("XDG_CACHE_HOME", cache).stdin(Stdio::null()).output().expect("it starts");
+        assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    } else {
+        assert_eq!(study(&["queue-borrow"], &out).status.code(), Some(3));
+    }
+    for run in runs(&out) {
+        assert_eq!(run["outcome"], "skipped");
+        assert!(run["reason"].as_str().expect("a reason").contains("needs root"), "{run}");
+    }
+    Ok(())
+}
+
+/// A broker, killed if a test panics.
+struct Broker(Child);
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        // one that has ended needs no killing
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+fn serve(directory: &Path) -> Broker {
+    let policy = directory.join("policy.toml");
+    std::fs::write(&policy, "rate = \"80mbit\"\ndefault = \"rest\"\n[class.video]\nweight = 3\n")
+        .expect("written");
+    let mut command = Command::new(program::unisono());
+    command.args(["queue", "broker", "--json"]).arg(&policy).arg("--listen").arg(directory.join("broker"));
+    Broker(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts"))
+}
+
+fn connect(directory: &Path) -> Client {
+    let start = Instant::now();
+    loop {
+        match Client::connect(&directory.join("broker")) {
+            Ok(client) => return client,
+            Err(error) => assert!(start.elapsed() < Duration::from_secs(60), "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn a_broker_serves_answers_and_ends_by_a_signal_without_a_trace() -> Outcome {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let mut broker = serve(scratch.path());
+    let receiver = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    receiver.set_read_timeout(Some(Duration::from_secs(60))).expect("a time limit");
+    let mut client = connect(scratch.path());
+    let channel = client
+        .open("video", Destination::udp(receiver.local_addr().expect("bound")))
+        .expect("the class is there");
+    client.send(channel, b"hello", NO_DEADLINE).expect("taken");
+    let mut bytes = [0; 16];
+    assert_eq!(receiver.recv(&mut bytes).expect("it arrives"), 5);
+    let mut status = Command::new(program::unisono());
+    status.args(["queue", "broker", "--json", "--status"]).arg(scratch.path().join("broker"));
+    let answer = status.output().expect("it starts");
+    let answer: Value = serde_json::from_slice(&answer.stdout).expect("an object");
+    assert_eq!(
+        (&answer["classes"][0]["name"], &answer["classes"][0]["messages"]),
+        (&"video".into(), &1.into())
+    );
+    let pid = rustix::process::Pid::from_child(&broker.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    let ended = broker.0.wait().expect("it ends");
+    assert!(ended.success(), "{ended}");
+    assert!(!scratch.path().join("broker").exists());
+    Ok(())
+}
+
+fn a_broker_that_was_killed_is_replaced_and_its_programs_are_told() -> Outcome {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let first = serve(scratch.path());
+    let mut client = connect(scratch.path());
+    drop(first); // kill -9: its socket stays
+    assert!(client.statistics().is_err(), "nobody answers any more");
+    assert!(scratch.path().join("broker").exists());
+    let _second = serve(scratch.path());
+    connect(scratch.path()).statistics().expect("it answers");
+    Ok(())
+}
+
+host_tests![
+    each_place_keeps_to_the_policy_and_leaves_nothing within 600,
+    without_root_the_study_is_skipped_with_the_reason within 300,
+    a_broker_serves_answers_and_ends_by_a_signal_without_a_trace within 300,
+    a_broker_that_was_killed_is_replaced_and_its_programs_are_told within 300,
+];

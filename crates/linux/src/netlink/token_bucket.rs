@@ -1,0 +1,56 @@
+//! A link of a rate on a device: the token bucket queueing discipline (TBF), first in first out behind a bucket.
+//!
+//! Packets larger than the bucket (several segments in one) are cut before they pass. Cost: a timer a packet while
+//! the link is full. When not to use: for shares; it knows no classes. Reference: tc-tbf(8),
+//! include/uapi/linux/pkt_sched.h.
+
+use super::link::Index;
+use super::message::Request;
+
+const NEW_QDISC: u16 = 36;
+const CREATE: u16 = 0x400;
+const REPLACE: u16 = 0x100;
+const ROOT: u32 = 0xffff_ffff;
+const HANDLE: u32 = 0x1_0000;
+const KIND: u16 = 1;
+const OPTIONS: u16 = 2;
+const PARAMETERS: u16 = 1;
+const RATE64: u16 = 4;
+const BURST: u16 = 6;
+const ETHERNET: u8 = 1;
+
+/// A link on paper.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// Bits a second.
+    pub bits_per_s: u64,
+    /// How many bytes may pass at once after a pause.
+    pub burst: u32,
+    /// How many bytes may wait.
+    pub limit: u32,
+}
+
+/// Gives a device this link, in place of what its packets waited in before.
+#[must_use]
+pub fn set(device: Index, link: Link) -> Request {
+    let what = format!("give device {} a link of {} bit/s", device.0, link.bits_per_s);
+    // struct tcmsg: family, device, handle, parent, info
+    let mut fixed = [0; 20];
+    for (at, word) in (4..).step_by(4).zip([device.0, HANDLE, ROOT, 0]) {
+        fixed[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+    }
+    let bytes_per_s = link.bits_per_s / 8;
+    // struct tc_tbf_qopt: rate and peak rate (struct tc_ratespec, 12 bytes each), limit, buffer, mtu
+    let mut parameters = [0; 36];
+    parameters[1] = ETHERNET;
+    parameters[8..12].copy_from_slice(&u32::try_from(bytes_per_s).unwrap_or(u32::MAX).to_ne_bytes());
+    parameters[24..28].copy_from_slice(&link.limit.to_ne_bytes());
+    let mut request = Request::new(what, NEW_QDISC, CREATE | REPLACE, &fixed);
+    request.text(KIND, "tbf").nest(OPTIONS, |options| {
+        options
+            .attribute(PARAMETERS, &parameters)
+            .attribute(RATE64, &bytes_per_s.to_ne_bytes())
+            .attribute(BURST, &link.burst.to_ne_bytes());
+    });
+    request
+}

@@ -1,0 +1,142 @@
+//! What a run brought, as figures: shares, how far they are from the policy's, goodput, delays, losses.
+
+use crate::driver::Outcome;
+use crate::driver::figures::figure;
+use crate::workload::traffic::{Received, SentBy, Source};
+use unisono_measure::record::Figure;
+
+/// Below this part of a source's messages, arrived, its delays are no measurement.
+const MOSTLY: f64 = 0.5;
+
+pub(super) fn outcome(
+    weights: &[u32],
+    sources: &[Source],
+    sent: &[SentBy],
+    received: &[Received],
+    seconds: f64,
+) -> Outcome {
+    let bytes = |at: usize| received.get(at).map_or(0, |r| r.bulk_bytes + r.message_bytes);
+    let total: u64 = (0..sources.len()).map(bytes).sum();
+    let mbit = |bytes: u64| bytes as f64 * 8.0 / seconds / 1e6;
+    let mut outcome = Outcome::default();
+    let mut add = |name: String, value: f64, unit: &str| outcome.figures.push(figure(name, value, unit));
+    add("goodput_mbit".to_owned(), mbit(total), "Mbit/s");
+    for (at, source) in sources.iter().enumerate() {
+        add(format!("{}_mbit", source.class), mbit(bytes(at)), "Mbit/s");
+        if total > 0 {
+            add(format!("{}_share_percent", source.class), bytes(at) as f64 * 100.0 / total as f64, "%");
+        }
+    }
+    for (name, value, unit) in shares(weights, sources, &bytes) {
+        add(name, value, unit);
+    }
+    for ((source, sent), received) in sources.iter().zip(sent).zip(received) {
+        if source.messages_per_s > 0.0 {
+            messages(&mut outcome, source, *sent, received);
+        }
+    }
+    outcome
+}
+
+/// How far the shares of those classes that always want more are from the policy's.
+fn shares(
+    weights: &[u32],
+    sources: &[Source],
+    bytes: &dyn Fn(usize) -> u64,
+) -> Vec<(String, f64, &'static str)> {
+    let busy: Vec<usize> = (0..weights.len()).filter(|at| sources[*at].flows > 0).collect();
+    let all: u64 = busy.iter().map(|at| bytes(*at)).sum();
+    let wanted: f64 = busy.iter().map(|at| f64::from(weights[*at])).sum();
+    if busy.len() < 2 || all == 0 {
+        return Vec::new();
+    }
+    let off = |at: &usize| {
+        let ideal = f64::from(weights[*at]) / wanted;
+        (bytes(*at) as f64 / all as f64 / ideal - 1.0).abs() * 100.0
+    };
+    let points = |at: &usize| {
+        let ideal = f64::from(weights[*at]) / wanted;
+        (bytes(*at) as f64 / all as f64 - ideal).abs() * 100.0
+    };
+    let most = |of: &dyn Fn(&usize) -> f64| busy.iter().map(of).fold(0.0, f64::max);
+    let mut figures = vec![
+        ("share_off_percent".to_owned(), most(&off), "%"),
+        ("share_off_points".to_owned(), most(&points), "%"),
+    ];
+    if let [.., before, last] = busy[..]
+        && bytes(last) > 0
+    {
+        let name = format!("{}_to_{}", sources[before].class, sources[last].class);
+        figures.push((name, bytes(before) as f64 / bytes(last) as f64, "1"));
+    }
+    figures
+}
+
+fn messages(outcome: &mut Outcome, source: &Source, sent: SentBy, received: &Received) {
+    let class = &source.class;
+    let lost = sent.messages.saturating_sub(received.messages);
+    let part =
+        |count: u64| if sent.messages == 0 { 0.0 } else { count as f64 * 100.0 / sent.messages as f64 };
+    outcome.figures.push(figure(format!("{class}_lost_percent"), part(lost), "%"));
+    if source.deadline_ms.is_some() {
+        let missed = part(received.late + lost);
+        outcome.figures.push(figure(format!("{class}_missed_percent"), missed, "%"));
+    }
+    if let Some(delay) = received.delay_us {
+        let distribution = Some(delay);
+        outcome.figures.push(Figure {
+            name: format!("{class}_delay_us"),
+            value: delay.median,
+            unit: "us".to_owned(),
+            distribution,
+        });
+        outcome.figures.push(figure(format!("{class}_delay_p99_us"), delay.p99, "us"));
+    }
+    if (received.messages as f64) < MOSTLY * sent.messages as f64 {
+        let text = format!("of {} messages of class {class} {} arrived", sent.messages, received.messages);
+        outcome.warnings.push(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(class: &str, flows: u32) -> Source {
+        Source {
+            class: class.into(),
+            port: 1,
+            flows,
+            messages_per_s: 0.0,
+            message_bytes: 0,
+            deadline_ms: None,
+            cooperates: true,
+        }
+    }
+
+    fn value(outcome: &Outcome, name: &str) -> f64 {
+        outcome.figures.iter().find(|f| f.name == name).unwrap_or_else(|| panic!("no {name}")).value
+    }
+
+    #[test]
+    fn shares_are_compared_among_those_that_want_more() {
+        let sources = [source("a", 0), source("b", 2), source("c", 2)];
+        let received: Vec<Received> =
+            [0, 6_000_000, 4_000_000].map(|bulk_bytes| Received { bulk_bytes, ..Received::default() }).into();
+        let outcome = outcome(&[60, 30, 10], &sources, &[SentBy::default(); 3], &received, 1.0);
+        assert_eq!(value(&outcome, "goodput_mbit"), 80.0);
+        assert_eq!(value(&outcome, "b_to_c"), 1.5);
+        assert!((value(&outcome, "share_off_percent") - 60.0).abs() < 1e-9, "40 instead of 25");
+        assert!((value(&outcome, "share_off_points") - 15.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn lost_and_late_messages_are_missed_and_few_that_arrive_are_doubtful() {
+        let mut a = source("a", 0);
+        (a.messages_per_s, a.deadline_ms) = (100.0, Some(5.0));
+        let received = Received { messages: 40, late: 10, ..Received::default() };
+        let outcome = outcome(&[1], &[a], &[SentBy { messages: 100 }], &[received], 1.0);
+        assert_eq!((value(&outcome, "a_lost_percent"), value(&outcome, "a_missed_percent")), (60.0, 70.0));
+        assert_eq!(outcome.warnings, ["of 100 messages of class a 40 arrived"]);
+    }
+}

@@ -1,0 +1,362 @@
+//! Classes that share a link of 100 Mbit/s, under each place where a policy can be enforced.
+//!
+//! ```text
+//!   senders (a process a class) -- policy: none | kernel | tun | af-xdp | middleware -- cable -- receiver
+//! ```
+//! One run: two network namespaces and their cable, the policy applied by `unisono queue apply` as a user would (or a
+//! broker started), one sender a class, one receiver; all of it is gone when the run is. Without a policy and with the
+//! middleware, the cable itself is a link of that rate, first in first out (TBF); the kernel and the interposed place make
+//! the link themselves.
+
+mod figures;
+mod stage;
+
+use super::{Context, NoOutcome, Outcome};
+use crate::child::{self, Child};
+use crate::settings::Settings;
+use crate::workload::traffic::{Received, Scene, SentBy, Source};
+use serde::de::DeserializeOwned;
+use stage::{CABLE, Cable, RECEIVER, Stage};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use unisono_linux::timer;
+
+/// The settings this driver reads.
+pub const READS: &[&str] = &[
+    "backend",
+    "congestion",
+    "weights",
+    "flows",
+    "messages_per_s",
+    "message_bytes",
+    "deadline_ms",
+    "legacy_flows",
+    "link_mbit",
+];
+
+/// The classes' names, by weight's place in the list.
+const NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+/// What belongs to no class.
+const LEGACY: &str = "legacy";
+const FIRST_PORT: u16 = 5001;
+/// Connections have to find their windows.
+const WARM_UP: Duration = Duration::from_millis(700);
+/// Processes have to start.
+const START: Duration = Duration::from_millis(150);
+/// The middleware's rate is this part of the link's: what the link cannot carry would wait behind the broker.
+const BROKER_PART: f64 = 0.98;
+
+/// Where the policy is enforced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Nowhere,
+    Kernel,
+    Tun,
+    AfXdp,
+    AfXdpSpinning,
+    Middleware,
+}
+
+impl Place {
+    fn of(settings: &Settings) -> Result<Self, NoOutcome> {
+        match settings.backend.as_deref() {
+            None | Some("none") => Ok(Self::Nowhere),
+            Some("kernel") => Ok(Self::Kernel),
+            Some("tun") => Ok(Self::Tun),
+            Some("af-xdp") => Ok(Self::AfXdp),
+            Some("af-xdp-spin") => Ok(Self::AfXdpSpinning),
+            Some("middleware") => Ok(Self::Middleware),
+            Some(other) => Err(NoOutcome::Failed(format!(
+                "backend {other:?}; write none, kernel, tun, af-xdp, af-xdp-spin or middleware"
+            ))),
+        }
+    }
+
+    /// Arguments of `unisono queue apply`.
+    fn arguments(self) -> Option<&'static [&'static str]> {
+        match self {
+            Self::Kernel => Some(&["--backend", "kernel"]),
+            Self::Tun => Some(&["--backend", "interposed", "--way", "tun"]),
+            Self::AfXdp => Some(&["--backend", "interposed", "--way", "af-xdp"]),
+            Self::AfXdpSpinning => Some(&["--backend", "interposed", "--way", "af-xdp", "--wait", "spin"]),
+            Self::Nowhere | Self::Middleware => None,
+        }
+    }
+}
+
+/// Roughly how long a run takes beside the measured seconds.
+#[must_use]
+pub fn around(settings: &Settings) -> Duration {
+    let apply = match Place::of(settings) {
+        Ok(Place::Kernel) => 100,
+        Ok(Place::Tun | Place::AfXdp | Place::AfXdpSpinning) => 400,
+        _ => 20,
+    };
+    START + WARM_UP + Duration::from_millis(350 + apply)
+}
+
+/// What one run transfers.
+struct Wanted {
+    place: Place,
+    weights: Vec<u32>,
+    bits_per_s: u64,
+    sources: Vec<Source>,
+    congestion: Option<String>,
+}
+
+impl Wanted {
+    fn new(settings: &Settings) -> Result<Self, NoOutcome> {
+        let weights = settings.weights.clone().unwrap_or_else(|| vec![60, 30, 10]);
+        if weights.is_empty() || weights.len() > NAMES.len() || weights.contains(&0) {
+            return Err(NoOutcome::Failed(format!("weights {weights:?}; write 1 to 10 positive numbers")));
+        }
+        let of = |list: &Option<Vec<u32>>, at: usize, default: u32| {
+            list.as_ref().map_or(default, |list| list.get(at).copied().unwrap_or(0))
+        };
+        let mut sources: Vec<Source> = (0..weights.len())
+            .map(|at| Source {
+                class: NAMES[at].to_owned(),
+                port: FIRST_PORT + at as u16,
+                flows: of(&settings.flows, at, 2),
+                messages_per_s: f64::from(of(&settings.messages_per_s, at, 0)),
+                message_bytes: settings.message_bytes.unwrap_or(200),
+                deadline_ms: settings.deadline_ms,
+                cooperates: true,
+            })
+            .collect();
+        if let Some(flows) = settings.legacy_flows.filter(|flows| *flows > 0) {
+            sources.push(Source {
+                class: LEGACY.to_owned(),
+                port: FIRST_PORT + NAMES.len() as u16,
+                flows,
+                messages_per_s: 0.0,
+                message_bytes: 0,
+                deadline_ms: None,
+                cooperates: false,
+            });
+        }
+        Ok(Self {
+            place: Place::of(settings)?,
+            weights,
+            bits_per_s: (settings.link_mbit.unwrap_or(100.0) * 1e6) as u64,
+            sources,
+            congestion: settings.congestion.clone(),
+        })
+    }
+
+    /// The policy as a user would write it.
+    fn policy(&self) -> String {
+        let rate = if self.place == Place::Middleware {
+            (self.bits_per_s as f64 * BROKER_PART) as u64 / 1000
+        } else {
+            self.bits_per_s / 1000
+        };
+        let mut text = format!("rate = \"{rate}kbit\"\ndefault = \"rest\"\n");
+        for ((name, weight), source) in NAMES.iter().zip(&self.weights).zip(&self.sources) {
+            let port = source.port;
+            let _ = write!(text, "\n[class.{name}]\nweight = {weight}\nmatch = [{{ port = {port} }}]\n");
+        }
+        text
+    }
+}
+
+/// Makes one run, in a thread of its own: a namespace belongs to a thread.
+///
+/// # Errors
+/// Why there are no figures.
+pub fn run(context: Context, settings: &Settings, seconds: f64) -> Result<Outcome, NoOutcome> {
+    let wanted = Wanted::new(settings)?;
+    let files = Files::new(context.directory);
+    // what is asked for while it waits may belong to this thread alone
+    let interrupted = &std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (directory, unisono) = (&files, context.unisono);
+        let wanted = &wanted;
+        let run = scope.spawn(move || {
+            let asked = || interrupted.load(Ordering::Relaxed).then_some("a signal");
+            transfer(unisono, directory, wanted, seconds, &asked)
+        });
+        let mut signal = None;
+        while !run.is_finished() {
+            if signal.is_none() {
+                signal = (context.interrupted)();
+                interrupted.store(signal.is_some(), Ordering::Relaxed);
+            }
+            std::thread::sleep(child::STEP);
+        }
+        match (run.join(), signal) {
+            (Ok(Err(NoOutcome::Interrupted(_))), Some(signal)) => {
+                Err(NoOutcome::Interrupted(format!("stopped by {signal}")))
+            }
+            (Ok(done), _) => done,
+            (Err(_), _) => Err(NoOutcome::Failed("the run panicked".to_owned())),
+        }
+    })
+}
+
+/// The files of one run.
+struct Files(PathBuf);
+
+impl Files {
+    fn new(directory: &Path) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self(directory.join(format!("link-{number}")))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<PathBuf, NoOutcome> {
+        let path = self.path(name);
+        std::fs::create_dir_all(&self.0)
+            .and_then(|()| std::fs::write(&path, text))
+            .map_err(|error| NoOutcome::Failed(format!("cannot write {}: {error}", path.display())))?;
+        Ok(path)
+    }
+
+    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<T, NoOutcome> {
+        let path = self.path(name);
+        let failed = |error: String| NoOutcome::Failed(format!("{}: {error}", path.display()));
+        let text = std::fs::read_to_string(&path).map_err(|error| failed(error.to_string()))?;
+        serde_json::from_str(&text).map_err(|error| failed(error.to_string()))
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // the directory that it lies in goes with the study in any case
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+fn transfer(
+    unisono: &Path,
+    files: &Files,
+    wanted: &Wanted,
+    seconds: f64,
+    interrupted: child::Interrupted,
+) -> Result<Outcome, NoOutcome> {
+    let makes_the_link = wanted.place.arguments().is_some();
+    let stage = Stage::set(if makes_the_link { Cable::Free } else { Cable::Link(wanted.bits_per_s) })?;
+    let policy = files.write("policy.toml", &wanted.policy())?;
+    let unisono = |arguments: &[&str]| {
+        let mut command = Command::new(unisono);
+        command.args(arguments);
+        command
+    };
+    let mut applied = Applied::nothing();
+    let mut broker = None;
+    if let Some(place) = wanted.place.arguments() {
+        let mut command = unisono(&["queue", "apply"]);
+        command.arg(&policy).args(place).args(["--dev", CABLE]);
+        child::wait_all(&mut [Child::start(command)?], Duration::from_secs(20), interrupted)?;
+        applied = Applied::on(unisono(&["queue", "clear", "--dev", CABLE]));
+    } else if wanted.place == Place::Middleware {
+        let mut command = unisono(&["queue", "broker"]);
+        command.arg(&policy).arg("--listen").arg(files.path("broker"));
+        broker = Some(Child::start(command)?);
+    }
+    let from = timer::now() + nanos(START + WARM_UP);
+    let until = from + nanos(Duration::from_secs_f64(seconds));
+    let scene = Scene {
+        from,
+        until,
+        receiver: RECEIVER.into(),
+        congestion: wanted.congestion.clone(),
+        broker: broker.as_ref().map(|_| files.path("broker")),
+        sources: wanted.sources.clone(),
+    };
+    let text = serde_json::to_string(&scene).map_err(|error| NoOutcome::Failed(error.to_string()))?;
+    let scene_file = files.write("scene.json", &text)?;
+    let worker = |result: &str| {
+        let mut command = unisono(&["workload", "traffic", "--scene"]);
+        command.arg(&scene_file).arg("--result").arg(files.path(result));
+        command
+    };
+    let mut children = vec![stage.at_the_receiver(|| Ok(Child::start(worker("received"))?))?];
+    for at in 0..wanted.sources.len() {
+        let mut command = worker(&format!("sent-{at}"));
+        command.args(["--source", &at.to_string()]);
+        children.push(Child::start(command)?);
+    }
+    let expected = START + WARM_UP + Duration::from_secs_f64(seconds);
+    let ended = child::wait_all(&mut children, expected * 2 + Duration::from_secs(10), interrupted);
+    drop(broker);
+    let cleared = applied.clear(interrupted);
+    ended?;
+    cleared?;
+    let received: Vec<Received> = files.read("received")?;
+    let sent = (0..wanted.sources.len()).map(|at| files.read(&format!("sent-{at}")));
+    let sent: Vec<SentBy> = sent.collect::<Result<_, _>>()?;
+    Ok(figures::outcome(&wanted.weights, &wanted.sources, &sent, &received, seconds))
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A policy that is enforced, until this is dropped.
+struct Applied(Option<Command>);
+
+impl Applied {
+    fn nothing() -> Self {
+        Self(None)
+    }
+
+    fn on(clear: Command) -> Self {
+        Self(Some(clear))
+    }
+
+    fn clear(&mut self, interrupted: child::Interrupted) -> Result<(), NoOutcome> {
+        let Some(command) = self.0.take() else { return Ok(()) };
+        Ok(child::wait_all(&mut [Child::start(command)?], Duration::from_secs(20), interrupted)?)
+    }
+}
+
+impl Drop for Applied {
+    fn drop(&mut self) {
+        // the first failure is what is told
+        let _ = self.clear(&|| None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policy_is_what_a_user_would_write_and_is_accepted() {
+        let settings = Settings {
+            weights: Some(vec![60, 30, 10]),
+            backend: Some("middleware".into()),
+            ..Settings::default()
+        };
+        let wanted = Wanted::new(&settings).expect("it can be measured");
+        let policy = unisono_fairqueue::Policy::parse(&wanted.policy()).expect("it is sound");
+        assert_eq!(policy.rate.bits_per_second(), 98_000_000);
+        let b = policy.hierarchy.find("b").expect("it is there");
+        assert_eq!(policy.hierarchy.class(b).weight.fraction(), (30, 1));
+        assert_eq!(policy.rules.len(), 3);
+    }
+
+    #[test]
+    fn who_does_not_cooperate_has_no_class() {
+        let settings = Settings { legacy_flows: Some(4), ..Settings::default() };
+        let wanted = Wanted::new(&settings).expect("it can be measured");
+        let last = wanted.sources.last().expect("there are some");
+        assert!(!last.cooperates && last.flows == 4);
+        assert!(!wanted.policy().contains(&last.port.to_string()));
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_refused_with_the_value() {
+        let said = |settings: Settings| format!("{:?}", Wanted::new(&settings).err().expect("refused"));
+        assert!(said(Settings { weights: Some(vec![1, 0]), ..Settings::default() }).contains("[1, 0]"));
+        assert!(said(Settings { backend: Some("htb".into()), ..Settings::default() }).contains("htb"));
+    }
+}

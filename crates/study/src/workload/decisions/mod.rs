@@ -1,0 +1,220 @@
+//! What a decision costs: one packet out and one in, under each discipline, in this process.
+//!
+//! Each step takes the packet to be served and hands a new one to a class: to the one served (*saturated*: every class
+//! always wants service) or to one drawn (*random*: classes fall idle and wake); the same sequence for all. Time
+//! is taken over a batch, so that the clock costs nothing.
+
+mod heap;
+
+use heap::HeapQueue;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+use unisono_fairqueue::{
+    ClassId, ClassSpec, Discipline, Fifo, Hierarchy, Packet, RoundRobin, Scheduler, Weight, Weighted,
+};
+
+/// Who decides.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Decider {
+    /// Start-time fair queuing by the textbook: a binary heap of start tags.
+    Heap,
+    /// Ours, all classes below the root.
+    StartTime,
+    /// Ours, the same classes in four levels.
+    FourLevels,
+    /// First in, first out.
+    Fifo,
+    /// Deficit round robin.
+    RoundRobin,
+    /// Weighted fair queuing.
+    Weighted,
+}
+
+impl Decider {
+    /// All, the one that others are compared with first.
+    pub const ALL: [Self; 6] =
+        [Self::Heap, Self::StartTime, Self::FourLevels, Self::Fifo, Self::RoundRobin, Self::Weighted];
+
+    /// Its name in records.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Heap => "heap",
+            Self::StartTime => "start-time",
+            Self::FourLevels => "four-levels",
+            Self::Fifo => "fifo",
+            Self::RoundRobin => "round-robin",
+            Self::Weighted => "weighted",
+        }
+    }
+}
+
+/// Which class the next packet is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pattern {
+    /// The one served.
+    Saturated,
+    /// One drawn.
+    Random,
+}
+
+/// What one decider took.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Took {
+    /// Who.
+    pub decider: Decider,
+    /// Nanoseconds for a packet out and one in.
+    pub ns_per_packet: f64,
+    /// Of the order of departures; equal orders have equal ones.
+    pub order: u64,
+}
+
+const WEIGHTS: [u32; 4] = [1, 2, 3, 6];
+const LINK: u64 = 100_000_000;
+const QUANTUM: u32 = 1500;
+
+/// Packets between two looks at the clock.
+const BATCH: u32 = 4096;
+
+/// The same packets for every decider: a linear congruence, so that drawing costs nothing.
+#[derive(Clone)]
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, most: u32) -> u32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (((self.0 >> 32) * u64::from(most)) >> 32) as u32
+    }
+}
+
+/// A queue that is asked for a packet and given one.
+trait Queue {
+    fn put(&mut self, class: u32, length: u32);
+    /// The class of the packet served.
+    fn take(&mut self) -> Option<u32>;
+}
+
+struct Of<D> {
+    discipline: D,
+    leaves: Vec<ClassId>,
+    /// Nanoseconds: a discipline that needs time is given that of a link.
+    now: u64,
+}
+
+impl<D: Discipline<u32>> Queue for Of<D> {
+    fn put(&mut self, class: u32, length: u32) {
+        let packet = Packet::new(length, class);
+        // a leaf and a short packet: never refused
+        let _ = self.discipline.enqueue(self.now, self.leaves[class as usize], packet);
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        let (_, packet) = self.discipline.dequeue(self.now)?;
+        self.now += u64::from(packet.length) * 8_000_000_000 / LINK;
+        Some(packet.item)
+    }
+}
+
+fn tree(classes: u32, levels: u32) -> (Hierarchy, Vec<ClassId>) {
+    fn level(name: &str, fan_out: u32, levels: u32, left: &mut u32) -> ClassSpec {
+        let mut class = ClassSpec::new(name);
+        if levels == 0 {
+            *left -= 1;
+            return class;
+        }
+        for child in 0..fan_out {
+            if *left == 0 {
+                break;
+            }
+            let weight = std::num::NonZeroU32::new(WEIGHTS[child as usize % 4]).map(Weight::whole);
+            let below = level(&format!("{name}.{child}"), fan_out, levels - 1, left);
+            class.children.push(below.weighing(weight.unwrap_or(Weight::ONE)));
+        }
+        class
+    }
+    let fan_out = f64::from(classes).powf(1.0 / f64::from(levels)).ceil() as u32;
+    let spec = level("link", fan_out, levels, &mut classes.clone());
+    let hierarchy = Hierarchy::new(spec).expect("names differ because each has its place in it");
+    let leaves = hierarchy.classes().map(|(id, _)| id).filter(|id| hierarchy.is_leaf(*id)).collect();
+    (hierarchy, leaves)
+}
+
+fn queue(decider: Decider, classes: u32) -> Box<dyn Queue> {
+    let levels = if decider == Decider::FourLevels { 4 } else { 1 };
+    let (hierarchy, leaves) = tree(classes, levels);
+    let now = 0;
+    match decider {
+        Decider::Heap => Box::new(HeapQueue::new((0..classes).map(|class| WEIGHTS[class as usize % 4]))),
+        Decider::StartTime | Decider::FourLevels => {
+            Box::new(Of { discipline: Scheduler::new(hierarchy), leaves, now })
+        }
+        Decider::Fifo => Box::new(Of { discipline: Fifo::default(), leaves, now }),
+        Decider::RoundRobin => Box::new(Of { discipline: RoundRobin::new(hierarchy, QUANTUM), leaves, now }),
+        Decider::Weighted => Box::new(Of { discipline: Weighted::new(hierarchy, LINK), leaves, now }),
+    }
+}
+
+/// Measures every decider with so many classes, each for this long. The order of the first packets, the same number of
+/// all, is remembered.
+#[must_use]
+pub fn measure(classes: u32, pattern: Pattern, each: Duration, seed: u64) -> Vec<Took> {
+    let mut took: Vec<Took> = Vec::new();
+    let draw = Draw(seed);
+    // every second run the other way round, so that who comes first is nobody's advantage
+    let mut order = Decider::ALL;
+    if seed % 2 == 1 {
+        order.reverse();
+    }
+    for decider in order {
+        let mut queue = queue(decider, classes);
+        let mut draw = draw.clone();
+        for class in (0..classes).chain(0..classes) {
+            queue.put(class, 64 + draw.below(1437));
+        }
+        let mut hash = 0;
+        let warm = classes.max(BATCH);
+        run(queue.as_mut(), pattern, classes, warm, &mut draw, &mut hash);
+        let order = hash;
+        let (start, mut packets) = (Instant::now(), 0_u64);
+        while start.elapsed() < each {
+            run(queue.as_mut(), pattern, classes, BATCH, &mut draw, &mut hash);
+            packets += u64::from(BATCH);
+        }
+        let ns_per_packet = start.elapsed().as_nanos() as f64 / packets.max(1) as f64;
+        black_box(hash);
+        took.push(Took { decider, ns_per_packet, order });
+    }
+    took.sort_by_key(|took| took.decider);
+    took
+}
+
+fn run(queue: &mut dyn Queue, pattern: Pattern, classes: u32, packets: u32, draw: &mut Draw, hash: &mut u64) {
+    for _ in 0..packets {
+        let Some(served) = queue.take() else { return };
+        *hash = hash.wrapping_mul(31).wrapping_add(u64::from(served));
+        let drawn = draw.below(classes);
+        let class = if pattern == Pattern::Saturated { served } else { drawn };
+        queue.put(class, 64 + draw.below(1437));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ours_decides_as_the_textbook_does_and_fifo_does_not() {
+        for pattern in [Pattern::Saturated, Pattern::Random] {
+            for classes in [1, 10, 1000] {
+                let took = measure(classes, pattern, Duration::from_micros(10), 5);
+                let order =
+                    |decider| took.iter().find(|took| took.decider == decider).expect("all are there").order;
+                assert_eq!(order(Decider::Heap), order(Decider::StartTime), "{classes} {pattern:?}");
+                if classes > 1 {
+                    assert_ne!(order(Decider::Heap), order(Decider::Fifo), "{classes} {pattern:?}");
+                }
+                assert!(took.iter().all(|took| took.ns_per_packet > 0.0));
+            }
+        }
+    }
+}

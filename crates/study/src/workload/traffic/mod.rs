@@ -1,0 +1,124 @@
+//! Classes of traffic over one link: bulk transfers over TCP, small messages with the time at which they were sent,
+//! by plain sockets or through the broker.
+//!
+//! ```text
+//!   send (a process a class) ----- the link under test -----> receive (one process)
+//! ```
+//! All processes are on one host and share its monotonic clock, so that the delay of a message is one-way and exact.
+//! What is counted arrives between two times that all are told beforehand; nobody has to be stopped to be counted.
+//! Receivers know nothing of how the traffic came.
+//!
+//! Cost: a thread a connection; at 100 Mbit/s some per cent of a processor. When not to use it: above some Gbit/s, where
+//! one process of threads that each read a socket is the bottleneck itself.
+
+mod receive;
+mod send;
+
+pub use receive::{Received, receive};
+pub use send::{SentBy, send};
+
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// What one run transfers. All processes read it from one file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scene {
+    /// From when arrivals count, on the monotonic clock.
+    pub from: u64,
+    /// Until when.
+    pub until: u64,
+    /// Where the receiver is.
+    pub receiver: IpAddr,
+    /// The congestion control of all connections; the host's own if absent.
+    pub congestion: Option<String>,
+    /// The broker's socket, for sources that cooperate.
+    pub broker: Option<PathBuf>,
+    /// Who sends.
+    pub sources: Vec<Source>,
+}
+
+/// What one process sends, in one class.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Source {
+    /// The class.
+    pub class: String,
+    /// The receiver's port, for both transports.
+    pub port: u16,
+    /// Connections that are always full.
+    pub flows: u32,
+    /// Messages a second, as datagrams.
+    pub messages_per_s: f64,
+    /// Their length.
+    pub message_bytes: usize,
+    /// Within what time a message should arrive, in milliseconds.
+    pub deadline_ms: Option<f64>,
+    /// Whether it hands its messages to the broker, where there is one.
+    pub cooperates: bool,
+}
+
+impl Source {
+    fn receiver(&self, scene: &Scene) -> SocketAddr {
+        SocketAddr::new(scene.receiver, self.port)
+    }
+}
+
+/// A message's head: its number, and when it was sent.
+const HEAD: usize = 16;
+
+fn head(number: u64, sent: u64) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    head[..8].copy_from_slice(&number.to_le_bytes());
+    head[8..].copy_from_slice(&sent.to_le_bytes());
+    head
+}
+
+fn sent_at(message: &[u8]) -> Option<u64> {
+    let bytes = message.get(8..HEAD)?;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_tells_when_it_was_sent() {
+        assert_eq!(sent_at(&head(3, 77)), Some(77));
+        assert_eq!(sent_at(&[0; 15]), None);
+    }
+
+    #[test]
+    fn bulk_and_messages_arrive_and_are_counted() {
+        let now = unisono_linux::timer::now();
+        let port =
+            std::net::TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it").port();
+        let source = Source {
+            class: "a".into(),
+            port,
+            flows: 1,
+            messages_per_s: 500.0,
+            message_bytes: 100,
+            deadline_ms: Some(10_000.0),
+            cooperates: false,
+        };
+        let scene = Scene {
+            from: now + 200_000_000,
+            until: now + 500_000_000,
+            receiver: "127.0.0.1".parse().expect("an address"),
+            congestion: None,
+            broker: None,
+            sources: vec![source],
+        };
+        std::thread::scope(|scope| {
+            let receiver = scope.spawn(|| receive(&scene).expect("it receives"));
+            let sent = send(&scene, 0).expect("it sends");
+            let received = receiver.join().expect("no panic");
+            assert!(received[0].bulk_bytes > 0);
+            assert!(sent.messages > 10 && received[0].messages > 10, "{sent:?} {received:?}");
+            assert!(received[0].messages <= sent.messages);
+            let delay = received[0].delay_us.expect("delays");
+            assert!(delay.min > 0.0 && received[0].late == 0, "{delay:?}");
+        });
+    }
+}

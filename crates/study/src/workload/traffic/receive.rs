@@ -1,0 +1,123 @@
+//! The receiving end: counts what comes in each class.
+
+use super::{Scene, Source, sent_at};
+use crate::workload::Error;
+use serde::{Deserialize, Serialize};
+use std::io::Read;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use unisono_linux::timer;
+use unisono_measure::Histogram;
+use unisono_measure::record::Distribution;
+
+/// What one source's traffic brought.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Received {
+    /// Bytes of connections, headers excluded, that arrived in the measured time.
+    pub bulk_bytes: u64,
+    /// Messages sent in the measured time that arrived.
+    pub messages: u64,
+    /// Their bytes.
+    pub message_bytes: u64,
+    /// Of those, how many came after their deadline.
+    pub late: u64,
+    /// Microseconds from sending to arrival.
+    pub delay_us: Option<Distribution>,
+}
+
+/// Messages that were sent in the measured time may arrive this much after it.
+const GRACE: u64 = 300_000_000;
+
+#[derive(Debug, Default)]
+struct Count {
+    bulk_bytes: AtomicU64,
+    messages: Mutex<Messages>,
+}
+
+#[derive(Debug, Default)]
+struct Messages {
+    number: u64,
+    bytes: u64,
+    late: u64,
+    delay: Histogram,
+}
+
+/// Receives until the scene is over. Its threads end with the process.
+///
+/// # Errors
+/// A port that cannot be listened at.
+pub fn receive(scene: &Scene) -> Result<Vec<Received>, Error> {
+    let mut counts = Vec::new();
+    for source in &scene.sources {
+        let count = Arc::new(Count::default());
+        listen(scene, source, &count)?;
+        counts.push(count);
+    }
+    timer::sleep_until(scene.until + GRACE);
+    let received = counts.iter().map(|count| {
+        let messages = count.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        Received {
+            bulk_bytes: count.bulk_bytes.load(Ordering::Relaxed),
+            messages: messages.number,
+            message_bytes: messages.bytes,
+            late: messages.late,
+            delay_us: messages.delay.distribution(1e3),
+        }
+    });
+    Ok(received.collect())
+}
+
+fn listen(scene: &Scene, source: &Source, count: &Arc<Count>) -> Result<(), Error> {
+    let failed = |what: &str, error: std::io::Error| {
+        Error::Exchange(format!("cannot listen at {what} port {}: {error}", source.port))
+    };
+    let any: std::net::IpAddr =
+        if scene.receiver.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let address = SocketAddr::new(any, source.port);
+    let listener = TcpListener::bind(address).map_err(|error| failed("tcp", error))?;
+    let socket = UdpSocket::bind(address).map_err(|error| failed("udp", error))?;
+    let (from, until) = (scene.from, scene.until);
+    let counts = Arc::clone(count);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let counts = Arc::clone(&counts);
+            std::thread::spawn(move || read(stream, from, until, &counts.bulk_bytes));
+        }
+    });
+    let counts = Arc::clone(count);
+    let deadline =
+        source.deadline_ms.map_or(u64::MAX, |ms| Duration::from_secs_f64(ms / 1e3).as_nanos() as u64);
+    std::thread::spawn(move || take(&socket, from, until, deadline, &counts.messages));
+    Ok(())
+}
+
+fn read(mut stream: TcpStream, from: u64, until: u64, bytes: &AtomicU64) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(count) = stream.read(&mut buffer) {
+        let now = timer::now();
+        if count == 0 {
+            return;
+        }
+        if (from..until).contains(&now) {
+            bytes.fetch_add(count as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+fn take(socket: &UdpSocket, from: u64, until: u64, deadline: u64, messages: &Mutex<Messages>) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(length) = socket.recv(&mut buffer) {
+        let now = timer::now();
+        let Some(sent) = sent_at(&buffer[..length]) else { continue };
+        if (from..until).contains(&sent) {
+            let delay = now.saturating_sub(sent);
+            let mut messages = messages.lock().unwrap_or_else(PoisonError::into_inner);
+            messages.number += 1;
+            messages.bytes += length as u64;
+            messages.late += u64::from(delay > deadline);
+            messages.delay.record_nanos(delay);
+        }
+    }
+}

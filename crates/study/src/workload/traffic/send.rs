@@ -1,0 +1,183 @@
+//! The sending end: one process a source.
+
+use super::{HEAD, Scene, Source, head};
+use crate::workload::Error;
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use rustix::net::sockopt;
+use serde::{Deserialize, Serialize};
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+use unisono_broker::{Channel, Client, Destination, NO_DEADLINE};
+use unisono_linux::timer;
+
+/// What a source has sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentBy {
+    /// Messages due in the measured time.
+    pub messages: u64,
+}
+
+/// What is handed to a socket at a time.
+const CHUNK: usize = 32 << 10;
+/// What is handed to the broker at a time: with its length four segments, so that a message is half a millisecond
+/// at 100 Mbit/s.
+const BROKER_CHUNK: usize = 4 * 1448 - 4;
+/// A timer may be late by less than this.
+const LATE: u64 = 1_000_000;
+/// How long the receiver may take to be there.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Sends as source `number` of the scene until it is over. Its threads end with the process.
+///
+/// # Errors
+/// Nobody receives, the broker refuses, or there is no such source.
+pub fn send(scene: &Scene, number: usize) -> Result<SentBy, Error> {
+    let source = scene.sources.get(number);
+    let source = source.ok_or_else(|| Error::Options(format!("there is no source {number}")))?;
+    let (failed, failures) = mpsc::channel();
+    let sent = Arc::new(AtomicU64::new(0));
+    for _ in 0..source.flows {
+        let (scene, source, failed) = (scene.clone(), source.clone(), failed.clone());
+        std::thread::spawn(move || failed.send(bulk(&scene, &source)));
+    }
+    if source.messages_per_s > 0.0 {
+        let (scene, source, sent) = (scene.clone(), source.clone(), Arc::clone(&sent));
+        let seed = u64::try_from(number).unwrap_or_default() ^ scene.from;
+        std::thread::spawn(move || failed.send(messages(&scene, &source, seed, &sent)));
+    }
+    loop {
+        let left = (scene.until + 10_000_000).saturating_sub(timer::now());
+        match failures.recv_timeout(Duration::from_nanos(left)) {
+            Ok(Err(error)) => return Err(error),
+            Ok(Ok(())) => {}
+            Err(mpsc::RecvTimeoutError::Timeout) => break,
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                timer::sleep_until(scene.until);
+                break;
+            }
+        }
+    }
+    Ok(SentBy { messages: sent.load(Ordering::Relaxed) })
+}
+
+fn failed(what: &str, source: &Source, error: impl std::fmt::Display) -> Error {
+    Error::Exchange(format!("class {}: {what}: {error}", source.class))
+}
+
+/// Until the receiver is there.
+fn patiently<T, E>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    let start = std::time::Instant::now();
+    loop {
+        match attempt() {
+            Err(_) if start.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(10)),
+            other => return other,
+        }
+    }
+}
+
+fn bulk(scene: &Scene, source: &Source) -> Result<(), Error> {
+    match &scene.broker {
+        Some(_) if source.cooperates => bulk_by_broker(scene, source),
+        _ => bulk_by_socket(scene, source),
+    }
+}
+
+fn bulk_by_socket(scene: &Scene, source: &Source) -> Result<(), Error> {
+    let to = source.receiver(scene);
+    let mut stream =
+        patiently(|| TcpStream::connect(to)).map_err(|error| failed("connect", source, error))?;
+    if let Some(name) = &scene.congestion {
+        sockopt::set_tcp_congestion(&stream, name)
+            .map_err(|error| failed(&format!("congestion control {name}"), source, error))?;
+    }
+    let chunk = vec![0; CHUNK];
+    while timer::now() < scene.until {
+        stream.write_all(&chunk).map_err(|error| failed("send", source, error))?;
+    }
+    Ok(())
+}
+
+fn channel(scene: &Scene, source: &Source, destination: &Destination) -> Result<(Client, Channel), Error> {
+    let path = scene.broker.as_deref().unwrap_or(std::path::Path::new("broker"));
+    let mut client = patiently(|| Client::connect(path)).map_err(|error| failed("broker", source, error))?;
+    let channel =
+        client.open(&source.class, destination.clone()).map_err(|error| failed("broker", source, error))?;
+    Ok((client, channel))
+}
+
+fn bulk_by_broker(scene: &Scene, source: &Source) -> Result<(), Error> {
+    let destination =
+        Destination { congestion: scene.congestion.clone(), ..Destination::tcp(source.receiver(scene)) };
+    // the broker connects at once: the receiver has to be there before
+    drop(
+        patiently(|| TcpStream::connect(source.receiver(scene)))
+            .map_err(|error| failed("connect", source, error))?,
+    );
+    let (mut client, channel) = channel(scene, source, &destination)?;
+    let chunk = vec![0; BROKER_CHUNK];
+    while timer::now() < scene.until {
+        client.send(channel, &chunk, NO_DEADLINE).map_err(|error| failed("send", source, error))?;
+    }
+    Ok(())
+}
+
+/// How a message leaves.
+enum Way {
+    Socket(UdpSocket),
+    Broker(Box<Client>, Channel),
+}
+
+fn messages(scene: &Scene, source: &Source, seed: u64, sent: &AtomicU64) -> Result<(), Error> {
+    let to = source.receiver(scene);
+    let mut way = match &scene.broker {
+        Some(_) if source.cooperates => {
+            let (client, channel) = channel(scene, source, &Destination::udp(to))?;
+            Way::Broker(Box::new(client), channel)
+        }
+        _ => Way::Socket(connected(to).map_err(|error| failed("socket", source, error))?),
+    };
+    let deadline = source.deadline_ms.map(|ms| Duration::from_secs_f64(ms / 1e3).as_nanos() as u64);
+    let period = 1e9 / source.messages_per_s;
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let mut message = vec![0; source.message_bytes.max(HEAD)];
+    let mut next = timer::now() as f64;
+    for number in 0.. {
+        // a period on average, never in step with what else has one
+        next += period * random.random_range(0.5..1.5);
+        timer::sleep_until(next as u64);
+        let (now, due) = (timer::now(), next as u64);
+        // who was kept from sending in time counts from when the message was due: waiting at home is waiting too
+        let stamp = if now.saturating_sub(due) > LATE { due } else { now };
+        if stamp >= scene.from && stamp < scene.until {
+            sent.fetch_add(1, Ordering::Relaxed);
+        }
+        if now >= scene.until {
+            if due >= scene.until {
+                break;
+            }
+            continue; // due, and will never arrive
+        }
+        message[..HEAD].copy_from_slice(&head(number, stamp));
+        match &mut way {
+            // nobody there yet, or no room: lost, and counted as such by its number
+            Way::Socket(socket) => drop(socket.send(&message)),
+            Way::Broker(client, channel) => {
+                let deadline = deadline.map_or(NO_DEADLINE, |deadline| stamp + deadline);
+                client.send(*channel, &message, deadline).map_err(|error| failed("send", source, error))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn connected(to: SocketAddr) -> std::io::Result<UdpSocket> {
+    let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(to)?;
+    Ok(socket)
+}
