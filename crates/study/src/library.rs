@@ -21,6 +21,7 @@ const FILES: &[(&str, &str)] = &[
     ("queue-delay.toml", include_str!("../studies/queue-delay.toml")),
     ("queue-isolation.toml", include_str!("../studies/queue-isolation.toml")),
     ("queue-latency.toml", include_str!("../studies/queue-latency.toml")),
+    ("queue-processor.toml", include_str!("../studies/queue-processor.toml")),
     ("queue-shares.toml", include_str!("../studies/queue-shares.toml")),
     ("several.toml", include_str!("../studies/several.toml")),
     ("switching.toml", include_str!("../studies/switching.toml")),

@@ -12,6 +12,7 @@ pub mod ghost;
 pub mod launch;
 pub mod link;
 pub mod pair;
+pub mod processor;
 pub mod single;
 pub mod tree;
 pub mod wait_cost;
@@ -44,6 +45,8 @@ pub enum Driver {
     Tree,
     /// Decisions of queueing disciplines, in this process.
     Decisions,
+    /// Busy loops that share a processor by weight.
+    Processor,
     /// Classes of traffic over a link, under each place where a policy can be enforced.
     Link,
 }
@@ -132,6 +135,7 @@ impl Driver {
             Driver::Ghost => ghost::READS,
             Driver::Tree => tree::READS,
             Driver::Link => link::READS,
+            Driver::Processor => processor::READS,
             Driver::Decisions => decisions::READS,
         }
     }
@@ -174,6 +178,7 @@ impl Driver {
             Driver::Pair | Driver::Burst => pair::around(settings),
             Driver::Ghost => ghost::around(settings, seconds),
             Driver::Link => link::around(settings),
+            Driver::Processor => processor::AROUND,
             Driver::Decisions => decisions::around(settings, seconds),
             Driver::Tree => return tree::around(settings),
         };
@@ -200,6 +205,7 @@ impl Driver {
             Driver::Ghost => ghost::run(context, settings, seconds),
             // what is drawn there is when messages are sent: never the same twice
             Driver::Link => link::run(context, settings, seconds),
+            Driver::Processor => processor::run(context, settings, seconds),
             Driver::Decisions => decisions::run(settings, seconds, seed),
             // nothing in it takes its time
             Driver::Tree => tree::run(context, settings, seed),
@@ -222,6 +228,7 @@ impl fmt::Display for Driver {
             Driver::Ghost => "ghost",
             Driver::Tree => "tree",
             Driver::Link => "link",
+            Driver::Processor => "processor",
             Driver::Decisions => "decisions",
         })
     }

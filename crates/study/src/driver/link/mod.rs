@@ -43,7 +43,7 @@ const NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
 const LEGACY: &str = "legacy";
 const FIRST_PORT: u16 = 5001;
 /// Connections have to find their windows.
-const WARM_UP: Duration = Duration::from_millis(700);
+const WARM_UP: Duration = Duration::from_millis(600);
 /// Processes have to start.
 const START: Duration = Duration::from_millis(150);
 /// The middleware's rate is this part of the link's: what the link cannot carry would wait behind the broker.

@@ -163,12 +163,14 @@ fn messages(scene: &Scene, source: &Source, seed: u64, sent: &AtomicU64) -> Resu
             continue; // due, and will never arrive
         }
         message[..HEAD].copy_from_slice(&head(number, stamp));
+        // a stream does not wait: what finds no room now is lost, and missing at the receiver
         match &mut way {
-            // nobody there yet, or no room: lost, and counted as such by its number
             Way::Socket(socket) => drop(socket.send(&message)),
             Way::Broker(client, channel) => {
                 let deadline = deadline.map_or(NO_DEADLINE, |deadline| stamp + deadline);
-                client.send(*channel, &message, deadline).map_err(|error| failed("send", source, error))?;
+                client
+                    .try_send(*channel, &message, deadline)
+                    .map_err(|error| failed("send", source, error))?;
             }
         }
     }
@@ -179,5 +181,6 @@ fn connected(to: SocketAddr) -> std::io::Result<UdpSocket> {
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any)?;
     socket.connect(to)?;
+    socket.set_nonblocking(true)?;
     Ok(socket)
 }

@@ -1,0 +1,266 @@
+//! Processor time shared by weight: the core that decides about packets decides about quanta, against the kernel's own
+//! controller.
+//!
+//! One busy loop a class, all on one processor. Under the core each is stopped but one (SIGSTOP), which is let run
+//! (SIGCONT) for a quantum and charged for what it used. Under the
+//! kernel each is in a control group with its weight.
+
+use super::figures::figure;
+use super::{Context, NoOutcome, Outcome};
+use crate::settings::Settings;
+use rustix::process::{Pid, Signal, kill_process};
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use unisono_fairqueue::{ClassId, ClassSpec, Discipline, Hierarchy, Packet, Scheduler, Weight};
+use unisono_linux::affinity::Tid;
+use unisono_linux::cgroup::{self, Group};
+use unisono_linux::{schedstat, timer};
+
+/// The settings this driver reads.
+pub const READS: &[&str] = &["backend", "weights", "slice_ms"];
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+const WARM_UP: Duration = Duration::from_millis(100);
+
+/// Time around the measured seconds.
+pub const AROUND: Duration = Duration::from_millis(150);
+
+/// Who shares the processor out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// The kernel's scheduler, which knows no weights here.
+    Nobody,
+    /// Its controller.
+    Kernel,
+    /// Start-time fair queuing of quanta.
+    Core,
+}
+
+/// Makes one run.
+///
+/// # Errors
+/// Why there are no figures.
+pub fn run(context: Context, settings: &Settings, seconds: f64) -> Result<Outcome, NoOutcome> {
+    let place = match settings.backend.as_deref() {
+        None | Some("none") => Place::Nobody,
+        Some("kernel") => Place::Kernel,
+        Some("core") => Place::Core,
+        Some(other) => {
+            return Err(NoOutcome::Failed(format!("backend {other:?}; write none, kernel or core")));
+        }
+    };
+    let weights = settings.weights.clone().unwrap_or_else(|| vec![60, 30, 10]);
+    if weights.len() < 2 || weights.len() > NAMES.len() || weights.contains(&0) {
+        return Err(NoOutcome::Failed(format!("weights {weights:?}; write 2 to 4 positive numbers")));
+    }
+    // the last processor is the one that interrupts visit least
+    let cpu = context.cpus.last().copied().unwrap_or_default();
+    let loops = Loops::start(context.unisono, weights.len(), cpu)?;
+    let _groups = if place == Place::Kernel { Some(Groups::make(&loops, &weights)?) } else { None };
+    let total = WARM_UP + Duration::from_secs_f64(seconds);
+    let mut server = Server::new(&loops, &weights, settings.slice_ms.unwrap_or(1.0));
+    let mut before = Vec::new();
+    let (start, mut switches) = (timer::now(), 0_u32);
+    let from = start + WARM_UP.as_nanos() as u64;
+    let until = start + total.as_nanos() as u64;
+    loop {
+        let now = timer::now();
+        if before.is_empty() && now >= from {
+            (before, switches) = (loops.used()?, 0);
+        }
+        if now >= until {
+            break;
+        }
+        if let Some(signal) = (context.interrupted)() {
+            return Err(NoOutcome::Interrupted(format!("stopped by {signal}")));
+        }
+        if place == Place::Core {
+            server.quantum(&loops)?;
+            switches += 1;
+        } else {
+            timer::sleep_until((now + 10_000_000).min(until));
+        }
+    }
+    let used: Vec<u64> = loops.used()?.iter().zip(&before).map(|(after, before)| after - before).collect();
+    Ok(outcome(&weights, &used, seconds, (place == Place::Core).then_some(switches)))
+}
+
+fn outcome(weights: &[u32], used: &[u64], seconds: f64, switches: Option<u32>) -> Outcome {
+    let (all, wanted) = (used.iter().sum::<u64>().max(1) as f64, weights.iter().sum::<u32>());
+    let mut outcome = Outcome::default();
+    let mut worst = 0.0_f64;
+    for ((name, used), weight) in NAMES.iter().zip(used).zip(weights) {
+        let (got, ideal) = (*used as f64 / all, f64::from(*weight) / f64::from(wanted));
+        worst = worst.max((got / ideal - 1.0).abs() * 100.0);
+        outcome.figures.push(figure(format!("{name}_share_percent"), got * 100.0, "%"));
+    }
+    outcome.figures.push(figure("share_off_percent", worst, "%"));
+    outcome.figures.push(figure("used_percent", all / seconds / 1e7, "%"));
+    if let Some(switches) = switches {
+        outcome.figures.push(figure("quanta_per_s", f64::from(switches) / seconds, "1/s"));
+    }
+    outcome
+}
+
+fn number(child: &Child) -> Tid {
+    Tid(i32::try_from(child.id()).unwrap_or_default())
+}
+
+/// Busy loops, killed with this.
+struct Loops(Vec<Child>);
+
+impl Loops {
+    fn start(unisono: &Path, count: usize, cpu: usize) -> Result<Self, NoOutcome> {
+        let mut loops = Self(Vec::new());
+        for _ in 0..count {
+            let mut command = Command::new(unisono);
+            command.args(["workload", "busy-loop", "--parent", &std::process::id().to_string()]);
+            command.args(["--cpu", &cpu.to_string()]).stdin(Stdio::null()).stdout(Stdio::null());
+            let child = command.spawn();
+            loops.0.push(
+                child.map_err(|error| NoOutcome::Failed(format!("cannot start a busy loop: {error}")))?,
+            );
+        }
+        Ok(loops)
+    }
+
+    fn tell(&self, at: usize, signal: Signal) -> Result<(), NoOutcome> {
+        kill_process(Pid::from_child(&self.0[at]), signal)
+            .map_err(|error| NoOutcome::Failed(format!("a busy loop is gone: {error}")))
+    }
+
+    fn ran(&self, at: usize) -> Result<u64, NoOutcome> {
+        schedstat::refresh(number(&self.0[at]))
+            .map_err(|error| NoOutcome::Skipped(format!("this kernel does not tell processor time: {error}")))
+    }
+
+    fn used(&self) -> Result<Vec<u64>, NoOutcome> {
+        (0..self.0.len()).map(|at| self.ran(at)).collect()
+    }
+}
+
+impl Drop for Loops {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // one that has ended needs no killing; a stopped one is killed all the same
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}
+
+/// Control groups with weights, one a loop; removed with this, when the loops are.
+struct Groups(Vec<Group>);
+
+impl Groups {
+    fn make(loops: &Loops, weights: &[u32]) -> Result<Self, NoOutcome> {
+        let skipped =
+            |why: String| NoOutcome::Skipped(format!("no control groups for processor time: {why}"));
+        let all = cgroup::hierarchies().map_err(|error| skipped(error.to_string()))?;
+        let tree = cgroup::Hierarchy::with(&all, "cpu");
+        let top = tree.ok_or_else(|| skipped("no tree has the cpu controller".to_owned()))?.top();
+        let mut groups = Self(Vec::new());
+        for ((child, weight), name) in loops.0.iter().zip(weights).zip(NAMES) {
+            let name = format!("unisono-study-{}-{name}", std::process::id());
+            let group = top.create(&name).map_err(|error| skipped(error.to_string()))?;
+            groups.0.push(group.clone());
+            let set = group.set_weight(f64::from(*weight) / 10.0).and_then(|()| group.admit(number(child)));
+            set.map_err(|error| skipped(error.to_string()))?;
+        }
+        Ok(groups)
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        for group in &self.0 {
+            // the loops leave first; a group takes a moment to notice
+            let processes = group.processes().unwrap_or_default();
+            for process in processes {
+                if let Some(pid) = Pid::from_raw(process.0) {
+                    let _ = kill_process(pid, Signal::KILL);
+                }
+            }
+            for _ in 0..100 {
+                if group.remove().is_ok() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+}
+
+/// The core, with quanta in microseconds for packets.
+struct Server {
+    scheduler: Scheduler<usize>,
+    classes: Vec<ClassId>,
+    quantum: u32,
+    /// What each had used, in nanoseconds, when it was stopped last.
+    ran: Vec<u64>,
+    stopped: bool,
+}
+
+impl Server {
+    fn new(loops: &Loops, weights: &[u32], quantum_ms: f64) -> Self {
+        let leaf = |(name, weight): (&&str, &u32)| {
+            ClassSpec::new(*name).weighing(NonZeroU32::new(*weight).map_or(Weight::ONE, Weight::whole))
+        };
+        let tree = ClassSpec::new("processor").with(NAMES.iter().zip(weights).map(leaf));
+        let hierarchy = Hierarchy::new(tree).expect("sound because names differ");
+        let classes: Vec<ClassId> = hierarchy.classes().skip(1).map(|(id, _)| id).collect();
+        let quantum = ((quantum_ms * 1e3) as u32).clamp(100, 1_000_000);
+        let mut server = Self {
+            scheduler: Scheduler::new(hierarchy),
+            classes,
+            quantum,
+            ran: vec![0; loops.0.len()],
+            stopped: false,
+        };
+        for at in 0..loops.0.len() {
+            server.want(at, quantum);
+        }
+        server
+    }
+
+    fn want(&mut self, at: usize, length: u32) {
+        // a leaf, and no limit: never refused
+        let _ = self.scheduler.enqueue(0, self.classes[at], Packet::new(length, at));
+    }
+
+    /// Lets the one that is chosen run for its quantum.
+    fn quantum(&mut self, loops: &Loops) -> Result<(), NoOutcome> {
+        if !self.stopped {
+            for at in 0..loops.0.len() {
+                loops.tell(at, Signal::STOP)?;
+                self.ran[at] = loops.ran(at)?;
+            }
+            self.stopped = true;
+        }
+        let Some((_, packet)) = self.scheduler.dequeue(0) else { return Ok(()) };
+        let at = packet.item;
+        loops.tell(at, Signal::CONT)?;
+        timer::sleep_until(timer::now() + u64::from(self.quantum) * 1000);
+        loops.tell(at, Signal::STOP)?;
+        let ran = loops.ran(at)?;
+        let used = ran.saturating_sub(std::mem::replace(&mut self.ran[at], ran)) / 1000;
+        // a quantum is charged when it begins, before anybody knows how long it will be: by what the one before was
+        self.want(at, u32::try_from(used).unwrap_or(u32::MAX).clamp(1, 1_000_000));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_compared_with_weights() {
+        let outcome = outcome(&[3, 1], &[600, 400], 1.0, None);
+        let value = |name: &str| outcome.figures.iter().find(|f| f.name == name).expect("it is there").value;
+        assert_eq!((value("a_share_percent"), value("b_share_percent")), (60.0, 40.0));
+        assert!((value("share_off_percent") - 60.0).abs() < 1e-9);
+    }
+}
