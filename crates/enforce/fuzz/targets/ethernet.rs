@@ -1,0 +1,27 @@
+//! Whatever a frame is: it is read or refused, has a class or none, loses its tag, and says nothing more when it is
+//! cut shorter.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use std::sync::LazyLock;
+use unisono_enforce::interposed::parse::{Frame, parse};
+use unisono_enforce::interposed::{Classifier, Named, untag};
+use unisono_fairqueue::Policy;
+
+static POLICY: LazyLock<Policy> = LazyLock::new(|| {
+    let text = "rate = \"1mbit\"\n[class.a]\nmatch = [{ cgroup = \"/a\", port = 5 }, { priority = 6 }]\n\
+                [class.b]\nmatch = [{ address = \"10.0.0.0/8\", protocol = \"udp\" }]\n";
+    Policy::parse(text).expect("a sound policy")
+});
+
+fuzz_target!(|bytes: &[u8]| {
+    let whole = parse(bytes);
+    if let Ok(Frame::Ip(shorter)) = parse(&bytes[..bytes.len() / 2]) {
+        assert_eq!(whole, Ok(Frame::Ip(shorter)));
+    }
+    let mut classifier = Classifier::new(Named::of(&POLICY).expect("a few"));
+    if let Ok(class) = classifier.class(&POLICY, bytes) {
+        assert!(POLICY.hierarchy.is_leaf(class));
+    }
+    untag(&mut bytes.to_vec());
+});
