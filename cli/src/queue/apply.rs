@@ -70,7 +70,7 @@ pub(crate) struct Args {
 
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Default)]
 enum Choice {
-    /// The kernel's own classes (HTB); lends what is left almost equally
+    /// The kernel's own classes (HTB)
     #[default]
     Kernel,
     /// A queue of our own in front of the device; lends what is left by weight

@@ -57,7 +57,10 @@ fn seen() -> String {
         let output = Command::new("tc").args([what, "show", "dev", DEVICE]).output().expect("tc starts");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    let text = [ask("qdisc"), ask("class")].concat();
+    let link = Command::new("ip").args(["-d", "link", "show", DEVICE]).output().expect("ip starts");
+    let link = String::from_utf8_lossy(&link.stdout).into_owned();
+    let most = link.split_whitespace().skip_while(|word| !word.starts_with("gso_max_size")).take(2);
+    let text = [ask("qdisc"), ask("class"), most.collect::<Vec<_>>().join(" ")].concat();
     let mut lines: Vec<String> = text
         .lines()
         .map(|line| {

@@ -10,10 +10,10 @@
 //! so that what waits in those that stay is not lost; the classifier changes from the old one to the new one in one step.
 //!
 //! What it cannot do is said ([`Kernel::notes`]): deadlines, limits at inner classes, dropping from the longest queue. What
-//! nobody uses is lent almost equally, not by weight. A class begins to hold at the moment in which the classifier is
+//! nobody uses is lent by weight among the leaves of one class only roughly where weights differ by more than some tens. A class begins to hold at the moment in which the classifier is
 //! there, a millisecond or so after the first step; packets that wait in the discipline that is replaced are lost.
 //!
-//! Cost: about a microsecond a packet. When not: where lending has to follow the weights, use the interposed place.
+//! Cost: about a microsecond a packet. When not: where packets have deadlines, or delays have to be seen.
 //! Reference: tc-htb(8), tc-bpf(8), Documentation/admin-guide/cgroup-v2.rst.
 
 mod assembler;
@@ -24,9 +24,10 @@ mod tree;
 
 use crate::error::Error;
 use crate::journal::{Journal, Phase, Record};
-use saved::{Before, Root, Weight, root_of};
+use saved::{Before, Pieces, Root, Weight, root_of};
 use std::fmt;
 use std::os::fd::AsFd;
+pub use tree::Tuning;
 use tree::{HANDLE, Numbers, Planned};
 use unisono_fairqueue::{Backend, Backlog, ClassId, Live, LiveClass, Policy};
 use unisono_linux::bpf::Classifier;
@@ -41,6 +42,7 @@ const ENOENT: i32 = 2;
 /// The kernel's classes on one device.
 pub struct Kernel {
     device: String,
+    tuning: Tuning,
     stopped: Box<dyn FnMut() -> Option<String> + Send>,
     notes: Vec<String>,
 }
@@ -62,6 +64,9 @@ enum Step {
     Ask(Box<Request>),
     /// What is not there need not be removed.
     Remove(Box<Request>),
+    /// A device that hands itself what it likes is no reason to give up.
+    Limit(Pieces),
+    Unlimit(Pieces),
     Set(Weight),
     PutBack(Weight),
 }
@@ -71,6 +76,7 @@ struct Wanted {
     numbers: Numbers,
     plan: Vec<Planned>,
     classifier: Classifier,
+    pieces: Option<Pieces>,
     weights: Vec<Weight>,
     default: u16,
 }
@@ -79,7 +85,19 @@ impl Kernel {
     /// The classes of a device of this thread's network namespace.
     #[must_use]
     pub fn new(device: &str) -> Self {
-        Self { device: device.to_owned(), stopped: Box::new(|| None), notes: Vec::new() }
+        Self {
+            device: device.to_owned(),
+            tuning: Tuning::default(),
+            stopped: Box::new(|| None),
+            notes: Vec::new(),
+        }
+    }
+
+    /// The same told otherwise, to compare with.
+    #[must_use]
+    pub fn tuned(mut self, tuning: Tuning) -> Self {
+        self.tuning = tuning;
+        self
     }
 
     /// Asks before every step of a change whether to stop there, and by whom.
@@ -102,7 +120,7 @@ impl Kernel {
     pub fn check(&mut self, policy: &Policy) -> Result<(), Error> {
         self.notes.clear();
         let mut host = self.host()?;
-        self.wanted(&host, policy, &Numbers::new())?;
+        self.wanted(&host, policy, &Numbers::new(), None)?;
         let journal = Journal::of(&self.device)?;
         if let Some(record) = journal.read::<serde_json::Value>()? {
             return self.is_ours(&record.backend);
@@ -135,7 +153,13 @@ impl Kernel {
         Error::Occupied { device: self.device.clone(), kind: "htb".to_owned() }
     }
 
-    fn wanted(&mut self, host: &Host, policy: &Policy, before: &Numbers) -> Result<Wanted, Error> {
+    fn wanted(
+        &mut self,
+        host: &Host,
+        policy: &Policy,
+        before: &Numbers,
+        pieces: Option<Pieces>,
+    ) -> Result<Wanted, Error> {
         let tree = &policy.hierarchy;
         if tree::levels(tree) > htb::MOST_LEVELS {
             let most = htb::MOST_LEVELS - 1;
@@ -168,9 +192,15 @@ impl Kernel {
             }
         })?;
         self.notes.extend(tree::not_done(policy));
-        let plan = tree::plan(policy, &numbers, host.link.most_at_once);
+        let now = pieces.map_or(host.link.most_at_once, Pieces::before);
+        let longest = self.tuning.longest(policy, now);
+        let pieces = match pieces {
+            Some(pieces) => Some(pieces.but(longest)),
+            None => Pieces::of(&host.link, longest),
+        };
+        let plan = tree::plan(policy, &numbers, longest, self.tuning);
         let default = number(policy.default);
-        Ok(Wanted { numbers, plan, classifier, weights, default })
+        Ok(Wanted { numbers, plan, classifier, pieces, weights, default })
     }
 
     /// The record of a policy that holds. What was left half way is put back first.
@@ -185,6 +215,7 @@ impl Kernel {
             self.put_weights_back(&record)?;
         } else if record.phase == Phase::Changing {
             self.put_back(host, &record)?;
+            *host = self.host()?;
             self.notes.push(format!(
                 "put back what `unisono queue` (process {}) had left half way on {}",
                 record.process, self.device
@@ -217,6 +248,16 @@ impl Kernel {
             )),
             Err(error) => return Err(error),
         }
+        if let Some(pieces) = record.before.pieces {
+            if pieces.holds(&host.link) || record.phase == Phase::Changing {
+                host.socket.run(&[pieces.put_back(host.link.index)])?;
+            } else {
+                self.notes.push(format!(
+                    "somebody else has changed gso_max_size of {} since; it stays",
+                    self.device
+                ));
+            }
+        }
         self.put_weights_back(record)
     }
 
@@ -242,6 +283,16 @@ impl Kernel {
                     Err(refused) if refused.errno != ENOENT => return Err(refused.into()),
                     _ => {}
                 },
+                Step::Limit(pieces) => {
+                    if let Err(refused) = host.socket.run(&[pieces.set(host.link.index)]) {
+                        self.notes.push(format!(
+                            "{refused}; classes that borrow take turns of one packet, so that lending is \
+                             almost equal, and packets up to {} bytes hold up the others",
+                            pieces.before()
+                        ));
+                    }
+                }
+                Step::Unlimit(pieces) => host.socket.run(&[pieces.put_back(host.link.index)])?,
                 Step::Set(weight) => cgroups::set(&weight)?,
                 Step::PutBack(weight) => {
                     cgroups::put_back(&weight, Phase::Holds)?;
@@ -269,7 +320,7 @@ impl Kernel {
         let stopped = std::mem::replace(&mut self.stopped, Box::new(|| None));
         let notes = std::mem::take(&mut self.notes);
         let again = Policy::parse(&held.policy).map_err(Error::from).and_then(|policy| {
-            let wanted = self.wanted(host, &policy, &held.before.numbers)?;
+            let wanted = self.wanted(host, &policy, &held.before.numbers, held.before.pieces)?;
             let steps = steps(host, &wanted, Some(&changing.before), &held.before);
             self.carry_out(host, steps)
         });
@@ -311,7 +362,11 @@ fn steps(host: &Host, wanted: &Wanted, now: Option<&Before>, then: &Before) -> V
     let put_back = dropped.map(|weight| Step::PutBack(weight.clone()));
     let asked = asked.into_iter().map(|request| Step::Ask(Box::new(request)));
     let removed = removed.map(|request| Step::Remove(Box::new(request)));
-    asked.chain(removed).chain(set).chain(put_back).collect()
+    let limit = match (then.pieces, now.and_then(|now| now.pieces)) {
+        (None, now) => now.map(Step::Unlimit),
+        (then, _) => then.map(Step::Limit),
+    };
+    limit.into_iter().chain(asked).chain(removed).chain(set).chain(put_back).collect()
 }
 
 impl Backend for Kernel {
@@ -336,15 +391,22 @@ impl Backend for Kernel {
             (None, Root::Ours) => return Err(self.without_journal()),
             (None, Root::Theirs(root)) => (None, root),
             (Some(held), Root::Theirs(root)) => {
-                self.notes.push(format!("somebody else had removed the classes of {}", self.device));
-                self.put_weights_back(&held)?;
+                self.put_back(&mut host, &held)?;
                 journal.remove()?;
+                host = self.host()?;
                 (None, root)
             }
         };
         let none = Numbers::new();
-        let wanted = self.wanted(&host, policy, held.as_ref().map_or(&none, |held| &held.before.numbers))?;
-        let mut then = Before { root, weights: wanted.weights.clone(), numbers: wanted.numbers.clone() };
+        let before = held.as_ref().map(|held| &held.before);
+        let numbers = before.map_or(&none, |before| &before.numbers);
+        let wanted = self.wanted(&host, policy, numbers, before.and_then(|before| before.pieces))?;
+        let mut then = Before {
+            root,
+            pieces: wanted.pieces,
+            weights: wanted.weights.clone(),
+            numbers: wanted.numbers.clone(),
+        };
         let known = held.iter().flat_map(|held| &held.before.weights);
         for weight in known.clone() {
             if let Some(same) = then.weights.iter_mut().find(|same| same.file == weight.file) {

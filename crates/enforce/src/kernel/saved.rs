@@ -4,7 +4,7 @@ use super::tree::{HANDLE, Numbers};
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use unisono_linux::netlink::link::Index;
+use unisono_linux::netlink::link::{self, Index, Link};
 use unisono_linux::netlink::qdisc::{self, Qdisc};
 use unisono_linux::netlink::{Request, Socket};
 
@@ -32,10 +32,56 @@ const WHOLE: [&str; 15] = [
 pub(super) struct Before {
     /// What the device began with; none if the kernel had put it there itself.
     pub(super) root: Option<Qdisc>,
+    /// The longest packet that the device was handed at once, if that is limited now.
+    pub(super) pieces: Option<Pieces>,
     /// The weights of control groups.
     pub(super) weights: Vec<Weight>,
     /// The classes that are there now.
     pub(super) numbers: Numbers,
+}
+
+/// The longest packet that a device is handed at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Pieces {
+    before: u32,
+    before_4: Option<u32>,
+    /// What we set; anything else is somebody else's choice, and stays.
+    pub(super) ours: u32,
+}
+
+impl Pieces {
+    /// What is to be set on a device; none if its packets are no longer than that anyway.
+    pub(super) fn of(link: &Link, ours: u64) -> Option<Self> {
+        let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        (ours < link.most_at_once).then(|| Self {
+            before: word(link.most_at_once),
+            before_4: link.most_at_once_4.map(word),
+            ours: word(ours),
+        })
+    }
+
+    /// The same with another limit.
+    pub(super) fn but(self, ours: u64) -> Self {
+        Self { ours: u32::try_from(ours).unwrap_or(u32::MAX).min(self.before), ..self }
+    }
+
+    /// What the device was handed before.
+    pub(super) fn before(self) -> u64 {
+        u64::from(self.before)
+    }
+
+    pub(super) fn set(self, index: Index) -> Request {
+        link::limit(index, self.ours, self.before_4.map(|before| before.min(self.ours)))
+    }
+
+    /// Whether a device is as we left it.
+    pub(super) fn holds(self, link: &Link) -> bool {
+        link.most_at_once == u64::from(self.ours)
+    }
+
+    pub(super) fn put_back(self, index: Index) -> Request {
+        link::limit(index, self.before, self.before_4)
+    }
 }
 
 /// A control group's weight for processor time.

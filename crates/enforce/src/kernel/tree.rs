@@ -3,11 +3,12 @@
 //! - *Rate*: what the class is sure of, by the weights of its line; rounded down, so that children never have more than
 //!   their parent.
 //! - *Ceiling*: the policy's, or that of the class above, or the link's rate.
-//! - *Quantum*: by share, the least one [`LEAST_QUANTUM`]. The kernel gives a turn to each class that borrows however
-//!   little of its quantum is left, so packets longer than a quantum make lending more equal than the weights say.
+//! - *Longest packet*: programs hand down up to 64 KiB in one piece, which at 100 Mbit/s takes 5 ms, and everybody else
+//!   waits; so the device is handed at most what the link carries in [`PIECE_NS`].
+//! - *Quantum*: by share, the least one the longest packet. The kernel gives each class that borrows its turn however little of its
+//!   quantum is left: with packets longer than a quantum all turns would be one packet, and lending equal.
 //! - *Queue*: what the policy says, or else [`WAIT_NS`] at the rate that the class is sure of, but room for two of the
-//!   longest packets that programs hand down in one piece: with less, such a packet would never fit. Short, because what
-//!   waits there is the delay of the class.
+//!   longest packets: with less, such a packet would never fit. Short, because what waits there is the delay of the class.
 
 use std::collections::BTreeMap;
 use unisono_fairqueue::{ClassId, Hierarchy, Limit, Order, Overflow, Policy};
@@ -20,12 +21,39 @@ pub(super) const HANDLE: u32 = 0x556e_0000;
 const LINK: u16 = 1;
 /// So long may a queue be at the rate that its class is sure of, unless the policy says otherwise.
 const WAIT_NS: f64 = 20e6;
+/// So long may the longest packet take.
+const PIECE_NS: f64 = 1e6;
+/// So long may a turn take.
+const TURN_NS: f64 = 50e6;
 /// So long may a class have been idle, or the kernel late, without losing its share.
 const BURST_NS: u64 = 4_000_000;
 /// A frame of Ethernet's.
 const FRAME: u64 = 1514;
-const LEAST_QUANTUM: f64 = FRAME as f64;
-const MOST_QUANTUM: f64 = (1 << 24) as f64;
+/// What `tc` is content with: a tenth of a second's, within these bounds.
+const PLAIN_QUANTUM: std::ops::RangeInclusive<u64> = 1000..=200_000;
+
+/// How the kernel is told about a policy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Tuning {
+    /// What nobody uses is lent by weight, and the longest packets are kept short.
+    #[default]
+    ByWeight,
+    /// As `tc` does it when nobody says more: what nobody uses is lent almost equally. To compare with.
+    Plain,
+}
+
+impl Tuning {
+    /// The longest packet that a device shall be handed, given what it is handed now.
+    pub(super) fn longest(self, policy: &Policy, now: u64) -> u64 {
+        match self {
+            Self::Plain => now,
+            Self::ByWeight => {
+                let short = whole_bytes(policy.rate.bytes_per_second() * PIECE_NS / 1e9);
+                now.min(short.max(2 * FRAME))
+            }
+        }
+    }
+}
 
 /// A class, as it is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -104,8 +132,10 @@ pub(super) fn levels(hierarchy: &Hierarchy) -> usize {
 }
 
 /// The classes, parents first; `longest` is the longest packet that the device is handed.
-pub(super) fn plan(policy: &Policy, numbers: &Numbers, longest: u64) -> Vec<Planned> {
+pub(super) fn plan(policy: &Policy, numbers: &Numbers, longest: u64, tuning: Tuning) -> Vec<Planned> {
     let tree = &policy.hierarchy;
+    // each piece is counted with the headers that it is sent with
+    let longest = longest + longest / 16 + FRAME;
     let leaves = tree.classes().filter(|(id, _)| tree.is_leaf(*id)).map(|(id, _)| tree.share(id));
     let least = leaves.fold(f64::INFINITY, f64::min);
     tree.classes()
@@ -113,7 +143,11 @@ pub(super) fn plan(policy: &Policy, numbers: &Numbers, longest: u64) -> Vec<Plan
             let number = numbers[&class.name];
             let rate = whole_bytes(policy.guarantee(id) / 8.0);
             let ceiling = whole_bytes(policy.ceiling(id).bytes_per_second()).max(rate);
-            let quantum = (LEAST_QUANTUM * tree.share(id) / least).min(MOST_QUANTUM);
+            let most = (policy.rate.bytes_per_second() * TURN_NS / 1e9).max(longest as f64);
+            let quantum = match tuning {
+                Tuning::ByWeight => whole_bytes((longest as f64 * tree.share(id) / least).round().min(most)),
+                Tuning::Plain => (rate / 10).clamp(*PLAIN_QUANTUM.start(), *PLAIN_QUANTUM.end()),
+            };
             Planned {
                 name: class.name.clone(),
                 class: htb::Class {
@@ -123,7 +157,7 @@ pub(super) fn plan(policy: &Policy, numbers: &Numbers, longest: u64) -> Vec<Plan
                     ceiling,
                     burst_ns: burst(rate),
                     ceiling_burst_ns: burst(ceiling),
-                    quantum: u32::try_from(whole_bytes(quantum)).unwrap_or(u32::MAX),
+                    quantum: u32::try_from(quantum).unwrap_or(u32::MAX),
                 },
                 room: tree.is_leaf(id).then(|| room(class.limit, rate, longest)),
             }
@@ -146,7 +180,7 @@ fn room(limit: Option<Limit>, rate: u64, longest: u64) -> Room {
     match limit {
         Some(Limit { bytes: u64::MAX, packets, .. }) => Room::Packets(word(packets)),
         Some(Limit { bytes, .. }) => Room::Bytes(word(bytes)),
-        None => Room::Bytes(word(whole_bytes(rate as f64 * WAIT_NS / 1e9).max(2 * (longest + FRAME)))),
+        None => Room::Bytes(word(whole_bytes(rate as f64 * WAIT_NS / 1e9).max(2 * longest))),
     }
 }
 
@@ -188,7 +222,12 @@ mod tests {
     const THREE: &str = "[class.a]\nweight = 6\n[class.b]\nweight = 3\nceiling = \"50mbit\"\n[class.rest]";
 
     fn planned(policy: &Policy) -> Vec<Planned> {
-        plan(policy, &number(&policy.hierarchy, &Numbers::new()).expect("few classes"), 65_536)
+        plan(
+            policy,
+            &number(&policy.hierarchy, &Numbers::new()).expect("few classes"),
+            16_000,
+            Tuning::ByWeight,
+        )
     }
 
     #[test]
@@ -197,12 +236,26 @@ mod tests {
         let of = |f: fn(&Planned) -> u64| plan.iter().map(f).collect::<Vec<_>>();
         assert_eq!(of(|planned| planned.class.rate), [12_500_000, 7_500_000, 3_750_000, 1_250_000]);
         assert_eq!(of(|planned| planned.class.ceiling), [12_500_000, 12_500_000, 6_250_000, 12_500_000]);
-        assert_eq!(of(|planned| planned.class.quantum.into())[1..], [9084, 4542, 1514]);
+        assert_eq!(of(|planned| planned.class.quantum.into())[1..], [6 * 18_514, 3 * 18_514, 18_514]);
         assert_eq!(plan[1].class.parent, plan[0].class.number);
         assert_eq!(plan[0].class.parent, HANDLE);
         assert_eq!(plan[0].room, None);
         assert_eq!(plan[1].room, Some(Room::Bytes(150_000)), "20 ms");
-        assert_eq!(plan[3].room, Some(Room::Bytes(134_100)), "two of the longest packets");
+        assert_eq!(plan[3].room, Some(Room::Bytes(37_028)), "two of the longest packets");
+    }
+
+    #[test]
+    fn the_longest_packet_takes_a_millisecond_and_a_turn_is_no_shorter_than_it() {
+        let longest = |rate: &str, now| {
+            let policy = Policy::parse(&format!("rate = \"{rate}\"")).expect("it is sound");
+            Tuning::ByWeight.longest(&policy, now)
+        };
+        assert_eq!(longest("100mbit", 65_536), 12_500);
+        assert_eq!(longest("1gbit", 65_536), 65_536);
+        assert_eq!(longest("1mbit", 65_536), 3028);
+        assert_eq!(longest("100mbit", 2000), 2000);
+        let skewed = planned(&policy("[class.a]\nweight = 1000000\n[class.b]"));
+        assert!(skewed.iter().all(|planned| (18_514..=625_000).contains(&planned.class.quantum)));
     }
 
     #[test]

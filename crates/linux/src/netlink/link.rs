@@ -16,6 +16,7 @@ const CREATE_NEW: u16 = 0x400 | 0x200;
 const ADDRESS: u16 = 1;
 const NAME: u16 = 3;
 const MOST_AT_ONCE: u16 = 41;
+const MOST_AT_ONCE_4: u16 = 63;
 const LINK_INFO: u16 = 18;
 const NAMESPACE: u16 = 28;
 const TRANSMIT_QUEUES: u16 = 31;
@@ -112,6 +113,8 @@ pub struct Link {
     pub name: String,
     /// The longest packet that the kernel hands it to cut into pieces, in bytes.
     pub most_at_once: u64,
+    /// The same for IPv4, where the kernel knows them apart (6.3 and later).
+    pub most_at_once_4: Option<u64>,
 }
 
 /// The devices of the namespace.
@@ -127,9 +130,23 @@ pub fn all(socket: &mut Socket) -> Result<Vec<Link>, Refused> {
             name: text(entry.attribute(NAME)?),
             // kernels before 4.16 do not say, and have this one
             most_at_once: entry.attribute(MOST_AT_ONCE).and_then(number).unwrap_or(65_536),
+            most_at_once_4: entry.attribute(MOST_AT_ONCE_4).and_then(number),
         })
     };
     Ok(entries.iter().filter_map(link).collect())
+}
+
+/// Limits the longest packet that the kernel hands a device to cut into pieces; connections that are open already may hand
+/// down longer ones, which are cut before they reach the device.
+#[must_use]
+pub fn limit(device: Index, most_at_once: u32, most_at_once_4: Option<u32>) -> Request {
+    let what = format!("limit packets of device {} to {most_at_once} bytes", device.0);
+    let mut request = Request::new(what, NEW_LINK, 0, &head(Some(device), 0, 0));
+    request.attribute(MOST_AT_ONCE, &most_at_once.to_ne_bytes());
+    if let Some(most) = most_at_once_4 {
+        request.attribute(MOST_AT_ONCE_4, &most.to_ne_bytes());
+    }
+    request
 }
 
 /// `struct ifinfomsg`: family, padding, type, index, flags, which flags to change.
