@@ -79,12 +79,13 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
         "Not answered: no run in these records had a program that does not cooperate.".to_owned()
     });
     let _ = writeln!(html, "<p class=\"headline\">{}</p>", Escaped(&headline));
-    let sentences: [(&str, Say); 6] = [
+    let sentences: [(&str, Say); 7] = [
         ("queue-shares", shares),
         ("queue-borrow", borrowed),
         ("queue-delay", delayed),
         ("queue-latency", added),
         ("queue-isolation", isolated),
+        ("queue-processor", of_a_processor),
         ("queue-decisions", decided),
     ];
     let said: Vec<(&Study<'_>, String)> = sentences
@@ -219,6 +220,19 @@ fn isolated(study: &Study<'_>) -> Option<String> {
             number::quantity(without, "%")
         )
     })
+}
+
+fn of_a_processor(study: &Study<'_>) -> Option<String> {
+    let off = |variant: &str| Some(number::quantity(median(study, variant, "share_off_percent", None)?, "%"));
+    let used = |variant: &str| Some(number::quantity(median(study, variant, "used_percent", None)?, "%"));
+    Some(format!(
+        "The same scheduler shares out a processor: the farthest of three programs is off its share by {}, and they get {} of the \
+         processor; under the kernel\u{2019}s control groups {} and {}.",
+        off("core")?,
+        used("core")?,
+        off("kernel")?,
+        used("kernel")?
+    ))
 }
 
 fn decided(study: &Study<'_>) -> Option<String> {

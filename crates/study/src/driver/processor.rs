@@ -63,12 +63,13 @@ pub fn run(context: Context, settings: &Settings, seconds: f64) -> Result<Outcom
     let mut server = Server::new(&loops, &weights, settings.slice_ms.unwrap_or(1.0));
     let mut before = Vec::new();
     let (start, mut switches) = (timer::now(), 0_u32);
+    let mut began = start;
     let from = start + WARM_UP.as_nanos() as u64;
     let until = start + total.as_nanos() as u64;
     loop {
         let now = timer::now();
         if before.is_empty() && now >= from {
-            (before, switches) = (loops.used()?, 0);
+            (before, switches, began) = (loops.used()?, 0, now);
         }
         if now >= until {
             break;
@@ -84,6 +85,7 @@ pub fn run(context: Context, settings: &Settings, seconds: f64) -> Result<Outcom
         }
     }
     let used: Vec<u64> = loops.used()?.iter().zip(&before).map(|(after, before)| after - before).collect();
+    let seconds = (timer::now() - began) as f64 / 1e9;
     Ok(outcome(&weights, &used, seconds, (place == Place::Core).then_some(switches)))
 }
 
