@@ -11,115 +11,16 @@
 //! is full), the channel *stalls*: what is chosen meanwhile is kept at its socket, what arrives is held before the
 //! scheduler, and nobody else waits for it. Both are part of the credit, so that memory has a bound.
 
-use crate::account::{Account, ClassStatistics, Statistics};
+mod statistics;
+
+use crate::account::Account;
 use crate::destination::Destination;
-use crate::frame::{Frame, MESSAGE_HEAD};
+use crate::frame::Frame;
+use crate::limits::Limits;
 use crate::pace::Pace;
+use crate::task::{ChannelId, ClientId, Next, Sent, Task};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use unisono_fairqueue::{ClassId, Discipline, Hierarchy, Packet, Scheduler};
-
-/// A program that is connected.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ClientId(pub u32);
-
-/// A channel, by the broker's number.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ChannelId(pub u32);
-
-/// How much a broker takes on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// Programs at a time.
-    pub clients: usize,
-    /// Channels of one program.
-    pub channels: usize,
-    /// The credit of a channel, in bytes; a message costs its payload and [`Limits::ENTRY`]. At least two of the
-    /// longest messages.
-    pub credit: u32,
-    /// The credit of all channels together.
-    pub memory: u64,
-    /// The longest payload: it is what a class may have to wait for.
-    pub largest: u32,
-}
-
-impl Limits {
-    /// What a message costs beside its payload, so that empty ones cost something too.
-    pub const ENTRY: u32 = 128;
-
-    /// What a message costs of its channel's credit.
-    #[must_use]
-    pub fn cost(payload: usize) -> u32 {
-        u32::try_from(payload).unwrap_or(u32::MAX).saturating_add(Self::ENTRY)
-    }
-
-    /// The longest frame that a program may send.
-    #[must_use]
-    pub fn longest_frame(&self) -> usize {
-        (self.largest as usize + MESSAGE_HEAD).max(512)
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { clients: 256, channels: 64, credit: 128 << 10, memory: 64 << 20, largest: 16 << 10 }
-    }
-}
-
-/// What the broker wants done.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Task {
-    /// Send a program a frame.
-    Answer {
-        /// To whom.
-        client: ClientId,
-        /// The frame.
-        frame: Vec<u8>,
-    },
-    /// Open a socket, and say how it went by [`Broker::opened`].
-    Open {
-        /// For which channel.
-        channel: ChannelId,
-        /// Where to.
-        destination: Destination,
-    },
-    /// Close a channel's socket.
-    Release {
-        /// Whose.
-        channel: ChannelId,
-    },
-    /// End a program's connection; the broker has forgotten it.
-    SendAway {
-        /// Whose.
-        client: ClientId,
-    },
-}
-
-/// What is to be sent.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Next {
-    /// Send this now, and say how it went by [`Broker::transmitted`].
-    Transmit {
-        /// On which channel.
-        channel: ChannelId,
-        /// What.
-        payload: Vec<u8>,
-    },
-    /// Ask again at this time, or when something has happened.
-    Wait(u64),
-    /// Nothing waits.
-    Idle,
-}
-
-/// How sending went.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sent {
-    /// It has left.
-    Whole,
-    /// The destination takes nothing more; it is kept, [`Broker::drained`] follows.
-    Kept,
-    /// It is gone and will not arrive.
-    Lost,
-}
 
 /// A message between hand-over and sending.
 #[derive(Debug)]
@@ -591,50 +492,6 @@ impl Broker {
 
     fn answer(&mut self, client: ClientId, frame: &Frame<'_>) {
         answer(&mut self.tasks, client, frame);
-    }
-
-    /// What it has done.
-    #[must_use]
-    pub fn statistics(&self, now: u64) -> Statistics {
-        let hierarchy = self.scheduler.hierarchy();
-        let classes = self.accounts.iter().map(|(id, account)| ClassStatistics {
-            name: hierarchy.class(*id).name.clone(),
-            share: hierarchy.share(*id),
-            messages: account.messages,
-            bytes: account.bytes,
-            dropped: account.dropped,
-            lost: account.lost,
-            late: account.late,
-            waiting: self.scheduler.waiting(*id).packets,
-            delay_us: account.delay.distribution(1e3),
-        });
-        Statistics {
-            at_ns: now,
-            clients: self.clients.len() as u64,
-            channels: self.channels.len() as u64,
-            sent_away: self.sent_away,
-            classes: classes.collect(),
-        }
-    }
-
-    /// The same as a text that fits into a packet; of a great many classes without their delays.
-    fn statistics_as_json(&self, now: u64) -> String {
-        const LONGEST: usize = 64 << 10;
-        let mut statistics = self.statistics(now);
-        let text = |statistics: &Statistics| {
-            serde_json::to_string(statistics).expect("has a text because it is numbers and names")
-        };
-        let whole = text(&statistics);
-        if whole.len() <= LONGEST {
-            return whole;
-        }
-        for class in &mut statistics.classes {
-            class.delay_us = None;
-        }
-        while text(&statistics).len() > LONGEST {
-            statistics.classes.truncate(statistics.classes.len() / 2);
-        }
-        text(&statistics)
     }
 
     /// Whether everything that was handed over has left.

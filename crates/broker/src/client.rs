@@ -13,9 +13,9 @@
 //! broker has the message, not when it has left ([`Client::flush`] waits for that).
 
 use crate::account::Statistics;
-use crate::broker::Limits;
 use crate::destination::Destination;
 use crate::frame::Frame;
+use crate::limits::Limits;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send,

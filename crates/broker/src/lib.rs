@@ -27,17 +27,21 @@ mod broker;
 mod client;
 mod destination;
 pub mod frame;
+mod limits;
 mod outgoing;
 mod pace;
 mod server;
+mod task;
 
 pub use account::{ClassStatistics, Statistics};
-pub use broker::{Broker, ChannelId, ClientId, Limits, Next, Sent, Task};
+pub use broker::Broker;
 pub use client::{Channel, Client, Error};
 pub use destination::{Destination, Transport};
 pub use frame::{Bad, Frame};
+pub use limits::Limits;
 pub use pace::Pace;
 pub use server::{ServeError, Server};
+pub use task::{ChannelId, ClientId, Next, Sent, Task};
 
 /// A deadline later than all others: none.
 pub const NO_DEADLINE: u64 = unisono_fairqueue::NO_DEADLINE;

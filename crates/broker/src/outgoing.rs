@@ -1,7 +1,7 @@
 //! The broker's sockets to destinations. None ever blocks: what a destination does not take is kept.
 
-use crate::broker::Sent;
 use crate::destination::{Destination, Transport};
+use crate::task::Sent;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, connect, sendmsg, socket_with,

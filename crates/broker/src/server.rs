@@ -6,8 +6,9 @@
 //!
 //! Cost: two system calls for a message that comes, one or two for one that goes, and one to set the timer.
 
-use crate::broker::{Broker, ChannelId, ClientId, Next, Sent, Task};
+use crate::broker::Broker;
 use crate::outgoing::Outgoing;
+use crate::task::{ChannelId, ClientId, Next, Sent, Task};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{Timespec, epoll as events};
 use rustix::io::Errno;

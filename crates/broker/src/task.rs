@@ -1,0 +1,67 @@
+//! What the broker asks of whoever runs it, and who is meant.
+
+use crate::destination::Destination;
+
+/// A program that is connected.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ClientId(pub u32);
+
+/// A channel, by the broker's number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ChannelId(pub u32);
+
+/// What the broker wants done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Task {
+    /// Send a program a frame.
+    Answer {
+        /// To whom.
+        client: ClientId,
+        /// The frame.
+        frame: Vec<u8>,
+    },
+    /// Open a socket, and say how it went by [`Broker::opened`].
+    Open {
+        /// For which channel.
+        channel: ChannelId,
+        /// Where to.
+        destination: Destination,
+    },
+    /// Close a channel's socket.
+    Release {
+        /// Whose.
+        channel: ChannelId,
+    },
+    /// End a program's connection; the broker has forgotten it.
+    SendAway {
+        /// Whose.
+        client: ClientId,
+    },
+}
+
+/// What is to be sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// Send this now, and say how it went by [`Broker::transmitted`].
+    Transmit {
+        /// On which channel.
+        channel: ChannelId,
+        /// What.
+        payload: Vec<u8>,
+    },
+    /// Ask again at this time, or when something has happened.
+    Wait(u64),
+    /// Nothing waits.
+    Idle,
+}
+
+/// How sending went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// It has left.
+    Whole,
+    /// The destination takes nothing more; it is kept, [`Broker::drained`] follows.
+    Kept,
+    /// It is gone and will not arrive.
+    Lost,
+}
