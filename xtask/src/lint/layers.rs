@@ -20,6 +20,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("broker/fuzz", &["broker", "fairqueue"]),
     ("btin/fuzz", &["btin"]),
     ("enforce", &["linux", "fairqueue", "measure"]),
+    ("enforce/fuzz", &["enforce", "fairqueue"]),
     ("launch", &["linux", "rma"]),
     ("bpf", &["linux", "btin", "fairqueue", "measure"]),
     ("report", &["measure"]),
