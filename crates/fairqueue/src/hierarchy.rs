@@ -262,6 +262,21 @@ impl Hierarchy {
         costs
     }
 
+    /// [`share`](Self::share) of every class, by its number; each class is looked at once, which for many siblings is
+    /// much less than asking each of them.
+    #[must_use]
+    pub fn shares(&self) -> Vec<f64> {
+        let mut shares = vec![1.0; self.classes.len()];
+        for (id, class) in self.classes() {
+            let weight = |child: &ClassId| self.class(*child).weight.to_f64();
+            let all: f64 = class.children.iter().map(weight).sum();
+            for child in &class.children {
+                shares[child.index()] = shares[id.index()] * (weight(child) / all);
+            }
+        }
+        shares
+    }
+
     /// The part of the link that a class has while every class wants more than its own.
     #[must_use]
     pub fn share(&self, mut id: ClassId) -> f64 {
@@ -298,6 +313,9 @@ mod tests {
         assert_eq!(names, ["link", "video", "live", "stored", "web"]);
         let stored = tree.find("stored").expect("it is there");
         assert!((tree.share(stored) - 0.5625).abs() < 1e-12);
+        for (share, (id, _)) in tree.shares().into_iter().zip(tree.classes()) {
+            assert!((share - tree.share(id)).abs() < 1e-12);
+        }
     }
 
     #[test]

@@ -36,7 +36,8 @@ impl<T> RoundRobin<T> {
     /// usual, so that nobody is passed over.
     #[must_use]
     pub fn new(hierarchy: Hierarchy, least_quantum: u32) -> Self {
-        let share = |id| if hierarchy.is_leaf(id) { hierarchy.share(id) } else { f64::INFINITY };
+        let all = hierarchy.shares();
+        let share = |id: ClassId| if hierarchy.is_leaf(id) { all[id.index()] } else { f64::INFINITY };
         let shares: Vec<f64> = hierarchy.classes().map(|(id, _)| share(id)).collect();
         let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
         let turn = |share: &f64| Turn {

@@ -70,15 +70,7 @@ impl<T> Weighted<T> {
     /// Without packets, for a link of so many bits a second.
     #[must_use]
     pub fn new(hierarchy: Hierarchy, bits_per_second: u64) -> Self {
-        let mut shares = vec![1.0; hierarchy.classes().count()];
-        for (id, class) in hierarchy.classes() {
-            // each class once: asking each leaf for its share would sum over all its siblings, again and again
-            let weight = |child: &ClassId| hierarchy.class(*child).weight.to_f64();
-            let all: f64 = class.children.iter().map(weight).sum();
-            for child in &class.children {
-                shares[child.index()] = shares[id.index()] * (weight(child) / all);
-            }
-        }
+        let shares = hierarchy.shares();
         let flow = |id: ClassId| Flow {
             share: if hierarchy.is_leaf(id) { shares[id.index()] } else { 0.0 },
             last_finish: 0.0,
