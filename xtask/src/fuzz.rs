@@ -24,6 +24,7 @@ const PROJECTS: [(&str, &[&str], Option<&str>); 4] = [
         &["topology", "tree", "ibnetdiscover", "graphml", "dot"],
         Some("examples/networks"),
     ),
+    ("crates/fairqueue/fuzz", &["trace", "policy"], None),
 ];
 
 /// Edges counted, comparisons traced; one code generation unit, so that the tables are in one piece.

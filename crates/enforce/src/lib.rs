@@ -13,6 +13,7 @@
 //! It does *not* schedule by itself (that is [`unisono_fairqueue`]) nor know arguments (that is the program).
 #![forbid(unsafe_code)]
 
+pub mod disk;
 mod error;
 pub mod interposed;
 pub mod journal;

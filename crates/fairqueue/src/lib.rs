@@ -19,6 +19,7 @@
 mod backend;
 pub mod bounds;
 mod calendar;
+mod cello;
 mod deadlines;
 mod discipline;
 mod few;
@@ -28,6 +29,7 @@ mod limits;
 mod lines;
 mod packet;
 mod policy;
+mod processor;
 mod round_robin;
 mod scheduler;
 mod seconds;
@@ -38,6 +40,7 @@ mod weighted;
 mod wheel;
 
 pub use backend::{Backend, DelayFigures, Live, LiveClass, Pace};
+pub use cello::{Cello, Disk, Purpose, Request};
 pub use discipline::{Backlog, Discipline, EnqueueError};
 pub use fifo::Fifo;
 pub use hierarchy::{Class, ClassId, ClassSpec, Hierarchy, HierarchyError, Limit, Order, Overflow};
@@ -46,6 +49,7 @@ pub use policy::{
     CpuPolicy, CpuShare, Facts, Matcher, Network, NetworkError, Policy, PolicyError, Position, Protocol,
     Rate, RateError, Rule,
 };
+pub use processor::{Processor, Wants};
 pub use round_robin::RoundRobin;
 pub use scheduler::{ChangeError, Changes, Closed, Scheduler, Served};
 pub use seconds::Seconds;

@@ -21,6 +21,7 @@
 //! Reference: Goyal, Vin, Cheng, "Start-time Fair Queueing" (SIGCOMM 1996), section 2; the hierarchy: section 3
 //! there, and QLinux in Pruthi et al., section 2.3.1.
 
+mod ahead;
 mod change;
 mod hold;
 
@@ -115,7 +116,7 @@ impl Inner {
     /// The child in service costs so much; answers its finish tag.
     #[inline]
     fn charge(&mut self, cost: u64) -> u64 {
-        let tag = self.now + cost;
+        let tag = self.last_tag + cost;
         self.last_tag = tag;
         self.last_finish = self.last_finish.max(tag);
         tag
@@ -139,6 +140,8 @@ pub struct Scheduler<T> {
     limits: Limits,
     dropped: VecDeque<(ClassId, Packet<T>)>,
     in_service: Option<u32>,
+    /// What the packet in service costs its classes.
+    charged: u32,
     /// Counts what has been in service.
     service: u64,
     /// Whether a class has been held while its packet was in service.
@@ -168,6 +171,7 @@ impl<T> Scheduler<T> {
             limits: Limits::of(&hierarchy),
             dropped: VecDeque::new(),
             in_service: None,
+            charged: 0,
             service: 0,
             held_in_service: false,
             waiting: Backlog::default(),
@@ -332,7 +336,7 @@ impl<T> Scheduler<T> {
                 }
             }
         };
-        inner.last = next.slot;
+        (inner.last, inner.last_tag) = (next.slot, next.tag);
         inner.now = next.tag;
         inner.service = self.service;
         if next.tag > MOST_NOW {
@@ -467,6 +471,33 @@ impl<T> Scheduler<T> {
         }
     }
 
+    /// Takes the first packet of a leaf that has been chosen on every level into service.
+    #[inline]
+    fn serve(&mut self, slot: u32) -> Option<(ClassId, Packet<T>)> {
+        let at = slot as usize;
+        let leaf = &mut self.leaves[at];
+        let packet = self.lines.detach(&mut leaf.line)?;
+        let bytes = self.lines.length(packet);
+        let length = u64::from(bytes);
+        leaf.served.packets += 1;
+        leaf.served.bytes += length;
+        let Child { parent, cost, .. } = leaf.child;
+        if parent != NONE {
+            leaf.child.tag = self.inner[parent as usize].charge(length * cost);
+            let mut at = parent as usize;
+            while at != 0 {
+                let Child { parent, cost, .. } = self.inner[at].child;
+                self.inner[at].child.tag = self.inner[parent as usize].charge(length * cost);
+                at = parent as usize;
+            }
+        }
+        self.left(at, bytes);
+        self.in_service = Some(slot);
+        self.charged = bytes;
+        self.fetch_next();
+        Some((ClassId(slot), self.lines.take(packet)))
+    }
+
     /// Asks for the memory that the next decisions will need.
     #[inline]
     fn fetch_next(&self) {
@@ -546,27 +577,7 @@ impl<T> Discipline<T> for Scheduler<T> {
         while slot & INNER != 0 {
             slot = self.choose(slot & !INNER)?.slot; // nothing at the root only
         }
-        let at = slot as usize;
-        let leaf = &mut self.leaves[at];
-        let packet = self.lines.detach(&mut leaf.line)?;
-        let bytes = self.lines.length(packet);
-        let length = u64::from(bytes);
-        leaf.served.packets += 1;
-        leaf.served.bytes += length;
-        let Child { parent, cost, .. } = leaf.child;
-        if parent != NONE {
-            leaf.child.tag = self.inner[parent as usize].charge(length * cost);
-            let mut at = parent as usize;
-            while at != 0 {
-                let Child { parent, cost, .. } = self.inner[at].child;
-                self.inner[at].child.tag = self.inner[parent as usize].charge(length * cost);
-                at = parent as usize;
-            }
-        }
-        self.left(at, bytes);
-        self.in_service = Some(slot);
-        self.fetch_next();
-        Some((ClassId(slot), self.lines.take(packet)))
+        self.serve(slot)
     }
 
     fn dropped(&mut self) -> Option<(ClassId, Packet<T>)> {

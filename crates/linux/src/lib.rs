@@ -6,6 +6,7 @@ pub mod capability;
 pub mod cgroup;
 pub mod clock;
 pub mod current_cpu;
+pub mod direct;
 pub mod ethtool;
 pub mod fork;
 pub mod futex;

@@ -15,6 +15,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("rma/fuzz", &["rma"]),
     ("btin", &[]),
     ("fairqueue", &["sync"]),
+    ("fairqueue/fuzz", &["fairqueue"]),
     // programs' messages in the order of the fair queue: the place "middleware"
     ("broker", &["linux", "measure", "fairqueue"]),
     ("broker/fuzz", &["broker", "fairqueue"]),

@@ -1,0 +1,315 @@
+//! A disk shared by classes of requests: a service that programs hand their reads and writes to.
+//!
+//! ```text
+//!   submit --> Cello (or one queue) --> a few threads: pread, pwrite past the page cache --> the caller's channel
+//! ```
+//! The scheduler decides which request goes to the disk whenever a thread is free; there are as many threads as requests
+//! are to be out at a time. Few keep the decision here, many keep a disk busy that serves several at once. It
+//! controls only what is handed to it: who reads the same disk by itself takes what it can, as with every
+//! service in user space.
+//!
+//! Cost: a lock and two thread switches a request, microseconds beside a disk's hundreds.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use unisono_fairqueue::{Cello, ClassId, Disk, EnqueueError, Hierarchy, Purpose, Request};
+use unisono_linux::direct::Aligned;
+
+/// What to do.
+#[derive(Debug)]
+pub enum Operation {
+    /// Read so many bytes.
+    Read(u32),
+    /// Write these.
+    Write(Aligned),
+}
+
+/// A request that has been served.
+#[derive(Debug)]
+pub struct Reply {
+    /// Whose it was.
+    pub class: ClassId,
+    /// What was read or written.
+    pub data: io::Result<Aligned>,
+    /// From submission to the end.
+    pub took: Duration,
+    /// Whether it ended after its deadline.
+    pub late: bool,
+}
+
+/// What a class has got.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Figures {
+    /// Requests served.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Those that ended after their deadline.
+    pub late: u64,
+    /// From submission to the end, of all together.
+    pub took: Duration,
+    /// And at most.
+    pub longest: Duration,
+}
+
+struct Job {
+    file: Arc<File>,
+    position: u64,
+    deadline: u64,
+    operation: Operation,
+    submitted: Instant,
+    reply: Sender<Reply>,
+}
+
+enum Queue {
+    Cello(Box<Cello<Job>>),
+    Fifo(VecDeque<(ClassId, Job)>),
+}
+
+impl Queue {
+    fn submit(&mut self, now: u64, class: ClassId, job: Job) -> Result<(), EnqueueError> {
+        match self {
+            Self::Cello(cello) => {
+                let (position, length, deadline) = (job.position, job.length(), job.deadline);
+                cello.submit(now, class, Request { position, length, deadline, item: job })
+            }
+            Self::Fifo(line) => {
+                line.push_back((class, job));
+                Ok(())
+            }
+        }
+    }
+
+    fn dispatch(&mut self, now: u64) -> Option<(ClassId, Job)> {
+        match self {
+            Self::Cello(cello) => cello.dispatch(now).map(|(class, request)| (class, request.item)),
+            Self::Fifo(line) => line.pop_front(),
+        }
+    }
+
+    fn complete(&mut self, now: u64) {
+        if let Self::Cello(cello) = self {
+            cello.complete(now);
+        }
+    }
+}
+
+impl Job {
+    fn length(&self) -> u32 {
+        match &self.operation {
+            Operation::Read(length) => *length,
+            Operation::Write(data) => u32::try_from(data.len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Reads or writes all of it, or says why not.
+    fn run(&mut self) -> io::Result<Aligned> {
+        match std::mem::replace(&mut self.operation, Operation::Read(0)) {
+            Operation::Read(length) => {
+                let mut data = Aligned::new(length as usize);
+                self.file.read_exact_at(&mut data, self.position)?;
+                Ok(data)
+            }
+            Operation::Write(data) => self.file.write_all_at(&data, self.position).map(|()| data),
+        }
+    }
+}
+
+struct State {
+    queue: Queue,
+    figures: Vec<Figures>,
+    ends: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+    began: Instant,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// What each thread does.
+    fn serve(&self) {
+        let mut state = self.state();
+        loop {
+            let Some((class, mut job)) = state.queue.dispatch(self.now()) else {
+                if state.ends {
+                    return;
+                }
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(state);
+            let length = u64::from(job.length());
+            let data = job.run();
+            let (now, took) = (self.now(), job.submitted.elapsed());
+            let late = now > job.deadline;
+            state = self.state();
+            state.queue.complete(now);
+            let figures = &mut state.figures[class.index()];
+            figures.requests += 1;
+            figures.failed += u64::from(data.is_err());
+            figures.bytes += if data.is_ok() { length } else { 0 };
+            figures.late += u64::from(late);
+            figures.took += took;
+            figures.longest = figures.longest.max(took);
+            // who asked may have gone
+            let _ = job.reply.send(Reply { class, data, took, late });
+        }
+    }
+}
+
+/// What decides the order of requests.
+#[derive(Clone, Debug)]
+pub enum Rule {
+    /// Shares, purposes by class, and what the disk can do.
+    Cello {
+        /// The shares.
+        hierarchy: Hierarchy,
+        /// What each class is for; a class that is not named wants throughput.
+        purposes: Vec<(ClassId, Purpose)>,
+        /// What the disk can do.
+        disk: Disk,
+    },
+    /// One queue, first in, first out; to compare with.
+    Fifo {
+        /// Whose requests they are.
+        hierarchy: Hierarchy,
+    },
+}
+
+/// The service. Dropping it serves what waits and ends its threads.
+pub struct Service {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Service {
+    /// Starts the threads; so many requests are out at a time, at least one.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(rule: Rule, threads: usize) -> io::Result<Self> {
+        let (queue, hierarchy) = match rule {
+            Rule::Fifo { hierarchy } => (Queue::Fifo(VecDeque::new()), hierarchy),
+            Rule::Cello { hierarchy, purposes, disk } => {
+                let named = |id| purposes.iter().find(|(class, _)| *class == id);
+                let purpose = |id| named(id).map_or(Purpose::default(), |(_, purpose)| *purpose);
+                (Queue::Cello(Box::new(Cello::new(hierarchy.clone(), purpose, disk))), hierarchy)
+            }
+        };
+        let figures = vec![Figures::default(); hierarchy.classes().count()];
+        let state = Mutex::new(State { queue, figures, ends: false });
+        let shared = Arc::new(Shared { state, work: Condvar::new(), began: Instant::now() });
+        let mut service = Self { shared, threads: vec![] };
+        for number in 0..threads.max(1) {
+            let shared = Arc::clone(&service.shared);
+            let thread = std::thread::Builder::new().name(format!("disk-{number}"));
+            service.threads.push(thread.spawn(move || shared.serve())?);
+        }
+        Ok(service)
+    }
+
+    /// Hands over a request; its reply comes through the channel. The position and the length are whole blocks
+    /// where the file was opened past the page cache.
+    ///
+    /// # Errors
+    /// The class has children, or the request is too long.
+    pub fn submit(
+        &self,
+        class: ClassId,
+        file: &Arc<File>,
+        position: u64,
+        operation: Operation,
+        due: Option<Duration>,
+        reply: &Sender<Reply>,
+    ) -> Result<(), EnqueueError> {
+        let submitted = Instant::now();
+        let now = self.shared.now();
+        let due = due.map(|due| u64::try_from(due.as_nanos()).unwrap_or(u64::MAX));
+        let deadline = due.map_or(u64::MAX, |due| now.saturating_add(due));
+        let job =
+            Job { file: Arc::clone(file), position, deadline, operation, submitted, reply: reply.clone() };
+        self.shared.state().queue.submit(now, class, job)?;
+        self.shared.work.notify_one();
+        Ok(())
+    }
+
+    /// What a class has got so far.
+    #[must_use]
+    pub fn figures(&self, class: ClassId) -> Figures {
+        self.shared.state().figures[class.index()]
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.shared.state().ends = true;
+        self.shared.work.notify_all();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join(); // one that panicked has said so
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use unisono_fairqueue::ClassSpec;
+
+    #[test]
+    fn what_is_written_through_the_service_is_read_through_it_and_counted() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("data");
+        std::fs::write(&path, vec![0; 1 << 20]).expect("it can be written");
+        let file = Arc::new(File::options().read(true).write(true).open(&path).expect("it is there"));
+        let tree = ClassSpec::new("disk").with([ClassSpec::new("a"), ClassSpec::new("b")]);
+        let hierarchy = Hierarchy::new(tree).expect("names are unique");
+        let [a, b] = ["a", "b"].map(|name| hierarchy.find(name).expect("it is there"));
+        let disk = Disk { request: 100_000, rate: 100_000_000, ahead: 1 << 16 };
+        let cello =
+            Rule::Cello { hierarchy: hierarchy.clone(), purposes: vec![(b, Purpose::Interactive)], disk };
+        for rule in [cello, Rule::Fifo { hierarchy }] {
+            let service = Service::start(rule, 2).expect("threads");
+            let (reply, replies) = channel();
+            for block in 0..16_u8 {
+                let mut data = Aligned::new(4096);
+                data.fill(block);
+                let position = u64::from(block) * 4096;
+                service.submit(a, &file, position, Operation::Write(data), None, &reply).expect("a leaf");
+            }
+            for _ in 0..16 {
+                assert!(replies.recv().expect("it is served").data.is_ok());
+            }
+            service.submit(b, &file, 5 * 4096, Operation::Read(4096), None, &reply).expect("a leaf");
+            let data = replies.recv().expect("it is served").data.expect("it can be read");
+            assert!(data.iter().all(|byte| *byte == 5));
+            // beyond the end: an error, not a panic
+            service
+                .submit(b, &file, 1 << 30, Operation::Read(4096), Some(Duration::ZERO), &reply)
+                .expect("a leaf");
+            let reply = replies.recv().expect("it is served");
+            assert!(reply.data.is_err() && reply.late);
+            let Figures { requests, bytes, failed, late, .. } = service.figures(b);
+            assert_eq!((requests, bytes, failed, late), (2, 4096, 1, 1));
+            assert_eq!(service.figures(a).bytes, 16 * 4096);
+        }
+    }
+}

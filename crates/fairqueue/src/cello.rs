@@ -1,0 +1,232 @@
+//! Requests to a disk: whose turn it is by shares, which request by what the class is for.
+//!
+//! ```text
+//!   class-independent    start-time fair queuing over all classes, in bytes
+//!   class-specific       interactive   first in, first out; out of turn while nobody's promise is at stake
+//!                        throughput    by position, in sweeps
+//!                        real-time     by deadline, equal ones by position; out of turn when one would be missed
+//! ```
+//! Out of turn means earlier, never more: what is served so is charged, and a class may be ahead of its share by no more
+//! than [`Disk::ahead`] bytes. Before anything but a real-time request is served, its slack is looked at: how long
+//! the disk can do something else and still serve every waiting real-time request by its deadline, as fast as it is
+//! known to be. A sweep takes the requests that were there when it began, so that nobody who waits is passed forever.
+//!
+//! Pure: time is an argument, and the disk is the caller's. Several requests may be out at a time; the virtual time is
+//! the start tag of the one sent last (as in SFQ(D), Jin et al. 2004), which adds their bytes to the fairness bound.
+//!
+//! Cost: a decision of the scheduler, and a logarithm of what waits in the class; the slack of a class takes a walk over its
+//! waiting real-time requests. Not for solid-state disks alone: there position matters little, but shares and
+//! deadlines do.
+//!
+//! Reference: Shenoy, Vin, "Cello: a disk scheduling framework for next generation operating systems" (SIGMETRICS
+//! 1998), and QLinux, which has it for its disks.
+
+use crate::discipline::{Backlog, Discipline, EnqueueError};
+use crate::hierarchy::{ClassId, Hierarchy};
+use crate::packet::Packet;
+use crate::scheduler::Scheduler;
+use std::collections::{BTreeMap, VecDeque};
+
+/// A request to a disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request<T> {
+    /// Where it begins.
+    pub position: u64,
+    /// Bytes; at most [`Packet::MOST_LENGTH`].
+    pub length: u32,
+    /// When it should have been served, in nanoseconds of the caller's clock; heeded in real-time classes.
+    pub deadline: u64,
+    /// What it carries.
+    pub item: T,
+}
+
+/// What a class of requests wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Purpose {
+    /// Short waits.
+    Interactive,
+    /// Many bytes.
+    #[default]
+    Throughput,
+    /// To be in time.
+    RealTime,
+}
+
+/// What the disk can do, and how far a class may be ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Disk {
+    /// Nanoseconds that a request takes, however short.
+    pub request: u64,
+    /// Bytes a second.
+    pub rate: u64,
+    /// So many bytes may an interactive or real-time class be ahead of its share.
+    pub ahead: u32,
+}
+
+impl Disk {
+    /// Nanoseconds that so many bytes take.
+    #[must_use]
+    pub fn takes(&self, length: u32) -> u64 {
+        self.request + u64::from(length) * 1_000_000_000 / self.rate.max(1)
+    }
+}
+
+/// The requests of one class, in its order.
+#[derive(Clone, Debug)]
+enum Waiting<T> {
+    Interactive(VecDeque<Request<T>>),
+    /// By position, then by arrival: this sweep, and the next.
+    Throughput {
+        sweep: BTreeMap<(u64, u64), Request<T>>,
+        next: BTreeMap<(u64, u64), Request<T>>,
+    },
+    /// By deadline, then by position, then by arrival.
+    RealTime(BTreeMap<(u64, u64, u64), Request<T>>),
+}
+
+impl<T> Waiting<T> {
+    fn new(purpose: Purpose) -> Self {
+        match purpose {
+            Purpose::Interactive => Self::Interactive(VecDeque::new()),
+            Purpose::Throughput => Self::Throughput { sweep: BTreeMap::new(), next: BTreeMap::new() },
+            Purpose::RealTime => Self::RealTime(BTreeMap::new()),
+        }
+    }
+
+    fn push(&mut self, request: Request<T>, arrival: u64) {
+        match self {
+            Self::Interactive(line) => line.push_back(request),
+            Self::Throughput { next, .. } => drop(next.insert((request.position, arrival), request)),
+            Self::RealTime(waiting) => {
+                waiting.insert((request.deadline, request.position, arrival), request);
+            }
+        }
+    }
+
+    /// The request to serve next.
+    fn first(&self) -> Option<&Request<T>> {
+        match self {
+            Self::Interactive(line) => line.front(),
+            Self::Throughput { sweep, next } => {
+                sweep.first_key_value().or_else(|| next.first_key_value()).map(|entry| entry.1)
+            }
+            Self::RealTime(waiting) => waiting.first_key_value().map(|entry| entry.1),
+        }
+    }
+
+    fn pop(&mut self) -> Option<Request<T>> {
+        match self {
+            Self::Interactive(line) => line.pop_front(),
+            Self::Throughput { sweep, next } => {
+                if sweep.is_empty() {
+                    std::mem::swap(sweep, next);
+                }
+                sweep.pop_first().map(|entry| entry.1)
+            }
+            Self::RealTime(waiting) => waiting.pop_first().map(|entry| entry.1),
+        }
+    }
+
+    /// How long the disk can do something else: none is late then that would not be late anyway.
+    fn slack(&self, now: u64, disk: &Disk) -> u64 {
+        let Self::RealTime(waiting) = self else { return u64::MAX };
+        let (mut ends, mut slack) = (now, u64::MAX);
+        for request in waiting.values() {
+            ends = ends.saturating_add(disk.takes(request.length));
+            slack = slack.min(request.deadline.saturating_sub(ends));
+        }
+        slack
+    }
+}
+
+/// The scheduler of a disk.
+#[derive(Clone, Debug)]
+pub struct Cello<T> {
+    shares: Scheduler<()>,
+    /// For each class; those with children stay empty.
+    classes: Vec<Waiting<T>>,
+    /// The leaves that may be served out of turn.
+    real_time: Vec<ClassId>,
+    interactive: Vec<ClassId>,
+    disk: Disk,
+    arrivals: u64,
+    out: u32,
+}
+
+impl<T> Cello<T> {
+    /// Without requests; every leaf has a purpose.
+    pub fn new(hierarchy: Hierarchy, purpose: impl Fn(ClassId) -> Purpose, disk: Disk) -> Self {
+        let leaves = |wanted: Purpose| {
+            let leaves = hierarchy.classes().map(|(id, _)| id).filter(|id| hierarchy.is_leaf(*id));
+            leaves.filter(|id| purpose(*id) == wanted).collect()
+        };
+        Self {
+            classes: hierarchy.classes().map(|(id, _)| Waiting::new(purpose(id))).collect(),
+            real_time: leaves(Purpose::RealTime),
+            interactive: leaves(Purpose::Interactive),
+            shares: Scheduler::new(hierarchy),
+            disk,
+            arrivals: 0,
+            out: 0,
+        }
+    }
+
+    /// A request arrives.
+    ///
+    /// # Errors
+    /// The class has children, or the request is too long.
+    pub fn submit(&mut self, now: u64, class: ClassId, request: Request<T>) -> Result<(), EnqueueError> {
+        // which of the class's requests it is that the scheduler counts, is said when one is chosen
+        self.shares.enqueue(now, class, Packet::new(request.length, ()))?;
+        self.classes[class.index()].push(request, self.arrivals);
+        self.arrivals += 1;
+        Ok(())
+    }
+
+    /// The request to send to the disk now.
+    pub fn dispatch(&mut self, now: u64) -> Option<(ClassId, Request<T>)> {
+        let class = self.out_of_turn(now).or_else(|| self.shares.dequeue(now).map(|(class, _)| class))?;
+        let request = self.classes[class.index()].pop().expect("one waits because the scheduler counts them");
+        self.shares.charge(request.length);
+        self.out += 1;
+        Some((class, request))
+    }
+
+    /// The disk has served a request.
+    pub fn complete(&mut self, now: u64) {
+        self.out = self.out.saturating_sub(1);
+        if self.out == 0 {
+            self.shares.finish(now);
+        }
+    }
+
+    /// A class that is served although it may not be its turn.
+    fn out_of_turn(&mut self, now: u64) -> Option<ClassId> {
+        let slack = |id: &ClassId| self.classes[id.index()].slack(now, &self.disk);
+        let urgent = self.real_time.iter().map(|id| (slack(id), *id)).min();
+        let longest = self.classes.iter().filter_map(Waiting::first).map(|request| request.length).max()?;
+        let slack = urgent.map_or(u64::MAX, |(slack, _)| slack);
+        if let Some((_, id)) = urgent.filter(|(slack, _)| *slack < self.disk.takes(longest))
+            && self.shares.dequeue_ahead(now, id, self.disk.ahead).is_some()
+        {
+            return Some(id);
+        }
+        self.interactive.iter().copied().find(|id| {
+            let first = self.classes[id.index()].first();
+            first.is_some_and(|request| self.disk.takes(request.length) <= slack)
+                && self.shares.dequeue_ahead(now, *id, self.disk.ahead).is_some()
+        })
+    }
+
+    /// What waits; what is out does not.
+    #[must_use]
+    pub fn backlog(&self) -> Backlog {
+        self.shares.backlog()
+    }
+
+    /// The shares, and what each class has got.
+    #[must_use]
+    pub fn shares(&self) -> &Scheduler<()> {
+        &self.shares
+    }
+}

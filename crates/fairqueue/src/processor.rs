@@ -1,0 +1,115 @@
+//! Time of a processor: quanta instead of packets, microseconds instead of bytes.
+//!
+//! A program that wants to run has one quantum waiting in its class; when it has run, it is charged what it used, which
+//! is less if it went to sleep. Start-time fair queuing does not need to know that before. Nothing else differs from
+//! packets: weights, classes of classes, what an idle class leaves goes to its siblings by weight.
+//!
+//! Reference: Goyal, Guo, Vin, "A hierarchical CPU scheduler for multimedia operating systems" (OSDI 1996), the
+//! scheduler of QLinux.
+
+use crate::discipline::{Discipline, EnqueueError};
+use crate::hierarchy::{ClassId, Hierarchy};
+use crate::packet::Packet;
+use crate::scheduler::Scheduler;
+
+/// Who runs next on one processor.
+#[derive(Clone, Debug)]
+pub struct Processor {
+    shares: Scheduler<()>,
+    /// Microseconds.
+    quantum: u32,
+    runnable: Vec<bool>,
+    running: Option<ClassId>,
+}
+
+impl Processor {
+    /// Nobody wants to run; a quantum is so many microseconds, at least one and at most [`Packet::MOST_LENGTH`].
+    #[must_use]
+    pub fn new(hierarchy: Hierarchy, quantum: u32) -> Self {
+        let runnable = vec![false; hierarchy.classes().count()];
+        let quantum = quantum.clamp(1, Packet::<()>::MOST_LENGTH);
+        Self { shares: Scheduler::new(hierarchy), quantum, runnable, running: None }
+    }
+
+    /// The program of a leaf wants to run.
+    ///
+    /// # Errors
+    /// The class has children.
+    pub fn wake(&mut self, class: ClassId) -> Result<(), EnqueueError> {
+        if !std::mem::replace(&mut self.runnable[class.index()], true) && self.running != Some(class) {
+            let woken = self.shares.enqueue(0, class, Packet::new(self.quantum, ()));
+            self.runnable[class.index()] = woken.is_ok();
+            woken?;
+        }
+        Ok(())
+    }
+
+    /// Whose quantum begins: the class, and for how many microseconds at most.
+    pub fn dispatch(&mut self) -> Option<(ClassId, u32)> {
+        let (class, _) = self.shares.dequeue(0)?;
+        self.running = Some(class);
+        Some((class, self.quantum))
+    }
+
+    /// The quantum has ended after so many microseconds, and whether the program wants more.
+    pub fn ran(&mut self, used: u32, wants: Wants) {
+        let Some(class) = self.running.take() else { return };
+        self.shares.charge(used.min(Packet::<()>::MOST_LENGTH));
+        self.runnable[class.index()] = wants == Wants::More;
+        if wants == Wants::More {
+            self.shares
+                .enqueue(0, class, Packet::new(self.quantum, ()))
+                .expect("it was served before, so it is a leaf");
+        }
+        self.shares.finish(0);
+    }
+
+    /// What each class has got, in microseconds.
+    #[must_use]
+    pub fn shares(&self) -> &Scheduler<()> {
+        &self.shares
+    }
+}
+
+/// What a program wants after its quantum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wants {
+    /// To run again.
+    More,
+    /// To sleep until it is woken.
+    Sleep,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hierarchy::ClassSpec;
+
+    #[test]
+    fn time_goes_by_weight_even_if_one_uses_half_of_its_quanta() {
+        let leaf =
+            |name: &str, weight: &str| ClassSpec::new(name).weighing(weight.parse().expect("a weight"));
+        let tree = ClassSpec::new("processor").with([leaf("a", "6"), leaf("b", "3"), leaf("c", "1")]);
+        let tree = Hierarchy::new(tree).expect("names are unique");
+        let ids = ["a", "b", "c"].map(|name| tree.find(name).expect("it is there"));
+        let mut processor = Processor::new(tree, 10_000);
+        for id in ids {
+            processor.wake(id).expect("a leaf");
+            processor.wake(id).expect("waking twice changes nothing");
+        }
+        for _ in 0..3000 {
+            let (class, quantum) = processor.dispatch().expect("all want to run");
+            processor.ran(if class == ids[0] { quantum / 2 } else { quantum }, Wants::More);
+        }
+        let got = ids.map(|id| processor.shares().served(id).bytes as f64);
+        assert!((got[0] / got[1] - 2.0).abs() < 0.01 && (got[1] / got[2] - 3.0).abs() < 0.02, "{got:?}");
+        // one sleeps: the others share by weight, and nothing is owed to it
+        while let Some((class, quantum)) = processor.dispatch() {
+            processor.ran(quantum, if class == ids[0] { Wants::More } else { Wants::Sleep });
+            if class == ids[0] && !processor.runnable[ids[1].index()] && !processor.runnable[ids[2].index()] {
+                break;
+            }
+        }
+        assert_eq!(processor.dispatch().map(|(class, _)| class), Some(ids[0]));
+    }
+}

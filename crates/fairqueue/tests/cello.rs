@@ -1,0 +1,160 @@
+//! The scheduler of a disk on a disk on paper: shares, deadlines, sweeps, and nobody forgotten.
+
+use proptest::prelude::*;
+use std::collections::HashSet;
+use unisono_fairqueue::{Cello, ClassId, ClassSpec, Disk, Hierarchy, Purpose, Request};
+
+const DISK: Disk = Disk { request: 100_000, rate: 100_000_000, ahead: 64 << 10 };
+
+fn disk(weights: [u32; 3]) -> (Cello<usize>, [ClassId; 3]) {
+    let names = ["interactive", "throughput", "real-time"];
+    let leaf = |(name, weight): (&str, u32)| {
+        ClassSpec::new(name).weighing(weight.to_string().parse().expect("a weight"))
+    };
+    let tree = ClassSpec::new("disk").with(names.into_iter().zip(weights).map(leaf));
+    let tree = Hierarchy::new(tree).expect("names are unique");
+    let ids = names.map(|name| tree.find(name).expect("it is there"));
+    let purpose = move |id| match ids.iter().position(|each| *each == id) {
+        Some(0) => Purpose::Interactive,
+        Some(2) => Purpose::RealTime,
+        _ => Purpose::Throughput,
+    };
+    (Cello::new(tree, purpose, DISK), ids)
+}
+
+fn request(position: u64, length: u32, deadline: u64, item: usize) -> Request<usize> {
+    Request { position, length, deadline, item }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn classes_that_always_want_service_get_their_shares(
+        weights in prop::array::uniform3(1..10_u32),
+        lengths in prop::collection::vec(4096..65_536_u32, 1..9),
+        deadlines in 0..100_000_000_u64,
+    ) {
+        let (mut cello, ids) = disk(weights);
+        let mut now = 0;
+        let mut next = lengths.iter().copied().cycle().zip(0..);
+        let mut submit = |cello: &mut Cello<usize>, now, class| {
+            let (length, item) = next.next().expect("endless");
+            cello.submit(now, class, request(item as u64 * 7919 % 1000, length, now + deadlines, item)).expect("a leaf");
+        };
+        for class in ids.into_iter().flat_map(|id| [id; 3]) {
+            submit(&mut cello, now, class);
+        }
+        let longest = f64::from(*lengths.iter().max().expect("some"));
+        for _ in 0..800 {
+            let (class, sent) = cello.dispatch(now).expect("everybody wants service");
+            now += DISK.takes(sent.length);
+            submit(&mut cello, now, class);
+            cello.complete(now);
+            for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+                let got = |at: usize| cello.shares().served(ids[at]).bytes as f64 / f64::from(weights[at]);
+                // the fairness bound, and what a class may be ahead
+                let most = |at: usize| (longest + f64::from(DISK.ahead)) / f64::from(weights[at]);
+                prop_assert!((got(one) - got(other)).abs() <= most(one) + most(other) + 1e-6);
+            }
+        }
+    }
+
+    #[test]
+    fn real_time_requests_within_their_share_are_in_time(
+        length in 4096..32_768_u32, others in prop::collection::vec(4096..65_536_u32, 1..9), phase in 0..40_u64,
+    ) {
+        // one request each 20 ms, of a disk that does some 0.75 ms for the longest other one
+        let (mut cello, ids) = disk([2, 3, 5]);
+        let period = 20_000_000;
+        let (mut now, mut due, mut item) = (0, phase * 1_000_000, 0);
+        let mut lengths = others.iter().copied().cycle();
+        for _ in 0..3 {
+            for class in [ids[0], ids[1]] {
+                cello.submit(0, class, request(0, lengths.next().expect("endless"), u64::MAX, 0)).expect("a leaf");
+            }
+        }
+        for _ in 0..1500 {
+            while due <= now {
+                // as tight as can be: the request itself, and the one that the disk is busy with when it comes
+                let longest = *others.iter().max().expect("some");
+                let deadline = due + DISK.takes(length) + 2 * DISK.takes(longest);
+                cello.submit(due, ids[2], request(item, length, deadline, 1)).expect("a leaf");
+                due += period;
+                item += 1;
+            }
+            let (class, sent) = cello.dispatch(now).expect("others always want service");
+            now += DISK.takes(sent.length);
+            cello.complete(now);
+            if class == ids[2] {
+                prop_assert!(now <= sent.deadline, "{} ns late", now - sent.deadline);
+            } else {
+                cello.submit(now, class, request(item, lengths.next().expect("endless"), u64::MAX, 0)).expect("a leaf");
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_is_forgotten_and_sweeps_go_up(
+        arrivals in prop::collection::vec((0..3_usize, 0..50_u64, 4096..65_536_u32, 0..3_usize), 1..200),
+    ) {
+        let (mut cello, ids) = disk([1, 1, 1]);
+        let (mut now, mut seen) = (0, HashSet::new());
+        let mut serve = |cello: &mut Cello<usize>, now: &mut u64| {
+            let Some((_, sent)) = cello.dispatch(*now) else { return false };
+            *now += DISK.takes(sent.length);
+            cello.complete(*now);
+            assert!(seen.insert(sent.item), "{} was sent twice", sent.item);
+            true
+        };
+        for (item, (class, position, length, then)) in arrivals.iter().enumerate() {
+            cello.submit(now, ids[*class], request(*position, *length, now + 1_000_000, item)).expect("a leaf");
+            for _ in 0..*then {
+                serve(&mut cello, &mut now);
+            }
+        }
+        while serve(&mut cello, &mut now) {}
+        prop_assert_eq!(seen.len(), arrivals.len());
+        prop_assert_eq!(cello.backlog().packets, 0);
+    }
+}
+
+#[test]
+fn a_sweep_goes_up_and_who_comes_meanwhile_waits_for_the_next() {
+    let (mut cello, [_, throughput, _]) = disk([1, 1, 1]);
+    for (item, position) in [50, 10, 30].into_iter().enumerate() {
+        cello.submit(0, throughput, request(position, 4096, 0, item)).expect("a leaf");
+    }
+    let mut order = vec![];
+    for at in 0..5 {
+        order.push(cello.dispatch(at).expect("requests wait").1.position);
+        if at == 0 {
+            // ahead of the sweep, and behind it: neither may keep 30 and 50 waiting
+            cello.submit(at, throughput, request(20, 4096, 0, 3)).expect("a leaf");
+            cello.submit(at, throughput, request(5, 4096, 0, 4)).expect("a leaf");
+        }
+        cello.complete(at);
+    }
+    assert_eq!(order, [10, 30, 50, 5, 20]);
+}
+
+#[test]
+fn interactive_requests_go_first_until_they_are_ahead_or_a_deadline_is_near() {
+    let (mut cello, [interactive, throughput, real_time]) = disk([1, 1, 1]);
+    for item in 0..30 {
+        cello.submit(0, throughput, request(0, 16 << 10, 0, 100 + item)).expect("a leaf");
+        cello.submit(0, interactive, request(0, 16 << 10, 0, item)).expect("a leaf");
+    }
+    let mut classes = vec![];
+    for at in 0..7 {
+        classes.push(cello.dispatch(at).expect("requests wait").0);
+        cello.complete(at);
+    }
+    // 64 KiB ahead after four of them, one more may go; then the others catch up
+    assert_eq!(classes.iter().filter(|class| **class == interactive).count(), 5, "{classes:?}");
+    assert!(classes[..5].iter().all(|class| *class == interactive));
+    // a real-time request that would be late if anything came before it
+    let length = 4096;
+    cello.submit(7, real_time, request(0, length, 7 + DISK.takes(length) + 1000, 0)).expect("a leaf");
+    assert_eq!(cello.dispatch(7).expect("requests wait").0, real_time);
+}

@@ -1,0 +1,80 @@
+//! Files past the page cache: open(2) with `O_DIRECT`, and memory aligned for it.
+//!
+//! What is read so comes from the disk each time, and in the order in which it is asked for, which is what a scheduler
+//! of requests needs to be the one who decides. Positions, lengths and memory have to be multiples of the disk's
+//! block; 4096 bytes do for all. Cost: the disk's, every time. Some file systems refuse (tmpfs before Linux 6.6).
+//!
+//! Reference: open(2), section `O_DIRECT`.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// What positions, lengths and memory have to be multiples of.
+pub const BLOCK: usize = 4096;
+
+/// Opens a file for reading past the page cache, and for writing if asked to.
+///
+/// # Errors
+/// There is no such file, or its file system refuses.
+pub fn open(path: &Path, access: Access) -> io::Result<File> {
+    OpenOptions::new().read(true).write(access == Access::Write).custom_flags(libc::O_DIRECT).open(path)
+}
+
+/// What a file is opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Reading.
+    Read,
+    /// Reading and writing.
+    Write,
+}
+
+/// Zeroed memory that begins at a multiple of [`BLOCK`].
+#[derive(Debug)]
+pub struct Aligned {
+    memory: Vec<u8>,
+    from: usize,
+    length: usize,
+}
+
+impl Aligned {
+    /// So many bytes, rounded up to whole blocks.
+    #[must_use]
+    pub fn new(length: usize) -> Self {
+        let length = length.next_multiple_of(BLOCK);
+        let memory = vec![0; length + BLOCK];
+        let from = memory.as_ptr().align_offset(BLOCK);
+        Self { memory, from, length }
+    }
+}
+
+impl Deref for Aligned {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.memory[self.from..self.from + self.length]
+    }
+}
+
+impl DerefMut for Aligned {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.from..self.from + self.length]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_aligned_and_as_long_as_asked_in_whole_blocks() {
+        for length in [1, BLOCK, BLOCK + 1, 10 * BLOCK] {
+            let memory = Aligned::new(length);
+            assert_eq!(memory.as_ptr().align_offset(BLOCK), 0);
+            assert_eq!(memory.len(), length.next_multiple_of(BLOCK));
+        }
+    }
+}
