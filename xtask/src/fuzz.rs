@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// What there is: the crate, its targets as in its `Cargo.toml`, and files to begin with.
-const PROJECTS: [(&str, &[&str], Option<&str>); 4] = [
+const PROJECTS: [(&str, &[&str], Option<&str>); 5] = [
     ("crates/rma/fuzz", &["packet", "stream", "handshake"], None),
     ("crates/broker/fuzz", &["frame", "broker"], None),
     ("crates/enforce/fuzz", &["ethernet"], None),
