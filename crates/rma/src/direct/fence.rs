@@ -41,9 +41,13 @@ impl Direct {
         let open = succeeds && self.after == After::Open;
         for peer in &mut self.peers {
             (peer.opened, peer.direct) = (open, open);
+            if closes {
+                peer.settling = staged.then_some(self.epoch);
+            }
         }
-        self.peers[self.me].direct = succeeds;
-        if succeeds && !open {
+        let me = &mut self.peers[self.me];
+        (me.direct, me.settling) = (succeeds, None);
+        if (succeeds && !open) || (closes && staged) {
             self.region.exposure(self.me).signal(self.epoch, self.wakeups);
         }
         Ok(())
@@ -72,6 +76,15 @@ impl Direct {
         for origin in origins {
             self.apply_from(origin, stamp, parts[self.me].bytes);
         }
+    }
+
+    /// Waits until a target has applied what the last fence left staged for it; a lock's operations come after.
+    #[cold]
+    pub(super) fn await_settled(&mut self, target: usize, epoch: u32) -> Result<(), Error> {
+        let exposure = self.region.exposure(target);
+        self.waiter.wait_for(Reach::Locked, exposure, epoch)?;
+        self.peers[target].settling = None;
+        Ok(())
     }
 
     /// Applies what `origin` staged in an epoch that is over.

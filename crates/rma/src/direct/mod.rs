@@ -64,6 +64,8 @@ pub(crate) struct Peer {
     process: u32,
     /// Whether it is in the epoch that this member accesses it in.
     opened: bool,
+    /// The fence epoch that it enters when it has applied what was staged for it, if it may not have.
+    settling: Option<u32>,
     queue: Vec<Op>,
     /// With which stamp further puts may be staged without another look.
     stages: Option<Stamp>,
@@ -187,6 +189,7 @@ impl Direct {
             address: word(rank, 0),
             process: host.process(Rank::at(rank)),
             opened: false,
+            settling: None,
             queue: Vec::new(),
             stages: None,
             held: Held::Nothing,

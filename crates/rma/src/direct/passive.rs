@@ -1,7 +1,8 @@
 //! Lock-unlock on the direct path: a word, and stores.
 //!
 //! A lock is taken when it is asked for (for lock_all: when a target is first accessed), and every operation is
-//! done at once, so that unlock has nothing to wait for. Who finds the lock held sleeps on its word and looks
+//! done at once, so that unlock has nothing to wait for. (The first lock after a fence waits until the target has
+//! applied what the fence left staged for it.) Who finds the lock held sleeps on its word and looks
 //! around ten times a second. Cost: two atomic operations; a flush is a fence instruction, if anything was
 //! stored. Reference: the paper, section 4.3, for what is spared: no request, no agent, no acknowledgement.
 
@@ -23,13 +24,20 @@ impl Direct {
         self.take_lock(target, lock)
     }
 
-    pub(crate) fn lock_unchecked(&mut self, target: usize) {
+    pub(crate) fn lock_unchecked(&mut self, target: usize) -> Result<(), Error> {
+        if let Some(epoch) = self.peers[target].settling {
+            self.await_settled(target, epoch)?;
+        }
         let peer = &mut self.peers[target];
         (peer.held, peer.opened, peer.direct) = (Held::Unchecked, true, !peer.base.is_null());
+        Ok(())
     }
 
     #[inline]
     pub(super) fn take_lock(&mut self, target: usize, lock: Lock) -> Result<(), Error> {
+        if let Some(epoch) = self.peers[target].settling {
+            self.await_settled(target, epoch)?;
+        }
         let word = LockWord(self.region.lock(target).word(0));
         let taken = match lock {
             Lock::Shared => word.try_shared(),

@@ -169,10 +169,7 @@ impl Window {
                 counted(&mut self.stats.passive, || shared.lock_now(*number, target, lock))
             }
             Backend::Message { .. } => Ok(()),
-            Backend::Direct(direct) if assert.has(Assert::NO_CHECK) => {
-                direct.lock_unchecked(target.index());
-                Ok(())
-            }
+            Backend::Direct(direct) if assert.has(Assert::NO_CHECK) => direct.lock_unchecked(target.index()),
             Backend::Direct(direct) => direct.lock(target.index(), lock),
         }
     }
@@ -227,10 +224,7 @@ impl Window {
             Backend::Direct(direct) if !assert.has(Assert::NO_CHECK) => {
                 direct.lock(self.rank.index(), Lock::Shared)
             }
-            Backend::Direct(direct) => {
-                (0..size).for_each(|target| direct.lock_unchecked(target));
-                Ok(())
-            }
+            Backend::Direct(direct) => (0..size).try_for_each(|target| direct.lock_unchecked(target)),
         }
     }
 

@@ -7,6 +7,7 @@ mod drive;
 mod long;
 mod misuse;
 mod model;
+mod settling;
 mod unlocks;
 mod waits;
 mod wires;
