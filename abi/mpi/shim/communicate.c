@@ -73,9 +73,7 @@ static int wrong_operation(struct window *window, const char *call)
 	do {                                                                                                 \
 		if (__builtin_expect(rank == MPI_PROC_NULL, 0))                                              \
 			return MPI_SUCCESS;                                                                  \
-		enter(window);                                                                               \
-		core = expression;                                                                           \
-		leave(window);                                                                               \
+		AT_WINDOW(window, core, expression);                                                         \
 		return window_result(window, call, core);                                                    \
 	} while (0)
 
@@ -83,11 +81,10 @@ static int wrong_operation(struct window *window, const char *call)
 #define REQUEST(expression)                                                                                  \
 	do {                                                                                                 \
 		core = CORE_OK;                                                                              \
-		if (rank != MPI_PROC_NULL) {                                                                 \
-			enter(window);                                                                       \
-			core = expression;                                                                   \
-			leave(window);                                                                       \
-		}                                                                                            \
+		if (rank != MPI_PROC_NULL)                                                                   \
+			AT_WINDOW(window, core, expression);                                                 \
+		if (__builtin_expect(core == CORE_UNFINISHED, 0))                                            \
+			AT_WINDOW(window, core, core_flush_local(window->core, rank));                       \
 		return core ? window_result(window, call, core) : completed(request);                        \
 	} while (0)
 

@@ -33,6 +33,13 @@ enum core_class {
 	CORE_WIN,
 };
 
+/* Not errors: with a patience, calls that wait for another rank's next call are to be repeated. */
+enum core_repeat {
+	CORE_AGAIN = -1, /* nothing was changed: the same call again */
+	CORE_UNFINISHED =
+		-2, /* a request-based form was issued: core_flush_local until it answers something else */
+};
+
 /* Elements that accumulates know; 0 for data that only moves. The engine's codes. */
 enum core_element {
 	CORE_OPAQUE,
@@ -140,6 +147,9 @@ int core_window_create(struct core_job *job, void *base, uint64_t bytes, uint32_
 		       struct core_window **window);
 int core_window_dynamic(struct core_job *job, unsigned flags, struct core_window **window);
 int core_window_mapped(struct core_window *window, int rank, void **base, uint64_t *bytes, uint32_t *unit);
+/* How long calls at the windows of this one's job wait at most before they answer CORE_AGAIN; at first
+ * forever. */
+void core_window_patience(const struct core_window *window, uint64_t nanoseconds);
 int core_window_attach(struct core_window *window, void *base, uint64_t bytes);
 int core_window_detach(struct core_window *window, const void *base);
 /* Whether it can be freed now: no epoch is open. */

@@ -52,3 +52,28 @@ BOTH(MPI_Win, Win_f2c, (MPI_Fint number))
 	return number >= FIRST_FORTRAN && slot < MOST_WINDOWS ? handle_of(slot) : MPI_WIN_NULL;
 }
 #endif
+
+/* Slices of waiting: as long as nobody else here wants the window, and from then on. */
+enum { ALONE_NS = 5000000, CONTENDED_NS = 50000 };
+
+/* Patience is for windows that several threads may use. */
+void window_of_threads(struct window *window)
+{
+	if (many_threads)
+		core_window_patience(window->core, ALONE_NS);
+}
+
+/* Who waits holds `turn`: a thread that leaves the window and comes back at once queues behind it. */
+void window_enter(struct window *window)
+{
+	pthread_mutex_lock(&window->turn);
+	bool free_at_once = pthread_mutex_trylock(&window->mutex) == 0;
+
+	if (!free_at_once)
+		pthread_mutex_lock(&window->mutex);
+	pthread_mutex_unlock(&window->turn);
+	if (!free_at_once && !window->contended) {
+		window->contended = true;
+		core_window_patience(window->core, CONTENDED_NS);
+	}
+}

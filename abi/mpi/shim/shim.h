@@ -78,7 +78,8 @@ struct window {
 	char name[MPI_MAX_OBJECT_NAME];
 	struct attribute *attributes;
 	struct handler handler;
-	pthread_mutex_t mutex;
+	pthread_mutex_t mutex, turn; /* turn: of the next to have the mutex */
+	bool contended;
 };
 
 enum { MOST_WINDOWS = 1 << 16 };
@@ -117,18 +118,31 @@ static inline struct window *window_of(MPI_Win win)
 }
 int window_register(struct window *window);
 void window_unregister(struct window *window);
+void window_of_threads(struct window *window);
 void windows_counted(void); /* those that were never freed, for the statistics */
 
+void window_enter(struct window *window);
 static inline void enter(struct window *window)
 {
 	if (__builtin_expect(many_threads, 0))
-		pthread_mutex_lock(&window->mutex);
+		window_enter(window);
 }
 static inline void leave(struct window *window)
 {
 	if (__builtin_expect(many_threads, 0))
 		pthread_mutex_unlock(&window->mutex);
 }
+
+/*
+ * A call of the core's at a window. With several threads it waits for other ranks in slices, and between them
+ * lets the other threads of this rank have their turn: what it waits for may depend on them.
+ */
+#define AT_WINDOW(window, core, expression)                                                                  \
+	do {                                                                                                 \
+		enter(window);                                                                               \
+		core = expression;                                                                           \
+		leave(window);                                                                               \
+	} while (__builtin_expect(core == CORE_AGAIN, 0))
 
 /* types.c: a datatype's layout; NULL for none (MPI_ERR_TYPE). */
 struct type {

@@ -30,9 +30,7 @@ static bool asserts(int given, unsigned *core)
 
 #define DO(expression)                                                                                       \
 	do {                                                                                                 \
-		enter(window);                                                                               \
-		core = expression;                                                                           \
-		leave(window);                                                                               \
+		AT_WINDOW(window, core, expression);                                                         \
 		return window_result(window, call, core);                                                    \
 	} while (0)
 
@@ -99,9 +97,7 @@ static int with_group(const char *call, MPI_Group group, int assert, MPI_Win win
 	code = group == MPI_GROUP_NULL ? MPI_ERR_GROUP : members(window, group, few, FEW, &ranks, &count);
 	if (code)
 		return window_error(window, call, MPI_ERR_GROUP, "the group is not of ranks of this window");
-	enter(window);
-	core = function(window->core, ranks, count, promised);
-	leave(window);
+	AT_WINDOW(window, core, function(window->core, ranks, count, promised));
 	if (ranks != few)
 		free(ranks);
 	return window_result(window, call, core);
@@ -149,21 +145,19 @@ BOTH(int, Win_unlock, (int rank, MPI_Win win))
 	BEGIN("MPI_Win_unlock");
 	if (rank == MPI_PROC_NULL)
 		return MPI_SUCCESS;
-	enter(window);
-	int asked = window->ask_before_unlock ? core_flush(window->core, rank) : CORE_OK;
+	int asked = CORE_OK;
+	if (window->ask_before_unlock)
+		AT_WINDOW(window, asked, core_flush(window->core, rank));
 	if (__builtin_expect(asked, 0)) {
 		/* the epoch ends, whatever the target refused; the first words are said */
 		int class = class_of_core(asked);
 		char words[256];
 
 		snprintf(words, sizeof words, "%s", core_last_error());
-		core_unlock(window->core, rank);
-		leave(window);
+		AT_WINDOW(window, core, core_unlock(window->core, rank));
 		return window_error(window, call, class, words);
 	}
-	core = core_unlock(window->core, rank);
-	leave(window);
-	return window_result(window, call, core);
+	DO(core_unlock(window->core, rank));
 }
 
 BOTH(int, Win_lock_all, (int assert, MPI_Win win))

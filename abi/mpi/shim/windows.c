@@ -67,6 +67,7 @@ static int begin(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info info,
 	strcpy(window->same_disp_unit, "false");
 	window_info(window, info);
 	pthread_mutex_init(&window->mutex, NULL);
+	pthread_mutex_init(&window->turn, NULL);
 	code = job_of(comm, &window->job);
 	if (!code)
 		code = PMPI_Comm_group(comm, &window->group);
@@ -87,6 +88,7 @@ static void discard(struct window *window)
 	handler_drop(&window->handler);
 	PMPI_Group_free(&window->group);
 	pthread_mutex_destroy(&window->mutex);
+	pthread_mutex_destroy(&window->turn);
 	if (window->memory)
 		memory_unshare(window->memory, window->memory_bytes);
 	free(window->shared_bases);
@@ -104,6 +106,7 @@ static int finish(const char *call, MPI_Comm comm, struct window *window, int co
 		discard(window);
 		return comm_error(comm, call, code, core ? core_last_error() : "too many windows");
 	}
+	window_of_threads(window);
 	*win = window->handle;
 	return MPI_SUCCESS;
 }

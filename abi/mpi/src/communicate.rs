@@ -2,7 +2,7 @@
 //! library, the window is used by nobody else meanwhile, and buffers are as large as counts and types say and
 //! stay untouched as long as the standard asks for.
 
-use crate::failure::{answer, failed};
+use crate::failure::{AGAIN, UNFINISHED, answer, failed};
 use crate::types::Type;
 use crate::windows::rank_of;
 use std::ffi::{c_int, c_uint, c_void};
@@ -54,7 +54,11 @@ unsafe fn target<'a>(rank: c_int, place: i64, count: i64, of: *const Type) -> Re
 /// Waits for what a request-based form began.
 fn finish(window: &mut Window, request: Result<Request, Error>) -> c_int {
     match request {
-        Ok(request) => answer(window.wait_request(request)),
+        // it was issued, and must not be again
+        Ok(request) => match answer(window.wait_request(request)) {
+            AGAIN => UNFINISHED,
+            finished => finished,
+        },
         Err(error) => failed(&error),
     }
 }

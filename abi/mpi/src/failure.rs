@@ -11,6 +11,10 @@ thread_local! {
 /// No error.
 pub(crate) const OK: c_int = 0;
 
+/// `CORE_AGAIN` and `CORE_UNFINISHED` in `shim/core.h`: no errors, but calls to be repeated.
+pub(crate) const AGAIN: c_int = -1;
+pub(crate) const UNFINISHED: c_int = -2;
+
 /// `enum core_class` in `shim/core.h`.
 fn number(class: ErrorClass) -> c_int {
     match class {
@@ -37,6 +41,9 @@ fn number(class: ErrorClass) -> c_int {
 /// Keeps the words of an error and answers its class.
 #[cold]
 pub(crate) fn failed(error: &Error) -> c_int {
+    if matches!(error, Error::NotYet) {
+        return AGAIN;
+    }
     let text = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
     WORDS.with_borrow_mut(|words| *words = text);
     number(error.class())

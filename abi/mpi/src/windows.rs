@@ -4,6 +4,7 @@ use crate::failure::{OK, answer, failed};
 use crate::jobs::Member;
 use crate::statistics;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::time::Duration;
 use unisono_rma::{Completion, Error, Locks, Rank, Spec, Window};
 
 /// `enum core_flag` in `shim/core.h`.
@@ -172,4 +173,13 @@ unsafe extern "C" fn core_window_counted(window: *const Window, label: *const c_
     // SAFETY: the caller's promise.
     let label = unsafe { CStr::from_ptr(label) };
     statistics::keep(label.to_string_lossy().into_owned(), window.stats());
+}
+
+/// # Safety
+/// `window` came from here.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn core_window_patience(window: *const Window, nanoseconds: u64) {
+    // SAFETY: the caller's promise.
+    let window = unsafe { &*window };
+    window.set_patience(Some(Duration::from_nanos(nanoseconds)));
 }

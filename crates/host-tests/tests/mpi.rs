@@ -30,6 +30,7 @@ const PROGRAMS: &[&str] = &[
     "large_count.c",
     "barrier.c",
     "hosts.c",
+    "threads.c",
     "cxx.cpp",
     "fortran_module.f90",
     "fortran_77.f",

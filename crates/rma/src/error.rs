@@ -153,6 +153,12 @@ pub enum Error {
         /// Whom or what.
         waiting_for: String,
     },
+    /// What the call waits for has not happened within the job's patience
+    /// ([`Window::set_patience`](crate::Window::set_patience)); nothing was changed. `MPI_ERR_OTHER`.
+    #[error(
+        "what the call waits for has not happened yet; let go of the window for a moment and repeat the call"
+    )]
+    NotYet,
     /// A description of a job that makes no sense, such as a rank beyond its size. `MPI_ERR_ARG`.
     #[error("{0}")]
     Job(String),
@@ -233,7 +239,9 @@ impl Error {
             Self::Conflict { .. } => ErrorClass::RmaConflict,
             Self::Mismatch { .. } | Self::Job(_) => ErrorClass::Arg,
             Self::Unsupported { .. } => ErrorClass::UnsupportedOperation,
-            Self::Gone { .. } | Self::TimedOut { .. } | Self::System { .. } => ErrorClass::Other,
+            Self::Gone { .. } | Self::TimedOut { .. } | Self::NotYet | Self::System { .. } => {
+                ErrorClass::Other
+            }
         }
     }
 

@@ -34,9 +34,9 @@ int main(int argc, char **argv)
 	MPI_Comm_dup(MPI_COMM_WORLD, &comm);
 	for (int i = 0; i < 6; i++)
 		MPI_Barrier(MPI_COMM_WORLD);
-	MPI_Win_allocate(4, 4, MPI_INFO_NULL, comm, &memory, &late);
+	MPI_Win_allocate(16, 4, MPI_INFO_NULL, comm, &memory, &late);
 	if (argc > 1) {
-		MPI_Win_allocate(4, 4, MPI_INFO_NULL, MPI_COMM_WORLD, &own, &left_open);
+		MPI_Win_allocate(16, 4, MPI_INFO_NULL, MPI_COMM_WORLD, &own, &left_open);
 		MPI_Win_set_name(left_open, "left open");
 		MPI_Win_fence(0, left_open);
 		MPI_Put(&rank, 1, MPI_INT, right(), 0, 1, MPI_INT, left_open);

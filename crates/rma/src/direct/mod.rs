@@ -47,6 +47,7 @@ use staging::{In, Out, Stamp};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use unisono_barrier::Group;
 use unisono_linux::clock::{Nanos, now, ticks};
 use unisono_linux::process_vm;
@@ -223,6 +224,10 @@ impl Direct {
         }))
     }
 
+    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
+        self.shared.set_patience(patience);
+    }
+
     /// How long this member has waited here.
     pub(crate) fn waits(&self) -> Waits {
         let mut waits = self.waiter.waits;
@@ -281,12 +286,16 @@ impl Waiter {
     #[cold]
     fn wait_in_earnest(&mut self, reach: Reach, flag: Flag<'_>, target: u32) -> Result<(), Error> {
         let (start, slept) = (ticks(), self.waiting.asleep());
+        // A fence is collective: nobody here has another call to make meanwhile.
+        let patience = self.shared.patience().filter(|_| reach != Reach::Fence);
+        let over = patience.map(|patience| patience.after(now()));
         let mut pause = self.shared.hook.first();
         if pause.is_some() {
             self.shared.hook.call();
         }
         let reached = loop {
             let until = pause.map(|pause| pause.after(now()));
+            let until = over.map_or(until, |over| Some(until.map_or(over, |until| until.min(over))));
             if self.waiting.wait_until(&self.host, flag, target, until) == Verdict::Continue {
                 break Ok(());
             }
@@ -294,6 +303,9 @@ impl Waiter {
                 break Err(gone.into());
             }
             pause = self.shared.hook.call_due();
+            if over.is_some_and(|over| now() >= over) {
+                break Err(Error::NotYet);
+            }
         };
         let slept = self.waiting.asleep().since(slept);
         self.waits.of(reach).add(ticks().since(start).to_nanos(), slept);

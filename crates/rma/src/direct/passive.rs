@@ -74,19 +74,25 @@ impl Direct {
                 }
             }
         }
+        let patience = self.shared.patience();
+        let over = patience.map(|patience| patience.after(now()));
         let mut slept = false;
         loop {
             match LockWord(word).attempt(exclusive, slept) {
                 Attempt::Taken => return Ok(()),
                 Attempt::Again => {}
                 Attempt::Sleep(seen) => {
-                    let period = self.shared.hook.call().unwrap_or(SLICE).min(SLICE);
+                    let period =
+                        self.shared.hook.call().unwrap_or(SLICE).min(patience.unwrap_or(SLICE)).min(SLICE);
                     let before = now();
                     futex::wait(word, seen, Some(period.after(before)), Scope::Shared);
                     *asleep = now().since(before).after(*asleep);
                     slept = true;
                     if let Some(gone) = self.host.who_is_gone() {
                         return Err(gone.into());
+                    }
+                    if over.is_some_and(|over| now() >= over) {
+                        return Err(Error::NotYet);
                     }
                 }
             }

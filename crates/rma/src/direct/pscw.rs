@@ -38,6 +38,9 @@ impl Direct {
     }
 
     pub(crate) fn complete(&mut self, targets: &[Rank]) -> Result<(), Error> {
+        if self.shared.patience().is_some() {
+            self.await_posts(targets)?;
+        }
         for target in targets.iter().map(|rank| rank.index()) {
             let used = self.peers[target].used.wrapping_add(1);
             if !self.peers[target].queue.is_empty() {
@@ -54,6 +57,19 @@ impl Direct {
             peer.completed = peer.completed.wrapping_add(1);
             (peer.opened, peer.direct, peer.held) = (false, false, Held::Nothing);
             self.region.completions(self.me, target).signal(peer.completed, self.wakeups);
+        }
+        Ok(())
+    }
+
+    /// Waits for all posts that completing needs, so that it either gives up before it has begun or goes through.
+    #[cold]
+    fn await_posts(&mut self, targets: &[Rank]) -> Result<(), Error> {
+        for target in targets.iter().map(|rank| rank.index()) {
+            let peer = &self.peers[target];
+            if !peer.queue.is_empty() && peer.held != Held::Unchecked {
+                let used = peer.used.wrapping_add(1);
+                self.waiter.wait_for(Reach::Started, self.region.posts(target, self.me), used)?;
+            }
         }
         Ok(())
     }

@@ -39,8 +39,9 @@ use crate::stats::waited_for_messages;
 use crate::transport::{Bell, Heard, Transport};
 use std::collections::{HashMap, HashSet};
 use std::io::IoSlice;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
 
 /// How long one waits at most before it looks around.
@@ -55,6 +56,8 @@ pub(crate) struct Shared {
     /// Threads in [`wait_for`](Self::wait_for), which serve packets themselves. Counted before a thread looks
     /// whether it has to wait, read with the core's lock held: who serves packets for nobody did so before that look.
     waiters: AtomicUsize,
+    /// How long calls wait at most for what another member's program does, in nanoseconds; zero: without limit.
+    patience: AtomicU64,
 }
 
 impl std::fmt::Debug for Shared {
@@ -110,6 +113,7 @@ impl Shared {
             hook: Hook::default(),
             agent: agent::Agent::default(),
             waiters: AtomicUsize::new(0),
+            patience: AtomicU64::new(0),
         })
     }
 
@@ -128,19 +132,49 @@ impl Shared {
         self.agent.stop(self.bell.as_deref());
     }
 
+    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
+        let nanos = patience.map_or(0, |patience| Nanos::from(patience).0.max(1));
+        self.patience.store(nanos, Ordering::Relaxed);
+    }
+
+    /// How long a call may wait for what another member's program does.
+    pub(crate) fn patience(&self) -> Option<Nanos> {
+        let nanos = self.patience.load(Ordering::Relaxed);
+        (nanos != 0).then_some(Nanos(nanos))
+    }
+
+    /// As [`wait_for`](Self::wait_for), for what another member's program does: [`Error::NotYet`] when that takes
+    /// longer than the job's patience.
+    pub(crate) fn wait_patiently_for<T>(
+        &self,
+        mut ready: impl FnMut(&mut Core) -> Result<Option<T>, Error>,
+    ) -> Result<T, Error> {
+        let Some(patience) = self.patience() else { return self.wait_for(ready) };
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+        let over = patience.after(now());
+        let answer = self.wait_and_serve(patience, |core| match ready(core)? {
+            Some(answer) => Ok(Some(answer)),
+            None if now() >= over => Err(Error::NotYet),
+            None => Ok(None),
+        });
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        answer
+    }
+
     /// Makes progress until `ready` answers; a member that is gone ends the wait with an error.
     pub(crate) fn wait_for<T>(
         &self,
         ready: impl FnMut(&mut Core) -> Result<Option<T>, Error>,
     ) -> Result<T, Error> {
         self.waiters.fetch_add(1, Ordering::Relaxed);
-        let answer = self.wait_and_serve(ready);
+        let answer = self.wait_and_serve(SLICE, ready);
         self.waiters.fetch_sub(1, Ordering::Relaxed);
         answer
     }
 
     fn wait_and_serve<T>(
         &self,
+        slice: Nanos,
         mut ready: impl FnMut(&mut Core) -> Result<Option<T>, Error>,
     ) -> Result<T, Error> {
         let mut heard = Heard::default();
@@ -158,7 +192,7 @@ impl Shared {
             };
             let moment = now();
             since.get_or_insert(moment);
-            let until = pause.unwrap_or(SLICE).min(SLICE).after(moment);
+            let until = pause.unwrap_or(slice).min(slice).after(moment);
             match &self.bell {
                 // Other threads of this member may use the core meanwhile.
                 Some(bell) => {

@@ -31,7 +31,7 @@ impl Shared {
     /// Takes the lock of this member's own part, or in the naive form of any.
     pub(crate) fn lock_now(&self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
         self.core().request_lock(window, target, lock)?;
-        self.wait_for(|core| {
+        self.wait_patiently_for(|core| {
             let granted = core.port(window).peers[target.index()].grant == Grant::Granted;
             Ok(granted.then_some(()))
         })
@@ -79,7 +79,11 @@ impl Shared {
         if grant == Grant::Idle && queued == 0 {
             return Ok(());
         }
-        let single = grant == Grant::Idle && queued == 1 && self.core().fits_lock(window, target);
+        // Who may give up waiting for the lock asks for it alone: the operation must not go twice.
+        let single = grant == Grant::Idle
+            && queued == 1
+            && self.patience().is_none()
+            && self.core().fits_lock(window, target);
         if !single {
             self.await_grant(window, target, lock)?;
         }

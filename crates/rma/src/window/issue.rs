@@ -75,7 +75,15 @@ impl Window {
         let naive = self.style() == Style::Naive;
         let (shared, number) = match &mut self.backend {
             Backend::Message { shared, number } => (shared, number),
-            Backend::Direct(direct) => return direct.issue(reach, target.rank.index(), op),
+            Backend::Direct(direct) => {
+                let issued = direct.issue(reach, target.rank.index(), op);
+                if matches!(issued, Err(Error::NotYet)) {
+                    let stats = self.stats_of(reach);
+                    stats.operations -= 1;
+                    stats.bytes -= total;
+                }
+                return issued;
+            }
         };
         if own {
             // Others may see it at once.

@@ -19,6 +19,7 @@
 
 mod backend;
 mod issue;
+mod patience;
 mod raw;
 mod safe;
 mod synchronize;

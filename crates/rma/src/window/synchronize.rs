@@ -160,7 +160,7 @@ impl Window {
         self.lockable("lock")?;
         self.epochs.lock("lock", target, lock)?;
         let now = self.spec.style == Style::Naive || target == self.rank;
-        match &mut self.backend {
+        let locked = match &mut self.backend {
             Backend::Message { shared, number } if assert.has(Assert::NO_CHECK) => {
                 shared.lock_unchecked(*number, target);
                 Ok(())
@@ -171,7 +171,11 @@ impl Window {
             Backend::Message { .. } => Ok(()),
             Backend::Direct(direct) if assert.has(Assert::NO_CHECK) => direct.lock_unchecked(target.index()),
             Backend::Direct(direct) => direct.lock(target.index(), lock),
+        };
+        if matches!(locked, Err(Error::NotYet)) {
+            self.epochs.unlocked(target);
         }
+        locked
     }
 
     /// Ends it; all its operations are complete at origin and target (but see
@@ -212,7 +216,7 @@ impl Window {
         self.lockable("lock_all")?;
         self.epochs.lock_all("lock_all")?;
         let size = self.size();
-        match &mut self.backend {
+        let locked = match &mut self.backend {
             Backend::Message { shared, number } => {
                 if assert.has(Assert::NO_CHECK) {
                     (0..size).for_each(|target| shared.lock_unchecked(*number, Rank::at(target)));
@@ -225,7 +229,11 @@ impl Window {
                 direct.lock(self.rank.index(), Lock::Shared)
             }
             Backend::Direct(direct) => (0..size).try_for_each(|target| direct.lock_unchecked(target)),
+        };
+        if matches!(locked, Err(Error::NotYet)) {
+            self.epochs.unlocked_all();
         }
+        locked
     }
 
     /// Ends it.
@@ -240,7 +248,15 @@ impl Window {
                 // all of them, though one refuses: the first refusal is the answer
                 let mut refusal = Ok(());
                 for target in (0..size).map(Rank::at) {
-                    let this = ended(shared.unlock(*number, target, Lock::Shared, self.spec.completion))?;
+                    let this = ended(shared.unlock(*number, target, Lock::Shared, self.spec.completion));
+                    let this = match this {
+                        // the call that repeats this one tells
+                        Err(Error::NotYet) if refusal.is_err() => {
+                            shared.core().port(*number).refused = refusal.err();
+                            return Err(Error::NotYet);
+                        }
+                        other => other?,
+                    };
                     refusal = refusal.and(this);
                 }
                 Ok::<_, Error>(refusal)
