@@ -28,7 +28,7 @@ use unisono_bpf::compile::{self, FAIRQUEUE};
 
 const QEMU: &str = "qemu-system-x86_64";
 /// Modules that the tests need, by name; those that these need come with them.
-const MODULES: &[&str] = &["veth"];
+const MODULES: &[&str] = &["veth", "sch_ingress", "cls_bpf"];
 /// The whole run: generous, because only a hang may meet it.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
@@ -78,13 +78,13 @@ fn test(filters: &[&str]) -> Result<Verdict, Unable> {
     let own = std::env::current_exe().context("where this program is")?;
     image.program("/init", &own)?;
     image.program("/test", &program)?;
-    image.file("/fairqueue.o", &object);
+    image.file("/objects/fairqueue.bpf.o", &object);
     for (at, module) in kernel.modules(MODULES)?.iter().enumerate() {
         image.file(&format!("{}/{at:02}.ko", guest::MODULES), module);
     }
     let arguments: Vec<&str> = [&["/test"], filters].concat();
     image.file(guest::COMMAND, arguments.join("\n").as_bytes());
-    image.file(guest::ENVIRONMENT, b"UNISONO_FAIRQUEUE_OBJECT=/fairqueue.o\nRUST_BACKTRACE=1\n");
+    image.file(guest::ENVIRONMENT, b"UNISONO_BPF_OBJECTS=/objects\nRUST_BACKTRACE=1\n");
     let scratch = tempfile::tempdir().context("a temporary directory")?;
     let initramfs = scratch.path().join("initramfs");
     std::fs::write(&initramfs, image.finish()).context("write the initramfs")?;

@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_enforce::Place;
-use unisono_enforce::kernel::Kernel;
+use unisono_enforce::kernel::{FairQueue, Kernel};
 use unisono_fairqueue::{ClassId, Policy};
 use unisono_linux::interrupt;
 
@@ -55,6 +55,9 @@ pub(crate) struct Args {
     /// Where the policy is enforced
     #[arg(long, value_enum, default_value_t)]
     backend: Choice,
+    /// Which of the kernel's schedulers, where the backend is the kernel
+    #[arg(long, value_enum, default_value_t, value_name = "WHICH")]
+    kernel_queue: KernelQueue,
     #[command(flatten)]
     way: Way,
     /// With --backend interposed: stay, and end with this program
@@ -77,9 +80,19 @@ enum Choice {
     Interposed,
 }
 
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Default)]
+enum KernelQueue {
+    /// Its own token buckets
+    #[default]
+    Htb,
+    /// Ours, as a BPF program (Linux 6.16 and later); lends by weight, keeps no ceilings
+    Bpf,
+}
+
 impl Choice {
-    fn on(self, device: &str, way: &Way, policy: &str) -> Place {
+    fn on(self, device: &str, queue: KernelQueue, way: &Way, policy: &str) -> Place {
         match self {
+            Self::Kernel if queue == KernelQueue::Bpf => Place::FairQueue(FairQueue::new(device)),
             Self::Kernel => {
                 Place::Kernel(Kernel::new(device).until(|| interrupt::caught().map(str::to_owned)))
             }
@@ -87,8 +100,9 @@ impl Choice {
         }
     }
 
-    fn name(self) -> &'static str {
+    fn name(self, queue: KernelQueue) -> &'static str {
         match self {
+            Self::Kernel if queue == KernelQueue::Bpf => FairQueue::NAME,
             Self::Kernel => unisono_enforce::kernel::NAME,
             Self::Interposed => unisono_enforce::interposed::NAME,
         }
@@ -103,16 +117,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             return interpose::foreground(&args.way.options(device), &text);
         }
         interrupt::catch()?;
-        let mut place = args.backend.on(device, &args.way, &text);
+        let mut place = args.backend.on(device, args.kernel_queue, &args.way, &text);
         let done = if args.check { place.check(&policy) } else { place.apply(&policy) };
         failure::warn(place.notes());
         done.map_err(|error| failure::in_policy(Some(&name), error))?;
     }
     let device = args.dev.as_deref();
     if args.json {
-        output::answer(&json(&policy, args.backend.name(), device, args.check))?;
+        output::answer(&json(&policy, args.backend.name(args.kernel_queue), device, args.check))?;
     } else {
-        output::answer(&words(&name, &policy, args.backend.name(), device, args.check))?;
+        output::answer(&words(&name, &policy, args.backend.name(args.kernel_queue), device, args.check))?;
     }
     Ok(ExitCode::SUCCESS)
 }

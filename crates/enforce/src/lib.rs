@@ -2,7 +2,7 @@
 //! [`unisono_fairqueue::Backend`].
 //!
 //! ```text
-//!   Policy --> kernel       its own classes and classifiers, told over netlink
+//!   Policy --> kernel       its own classes and classifiers, told over netlink; or our scheduler in it (Linux 6.16)
 //!          --> interposed   all frames of a device pass through a process that schedules them
 //!                 |
 //!              Journal      what was there before, on the disk before anything is changed

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::interposed::{self, Interposed};
 use crate::journal::Journal;
-use crate::kernel::{self, Kernel};
+use crate::kernel::{self, FairQueue, Kernel};
 use unisono_fairqueue::{Backend, Live, Policy};
 
 /// A place on one device.
@@ -14,6 +14,8 @@ pub enum Place {
     Kernel(Kernel),
     /// A queue of our own in front of the device.
     Interposed(Interposed),
+    /// The kernel with our scheduler in it.
+    FairQueue(FairQueue),
 }
 
 impl Place {
@@ -26,6 +28,7 @@ impl Place {
         match record.as_ref().map(|record| record.backend.as_str()) {
             Some(kernel::NAME) => Ok(Self::Kernel(Kernel::new(device))),
             Some(interposed::NAME) => Ok(Self::Interposed(Interposed::at(device))),
+            Some(FairQueue::NAME) => Ok(Self::FairQueue(FairQueue::new(device))),
             Some(other) => Err(Error::OtherBackend { device: device.to_owned(), backend: other.to_owned() }),
             None => Err(Error::NoPolicy { device: device.to_owned() }),
         }
@@ -35,6 +38,7 @@ impl Place {
         match self {
             Self::Kernel(kernel) => kernel,
             Self::Interposed(queue) => queue,
+            Self::FairQueue(queue) => queue,
         }
     }
 
@@ -46,6 +50,7 @@ impl Place {
         match self {
             Self::Kernel(kernel) => kernel.check(policy),
             Self::Interposed(queue) => queue.check(policy),
+            Self::FairQueue(queue) => queue.check(policy),
         }
     }
 
@@ -55,6 +60,7 @@ impl Place {
         match self {
             Self::Kernel(kernel) => kernel.notes(),
             Self::Interposed(queue) => queue.notes(),
+            Self::FairQueue(queue) => queue.notes(),
         }
     }
 

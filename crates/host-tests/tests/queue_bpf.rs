@@ -9,9 +9,13 @@ use std::time::{Duration, Instant};
 use unisono_bpf::Error;
 use unisono_bpf::compile::{self, FAIRQUEUE};
 use unisono_bpf::qdisc::{Discipline, PRIORITIES, Setup, layout, supported};
-use unisono_fairqueue::{ClassId, ClassSpec, Discipline as _, Hierarchy, Limit, Overflow, Packet, Scheduler};
+use unisono_enforce::Place;
+use unisono_enforce::kernel::FairQueue;
+use unisono_fairqueue::{
+    Backend, ClassId, ClassSpec, Discipline as _, Hierarchy, Limit, Overflow, Packet, Policy, Scheduler,
+};
 use unisono_host_tests::{Outcome, Skipped, host_tests, require};
-use unisono_linux::netlink::{Socket, discipline, link};
+use unisono_linux::netlink::{Socket, link, qdisc};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::packet::PacketSocket;
 
@@ -55,7 +59,7 @@ impl Cable {
 
     fn give(&mut self, discipline: &Discipline) -> Result<(), String> {
         self.major += 1;
-        let request = discipline::root(NEAR, discipline.kind(), self.major);
+        let request = qdisc::root(NEAR, discipline.kind(), self.major);
         self.netlink.run(&[request]).map_err(|error| error.to_string())
     }
 
@@ -92,15 +96,12 @@ fn load(setup: &Setup<'_>) -> Result<Discipline, Skipped> {
         error => panic!("{error}"),
     };
     let types = supported().map_err(skip)?;
-    let object = match std::env::var_os("UNISONO_FAIRQUEUE_OBJECT") {
-        Some(path) => std::fs::read(path).expect("it was put there"),
-        None => compile::compile(FAIRQUEUE).map_err(skip)?,
-    };
+    let object = compile::compile(FAIRQUEUE).map_err(skip)?;
     Discipline::load_object(setup, &object, &types).map_err(skip)
 }
 
 fn setup(hierarchy: &Hierarchy, others: ClassId) -> Setup<'_> {
-    Setup { hierarchy, rate: Some(RATE), others, by_priority: [None; PRIORITIES] }
+    Setup { hierarchy, rate: Some(RATE), others, by_priority: [None; PRIORITIES], room: None }
 }
 
 fn leaves(hierarchy: &Hierarchy) -> Vec<ClassId> {
@@ -198,7 +199,7 @@ fn one_set_of_classes_serves_one_device_and_goes_with_it() -> Outcome {
     let hierarchy = two_leaves();
     let discipline = load(&setup(&hierarchy, leaves(&hierarchy)[0]))?;
     cable.give(&discipline).expect("the device takes it");
-    let error = cable.netlink.run(&[discipline::root(FAR, discipline.kind(), 1)]);
+    let error = cable.netlink.run(&[qdisc::root(FAR, discipline.kind(), 1)]);
     assert!(error.is_err_and(|error| error.errno == 16), "a second device cannot have it");
     let kind = discipline.kind().to_owned();
     drop(discipline);
@@ -206,7 +207,7 @@ fn one_set_of_classes_serves_one_device_and_goes_with_it() -> Outcome {
         Discipline::counted_by(&kind).is_some_and(|counted| counted.is_ok()),
         "the device still has it"
     );
-    cable.netlink.run(&[discipline::remove_root(NEAR)]).expect("it goes");
+    cable.netlink.run(&[qdisc::remove_root(NEAR)]).expect("it goes");
     // maps go a moment after the last that held them
     for _ in 0..1000 {
         if Discipline::counted_by(&kind).is_some_and(|counted| counted.is_err()) {
@@ -237,7 +238,7 @@ fn what_waits_goes_with_the_discipline_which_can_be_given_again() -> Outcome {
         let waiting: u32 =
             discipline.counted().expect("it counts").iter().skip(1).map(|class| class.packets).sum();
         assert_eq!(waiting, 39);
-        cable.netlink.run(&[discipline::remove_root(NEAR)]).expect("it goes");
+        cable.netlink.run(&[qdisc::remove_root(NEAR)]).expect("it goes");
         let counted = discipline.counted().expect("it counts");
         let sum = |of: fn(&layout::Counted) -> u64| counted.iter().skip(1).map(of).sum::<u64>();
         assert_eq!((sum(|class| class.packets.into()), sum(|class| class.bytes)), (0, 0));
@@ -291,10 +292,79 @@ fn priorities_stand_for_classes() -> Outcome {
     Ok(())
 }
 
+/// A UDP packet to a port, in a frame.
+fn datagram(port: u16) -> Vec<u8> {
+    let mut frame = frame(100, 0);
+    frame[12..14].copy_from_slice(&[8, 0]);
+    frame[14..24].copy_from_slice(&[0x45, 0, 0, 86, 0, 0, 0, 0, 64, 17]);
+    frame[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    frame[34..36].copy_from_slice(&9_u16.to_be_bytes());
+    frame[36..38].copy_from_slice(&port.to_be_bytes());
+    frame
+}
+
+const POLICY: &str = r#"
+rate = "1gbit"
+default = "rest"
+[class.media.video]
+weight = 3
+match = [{ port = 5004, protocol = "udp" }]
+[class.mail]
+match = [{ priority = 6 }]
+"#;
+
+fn a_policy_holds_by_our_scheduler_in_the_kernel_and_goes_without_a_trace() -> Outcome {
+    let mut cable = Cable::new()?;
+    require::path("/sys/fs/cgroup", "no control groups")?;
+    load(&setup(&two_leaves(), leaves(&two_leaves())[0]))?; // or skip
+    let ip = PacketSocket::open(NEAR, 0x0800).expect("the device is up");
+    let mut place = FairQueue::new("near");
+    let policy = |text: &str| Policy::parse(text).expect("it is sound");
+    place.check(&policy(POLICY)).expect("this kernel can");
+    place.apply(&policy(POLICY)).expect("this kernel can");
+    let counts = |place: &mut FairQueue| {
+        let live = place.live().expect("it holds");
+        live.classes.iter().map(|class| (class.name.clone(), class.packets)).collect::<Vec<_>>()
+    };
+    let counted = |expected: &[(&str, u64)], counts: &[(String, u64)]| {
+        expected
+            .iter()
+            .all(|(name, count)| counts.iter().any(|(class, packets)| class == name && packets == count))
+    };
+    for (priority, port) in [(0, 5004), (6, 5004), (6, 80), (0, 80), (0, 5004)] {
+        ip.queue_with_priority(priority).expect("root may");
+        ip.send(&datagram(port)).expect("the device is up");
+    }
+    let expected = [("media", 3), ("video", 3), ("mail", 1), ("rest", 1)];
+    let mut tries = 0;
+    while !counted(&expected, &counts(&mut place)) {
+        tries += 1;
+        assert!(tries < 1000, "{:?}", counts(&mut place));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    place.apply(&policy(&POLICY.replace("mail", "post"))).expect("another in its place");
+    assert!(counts(&mut place).iter().any(|(name, packets)| name == "post" && *packets == 0));
+    let with_ceiling = policy("rate = \"1gbit\"\n[class.a]\nceiling = \"1mbit\"");
+    assert!(place.apply(&with_ceiling).is_err(), "it keeps no ceilings");
+    assert!(
+        counts(&mut place).iter().any(|(name, _)| name == "post"),
+        "and the policy before still holds"
+    );
+    assert_eq!(Place::of("near").expect("it is known").live().expect("it holds").backend, FairQueue::NAME);
+
+    place.clear().expect("it goes");
+    let left = qdisc::of_device(&mut cable.netlink, NEAR).expect("a list");
+    assert!(left.iter().all(|qdisc| qdisc.handle == 0), "{left:?}");
+    assert!(place.live().is_err(), "nothing holds any more");
+    cable.give(&load(&setup(&two_leaves(), leaves(&two_leaves())[0]))?).expect("the device is free");
+    Ok(())
+}
+
 host_tests![
     packets_leave_a_device_in_the_order_of_the_core within 300,
     one_set_of_classes_serves_one_device_and_goes_with_it,
     what_waits_goes_with_the_discipline_which_can_be_given_again,
     priorities_stand_for_classes,
     a_link_is_never_faster_than_its_rate,
+    a_policy_holds_by_our_scheduler_in_the_kernel_and_goes_without_a_trace,
 ];

@@ -20,7 +20,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("broker", &["linux", "measure", "fairqueue"]),
     ("broker/fuzz", &["broker", "fairqueue"]),
     ("btin/fuzz", &["btin"]),
-    ("enforce", &["linux", "fairqueue", "measure"]),
+    ("enforce", &["linux", "fairqueue", "measure", "bpf"]),
     ("enforce/fuzz", &["enforce", "fairqueue"]),
     ("launch", &["linux", "rma"]),
     ("bpf", &["linux", "btin", "fairqueue", "measure"]),

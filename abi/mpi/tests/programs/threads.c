@@ -1,6 +1,6 @@
 /*
  * Several threads in MPI at once: windows and barriers of their own, exposure and access of one window by
- * different threads, one passive epoch for all, and locks that two threads take crosswise.
+ * different threads, one passive epoch for all, and locks that two threads take each on its own target.
  */
 #include "check.h"
 #include <pthread.h>

@@ -18,7 +18,8 @@ pub const PRIORITIES: usize = 16;
 
 const WRAPPER: &str = "bpf_struct_ops_Qdisc_ops";
 const OPERATIONS: [&str; 5] = ["enqueue", "dequeue", "init", "reset", "destroy"];
-const KIND: &str = "unisono_";
+/// What the names of all of them begin with.
+pub const KIND: &str = "unisono_";
 /// `struct link`: rate, when it is free, a rest, devices, the others' class, classes by priority.
 const LINK: u32 = 32 + 4 * PRIORITIES as u32;
 const HELD: u32 = 8;
@@ -35,6 +36,9 @@ pub struct Setup<'a> {
     /// Leaves for packets of a priority (`SO_PRIORITY`). A packet may also name its class as `MAJOR:MINOR`: the
     /// number of the device's discipline, and that of the class plus 1.
     pub by_priority: [Option<ClassId>; PRIORITIES],
+    /// How many bytes may wait in each class by its number, where neither it nor a class above it has a limit; what
+    /// comes then is dropped. Without it only [`layout::MOST_PACKETS`] limits them.
+    pub room: Option<&'a [u64]>,
 }
 
 /// A queueing discipline that devices can be given by its [`kind`](Self::kind).
@@ -82,8 +86,8 @@ impl Discipline {
     /// # Errors
     /// The hierarchy is too large; the kernel refuses.
     pub fn load_object(setup: &Setup<'_>, object: &[u8], types: &KernelTypes) -> Result<Self, Error> {
-        let mut scheduler_value =
-            layout::encode(setup.hierarchy).map_err(|error| Error::Input(error.to_string()))?;
+        let mut scheduler_value = layout::encode_with_room(setup.hierarchy, setup.room)
+            .map_err(|error| Error::Input(error.to_string()))?;
         scheduler_value.resize(layout::SIZE, 0);
         let information =
             TypeInformation::load(&held_types()).map_err(Error::io("describe a map's types"))?;

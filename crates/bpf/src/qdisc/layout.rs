@@ -2,7 +2,7 @@
 //!
 //! Only the beginning is ever written here: the classes. What follows them is zero at first and the program's own.
 
-use unisono_fairqueue::{ClassId, Hierarchy, Overflow};
+use unisono_fairqueue::{ClassId, Hierarchy, Limit, Overflow};
 
 /// The most classes, with the root.
 pub const MOST_CLASSES: usize = 1024;
@@ -52,6 +52,11 @@ pub enum TooLarge {
 /// # Errors
 /// It has too many classes or levels.
 pub fn encode(hierarchy: &Hierarchy) -> Result<Vec<u8>, TooLarge> {
+    encode_with_room(hierarchy, None)
+}
+
+/// The same, with so many bytes of room by class for leaves that no limit bounds.
+pub(super) fn encode_with_room(hierarchy: &Hierarchy, room: Option<&[u64]>) -> Result<Vec<u8>, TooLarge> {
     let count = hierarchy.classes().count();
     if count > MOST_CLASSES {
         return Err(TooLarge::Classes { count });
@@ -75,7 +80,11 @@ pub fn encode(hierarchy: &Hierarchy) -> Result<Vec<u8>, TooLarge> {
     put32(&mut bytes, &[NONE, NONE, 0, count as u32, 0, 0]);
     for (id, class) in hierarchy.classes() {
         let at = id.index();
-        let limit = class.limit;
+        let own_room = || {
+            let bytes = *room?.get(at).filter(|_| hierarchy.is_leaf(id) && !is_limited(hierarchy, id))?;
+            Some(Limit { packets: u64::MAX, bytes, overflow: Overflow::DropTail })
+        };
+        let limit = class.limit.or_else(own_room);
         put64(&mut bytes, &[0, costs[at], 0, 0, 0, 0]);
         put64(&mut bytes, &[limit.map_or(u64::MAX, |limit| limit.bytes)]);
         put64(&mut bytes, &[0; 5]);
@@ -91,6 +100,17 @@ pub fn encode(hierarchy: &Hierarchy) -> Result<Vec<u8>, TooLarge> {
         heap += class.children.len() as u32;
     }
     Ok(bytes)
+}
+
+fn is_limited(hierarchy: &Hierarchy, mut id: ClassId) -> bool {
+    loop {
+        let class = hierarchy.class(id);
+        match class.limit {
+            Some(_) => return true,
+            None if id == ClassId::ROOT => return false,
+            None => id = class.parent,
+        }
+    }
 }
 
 fn put32(bytes: &mut Vec<u8>, words: &[u32]) {

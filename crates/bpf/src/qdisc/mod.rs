@@ -14,4 +14,4 @@ mod discipline;
 pub mod kernel_types;
 pub mod layout;
 
-pub use discipline::{Discipline, PRIORITIES, Setup, supported};
+pub use discipline::{Discipline, KIND, PRIORITIES, Setup, supported};

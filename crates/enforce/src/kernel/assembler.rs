@@ -97,6 +97,11 @@ impl Assembler {
         self.push(0x7b, to, from, offset, 0)
     }
 
+    /// Four bytes of memory become what is in a register.
+    pub(super) fn store_four(&mut self, to: Register, offset: i16, from: Register) -> &mut Self {
+        self.push(0x63, to, from, offset, 0)
+    }
+
     /// Eight bytes of memory become zero.
     pub(super) fn clear(&mut self, to: Register, offset: i16) -> &mut Self {
         self.push(0x7a, to, Register(0), offset, 0)

@@ -18,9 +18,12 @@
 
 mod assembler;
 mod cgroups;
+mod fair;
 mod program;
 mod saved;
 mod tree;
+
+pub use fair::FairQueue;
 
 use crate::error::Error;
 use crate::journal::{Journal, Phase, Record};

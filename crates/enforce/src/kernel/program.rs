@@ -42,6 +42,8 @@ const CARRIES: Register = Register(8);
 const PORTS: Register = Register(9);
 const STACK: Register = Register(10);
 
+/// `TC_ACT_UNSPEC`.
+const GO_ON: i32 = -1;
 const NONE: i32 = 256;
 const HAS_PORTS: u64 = 1 << 32;
 /// The header, 40 bytes; what is read after it, 8 bytes; then the control groups, 8 bytes each.
@@ -60,11 +62,29 @@ pub(super) struct Place {
     pub(super) number: u64,
 }
 
-/// Writes the program; none if it is too long for jumps.
+/// Writes the program, which answers the class; none if it is too long for jumps.
 pub(super) fn write(
     policy: &Policy,
     cgroups: &BTreeMap<String, Place>,
-    answer: impl Fn(ClassId) -> u32,
+    number: impl Fn(ClassId) -> u32,
+) -> Option<Vec<u64>> {
+    write_ending(policy, cgroups, number, answers)
+}
+
+/// The same, but it makes the class the packet's priority and lets it go on; for who chooses classes by that.
+pub(super) fn write_marking(
+    policy: &Policy,
+    cgroups: &BTreeMap<String, Place>,
+    number: impl Fn(ClassId) -> u32,
+) -> Option<Vec<u64>> {
+    write_ending(policy, cgroups, number, marks)
+}
+
+fn write_ending(
+    policy: &Policy,
+    cgroups: &BTreeMap<String, Place>,
+    number: impl Fn(ClassId) -> u32,
+    ends: fn(&mut Assembler, u32),
 ) -> Option<Vec<u64>> {
     let mut depths: Vec<u32> = cgroups.values().map(|place| place.depth).collect();
     depths.sort_unstable();
@@ -102,15 +122,20 @@ pub(super) fn write(
             end_matches(&mut code, End::Destination, *address, ports, next);
             code.here(matched);
         }
-        answers(&mut code, answer(rule.class));
+        ends(&mut code, number(rule.class));
         code.here(next);
     }
-    answers(&mut code, answer(policy.default));
+    ends(&mut code, number(policy.default));
     code.finish()
 }
 
 fn answers(code: &mut Assembler, class: u32) {
     code.number(Operation::Set32, R0, class.cast_signed()).exit();
+}
+
+fn marks(code: &mut Assembler, class: u32) {
+    code.number(Operation::Set32, R1, class.cast_signed()).store_four(PACKET, PRIORITY, R1);
+    code.number(Operation::Set, R0, GO_ON).exit();
 }
 
 /// Reads what rules ask for into registers and onto the stack.

@@ -16,7 +16,6 @@
 
 pub mod address;
 pub mod capture;
-pub mod discipline;
 pub mod egress;
 pub mod htb;
 pub mod link;

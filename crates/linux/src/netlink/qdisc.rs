@@ -60,6 +60,14 @@ pub fn make(device: Index, qdisc: &Qdisc) -> Request {
     request
 }
 
+/// Gives a device a discipline that needs no telling in the place of the one it begins with. One that replaces another of
+/// another kind needs another number.
+#[must_use]
+pub fn root(device: Index, kind: &str, major: u16) -> Request {
+    let handle = u32::from(major) << 16;
+    make(device, &Qdisc { handle, parent: ROOT, kind: kind.to_owned(), options: Vec::new() })
+}
+
 /// Takes a device's first discipline away, and with it all its classes; the kernel puts its own one there.
 #[must_use]
 pub fn remove_root(device: Index) -> Request {

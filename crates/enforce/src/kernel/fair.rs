@@ -1,0 +1,341 @@
+//! The kernel with our own scheduler in it: a queueing discipline made of a BPF program (Linux 6.16 and later).
+//!
+//! ```text
+//!   packet --> classifier (clsact, where the device sends) --> its class as its priority --> our discipline --> device
+//! ```
+//! The same decisions as `unisono-fairqueue`, packet by packet (docs/decisions/0011): what nobody uses is lent by weight. A
+//! policy that is applied over another replaces the discipline: packets that wait in the old one are dropped, and those
+//! that come in the millisecond until the classifier is replaced are the default class's.
+//!
+//! When not: ceilings and processor shares are the business of the token buckets beside it; and a kernel that hands
+//! down 64 KiB in one piece is served 64 KiB at a time.
+
+use super::saved::{self, Root, root_of};
+use super::{Host, Kernel, cgroups, program};
+use crate::error::Error;
+use crate::journal::{Journal, Phase, Record};
+use serde::{Deserialize, Serialize};
+use std::os::fd::AsFd;
+use unisono_bpf::qdisc::layout::Counted;
+use unisono_bpf::qdisc::{Discipline, KIND, PRIORITIES, Setup};
+use unisono_fairqueue::{Backend, Backlog, ClassId, Live, LiveClass, Order, Policy};
+use unisono_linux::bpf::Classifier;
+use unisono_linux::netlink::qdisc::{self, Qdisc};
+use unisono_linux::netlink::{egress, traffic};
+
+/// The discipline's number: `Un`, or `Uo` for one that replaces it.
+const MAJORS: [u16; 2] = [0x556e, 0x556f];
+const CLSACT: &str = "clsact";
+/// So long may what waits in a class be at the rate that the class is sure of, unless the policy says otherwise.
+const WAIT_NS: f64 = 20e6;
+/// Room for two of the longest packets in any case.
+const LEAST_ROOM: u64 = 2 * (65_536 + 1514);
+
+/// Our scheduler in the kernel, on one device.
+#[derive(Debug)]
+pub struct FairQueue {
+    device: String,
+    notes: Vec<String>,
+}
+
+/// What is to be put back.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+struct Before {
+    /// What the device began with; none if the kernel had put it there itself.
+    root: Option<Qdisc>,
+    /// Whether it had a place for programs.
+    clsact: bool,
+}
+
+/// All that a policy means on this host, loaded, with nothing changed.
+struct Wanted {
+    discipline: Discipline,
+    classifier: Classifier,
+}
+
+impl FairQueue {
+    /// The name of the place.
+    pub const NAME: &str = "kernel-bpf";
+
+    /// Our scheduler for a device of this thread's network namespace.
+    #[must_use]
+    pub fn new(device: &str) -> Self {
+        Self { device: device.to_owned(), notes: Vec::new() }
+    }
+
+    /// What the last call has to say besides its result.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Checks a policy against this host, and changes nothing.
+    ///
+    /// # Errors
+    /// As `apply`.
+    pub fn check(&mut self, policy: &Policy) -> Result<(), Error> {
+        self.notes.clear();
+        let mut host = self.host()?;
+        let record = self.record(&Journal::of(&self.device)?)?;
+        if record.is_none() {
+            self.theirs(&mut host)?;
+        }
+        self.wanted(policy, MAJORS[0]).map(drop)
+    }
+
+    fn host(&self) -> Result<Host, Error> {
+        Kernel::new(&self.device).host()
+    }
+
+    /// The record of a policy of this place; of another, it is an error.
+    fn record(&self, journal: &Journal) -> Result<Option<Record<Before>>, Error> {
+        match journal.read::<serde_json::Value>()?.map(|record| record.backend) {
+            None => Ok(None),
+            Some(backend) if backend == Self::NAME => Ok(journal.read()?),
+            Some(backend) => Err(Error::OtherBackend { device: self.device.clone(), backend }),
+        }
+    }
+
+    /// What a device without a policy begins with.
+    fn theirs(&self, host: &mut Host) -> Result<Option<Qdisc>, Error> {
+        match root_of(&mut host.socket, &self.device, host.link.index)? {
+            Root::Ours => Err(Error::Occupied { device: self.device.clone(), kind: "htb".to_owned() }),
+            Root::Theirs(root) => Ok(root),
+        }
+    }
+
+    /// The record of a policy that holds. What was left half way is put back first.
+    fn settled(&mut self, host: &mut Host, journal: &Journal) -> Result<Option<Record<Before>>, Error> {
+        let Some(record) = self.record(journal)? else { return Ok(None) };
+        if record.index == host.link.index.0 {
+            if record.phase == Phase::Holds {
+                return Ok(Some(record));
+            }
+            self.put_back(host, &record.before)?;
+            self.notes.push(format!("put back what was left half way on {}", self.device));
+        } else {
+            self.notes.push(format!("{} is another device than the one that had a policy", self.device));
+        }
+        journal.remove()?;
+        Ok(None)
+    }
+
+    fn wanted(&mut self, policy: &Policy, major: u16) -> Result<Wanted, Error> {
+        let tree = &policy.hierarchy;
+        if policy.cpu.is_some() {
+            let what = "[cpu]: processor shares come with --kernel-queue htb only".to_owned();
+            return Err(Error::NotByThis { what });
+        }
+        for (id, class) in tree.classes() {
+            if policy.ceiling(id) != policy.rate {
+                let what = format!(
+                    "class `{}`: ceilings are kept by --kernel-queue htb and by the interposed backend only",
+                    class.name
+                );
+                return Err(Error::NotByThis { what });
+            }
+            if class.order == Order::Deadline {
+                self.notes.push(format!(
+                    "class `{}`: packets of the kernel have no deadlines; they leave in the order in which they come",
+                    class.name
+                ));
+            }
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "positive; `as` saturates"
+        )]
+        let room = |class| ((policy.guarantee(class) / 8.0 * WAIT_NS / 1e9) as u64).max(LEAST_ROOM);
+        let room: Vec<u64> = tree.classes().map(|(id, _)| room(id)).collect();
+        let discipline = Discipline::load(&Setup {
+            hierarchy: tree,
+            rate: Some(policy.rate.bits_per_second()),
+            others: policy.default,
+            by_priority: [None; PRIORITIES],
+            room: Some(&room),
+        })?;
+        let number = |class: ClassId| u32::from(major) << 16 | (class.index() as u32 + 1);
+        let program = program::write_marking(policy, &cgroups::places(policy)?, number);
+        let program = program.ok_or_else(|| Error::NotByThis {
+            what: "the rules make a program that is too long for the kernel".to_owned(),
+        })?;
+        Ok(Wanted { discipline, classifier: Classifier::load("unisono_queue", &program)? })
+    }
+
+    fn change(&self, host: &mut Host, wanted: &Wanted, major: u16, has_clsact: bool) -> Result<(), Error> {
+        let device = host.link.index;
+        if !has_clsact {
+            host.socket.run(&[traffic::clsact(device)])?;
+        }
+        host.socket.run(&[
+            qdisc::root(device, wanted.discipline.kind(), major),
+            egress::attach(device, wanted.classifier.as_fd(), "unisono_queue"),
+        ])?;
+        Ok(())
+    }
+
+    fn put_back(&mut self, host: &mut Host, before: &Before) -> Result<(), Error> {
+        let device = host.link.index;
+        let now = qdisc::of_device(&mut host.socket, device)?;
+        match now.iter().find(|qdisc| qdisc.parent == qdisc::ROOT) {
+            Some(root) if root.kind.starts_with(KIND) => {
+                host.socket.run(&[saved::put_back(before.root.as_ref(), device)])?;
+            }
+            root => {
+                // a policy that was given up before it got so far has changed nothing here
+                if root.is_some_and(|root| root.handle != 0) && root != before.root.as_ref() {
+                    self.notes.push(format!(
+                        "somebody else has replaced the queueing discipline of {} since; it stays",
+                        self.device
+                    ));
+                }
+            }
+        }
+        if now.iter().any(|qdisc| qdisc.kind == CLSACT) {
+            // one that was never attached cannot be detached
+            let _ = host.socket.run(&[egress::detach(device)]);
+            if !before.clsact {
+                host.socket.run(&[egress::remove_clsact(device)])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<unisono_bpf::Error> for Error {
+    fn from(error: unisono_bpf::Error) -> Self {
+        match error {
+            unisono_bpf::Error::Input(what) => Self::NotByThis { what },
+            unisono_bpf::Error::Program(error) => Self::Classifier(error),
+            error => Self::Lacks {
+                what: error.to_string(),
+                remedy: "--kernel-queue htb shares a link without it, almost equally".to_owned(),
+            },
+        }
+    }
+}
+
+impl Backend for FairQueue {
+    type Error = Error;
+
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn apply(&mut self, policy: &Policy) -> Result<(), Error> {
+        self.notes.clear();
+        let mut host = self.host()?;
+        let journal = Journal::of(&self.device)?;
+        let _lock = journal.lock()?;
+        let held = self.settled(&mut host, &journal)?;
+        let now = qdisc::of_device(&mut host.socket, host.link.index)?;
+        let has = |major: u16| now.iter().any(|qdisc| qdisc.handle == u32::from(major) << 16);
+        let major = if has(MAJORS[0]) { MAJORS[1] } else { MAJORS[0] };
+        let has_clsact = now.iter().any(|qdisc| qdisc.kind == CLSACT);
+        let before = match &held {
+            Some(held) => held.before.clone(),
+            None => Before { root: self.theirs(&mut host)?, clsact: has_clsact },
+        };
+        let wanted = self.wanted(policy, major)?;
+        let mut record = Record::new(Self::NAME, &self.device, host.link.index.0, &policy.text, before);
+        journal.write(&record)?;
+        if let Err(error) = self.change(&mut host, &wanted, major, has_clsact) {
+            if held.is_some() {
+                self.notes.push(format!("{} has no policy now", self.device));
+            }
+            let undone = self.put_back(&mut host, &record.before).and_then(|()| Ok(journal.remove()?));
+            return Err(match undone {
+                Ok(()) => error,
+                Err(undo) => Error::HalfWay {
+                    device: self.device.clone(),
+                    error: Box::new(error),
+                    undo: Box::new(undo),
+                },
+            });
+        }
+        record.phase = Phase::Holds;
+        Ok(journal.write(&record)?)
+    }
+
+    fn live(&mut self) -> Result<Live, Error> {
+        self.notes.clear();
+        let mut host = self.host()?;
+        let record = self.record(&Journal::of(&self.device)?)?;
+        let record = record.filter(|record| record.phase == Phase::Holds);
+        let record = record.ok_or_else(|| Error::NoPolicy { device: self.device.clone() })?;
+        let policy = Policy::parse(&record.policy)?;
+        let now = qdisc::of_device(&mut host.socket, host.link.index)?;
+        let root = now.iter().find(|qdisc| qdisc.parent == qdisc::ROOT);
+        let Some(counted) = root.and_then(|root| Discipline::counted_by(&root.kind)) else {
+            return Err(Error::Lacks {
+                what: format!("somebody else has removed our queueing discipline from {}", self.device),
+                remedy: format!(
+                    "apply the policy again, or forget it: unisono queue clear --dev {}",
+                    self.device
+                ),
+            });
+        };
+        Ok(live(&self.device, &policy, counted?))
+    }
+
+    fn clear(&mut self) -> Result<(), Error> {
+        self.notes.clear();
+        let journal = Journal::of(&self.device)?;
+        if self.record(&journal)?.is_none() {
+            self.notes.push(format!("{} has no policy: nothing to put back", self.device));
+            return Ok(());
+        }
+        let _lock = journal.lock()?;
+        match self.host() {
+            Ok(mut host) => {
+                if let Some(record) = self.settled(&mut host, &journal)? {
+                    self.put_back(&mut host, &record.before)?;
+                    journal.remove()?;
+                }
+                Ok(())
+            }
+            Err(Error::NoDevice { .. }) => {
+                self.notes.push(format!("the device {} is gone, and its classes with it", self.device));
+                Ok(journal.remove()?)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What the program counted, as classes of a policy; what it counts at leaves alone is summed up for the classes above.
+fn live(device: &str, policy: &Policy, mut counted: Vec<Counted>) -> Live {
+    let tree = &policy.hierarchy;
+    counted.resize(tree.classes().count(), Counted::default());
+    for (id, class) in tree.classes().collect::<Vec<_>>().into_iter().rev() {
+        if id != ClassId::ROOT {
+            let own = counted[id.index()];
+            let above = &mut counted[class.parent.index()];
+            above.served_packets += own.served_packets;
+            above.served_bytes += own.served_bytes;
+            above.dropped += own.dropped;
+        }
+    }
+    let class = |(id, class): (ClassId, &unisono_fairqueue::Class)| {
+        let own = counted[id.index()];
+        let parent = Some(class.parent).filter(|parent| *parent != ClassId::ROOT);
+        LiveClass {
+            name: class.name.clone(),
+            parent: parent.map(|parent| tree.class(parent).name.clone()),
+            guarantee: policy.guarantee(id),
+            packets: own.served_packets,
+            bytes: own.served_bytes,
+            dropped: own.dropped,
+            backlog: Backlog { packets: own.packets.into(), bytes: own.bytes },
+            delay: None,
+        }
+    };
+    Live {
+        backend: FairQueue::NAME.to_owned(),
+        device: device.to_owned(),
+        at_ns: unisono_linux::clock::now().0,
+        rate: policy.rate.bits_per_second(),
+        classes: tree.classes().skip(1).map(class).collect(),
+    }
+}
