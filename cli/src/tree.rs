@@ -13,6 +13,7 @@ mod planning;
 mod simulate;
 mod slow;
 mod undeploy;
+mod worth;
 
 use crate::exit::Failure;
 use clap::Subcommand;

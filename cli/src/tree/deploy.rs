@@ -85,11 +85,12 @@ pub(super) fn failure(error: Error) -> anyhow::Error {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = args.source.read()?;
-    input.group()?; // its errors name a place in the file
+    input.group()?; // errors about groups name a place in the file
+    let groups = input.groups()?;
     super::root("tree deploy")?;
     let turn = if args.turn == TurnAt::Node { Turn::AtNode } else { Turn::AtSwitch };
     let job = |group: &Group| Job { group: group.clone(), turn, operation: Operation::Or };
-    let jobs: Vec<Job> = input.topology.groups.iter().map(job).collect();
+    let jobs: Vec<Job> = groups.iter().map(job).collect();
     interrupt::catch()?;
     leftovers::remove(Running::Leave, None).map_err(failure)?;
     let _note = Note::write().map_err(failure)?;

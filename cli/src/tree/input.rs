@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use unisono_btin::format::{ReadError, Step};
 use unisono_btin::reach::Parts;
-use unisono_btin::read::{self, Assume, Language};
+use unisono_btin::read::{self, Assume, Language, Report};
 use unisono_btin::{Group, GroupId, NodeId, Topology};
 
 /// Where the network comes from.
@@ -30,6 +30,8 @@ pub(crate) struct Input {
     /// Its text, to find places in it.
     text: String,
     language: Language,
+    /// Of each node, its byte in the text, where the language is not btin-topo-1.
+    places: Vec<usize>,
     /// What it holds.
     pub(crate) topology: Topology,
     group: GroupId,
@@ -50,7 +52,8 @@ impl Source {
                 .map_err(|error| Failure::Usage(format!("--members {members}: {error}")))?;
             topology.groups = vec![chosen];
         }
-        Ok(Input { name, text, language: report.language, topology, group })
+        let Report { language, node_places: places, .. } = report;
+        Ok(Input { name, text, language, places, topology, group })
     }
 }
 
@@ -63,6 +66,18 @@ impl Input {
                 self.name, self.group.0
             ))
         })?;
+        self.meets(group)?;
+        Ok(group)
+    }
+
+    /// All groups of the file, of each of which all members can reach each other.
+    pub(crate) fn groups(&self) -> anyhow::Result<&[Group]> {
+        self.topology.groups.iter().try_for_each(|group| self.meets(group))?;
+        Ok(&self.topology.groups)
+    }
+
+    /// Whether all members of a group can reach each other.
+    fn meets(&self, group: &Group) -> anyhow::Result<()> {
         let cut_off = Parts::of(&self.topology.network).cut_off(&self.topology.network, group);
         if let Some(first) = cut_off.first() {
             let others = match cut_off.len() - 1 {
@@ -76,13 +91,15 @@ impl Input {
             );
             return Err(self.at_member(*first, problem));
         }
-        Ok(group)
+        Ok(())
     }
 
     /// An error about a member: at the element that names it, if the file does.
     fn at_member(&self, node: NodeId, problem: String) -> anyhow::Error {
         if self.language != Language::BtinTopo1 {
-            return Failure::Usage(format!("{}: {problem}", self.name)).into();
+            let place = self.places.get(node.0 as usize).copied().unwrap_or_default();
+            let element = format!("node {}", self.topology.node_name(node));
+            return at(&self.name, &ReadError::at(&self.text, place, element, problem));
         }
         let path = [Step::Key("nodes"), Step::Index(node.0 as usize)];
         at(&self.name, &ReadError::in_json(&self.text, &path, problem))

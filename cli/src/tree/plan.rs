@@ -2,13 +2,14 @@
 
 use super::input::Source;
 use super::planning::{Asked, Planned, Planning, Trees};
+use super::worth::Worth;
 use crate::output;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_btin::{Group, Plan, Port, SwitchId, Topology};
 
-/// Plan the best barrier tree for a group: its root and the registers of its switches
+/// Plan the best barrier tree for a group: its root, the registers of its switches, what a barrier takes
 ///
 /// A breadth-first tree from every switch with members; leaves without members removed; then the least height,
 /// the fewest links, the fewest leaves and the lowest number of the root switch decide, in this order. The
@@ -50,15 +51,31 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let notes: Vec<String> = said.lines().map(str::to_owned).collect();
         super::picture::write(file, topology, group, plan, &notes)?;
     }
+    let worth = Worth::of(topology, &planned[0]);
     if args.json {
         eprint!("{said}");
-        output::answer(plan.to_json().trim_end())?;
+        output::answer(&json(plan, &worth))?;
     } else {
         let between = if said.is_empty() { "" } else { "\n\n" };
         let table = table(topology, group, plan);
-        output::answer(&format!("{}{between}{}", table.trim_end(), said.trim_end()))?;
+        let worth = worth.text();
+        output::answer(&format!("{}\n\n{worth}{between}{}", table.trim_end(), said.trim_end()))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The registers as a file, which says beside them what the table says.
+fn json(plan: &Plan, worth: &Worth) -> String {
+    let registers = plan.to_json();
+    let registers = registers.trim_end();
+    let registers = registers.strip_suffix('}').unwrap_or(registers);
+    format!(
+        "{registers},\n\"height\":{},\"edges\":{},\"leaves\":{},\n\"simulated\":{}}}",
+        plan.height,
+        plan.edges,
+        plan.leaves,
+        worth.json()
+    )
 }
 
 fn table(topology: &Topology, group: &Group, plan: &Plan) -> String {

@@ -1,6 +1,6 @@
 //! The options about which trees are planned, shared by `plan` and `simulate`, and what comes of them.
 
-use super::failures::Failures;
+use super::failures::{Failures, counted};
 use super::input::Input;
 use super::slow::Slow;
 use crate::exit::Failure;
@@ -51,7 +51,7 @@ pub(crate) enum Asked {
 pub(crate) struct Planned {
     pub(crate) group: Group,
     pub(crate) plan: Plan,
-    /// What failures did, a line each.
+    /// What a freer root is worth and what failures did, a line each.
     said: String,
 }
 
@@ -74,7 +74,7 @@ impl Planning {
         let options = self.options();
         // others matter where they take links or registers
         let matter = asked == Asked::All || self.share_links || self.registers.is_some();
-        let groups: Vec<&Group> = if matter { input.topology.groups.iter().collect() } else { vec![one] };
+        let groups: Vec<&Group> = if matter { input.groups()?.iter().collect() } else { vec![one] };
 
         let mut said = String::new();
         let plans = if self.share_links {
@@ -92,12 +92,18 @@ impl Planning {
         let mut planned: Vec<Planned> = planned
             .map(|(group, plan)| Planned { group: group.clone(), plan, said: String::new() })
             .collect();
+        if self.any_root {
+            for Planned { group, plan, said } in &mut planned {
+                *said = self.against_members(&topology, group, plan).map_err(wrong)?;
+            }
+        }
         let mut links: Vec<u32> = (0..).take(topology.network.links().len()).collect();
         if self.failures.any() {
             for planned in &mut planned {
                 let group = &planned.group;
                 let outcome = self.failures.repair(&input.topology, group, &planned.plan, &options)?;
-                *planned = Planned { group: outcome.group, plan: outcome.plan, said: outcome.said };
+                let said = format!("{}{}", planned.said, outcome.said);
+                *planned = Planned { group: outcome.group, plan: outcome.plan, said };
                 topology.network = outcome.network;
             }
             let left: HashSet<End> = topology.network.links().iter().map(|link| link.a).collect();
@@ -132,6 +138,23 @@ impl Planning {
         };
         options.roots = if self.any_root { Roots::Any } else { Roots::Members };
         options
+    }
+
+    /// What it is worth that a switch without members may be the root.
+    fn against_members(&self, topology: &Topology, group: &Group, any: &Plan) -> Result<String, String> {
+        let mut options = self.options();
+        options.roots = Roots::Members;
+        let paper = plan(&topology.network, group, &options).map_err(|error| error.to_string())?;
+        let root = |plan: &Plan| format!("switch {}", topology.switch_name(plan.tree.root_switch));
+        Ok(format!(
+            "any root: height {} and {} from {}; without --any-root height {} and {} from {}\n",
+            any.height,
+            counted(any.edges as usize, "link", "links"),
+            root(any),
+            paper.height,
+            counted(paper.edges as usize, "link", "links"),
+            root(&paper),
+        ))
     }
 
     /// Plans over links that carry little, and says what that is worth.

@@ -136,6 +136,9 @@ pub struct Report {
     pub left_out: LeftOut,
     /// What else was assumed or left out, a sentence each.
     pub notes: Vec<String>,
+    /// Of each node, the byte of the text at which it is plugged in; empty for btin-topo-1, where the text says it.
+    #[serde(skip)]
+    pub node_places: Vec<usize>,
 }
 
 /// Reads a network in whatever language it is written.
@@ -191,6 +194,7 @@ impl Report {
             unknown: BTreeMap::new(),
             left_out: LeftOut::default(),
             notes: Vec::new(),
+            node_places: Vec::new(),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use unisono_bpf::orders::Run;
@@ -326,6 +327,32 @@ fn undeploy_ends_a_deployment_that_runs() -> Outcome {
     Ok(())
 }
 
+fn without_root_or_clang_deploy_says_what_is_missing_and_the_rest_works() -> Outcome {
+    require::root()?; // to become nobody
+    let directory = tempfile::tempdir().expect("a directory");
+    let open = || std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(directory.path(), open()).expect("permissions");
+    let (copy, file) = (directory.path().join("unisono"), directory.path().join("net.json"));
+    fs::copy(program::unisono(), &copy).expect("a copy");
+    fs::rename(topology("missing"), &file).expect("the same directory for temporary files");
+    let run = |command: &str, user: u32, programs: &str| {
+        let mut run = Command::new(&copy);
+        run.args(["tree", command]).arg(&file).current_dir("/").env("PATH", programs);
+        let output = run.uid(user).gid(user).stdin(Stdio::null()).output().expect("unisono starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for command in ["deploy", "bench"] {
+        let (code, errors) = run(command, 65534, "/usr/bin:/bin");
+        assert!(code == Some(3) && errors.contains(&format!("sudo unisono tree {command}")), "{errors}");
+        let (code, errors) = run(command, 0, "/nonexistent");
+        assert!(code == Some(3) && errors.contains("apt-get install clang libbpf-dev"), "{errors}");
+    }
+    for command in ["plan", "simulate"] {
+        assert_eq!(run(command, 65534, "/nonexistent"), (Some(0), String::new()), "{command}");
+    }
+    Ok(())
+}
+
 host_tests![
     barriers_hold_in_both_ways_to_turn_and_registers_are_released,
     groups_that_share_members_and_switches_do_not_disturb_each_other,
@@ -340,4 +367,5 @@ host_tests![
     the_program_deploys_and_leaves_nothing,
     what_a_killed_deployment_leaves_is_taken_away,
     undeploy_ends_a_deployment_that_runs,
+    without_root_or_clang_deploy_says_what_is_missing_and_the_rest_works,
 ];

@@ -9,7 +9,7 @@
 //! `parent` are null where the root switch has no members and messages turn around in it. One more key may be
 //! there: `group`, the number of the group, 0 if it is missing. A plan adds
 //! `in_memory` (`{"4":12}`: the register of switch 4 is in the memory of node 12), which reading leaves out: set-up
-//! finds it by itself. Reading checks the form alone: whether the registers are a barrier tree of a network is
+//! finds it by itself; so does `unisono tree plan` with what it says about the tree (`height`, `simulated`, ...). Reading checks the form alone: whether the registers are a barrier tree of a network is
 //! [`crate::check`]'s to say.
 
 use super::{ReadError, Step};

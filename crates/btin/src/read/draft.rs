@@ -223,6 +223,7 @@ impl Draft {
         report.ports_assigned = ports_assigned;
         report.unknown = std::mem::take(&mut self.unknown);
         report.notes = std::mem::take(&mut self.notes);
+        report.node_places = node_places;
         let mut topology = Topology::new(network, groups);
         topology.switch_names = switches.iter().map(|at| self.vertices[*at].name.clone()).collect();
         topology.node_names = node_names;

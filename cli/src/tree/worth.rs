@@ -1,0 +1,71 @@
+//! What a planned tree is worth: a barrier's latency and traffic beside messages through one root, with the paper's
+//! costs. `tree simulate` does the same under any other conditions.
+
+use super::planning::Planned;
+use super::slow::Slow;
+use serde_json::{Map, Value, json};
+use std::fmt::Write;
+use unisono_btin::Operation;
+use unisono_btin::Topology;
+use unisono_btin::simulate::{Barrier, Conditions, Scheme, Simulated, Simulator, Time};
+
+/// With more members than this a plan is ready long before it is simulated, so that has to be asked for.
+const MOST_MEMBERS: usize = 100_000;
+
+/// What each scheme takes; none where there are so many members that it would take long to say.
+pub(super) struct Worth(Option<Vec<Simulated>>);
+
+impl Worth {
+    pub(super) fn of(topology: &Topology, Planned { group, plan, .. }: &Planned) -> Self {
+        if group.members().len() > MOST_MEMBERS {
+            return Self(None);
+        }
+        let barrier = Barrier {
+            group,
+            tree: &plan.tree,
+            height: plan.height,
+            in_memory: &plan.in_memory,
+            operation: Operation::default(),
+            data: &|_, _| 0,
+        };
+        let (simulator, conditions) = (Simulator::new(&topology.network), Conditions::default());
+        let mut slow = Slow::new();
+        let one = |scheme: Scheme| {
+            simulator.run_watched(std::slice::from_ref(&barrier), scheme, &conditions, &mut |crossings| {
+                slow.count(scheme.name(), crossings);
+            })
+        };
+        let simulated = Scheme::ALL.into_iter().map(one).collect();
+        slow.end();
+        Self(Some(simulated))
+    }
+
+    pub(super) fn text(&self) -> String {
+        let Some(simulated) = &self.0 else {
+            return format!(
+                "more than {MOST_MEMBERS} members: unisono tree simulate says what a barrier takes"
+            );
+        };
+        let mut out = format!(
+            "a barrier with the paper's costs (others: unisono tree simulate):\n{:<10} {:>12} {:>14} {:>10}",
+            "scheme", "latency us", "links crossed", "start-ups"
+        );
+        for one in simulated {
+            let latency = one.latency().map_or_else(|| "-".to_owned(), |time| format!("{:.2}", time.as_us()));
+            let (name, hops, startups) = (one.scheme.name(), one.hops, one.startups);
+            let _ = write!(out, "\n{name:<10} {latency:>12} {hops:>14} {startups:>10}");
+        }
+        out
+    }
+
+    /// By the names of the schemes; null where it is not known.
+    pub(super) fn json(&self) -> Value {
+        let one = |one: &Simulated| {
+            let latency = one.latency().map(Time::as_us);
+            let value = json!({"latency_us": latency, "hops": one.hops, "startups": one.startups});
+            (one.scheme.name().to_owned(), value)
+        };
+        let all = self.0.as_ref().map(|simulated| simulated.iter().map(one).collect::<Map<_, _>>());
+        all.map_or(Value::Null, Value::Object)
+    }
+}
