@@ -16,7 +16,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use unisono_linux::pidfd::start_time;
+use unisono_linux::pidfd::{Pidfd, start_time};
 
 const DIRECTORY: &str = "/run/unisono/queue";
 const FORMAT: &str = "unisono-queue-1";
@@ -129,10 +129,15 @@ impl<B> Record<B> {
         }
     }
 
-    /// Whether the process that wrote it is still there.
+    /// Whether the process that wrote it still runs. One that has ended may stay in the list of processes until who
+    /// became its parent asks how it ended, which in a container may be never.
     #[must_use]
     pub fn owner_lives(&self) -> bool {
-        start_time(self.process) == Some(self.started)
+        // held first, then looked at: the number cannot change hands in between
+        let held = Pidfd::open(self.process);
+        let is_it = start_time(self.process) == Some(self.started);
+        let ended = held.and_then(|held| Pidfd::ended(&[held])).is_ok_and(|ended| !ended.is_empty());
+        is_it && !ended
     }
 }
 
@@ -284,6 +289,21 @@ mod tests {
         journal.remove().expect("it is there");
         journal.remove().expect("twice is no error");
         assert_eq!(journal.read::<u32>().expect("none is no error"), None);
+    }
+
+    #[test]
+    fn an_owner_that_has_ended_is_gone_before_it_is_collected() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("it starts");
+        let mut record = Record::new("kernel", "eth0", 3, "", 5_u32);
+        (record.process, record.started) = (child.id(), start_time(child.id()).expect("it runs"));
+        assert!(record.owner_lives());
+        child.kill().expect("it is ours");
+        let held = Pidfd::open(child.id()).expect("it has not been collected");
+        while Pidfd::ended(std::slice::from_ref(&held)).expect("it is held").is_empty() {
+            std::thread::yield_now();
+        }
+        assert!(start_time(child.id()).is_some() && !record.owner_lives());
+        child.wait().expect("it is ours");
     }
 
     #[test]

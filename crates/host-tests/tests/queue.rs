@@ -63,15 +63,16 @@ fn seen() -> String {
     let text = [ask("qdisc"), ask("class"), most.collect::<Vec<_>>().join(" ")].concat();
     let mut lines: Vec<String> = text
         .lines()
-        .map(|line| {
-            let words = line
-                .split_whitespace()
-                .filter(|word| !(word.len() == 5 && word.starts_with('8') && word.ends_with(':')));
-            words.collect::<Vec<_>>().join(" ")
-        })
+        .map(|line| line.split_whitespace().filter(|word| !is_automatic(word)).collect::<Vec<_>>().join(" "))
         .collect();
     lines.sort();
     lines.join("\n")
+}
+
+/// A number that the kernel gave a queueing discipline, from 8000 up, counted over the whole host.
+fn is_automatic(word: &str) -> bool {
+    let number = word.strip_suffix(':').and_then(|number| u32::from_str_radix(number, 16).ok());
+    number.is_some_and(|number| number >= 0x8000)
 }
 
 fn journal() -> PathBuf {

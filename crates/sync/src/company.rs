@@ -182,10 +182,11 @@ mod tests {
     fn the_first_brings_all_back_awake_where_that_is_cheaper() {
         let company = Company::new(2, 2);
         company.mode.store(Regime::ASLEEP, Ordering::Relaxed);
-        // Who begins awake and is told to sleep tries again after 10 ms.
+        // Who begins awake and is told to sleep tries again after 10 ms, and so many take longer asleep; each
+        // round begins anew.
         let start = now();
         while company.regime().is_asleep() {
-            hand_over(&company, 50);
+            hand_over(&company, 5_000);
             assert!(now().since(start) < Nanos(20_000_000_000), "still asleep after 20 s");
         }
     }
