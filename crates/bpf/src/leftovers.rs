@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::Tid;
 use unisono_linux::network_namespace;
-use unisono_linux::pidfd::start_time;
+use unisono_linux::pidfd::{runs, start_time};
 use unisono_linux::process::{PidFd, Signal};
 
 pub(crate) const DIRECTORY: &str = "/run/unisono";
@@ -105,7 +105,7 @@ pub fn remove(running: Running, only: Option<u32>) -> Result<Removed, Error> {
     for (path, entry) in
         notes().into_iter().filter(|(_, entry)| only.is_none_or(|only| only == entry.process))
     {
-        let lives = start_time(entry.process) == Some(entry.started);
+        let lives = runs(entry.process, entry.started);
         match (lives, running) {
             (true, Running::Leave) => continue,
             (true, Running::End) => {

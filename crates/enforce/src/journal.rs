@@ -16,7 +16,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use unisono_linux::pidfd::{Pidfd, start_time};
+use unisono_linux::pidfd::{runs, start_time};
 
 const DIRECTORY: &str = "/run/unisono/queue";
 const FORMAT: &str = "unisono-queue-1";
@@ -129,15 +129,10 @@ impl<B> Record<B> {
         }
     }
 
-    /// Whether the process that wrote it still runs. One that has ended may stay in the list of processes until who
-    /// became its parent asks how it ended, which in a container may be never.
+    /// Whether the process that wrote it still runs.
     #[must_use]
     pub fn owner_lives(&self) -> bool {
-        // held first, then looked at: the number cannot change hands in between
-        let held = Pidfd::open(self.process);
-        let is_it = start_time(self.process) == Some(self.started);
-        let ended = held.and_then(|held| Pidfd::ended(&[held])).is_ok_and(|ended| !ended.is_empty());
-        is_it && !ended
+        runs(self.process, self.started)
     }
 }
 
@@ -271,6 +266,7 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Jou
 #[cfg(test)]
 mod tests {
     use super::*;
+    use unisono_linux::pidfd::Pidfd;
 
     fn journal() -> (tempfile::TempDir, Journal) {
         let directory = tempfile::tempdir().expect("there is room");

@@ -56,6 +56,17 @@ pub fn start_time(process: u32) -> Option<u64> {
     parse_start_time(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
 }
 
+/// Whether the process of this number that started then still runs. One that has ended stays in the list of processes
+/// until its parent asks how it ended, which in a container may be never.
+#[must_use]
+pub fn runs(process: u32, started: u64) -> bool {
+    // held first, then looked at: the number cannot change hands in between
+    let held = Pidfd::open(process);
+    let is_it = start_time(process) == Some(started);
+    let ended = held.and_then(|held| Pidfd::ended(&[held])).is_ok_and(|ended| !ended.is_empty());
+    is_it && !ended
+}
+
 /// Field 22, counted after the command's name, which may hold spaces and parentheses.
 fn parse_start_time(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
@@ -76,6 +87,9 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(Pidfd::ended(&all).expect("poll works"), [1]);
+        let started = |of: u32| start_time(of).expect("it has not been collected");
+        assert!(runs(lives.id(), started(lives.id())) && !runs(ends.id(), started(ends.id())));
+        assert!(!runs(lives.id(), started(lives.id()) + 1), "another process of this number");
         lives.kill().expect("our child can be killed");
         lives.wait().expect("our child can be collected");
         ends.wait().expect("our child can be collected");

@@ -17,6 +17,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::cgroup::{self, Frozen, Group, Hierarchy, Version};
+use unisono_linux::pidfd;
 use unisono_linux::process::{Signal, signal_group};
 
 /// One thing to undo.
@@ -95,9 +96,7 @@ impl Entry {
 /// When a process or thread started, in the kernel's ticks since boot: with its number it names it for good.
 #[must_use]
 pub fn start_time(thread: Tid) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
-    // the name in parentheses may contain anything; the start time is the 20th field after it
-    text.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+    pidfd::start_time(u32::try_from(thread.0).ok()?)
 }
 
 /// The directory of journals of this user.
@@ -202,7 +201,7 @@ pub fn read(path: &Path) -> Result<Vec<Entry>> {
 #[must_use]
 pub fn is_alive(entries: &[Entry]) -> bool {
     entries.iter().any(|entry| match entry {
-        Entry::Scheduler { process, started } => start_time(Tid(*process)) == Some(*started),
+        Entry::Scheduler { process, started } => pidfd::runs(process.unsigned_abs(), *started),
         _ => false,
     })
 }
