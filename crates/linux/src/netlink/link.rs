@@ -10,7 +10,7 @@ use super::message::{Request, TABLE, number, text};
 use super::{Refused, Socket};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-const NEW_LINK: u16 = 16;
+pub(super) const NEW_LINK: u16 = 16;
 const READ_LINKS: u16 = 18;
 const CREATE_NEW: u16 = 0x400 | 0x200;
 const ADDRESS: u16 = 1;
@@ -25,8 +25,8 @@ const KIND: u16 = 1;
 const DATA: u16 = 2;
 const PEER: u16 = 1;
 
-const UP: u32 = libc::IFF_UP as u32;
-const WITHOUT_ARP: u32 = libc::IFF_NOARP as u32;
+pub(super) const UP: u32 = libc::IFF_UP as u32;
+pub(super) const WITHOUT_ARP: u32 = libc::IFF_NOARP as u32;
 
 /// A device's number in its namespace.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -54,8 +54,23 @@ pub struct Device<'a> {
 /// talk to. The near one is up; the far one is not, because the kernel makes it before it has a peer: [`set`] it.
 #[must_use]
 pub fn veth(near: &Device<'_>, far: &Device<'_>) -> Request {
+    pair(near, far, UP | WITHOUT_ARP, |request, device| {
+        name(request, device);
+        request
+            .attribute(TRANSMIT_QUEUES, &1_u32.to_ne_bytes())
+            .attribute(RECEIVE_QUEUES, &1_u32.to_ne_bytes());
+    })
+}
+
+/// A pair whose far end is off, and whose ends are described alike.
+pub(super) fn pair(
+    near: &Device<'_>,
+    far: &Device<'_>,
+    flags: u32,
+    describe: fn(&mut Request, &Device<'_>),
+) -> Request {
     let what = format!("make the pair of devices {} and {}", near.name, far.name);
-    let mut request = Request::new(what, NEW_LINK, CREATE_NEW, &head(near.index, UP | WITHOUT_ARP, !0));
+    let mut request = Request::new(what, NEW_LINK, CREATE_NEW, &head(near.index, flags, !0));
     describe(&mut request, near);
     request.nest(LINK_INFO, |info| {
         info.text(KIND, "veth").nest(DATA, |data| {
@@ -68,14 +83,13 @@ pub fn veth(near: &Device<'_>, far: &Device<'_>) -> Request {
     request
 }
 
-fn describe(request: &mut Request, device: &Device<'_>) {
+/// Says what a device is called, in both ways, and where it shall be.
+pub(super) fn name(request: &mut Request, device: &Device<'_>) {
     let namespace = device.namespace.as_raw_fd();
     request
         .text(NAME, &device.name)
         .attribute(ADDRESS, &device.address)
-        .attribute(NAMESPACE, &namespace.to_ne_bytes())
-        .attribute(TRANSMIT_QUEUES, &1_u32.to_ne_bytes())
-        .attribute(RECEIVE_QUEUES, &1_u32.to_ne_bytes());
+        .attribute(NAMESPACE, &namespace.to_ne_bytes());
 }
 
 /// Switches a device on or off, as pulling its cable does.
@@ -150,7 +164,7 @@ pub fn limit(device: Index, most_at_once: u32, most_at_once_4: Option<u32>) -> R
 }
 
 /// `struct ifinfomsg`: family, padding, type, index, flags, which flags to change.
-fn head(index: Option<Index>, flags: u32, change: u32) -> [u8; 16] {
+pub(super) fn head(index: Option<Index>, flags: u32, change: u32) -> [u8; 16] {
     let mut head = [0; 16];
     head[4..8].copy_from_slice(&index.map_or(0, |index| index.0).to_ne_bytes());
     head[8..12].copy_from_slice(&flags.to_ne_bytes());

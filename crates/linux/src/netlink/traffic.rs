@@ -20,11 +20,11 @@ const BPF_PROGRAM: u16 = 6;
 const BPF_NAME: u16 = 7;
 const BPF_FLAGS: u16 = 8;
 const DIRECT_ACTION: u32 = 1;
-const CLSACT: u32 = 0xffff_fff1;
+pub(super) const CLSACT: u32 = 0xffff_fff1;
 const CLSACT_INGRESS: u32 = 0xffff_fff2;
-const CLSACT_HANDLE: u32 = 0xffff_0000;
+pub(super) const CLSACT_HANDLE: u32 = 0xffff_0000;
 /// The priority in the upper half, the protocol (all) in network byte order in the lower.
-const FIRST_OF_ALL: u32 = 1 << 16 | (libc::ETH_P_ALL as u16).to_be() as u32;
+pub(super) const FIRST_OF_ALL: u32 = 1 << 16 | (libc::ETH_P_ALL as u16).to_be() as u32;
 
 /// Gives a device a place for programs, which costs nothing as long as there are none.
 #[must_use]
@@ -39,8 +39,18 @@ pub fn clsact(device: Index) -> Request {
 #[must_use]
 pub fn at_ingress(device: Index, program: BorrowedFd<'_>, name: &str) -> Request {
     let what = format!("attach the program {name} to device {}", device.0);
-    let fixed = head(device, 0, CLSACT_INGRESS, FIRST_OF_ALL);
-    let mut request = Request::new(what, NEW_FILTER, CREATE_NEW, &fixed);
+    deciding(what, CREATE_NEW, &head(device, 0, CLSACT_INGRESS, FIRST_OF_ALL), program, name)
+}
+
+/// A filter whose answer is what happens to the frame.
+pub(super) fn deciding(
+    what: String,
+    flags: u16,
+    fixed: &[u8],
+    program: BorrowedFd<'_>,
+    name: &str,
+) -> Request {
+    let mut request = Request::new(what, NEW_FILTER, flags, fixed);
     request.text(KIND, "bpf").nest(OPTIONS, |options| {
         options
             .attribute(BPF_PROGRAM, &program.as_raw_fd().to_ne_bytes())
