@@ -2,7 +2,7 @@
 //! dies the traffic flows on.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -115,8 +115,14 @@ impl Place {
         let (counts, stops) = (Arc::clone(&got), Arc::clone(&stop));
         let reader = thread::spawn(move || {
             let mut bytes = vec![0; 1 << 16];
-            while let Ok(count @ 1..) = far.read(&mut bytes) {
-                counts.fetch_add(count as u64, Ordering::Relaxed);
+            loop {
+                match far.read(&mut bytes) {
+                    Ok(0) => return,
+                    Ok(count) => _ = counts.fetch_add(count as u64, Ordering::Relaxed),
+                    // the end of a child interrupts a wait that has a time limit
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => panic!("nothing arrives any more: {error}"),
+                }
             }
         });
         let writer = thread::spawn(move || {
@@ -150,6 +156,7 @@ impl Flow {
     fn wait_for(&self, bytes: u64) {
         let until = self.got() + bytes;
         while self.got() < until {
+            assert!(!self.threads.iter().any(JoinHandle::is_finished), "the connection ended");
             thread::sleep(Duration::from_millis(5));
         }
     }
