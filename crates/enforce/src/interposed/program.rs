@@ -11,7 +11,9 @@
 
 use super::classify::{Named, TAG_TYPE};
 use std::os::fd::BorrowedFd;
-use unisono_linux::bpf::assembler::{Assembler, If, Register, STACK};
+use unisono_linux::bpf::assembler::{
+    Assembler, Operation, R0, R1, R2, R3, R4, R5, Register, STACK, Size, When,
+};
 use unisono_linux::netlink::link::Index;
 
 const KTIME_GET_NS: i32 = 5;
@@ -27,12 +29,6 @@ const DROP: i32 = 1;
 const PRIORITY: i16 = 32;
 const QUEUE: i16 = 16;
 
-const R0: Register = Register(0);
-const R1: Register = Register(1);
-const R2: Register = Register(2);
-const R3: Register = Register(3);
-const R4: Register = Register(4);
-const R5: Register = Register(5);
 const CONTEXT: Register = Register(6);
 const LIMIT: Register = Register(7);
 const NUMBER: Register = Register(8);
@@ -50,51 +46,51 @@ pub(super) struct Group {
 /// The program for where the device sends. `alive` is an array whose first word is the time until when the queue is to
 /// be believed; `groups` come with the deepest first.
 pub(super) fn capture(alive: BorrowedFd<'_>, queue: Index, groups: &[Group], named: &Named) -> Vec<u64> {
-    let mut program = Assembler::new();
+    let mut program = Assembler::default();
     let (pass, tag) = (program.label(), program.label());
     let device = queue.0 as i32;
 
-    program.copy(CONTEXT, R1).array(R1, alive).load_double(LIMIT, R1, 0);
-    program.call(KTIME_GET_NS).jump_if_registers(R0, If::Greater, LIMIT, pass);
+    program.copy(CONTEXT, R1).array(R1, alive).load(Size::Eight, LIMIT, R1, 0);
+    program.call(KTIME_GET_NS).jump_if_registers(When::Above, R0, LIMIT, pass);
     // a device that is gone with its process is noticed at once
-    program.store_word(STACK, -4, 0).copy(R1, CONTEXT).number(R2, device);
-    program.copy(R3, STACK).add(R3, -4).number(R4, 0).number(R5, 0).call(CHECK_MTU);
-    program.jump_if(R0, If::SignedLess, 0, pass);
+    program.store_number(STACK, -4, 0).copy(R1, CONTEXT).set(R2, device);
+    program.copy(R3, STACK).number(Operation::Add, R3, -4).set(R4, 0).set(R5, 0).call(CHECK_MTU);
+    program.jump_if(When::SignedBelow, R0, 0, pass);
 
-    program.number(NUMBER, 0);
+    program.set(NUMBER, 0);
     let priority = program.label();
     let mut asked = None;
     for group in groups {
         if asked.replace(group.level) != Some(group.level) {
-            program.copy(R1, CONTEXT).number(R2, group.level as i32).call(SKB_ANCESTOR_CGROUP_ID);
+            program.copy(R1, CONTEXT).set(R2, group.level as i32).call(SKB_ANCESTOR_CGROUP_ID);
         }
         let next = program.label();
-        program.long_number(R1, group.id).jump_if_registers(R0, If::NotEqual, R1, next);
-        program.number(NUMBER, group.number.into()).jump(priority).place(next);
+        program.set_long(R1, group.id).jump_if_registers(When::Not, R0, R1, next);
+        program.set(NUMBER, group.number.into()).jump(priority).here(next);
     }
-    program.place(priority);
+    program.here(priority);
     let mut names = named.priorities().peekable();
     if names.peek().is_some() {
-        program.load_word(R0, CONTEXT, PRIORITY);
+        program.load(Size::Four, R0, CONTEXT, PRIORITY);
     }
     for (value, number) in names {
         let next = program.label();
-        program.long_number(R1, value.into()).jump_if_registers(R0, If::NotEqual, R1, next);
-        program.add(NUMBER, number.into()).jump(tag).place(next);
+        program.set_long(R1, value.into()).jump_if_registers(When::Not, R0, R1, next);
+        program.number(Operation::Add, NUMBER, number.into()).jump(tag).here(next);
     }
 
-    program.place(tag).copy(R1, CONTEXT).number(R2, TAG_TYPE.to_be().into()).copy(R3, NUMBER);
-    program.call(SKB_VLAN_PUSH).jump_if(R0, If::SignedLess, 0, pass);
-    program.number(R1, device).number(R2, 0).call(REDIRECT).exit();
-    program.place(pass).number(R0, PASS).exit();
-    program.finish()
+    program.here(tag).copy(R1, CONTEXT).set(R2, TAG_TYPE.to_be().into()).copy(R3, NUMBER);
+    program.call(SKB_VLAN_PUSH).jump_if(When::SignedBelow, R0, 0, pass);
+    program.set(R1, device).set(R2, 0).call(REDIRECT).exit();
+    program.here(pass).set(R0, PASS).exit();
+    program.finish().expect("short because a tag names a few hundred groups and priorities")
 }
 
 /// The program for where the queue's device receives.
 pub(super) fn deliver(sockets: BorrowedFd<'_>) -> Vec<u64> {
-    let mut program = Assembler::new();
-    program.load_word(R2, R1, QUEUE).map(R1, sockets).number(R3, DROP).call(REDIRECT_MAP).exit();
-    program.finish()
+    let mut program = Assembler::default();
+    program.load(Size::Four, R2, R1, QUEUE).map(R1, sockets).set(R3, DROP).call(REDIRECT_MAP).exit();
+    program.finish().expect("short because it is six instructions")
 }
 
 #[cfg(test)]

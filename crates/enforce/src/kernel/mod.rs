@@ -16,7 +16,6 @@
 //! Cost: about a microsecond a packet. When not: where packets have deadlines, or delays have to be seen.
 //! Reference: tc-htb(8), tc-bpf(8), Documentation/admin-guide/cgroup-v2.rst.
 
-mod assembler;
 mod cgroups;
 mod fair;
 mod program;

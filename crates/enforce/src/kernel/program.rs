@@ -12,10 +12,12 @@
 //!
 //! Cost: a nanosecond or so an instruction; some 100 ns for ten rules. Reference: tc-bpf(8), bpf-helpers(7).
 
-use super::assembler::{Assembler, Label, Operation, Register, Size, When};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use unisono_fairqueue::{ClassId, Matcher, Network, Policy, Protocol};
+use unisono_linux::bpf::assembler::{
+    Assembler, Label, Operation, R0, R1, R2, R3, R4, R5, Register, STACK, Size, When,
+};
 
 /// `bpf_skb_ancestor_cgroup_id`.
 pub(super) const ANCESTOR_CGROUP: i32 = 83;
@@ -26,12 +28,6 @@ const FROM_NETWORK_HEADER: i32 = 1;
 const PROTOCOL: i16 = 16;
 const PRIORITY: i16 = 32;
 
-const R0: Register = Register(0);
-const R1: Register = Register(1);
-const R2: Register = Register(2);
-const R3: Register = Register(3);
-const R4: Register = Register(4);
-const R5: Register = Register(5);
 /// The packet.
 const PACKET: Register = Register(6);
 /// 4, 6, or 0 for what is not IP.
@@ -40,7 +36,6 @@ const FAMILY: Register = Register(7);
 const CARRIES: Register = Register(8);
 /// While the header is read, how long it is; then both ports (source above) and a bit that says that there are some.
 const PORTS: Register = Register(9);
-const STACK: Register = Register(10);
 
 /// `TC_ACT_UNSPEC`.
 const GO_ON: i32 = -1;
@@ -97,7 +92,7 @@ fn write_ending(
     let mut code = Assembler::default();
     read(&mut code);
     for depth in &depths {
-        code.copy(R1, PACKET).number(Operation::Set, R2, depth.cast_signed()).call(ANCESTOR_CGROUP);
+        code.copy(R1, PACKET).set(R2, depth.cast_signed()).call(ANCESTOR_CGROUP);
         code.store(STACK, slot(*depth), R0);
     }
     for rule in &policy.rules {
@@ -105,7 +100,7 @@ fn write_ending(
         let Matcher { cgroup, address, ports, protocol, priority } = &rule.matcher;
         if let Some(place) = cgroup.as_ref().and_then(|cgroup| cgroups.get(cgroup)) {
             code.load(Size::Eight, R1, STACK, slot(place.depth)).set_long(R2, place.number);
-            code.jump_unless_same(R1, R2, next);
+            code.jump_if_registers(When::Not, R1, R2, next);
         }
         if let Some(Protocol(number)) = protocol {
             code.jump_if(When::Not, CARRIES, i32::from(*number), next);
@@ -135,7 +130,7 @@ fn answers(code: &mut Assembler, class: u32) {
 
 fn marks(code: &mut Assembler, class: u32) {
     code.number(Operation::Set32, R1, class.cast_signed()).store_four(PACKET, PRIORITY, R1);
-    code.number(Operation::Set, R0, GO_ON).exit();
+    code.set(R0, GO_ON).exit();
 }
 
 /// Reads what rules ask for into registers and onto the stack.
@@ -144,15 +139,15 @@ fn read(code: &mut Assembler) {
     for eight in (HEADER..0).step_by(8).chain([MORE]) {
         code.clear(STACK, eight);
     }
-    code.number(Operation::Set, FAMILY, 0).number(Operation::Set, CARRIES, NONE);
-    code.number(Operation::Set, PORTS, 0);
+    code.set(FAMILY, 0).set(CARRIES, NONE);
+    code.set(PORTS, 0);
     let (version_6, ports, nothing, done) = (code.label(), code.label(), code.label(), code.label());
     let network = |ether: u16| i32::from(ether.to_be());
     code.load(Size::Four, R0, PACKET, PROTOCOL);
     code.jump_if(When::Not, R0, network(0x0800), version_6);
 
     load(code, HEADER, 20, done);
-    code.number(Operation::Set, FAMILY, 4).load(Size::One, CARRIES, STACK, HEADER + 9);
+    code.set(FAMILY, 4).load(Size::One, CARRIES, STACK, HEADER + 9);
     code.load(Size::Two, R1, STACK, HEADER + 6).swap_from_network(R1).number(Operation::And, R1, 0x1fff);
     code.jump_if(When::Not, R1, 0, done); // a later fragment
     code.load(Size::One, PORTS, STACK, HEADER).number(Operation::And, PORTS, 0xf);
@@ -160,8 +155,8 @@ fn read(code: &mut Assembler) {
 
     code.here(version_6).jump_if(When::Not, R0, network(0x86dd), done);
     load(code, HEADER, 40, done);
-    code.number(Operation::Set, FAMILY, 6).load(Size::One, CARRIES, STACK, HEADER + 6);
-    code.number(Operation::Set, PORTS, 40);
+    code.set(FAMILY, 6).load(Size::One, CARRIES, STACK, HEADER + 6);
+    code.set(PORTS, 40);
     for _ in 0..MOST_EXTENSIONS {
         extension(code, ports, nothing);
     }
@@ -176,13 +171,13 @@ fn read(code: &mut Assembler) {
     code.load(Size::Two, PORTS, STACK, MORE).swap_from_network(PORTS).number(Operation::Left, PORTS, 16);
     code.load(Size::Two, R1, STACK, MORE + 2).swap_from_network(R1).or(PORTS, R1);
     code.set_long(R1, HAS_PORTS).or(PORTS, R1).jump(done);
-    code.here(nothing).number(Operation::Set, PORTS, 0).here(done);
+    code.here(nothing).set(PORTS, 0).here(done);
 }
 
 /// Copies what follows the first `PORTS` bytes of the network header onto the stack.
 fn load(code: &mut Assembler, to: i16, length: i32, or_else: Label) {
     code.copy(R1, PACKET).copy(R2, PORTS).copy(R3, STACK).number(Operation::Add, R3, i32::from(to));
-    code.number(Operation::Set, R4, length).number(Operation::Set, R5, FROM_NETWORK_HEADER).call(LOAD_BYTES);
+    code.set(R4, length).set(R5, FROM_NETWORK_HEADER).call(LOAD_BYTES);
     code.jump_if(When::Not, R0, 0, or_else);
 }
 

@@ -1,181 +1,229 @@
 //! Programs of a few dozen instructions, written as such, so that nobody needs a compiler for them.
 //!
-//! Registers: 0 is the answer of calls and of the program, 1 to 5 are arguments that calls destroy, 6 to 9 are kept, 10 is
-//! the end of the stack. Reference: Documentation/bpf/standardization/instruction-set.rst.
+//! Small on purpose: what classifiers need, and no more. Labels are places to jump to, set once, used before or after.
+//! Reference: Documentation/bpf/standardization/instruction-set.rst.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A register, 0 to 10.
+/// A register: 0 is the answer, 1 to 5 the arguments of a call (and gone after it), 6 to 9 stay, 10 is the end of the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Register(pub u8);
 
+/// The answer of a call, and of the program.
+pub const R0: Register = Register(0);
+/// The first argument of a call, and of the program.
+pub const R1: Register = Register(1);
+/// The second argument of a call.
+pub const R2: Register = Register(2);
+/// The third argument of a call.
+pub const R3: Register = Register(3);
+/// The fourth argument of a call.
+pub const R4: Register = Register(4);
+/// The fifth argument of a call.
+pub const R5: Register = Register(5);
 /// The end of the stack, from which a program counts down.
 pub const STACK: Register = Register(10);
 
-/// A place in the program that can be jumped to before it is known where it will be.
+/// How much memory an instruction reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Size {
+    /// A byte.
+    One = 0x71,
+    /// Two bytes.
+    Two = 0x69,
+    /// Four bytes.
+    Four = 0x61,
+    /// Eight bytes.
+    Eight = 0x79,
+}
+
+/// When a jump is taken; on all 64 bits but for [`When::Not32`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum When {
+    /// They are the same.
+    Equal = 0x15,
+    /// They are not.
+    Not = 0x55,
+    /// The first is greater, as numbers without sign.
+    Above = 0x25,
+    /// The first is less, as numbers without sign.
+    Below = 0xa5,
+    /// The first is less, as numbers with a sign.
+    SignedBelow = 0xc5,
+    /// Their lower 32 bits are not the same.
+    Not32 = 0x56,
+}
+
+/// What is done to a register with a number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// It becomes the number.
+    Set = 0xb7,
+    /// Its lower 32 bits become the number, the others zero.
+    Set32 = 0xb4,
+    /// The number is added.
+    Add = 0x07,
+    /// Bits that the number has not are cleared.
+    And = 0x57,
+    /// The same of the lower 32 bits; the others become zero.
+    And32 = 0x54,
+    /// It is shifted to the left.
+    Left = 0x67,
+    /// It is shifted to the right.
+    Right = 0x77,
+}
+
+/// A place to jump to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Label(usize);
 
-/// When to jump.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum If {
-    /// The registers, or register and number, are equal.
-    Equal,
-    /// They are not.
-    NotEqual,
-    /// The first is greater, as numbers without sign.
-    Greater,
-    /// The first is less, as numbers with a sign.
-    SignedLess,
-}
-
-impl If {
-    fn code(self) -> u8 {
-        match self {
-            Self::Equal => 0x10,
-            Self::NotEqual => 0x50,
-            Self::Greater => 0x20,
-            Self::SignedLess => 0xc0,
-        }
-    }
-}
-
-/// A program being written.
+/// A program that is being written.
 #[derive(Clone, Debug, Default)]
 pub struct Assembler {
     code: Vec<u64>,
-    /// Where each label is, once it is.
     labels: Vec<Option<usize>>,
+    /// Where a jump stands and where it leads.
     jumps: Vec<(usize, Label)>,
 }
 
-const WORD: u8 = 0x00;
-const DOUBLE: u8 = 0x18;
-
 impl Assembler {
-    /// An empty program.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
+    fn push(&mut self, code: u8, to: Register, from: Register, offset: i16, number: i32) -> &mut Self {
+        let [offset, number] = [u64::from(offset.cast_unsigned()), u64::from(number.cast_unsigned())];
+        let registers = u64::from(to.0 | from.0 << 4);
+        self.code.push(u64::from(code) | registers << 8 | offset << 16 | number << 32);
+        self
     }
 
-    /// `to = value`.
-    pub fn number(&mut self, to: Register, value: i32) -> &mut Self {
-        self.push(0xb7, to, Register(0), 0, value)
-    }
-
-    /// `to = value`, all 64 bits.
-    pub fn long_number(&mut self, to: Register, value: u64) -> &mut Self {
-        self.wide(to, 0, value as u32, (value >> 32) as u32)
-    }
-
-    /// `to = from`.
+    /// A register becomes another one.
     pub fn copy(&mut self, to: Register, from: Register) -> &mut Self {
         self.push(0xbf, to, from, 0, 0)
     }
 
-    /// `to += value`.
-    pub fn add(&mut self, to: Register, value: i32) -> &mut Self {
-        self.push(0x07, to, Register(0), 0, value)
+    /// A register is added to another one.
+    pub fn add(&mut self, to: Register, from: Register) -> &mut Self {
+        self.push(0x0f, to, from, 0, 0)
     }
 
-    /// `to = map`, for calls that take one. The map must still be open when the program is loaded.
+    /// Bits of a register are added to another one.
+    pub fn or(&mut self, to: Register, from: Register) -> &mut Self {
+        self.push(0x4f, to, from, 0, 0)
+    }
+
+    /// Something is done to a register.
+    pub fn number(&mut self, operation: Operation, to: Register, number: i32) -> &mut Self {
+        self.push(operation as u8, to, R0, 0, number)
+    }
+
+    /// A register becomes a number.
+    pub fn set(&mut self, to: Register, number: i32) -> &mut Self {
+        self.number(Operation::Set, to, number)
+    }
+
+    /// A register becomes a number of 64 bits.
+    pub fn set_long(&mut self, to: Register, number: u64) -> &mut Self {
+        self.wide(to, 0, number)
+    }
+
+    /// A register becomes a map, for calls that take one. It must still be open when the program is loaded.
     pub fn map(&mut self, to: Register, map: BorrowedFd<'_>) -> &mut Self {
-        self.wide(to, 1, map.as_raw_fd() as u32, 0)
+        self.wide(to, 1, u64::from(map.as_raw_fd().cast_unsigned()))
     }
 
-    /// `to` points to the first byte of an array's first element.
+    /// A register becomes the address of an array's first element.
     pub fn array(&mut self, to: Register, array: BorrowedFd<'_>) -> &mut Self {
-        self.wide(to, 2, array.as_raw_fd() as u32, 0)
+        self.wide(to, 2, u64::from(array.as_raw_fd().cast_unsigned()))
     }
 
-    /// `to = *(u32 *)(from + offset)`.
-    pub fn load_word(&mut self, to: Register, from: Register, offset: i16) -> &mut Self {
-        self.push(0x61 | WORD, to, from, offset, 0)
+    /// An instruction of two, with a number of 64 bits or what the kernel makes one of.
+    fn wide(&mut self, to: Register, meaning: u8, number: u64) -> &mut Self {
+        self.push(0x18, to, Register(meaning), 0, (number as u32).cast_signed());
+        self.code.push(number >> 32 << 32);
+        self
     }
 
-    /// `to = *(u64 *)(from + offset)`.
-    pub fn load_double(&mut self, to: Register, from: Register, offset: i16) -> &mut Self {
-        self.push(0x61 | DOUBLE, to, from, offset, 0)
+    /// A register becomes what is in memory.
+    pub fn load(&mut self, size: Size, to: Register, from: Register, offset: i16) -> &mut Self {
+        self.push(size as u8, to, from, offset, 0)
     }
 
-    /// `*(u32 *)(to + offset) = value`.
-    pub fn store_word(&mut self, to: Register, offset: i16, value: i32) -> &mut Self {
-        self.push(0x62 | WORD, to, Register(0), offset, value)
+    /// Eight bytes of memory become what is in a register.
+    pub fn store(&mut self, to: Register, offset: i16, from: Register) -> &mut Self {
+        self.push(0x7b, to, from, offset, 0)
     }
 
-    /// Calls one of the kernel's functions by its number in include/uapi/linux/bpf.h.
+    /// Four bytes of memory become what is in a register.
+    pub fn store_four(&mut self, to: Register, offset: i16, from: Register) -> &mut Self {
+        self.push(0x63, to, from, offset, 0)
+    }
+
+    /// Four bytes of memory become a number.
+    pub fn store_number(&mut self, to: Register, offset: i16, number: i32) -> &mut Self {
+        self.push(0x62, to, R0, offset, number)
+    }
+
+    /// Eight bytes of memory become zero.
+    pub fn clear(&mut self, to: Register, offset: i16) -> &mut Self {
+        self.push(0x7a, to, R0, offset, 0)
+    }
+
+    /// Two bytes in a register change from the network's order to the machine's.
+    pub fn swap_from_network(&mut self, register: Register) -> &mut Self {
+        self.push(0xdc, register, R0, 0, 16)
+    }
+
+    /// Calls a function of the kernel.
     pub fn call(&mut self, function: i32) -> &mut Self {
-        self.push(0x85, Register(0), Register(0), 0, function)
+        self.push(0x85, R0, R0, 0, function)
     }
 
-    /// Ends; the answer is in register 0.
+    /// Ends the program.
     pub fn exit(&mut self) -> &mut Self {
-        self.push(0x95, Register(0), Register(0), 0, 0)
+        self.push(0x95, R0, R0, 0, 0)
     }
 
-    /// A label to be placed later.
+    /// A new label, not set yet.
+    #[must_use]
     pub fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
     /// The label is here.
-    pub fn place(&mut self, label: Label) -> &mut Self {
+    pub fn here(&mut self, label: Label) -> &mut Self {
         self.labels[label.0] = Some(self.code.len());
         self
     }
 
-    /// Goes on at the label.
+    /// Jumps.
     pub fn jump(&mut self, to: Label) -> &mut Self {
         self.jumps.push((self.code.len(), to));
-        self.push(0x05, Register(0), Register(0), 0, 0)
+        self.push(0x05, R0, R0, 0, 0)
     }
 
-    /// Goes on at the label if a register compares so to a number.
-    pub fn jump_if(&mut self, one: Register, when: If, other: i32, to: Label) -> &mut Self {
+    /// Jumps if a register is as said beside a number.
+    pub fn jump_if(&mut self, when: When, register: Register, number: i32, to: Label) -> &mut Self {
         self.jumps.push((self.code.len(), to));
-        self.push(0x05 | when.code(), one, Register(0), 0, other)
+        self.push(when as u8, register, R0, 0, number)
     }
 
-    /// Goes on at the label if two registers compare so.
-    pub fn jump_if_registers(&mut self, one: Register, when: If, other: Register, to: Label) -> &mut Self {
+    /// Jumps if a register is as said beside another one.
+    pub fn jump_if_registers(&mut self, when: When, one: Register, other: Register, to: Label) -> &mut Self {
         self.jumps.push((self.code.len(), to));
-        self.push(0x0d | when.code(), one, other, 0, 0)
+        self.push(when as u8 | 0x08, one, other, 0, 0)
     }
 
-    /// The program.
+    /// The instructions; none if a jump is too far for one instruction.
     ///
     /// # Panics
-    /// If a label was jumped to and never placed, or is more than 32,767 instructions away.
+    /// If a label was jumped to and never set.
     #[must_use]
-    pub fn finish(&self) -> Vec<u64> {
-        let mut code = self.code.clone();
-        for (from, label) in &self.jumps {
-            let to = self.labels[label.0].expect("placed because it is jumped to");
-            let distance = to as i64 - *from as i64 - 1;
-            let distance = i16::try_from(distance).expect("near because programs here are short");
-            code[*from] |= u64::from(distance as u16) << 16;
+    pub fn finish(mut self) -> Option<Vec<u64>> {
+        for (at, label) in &self.jumps {
+            let target = self.labels[label.0].expect("set because every label that is used is");
+            let distance = i64::try_from(target).ok()? - i64::try_from(*at).ok()? - 1;
+            self.code[*at] |= u64::from(i16::try_from(distance).ok()?.cast_unsigned()) << 16;
         }
-        code
-    }
-
-    fn push(&mut self, code: u8, to: Register, from: Register, offset: i16, value: i32) -> &mut Self {
-        let registers = to.0 | from.0 << 4;
-        self.code.push(
-            u64::from(code)
-                | u64::from(registers) << 8
-                | u64::from(offset as u16) << 16
-                | u64::from(value as u32) << 32,
-        );
-        self
-    }
-
-    /// An instruction of two, with a number of 64 bits or what the kernel makes one of.
-    fn wide(&mut self, to: Register, meaning: u8, low: u32, high: u32) -> &mut Self {
-        self.push(0x18, to, Register(meaning), 0, low as i32);
-        self.code.push(u64::from(high) << 32);
-        self
+        Some(self.code)
     }
 }
 
@@ -185,19 +233,38 @@ mod tests {
 
     #[test]
     fn instructions_are_encoded_as_the_kernel_reads_them() {
-        let mut program = Assembler::new();
-        program.number(Register(0), 2).exit();
-        assert_eq!(program.finish(), [0x2_0000_00b7, 0x95]);
-        let mut program = Assembler::new();
-        program.load_word(Register(1), Register(6), 32).load_double(Register(2), STACK, -8);
-        assert_eq!(program.finish(), [0x20_6161, 0xfff8_a279]);
+        let mut assembler = Assembler::default();
+        let end = assembler.label();
+        assembler.number(Operation::Set, R0, 2).jump_if(When::Equal, R0, 2, end).exit();
+        assembler.here(end).exit();
+        let code = assembler.finish().expect("it is short");
+        assert_eq!(code, [0x2_0000_00b7, 0x2_0001_0015, 0x95, 0x95]);
     }
 
     #[test]
     fn jumps_count_from_the_next_instruction_and_long_numbers_are_two() {
-        let mut program = Assembler::new();
-        let end = program.label();
-        program.jump_if(Register(0), If::Equal, 7, end).long_number(Register(1), 1 << 32).place(end).exit();
-        assert_eq!(program.finish(), [0x7_0002_0015, 0x118, 0x1_0000_0000, 0x95]);
+        let mut assembler = Assembler::default();
+        let end = assembler.label();
+        assembler.jump_if_registers(When::Above, R0, Register(7), end).set_long(R1, 1 << 32).here(end).exit();
+        assert_eq!(assembler.finish().expect("it is short"), [0x2_702d, 0x118, 0x1_0000_0000, 0x95]);
+    }
+
+    #[test]
+    fn memory_is_addressed_from_a_register() {
+        let mut assembler = Assembler::default();
+        assembler.load(Size::Four, R1, Register(6), 32).load(Size::Eight, R2, STACK, -8);
+        assert_eq!(assembler.finish().expect("it is short"), [0x20_6161, 0xfff8_a279]);
+    }
+
+    #[test]
+    fn a_jump_that_is_too_far_is_noticed() {
+        let mut assembler = Assembler::default();
+        let end = assembler.label();
+        assembler.jump(end);
+        for _ in 0..40_000 {
+            assembler.exit();
+        }
+        assembler.here(end).exit();
+        assert_eq!(assembler.finish(), None);
     }
 }
