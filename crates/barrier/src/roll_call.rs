@@ -8,12 +8,12 @@
 
 use crate::control::{Control, Standing};
 use crate::error::Cause;
-use unisono_linux::pidfd::{Pidfd, start_time};
+use unisono_linux::pidfd::{PidFd, start_time};
 
 /// The processes of the other members, held on to.
 #[derive(Debug, Default)]
 pub(crate) struct RollCall {
-    held: Vec<Pidfd>,
+    held: Vec<PidFd>,
     /// The places whose process the pidfd at the same position holds.
     places: Vec<usize>,
 }
@@ -29,7 +29,7 @@ impl RollCall {
             if !counts || process == ours || process == 0 || self.places.contains(&member.id) {
                 continue;
             }
-            let held = Pidfd::open(process);
+            let held = PidFd::open(process);
             if start_time(process) != Some(member.process_start()) {
                 control.declare_gone(member.id, Cause::Died, episode);
             } else if let Ok(held) = held {
@@ -37,7 +37,7 @@ impl RollCall {
                 self.places.push(member.id);
             }
         }
-        for at in Pidfd::ended(&self.held).unwrap_or_default() {
+        for at in PidFd::ended(&self.held).unwrap_or_default() {
             control.declare_gone(self.places[at], Cause::Died, episode);
         }
     }

@@ -266,7 +266,7 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Jou
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_linux::pidfd::Pidfd;
+    use unisono_linux::pidfd::PidFd;
 
     fn journal() -> (tempfile::TempDir, Journal) {
         let directory = tempfile::tempdir().expect("there is room");
@@ -294,8 +294,8 @@ mod tests {
         (record.process, record.started) = (child.id(), start_time(child.id()).expect("it runs"));
         assert!(record.owner_lives());
         child.kill().expect("it is ours");
-        let held = Pidfd::open(child.id()).expect("it has not been collected");
-        while Pidfd::ended(std::slice::from_ref(&held)).expect("it is held").is_empty() {
+        let held = PidFd::open(child.id()).expect("it has not been collected");
+        while !held.has_ended(None).expect("it is held") {
             std::thread::yield_now();
         }
         assert!(start_time(child.id()).is_some() && !record.owner_lives());

@@ -15,6 +15,12 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tid(pub i32);
 
+impl From<Tid> for u32 {
+    fn from(Tid(number): Tid) -> Self {
+        number.cast_unsigned()
+    }
+}
+
 impl Tid {
     /// The calling thread.
     pub const SELF: Tid = Tid(0);

@@ -1,36 +1,57 @@
 //! Hold on to a process: pidfd_open(2).
 //!
 //! A process number is reused; a pidfd is not: it says for ever whether *that* process has ended, also
-//! before its parent has collected it. A process is identified by its number and its start time
+//! before its parent has collected it, and a signal sent through it cannot reach a stranger. A process is identified by its number and its start time
 //! ([`start_time`]), so that one opened late is not mistaken for its successor.
 //!
 //! Cost: a system call to open (plus reading `/proc/PID/stat` to identify), one poll(2) for any number of
-//! them. Reference: pidfd_open(2), proc_pid_stat(5) field 22.
+//! them. Reference: pidfd_open(2), pidfd_send_signal(2), proc_pid_stat(5) field 22.
 
+use crate::process::{Signal, readable};
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
-/// A process held on to.
+/// A process held on to; readable when it has ended.
 #[derive(Debug)]
-pub struct Pidfd {
-    descriptor: OwnedFd,
-}
+pub struct PidFd(OwnedFd);
 
-impl Pidfd {
+impl PidFd {
     /// Holds on to the process that now has this number.
     ///
     /// # Errors
     /// `ESRCH` when there is none, `ENOSYS` before Linux 5.3, `EMFILE` without descriptors.
-    pub fn open(process: u32) -> io::Result<Self> {
+    pub fn open(process: impl Into<u32>) -> io::Result<Self> {
         // SAFETY: pidfd_open takes two integers.
-        let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) };
+        let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, process.into(), 0) };
         let descriptor = i32::try_from(descriptor).map_err(io::Error::other)?;
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the kernel just made this descriptor for us; it is close-on-exec.
-        Ok(Self { descriptor: unsafe { OwnedFd::from_raw_fd(descriptor) } })
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// `ESRCH`: it has ended. `EPERM`: it belongs to somebody else.
+    pub fn send(&self, signal: Signal) -> io::Result<()> {
+        let no_information = std::ptr::null::<libc::siginfo_t>();
+        let (descriptor, number) = (self.0.as_raw_fd(), signal.number());
+        // SAFETY: no information block is passed.
+        let result =
+            unsafe { libc::syscall(libc::SYS_pidfd_send_signal, descriptor, number, no_information, 0_u32) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Whether it has ended, waiting for it at most so long (`None`: as long as it takes).
+    ///
+    /// # Errors
+    /// None in practice: `poll` itself failed.
+    pub fn has_ended(&self, patience: Option<Duration>) -> io::Result<bool> {
+        Ok(readable(&[self.0.as_fd()], patience)?.first() == Some(&true))
     }
 
     /// The positions of those that have ended, by one system call that does not wait.
@@ -38,15 +59,15 @@ impl Pidfd {
     /// # Errors
     /// The kernel's reason (no memory).
     pub fn ended(all: &[Self]) -> io::Result<Vec<usize>> {
-        let request =
-            |one: &Self| libc::pollfd { fd: one.descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let mut requests: Vec<libc::pollfd> = all.iter().map(request).collect();
-        let count = libc::nfds_t::try_from(requests.len()).unwrap_or(libc::nfds_t::MAX);
-        // SAFETY: the array is valid for `count` entries for the whole call.
-        if unsafe { libc::poll(requests.as_mut_ptr(), count, 0) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(requests.iter().enumerate().filter(|(_, one)| one.revents != 0).map(|(at, _)| at).collect())
+        let all: Vec<BorrowedFd<'_>> = all.iter().map(AsFd::as_fd).collect();
+        let ended = readable(&all, Some(Duration::ZERO))?;
+        Ok(ended.iter().enumerate().filter(|(_, ended)| **ended).map(|(at, _)| at).collect())
+    }
+}
+
+impl AsFd for PidFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
@@ -61,9 +82,9 @@ pub fn start_time(process: u32) -> Option<u64> {
 #[must_use]
 pub fn runs(process: u32, started: u64) -> bool {
     // held first, then looked at: the number cannot change hands in between
-    let held = Pidfd::open(process);
+    let held = PidFd::open(process);
     let is_it = start_time(process) == Some(started);
-    let ended = held.and_then(|held| Pidfd::ended(&[held])).is_ok_and(|ended| !ended.is_empty());
+    let ended = held.and_then(|held| held.has_ended(Some(Duration::ZERO))).is_ok_and(|ended| ended);
     is_it && !ended
 }
 
@@ -81,12 +102,12 @@ mod tests {
     fn a_process_that_ended_is_told_from_one_that_lives_before_it_is_collected() {
         let mut ends = Command::new("true").spawn().expect("true can be started");
         let mut lives = Command::new("sleep").arg("100").spawn().expect("sleep can be started");
-        let all = [lives.id(), ends.id()].map(|id| Pidfd::open(id).expect("a child has a pidfd"));
+        let all = [lives.id(), ends.id()].map(|id| PidFd::open(id).expect("a child has a pidfd"));
         let patience = std::time::Instant::now();
-        while Pidfd::ended(&all).expect("poll works").is_empty() && patience.elapsed().as_secs() < 20 {
+        while PidFd::ended(&all).expect("poll works").is_empty() && patience.elapsed().as_secs() < 20 {
             std::thread::yield_now();
         }
-        assert_eq!(Pidfd::ended(&all).expect("poll works"), [1]);
+        assert_eq!(PidFd::ended(&all).expect("poll works"), [1]);
         let started = |of: u32| start_time(of).expect("it has not been collected");
         assert!(runs(lives.id(), started(lives.id())) && !runs(ends.id(), started(ends.id())));
         assert!(!runs(lives.id(), started(lives.id()) + 1), "another process of this number");

@@ -1,12 +1,10 @@
-//! Processes: starting them inside cgroups, file descriptors for them (`pidfd_open(2)`), signals as
-//! file descriptors (`signalfd(2)`), and waiting for several of these at once (`poll(2)`).
+//! Processes: starting them inside cgroups, holding on to them ([`PidFd`]), signals as file descriptors
+//! (`signalfd(2)`), and waiting for several of these at once (`poll(2)`).
 //!
-//! A [`PidFd`] names one process for good: a number is reused by the kernel, a descriptor is not, so a
-//! signal sent through it cannot reach a stranger. It becomes readable when the process ends.
-//!
-//! Reference: pidfd_open(2), pidfd_send_signal(2), signalfd(2).
+//! Reference: signalfd(2), poll(2).
 
 use crate::affinity::Tid;
+pub use crate::pidfd::PidFd;
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
@@ -56,58 +54,6 @@ impl Signal {
             Signal::Suspend => libc::SIGTSTP,
             Signal::Continue => libc::SIGCONT,
         }
-    }
-}
-
-/// A process, by descriptor.
-#[derive(Debug)]
-pub struct PidFd(OwnedFd);
-
-impl PidFd {
-    /// Opens the process that has this number now.
-    ///
-    /// # Errors
-    /// `ESRCH`: there is none. `ENOSYS`: the kernel is older than 5.3.
-    pub fn open(process: Tid) -> io::Result<Self> {
-        // SAFETY: pidfd_open takes two numbers.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process.0, 0u32) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel just made this descriptor for us alone.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
-    }
-
-    /// Sends a signal.
-    ///
-    /// # Errors
-    /// `ESRCH`: it has ended. `EPERM`: it belongs to somebody else.
-    pub fn send(&self, signal: Signal) -> io::Result<()> {
-        // SAFETY: no information block is passed.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_pidfd_send_signal,
-                self.0.as_raw_fd(),
-                signal.number(),
-                std::ptr::null::<libc::siginfo_t>(),
-                0u32,
-            )
-        };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-    }
-
-    /// Whether it has ended, waiting for it at most so long (`None`: as long as it takes).
-    ///
-    /// # Errors
-    /// None in practice: `poll` itself failed.
-    pub fn has_ended(&self, patience: Option<Duration>) -> io::Result<bool> {
-        Ok(readable(&[self.0.as_fd()], patience)?.first() == Some(&true))
-    }
-}
-
-impl AsFd for PidFd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
     }
 }
 

@@ -38,7 +38,6 @@ use unisono_linux::netlink::link::{Device, Index};
 use unisono_linux::netlink::{Socket, capture, egress, traffic};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::parent_death::die_with_parent;
-use unisono_linux::pidfd::Pidfd;
 use unisono_linux::process::{PidFd, Signal, SignalFd};
 use unisono_linux::tun::Tap;
 use unisono_linux::xdp::Place;
@@ -549,13 +548,5 @@ fn put_back(journal: &Journal, record: &Record<Before>) -> Result<(), Error> {
 
 /// Waits until a process ends.
 pub(super) fn wait_for_end(process: u32, patience: Duration) -> bool {
-    let Ok(held) = Pidfd::open(process) else { return true };
-    let until = std::time::Instant::now() + patience;
-    while std::time::Instant::now() < until {
-        if Pidfd::ended(std::slice::from_ref(&held)).is_ok_and(|ended| !ended.is_empty()) {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    false
+    PidFd::open(process).map_or(true, |held| held.has_ended(Some(patience)).unwrap_or(false))
 }

@@ -31,7 +31,7 @@ use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::Scope;
 use unisono_linux::membarrier;
-use unisono_linux::pidfd::{Pidfd, start_time};
+use unisono_linux::pidfd::{PidFd, start_time};
 use unisono_linux::shared_memory::SharedMemory;
 use unisono_sync::atomics::{AtomicU32, Ordering};
 use unisono_sync::{Flag, Line, Lines, Wakeups};
@@ -58,7 +58,7 @@ pub(crate) struct Host {
     pub(crate) processors: usize,
     /// How flags of this job find their sleepers; the same at all members.
     wakeups: Wakeups,
-    held: Mutex<Vec<(Rank, Pidfd)>>,
+    held: Mutex<Vec<(Rank, PidFd)>>,
     next_roll: AtomicU64,
 }
 
@@ -249,15 +249,15 @@ impl Host {
             }
             let line = self.member(rank);
             let word = |at: usize| u64::from(line.word(at).load(Ordering::Relaxed));
-            let opened = Pidfd::open(process);
+            let opened = PidFd::open(process);
             if start_time(process) != Some(word(2) | word(3) << 32) {
                 self.declare(rank, DIED);
             } else if let Ok(pidfd) = opened {
                 held.push((rank, pidfd));
             }
         }
-        let (ranks, pidfds): (Vec<Rank>, Vec<Pidfd>) = std::mem::take(&mut *held).into_iter().unzip();
-        for at in Pidfd::ended(&pidfds).unwrap_or_default() {
+        let (ranks, pidfds): (Vec<Rank>, Vec<PidFd>) = std::mem::take(&mut *held).into_iter().unzip();
+        for at in PidFd::ended(&pidfds).unwrap_or_default() {
             self.declare(ranks[at], DIED);
         }
         *held = ranks.into_iter().zip(pidfds).filter(|(rank, _)| self.standing(*rank) == PRESENT).collect();
