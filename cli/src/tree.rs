@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod convert;
+mod deadlock;
 mod deploy;
 mod failures;
 mod generate;
@@ -35,7 +36,7 @@ enum TreeCommand {
     Generate(generate::Args),
     Convert(convert::Args),
     Plan(plan::Args),
-    Check(check::Args),
+    Check(Box<check::Args>),
     Simulate(Box<simulate::Args>),
     Deploy(deploy::Args),
     Bench(bench::Args),

@@ -1,11 +1,14 @@
 //! `unisono tree check`: whether registers are a barrier tree, and which rule they break first if not.
 
-use super::input::{self, Source};
+use super::deadlock::DeadlockFlags;
+use super::input::{self, Input, Source};
+use crate::exit::Failure;
 use crate::output;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_btin::Tree;
-use unisono_btin::check::{Rules, check};
+use unisono_btin::check::{Broken, Rules, Shape, check};
+use unisono_btin::{Group, Tree};
 
 /// Check barrier registers against a network, independently of the planner
 ///
@@ -17,22 +20,29 @@ use unisono_btin::check::{Rules, check};
       are these registers a barrier tree of the file's group?
   unisono tree check --optimal net.json tree.json
       and is it of least height, with the lowest ports, as the paper's planner would make it?
+  unisono tree check --deadlock net.json tree.json
+      and can nothing deadlock, alone or among normal messages?
+  unisono tree check --deadlock net.json tree-0.json tree-1.json
+      the trees of several groups of the file, at the same time
 
 Rules, in this order: group-matches, switch-exists, port-exists, ascending, port-once,
 root-has-register, root-node-at-root-port, one-root, parent-linked, child-linked, local-is-node,
 local-is-member, acyclic, every-member, no-idle-leaf; with --optimal also least-height,
 lowest-root-port, lowest-parallel.
 
-Exit code 1: a rule is broken. 2: a file cannot be read, or the network itself is wrong.")]
+Exit code 1: a rule is broken, or there is a cycle of what waits for each other. 2: a file cannot be read, or the
+network itself is wrong.")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
-    /// The registers: a file of the format btin-tree-1
-    #[arg(value_name = "TREE")]
-    tree: PathBuf,
+    /// The registers: files of the format btin-tree-1; several are the trees of as many groups of the network's file
+    #[arg(value_name = "TREE", required = true)]
+    trees: Vec<PathBuf>,
     /// Hold it to the paper's rules, too: least height (by a slow search), lowest ports
     #[arg(long)]
     optimal: bool,
+    #[command(flatten)]
+    deadlock: DeadlockFlags,
     /// Print the verdict as one JSON object
     #[arg(long)]
     json: bool,
@@ -40,43 +50,91 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = args.source.read()?;
-    let (name, text) = input::text_of(&args.tree)?;
-    let tree = Tree::from_json(&text).map_err(|error| input::at(&name, &error))?;
-    let group = input.group()?;
-    let rules = if args.optimal { Rules::Optimal } else { Rules::Sound };
-    match check(&input.topology.network, group, &tree, rules) {
-        Ok(shape) => {
-            if args.json {
-                let verdict = serde_json::json!({
-                    "sound": true, "optimal": args.optimal.then_some(true), "height": shape.height,
-                    "edges": shape.edges, "leaves": shape.leaves, "registers": tree.registers.len(),
-                });
-                output::answer(&verdict.to_string())?;
-            } else {
-                output::answer(&format!(
-                    "{}: height {}, {} registers, {} links, {} leaves, {} members",
-                    if args.optimal { "sound and optimal" } else { "sound" },
-                    shape.height,
-                    tree.registers.len(),
-                    shape.edges,
-                    shape.leaves,
-                    group.members().len(),
-                ))?;
-            }
-            Ok(ExitCode::SUCCESS)
+    let mut trees = Vec::new();
+    let mut verdicts: Vec<(Shape, usize)> = Vec::new();
+    for file in &args.trees {
+        let (name, text) = input::text_of(file)?;
+        let tree = Tree::from_json(&text).map_err(|error| input::at(&name, &error))?;
+        let group = group(args, &input, &name, &tree, &trees)?;
+        let rules = if args.optimal { Rules::Optimal } else { Rules::Sound };
+        match check(&input.topology.network, group, &tree, rules) {
+            Ok(shape) => verdicts.push((shape, group.members().len())),
+            Err(broken) => return say_broken(args, &name, &text, &tree, &broken),
         }
-        Err(broken) => {
-            let place = tree.locate(&text, broken.place, broken.to_string());
-            if args.json {
-                let verdict = serde_json::json!({
-                    "sound": false, "rule": broken.rule.name(), "what": broken.what, "file": name,
-                    "line": place.line, "column": place.column, "element": place.element,
-                });
-                output::answer(&verdict.to_string())?;
-            } else {
-                output::answer(&format!("{name}:{place}"))?;
-            }
-            Ok(ExitCode::from(1))
-        }
+        trees.push(tree);
     }
+    let proof = if args.deadlock.deadlock { Some(args.deadlock.prove(&input, &trees)?) } else { None };
+    if args.json {
+        let each = verdicts.iter().zip(&trees).map(|((shape, _), tree)| {
+            json!({
+                "sound": true, "optimal": args.optimal.then_some(true), "height": shape.height,
+                "edges": shape.edges, "leaves": shape.leaves, "registers": tree.registers.len(),
+            })
+        });
+        let mut each: Vec<Value> = each.collect();
+        let mut verdict =
+            if each.len() == 1 { each.remove(0) } else { json!({"sound": true, "trees": each}) };
+        if let Some(proof) = &proof {
+            verdict["deadlock"] = proof.json();
+        }
+        output::answer(&verdict.to_string())?;
+    } else {
+        let several = trees.len() > 1;
+        let line = |((shape, members), tree): (&(Shape, usize), &Tree)| {
+            format!(
+                "{}{}: height {}, {} registers, {} links, {} leaves, {members} members",
+                if several { format!("group {}: ", tree.group.0) } else { String::new() },
+                if args.optimal { "sound and optimal" } else { "sound" },
+                shape.height,
+                tree.registers.len(),
+                shape.edges,
+                shape.leaves,
+            )
+        };
+        let mut lines: Vec<String> = verdicts.iter().zip(&trees).map(line).collect();
+        lines.extend(proof.as_ref().map(|proof| proof.text()));
+        output::answer(&lines.join("\n"))?;
+    }
+    let has_cycle = proof.is_some_and(|proof| proof.has_cycle());
+    Ok(if has_cycle { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// The group that a tree is held against: the one asked for, and of several trees each one's own.
+fn group<'a>(
+    args: &Args,
+    input: &'a Input,
+    name: &str,
+    tree: &Tree,
+    before: &[Tree],
+) -> anyhow::Result<&'a Group> {
+    if args.trees.len() == 1 {
+        return input.group();
+    }
+    let id = tree.group;
+    if before.iter().any(|other| other.group == id) {
+        return Err(Failure::Usage(format!(
+            "{name}: another of the trees is of group {}, too; name one tree for each group",
+            id.0
+        ))
+        .into());
+    }
+    let group = input.groups()?.iter().find(|group| group.id() == id);
+    group.ok_or_else(|| {
+        let problem = format!("{name}: it is of group {}, which {} does not have", id.0, input.name);
+        Failure::Usage(problem).into()
+    })
+}
+
+fn say_broken(args: &Args, name: &str, text: &str, tree: &Tree, broken: &Broken) -> anyhow::Result<ExitCode> {
+    let place = tree.locate(text, broken.place, broken.to_string());
+    if args.json {
+        let verdict = json!({
+            "sound": false, "rule": broken.rule.name(), "what": broken.what, "file": name,
+            "line": place.line, "column": place.column, "element": place.element,
+        });
+        output::answer(&verdict.to_string())?;
+    } else {
+        output::answer(&format!("{name}:{place}"))?;
+    }
+    Ok(ExitCode::from(1))
 }

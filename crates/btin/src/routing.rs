@@ -7,12 +7,14 @@
 //!
 //! Three parts, each without knowledge of the others: [`UpDown`] finds routes, [`legal`] judges any route, and
 //! [`dependencies`] looks for cycles among channels that wait for each other, the proof for barriers among messages.
+//! [`proof`] puts them together for given trees.
 //!
 //! Cost: a breadth-first search for the directions; a route is another search over twice the switches. When not
 //! to use it: the root attracts traffic and detours are needed, which is why a barrier has a tree of its own.
 
 pub mod dependencies;
 pub mod legal;
+pub mod proof;
 
 use crate::{Link, Network, SwitchId};
 use std::collections::VecDeque;

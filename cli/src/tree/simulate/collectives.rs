@@ -10,12 +10,17 @@ use unisono_btin::{NodeId, Operation};
 /// More members than this are not exchanged among: it takes a barrier a member, and a message a pair.
 const MOST_EXCHANGED: usize = 1024;
 
-/// One collective: its name, the latency by the tree in both modes, and by messages.
+/// What the source of the multicast tells.
+const TOLD: u8 = 42;
+
+/// One collective: its name, the latency by the tree in both modes, and by messages; and what came of it.
 pub(super) struct Row {
     name: &'static str,
     btin: Option<Time>,
     btin_turn: Option<Time>,
     messages: Option<Time>,
+    /// What all members were told, in both modes; one value a round, none where they were told different things.
+    told: Vec<Option<u8>>,
 }
 
 pub(super) fn run(
@@ -32,34 +37,57 @@ pub(super) fn run(
         .into());
     }
     let value = |node: NodeId| (node.0 * 37 % 64) as u8;
-    let both =
-        |one: &dyn Fn(Scheme) -> Collective| (one(Scheme::Btin).latency, one(Scheme::BtinTurn).latency);
+    let row = |name, messages, one: &dyn Fn(Scheme) -> Collective| {
+        let (btin, turn) = (one(Scheme::Btin), one(Scheme::BtinTurn));
+        let told = btin.results.iter().zip(&turn.results).map(|(a, b)| a.filter(|_| a == b)).collect();
+        Row { name, btin: btin.latency, btin_turn: turn.latency, messages, told }
+    };
     let by_messages = simulator.run(std::slice::from_ref(barrier), Scheme::Unicast, conditions).latency();
-    let reduced = both(&|scheme| {
-        collective::allreduce(simulator, barrier, (Operation::Sum, &value), scheme, conditions)
-    });
-    let told =
-        both(&|scheme| collective::multicast(simulator, barrier, (members[0], 42), scheme, conditions));
-    let exchanged =
-        both(&|scheme| collective::total_exchange(simulator, barrier, &value, scheme, conditions));
+    let allreduce = |operation| {
+        row(name(operation), by_messages, &|scheme| {
+            collective::allreduce(simulator, barrier, (operation, &value), scheme, conditions)
+        })
+    };
+    let mut rows: Vec<Row> = Operation::ALL.into_iter().map(allreduce).collect();
+    rows.push(row("multicast", by_messages, &|scheme| {
+        collective::multicast(simulator, barrier, (members[0], TOLD), scheme, conditions)
+    }));
     let direct = Some(collective::direct_exchange(simulator, barrier, conditions));
-    let row = |name, (btin, btin_turn), messages| Row { name, btin, btin_turn, messages };
-    Ok(vec![
-        row("allreduce", reduced, by_messages),
-        row("multicast", told, by_messages),
-        row("total_exchange", exchanged, direct),
-    ])
+    rows.push(row("total_exchange", direct, &|scheme| {
+        collective::total_exchange(simulator, barrier, &value, scheme, conditions)
+    }));
+    Ok(rows)
+}
+
+fn name(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Or => "allreduce_or",
+        Operation::And => "allreduce_and",
+        Operation::Min => "allreduce_min",
+        Operation::Max => "allreduce_max",
+        Operation::Sum => "allreduce_sum",
+    }
+}
+
+/// What members were told, in words: `63`, `5 values`, or that they were told different things.
+fn told(row: &Row) -> String {
+    match row.told[..] {
+        [] => "nothing".to_owned(),
+        [one] => one.map_or_else(|| "not the same".to_owned(), |value| value.to_string()),
+        ref each if each.contains(&None) => "not the same".to_owned(),
+        ref each => format!("{} values", each.len()),
+    }
 }
 
 pub(super) fn text(rows: &[Row]) -> String {
     let us = |time: Option<Time>| time.map_or_else(|| "-".to_owned(), |time| format!("{:.2}", time.as_us()));
     let mut out = format!(
-        "\n\n{:<16} {:>12} {:>14} {:>16}",
+        "\n\n{:<16} {:>12} {:>14} {:>16}  every member is told",
         "collective", "btin us", "btin_turn us", "by messages us"
     );
     for row in rows {
         let (a, b, c) = (us(row.btin), us(row.btin_turn), us(row.messages));
-        let _ = write!(out, "\n{:<16} {a:>12} {b:>14} {c:>16}", row.name);
+        let _ = write!(out, "\n{:<16} {a:>12} {b:>14} {c:>16}  {}", row.name, told(row));
     }
     out
 }
@@ -69,6 +97,7 @@ pub(super) fn json(rows: &[Row]) -> Value {
     let one = |row: &Row| {
         let value = json!({
             "btin_us": us(row.btin), "btin_turn_us": us(row.btin_turn), "by_messages_us": us(row.messages),
+            "told": row.told,
         });
         (row.name.to_owned(), value)
     };

@@ -18,7 +18,7 @@
 
 use super::{Channel, Direction, UpDown, channel};
 use crate::{GroupId, Network, SwitchId, Tree};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a message can hold or wait for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -68,6 +68,22 @@ impl Dependencies {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.after.is_empty()
+    }
+
+    /// How many channels, and how many registers, are held or waited for.
+    #[must_use]
+    pub fn resources(&self) -> (usize, usize) {
+        let all: BTreeSet<Resource> =
+            self.after.iter().flat_map(|(holds, waits)| waits.iter().chain([holds])).copied().collect();
+        let channels = all.iter().filter(|one| matches!(one, Resource::Channel(_))).count();
+        // combining and replicating are two states of one register
+        let register = |one: &Resource| match *one {
+            Resource::Reduction(group, switch) | Resource::Distribution(group, switch) => {
+                Some((group, switch))
+            }
+            Resource::Channel(_) => None,
+        };
+        (channels, all.iter().filter_map(register).collect::<BTreeSet<_>>().len())
     }
 
     /// Normal messages on every legal route: from any channel to any next one, but from down to up.

@@ -168,3 +168,45 @@ fn there_is_no_route_to_what_is_cut_off() {
     assert_eq!(directions.route(&network, SwitchId(0), SwitchId(1)), None);
     assert_eq!(directions.route(&network, SwitchId(1), SwitchId(1)), Some(vec![]));
 }
+
+#[test]
+fn the_proof_has_every_case_and_without_room_it_shows_the_cycle() {
+    use super::proof::{Traffic, judge_routes, prove};
+    let topology = drawn(20, 0.8, 3);
+    let network = &topology.network;
+    let trees: Vec<_> = (0..3_u8)
+        .map(|id| {
+            let members = (0..40).filter(|node| node % 4 == u32::from(id)).map(NodeId).collect();
+            let group = Group::new(network, GroupId(id), members).expect("they exist");
+            plan(network, &group, &PlanOptions::default()).expect("it is connected").tree
+        })
+        .collect();
+    let directions = UpDown::new(network, SwitchId(0));
+    let cases = prove(network, &directions, &trees, Storage::Register);
+    let expected = [0, 1, 2].map(|id| Traffic::Barrier(GroupId(id)));
+    let expected =
+        [&expected[..], &[Traffic::Barriers(3), Traffic::NormalMessages, Traffic::Mixed(3)]].concat();
+    assert_eq!(cases.iter().map(|case| case.traffic).collect::<Vec<_>>(), expected);
+    for (case, tree) in cases.iter().zip(&trees) {
+        let registers = tree.registers.len();
+        // both ways of every link of the tree; three things wait at each end of a link, and the root turns
+        assert_eq!((case.channels, case.registers), (2 * (registers - 1), registers));
+        assert_eq!(case.dependencies, 4 * (registers - 1) + 1);
+    }
+    assert!(cases.iter().all(|case| case.cycle.is_none()));
+    assert_eq!(cases[5].dependencies, cases[3].dependencies + cases[4].dependencies);
+
+    // Each of a cycle waits for the next by one of the dependencies, so both ends of a step meet in a switch.
+    let blocked = prove(network, &directions, &trees, Storage::Channel);
+    let cycle = blocked[5].cycle.as_ref().expect("trees and messages lie across each other");
+    for (at, one) in cycle.iter().enumerate() {
+        let (Resource::Channel(here), Resource::Channel(next)) = (one, &cycle[(at + 1) % cycle.len()]) else {
+            panic!("without room nothing but channels is waited for")
+        };
+        assert_eq!(here.ends(network).1, next.ends(network).0);
+    }
+
+    let switches: Vec<_> = network.switches().collect();
+    let (routes, crossed) = judge_routes(network, &directions, &switches).expect("they are legal");
+    assert!(routes == 20 * 19 && crossed >= routes);
+}

@@ -1,0 +1,103 @@
+//! That nothing deadlocks, case by case: what was looked at, and the cycle if there is one (paper, 4.2).
+//!
+//! The paper's three cases for trees that were found sound: each barrier by itself, all of them at once, and all of
+//! them among normal messages on every legal up\*/down\* route; and the normal messages alone, which the last rests
+//! on. Beside that, routes as they are found are given to the [`Judge`], which shares nothing with who found them.
+//!
+//! Cost: that of [`Dependencies`], at most (ports)^2 a switch, and its logarithm; a search over the network for each
+//! route that is judged.
+
+use super::dependencies::{Dependencies, Resource, Storage};
+use super::legal::{Illegal, Judge};
+use super::{Channel, UpDown};
+use crate::{GroupId, Network, SwitchId, Tree};
+
+/// What is on its way at the same time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Traffic {
+    /// The barrier of one group, and nothing else.
+    Barrier(GroupId),
+    /// Normal messages, by every legal route.
+    NormalMessages,
+    /// So many barriers at once.
+    Barriers(usize),
+    /// So many barriers at once, among normal messages.
+    Mixed(usize),
+}
+
+/// What the search for a cycle found in one case.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Case {
+    /// The case.
+    pub traffic: Traffic,
+    /// How many channels are held or waited for.
+    pub channels: usize,
+    /// How many registers.
+    pub registers: usize,
+    /// How many pairs of one that is held and one that is waited for.
+    pub dependencies: usize,
+    /// Each waits for the next, and the last for the first.
+    pub cycle: Option<Vec<Resource>>,
+}
+
+/// Looks for cycles in each case.
+#[must_use]
+pub fn prove(network: &Network, directions: &UpDown, trees: &[Tree], storage: Storage) -> Vec<Case> {
+    let case = |traffic, dependencies: &Dependencies| {
+        let (channels, registers) = dependencies.resources();
+        Case { traffic, channels, registers, dependencies: dependencies.len(), cycle: dependencies.cycle() }
+    };
+    let mut cases = Vec::new();
+    let mut all = Dependencies::new();
+    for tree in trees {
+        let mut one = Dependencies::new();
+        one.barrier(network, tree, storage);
+        cases.push(case(Traffic::Barrier(tree.group), &one));
+        all.barrier(network, tree, storage);
+    }
+    if trees.len() > 1 {
+        cases.push(case(Traffic::Barriers(trees.len()), &all));
+    }
+    let mut normal = Dependencies::new();
+    normal.normal_messages(network, directions);
+    cases.push(case(Traffic::NormalMessages, &normal));
+    all.normal_messages(network, directions);
+    cases.push(case(Traffic::Mixed(trees.len()), &all));
+    cases
+}
+
+/// A route that was found but is not legal, or none where there should be one.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the route from switch {from} to switch {to} is not legal: {}", .why.as_ref().map_or("there is none".to_owned(), ToString::to_string))]
+pub struct BadRoute {
+    /// Where it begins.
+    pub from: u32,
+    /// Where it should end.
+    pub to: u32,
+    /// What is wrong, nothing if there is no route.
+    pub why: Option<Illegal>,
+}
+
+/// Finds and judges a route for every ordered pair of these switches, which are connected; how many there were, and
+/// how many channels they crossed.
+///
+/// # Errors
+/// The first route that is not legal.
+pub fn judge_routes(
+    network: &Network,
+    directions: &UpDown,
+    switches: &[SwitchId],
+) -> Result<(usize, usize), BadRoute> {
+    let judge = Judge::new(network, directions.root());
+    let (mut routes, mut crossed) = (0, 0);
+    for &from in switches {
+        for &to in switches.iter().filter(|to| **to != from) {
+            let bad = |why| BadRoute { from: from.0, to: to.0, why };
+            let route: Vec<Channel> = directions.route(network, from, to).ok_or_else(|| bad(None))?;
+            judge.check(from, to, &route).map_err(|why| bad(Some(why)))?;
+            routes += 1;
+            crossed += route.len();
+        }
+    }
+    Ok((routes, crossed))
+}
