@@ -28,7 +28,7 @@ pub(crate) struct Epochs {
     freed: bool,
     /// Whether the last fence allows operations.
     fence: bool,
-    /// Operations since then.
+    /// Operations since then, and, where they are done at once, those of an epoch of another kind until it ends.
     pub(crate) fence_operations: u64,
     /// Whether the last fence may have begun an epoch; the same at all members, as the asserts are.
     fence_began: bool,
@@ -140,7 +140,7 @@ impl Epochs {
     /// A fence without operations after it is no epoch: another kind may begin.
     fn leave_fence(&mut self, call: &'static str) -> Result<(), Error> {
         self.usable(call)?;
-        if self.fence_operations > 0 {
+        if self.fence && self.fence_operations > 0 {
             return sync(call, "follows operations of a fence epoch", "call fence first");
         }
         Ok(())

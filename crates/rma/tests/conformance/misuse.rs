@@ -1,6 +1,6 @@
 //! Every misuse is an error of its class at the caller, nothing is written, and the window stays usable.
 
-use crate::watch;
+use crate::{shared, watch};
 use std::thread;
 use unisono_rma::{
     Assert, Error, ErrorClass, Job, Layout, Lock, Locks, Operation, Rank, Source, Spec, Target,
@@ -97,6 +97,33 @@ fn locks_that_were_ruled_out_are_errors() {
         assert_eq!(class(window.lock(Rank(0), Lock::Shared, Assert::NONE)), ErrorClass::RmaSync);
         assert_eq!(class(window.lock_all(Assert::NONE)), ErrorClass::RmaSync);
         assert_eq!(class(job.allocate(8, Spec::new().unit(0))), ErrorClass::Disp);
+    });
+}
+
+#[test]
+fn a_second_lock_after_operations_in_the_epoch_of_the_first_is_no_misuse() {
+    watch();
+    thread::scope(|threads| {
+        for mut job in [Job::threads(2), shared(2)].into_iter().flatten() {
+            threads.spawn(move || {
+                let mut window = job.allocate(8, Spec::new()).expect("a small window");
+                for _ in 0..3 {
+                    if job.rank() == Rank(0) {
+                        for rank in [Rank(0), Rank(1)] {
+                            window.lock(rank, Lock::Shared, Assert::NONE).expect("only the first was used");
+                            window.put(&[1_u32], rank, 0).expect("it is locked");
+                            window.accumulate(&[1_u32], rank, 4, Operation::Sum).expect("it is locked");
+                        }
+                        window.unlock(Rank(0)).expect("it is locked");
+                        window.put(&[2_u32], Rank(1), 0).expect("the second is still locked");
+                        window.unlock(Rank(1)).expect("it is locked");
+                    }
+                    window.fence(Assert::NONE).expect("no lock is held");
+                    window.fence(Assert::NO_PRECEDE).expect("nothing since the last one");
+                }
+                window.free().expect("nothing is open");
+            });
+        }
     });
 }
 
