@@ -30,7 +30,7 @@ pub(crate) struct Crew(Vec<Hand>);
 #[derive(Debug)]
 pub(crate) enum Heard {
     Report(Report),
-    Ended(Option<Ended>),
+    Ended(Ended),
 }
 
 impl Crew {
@@ -97,20 +97,20 @@ impl Hand {
     fn listen(&mut self, heard: &mut Vec<(NodeId, Heard)>) -> Result<(), Error> {
         let mut bytes = [0; 64 * 1024];
         loop {
-            match self.line.read(&mut bytes) {
+            let read = match self.line.read(&mut bytes) {
+                // it ended with an order unread
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(0),
+                read => read,
+            };
+            match read {
                 Ok(0) => {
                     self.gone = true;
-                    let ended = Some(self.child.kill()); // it has closed its line: nothing can be asked of it
+                    let ended = self.child.kill(); // it has closed its line: nothing can be asked of it
                     heard.push((self.node, Heard::Ended(ended)));
                     return Ok(());
                 }
                 Ok(length) => self.partial.extend(&bytes[..length]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => {
-                    self.gone = true;
-                    heard.push((self.node, Heard::Ended(self.child.ended())));
-                    return Ok(());
-                }
                 Err(error) => return Err(Error::io(format!("listen to node {}", self.node.0))(error)),
             }
         }

@@ -258,8 +258,7 @@ impl<'a> Deployment<'a> {
                     }
                     Heard::Ended(ended) => {
                         expected -= 1;
-                        let how = ended.map_or_else(|| "is gone".to_owned(), |ended| ended.to_string());
-                        trouble = Some(format!("the process of {} {how}", self.place(node)));
+                        trouble = Some(format!("the process of {} {ended}", self.place(node)));
                     }
                 }
             }
