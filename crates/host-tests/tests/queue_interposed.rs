@@ -171,6 +171,24 @@ impl Drop for Flow {
     }
 }
 
+/// Flows that both have packets waiting share by weight. On a busy machine a sender may rest for a moment, and nobody
+/// owes it what it did not ask for, so that a few periods are looked at.
+fn shares(flows: &[Flow; 2], wanted: f64, way: &str) {
+    let mut seen = Vec::new();
+    for _ in 0..8 {
+        let start = flows.each_ref().map(Flow::got);
+        flows[1].wait_for(1_000_000);
+        let got: Vec<f64> =
+            flows.iter().zip(start).map(|(flow, start)| (flow.got() - start) as f64).collect();
+        seen.push(got[0] / got[1]);
+        let near = |ratio: &f64| (ratio / wanted - 1.0).abs() < 0.1;
+        if seen.len() > 1 && seen[seen.len() - 2..].iter().all(near) {
+            return;
+        }
+    }
+    panic!("{way}: {seen:.2?} instead of {wanted}");
+}
+
 fn kill(process: u32, signal: &str) {
     let killed =
         Command::new("kill").args([signal, &process.to_string()]).status().expect("kill is everywhere");
@@ -185,11 +203,7 @@ fn classes_share_by_weight_and_the_device_is_as_before_when_the_policy_is_cleare
         assert!(place.looks() != before, "there is a queue");
         let flows = [place.flow(5001), place.flow(5002)];
         flows[0].wait_for(2_000_000);
-        let start = flows.each_ref().map(Flow::got);
-        flows[1].wait_for(1_000_000);
-        let got: Vec<f64> =
-            flows.iter().zip(start).map(|(flow, start)| (flow.got() - start) as f64).collect();
-        assert!((2.7..3.3).contains(&(got[0] / got[1])), "{way}: {got:?} instead of 3:1");
+        shares(&flows, 3.0, way);
         let (live, counters) = place.figures();
         assert!(live.classes[0].delay.is_some() && counters.received > 1000, "{live:?}");
         drop(flows);
@@ -417,10 +431,7 @@ fn another_policy_takes_over_while_packets_wait() -> Outcome {
     fs::write(place.policy.path(), POLICY.replace("weight = 3", "weight = 1")).expect("room");
     place.apply("tun")?;
     flows[0].wait_for(500_000);
-    let start = flows.each_ref().map(Flow::got);
-    flows[1].wait_for(1_500_000);
-    let got: Vec<f64> = flows.iter().zip(start).map(|(flow, start)| (flow.got() - start) as f64).collect();
-    assert!((0.85..1.18).contains(&(got[0] / got[1])), "{got:?} instead of 1:1");
+    shares(&flows, 1.0, "tun");
     Ok(())
 }
 
