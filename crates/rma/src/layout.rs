@@ -62,6 +62,9 @@ struct Flattened {
 /// What a layout may have at most; a hostile description cannot ask for more.
 const MOST_RUNS: usize = 1 << 22;
 
+/// The longest description, in bytes: see [`Layout::encode`].
+pub(crate) const MOST_DESCRIPTION: u64 = 16 + 32 * MOST_RUNS as u64;
+
 impl Layout {
     /// One element of a predefined type.
     #[must_use]
@@ -252,7 +255,7 @@ impl Layout {
         (whole > 0).then_some((0, whole)).into_iter().chain(strided)
     }
 
-    /// The description as a message carries it; empty for a contiguous layout.
+    /// The description as messages carry it, in pieces if it is long; empty for a contiguous layout.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let Kind::Flattened(flattened) = &self.kind else { return Vec::new() };

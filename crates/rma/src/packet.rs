@@ -43,7 +43,8 @@ pub enum Kind {
     CompareAndSwap = 5,
     /// An answer: data for the request `tag`, from byte `extra` of it on.
     Data = 6,
-    /// Describes layout `layout` of the sender from now on; the payload is [`crate::Layout::encode`]'s.
+    /// Describes layout `layout` of the sender from now on: the payload is what [`crate::Layout::encode`] writes,
+    /// `count` bytes in all, from byte `extra` of it on. Pieces come in order, with no others between them.
     Layout = 7,
     /// The sender forgets layout `layout`, and will not refer to it again.
     Forget = 8,

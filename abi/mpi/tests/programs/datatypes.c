@@ -63,6 +63,48 @@ static void with(const int *origin, MPI_Datatype type, int count)
 	MPI_Type_free(&type);
 }
 
+/* a target type of so many blocks that its description is longer than any message */
+static void scattered(void)
+{
+	enum { BLOCKS = 100000, LENGTH = BLOCKS + BLOCKS / 2 };
+	int *cells, *lengths = calloc(BLOCKS, sizeof(int)), *places = calloc(BLOCKS, sizeof(int));
+	int *values = calloc(LENGTH, sizeof(int)), *back = calloc(LENGTH, sizeof(int));
+	MPI_Datatype type;
+	MPI_Win large;
+
+	for (int i = 0; i < BLOCKS; i++) {
+		lengths[i] = 1 + i % 2;
+		places[i] = 3 * (BLOCKS - 1 - i);
+	}
+	for (int i = 0; i < LENGTH; i++)
+		values[i] = i + rank;
+	MPI_Type_indexed(BLOCKS, lengths, places, MPI_INT, &type);
+	MPI_Type_commit(&type);
+	MPI_Win_allocate(3 * BLOCKS * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &cells,
+			 &large);
+	for (int i = 0; i < 3 * BLOCKS; i++)
+		cells[i] = -1;
+	MPI_Win_fence(0, large);
+	MPI_Put(values, LENGTH, MPI_INT, right(), 0, 1, type, large);
+	MPI_Win_fence(0, large);
+	int wrong = 0, next = 0;
+	for (int i = 0; i < BLOCKS; i++) {
+		for (int j = 0; j < 3; j++)
+			wrong += cells[places[i] + j] != (j < lengths[i] ? next + j + left() : -1);
+		next += lengths[i];
+	}
+	CHECK_EQUAL(wrong, 0);
+	MPI_Get(back, LENGTH, MPI_INT, right(), 0, 1, type, large);
+	MPI_Win_fence(0, large);
+	CHECK(memcmp(back, values, LENGTH * sizeof(int)) == 0);
+	MPI_Win_free(&large);
+	MPI_Type_free(&type);
+	free(lengths);
+	free(places);
+	free(values);
+	free(back);
+}
+
 int main(int argc, char **argv)
 {
 	static int origin[CELLS];
@@ -152,6 +194,7 @@ int main(int argc, char **argv)
 		MPI_Type_free(&type);
 	}
 	MPI_Win_free(&win);
+	scattered();
 
 	/* absolute addresses at the origin, and at a dynamic window's target */
 	int value = 4000 + rank, exposed = -1, result = -1;

@@ -23,9 +23,6 @@ pub(crate) const SHORT: u64 = 1024;
 /// A batch is sent when it has grown to this.
 const FULL_BATCH: usize = 16 << 10;
 
-/// Layouts a target remembers of one origin.
-const MOST_DESCRIBED: usize = 1024;
-
 /// Several operations that become one message.
 #[derive(Default)]
 struct Batch {
@@ -48,7 +45,11 @@ impl Core {
         for (index, op) in ops.into_iter().enumerate() {
             let marks = if index == last { marks } else { Flags(0) };
             let limit = self.transport.max_payload().min(FULL_BATCH);
-            self.describe(target, &op.layout)?;
+            if op.layout.id().is_some_and(|id| !self.told[target.index()].knows(id)) {
+                // What refers to layouts that are going to be forgotten goes first.
+                self.send_batch(window, target, &mut batch)?;
+                self.describe(target, &op.layout)?;
+            }
             if op.total <= SHORT {
                 let room = (HEADER + op.total.max(16) as usize).next_multiple_of(8);
                 if batch.bytes.len() + room > limit {
@@ -157,24 +158,24 @@ impl Core {
         Ok(())
     }
 
-    /// Sends a layout that the target has not seen.
+    /// Sends a layout that the target does not know.
     fn describe(&mut self, target: Rank, layout: &Layout) -> Result<(), Error> {
         let Some(id) = layout.id() else { return Ok(()) };
-        let known = &mut self.described[target.index()];
-        if known.contains(&id) {
-            return Ok(());
-        }
-        if known.len() >= MOST_DESCRIBED {
-            for id in std::mem::take(known) {
+        let description = layout.encode();
+        let total = description.len() as u64;
+        let told = &mut self.told[target.index()];
+        if !told.has_room(total) {
+            for id in told.clear() {
                 self.send(target, &Header { layout: id, ..Header::new(Kind::Forget, 0) }, &[])?;
             }
         }
-        let description = layout.encode();
-        if description.len() > self.transport.max_payload() {
-            let most = self.transport.max_payload() / 32;
-            return Err(Error::Type(format!("a layout of more than {most} runs cannot be sent")));
+        self.told[target.index()].add(id, total);
+        let most = self.transport.max_payload();
+        for (number, piece) in description.chunks(most).enumerate() {
+            let extra = (number * most) as u64;
+            let header = Header { layout: id, count: total, extra, ..Header::new(Kind::Layout, 0) };
+            self.send(target, &header, piece)?;
         }
-        self.described[target.index()].insert(id);
-        self.send(target, &Header { layout: id, ..Header::new(Kind::Layout, 0) }, &description)
+        Ok(())
     }
 }

@@ -11,6 +11,7 @@
 //! | `port.rs` | a window's state |
 //! | `serve.rs` | what a packet does at its receiver |
 //! | `issue.rs` | how operations are sent: aggregation, pieces, layouts |
+//! | `descriptions.rs` | layouts described to others, and by others |
 //! | `fence.rs`, `pscw.rs`, `passive.rs` | the three synchronizations, deferred and naive |
 //! | `unlocks.rs` | exclusive unlocks that did not wait, until somebody could tell |
 //! | `collect.rs` | barrier and gather of the job |
@@ -20,6 +21,7 @@
 
 mod agent;
 mod collect;
+pub(crate) mod descriptions;
 mod fence;
 mod issue;
 mod passive;
@@ -32,12 +34,12 @@ pub(crate) use port::{Memory, Port};
 
 use crate::error::Error;
 use crate::hook::Hook;
-use crate::layout::Layout;
 use crate::packet::{Header, Kind, Packet};
 use crate::rank::Rank;
 use crate::stats::waited_for_messages;
 use crate::transport::{Bell, Heard, Transport};
-use std::collections::{HashMap, HashSet};
+use descriptions::{Descriptions, Told};
+use std::collections::HashMap;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -73,10 +75,10 @@ pub(crate) struct Core {
     pub(crate) rank: Rank,
     pub(crate) size: usize,
     pub(crate) ports: HashMap<u32, Port>,
-    /// Layouts that others described, by sender and its id.
-    layouts: HashMap<(Rank, u64), Layout>,
+    /// Layouts that others described.
+    layouts: Vec<Descriptions>,
     /// Layouts described to others.
-    described: Vec<HashSet<u64>>,
+    told: Vec<Told>,
     /// Contributions to collective calls, by window, number, round and sender.
     collected: HashMap<(u32, u32, u64, Rank), Vec<u8>>,
     collections: HashMap<u32, u32>,
@@ -97,8 +99,8 @@ impl Shared {
             rank,
             size,
             ports: HashMap::new(),
-            layouts: HashMap::new(),
-            described: vec![HashSet::new(); size],
+            layouts: std::iter::repeat_with(Descriptions::default).take(size).collect(),
+            told: std::iter::repeat_with(Told::default).take(size).collect(),
             collected: HashMap::new(),
             collections: HashMap::new(),
             departed: vec![false; size],
@@ -233,7 +235,11 @@ impl Core {
             .map_err(|bad| bad.to_string())
             .and_then(|packet| if from.index() < self.size { self.serve(from, packet) } else { Ok(()) });
         if let Err(why) = served {
-            self.transport.refuse(from, &format!("it broke the protocol: {why}"));
+            self.refuse(from, &why);
+    fn refuse(&mut self, peer: Rank, why: &str) {
+        self.transport.refuse(peer, &format!("it broke the protocol: {why}"));
+    }
+
         }
     }
 

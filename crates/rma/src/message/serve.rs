@@ -35,13 +35,8 @@ impl Core {
                     self.serve(from, member.map_err(|bad| bad.to_string())?)?;
                 }
             }
-            Kind::Layout => {
-                let layout = Layout::decode(payload).map_err(|bad| bad.to_string())?;
-                self.layouts.insert((from, header.layout), layout);
-            }
-            Kind::Forget => {
-                self.layouts.remove(&(from, header.layout));
-            }
+            Kind::Layout => self.layouts[from.index()].take(&header, payload)?,
+            Kind::Forget => self.layouts[from.index()].forget(header.layout),
             Kind::Goodbye => self.departed[from.index()] = true,
             Kind::Collect => {
                 let key = (header.window, header.tag, header.extra, from);
@@ -126,9 +121,13 @@ impl Core {
         while let Some(next) = self.port(window).next_granted() {
             match next.operation {
                 Some((header, payload)) => {
-                    self.perform(next.rank, &header, &payload)?;
+                    let performed = self.perform(next.rank, &header, &payload);
                     self.port(window).release(next.rank);
-                    self.acknowledge(next.rank, &header)?;
+                    match performed {
+                        Ok(()) => self.acknowledge(next.rank, &header)?,
+                        // Not the fault of whose packet is being served.
+                        Err(why) => self.refuse(next.rank, &why),
+                    }
                 }
                 None if next.rank == self.rank => {
                     self.port(window).peers[next.rank.index()].grant = super::port::Grant::Granted;
@@ -196,7 +195,7 @@ impl Core {
     fn access(&self, from: Rank, header: &Header) -> Result<Option<Access>, String> {
         let layout = match header.layout {
             0 => Layout::contiguous(1, header.element),
-            id => self.layouts.get(&(from, id)).cloned().ok_or("an unknown layout")?,
+            id => self.layouts[from.index()].find(id).cloned().ok_or("an unknown layout")?,
         };
         let Some(port) = self.ports.get(&header.window) else { return Err("no such window".to_owned()) };
         let count = header.count;

@@ -4,6 +4,7 @@
 
 mod atomicity;
 mod drive;
+mod layouts;
 mod long;
 mod misuse;
 mod model;

@@ -10,7 +10,9 @@ use super::handshake::{Acceptor, CHALLENGE, Connector, Next, Own};
 use super::stream::{Cut, HEARTBEAT, Incoming};
 use crate::job::Key;
 use crate::layout::Layout;
+use crate::message::descriptions::Descriptions;
 use crate::packet::{HEADER, Kind, Packet, announced};
+use std::collections::HashMap;
 use std::io::{self, Read};
 
 /// A packet from bytes: what is parsed writes itself as it was, and the members of a batch are in it.
@@ -27,6 +29,7 @@ pub fn packet(bytes: &[u8]) {
                 assert_eq!(member.header.encode(member.payload.len()), packet.payload[taken..taken + HEADER]);
                 taken = (taken + HEADER + member.payload.len()).next_multiple_of(8);
             }
+            descriptions(packet);
         }
         Kind::Layout => layout(packet.payload),
         _ => {}
@@ -45,6 +48,40 @@ pub fn layout(bytes: &[u8]) {
     }
     let (start, end) = layout.bounds(3);
     assert!(start <= end, "{start} to {end}");
+}
+
+/// Descriptions of layouts in pieces, as the members of a batch: a layout is known when, and only when, its pieces
+/// came one after the other from the beginning to the end, and is what the bytes in a row describe.
+fn descriptions(batch: Packet<'_>) {
+    let mut there = Descriptions::default();
+    let (mut told, mut row) = (HashMap::new(), Vec::new());
+    for member in batch.members() {
+        let Ok(Packet { header, payload }) = member else { return };
+        match header.kind {
+            Kind::Layout => {
+                let follows = header.extra == row.len() as u64 && !payload.is_empty();
+                row.extend_from_slice(payload);
+                if there.take(&header, payload).is_err() {
+                    return;
+                }
+                assert!(follows && row.len() as u64 <= header.count, "accepted {header:?}");
+                if row.len() as u64 == header.count {
+                    let layout = Layout::decode(&row).expect("what was taken describes a layout");
+                    assert!(told.insert(header.layout, layout).is_none(), "described twice");
+                    row.clear();
+                }
+            }
+            Kind::Forget => {
+                there.forget(header.layout);
+                told.remove(&header.layout);
+            }
+            _ => {}
+        }
+        there.check();
+        for (id, layout) in &told {
+            assert_eq!(there.find(*id).expect("told").runs(), layout.runs());
+        }
+    }
 }
 
 /// A reader that gives as many bytes at a time as the input says.
@@ -163,6 +200,7 @@ mod tests {
         header.flags = Flags(dice.roll(64) as u8);
         header.count = dice.roll(100) as u64;
         let payload = match (header.kind, dice.roll(20)) {
+            (Kind::Batch, 0..10) => pieces(dice),
             (Kind::Batch, _) => {
                 let mut members = Vec::new();
                 for _ in 0..dice.roll(4) {
@@ -181,6 +219,34 @@ mod tests {
         let mut packet = header.encode(payload.len()).to_vec();
         packet.extend_from_slice(&payload);
         packet
+    }
+
+    /// Two layouts described in pieces, the first of which may be forgotten; now and then a piece is another's.
+    fn pieces(dice: &mut Dice) -> Vec<u8> {
+        let mut members = Vec::new();
+        let mut add = |header: Header, payload: &[u8]| {
+            members.extend_from_slice(&header.encode(payload.len()));
+            members.extend_from_slice(payload);
+            members.resize(members.len().next_multiple_of(8), 0);
+        };
+        for id in 1..3 {
+            let blocks: Vec<_> = (0..2 + dice.roll(9) as i64).map(|block| (3 * block, 1)).collect();
+            let bytes = Layout::indexed(Element::U8, &blocks).expect("a fitting layout").encode();
+            let (count, mut at) = (bytes.len() as u64, 0);
+            while at < bytes.len() {
+                let end = (at + 1 + dice.roll(200)).min(bytes.len());
+                let layout = if dice.roll(30) == 0 { 3 - id } else { id };
+                add(
+                    Header { layout, count, extra: at as u64, ..Header::new(Kind::Layout, 0) },
+                    &bytes[at..end],
+                );
+                at = if dice.roll(30) == 0 { dice.roll(end) } else { end };
+            }
+            if dice.roll(3) == 0 {
+                add(Header { layout: id, ..Header::new(Kind::Forget, 0) }, &[]);
+            }
+        }
+        members
     }
 
     fn any_stream(dice: &mut Dice) -> Vec<u8> {

@@ -1,0 +1,215 @@
+//! Layouts whose descriptions are longer than a message, and more of them than a target remembers: on every path.
+
+use crate::{shared, watch, wires};
+use proptest::prelude::*;
+use std::thread;
+use std::time::Duration;
+use unisono_rma::transport::fault::Plan;
+use unisono_rma::{
+    Assert, Element, Error, Job, Layout, Lock, Operation, Rank, Sink, Source, Spec, Style, Target,
+};
+
+/// Elements of a window: room for the longest layout.
+const SLOTS: u64 = 300_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Put,
+    Get,
+    Sum,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Fence,
+    Pscw,
+    Lock(Lock),
+}
+
+/// An epoch: the operation goes through this many blocks, the first of which is the `first`th in order of travel.
+#[derive(Clone, Copy, Debug)]
+struct Epoch {
+    how: How,
+    what: What,
+    blocks: u64,
+    first: u64,
+    short_before: bool,
+}
+
+impl Epoch {
+    /// Blocks of one or two elements, apart, in an order that is not that of memory.
+    fn blocks(&self) -> Vec<(i64, u64)> {
+        let place = |block: u64| (block * 7 + self.first) % self.blocks;
+        let block = |block: u64| (3 * place(block)) as i64;
+        // No block touches the next, so that nothing can be simplified; 7 divides no number of blocks used here.
+        (0..self.blocks).map(|number| (block(number), 1 + number % 2)).collect()
+    }
+}
+
+fn epochs() -> impl Strategy<Value = Vec<Epoch>> {
+    let how = prop::sample::select(vec![
+        How::Fence,
+        How::Pscw,
+        How::Lock(Lock::Shared),
+        How::Lock(Lock::Exclusive),
+    ]);
+    let what = prop::sample::select(vec![What::Put, What::Get, What::Sum]);
+    // One that fits a message of any transport, one that fits none's, and one near the limit of the longest.
+    let blocks = prop::sample::select(vec![100_u64, 100_000, 32_768]);
+    let epoch = (how, what, blocks, 0_u64..100, any::<bool>());
+    let epoch = epoch.prop_map(|(how, what, blocks, first, short_before)| Epoch {
+        how,
+        what,
+        blocks,
+        first,
+        short_before,
+    });
+    prop::collection::vec(epoch, 1..5)
+}
+
+/// Goes through the epochs with the other member; both do the same, so that one model holds for both.
+fn member(mut job: Job, epochs: &[Epoch], style: Style) -> Result<(), Error> {
+    let other = Rank(1 - job.rank().0);
+    let mut memory: Vec<u32> = (0..SLOTS as u32).collect();
+    let mut expected = memory.clone();
+    let base = memory.as_mut_ptr();
+    // SAFETY: the vector outlives the window, and is looked at between epochs only.
+    let mut window = unsafe { job.create(base.cast(), 4 * SLOTS, Spec::new().unit(4).style(style)) }?;
+    for (number, epoch) in (1_u32..).zip(epochs) {
+        let blocks = epoch.blocks();
+        let layout = Layout::indexed(Element::U32, &blocks)?;
+        let elements: u64 = blocks.iter().map(|(_, length)| length).sum();
+        let data: Vec<u32> = (0..elements as u32).map(|index| index.wrapping_mul(number)).collect();
+        let mut came = vec![0_u32; elements as usize];
+        let one = Element::U32.layout();
+        match epoch.how {
+            How::Fence => window.fence(Assert::NONE)?,
+            How::Pscw => {
+                window.post(&[other], Assert::NONE)?;
+                window.start(&[other], Assert::NONE)?;
+            }
+            How::Lock(lock) => window.lock(other, lock, Assert::NONE)?,
+        }
+        let target = Target { rank: other, place: 0, count: 1, layout: &layout };
+        let source = Source { address: data.as_ptr().cast(), count: elements, layout: &one };
+        if epoch.short_before {
+            window.put(&[number], other, SLOTS as i64 - 1)?;
+        }
+        match epoch.what {
+            // SAFETY: the data lives until the epoch has ended, and nobody writes it.
+            What::Put => unsafe { window.raw_put(source, target) }?,
+            // SAFETY: as above.
+            What::Sum => unsafe { window.raw_accumulate(source, target, Operation::Sum) }?,
+            What::Get => {
+                let sink = Sink { address: came.as_mut_ptr().cast(), count: elements, layout: &one };
+                // SAFETY: the memory lives until the epoch has ended, and nobody looks at it before.
+                unsafe { window.raw_get(sink, target) }?;
+            }
+        }
+        match epoch.how {
+            How::Fence => window.fence(Assert::NO_SUCCEED)?,
+            How::Pscw => {
+                window.complete()?;
+                window.wait()?;
+            }
+            How::Lock(_) => window.unlock(other)?,
+        }
+        job.barrier()?;
+        if epoch.short_before {
+            expected[SLOTS as usize - 1] = number;
+        }
+        let mut values = data.iter();
+        let mut read = came.iter();
+        for (place, length) in blocks {
+            for slot in &mut expected[place as usize..][..length as usize] {
+                let value = values.next().expect("as many as elements");
+                match epoch.what {
+                    What::Put => *slot = *value,
+                    What::Sum => *slot = slot.wrapping_add(*value),
+                    What::Get => assert_eq!(read.next(), Some(&*slot), "epoch {number}, place {place}"),
+                }
+            }
+        }
+        // SAFETY: nobody writes between the two barriers.
+        let there = unsafe { std::slice::from_raw_parts(base, SLOTS as usize) };
+        assert!(there == expected, "rank {} after epoch {number}, {epoch:?}", job.rank());
+        job.barrier()?;
+    }
+    window.free()?;
+    job.finalize()
+}
+
+fn agree(jobs: Vec<Job>, epochs: &[Epoch], style: Style) {
+    watch();
+    together(jobs, |job| member(job, epochs, style));
+}
+
+fn together(jobs: Vec<Job>, member: impl Fn(Job) -> Result<(), Error> + Sync) {
+    thread::scope(|threads| {
+        let member = &member;
+        let members: Vec<_> = jobs.into_iter().map(|job| threads.spawn(move || member(job))).collect();
+        for member in members {
+            member.join().expect("no member panics").expect("no misuse here");
+        }
+    });
+}
+
+fn delays(seed: u64) -> Plan {
+    Plan::new(seed).delay(Duration::from_micros(300))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_hundred_thousand_runs_arrive_between_threads(epochs in epochs(), seed in any::<u64>()) {
+        agree(Job::threads(2), &epochs, Style::Deferred);
+        agree(wires::faulty_loopback(2, delays(seed)), &epochs, Style::Naive);
+    }
+
+    #[test]
+    fn a_hundred_thousand_runs_arrive_over_tcp(epochs in epochs(), seed in any::<u64>()) {
+        agree(wires::tcp(2), &epochs, Style::Deferred);
+        agree(wires::faulty_tcp(2, delays(seed)), &epochs, Style::Deferred);
+    }
+
+    #[test]
+    fn a_hundred_thousand_runs_arrive_through_shared_memory(epochs in epochs()) {
+        agree(shared(2), &epochs, Style::Deferred);
+        agree(shared(2), &epochs, Style::Direct);
+    }
+}
+
+/// One epoch with more layouts than a target remembers, of short operations that go together in one message.
+fn many_layouts(mut job: Job) -> Result<(), Error> {
+    const LAYOUTS: i64 = 2500;
+    let other = Rank(1 - job.rank().0);
+    let values: Vec<[u8; 8]> = (0..LAYOUTS).map(i64::to_le_bytes).collect();
+    let mut window = job.allocate(4 * LAYOUTS as u64, Spec::new().style(Style::Deferred))?;
+    window.fence(Assert::NO_PRECEDE)?;
+    for (number, value) in (0_i64..).zip(&values) {
+        let layout = Layout::indexed(Element::U8, &[(0, 1), (2, 1)])?;
+        let source = Source { address: value.as_ptr(), count: 2, layout: &Element::U8.layout() };
+        let target = Target { rank: other, place: 4 * number, count: 1, layout: &layout };
+        // SAFETY: the values live until the epoch has ended.
+        unsafe { window.raw_put(source, target) }?;
+    }
+    window.fence(Assert::NO_SUCCEED)?;
+    let mut found = vec![0_u8; 4 * LAYOUTS as usize];
+    job.barrier()?;
+    window.lock(job.rank(), Lock::Exclusive, Assert::NONE)?;
+    window.load(0, &mut found)?;
+    window.unlock(job.rank())?;
+    for (value, slot) in values.iter().zip(found.chunks(4)) {
+        assert_eq!(slot, [value[0], 0, value[1], 0]);
+    }
+    window.free()?;
+    job.finalize()
+}
+
+#[test]
+fn more_layouts_than_a_target_remembers_are_told_again() {
+    watch();
+    together(Job::threads(2), many_layouts);
+    together(wires::tcp(2), many_layouts);
+}
