@@ -53,9 +53,10 @@ impl Agent {
 }
 
 fn run(job: &Weak<Shared>, stop: &AtomicBool) {
-    let (mut seen, mut rounds) = (0, 0);
+    let mut rounds = 0;
     while !stop.load(Ordering::Relaxed) {
         let Some(shared) = job.upgrade() else { return };
+        let seen = shared.bell.as_ref().map_or(0, |bell| bell.events());
         if others_make_progress(&shared, &mut rounds) {
             drop(shared);
             thread::sleep(NAP);
@@ -64,7 +65,7 @@ fn run(job: &Weak<Shared>, stop: &AtomicBool) {
         match shared.bell.clone() {
             Some(bell) => {
                 drop(shared);
-                seen = bell.listen(seen, Some(LISTEN.after(now()))).seen;
+                bell.listen(seen, Some(LISTEN.after(now())));
             }
             None => {
                 drop(shared);

@@ -37,7 +37,7 @@ use crate::hook::Hook;
 use crate::packet::{Header, Kind, Packet};
 use crate::rank::Rank;
 use crate::stats::waited_for_messages;
-use crate::transport::{Bell, Heard, Transport};
+use crate::transport::{Bell, Transport};
 use descriptions::{Descriptions, Told};
 use std::collections::HashMap;
 use std::io::IoSlice;
@@ -179,28 +179,25 @@ impl Shared {
         slice: Nanos,
         mut ready: impl FnMut(&mut Core) -> Result<Option<T>, Error>,
     ) -> Result<T, Error> {
-        let mut heard = Heard::default();
         let (mut since, mut asleep) = (None, Nanos::ZERO);
         let answer = loop {
-            let pause = {
+            let (seen, pause) = {
                 let mut core = self.core();
+                let seen = self.bell.as_ref().map_or(0, |bell| bell.events());
                 core.progress()?;
                 if let Some(answer) = ready(&mut core)? {
                     break answer;
                 }
                 core.check_gone()?;
                 drop(core);
-                self.hook.call()
+                (seen, self.hook.call())
             };
             let moment = now();
             since.get_or_insert(moment);
             let until = pause.unwrap_or(slice).min(slice).after(moment);
             match &self.bell {
                 // Other threads of this member may use the core meanwhile.
-                Some(bell) => {
-                    heard = bell.listen(heard.seen, Some(until));
-                    asleep = heard.asleep.after(asleep);
-                }
+                Some(bell) => asleep = bell.listen(seen, Some(until)).after(asleep),
                 None => self.core().transport.wait(Some(until))?,
             }
         };
@@ -236,11 +233,11 @@ impl Core {
             .and_then(|packet| if from.index() < self.size { self.serve(from, packet) } else { Ok(()) });
         if let Err(why) = served {
             self.refuse(from, &why);
-    fn refuse(&mut self, peer: Rank, why: &str) {
-        self.transport.refuse(peer, &format!("it broke the protocol: {why}"));
+        }
     }
 
-        }
+    fn refuse(&mut self, peer: Rank, why: &str) {
+        self.transport.refuse(peer, &format!("it broke the protocol: {why}"));
     }
 
     /// Fails if a member is gone that did not say goodbye.

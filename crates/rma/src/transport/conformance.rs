@@ -28,6 +28,7 @@ pub fn check(make: impl Fn(usize) -> Ends) {
     whoever_is_gone_is_reported_after_its_packets(&make);
     a_refused_peer_is_cut_off(&make);
     a_bell_ends_a_wait(&make);
+    whoever_listens_learns_of_what_others_receive_and_ring(&make);
 }
 
 /// Ranks and sizes are those of the job.
@@ -200,4 +201,38 @@ pub fn a_bell_ends_a_wait(make: &impl Fn(usize) -> Ends) {
             thread::yield_now();
         }
     });
+}
+
+/// Threads that listen are told of packets that another thread has received before they looked, and each of a ring.
+pub fn whoever_listens_learns_of_what_others_receive_and_ring(make: &impl Fn(usize) -> Ends) {
+    let mut ends = make(2);
+    let Some(bell) = ends[0].bell() else { return };
+    let (here, there) = ends.split_at_mut(1);
+    let limit = PATIENCE.after(now());
+    let listen = |seen| {
+        while bell.events() == seen {
+            assert!(now() < limit, "a listener was not told");
+            bell.listen(seen, Some(limit));
+        }
+    };
+    for tag in 0..100 {
+        let seen = bell.events();
+        thread::scope(|threads| {
+            let listeners: Vec<_> = (0..3).map(|_| threads.spawn(|| listen(seen))).collect();
+            if tag % 4 == 0 {
+                bell.ring();
+            } else {
+                send(&mut *there[0], Rank(0), tag, b"for one of them");
+                let heard = std::cell::Cell::new(false);
+                receive_until(
+                    &mut *here[0],
+                    |_, packet| heard.set(packet.header.tag == tag),
+                    |_| heard.get(),
+                );
+            }
+            for listener in listeners {
+                listener.join().expect("told");
+            }
+        });
+    }
 }

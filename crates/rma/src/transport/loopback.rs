@@ -5,7 +5,7 @@
 //! allocation and one lock a packet, a wake-up where the receiver sleeps. When not to use: for speed; threads
 //! that share memory have the direct path. Reference: none, it is a queue.
 
-use super::{Bell, Gone, Heard, Transport};
+use super::{Bell, Gone, Transport};
 use crate::error::Error;
 use crate::packet::HEADER;
 use crate::rank::Rank;
@@ -53,17 +53,18 @@ impl Bell for Mailbox {
         self.announce();
     }
 
-    fn listen(&self, seen: u32, until: Option<Nanos>) -> Heard {
+    fn events(&self) -> u32 {
         // SYNC(mailbox) acquire: packets counted here are in the queue
-        let events = self.events.load(Ordering::Acquire);
-        if events != seen {
-            return Heard { seen: events, asleep: Nanos::ZERO };
+        self.events.load(Ordering::Acquire)
+    }
+
+    fn listen(&self, seen: u32, until: Option<Nanos>) -> Nanos {
+        if self.events() != seen {
+            return Nanos::ZERO;
         }
-        Heard::after_sleep(|| {
-            futex::wait(&self.events, seen, until, Scope::Private);
-            // SYNC(mailbox) acquire: as above
-            self.events.load(Ordering::Acquire)
-        })
+        let before = now();
+        futex::wait(&self.events, seen, until, Scope::Private);
+        now().since(before)
     }
 }
 

@@ -45,7 +45,7 @@ use crate::rank::Rank;
 use std::fmt;
 use std::io::IoSlice;
 use std::sync::Arc;
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::Nanos;
 
 /// A rank's connection to all others. The contract is the module's.
 pub trait Transport: Send + fmt::Debug {
@@ -104,27 +104,14 @@ pub trait Bell: Send + Sync + fmt::Debug {
     /// Makes the transport's `wait`, and [`listen`](Self::listen), return.
     fn ring(&self);
 
-    /// Waits until a packet has arrived since `seen` was returned by the last call (0 at first), or until
-    /// the bell rings, or until the moment `until`; may return early.
-    fn listen(&self, seen: u32, until: Option<Nanos>) -> Heard;
-}
+    /// Counts rings and arrivals, wrapping around. Taken before a look, it is what to [`listen`](Self::listen) with
+    /// after it, so that nothing is missed that came in between.
+    fn events(&self) -> u32;
 
-/// What a listener has heard.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
-    /// What to pass on to the next call of [`Bell::listen`].
-    pub seen: u32,
-    /// How much of the time it was asleep.
-    pub asleep: Nanos,
-}
-
-impl Heard {
-    /// Does something that sleeps, and answers with `seen` after it.
-    pub(crate) fn after_sleep(sleep: impl FnOnce() -> u32) -> Self {
-        let before = now();
-        let seen = sleep();
-        Self { seen, asleep: now().since(before) }
-    }
+    /// Waits until a packet has arrived since [`events`](Self::events) was `seen`, whether or not another thread has
+    /// received it since, or the bell has been rung, at most until the moment `until`; may return early. How much of
+    /// the time it was asleep.
+    fn listen(&self, seen: u32, until: Option<Nanos>) -> Nanos;
 }
 
 /// A peer that is gone.

@@ -15,7 +15,7 @@
 //!
 //! Memory that others map is hostile: heads and tails are checked, bytes are copied before they are parsed.
 
-use super::{Bell, Gone, Heard, Transport};
+use super::{Bell, Gone, Transport};
 use crate::error::Error;
 use crate::host::waiting::Waiting;
 use crate::host::{Host, rendezvous};
@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
-use unisono_linux::clock::Nanos;
+use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::Scope;
 use unisono_sync::atomics::{AtomicU32, Ordering};
 use unisono_sync::{Line, Until, Wakeups};
@@ -377,26 +377,29 @@ impl Bell for Listener {
         self.host.ring(self.host.rank);
     }
 
-    fn listen(&self, seen: u32, until: Option<Nanos>) -> Heard {
+    fn events(&self) -> u32 {
+        self.host.bell(self.host.rank).value()
+    }
+
+    fn listen(&self, seen: u32, until: Option<Nanos>) -> Nanos {
         let bell = self.host.bell(self.host.rank);
         let next = seen.wrapping_add(1);
         if bell.reached(next) {
-            return Heard { seen: bell.value(), asleep: Nanos::ZERO };
+            return Nanos::ZERO;
         }
         // One thread waits awake; a second, such as the agent, asleep.
         let mut waiting = match self.waiting.try_lock() {
             Ok(waiting) => waiting,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
-                return Heard::after_sleep(|| {
-                    let _ = bell.sleep(next, Wakeups::Symmetric(Scope::Shared), &mut Until(until));
-                    bell.value()
-                });
+                let before = now();
+                let _ = bell.sleep(next, Wakeups::Symmetric(Scope::Shared), &mut Until(until));
+                return now().since(before);
             }
         };
         let slept = waiting.asleep();
         waiting.wait_until(&self.host, bell, next, until);
-        Heard { seen: bell.value(), asleep: waiting.asleep().since(slept) }
+        waiting.asleep().since(slept)
     }
 }
 

@@ -140,7 +140,7 @@ impl Tcp {
     fn attend(&mut self, timeout: Nanos) -> Result<bool, Error> {
         let mut ready = std::mem::take(&mut self.events);
         let happened =
-            self.door.events(timeout, &mut ready).map_err(Error::system("cannot wait for connections"))?;
+            self.door.attend(timeout, &mut ready).map_err(Error::system("cannot wait for connections"))?;
         for event in ready.drain(..) {
             if event.writable {
                 self.pass_on(event.peer);
@@ -158,6 +158,7 @@ impl Tcp {
         let peer = &mut self.peers[index];
         let Some(socket) = &mut peer.socket else { return };
         if peer.incoming.has_room() {
+            self.door.announce();
             match peer.incoming.fill(socket) {
                 Ok(0) => {
                     let cut = if peer.incoming.is_empty() { "" } else { " in the middle of a packet" };
