@@ -83,13 +83,22 @@ impl Episodes {
                 Err(unisono_barrier::Error::TimedOut { .. }) if serving == Serving::Needed => {
                     self.shared.hook.call();
                     self.shared.core().progress()?;
+                    self.look_around()?;
                 }
                 Err(unisono_barrier::Error::TimedOut { .. }) => {
                     pause = self.shared.hook.call_due().unwrap_or(pause);
+                    self.look_around()?;
                 }
                 Err(error) => return Err(self.stopped(error)),
             }
         }
+    }
+
+    /// Between two pieces of a wait, each too short for the barrier to find out who died. Who has left has met everybody
+    /// before: only the barrier knows whether this member is still to hear of it.
+    #[cold]
+    fn look_around(&self) -> Result<(), Error> {
+        self.host.who_died().map_or(Ok(()), |gone| Err(gone.into()))
     }
 
     /// A barrier's error as this crate's. Who died is declared to the job, whose word on who was first counts: those who

@@ -227,6 +227,14 @@ impl Host {
         self.declare(rank, DIED);
     }
 
+    /// As [`who_is_gone`](Self::who_is_gone), except for those who left by themselves.
+    pub(crate) fn who_died(&self) -> Option<Gone> {
+        self.who_is_gone()?;
+        let all = (0..self.size).map(Rank::at);
+        let mut others = self.first().into_iter().chain(all).filter(|rank| *rank != self.rank);
+        others.find(|rank| matches!(self.standing(*rank), PANICKED | DIED)).and_then(|rank| self.gone(rank))
+    }
+
     /// Whether a member is gone, and how one knows.
     pub(crate) fn gone(&self, rank: Rank) -> Option<Gone> {
         let process = self.process(rank);

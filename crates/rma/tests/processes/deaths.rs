@@ -4,9 +4,10 @@ use crate::children::{PATIENCE, WELL, place, start_with};
 use crate::watchdog::watched;
 use std::io::Read;
 use std::process::Child;
+use std::time::Duration;
 use unisono_rma::{Assert, Error, Job, Key, Lock, Place, Rank, Spec, Style, Window};
 
-/// Which synchronization, and how the window is made: `fence-direct-allocated`.
+/// Which synchronization, and how the window is made: `fence-direct-allocated`; and whether waits call a hook.
 const HOW: &str = "UNISONO_TEST_HOW";
 
 /// The rank that is killed.
@@ -22,6 +23,10 @@ struct Part {
 impl Part {
     fn new(place: &Place, how: &str) -> Self {
         let mut job = Job::shared(place, PATIENCE).expect("all come");
+        if how.contains("hooked") {
+            // The waits of a binding: each lasts half a millisecond, and then begins anew.
+            job.while_waiting(Duration::from_micros(500), Box::new(|| {}));
+        }
         let style = if how.contains("deferred") { Style::Deferred } else { Style::Direct };
         let spec = Spec::new().style(style);
         let mut memory = vec![0_u64; 64];
@@ -163,6 +168,11 @@ deaths! {
     who_waits_in_a_fence_is_told: "fence-direct-allocated",
     who_waits_in_a_fence_of_created_memory_is_told: "fence-direct-created",
     who_waits_in_a_deferred_fence_is_told: "fence-deferred-allocated",
+    who_waits_in_a_fence_with_a_hook_is_told: "fence-direct-hooked-allocated",
+    who_waits_for_completion_with_a_hook_is_told: "wait-direct-hooked-allocated",
+    who_waits_for_exposure_with_a_hook_is_told: "complete-direct-hooked-allocated",
+    who_waits_for_a_lock_with_a_hook_is_told: "lock-direct-hooked-allocated",
+    who_waits_in_a_deferred_fence_with_a_hook_is_told: "fence-deferred-hooked-allocated",
     who_waits_for_completion_is_told: "wait-direct-allocated",
     who_waits_for_completion_at_created_memory_is_told: "wait-direct-created",
     who_waits_for_completion_by_messages_is_told: "wait-deferred-allocated",
