@@ -126,7 +126,10 @@ impl Flags {
     /// Belongs to an access epoch of fence; without it and without a lock, to one of start.
     pub const FENCE: Self = Self(32);
 
-    const KNOWN: u8 = 63;
+    /// The lock request, a shared one, comes from a holder of another lock: it goes before those that wait.
+    pub const HOLDER: Self = Self(64);
+
+    const KNOWN: u8 = 127;
 
     /// Whether all of `flags` are set.
     #[must_use]
@@ -360,7 +363,7 @@ mod tests {
         let bytes = put().encode(3);
         assert!(matches!(Packet::parse(&bytes), Err(BadPacket::Length { wanted: 51, .. })));
         assert!(matches!(Packet::parse(&bytes[..20]), Err(BadPacket::Length { wanted: HEADER, .. })));
-        for (at, value) in [(0, 0), (0, 99), (1, 64), (2, 21), (3, 15)] {
+        for (at, value) in [(0, 0), (0, 99), (1, 128), (2, 21), (3, 15)] {
             let mut wrong = put().encode(0);
             wrong[at] = value;
             assert!(matches!(Packet::parse(&wrong), Err(BadPacket::Code { .. })), "{at}: {value}");

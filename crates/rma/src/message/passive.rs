@@ -14,11 +14,16 @@
 //! for, and awaited when this member next does what others could learn from (`unlocks.rs`).
 //! [`Completion::Local`] never asks for one.
 //!
+//! Requests are granted in their order, so that an exclusive one does not starve, with one exception: a holder of other
+//! locks that wants one more shared goes before those that wait, for they may wait for what it holds. Two
+//! ranks in lock_all that touch two targets in opposite orders, each target wanted exclusively by a third, would
+//! otherwise wait in a circle.
+//!
 //! Cost: 2 messages for a single short operation; for several 2 and the operations, and 1 more without a
 //! get. Reference: the paper, sections 4.3 and 6.
 
 use super::issue::SHORT;
-use super::port::Grant;
+use super::port::{Grant, Urgency, Waiting};
 use super::{Core, Shared};
 use crate::error::Error;
 use crate::op::Op;
@@ -67,6 +72,7 @@ impl Shared {
             let mut core = self.core();
             core.port(window).peers[target.index()].grant = Grant::Idle;
             if grant == Grant::Granted {
+                core.port(window).held -= 1;
                 core.release_lock(rank, window).map_err(Error::Type)?;
             }
             return Ok(());
@@ -237,16 +243,22 @@ impl Core {
             return Ok(());
         }
         peer.grant = Grant::Asked;
+        let urgency = self.urgency();
         if target == rank {
-            let waiting = super::port::Waiting { rank, lock, operation: None };
-            self.port(window).waiting.push_back(waiting);
+            self.port(window).ask(Waiting { rank, lock, operation: None }, urgency);
             return self.grant_locks(window).map_err(Error::Type);
         }
-        let extra = match lock {
-            Lock::Shared => 1,
-            Lock::Exclusive => 2,
+        let (extra, flags) = match lock {
+            Lock::Shared => (1, urgency.mark()),
+            Lock::Exclusive => (2, Flags(0)),
         };
-        self.send(target, &Header { extra, ..Header::new(Kind::LockRequest, window) }, &[])
+        self.send(target, &Header { extra, flags, ..Header::new(Kind::LockRequest, window) }, &[])
+    }
+
+    /// Whether somebody may wait for this member to give a lock back.
+    fn urgency(&self) -> Urgency {
+        let holds = self.ports.values().any(|port| port.held > 0);
+        if holds { Urgency::Holder } else { Urgency::Fresh }
     }
 
     pub(super) fn send_queue(
@@ -282,7 +294,7 @@ impl Core {
     ) -> Result<(), Error> {
         let answered = self.port(window).peers[target.index()].queue.iter().any(Op::is_answered);
         let request = match lock {
-            Lock::Shared => Flags::LOCK_SHARED,
+            Lock::Shared => Flags::LOCK_SHARED.with(self.urgency().mark()),
             Lock::Exclusive => Flags::LOCK_EXCLUSIVE,
         };
         let marks = request.with(Flags::LAST).with(Flags::UNLOCK);
@@ -305,7 +317,9 @@ impl Core {
         lock: Lock,
         completion: Completion,
     ) -> Result<(), Error> {
-        let peer = &mut self.port(window).peers[target.index()];
+        let port = self.port(window);
+        port.held -= 1;
+        let peer = &mut port.peers[target.index()];
         peer.grant = Grant::Idle;
         let unacknowledged = std::mem::take(&mut peer.unacknowledged);
         // A get orders with nothing: last, its answer shows that all before it is done.

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::{Back, Op};
-use crate::packet::Header;
+use crate::packet::{Flags, Header};
 use crate::rank::Rank;
 use crate::window::Lock;
 use std::collections::{HashMap, VecDeque};
@@ -39,6 +39,25 @@ pub(crate) struct Waiting {
     pub(crate) rank: Rank,
     pub(crate) lock: Lock,
     pub(crate) operation: Option<(Header, Vec<u8>)>,
+}
+
+/// Who asks for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// One for whom nobody waits.
+    Fresh,
+    /// A holder of another lock.
+    Holder,
+}
+
+impl Urgency {
+    /// How a request for a shared lock says so.
+    pub(crate) const fn mark(self) -> Flags {
+        match self {
+            Self::Fresh => Flags(0),
+            Self::Holder => Flags::HOLDER,
+        }
+    }
 }
 
 /// How far an origin's lock at a target is.
@@ -90,6 +109,8 @@ pub(crate) struct Port {
     pub(crate) holders: Vec<Rank>,
     pub(crate) exclusive: bool,
     pub(crate) waiting: VecDeque<Waiting>,
+    /// How many targets this member has locked.
+    pub(crate) held: usize,
     // As an origin.
     pub(crate) peers: Vec<Peer>,
     pub(crate) answers: HashMap<u32, Answer>,
@@ -129,6 +150,7 @@ impl Port {
             holders: Vec::new(),
             exclusive: false,
             waiting: VecDeque::new(),
+            held: 0,
             peers: (0..size).map(|_| peer()).collect(),
             answers: HashMap::new(),
             next_tag: 1,
@@ -144,6 +166,15 @@ impl Port {
             self.exclusive = lock == Lock::Exclusive;
         }
         free
+    }
+
+    /// Puts a request into the queue: behind others that wait, so that nobody starves; but before them if its rank
+    /// holds another lock, which those who wait here may wait for in turn.
+    pub(crate) fn ask(&mut self, request: Waiting, urgency: Urgency) {
+        match (request.lock, urgency) {
+            (Lock::Shared, Urgency::Holder) => self.waiting.push_front(request),
+            _ => self.waiting.push_back(request),
+        }
     }
 
     /// Gives the lock back; whether `rank` held it.

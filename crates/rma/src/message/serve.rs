@@ -1,7 +1,7 @@
 //! What a packet does at its receiver. Every number in it is checked before it is used: a packet that cannot be
 //! right is refused with a reason, and its sender is cut off.
 
-use super::port::{Port, Waiting};
+use super::port::{Port, Urgency, Waiting};
 use super::{Core, Memory};
 use crate::combine::{combine, compare_and_swap};
 use crate::cursor::{gather, walk};
@@ -61,7 +61,7 @@ impl Core {
                     2 => Lock::Exclusive,
                     _ => return Err("no such lock".to_owned()),
                 };
-                self.ask_lock(from, header.window, Waiting { rank: from, lock, operation: None })?;
+                self.ask_lock(from, &header, Waiting { rank: from, lock, operation: None })?;
             }
             Kind::LockGranted => {
                 let peer = &mut port.peers[from.index()];
@@ -69,6 +69,7 @@ impl Core {
                     return Err("a lock nobody asked for".to_owned());
                 }
                 peer.grant = super::port::Grant::Granted;
+                port.held += 1;
                 if header.flags.has(Flags::ACKNOWLEDGE) {
                     self.acknowledged(from, &header);
                 }
@@ -103,17 +104,17 @@ impl Core {
             return self.finished(from, &header);
         };
         let operation = Some((header, payload.to_vec()));
-        self.ask_lock(from, header.window, Waiting { rank: from, lock, operation })
+        self.ask_lock(from, &header, Waiting { rank: from, lock, operation })
     }
 
-    fn ask_lock(&mut self, from: Rank, window: u32, waiting: Waiting) -> Served {
-        let port = self.port(window);
+    fn ask_lock(&mut self, from: Rank, header: &Header, request: Waiting) -> Served {
+        let urgency = if header.flags.has(Flags::HOLDER) { Urgency::Holder } else { Urgency::Fresh };
+        let port = self.port(header.window);
         if port.holders.contains(&from) || port.waiting.iter().any(|other| other.rank == from) {
             return Err("a second lock".to_owned());
         }
-        // Behind others that wait, so that nobody starves.
-        port.waiting.push_back(waiting);
-        self.grant_locks(window)
+        port.ask(request, urgency);
+        self.grant_locks(header.window)
     }
 
     /// Grants whatever can be granted now, in the order of requests.
@@ -130,7 +131,9 @@ impl Core {
                     }
                 }
                 None if next.rank == self.rank => {
-                    self.port(window).peers[next.rank.index()].grant = super::port::Grant::Granted;
+                    let port = self.port(window);
+                    port.peers[next.rank.index()].grant = super::port::Grant::Granted;
+                    port.held += 1;
                 }
                 None => {
                     let granted = self.with_owed(next.rank, Header::new(Kind::LockGranted, window));

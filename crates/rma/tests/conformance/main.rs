@@ -3,6 +3,7 @@
 #![cfg(not(loom))]
 
 mod atomicity;
+mod crosswise;
 mod drive;
 mod layouts;
 mod long;
