@@ -2,6 +2,7 @@
 
 use crate::epochs::Reach;
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 use unisono_linux::clock::Nanos;
 use unisono_sync::Waited;
 
@@ -55,6 +56,28 @@ impl Waits {
             Reach::Started => &mut self.pscw,
             Reach::Locked => &mut self.passive,
         }
+    }
+}
+
+/// Time waited that is noted where the window is only read; its kind of synchronization is asked for afterwards.
+#[derive(Debug, Default)]
+pub(crate) struct Noted {
+    awake: AtomicU64,
+    asleep: AtomicU64,
+}
+
+impl Noted {
+    /// Adds a wait of this length, so much of it asleep.
+    pub(crate) fn note(&self, total: Nanos, asleep: Nanos) {
+        self.awake.fetch_add(total.since(asleep).0, Ordering::Relaxed);
+        self.asleep.fetch_add(asleep.0, Ordering::Relaxed);
+    }
+
+    /// What was noted since the last time.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Waited {
+        let awake = Nanos(std::mem::take(self.awake.get_mut()));
+        Waited { awake, asleep: Nanos(std::mem::take(self.asleep.get_mut())) }
     }
 }
 

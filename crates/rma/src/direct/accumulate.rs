@@ -13,7 +13,7 @@ use crate::combine::{combine, compare_and_swap};
 use crate::element::Element;
 use crate::error::Error;
 use crate::operation::Operation;
-use unisono_linux::clock::{Nanos, now};
+use unisono_linux::clock::{Nanos, now, ticks};
 use unisono_linux::futex::{self, Count, Scope};
 use unisono_sync::atomics::{AtomicU32, Ordering};
 
@@ -195,6 +195,13 @@ impl Place<'_> {
 
     #[cold]
     fn await_lock(&self, gate: &Gate<'_>) -> Result<(), Error> {
+        let (start, mut asleep) = (ticks(), Nanos::ZERO);
+        let taken = self.lock_in_earnest(gate, &mut asleep);
+        self.waits.note(ticks().since(start).to_nanos(), asleep);
+        taken
+    }
+
+    fn lock_in_earnest(&self, gate: &Gate<'_>, asleep: &mut Nanos) -> Result<(), Error> {
         let me = self.me as u32;
         if !self.host.crowded {
             for _ in 0..POLLS {
@@ -211,7 +218,9 @@ impl Place<'_> {
             }
             let holder = gate.holder.load(Ordering::Relaxed);
             if holder != 0 {
-                futex::wait(gate.holder, holder, Some(SLICE.after(now())), Scope::Shared);
+                let before = now();
+                futex::wait(gate.holder, holder, Some(SLICE.after(before)), Scope::Shared);
+                *asleep = now().since(before).after(*asleep);
                 if let Some(gone) = self.host.who_is_gone() {
                     break Err(gone.into());
                 }
@@ -224,10 +233,17 @@ impl Place<'_> {
     /// Waits until nobody is inside side by side: each executes a few instructions there, unless it lost its core.
     #[cold]
     fn await_leavers(&self, gate: &Gate<'_>) -> Result<(), Error> {
+        let (start, mut asleep) = (ticks(), Nanos::ZERO);
+        let left = self.see_off(gate, &mut asleep);
+        self.waits.note(ticks().since(start).to_nanos(), asleep);
+        left
+    }
+
+    fn see_off(&self, gate: &Gate<'_>, asleep: &mut Nanos) -> Result<(), Error> {
         for rank in (0..self.region.plan.offsets.len()).filter(|rank| *rank != self.me) {
             let presence = self.region.presence(rank).word(10);
             while gate.holds(presence) {
-                nap(presence);
+                *asleep = nap(presence).after(*asleep);
                 if gate.holds(presence)
                     && let Some(gone) = self.host.who_is_gone()
                 {
@@ -239,15 +255,17 @@ impl Place<'_> {
     }
 }
 
-/// Sleeps while `word` stays as it is, a millisecond at most.
-fn nap(word: &AtomicU32) {
+/// Sleeps while `word` stays as it is, a millisecond at most; how long.
+fn nap(word: &AtomicU32) -> Nanos {
     let seen = word.load(Ordering::Relaxed);
     for _ in 0..64 {
         if word.load(Ordering::Relaxed) != seen {
-            return;
+            return Nanos::ZERO;
         }
         std::hint::spin_loop();
     }
     // Nobody wakes who waits for a presence.
-    futex::wait(word, seen, Some(Nanos(1_000_000).after(now())), Scope::Shared);
+    let before = now();
+    futex::wait(word, seen, Some(Nanos(1_000_000).after(before)), Scope::Shared);
+    now().since(before)
 }

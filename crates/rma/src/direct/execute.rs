@@ -11,6 +11,7 @@ use crate::op::Op;
 use crate::operation::Operation;
 use crate::packet::Kind;
 use crate::rank::Rank;
+use crate::stats::Noted;
 use crate::window::Lock;
 use unisono_linux::process_vm;
 use unisono_sync::Wakeups;
@@ -93,6 +94,7 @@ impl Direct {
             target,
             peer: &self.peers[target],
             wakeups: self.wakeups,
+            waits: &self.gate_waits,
         }
     }
 }
@@ -105,6 +107,7 @@ pub(super) struct Place<'a> {
     pub(super) target: usize,
     pub(super) peer: &'a Peer,
     pub(super) wakeups: Wakeups,
+    pub(super) waits: &'a Noted,
 }
 
 impl Place<'_> {

@@ -40,7 +40,7 @@ use crate::message::Shared;
 use crate::op::Op;
 use crate::rank::Rank;
 use crate::spec::Spec;
-use crate::stats::Waits;
+use crate::stats::{Noted, Waits};
 use crate::window::{Lock, Part};
 use region::{Plan, Region};
 use staging::{In, Out, Stamp};
@@ -51,7 +51,7 @@ use std::time::Duration;
 use unisono_barrier::Group;
 use unisono_linux::clock::{Nanos, now, ticks};
 use unisono_linux::process_vm;
-use unisono_sync::{Flag, Verdict, Wakeups};
+use unisono_sync::{Flag, Verdict, Waited, Wakeups};
 
 /// What a member keeps for one other.
 #[derive(Debug)]
@@ -110,6 +110,8 @@ pub(crate) struct Direct {
     me: usize,
     pub(crate) peers: Box<[Peer]>,
     waiter: Waiter,
+    /// How long this member has waited at gates, in the epoch that is open.
+    gate_waits: Noted,
     wakeups: Wakeups,
     /// Fences so far.
     epoch: u32,
@@ -215,6 +217,7 @@ impl Direct {
                 waiting: Waiting::new(host.wakeups()),
                 waits: Waits::default(),
             },
+            gate_waits: Noted::default(),
             wakeups: host.wakeups(),
             epoch: 0,
             after: After::Unknown,
@@ -234,6 +237,12 @@ impl Direct {
         let episodes = self.barrier.waited();
         waits.fence.add(Nanos(episodes.awake.0 + episodes.asleep.0), episodes.asleep);
         waits
+    }
+
+    /// How long this member has waited at gates since the last time: what of the epoch that ends now.
+    #[inline]
+    pub(crate) fn take_gate_waits(&mut self) -> Waited {
+        self.gate_waits.take()
     }
 
     pub(crate) fn own_base(&self) -> *mut u8 {

@@ -6,6 +6,7 @@ use crate::message::{Memory, Shared};
 use crate::rank::Rank;
 use crate::stats::Waits;
 use std::sync::Arc;
+use unisono_sync::Waited;
 
 /// Messages, or shared memory.
 #[derive(Debug)]
@@ -29,6 +30,15 @@ impl Backend {
         match self {
             Self::Message { .. } => Waits::default(),
             Self::Direct(direct) => direct.waits(),
+        }
+    }
+
+    /// How long this member has waited to combine elements, since the last time.
+    #[inline]
+    pub(crate) fn take_gate_waits(&mut self) -> Waited {
+        match self {
+            Self::Message { .. } => Waited::default(),
+            Self::Direct(direct) => direct.take_gate_waits(),
         }
     }
 

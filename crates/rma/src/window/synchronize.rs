@@ -149,6 +149,7 @@ impl Window {
     fn exposed(&mut self) {
         self.epochs.waited();
         self.stats.pscw.epochs += 1;
+        self.stats.pscw.add(self.backend.take_gate_waits());
     }
 
     /// Begins a passive access epoch to `target`. Need not wait for the lock.

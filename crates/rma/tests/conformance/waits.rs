@@ -1,10 +1,10 @@
 //! A window's statistics say how long its member waited, by synchronization, on every path.
 
 use crate::{shared, watch, wires};
-use std::sync::mpsc;
+use std::sync::{Barrier, mpsc};
 use std::thread;
-use std::time::Duration;
-use unisono_rma::{Assert, Error, Job, Lock, Rank, Spec, Stats, Style, WindowStats};
+use std::time::{Duration, Instant};
+use unisono_rma::{Assert, Error, Job, Lock, Operation, Rank, Spec, Stats, Style, WindowStats};
 
 /// How late rank 1 is each time.
 const LATE: Duration = Duration::from_millis(40);
@@ -72,6 +72,82 @@ fn waits_are_counted(jobs: Vec<Job>, style: Style) {
         assert!(waited > LATE / 4, "{kind}: {waited:?} of {stats:?}");
         // Nobody stays awake so long.
         assert!(blocked > spun, "{kind}: {spun:?} awake, {blocked:?} asleep");
+    }
+}
+
+/// So many elements that combining them takes many milliseconds.
+const LONG: usize = 4 << 20;
+
+/// Ranks 1 and 2 combine long rows into rank 0's part at the same time; how long each took, and what its statistics say
+/// that it waited.
+fn combine_at_once(mut job: Job, kind: Kind, meet: &Barrier) -> Result<(Duration, Stats), Error> {
+    let (me, zero) = (job.rank(), Rank(0));
+    let mut window = job.allocate(8 * LONG as u64, Spec::new().unit(8))?;
+    let ones = vec![1_u64; if me == zero { 0 } else { LONG }];
+    let both = [Rank(1), Rank(2)];
+    match kind {
+        // the third finds everybody in the epoch
+        Kind::Fence => (0..3).try_for_each(|_| window.fence(Assert::NONE))?,
+        Kind::Started if me == zero => window.post(&both, Assert::NONE)?,
+        Kind::Started => window.start(&[zero], Assert::NONE)?,
+        Kind::Passive => window.lock_all(Assert::NONE)?,
+    }
+    meet.wait();
+    let before = window.stats();
+    let begun = Instant::now();
+    if me != zero {
+        for _ in 0..4 {
+            window.accumulate(&ones, zero, 0, Operation::Sum)?;
+        }
+    }
+    let took = begun.elapsed();
+    // so that the end of the epoch waits for nobody
+    meet.wait();
+    match kind {
+        Kind::Fence => window.fence(Assert::NO_SUCCEED)?,
+        Kind::Started if me == zero => window.wait()?,
+        Kind::Started => window.complete()?,
+        Kind::Passive => window.unlock_all()?,
+    }
+    let of = |stats: WindowStats| match kind {
+        Kind::Fence => stats.fence,
+        Kind::Started => stats.pscw,
+        Kind::Passive => stats.passive,
+    };
+    let (before, mut after) = (of(before), of(window.stats()));
+    after.spun = after.spun.since(before.spun);
+    after.blocked = after.blocked.since(before.blocked);
+    window.free()?;
+    job.finalize()?;
+    Ok((took, after))
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Fence,
+    Started,
+    Passive,
+}
+
+/// The gate lets one long row through at a time: of the time that two of them took, each waited about half.
+#[test]
+fn waits_for_others_that_combine_are_counted_in_every_synchronization() {
+    watch();
+    for kind in [Kind::Fence, Kind::Started, Kind::Passive] {
+        let meet = Barrier::new(3);
+        let ended: Vec<(Duration, Stats)> = thread::scope(|threads| {
+            let work = |job| threads.spawn(|| combine_at_once(job, kind, &meet));
+            let working: Vec<_> = shared(3).into_iter().map(work).collect();
+            let ended = working.into_iter().map(|member| member.join().expect("no panic"));
+            ended.collect::<Result<_, _>>().expect("nobody is gone")
+        });
+        let waited: Duration = [1, 2]
+            .map(|rank: usize| Duration::from(ended[rank].1.spun) + Duration::from(ended[rank].1.blocked))
+            .iter()
+            .sum();
+        // One of them waits whenever the other works, while both are at it.
+        let both = ended[1].0.min(ended[2].0);
+        assert!(waited > both / 4, "{kind:?}: {ended:?}");
     }
 }
 
