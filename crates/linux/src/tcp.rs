@@ -9,6 +9,32 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
+/// Bytes of `struct tcp_info`, as much of it as we read: newer kernels have more, older ones less.
+const LENGTH: usize = 160;
+/// Where the number of probes is, a byte.
+const PROBES: usize = 3;
+
+/// Where a word of `struct tcp_info` is.
+#[derive(Clone, Copy)]
+enum Field {
+    Unacknowledged = 24,
+    LastData = 52,
+    LastAcknowledgement = 56,
+    /// Segments with data that came (Linux 4.6).
+    DataSegmentsIn = 152,
+}
+
+struct Info([u8; LENGTH]);
+
+impl Info {
+    fn word(&self, at: Field) -> u32 {
+        let at = at as usize;
+        let mut word = [0; 4];
+        word.copy_from_slice(&self.0[at..at + 4]);
+        u32::from_ne_bytes(word)
+    }
+}
+
 /// The state of a connection's two directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silence {
@@ -20,34 +46,43 @@ pub struct Silence {
     pub heard: Duration,
 }
 
-/// Asks the kernel.
+/// How many segments with data came on a connection, those out of order and those that came twice included: what the
+/// way to here carried, whether or not it could be delivered yet. The number wraps around.
 ///
 /// # Errors
 /// `EBADF`, `ENOTSOCK`, `EOPNOTSUPP`: not a TCP socket.
-pub fn silence(socket: impl AsFd) -> io::Result<Silence> {
-    let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
-    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
-    let descriptor = socket.as_fd().as_raw_fd();
-    // SAFETY: the descriptor is borrowed and open; the kernel writes at most `length` bytes into `info`,
-    // which is that long, and the number written into `length`.
+pub fn segments_received(socket: impl AsFd) -> io::Result<u32> {
+    Ok(info(&socket)?.word(Field::DataSegmentsIn))
+}
+
+fn info(socket: &impl AsFd) -> io::Result<Info> {
+    let mut info = [0_u8; LENGTH];
+    let mut length = LENGTH as libc::socklen_t;
+    // SAFETY: the descriptor is borrowed and open; the kernel writes at most `length` bytes into `info`, which is that
+    // long, and the number written into `length`.
     let status = unsafe {
         libc::getsockopt(
-            descriptor,
+            socket.as_fd().as_raw_fd(),
             libc::IPPROTO_TCP,
             libc::TCP_INFO,
             info.as_mut_ptr().cast(),
             &raw mut length,
         )
     };
-    if status != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: all bytes are initialized, by `zeroed` or by the kernel, and every field is an integer.
-    let info = unsafe { info.assume_init() };
-    let heard = info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv);
+    if status == 0 { Ok(Info(info)) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Asks the kernel.
+///
+/// # Errors
+/// `EBADF`, `ENOTSOCK`, `EOPNOTSUPP`: not a TCP socket.
+pub fn silence(socket: impl AsFd) -> io::Result<Silence> {
+    let info = info(&socket)?;
+    let word = |at: Field| info.word(at);
+    let heard = word(Field::LastAcknowledgement).min(word(Field::LastData));
     Ok(Silence {
-        unacknowledged: info.tcpi_unacked,
-        probes: u32::from(info.tcpi_probes),
+        unacknowledged: word(Field::Unacknowledged),
+        probes: u32::from(info.0[PROBES]),
         heard: Duration::from_millis(u64::from(heard)),
     })
 }
@@ -69,6 +104,25 @@ mod tests {
         }
         assert_eq!(silence(&near).expect("a TCP socket").probes, 0);
         far.read_exact(&mut [0]).expect("it was there all the time");
+    }
+
+    #[test]
+    fn segments_with_data_are_counted_where_they_arrive() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let mut near = TcpStream::connect(listener.local_addr().expect("bound")).expect("connects");
+        near.set_nodelay(true).expect("a TCP socket");
+        let (mut far, _) = listener.accept().expect("accepts");
+        assert_eq!(segments_received(&far).expect("a TCP socket"), 0);
+        for sent in 1..=3 {
+            near.write_all(b"x").expect("sends");
+            far.read_exact(&mut [0]).expect("it comes");
+            assert_eq!(segments_received(&far).expect("a TCP socket"), sent);
+        }
+        assert_eq!(
+            segments_received(&near).expect("a TCP socket"),
+            0,
+            "nothing came back but acknowledgements"
+        );
     }
 
     #[test]

@@ -1,14 +1,15 @@
-//! Whether a budget was kept: the median of the runs, or every run, against a limit.
+//! Whether a budget was kept: the median of the runs, or every run, against what it must not exceed or must reach.
 
 use crate::quantile;
 use crate::record::{Budget, RunLine};
+use crate::verdict::pairs;
 
 /// What became of a budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kept {
-    /// The value that counts: the median, or the greatest where every run must keep to it.
+    /// The value that counts: the median, or the worst where every run must keep to it.
     pub value: f64,
-    /// The greatest run.
+    /// The worst run: the greatest, or the least where the budget is to be reached.
     pub worst: f64,
     /// Runs.
     pub n: usize,
@@ -19,14 +20,24 @@ pub struct Kept {
 /// Compares the runs with the limit; `None` where none has the figure.
 #[must_use]
 pub fn judge(budget: &Budget, runs: &[&RunLine]) -> Option<Kept> {
-    let values: Vec<f64> = runs
-        .iter()
-        .filter(|run| run.variant == budget.variant && run.has(&budget.only))
-        .filter_map(|run| run.value(&budget.figure))
-        .collect();
-    let worst = values.iter().copied().reduce(f64::max)?;
+    let runs: Vec<&RunLine> = runs.iter().copied().filter(|run| run.has(&budget.only)).collect();
+    let beside = |other: &String, compare: fn((f64, f64)) -> f64| -> Vec<f64> {
+        pairs(&budget.variant, other, &budget.figure, &runs).into_iter().map(compare).collect()
+    };
+    let values: Vec<f64> = match (&budget.of, &budget.over) {
+        (Some(other), _) => beside(other, |(own, other)| own / other),
+        (None, Some(other)) => beside(other, |(own, other)| own - other),
+        (None, None) => {
+            let own = runs.iter().filter(|run| run.variant == budget.variant);
+            own.filter_map(|run| run.value(&budget.figure)).collect()
+        }
+    };
+    let worse = if budget.least.is_some() { f64::min } else { f64::max };
+    let worst = values.iter().copied().reduce(worse)?;
     let value = if budget.every { worst } else { quantile::median(&values)? };
-    Some(Kept { value, worst, n: values.len(), reached: value <= budget.most })
+    let reached =
+        budget.most.is_none_or(|most| value <= most) && budget.least.is_none_or(|least| value >= least);
+    Some(Kept { value, worst, n: values.len(), reached })
 }
 
 #[cfg(test)]
@@ -34,6 +45,25 @@ mod tests {
     use super::*;
     use crate::record::Figure;
     use std::collections::BTreeMap;
+
+    #[test]
+    fn a_budget_may_be_about_another_variant_of_the_same_repetition() {
+        let run = |variant: &str, repetition, value| RunLine {
+            variant: variant.into(),
+            repetition,
+            figures: vec![Figure { name: "mbit".into(), value, unit: "Mbit/s".into(), distribution: None }],
+            ..RunLine::default()
+        };
+        let runs =
+            [run("a", 0, 9.0), run("b", 0, 10.0), run("b", 1, 20.0), run("a", 1, 22.0), run("c", 1, 1.0)];
+        let runs: Vec<&RunLine> = runs.iter().collect();
+        let budget = Budget { variant: "a".into(), figure: "mbit".into(), ..Budget::default() };
+        let of = Budget { of: Some("b".into()), least: Some(0.9), every: true, ..budget.clone() };
+        assert_eq!(judge(&of, &runs), Some(Kept { value: 0.9, worst: 0.9, n: 2, reached: true }));
+        let over = Budget { over: Some("b".into()), most: Some(1.0), ..budget.clone() };
+        assert_eq!(judge(&over, &runs), Some(Kept { value: 0.5, worst: 2.0, n: 2, reached: true }));
+        assert_eq!(judge(&Budget { of: Some("d".into()), ..budget }, &runs), None);
+    }
 
     #[test]
     fn the_median_or_every_run_must_keep_to_a_budget() {
@@ -50,7 +80,7 @@ mod tests {
             figure: "step_ns".into(),
             only: BTreeMap::from([("bytes".to_owned(), 16.into())]),
             every,
-            most,
+            most: Some(most),
             ..Budget::default()
         };
         let kept = judge(&budget(false, 120.0), &runs).expect("runs");
@@ -58,5 +88,13 @@ mod tests {
         assert!(!judge(&budget(false, 119.0), &runs).expect("runs").reached);
         assert!(!judge(&budget(true, 120.0), &runs).expect("runs").reached, "one run of three is too slow");
         assert_eq!(judge(&Budget::default(), &runs), None);
+        let reach = |every, least| Budget { most: None, least: Some(least), ..budget(every, 0.0) };
+        let kept = judge(&reach(false, 120.0), &runs).expect("runs");
+        assert_eq!(kept, Kept { value: 120.0, worst: 100.0, n: 3, reached: true });
+        assert!(!judge(&reach(false, 121.0), &runs).expect("runs").reached);
+        assert!(
+            !judge(&reach(true, 120.0), &runs).expect("runs").reached,
+            "one run of three is too little"
+        );
     }
 }

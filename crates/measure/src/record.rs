@@ -250,8 +250,18 @@ pub struct Budget {
     /// Only runs with these parameter values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub only: BTreeMap<String, serde_json::Value>,
-    /// The limit, in the figure's unit.
-    pub most: f64,
+    /// Compared with the figure of this variant in the same repetition: the quotient counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
+    /// Compared with the figure of this variant in the same repetition: the difference counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<String>,
+    /// What it must not exceed, in the figure's unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<f64>,
+    /// What it must reach, in the figure's unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least: Option<f64>,
     /// Whether every run must keep to it; otherwise the median must.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub every: bool,

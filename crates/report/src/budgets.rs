@@ -5,6 +5,14 @@ use crate::number;
 use crate::study::Study;
 use std::fmt::Write as _;
 use unisono_measure::budget::judge;
+use unisono_measure::record::Budget;
+
+/// What a budget asks for, in words.
+fn wanted(budget: &Budget, says: impl Fn(f64) -> String) -> String {
+    let most = budget.most.map(|most| format!("at most {}", says(most)));
+    let least = budget.least.map(|least| format!("at least {}", says(least)));
+    most.into_iter().chain(least).collect::<Vec<_>>().join(", ")
+}
 
 /// The table, or nothing where the study has no budgets.
 pub(crate) fn html(study: &Study<'_>) -> String {
@@ -12,17 +20,17 @@ pub(crate) fn html(study: &Study<'_>) -> String {
         return String::new();
     }
     let mut html = String::from(
-        "<div class=\"scroll\"><table class=\"advice\">\n<thead><tr><th>Budget</th><th>at most</th><th>measured</th><th>worst run</th><th>runs</th><th></th></tr></thead>\n<tbody>\n",
+        "<div class=\"scroll\"><table class=\"advice\">\n<thead><tr><th>Budget</th><th>wanted</th><th>measured</th><th>worst run</th><th>runs</th><th></th></tr></thead>\n<tbody>\n",
     );
     let mut counts = (0, 0);
     for budget in &study.head.budgets {
-        let unit = study.unit(&budget.figure);
+        let unit = if budget.of.is_some() { "x".to_owned() } else { study.unit(&budget.figure) };
         let says = |value: f64| number::quantity(value, &unit);
         let _ = write!(
             html,
             "<tr><th scope=\"row\">{}</th><td>{}</td>",
             Escaped(&budget.label),
-            Escaped(&says(budget.most))
+            Escaped(&wanted(budget, says))
         );
         match judge(budget, &study.runs) {
             Some(kept) => {
@@ -42,7 +50,11 @@ pub(crate) fn html(study: &Study<'_>) -> String {
                 );
             }
             None => {
-                let why = study.why_never(&budget.variant).unwrap_or_else(|| "not measured".to_owned());
+                let why = [Some(&budget.variant), budget.of.as_ref(), budget.over.as_ref()]
+                    .into_iter()
+                    .flatten()
+                    .find_map(|variant| study.why_never(variant))
+                    .unwrap_or_else(|| "not measured".to_owned());
                 let _ = writeln!(
                     html,
                     "<td colspan=\"3\">{}</td><td><span class=\"badge unanswered\">\u{2013} not measured</span></td></tr>",

@@ -79,13 +79,16 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
         "Not answered: no run in these records had a program that does not cooperate.".to_owned()
     });
     let _ = writeln!(html, "<p class=\"headline\">{}</p>", Escaped(&headline));
-    let sentences: [(&str, Say); 7] = [
+    let sentences: [(&str, Say); 10] = [
         ("queue-shares", shares),
         ("queue-borrow", borrowed),
         ("queue-delay", delayed),
         ("queue-latency", added),
+        ("queue-added", added_alone),
+        ("queue-unshaped", unshaped),
         ("queue-isolation", isolated),
         ("queue-processor", of_a_processor),
+        ("queue-disk", of_a_disk),
         ("queue-decisions", decided),
     ];
     let said: Vec<(&Study<'_>, String)> = sentences
@@ -155,24 +158,24 @@ fn shares(study: &Study<'_>) -> Option<String> {
 }
 
 fn borrowed(study: &Study<'_>) -> Option<String> {
-    let kernel = median(study, "kernel", "b_to_c", None);
-    let others: Vec<String> = PLACES[1..]
-        .iter()
-        .filter_map(|(variant, name)| {
-            Some(format!("{:.2} to 1 under {name}", median(study, variant, "b_to_c", None)?))
-        })
-        .collect();
-    match (kernel, others.is_empty()) {
-        (_, true) => None,
-        (None, false) => {
-            Some(format!("What an idle class leaves goes to weights 30 and 10 as {}.", list(&others)))
-        }
-        (Some(kernel), false) => Some(format!(
-            "What an idle class leaves goes to weights 30 and 10 as {kernel:.2} to 1 under the kernel\u{2019}s HTB, which lends almost \
-             equally; start-time fair queuing lends by weight: {}.",
-            list(&others)
-        )),
+    let to_one = |variant: &str| Some(format!("{:.2} to 1", median(study, variant, "b_to_c", None)?));
+    let said = |(variant, name): &(&str, &str)| Some(format!("{} under {name}", to_one(variant)?));
+    let places: Vec<String> = PLACES.iter().filter_map(said).collect();
+    if places.is_empty() {
+        return None;
     }
+    let mut text = format!(
+        "What an idle class leaves goes to weights 30 and 10, wanted 3 to 1, as {}.",
+        list(&places)
+    );
+    if let Some(plain) = to_one("kernel-plain") {
+        let _ = write!(
+            text,
+            " HTB that is told no more than its rates lends as {plain}, almost equally: each class that borrows has its turn, and a \
+             packet longer than its quantum is a whole turn. Turns by weight and packets shorter than a turn are what mends it."
+        );
+    }
+    Some(text)
 }
 
 fn delayed(study: &Study<'_>) -> Option<String> {
@@ -232,6 +235,50 @@ fn of_a_processor(study: &Study<'_>) -> Option<String> {
         used("core")?,
         off("kernel")?,
         used("kernel")?
+    ))
+}
+
+fn added_alone(study: &Study<'_>) -> Option<String> {
+    let cable = median(study, "cable", "delay_us", None)?;
+    let more = |variant: &str| Some(format!("{:+.1} us", median(study, variant, "delay_us", None)? - cable));
+    Some(format!(
+        "Without anybody to wake, a message takes {} over the cable; AF_XDP with busy polling adds {}, TUN {}.",
+        number::quantity(cable, "us"),
+        more("af-xdp-spin")?,
+        more("tun-spin").or_else(|| more("tun"))?
+    ))
+}
+
+fn unshaped(study: &Study<'_>) -> Option<String> {
+    let gbit = |variant: &str| Some(median(study, variant, "goodput_mbit", None)? / 1e3);
+    let (fair, fifo) = (gbit("af-xdp-spin")?, gbit("af-xdp-fifo")?);
+    Some(format!(
+        "Where no rate holds it back, one TCP connection gets {fair:.2} Gbit/s over AF_XDP with start-time fair queuing, {:.2} times what \
+         the same way carries without a scheduler; {:.2} over TUN, and {:.1} over the cable alone, which carries 64 KiB in one piece.",
+        fair / fifo,
+        gbit("tun-spin")?,
+        gbit("cable")?
+    ))
+}
+
+fn of_a_disk(study: &Study<'_>) -> Option<String> {
+    let of = |variant: &str, figure: &str, unit: &str| {
+        Some(number::quantity(median(study, variant, figure, None)?, unit))
+    };
+    let rule = |variant: &str, name: &str| {
+        Some(format!(
+            "{} and {} under {name}",
+            of(variant, "interactive_ms", "ms")?,
+            of(variant, "real_time_late_percent", "%")?
+        ))
+    };
+    Some(format!(
+        "A disk that downloads keep busy: a user waits half the time at most, and a player\u{2019}s reads are late: {}.",
+        list(&[
+            rule("cello", "Cello")?,
+            rule("fifo", "one queue")?,
+            rule("kernel", "the kernel\u{2019}s order")?
+        ])
     ))
 }
 
@@ -295,9 +342,27 @@ mod tests {
 
     #[test]
     fn lending_is_compared_with_the_kernels() {
-        let runs = [("kernel", 0, "b_to_c", 1.5), ("middleware", 0, "b_to_c", 3.0)];
+        let runs = [("kernel-plain", 0, "b_to_c", 1.5), ("middleware", 0, "b_to_c", 3.0)];
         let said = page("queue-borrow", &runs);
-        assert!(said.contains("1.50 to 1") && said.contains("3.00 to 1 under the middleware"), "{said}");
+        assert!(said.contains("3.00 to 1 under the middleware."), "{said}");
+        assert!(said.contains("no more than its rates lends as 1.50 to 1"), "{said}");
+    }
+
+    #[test]
+    fn what_the_places_add_and_carry_and_a_disk_are_said_in_a_sentence_each() {
+        let delay = |variant: &'static str, value| (variant, 0, "delay_us", value);
+        let said = page("queue-added", &[delay("cable", 2.0), delay("af-xdp-spin", 5.5), delay("tun", 30.0)]);
+        assert!(said.contains("busy polling adds +3.5 us, TUN +28.0 us"), "{said}");
+        let goodput = |variant: &'static str, value| (variant, 0, "goodput_mbit", value);
+        let runs =
+            [("cable", 40_000.0), ("tun-spin", 2000.0), ("af-xdp-spin", 5100.0), ("af-xdp-fifo", 5000.0)];
+        let said = page("queue-unshaped", &runs.map(|(variant, value)| goodput(variant, value)));
+        assert!(said.contains("gets 5.10 Gbit/s") && said.contains("1.02 times"), "{said}");
+        let got = ["cello", "fifo", "kernel"].map(|variant| {
+            [(variant, 0, "interactive_ms", 0.5), (variant, 0, "real_time_late_percent", 4.0)]
+        });
+        let said = page("queue-disk", &got.concat());
+        assert!(said.contains("under Cello") && said.contains("under one queue"), "{said}");
     }
 
     #[test]

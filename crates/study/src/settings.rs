@@ -169,7 +169,8 @@ pub struct Settings {
     /// How fast a root node takes messages in: `parallel-links`, `one-port`, `startup-each`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intake: Option<String>,
-    /// Where a policy is enforced: `none`, `kernel`, `tun`, `af-xdp`, `af-xdp-spin`, `middleware`.
+    /// Where a policy is enforced: `none`, `kernel`, `tun`, `af-xdp`, `middleware`, ... (or who orders
+    /// requests, who shares out a processor).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
     /// The congestion control of connections: `cubic`, `bbr`; the host's own if absent.
@@ -193,6 +194,9 @@ pub struct Settings {
     /// What the link carries (100 if absent).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link_mbit: Option<f64>,
+    /// Whether one thread holds both ends of messages that are alone, so that nobody has to be woken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub one_thread: Option<bool>,
     /// Classes that a queueing discipline decides among.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub classes: Option<u32>,

@@ -27,7 +27,19 @@ const MAY: &[(&str, &[&str])] = &[
     ("report", &["measure"]),
     (
         "study",
-        &["linux", "sync", "measure", "barrier", "gang", "rma", "btin", "fairqueue", "broker", "report"],
+        &[
+            "linux",
+            "sync",
+            "measure",
+            "barrier",
+            "gang",
+            "rma",
+            "btin",
+            "fairqueue",
+            "enforce",
+            "broker",
+            "report",
+        ],
     ),
     ("host-tests", &["linux"]),
 ];

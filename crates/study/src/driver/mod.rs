@@ -6,6 +6,7 @@
 
 pub mod burst;
 pub mod decisions;
+pub mod disk;
 mod figures;
 pub mod gang_run;
 pub mod ghost;
@@ -47,6 +48,8 @@ pub enum Driver {
     Decisions,
     /// Busy loops that share a processor by weight.
     Processor,
+    /// Classes of requests to a disk.
+    Disk,
     /// Classes of traffic over a link, under each place where a policy can be enforced.
     Link,
 }
@@ -135,6 +138,7 @@ impl Driver {
             Driver::Ghost => ghost::READS,
             Driver::Tree => tree::READS,
             Driver::Link => link::READS,
+            Driver::Disk => disk::READS,
             Driver::Processor => processor::READS,
             Driver::Decisions => decisions::READS,
         }
@@ -179,6 +183,7 @@ impl Driver {
             Driver::Ghost => ghost::around(settings, seconds),
             Driver::Link => link::around(settings),
             Driver::Processor => processor::AROUND,
+            Driver::Disk => disk::AROUND,
             Driver::Decisions => decisions::around(settings, seconds),
             Driver::Tree => return tree::around(settings),
         };
@@ -206,6 +211,7 @@ impl Driver {
             // what is drawn there is when messages are sent: never the same twice
             Driver::Link => link::run(context, settings, seconds),
             Driver::Processor => processor::run(context, settings, seconds),
+            Driver::Disk => disk::run(context, settings, seconds),
             Driver::Decisions => decisions::run(settings, seconds, seed),
             // nothing in it takes its time
             Driver::Tree => tree::run(context, settings, seed),
@@ -228,6 +234,7 @@ impl fmt::Display for Driver {
             Driver::Ghost => "ghost",
             Driver::Tree => "tree",
             Driver::Link => "link",
+            Driver::Disk => "disk",
             Driver::Processor => "processor",
             Driver::Decisions => "decisions",
         })

@@ -289,7 +289,9 @@ impl StudyFile {
         let names: Vec<&str> = recorded.iter().map(String::as_str).collect();
         let asked = self.verdicts.iter().flat_map(|v| [&v.variant, &v.against]);
         let drawn = self.charts.iter().flat_map(|c| &c.variants);
-        for name in asked.chain(drawn).chain(self.budgets.iter().map(|b| &b.variant)) {
+        let limited = self.budgets.iter().flat_map(|b| [Some(&b.variant), b.of.as_ref(), b.over.as_ref()]);
+        let limited = limited.flatten();
+        for name in asked.chain(drawn).chain(limited) {
             if !names.contains(&name.as_str()) {
                 let nearest = nearest::nearest(name, names.iter().copied()).unwrap_or(names[0]);
                 return Err((
@@ -297,6 +299,9 @@ impl StudyFile {
                     format!("there is no variant {name:?}; did you mean {nearest:?}?"),
                 ));
             }
+        }
+        if let Some(budget) = self.budgets.iter().find(|b| b.most.is_none() && b.least.is_none()) {
+            return Err((budget.label.clone(), "a budget needs a limit; write `most` or `least`".to_owned()));
         }
         for by in self
             .verdicts

@@ -12,6 +12,7 @@ pub mod barrier;
 pub mod bursts;
 pub mod competitor;
 pub mod decisions;
+pub mod disk;
 pub mod ghost;
 pub mod histogram;
 pub mod kernel;

@@ -18,16 +18,18 @@ pub(super) fn outcome(
     let bytes = |at: usize| received.get(at).map_or(0, |r| r.bulk_bytes + r.message_bytes);
     let total: u64 = (0..sources.len()).map(bytes).sum();
     let mbit = |bytes: u64| bytes as f64 * 8.0 / seconds / 1e6;
+    let shared = shares(weights, sources, received);
     let mut outcome = Outcome::default();
     let mut add = |name: String, value: f64, unit: &str| outcome.figures.push(figure(name, value, unit));
     add("goodput_mbit".to_owned(), mbit(total), "Mbit/s");
     for (at, source) in sources.iter().enumerate() {
         add(format!("{}_mbit", source.class), mbit(bytes(at)), "Mbit/s");
-        if total > 0 {
-            add(format!("{}_share_percent", source.class), bytes(at) as f64 * 100.0 / total as f64, "%");
+        let name = format!("{}_share_percent", source.class);
+        if total > 0 && shared.iter().all(|(other, ..)| *other != name) {
+            add(name, bytes(at) as f64 * 100.0 / total as f64, "%");
         }
     }
-    for (name, value, unit) in shares(weights, sources, &bytes) {
+    for (name, value, unit) in shared {
         add(name, value, unit);
     }
     for ((source, sent), received) in sources.iter().zip(sent).zip(received) {
@@ -39,35 +41,41 @@ pub(super) fn outcome(
 }
 
 /// How far the shares of those classes that always want more are from the policy's.
-fn shares(
-    weights: &[u32],
-    sources: &[Source],
-    bytes: &dyn Fn(usize) -> u64,
-) -> Vec<(String, f64, &'static str)> {
+///
+/// What counts is what the link carried: TCP holds back what came after a segment that was lost until that has come
+/// again, a queue's worth of time later, and what is held back at the end of the measured time would be counted
+/// nowhere. What was delivered stands beside it.
+fn shares(weights: &[u32], sources: &[Source], received: &[Received]) -> Vec<(String, f64, &'static str)> {
     let busy: Vec<usize> = (0..weights.len()).filter(|at| sources[*at].flows > 0).collect();
-    let all: u64 = busy.iter().map(|at| bytes(*at)).sum();
-    let wanted: f64 = busy.iter().map(|at| f64::from(weights[*at])).sum();
-    if busy.len() < 2 || all == 0 {
+    let carried = |at: usize| received.get(at).map_or(0, |r| r.segments);
+    let bytes = |at: usize| received.get(at).map_or(0, |r| r.bulk_bytes);
+    if busy.len() < 2 || busy.iter().all(|at| carried(*at) == 0) {
         return Vec::new();
     }
-    let off = |at: &usize| {
-        let ideal = f64::from(weights[*at]) / wanted;
-        (bytes(*at) as f64 / all as f64 / ideal - 1.0).abs() * 100.0
+    let wanted: f64 = busy.iter().map(|at| f64::from(weights[*at])).sum();
+    // each class's part of what all got, beside the part that it should have
+    let parts = |got: &dyn Fn(usize) -> u64| -> Vec<(f64, f64)> {
+        let all: u64 = busy.iter().map(|at| got(*at)).sum();
+        let part = |at: &usize| got(*at) as f64 / all.max(1) as f64;
+        busy.iter().map(|at| (part(at), f64::from(weights[*at]) / wanted)).collect()
     };
-    let points = |at: &usize| {
-        let ideal = f64::from(weights[*at]) / wanted;
-        (bytes(*at) as f64 / all as f64 - ideal).abs() * 100.0
+    let off = |got: &dyn Fn(usize) -> u64| {
+        parts(got).iter().map(|(got, ideal)| (got / ideal - 1.0).abs() * 100.0).fold(0.0, f64::max)
     };
-    let most = |of: &dyn Fn(&usize) -> f64| busy.iter().map(of).fold(0.0, f64::max);
+    let points = parts(&carried).iter().map(|(got, ideal)| (got - ideal).abs() * 100.0).fold(0.0, f64::max);
     let mut figures = vec![
-        ("share_off_percent".to_owned(), most(&off), "%"),
-        ("share_off_points".to_owned(), most(&points), "%"),
+        ("share_off_percent".to_owned(), off(&carried), "%"),
+        ("share_off_points".to_owned(), points, "%"),
+        ("delivered_off_percent".to_owned(), off(&bytes), "%"),
     ];
+    for (at, (part, _)) in busy.iter().zip(parts(&carried)) {
+        figures.push((format!("{}_share_percent", sources[*at].class), part * 100.0, "%"));
+    }
     if let [.., before, last] = busy[..]
-        && bytes(last) > 0
+        && carried(last) > 0
     {
         let name = format!("{}_to_{}", sources[before].class, sources[last].class);
-        figures.push((name, bytes(before) as f64 / bytes(last) as f64, "1"));
+        figures.push((name, carried(before) as f64 / carried(last) as f64, "1"));
     }
     figures
 }
@@ -121,13 +129,15 @@ mod tests {
     #[test]
     fn shares_are_compared_among_those_that_want_more() {
         let sources = [source("a", 0), source("b", 2), source("c", 2)];
-        let received: Vec<Received> =
-            [0, 6_000_000, 4_000_000].map(|bulk_bytes| Received { bulk_bytes, ..Received::default() }).into();
+        let received: Vec<Received> = [(0, 0), (6_000_000, 750), (4_000_000, 250)]
+            .map(|(bulk_bytes, segments)| Received { bulk_bytes, segments, ..Received::default() })
+            .into();
         let outcome = outcome(&[60, 30, 10], &sources, &[SentBy::default(); 3], &received, 1.0);
         assert_eq!(value(&outcome, "goodput_mbit"), 80.0);
-        assert_eq!(value(&outcome, "b_to_c"), 1.5);
-        assert!((value(&outcome, "share_off_percent") - 60.0).abs() < 1e-9, "40 instead of 25");
-        assert!((value(&outcome, "share_off_points") - 15.0).abs() < 1e-9);
+        assert_eq!(value(&outcome, "b_to_c"), 3.0);
+        assert_eq!(value(&outcome, "b_share_percent"), 75.0);
+        assert_eq!((value(&outcome, "share_off_percent"), value(&outcome, "share_off_points")), (0.0, 0.0));
+        assert!((value(&outcome, "delivered_off_percent") - 60.0).abs() < 1e-9, "40 instead of 25");
     }
 
     #[test]

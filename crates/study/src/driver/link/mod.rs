@@ -6,15 +6,18 @@
 //! One run: two network namespaces and their cable, the policy applied by `unisono queue apply` as a user would (or a
 //! broker started), one sender a class, one receiver; all of it is gone when the run is. Without a policy and with the
 //! middleware, the cable itself is a link of that rate, first in first out (TBF); the kernel and the interposed place make
-//! the link themselves.
+//! the link themselves. A cable alone, without policy and rate, is there to compare with.
 
 mod figures;
+mod place;
+mod probe;
 mod stage;
 
 use super::{Context, NoOutcome, Outcome};
 use crate::child::{self, Child};
 use crate::settings::Settings;
 use crate::workload::traffic::{Received, Scene, SentBy, Source};
+use place::Place;
 use serde::de::DeserializeOwned;
 use stage::{CABLE, Cable, RECEIVER, Stage};
 use std::fmt::Write as _;
@@ -35,6 +38,7 @@ pub const READS: &[&str] = &[
     "deadline_ms",
     "legacy_flows",
     "link_mbit",
+    "one_thread",
 ];
 
 /// The classes' names, by weight's place in the list.
@@ -49,53 +53,16 @@ const START: Duration = Duration::from_millis(150);
 /// The middleware's rate is this part of the link's: what the link cannot carry would wait behind the broker.
 const BROKER_PART: f64 = 0.98;
 
-/// Where the policy is enforced.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
-    Nowhere,
-    Kernel,
-    Tun,
-    AfXdp,
-    AfXdpSpinning,
-    Middleware,
-}
-
-impl Place {
-    fn of(settings: &Settings) -> Result<Self, NoOutcome> {
-        match settings.backend.as_deref() {
-            None | Some("none") => Ok(Self::Nowhere),
-            Some("kernel") => Ok(Self::Kernel),
-            Some("tun") => Ok(Self::Tun),
-            Some("af-xdp") => Ok(Self::AfXdp),
-            Some("af-xdp-spin") => Ok(Self::AfXdpSpinning),
-            Some("middleware") => Ok(Self::Middleware),
-            Some(other) => Err(NoOutcome::Failed(format!(
-                "backend {other:?}; write none, kernel, tun, af-xdp, af-xdp-spin or middleware"
-            ))),
-        }
-    }
-
-    /// Arguments of `unisono queue apply`.
-    fn arguments(self) -> Option<&'static [&'static str]> {
-        match self {
-            Self::Kernel => Some(&["--backend", "kernel"]),
-            Self::Tun => Some(&["--backend", "interposed", "--way", "tun"]),
-            Self::AfXdp => Some(&["--backend", "interposed", "--way", "af-xdp"]),
-            Self::AfXdpSpinning => Some(&["--backend", "interposed", "--way", "af-xdp", "--wait", "spin"]),
-            Self::Nowhere | Self::Middleware => None,
-        }
-    }
-}
-
 /// Roughly how long a run takes beside the measured seconds.
 #[must_use]
 pub fn around(settings: &Settings) -> Duration {
+    let wait = if settings.one_thread == Some(true) { Duration::ZERO } else { START + WARM_UP };
     let apply = match Place::of(settings) {
-        Ok(Place::Kernel) => 100,
-        Ok(Place::Tun | Place::AfXdp | Place::AfXdpSpinning) => 400,
+        Ok(Place::Kernel | Place::KernelPlain) => 100,
+        Ok(place) if place.is_interposed() => 400,
         _ => 20,
     };
-    START + WARM_UP + Duration::from_millis(350 + apply)
+    wait + Duration::from_millis(350 + apply)
 }
 
 /// What one run transfers.
@@ -105,6 +72,8 @@ struct Wanted {
     bits_per_s: u64,
     sources: Vec<Source>,
     congestion: Option<String>,
+    /// Messages alone, both of whose ends one thread holds.
+    in_one_thread: bool,
 }
 
 impl Wanted {
@@ -144,6 +113,7 @@ impl Wanted {
             bits_per_s: (settings.link_mbit.unwrap_or(100.0) * 1e6) as u64,
             sources,
             congestion: settings.congestion.clone(),
+            in_one_thread: settings.one_thread == Some(true),
         })
     }
 
@@ -154,7 +124,10 @@ impl Wanted {
         } else {
             self.bits_per_s / 1000
         };
-        let mut text = format!("rate = \"{rate}kbit\"\ndefault = \"rest\"\n");
+        // a class that nobody is in would leave its part to be lent, which is a question of its own
+        let others =
+            if self.sources.len() > self.weights.len() { "rest" } else { NAMES[self.weights.len() - 1] };
+        let mut text = format!("rate = \"{rate}kbit\"\ndefault = \"{others}\"\n");
         for ((name, weight), source) in NAMES.iter().zip(&self.weights).zip(&self.sources) {
             let port = source.port;
             let _ = write!(text, "\n[class.{name}]\nweight = {weight}\nmatch = [{{ port = {port} }}]\n");
@@ -173,11 +146,11 @@ pub fn run(context: Context, settings: &Settings, seconds: f64) -> Result<Outcom
     // what is asked for while it waits may belong to this thread alone
     let interrupted = &std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let (directory, unisono) = (&files, context.unisono);
         let wanted = &wanted;
+        let host = Host { unisono: context.unisono, files: &files, cpus: context.cpus };
         let run = scope.spawn(move || {
             let asked = || interrupted.load(Ordering::Relaxed).then_some("a signal");
-            transfer(unisono, directory, wanted, seconds, &asked)
+            transfer(&host, wanted, seconds, &asked)
         });
         let mut signal = None;
         while !run.is_finished() {
@@ -195,6 +168,21 @@ pub fn run(context: Context, settings: &Settings, seconds: f64) -> Result<Outcom
             (Err(_), _) => Err(NoOutcome::Failed("the run panicked".to_owned())),
         }
     })
+}
+
+/// What a run has of this host.
+struct Host<'a> {
+    unisono: &'a Path,
+    files: &'a Files,
+    cpus: &'a [usize],
+}
+
+impl Host<'_> {
+    fn unisono(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.unisono);
+        command.args(arguments);
+        command
+    }
 }
 
 /// The files of one run.
@@ -235,30 +223,38 @@ impl Drop for Files {
 }
 
 fn transfer(
-    unisono: &Path,
-    files: &Files,
+    host: &Host<'_>,
     wanted: &Wanted,
     seconds: f64,
     interrupted: child::Interrupted,
 ) -> Result<Outcome, NoOutcome> {
-    let makes_the_link = wanted.place.arguments().is_some();
-    let stage = Stage::set(if makes_the_link { Cable::Free } else { Cable::Link(wanted.bits_per_s) })?;
-    let policy = files.write("policy.toml", &wanted.policy())?;
-    let unisono = |arguments: &[&str]| {
-        let mut command = Command::new(unisono);
-        command.args(arguments);
-        command
+    let is_cable = matches!(wanted.place, Place::Nowhere | Place::Middleware);
+    let stage = Stage::set(if is_cable { Cable::Link(wanted.bits_per_s) } else { Cable::Free })?;
+    let mut applied = Applied::put(host, wanted, interrupted)?;
+    let outcome = if wanted.in_one_thread {
+        probe::measure(&stage, host.cpus, seconds, interrupted)
+    } else {
+        traffic(host, wanted, &stage, seconds, interrupted)
     };
-    let mut applied = Applied::nothing();
+    let cleared = applied.clear(interrupted);
+    let outcome = outcome?;
+    cleared?;
+    Ok(outcome)
+}
+
+/// Programs that send, a program that receives, and what came.
+fn traffic(
+    host: &Host<'_>,
+    wanted: &Wanted,
+    stage: &Stage,
+    seconds: f64,
+    interrupted: child::Interrupted,
+) -> Result<Outcome, NoOutcome> {
+    let files = host.files;
     let mut broker = None;
-    if let Some(place) = wanted.place.arguments() {
-        let mut command = unisono(&["queue", "apply"]);
-        command.arg(&policy).args(place).args(["--dev", CABLE]);
-        child::wait_all(&mut [Child::start(command)?], Duration::from_secs(20), interrupted)?;
-        applied = Applied::on(unisono(&["queue", "clear", "--dev", CABLE]));
-    } else if wanted.place == Place::Middleware {
-        let mut command = unisono(&["queue", "broker"]);
-        command.arg(&policy).arg("--listen").arg(files.path("broker"));
+    if wanted.place == Place::Middleware {
+        let mut command = host.unisono(&["queue", "broker"]);
+        command.arg(files.write("policy.toml", &wanted.policy())?).arg("--listen").arg(files.path("broker"));
         broker = Some(Child::start(command)?);
     }
     let from = timer::now() + nanos(START + WARM_UP);
@@ -274,7 +270,7 @@ fn transfer(
     let text = serde_json::to_string(&scene).map_err(|error| NoOutcome::Failed(error.to_string()))?;
     let scene_file = files.write("scene.json", &text)?;
     let worker = |result: &str| {
-        let mut command = unisono(&["workload", "traffic", "--scene"]);
+        let mut command = host.unisono(&["workload", "traffic", "--scene"]);
         command.arg(&scene_file).arg("--result").arg(files.path(result));
         command
     };
@@ -287,9 +283,7 @@ fn transfer(
     let expected = START + WARM_UP + Duration::from_secs_f64(seconds);
     let ended = child::wait_all(&mut children, expected * 2 + Duration::from_secs(10), interrupted);
     drop(broker);
-    let cleared = applied.clear(interrupted);
     ended?;
-    cleared?;
     let received: Vec<Received> = files.read("received")?;
     let sent = (0..wanted.sources.len()).map(|at| files.read(&format!("sent-{at}")));
     let sent: Vec<SentBy> = sent.collect::<Result<_, _>>()?;
@@ -304,12 +298,19 @@ fn nanos(duration: Duration) -> u64 {
 struct Applied(Option<Command>);
 
 impl Applied {
-    fn nothing() -> Self {
-        Self(None)
-    }
-
-    fn on(clear: Command) -> Self {
-        Self(Some(clear))
+    /// Has the place enforce the policy, if it is one on this host's device.
+    fn put(host: &Host<'_>, wanted: &Wanted, interrupted: child::Interrupted) -> Result<Self, NoOutcome> {
+        if wanted.place == Place::KernelPlain {
+            place::apply_plain(&wanted.policy())?;
+        } else if let Some(arguments) = wanted.place.arguments(host.cpus) {
+            let mut command = host.unisono(&["queue", "apply"]);
+            command.arg(host.files.write("policy.toml", &wanted.policy())?).args(arguments);
+            command.args(["--dev", CABLE]);
+            child::wait_all(&mut [Child::start(command)?], Duration::from_secs(20), interrupted)?;
+        } else {
+            return Ok(Self(None));
+        }
+        Ok(Self(Some(host.unisono(&["queue", "clear", "--dev", CABLE]))))
     }
 
     fn clear(&mut self, interrupted: child::Interrupted) -> Result<(), NoOutcome> {
@@ -351,6 +352,9 @@ mod tests {
         let last = wanted.sources.last().expect("there are some");
         assert!(!last.cooperates && last.flows == 4);
         assert!(!wanted.policy().contains(&last.port.to_string()));
+        assert!(wanted.policy().contains("default = \"rest\""));
+        let wanted = Wanted::new(&Settings::default()).expect("it can be measured");
+        assert!(wanted.policy().contains("default = \"c\""), "otherwise three classes are all there are");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use unisono_linux::tcp::segments_received;
 use unisono_linux::timer;
 use unisono_measure::Histogram;
 use unisono_measure::record::Distribution;
@@ -17,6 +18,9 @@ use unisono_measure::record::Distribution;
 pub struct Received {
     /// Bytes of connections, headers excluded, that arrived in the measured time.
     pub bulk_bytes: u64,
+    /// Segments of connections that the way to here carried in the measured time: what is out of order or came twice too.
+    #[serde(default)]
+    pub segments: u64,
     /// Messages sent in the measured time that arrived.
     pub messages: u64,
     /// Their bytes.
@@ -33,7 +37,16 @@ const GRACE: u64 = 300_000_000;
 #[derive(Debug, Default)]
 struct Count {
     bulk_bytes: AtomicU64,
+    connections: Mutex<Vec<TcpStream>>,
     messages: Mutex<Messages>,
+}
+
+impl Count {
+    /// Segments that came on all connections so far; one that has ended keeps its number as long as it is held.
+    fn segments(&self) -> u64 {
+        let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        connections.iter().filter_map(|stream| segments_received(stream).ok()).map(u64::from).sum()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -55,11 +68,17 @@ pub fn receive(scene: &Scene) -> Result<Vec<Received>, Error> {
         listen(scene, source, &count)?;
         counts.push(count);
     }
+    let segments = |at: u64| -> Vec<u64> {
+        timer::sleep_until(at);
+        counts.iter().map(|count| count.segments()).collect()
+    };
+    let (before, after) = (segments(scene.from), segments(scene.until));
     timer::sleep_until(scene.until + GRACE);
-    let received = counts.iter().map(|count| {
+    let received = counts.iter().zip(before.iter().zip(after)).map(|(count, (before, after))| {
         let messages = count.messages.lock().unwrap_or_else(PoisonError::into_inner);
         Received {
             bulk_bytes: count.bulk_bytes.load(Ordering::Relaxed),
+            segments: after.saturating_sub(*before),
             messages: messages.number,
             message_bytes: messages.bytes,
             late: messages.late,
@@ -82,6 +101,9 @@ fn listen(scene: &Scene, source: &Source, count: &Arc<Count>) -> Result<(), Erro
     let counts = Arc::clone(count);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
+            if let Ok(stream) = stream.try_clone() {
+                counts.connections.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
+            }
             let counts = Arc::clone(&counts);
             std::thread::spawn(move || read(stream, from, until, &counts.bulk_bytes));
         }

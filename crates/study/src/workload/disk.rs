@@ -1,0 +1,236 @@
+//! A file server's requests to one disk: what is read at length, what somebody waits for, and what has a deadline.
+//!
+//! Three classes share a file of [`FILE`] bytes: two downloads that always have four reads of 256 KiB waiting
+//! (*throughput*), a user who reads 8 KiB at a random place and thinks 2 ms (*interactive*), and a player that reads 64 KiB
+//! every 10 ms and needs them within 10 ms (*real-time*).
+//!
+//! Cost: the file is written once and read past the page cache ever after. When not to use it: on a file system in
+//! memory, which has nothing to order.
+
+use crate::child::STEP;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+use unisono_enforce::disk::{Operation, Reply, Rule, Service};
+use unisono_fairqueue::{ClassId, ClassSpec, Hierarchy, Weight};
+use unisono_linux::direct::{Access, open};
+use unisono_measure::Histogram;
+use unisono_measure::record::Distribution;
+
+/// The classes, by weight 5, 2 and 3.
+pub const NAMES: [&str; 3] = ["throughput", "interactive", "real-time"];
+const WEIGHTS: [u16; 3] = [5, 2, 3];
+/// Requests that can be waiting at a time, of all together; the player may fall behind by a few.
+pub const SLOTS: usize = 2 * AHEAD + 1 + 7;
+const FILE: u64 = 256 << 20;
+const NAME: &str = "disk-workload";
+const AHEAD: usize = 4;
+const AT_LENGTH: u32 = 256 << 10;
+const AT_ONCE: u32 = 8192;
+const FRAME: u32 = 64 << 10;
+const THINKS: Duration = Duration::from_millis(2);
+const PERIOD: Duration = Duration::from_millis(10);
+
+/// The tree of the classes.
+#[must_use]
+pub fn hierarchy() -> Hierarchy {
+    let leaf = |(name, weight): (&str, u16)| {
+        ClassSpec::new(name).weighing(Weight::whole(std::num::NonZeroU32::from(
+            std::num::NonZeroU16::new(weight).unwrap_or(std::num::NonZeroU16::MIN),
+        )))
+    };
+    Hierarchy::new(ClassSpec::new("disk").with(NAMES.into_iter().zip(WEIGHTS).map(leaf)))
+        .expect("sound because names differ")
+}
+
+/// What a class got.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Got {
+    /// What was read for it in the measured time.
+    pub mb_per_s: f64,
+    /// From asking to having it.
+    pub took_ms: Option<Distribution>,
+    /// Requests with a deadline,
+    pub due: u64,
+    /// and those of them that ended after it.
+    pub late: u64,
+}
+
+/// The file, opened past the page cache.
+#[derive(Clone, Debug)]
+pub struct SharedFile(Arc<File>);
+
+impl SharedFile {
+    /// The file in a directory; it is written if it is not there yet.
+    ///
+    /// # Errors
+    /// There is no room, or the file system cannot read past the page cache.
+    pub fn at(directory: &Path) -> io::Result<Self> {
+        let path = directory.join(NAME);
+        if std::fs::metadata(&path).map_or(0, |facts| facts.len()) != FILE {
+            let mut file = File::create(&path)?;
+            let block = vec![7; 1 << 20];
+            for _ in 0..FILE >> 20 {
+                file.write_all(&block)?;
+            }
+            file.sync_all()?;
+        }
+        Ok(Self(Arc::new(open(&path, Access::Read)?)))
+    }
+}
+
+/// One who asks.
+struct Client<'a> {
+    service: &'a Service,
+    file: &'a SharedFile,
+    class: ClassId,
+    reply: Sender<Reply>,
+    replies: Receiver<Reply>,
+    due: u64,
+    late: u64,
+    took: Histogram,
+}
+
+impl<'a> Client<'a> {
+    fn new(service: &'a Service, file: &'a SharedFile, class: ClassId) -> Self {
+        let (reply, replies) = channel();
+        Self { service, file, class, reply, replies, due: 0, late: 0, took: Histogram::new() }
+    }
+
+    fn ask(&self, position: u64, length: u32, due: Option<Duration>) -> io::Result<()> {
+        let asked = self.service.submit(
+            self.class,
+            &self.file.0,
+            position % FILE,
+            Operation::Read(length),
+            due,
+            &self.reply,
+        );
+        asked.map_err(io::Error::other)
+    }
+
+    /// Waits for one answer.
+    fn take(&mut self) -> io::Result<()> {
+        let reply = self.replies.recv().map_err(io::Error::other)?;
+        reply.data?;
+        self.took.record_nanos(u64::try_from(reply.took.as_nanos()).unwrap_or(u64::MAX));
+        self.late += u64::from(reply.late);
+        Ok(())
+    }
+}
+
+/// Has them ask for so long, or until somebody says stop.
+///
+/// # Errors
+/// A request failed.
+pub fn serve(
+    rule: Rule,
+    threads: usize,
+    file: &SharedFile,
+    length: Duration,
+    stopped: &dyn Fn() -> bool,
+) -> io::Result<[Got; 3]> {
+    let tree = hierarchy();
+    let mut classes = tree.classes().skip(1).map(|(id, _)| id);
+    let [throughput, interactive, real_time] =
+        [classes.next(), classes.next(), classes.next()].map(|class| class.unwrap_or(ClassId::ROOT));
+    let service = Service::start(rule, threads)?;
+    let began = Instant::now();
+    let stop = AtomicBool::new(false);
+    let goes_on = || began.elapsed() < length && !stop.load(Ordering::Relaxed);
+    let download = |stream: u64| {
+        let mut client = Client::new(&service, file, throughput);
+        let mut at = stream * FILE / 2;
+        let next = |at: &mut u64| std::mem::replace(at, *at + u64::from(AT_LENGTH));
+        for _ in 0..AHEAD {
+            client.ask(next(&mut at), AT_LENGTH, None)?;
+        }
+        while goes_on() {
+            client.take()?;
+            client.ask(next(&mut at), AT_LENGTH, None)?;
+        }
+        Ok(client)
+    };
+    let user = || {
+        let mut client = Client::new(&service, file, interactive);
+        let mut random = 1_u64;
+        while goes_on() {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            client.ask((random >> 33) % (FILE / u64::from(AT_ONCE)) * u64::from(AT_ONCE), AT_ONCE, None)?;
+            client.take()?;
+            std::thread::sleep(THINKS);
+        }
+        Ok(client)
+    };
+    let player = || {
+        let mut client = Client::new(&service, file, real_time);
+        let mut next = Duration::ZERO;
+        while goes_on() {
+            client.ask(client.due * u64::from(FRAME), FRAME, Some(PERIOD))?;
+            client.due += 1;
+            next += PERIOD;
+            std::thread::sleep(next.saturating_sub(began.elapsed()));
+        }
+        for _ in 0..client.due {
+            client.take()?;
+        }
+        Ok(client)
+    };
+    let clients: Vec<io::Result<Client<'_>>> = std::thread::scope(|scope| {
+        let threads = [
+            scope.spawn(|| download(0)),
+            scope.spawn(|| download(1)),
+            scope.spawn(user),
+            scope.spawn(player),
+        ];
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            if stopped() {
+                stop.store(true, Ordering::Relaxed);
+            }
+            std::thread::sleep(STEP);
+        }
+        threads
+            .map(|thread| thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked"))))
+            .into()
+    });
+    let seconds = began.elapsed().as_secs_f64();
+    let clients = clients.into_iter().collect::<io::Result<Vec<_>>>()?;
+    Ok([throughput, interactive, real_time].map(|class| {
+        let mut took = Histogram::new();
+        let mut got = Got { mb_per_s: service.figures(class).bytes as f64 / seconds / 1e6, ..Got::default() };
+        for client in clients.iter().filter(|client| client.class == class) {
+            took.merge(&client.took);
+            got.due += client.due;
+            got.late += client.late;
+        }
+        got.took_ms = took.distribution(1e6);
+        got
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_class_gets_what_it_asked_for_under_either_rule() {
+        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory");
+        let file = match SharedFile::at(directory.path()) {
+            Ok(file) => file,
+            Err(error) => return eprintln!("skipped: not past the page cache here: {error}"),
+        };
+        for threads in [1, SLOTS] {
+            let rule = Rule::Fifo { hierarchy: hierarchy() };
+            let got = serve(rule, threads, &file, Duration::from_millis(100), &|| false).expect("it is read");
+            for got in got {
+                assert!(got.mb_per_s > 0.0 && got.took_ms.is_some_and(|took| took.n > 0), "{got:?}");
+            }
+            assert_eq!((got[0].due, got[1].due), (0, 0));
+            assert!(got[2].due > 0 && got[2].late <= got[2].due);
+        }
+    }
+}
