@@ -95,9 +95,11 @@ fn shim(mpi: Mpi) -> Result<PathBuf, Error> {
 fn worded(error: Error) -> anyhow::Error {
     match error {
         error if error.is_of_host() => Failure::Host(error.to_string()).into(),
-        Error::NoProgram { .. } | Error::NoMpi { .. } | Error::Static { .. } | Error::OtherMpi { .. } => {
-            Failure::Usage(error.to_string()).into()
-        }
+        Error::NoProgram { .. }
+        | Error::Launcher { .. }
+        | Error::NoMpi { .. }
+        | Error::Static { .. }
+        | Error::OtherMpi { .. } => Failure::Usage(error.to_string()).into(),
         error => error.into(),
     }
 }

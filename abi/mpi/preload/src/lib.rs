@@ -91,6 +91,15 @@ pub enum Error {
         /// As it was given.
         program: String,
     },
+    /// An MPI's launcher was given in place of the program.
+    #[error(
+        "{launcher} starts programs and belongs first: write \
+         '{launcher} -n N unisono mpi -- PROGRAM'"
+    )]
+    Launcher {
+        /// As it was given.
+        launcher: String,
+    },
     /// The program is not linked to an MPI, and no launcher says which it will load.
     #[error(
         "{program} is linked to no MPI that is known, and no mpiexec started it; start it as \
@@ -167,14 +176,25 @@ impl Error {
 /// Where a program is: as a path, or along `PATH`.
 ///
 /// # Errors
-/// [`Error::NoProgram`].
+/// [`Error::NoProgram`]; [`Error::Launcher`].
 pub fn find(program: &str) -> Result<PathBuf, Error> {
     let path = Path::new(program);
     let missing = || Error::NoProgram { program: program.to_owned() };
+    if is_launcher(program) {
+        return Err(Error::Launcher { launcher: program.to_owned() });
+    }
     if program.contains('/') {
         return if path.is_file() { Ok(path.to_owned()) } else { Err(missing()) };
     }
     along_path(program).ok_or_else(missing)
+}
+
+/// Whether a program is what starts the ranks of MPI programs, by its name: `mpiexec`, also with an MPI's suffix.
+#[must_use]
+pub fn is_launcher(program: &str) -> bool {
+    let name = Path::new(program).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let stem = name.split('.').next().unwrap_or_default();
+    ["mpiexec", "mpirun", "orterun", "prterun", "prun", "srun"].contains(&stem)
 }
 
 pub(crate) fn along_path(name: &str) -> Option<PathBuf> {
@@ -244,6 +264,15 @@ mod tests {
         assert_eq!(Mpi::of_launcher(|name| name == "OMPI_COMM_WORLD_SIZE"), Some(Mpi::OpenMpi));
         assert_eq!(Mpi::of_launcher(|name| name == "PMI_RANK"), Some(Mpi::Mpich));
         assert_eq!(Mpi::of_launcher(|_| false), None);
+    }
+
+    #[test]
+    fn a_launcher_is_no_program_to_preload_into() {
+        for name in ["mpiexec", "mpirun.openmpi", "/usr/bin/mpiexec.hydra", "srun"] {
+            let error = find(name).expect_err("a launcher");
+            assert!(error.to_string().starts_with(name), "{error}");
+        }
+        assert!(!is_launcher("mpirunner") && !is_launcher("/opt/mpiexec/solver"));
     }
 
     #[test]
