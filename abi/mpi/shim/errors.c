@@ -6,6 +6,7 @@
 #include "shim.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct handler_record {
 	MPI_Errhandler handle;
@@ -59,6 +60,7 @@ int class_of_core(int core)
 	}
 }
 
+/* The program's last words: it is ended next. */
 static void say(const char *call, int class, const char *words)
 {
 	char text[MPI_MAX_ERROR_STRING] = "";
@@ -67,6 +69,8 @@ static void say(const char *call, int class, const char *words)
 	PMPI_Error_string(class, text, &length);
 	PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	fprintf(stderr, "unisono: rank %d: %s: %s (%s)\n", rank, call, words, text);
+	/* launchers that are told to end a job do not pass on what they have not read yet */
+	usleep(100000);
 }
 
 int window_error(struct window *window, const char *call, int class, const char *words)
