@@ -1,0 +1,113 @@
+/*
+ * A rank that goes away while the others wait for it, for the tests of how a job ends; no program to agree with
+ * an MPI about. `endings HOW WHERE [returned]`: rank 1 ends by HOW (abort, kill, exit, leave) while the others
+ * wait in WHERE. With `returned` they are told by an error code, and every later call has to answer as well.
+ */
+#include "check.h"
+#include <signal.h>
+#include <unistd.h>
+
+static MPI_Win win, never;
+static int *memory, value = 1;
+static MPI_Group other;
+
+/* A line in one piece, which the others' lines do not interrupt. */
+static void say(const char *what, const char *where, int number)
+{
+	char line[128];
+	int length = snprintf(line, sizeof line, "rank %d: %s %s %d\n", rank, what, where, number);
+
+	if (write(STDOUT_FILENO, line, length) < length)
+		_exit(4);
+}
+
+static void go(const char *how)
+{
+	/* the others are to be asleep by then */
+	usleep(300000);
+	if (!strcmp(how, "abort"))
+		MPI_Abort(MPI_COMM_WORLD, 42);
+	if (!strcmp(how, "kill"))
+		raise(SIGKILL);
+	if (!strcmp(how, "exit"))
+		exit(0);
+	_exit(7);
+}
+
+static int wait_in(const char *where)
+{
+	if (!strcmp(where, "fence"))
+		return MPI_Win_fence(0, win);
+	if (!strcmp(where, "wait")) {
+		MPI_Win_post(other, 0, win);
+		return MPI_Win_wait(win);
+	}
+	if (!strcmp(where, "complete")) {
+		/* longer than what can be left for the target to fetch */
+		static int many[1 << 16];
+		MPI_Win_start(other, 0, win);
+		MPI_Put(many, 1 << 16, MPI_INT, 1, 0, 1 << 16, MPI_INT, win);
+		return MPI_Win_complete(win);
+	}
+	if (!strcmp(where, "lock")) {
+		int code = MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, win);
+
+		/* the lock may be asked for no earlier */
+		if (!code)
+			code = MPI_Put(&value, 1, MPI_INT, 1, 0, 1, MPI_INT, win);
+		return code ? code : MPI_Win_unlock(1, win);
+	}
+	if (!strcmp(where, "barrier"))
+		return MPI_Barrier(MPI_COMM_WORLD);
+	if (!strcmp(where, "allocate"))
+		return MPI_Win_allocate(4, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &never);
+	return MPI_Win_free(&win);
+}
+
+int main(int argc, char **argv)
+{
+	MPI_Group world;
+	int code, one = 1;
+
+	begin(&argc, &argv);
+	if (argc < 3) {
+		if (rank == 0)
+			fprintf(stderr, "endings HOW WHERE [returned]\n");
+		MPI_Finalize();
+		return 2;
+	}
+	MPI_Comm_group(MPI_COMM_WORLD, &world);
+	MPI_Group_incl(world, 1, &one, &other);
+	MPI_Win_allocate(sizeof(int) << 16, sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
+	for (int i = 0; i < 5; i++)
+		MPI_Barrier(MPI_COMM_WORLD);
+	if (!strcmp(argv[2], "fence")) {
+		MPI_Win_fence(0, win);
+		MPI_Put(&value, 1, MPI_INT, right(), rank, 1, MPI_INT, win);
+	}
+	if (rank == 1) {
+		if (!strcmp(argv[2], "lock")) {
+			MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, win);
+			MPI_Put(&value, 1, MPI_INT, 1, 0, 1, MPI_INT, win);
+			MPI_Win_flush(1, win);
+		}
+		go(argv[1]);
+	}
+	if (!strcmp(argv[2], "lock"))
+		usleep(100000);
+	if (argc > 3) {
+		MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+		MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
+	}
+	code = wait_in(argv[2]);
+	say("answered", argv[2], class_of(code));
+	/* none of these may wait for rank 1 again */
+	code = MPI_Win_fence(0, win);
+	MPI_Win_lock_all(0, win);
+	MPI_Put(&value, 1, MPI_INT, 1, 0, 1, MPI_INT, win);
+	MPI_Win_unlock_all(win);
+	MPI_Barrier(MPI_COMM_WORLD);
+	MPI_Win_free(&win);
+	say("went on", "to its end", 0);
+	_exit(3);
+}
