@@ -13,9 +13,11 @@ const PROGRAMS: &[&str] = &[
     "operations.c",
     "requests.c",
     "requests_freed.c",
+    "requests_mixed.c",
     "fence.c",
     "pscw.c",
     "locks.c",
+    "crosswise.c",
     "datatypes.c",
     "long_double.c",
     "attributes.c",
@@ -90,9 +92,22 @@ fn every_program_runs_on_three_ranks() -> Outcome {
     all(Mpi::OpenMpi, 3, &[])
 }
 
+/// Twice as many ranks as processors on most machines that test this, each with locks that others want.
+fn locks_in_opposite_orders_make_no_circle_on_four_ranks() -> Outcome {
+    for mpi in [Mpi::Mpich, Mpi::OpenMpi] {
+        let built = mpi.build(&source("crosswise.c"))?;
+        for option in [None, Some("--messages")] {
+            let mut arguments: Vec<&OsStr> = option.into_iter().map(OsStr::new).collect();
+            arguments.extend([OsStr::new("--"), built.as_os_str()]);
+            verdict("crosswise", &run(on_preload(mpi, 4, &arguments))).expect("the program agrees");
+        }
+    }
+    Ok(())
+}
+
 fn one_rank_is_enough() -> Outcome {
     for mpi in [Mpi::Mpich, Mpi::OpenMpi] {
-        for file in ["flavours.c", "edges.c", "locks.c", "fence.c"] {
+        for file in ["flavours.c", "edges.c", "locks.c", "crosswise.c", "fence.c", "requests_mixed.c"] {
             let built = mpi.build(&source(file))?;
             let output = run(on_preload(mpi, 1, &[OsStr::new("--"), built.as_os_str()]));
             let name = file.split('.').next().expect("split has a first part because it always has");
@@ -228,6 +243,7 @@ host_tests![
     every_program_runs_over_messages_of_mpich within 300,
     every_program_runs_over_messages_of_open_mpi within 300,
     every_program_runs_on_three_ranks within 300,
+    locks_in_opposite_orders_make_no_circle_on_four_ranks within 200,
     one_rank_is_enough within 300,
     the_wheel_of_mpi4py_runs within 300,
     statistics_are_printed_at_the_end within 120,
