@@ -6,6 +6,7 @@ use super::slow::Slow;
 use crate::exit::Failure;
 use std::collections::HashSet;
 use std::fmt::Write;
+use std::num::NonZeroUsize;
 use unisono_btin::setup::allot;
 use unisono_btin::{End, Group, Loads, Plan, PlanOptions, Roots, Scan, Topology, plan, plan_watched};
 
@@ -26,6 +27,9 @@ pub(crate) struct Planning {
     /// no room is kept in the memory of a node there [default: enough for all]
     #[arg(long, value_name = "N")]
     registers: Option<u16>,
+    /// Plan on at most as many threads; the tree is the same with any number [default: as many as processors]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
     #[command(flatten)]
     failures: Failures,
 }
@@ -136,6 +140,7 @@ impl Planning {
             ScanFlag::Queue => Scan::Queue,
             ScanFlag::Level => Scan::Level,
         };
+        options.threads = self.threads;
         options.roots = if self.any_root { Roots::Any } else { Roots::Members };
         options
     }

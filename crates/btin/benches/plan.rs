@@ -1,9 +1,9 @@
-//! How long planning takes: `cargo bench -p unisono-btin --bench plan [NAME] [RUNS]`.
+//! How long planning takes: `cargo bench -p unisono-btin --bench plan [NAME] [RUNS] [THREADS]`.
 //!
 //! Every switch of each network has one member, which is the hardest case: all are candidates and all have to
 //! be reached. Networks: random ones (a random tree and random links), and regular ones, in which most or all
-//! candidates have the same height. Each line is one plan from a `Network` to its registers, on one thread:
-//! the median, least and most of the runs, which take turns over the networks.
+//! candidates have the same height. Each line is one plan from a `Network` to its registers, on as many threads as
+//! the host runs at once if not on THREADS: the median, least and most of the runs, which take turns over the networks.
 //!
 //! Below, repairs of the tree by queue: links of the tree fail one after the other, and each time is from the
 //! failure to the registers that change; `whole` is a repair from registers to registers, with the first.
@@ -20,6 +20,7 @@ type Make = fn() -> Links;
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let runs = words.get(1).map_or(3, |word| word.parse().expect("RUNS is a number"));
+    let threads = words.get(2).map(|word| word.parse().expect("THREADS is a number above 0"));
     let name = words.first().map_or("", String::as_str);
     let named = |(family, _): &(String, Make)| family.contains(name);
     let cases: Vec<_> =
@@ -32,6 +33,7 @@ fn main() {
             for (which, scan) in [Scan::Queue, Scan::Level].into_iter().enumerate() {
                 let mut options = PlanOptions::default();
                 options.scan = scan;
+                options.threads = threads;
                 let start = Instant::now();
                 let plan = plan(network, &group, &options).expect("the network is connected");
                 let time = start.elapsed();

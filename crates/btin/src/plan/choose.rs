@@ -8,8 +8,9 @@
 //! are dropped. In irregular networks a dozen searches leave a handful.
 //!
 //! In regular ones (tori, fat trees) bounds drop nothing, since all candidates have the same height. When
-//! bounds stop paying, what is left is measured one by one, giving up as soon as a candidate cannot win:
-//! see [`lean`](super::lean) where every switch has a member, so that leaves alone decide.
+//! bounds stop paying, what is left is measured: many roots at once ([`lanes`](super::lanes) and, for leaves by
+//! queue, [`branches`](super::branches)), or one by one, giving up as soon as a candidate cannot win (see
+//! [`lean`](super::lean) where every switch has a member, so that leaves alone decide).
 //!
 //! Two bounds come for nothing. Who has at most k neighbours reaches at most k (k - 1)^(i - 1) switches in i
 //! steps, so no height is less than what reaching all members takes; and all neighbours of a root are its
@@ -18,11 +19,16 @@
 //!
 //! Cost: O(links) for each search, as many as it takes; at worst one for each candidate.
 
+use super::bits::LANES;
+use super::branches::{self, Queue};
+use super::crew::Crew;
 use super::graph::Graph;
-use super::lanes::{Lanes, blocks};
+use super::lanes::{self, Leaves, Parents};
 use super::lean::{Lean, Limit};
 use super::search::{Search, Shape};
+use super::walk::{Nothing, Walk, blocks};
 use super::{Members, Scan};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// What candidates are compared by: the shape, then member switches first, then the lowest id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -47,13 +53,20 @@ const WORTH_LANES: usize = 32;
 /// measuring changes.
 pub(super) type Watch<'a> = &'a mut dyn FnMut(usize, usize);
 
+/// What measuring takes, in nanoseconds about, to choose between ways and to know how many threads are worth it:
+/// a look from one switch at another by one search; by all searches of a walk; and by those with branches, for each
+/// digit more.
+const LOOK: f64 = 0.75;
+const LOOK_TOGETHER: f64 = 2.0;
+const LOOK_A_DIGIT: f64 = 2.0;
+
 /// The best of these candidates, which all reach all members.
 pub(super) fn choose(
     graph: &Graph,
     members: &Members,
     candidates: &[u32],
     scan: Scan,
-    reached: usize,
+    (reached, crew): (&[u32], Crew),
     watch: Watch,
 ) -> Choice {
     let floor = least_height(graph, members.switches.len());
@@ -61,6 +74,7 @@ pub(super) fn choose(
         graph,
         members,
         scan,
+        crew,
         search: Search::new(graph),
         alive: candidates.to_vec(),
         at_least: vec![floor; graph.len()],
@@ -71,35 +85,22 @@ pub(super) fn choose(
     let mut best = bounds.best.expect("the first search is from a candidate");
     bounds.alive.retain(|&root| bounds.at_least[root as usize] <= best.shape.height);
     bounds.alive.sort_unstable();
-    let everywhere = members.switches.len() == reached;
+    let everywhere = members.switches.len() == reached.len();
     if everywhere {
         bounds.drop_beaten(&best);
     }
     let narrow = bounds.best.map_or(0, |best| best.shape.height) as usize * NARROW > graph.len();
     if bounds.alive.len() >= WORTH_LANES && !narrow {
-        bounds.by_lanes(&mut best, everywhere, watch);
-    }
-    let alive = std::mem::take(&mut bounds.alive);
-    let all = alive.len();
-    if everywhere {
-        let mut lean = Lean::new(graph, reached);
-        for (done, root) in alive.into_iter().enumerate() {
-            watch(done, all);
-            let limit = Limit { height: best.shape.height, leaves: best.shape.leaves };
-            let at_least = bounds.at_least[root as usize];
-            if let Some(found) = lean.measure(graph, root, scan, at_least, limit) {
-                best = best.min(best.with(found, root));
-            }
+        if everywhere && scan == Scan::Level {
+            bounds.by_lanes(&mut best, || Parents::new(graph), true, watch);
+            return best;
         }
-    } else {
-        for (done, root) in alive.into_iter().enumerate() {
-            watch(done, all);
-            if bounds.search.run_to(graph, root, scan, members, best.shape.height) {
-                best = best.min(bounds.choice(root));
-            }
+        let look = bounds.by_lanes(&mut best, || Nothing, false, watch);
+        if everywhere && bounds.by_branches(&mut best, look, watch) {
+            return best;
         }
     }
-    best
+    if everywhere { bounds.each_leaves(best, watch) } else { bounds.each(best, watch) }
 }
 
 /// What no height can be less than, with so many members to reach.
@@ -126,6 +127,7 @@ struct Bounds<'a> {
     graph: &'a Graph,
     members: &'a Members,
     scan: Scan,
+    crew: Crew,
     search: Search,
     /// Candidates that are neither measured nor dropped.
     alive: Vec<u32>,
@@ -166,37 +168,127 @@ impl Bounds<'_> {
         }
     }
 
-    /// Measures all that is left at once: heights, and where that decides everything the rest as well. What
-    /// stays alive then has the least height that there is, and only that.
-    fn by_lanes(&mut self, best: &mut Choice, everywhere: bool, watch: Watch) {
-        let mut lanes = Lanes::<8>::new(self.graph);
-        let size = Lanes::<8>::ROOTS;
-        let decides = everywhere && self.scan == Scan::Level;
-        let ordered = blocks(self.graph, &self.alive, size);
-        let mut least = best.shape.height;
-        let mut left = Vec::new();
-        for (number, block) in (0..).zip(ordered.chunks(size)) {
-            watch(number * size, ordered.len());
-            let Members { switches, is_member } = self.members;
-            let found = lanes.measure(self.graph, block, switches, is_member, least);
-            for (&root, found) in block.iter().zip(&found) {
-                let Some(found) = *found else { continue };
-                if decides {
-                    *best = (*best).min(best.with(found, root));
+    /// Measures what is left, many at once: heights, and where leaves decide the rest those as well, so that the
+    /// best is found. Otherwise what stays alive has the least height that there is, or the height of all where the
+    /// network seems to be regular. Handed back is how many looks at neighbours 512 roots take.
+    fn by_lanes<K: Leaves + Send>(
+        &mut self,
+        best: &mut Choice,
+        keep: impl Fn() -> K + Sync,
+        decides: bool,
+        watch: Watch,
+    ) -> usize {
+        let Self { graph, members, .. } = *self;
+        let ordered = blocks(graph, &self.alive, LANES);
+        let least = AtomicU32::new(best.shape.height);
+        let (least, ordered) = (&least, &ordered[..]);
+        let measure = |(walk, found): &mut (Walk<K>, Vec<(u32, Limit)>), block: usize| {
+            let roots = &ordered[block * LANES..ordered.len().min((block + 1) * LANES)];
+            // Whose value this is does not matter: it saves work, and no root of least height is lost by it.
+            let most = least.load(Ordering::Relaxed);
+            let Members { switches, is_member } = members;
+            let measured = lanes::measure(walk, graph, roots, switches, is_member, most);
+            for (&root, limit) in roots.iter().zip(measured) {
+                if let Some(limit) = limit {
+                    least.fetch_min(limit.height, Ordering::Relaxed);
+                    found.push((root, limit));
                 }
-                least = least.min(found.height);
-                self.at_least[root as usize] = found.height;
-                left.push(root);
             }
-            // Where a first block drops nobody, no other will: the network is regular.
-            if number == 0 && left.len() == block.len() && !decides {
-                left.extend(&ordered[block.len()..]);
-                break;
+        };
+        let state = || (Walk::new(graph, keep()), Vec::new());
+        let all = ordered.len().div_ceil(LANES);
+        watch(0, ordered.len());
+        let mut first = state();
+        measure(&mut first, 0);
+        let looks = first.0.looks;
+        let mut found = first.1;
+        // Where a first block drops nobody, no other will: the network is regular.
+        let regular = !decides && found.len() == ordered.len().min(LANES) && all > 1;
+        if !regular {
+            let crew = self.crew.for_steps((looks as f64 * (all - 1) as f64 * LOOK_TOGETHER) as usize);
+            let mut tell = |block: usize| watch((block + 1) * LANES, ordered.len());
+            let others = crew.each(all - 1, &mut tell, state, |own, block| measure(own, block + 1));
+            found.extend(others.into_iter().flat_map(|(_, found)| found));
+        }
+        for &(root, limit) in &found {
+            self.at_least[root as usize] = limit.height;
+            if decides {
+                *best = (*best).min(best.with(limit, root));
             }
         }
-        left.retain(|&root| !decides && self.at_least[root as usize] <= least);
+        let mut left: Vec<u32> = found.iter().map(|(root, _)| *root).collect();
+        if regular {
+            left.extend(&ordered[LANES..]);
+        }
+        let least = least.load(Ordering::Relaxed);
+        left.retain(|&root| self.at_least[root as usize] <= least);
         left.sort_unstable();
         self.alive = left;
+        looks
+    }
+
+    /// Measures what is left, many at once, by queue where every switch has a member; not if one by one is faster.
+    fn by_branches(&self, best: &mut Choice, looks: usize, watch: Watch) -> bool {
+        let Self { graph, members, alive, .. } = self;
+        let all = &members.switches;
+        let Some(digits) = branches::digits(graph) else { return false };
+        let together = looks as f64
+            * (LOOK_TOGETHER + LOOK_A_DIGIT * digits as f64)
+            * (all.len().div_ceil(LANES) * branches::walks(graph, alive.len())) as f64;
+        if together > self.one_by_one() {
+            return false;
+        }
+        let all = blocks(graph, all, LANES);
+        let crew = self.crew.for_steps(together as usize);
+        let Some(found) = (Queue { graph, all: &all, crew }).measure(alive, watch) else { return false };
+        *best = alive.iter().zip(found).map(|(&root, found)| best.with(found, root)).fold(*best, Choice::min);
+        true
+    }
+
+    /// About how long it takes to measure what is left one by one.
+    fn one_by_one(&self) -> f64 {
+        self.alive.len() as f64 * (self.graph.looks() + self.graph.len()) as f64 * LOOK
+    }
+
+    /// Measures what is left one by one where every switch has a member.
+    fn each_leaves(self, best: Choice, watch: Watch) -> Choice {
+        let crew = self.crew.for_steps(self.one_by_one() as usize);
+        let Self { graph, members, scan, alive, at_least, .. } = self;
+        let pack = |limit: Limit| u64::from(limit.height) << 32 | u64::from(limit.leaves);
+        let all = alive.len();
+        // The best of all threads: who finds better tells it, and no root that is as good is lost by it.
+        let limit = AtomicU64::new(pack(Limit { height: best.shape.height, leaves: best.shape.leaves }));
+        let state = || (Lean::new(graph, members.switches.len()), best);
+        let measure = |(lean, best): &mut (Lean, Choice), at: usize| {
+            let root = alive[at];
+            let packed = limit.load(Ordering::Relaxed);
+            let most = Limit { height: (packed >> 32) as u32, leaves: packed as u32 };
+            if let Some(found) = lean.measure(graph, root, scan, at_least[root as usize], most) {
+                limit.fetch_min(pack(found), Ordering::Relaxed);
+                *best = (*best).min(best.with(found, root));
+            }
+        };
+        let found = crew.each(all, &mut |done| watch(done, all), state, measure);
+        found.into_iter().map(|(_, best)| best).fold(best, Choice::min)
+    }
+
+    /// Measures what is left one by one.
+    fn each(self, best: Choice, watch: Watch) -> Choice {
+        let crew = self.crew.for_steps(self.one_by_one() as usize);
+        let Self { graph, members, scan, alive, .. } = self;
+        let all = alive.len();
+        let least = AtomicU32::new(best.shape.height);
+        let measure = |(search, best): &mut (Search, Choice), at: usize| {
+            let root = alive[at];
+            if search.run_to(graph, root, scan, members, least.load(Ordering::Relaxed)) {
+                let without_members = !members.is_member[root as usize];
+                let found = Choice { shape: search.shape(&members.is_member), without_members, root };
+                least.fetch_min(found.shape.height, Ordering::Relaxed);
+                *best = (*best).min(found);
+            }
+        };
+        let found = crew.each(all, &mut |done| watch(done, all), || (Search::new(graph), best), measure);
+        found.into_iter().map(|(_, best)| best).fold(best, Choice::min)
     }
 
     fn search_from(&mut self, from: u32) {

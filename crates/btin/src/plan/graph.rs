@@ -29,6 +29,11 @@ impl Graph {
         self.first.len() - 1
     }
 
+    /// How many looks at a neighbour it takes to see all neighbours of all switches.
+    pub(super) fn looks(&self) -> usize {
+        self.to.len()
+    }
+
     pub(super) fn near(&self, switch: u32) -> &[u32] {
         &self.to[self.first[switch as usize] as usize..self.first[switch as usize + 1] as usize]
     }

@@ -12,21 +12,27 @@
 //! Cost: see [`plan`]. Every member can run it by itself and comes to the same tree, because nothing is left
 //! to chance.
 
+mod bits;
+mod branches;
 mod choose;
+mod crew;
 mod graph;
 mod lanes;
 mod lean;
 mod load;
 mod registers;
 mod search;
+mod walk;
 
 use crate::{Group, Network, NodeId, SwitchId, Tree};
 use choose::choose;
+use crew::Crew;
 use graph::Graph;
 pub use load::Loads;
 pub(crate) use registers::members_at;
 use search::{Search, Shape};
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 
 /// In which order the breadth-first search takes switches: who becomes the parent where there is a choice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -58,6 +64,9 @@ pub struct PlanOptions {
     pub scan: Scan,
     /// The candidates.
     pub roots: Roots,
+    /// On how many threads at most, if not as many as the host runs at once. The tree is the same with any number;
+    /// small networks are planned on the caller's thread alone.
+    pub threads: Option<NonZeroUsize>,
 }
 
 /// A tree, and what it was chosen by.
@@ -153,7 +162,8 @@ pub fn plan_watched(
         Roots::Members => &members.switches[..],
         Roots::Any => search.reached(),
     };
-    let best = choose(&graph, &members, candidates, options.scan, search.reached().len(), watch);
+    let crew = Crew::new(options.threads);
+    let best = choose(&graph, &members, candidates, options.scan, (search.reached(), crew), watch);
     search.run(&graph, best.root, options.scan);
     let Shape { height, edges, leaves } = best.shape;
     let tree = registers::fill(network, group, &mut search, &members.is_member);

@@ -121,7 +121,7 @@ proptest! {
     fn the_plan_is_the_literal_one((network, group) in network_and_group()) {
         for scan in [Scan::Queue, Scan::Level] {
             for roots in [Roots::Members, Roots::Any] {
-                agree(&network, &group, &PlanOptions { scan, roots });
+                agree(&network, &group, &PlanOptions { scan, roots, ..PlanOptions::default() });
             }
         }
     }
@@ -152,12 +152,13 @@ proptest! {
     fn searches_made_together_find_what_each_finds_alone((network, group) in network_and_group()) {
         let graph = Graph::new(&network);
         let members = Members::new(&network, &group);
-        let mut lanes = lanes::Lanes::<1>::new(&graph);
+        let mut together = walk::Walk::new(&graph, lanes::Parents::new(&graph));
         let mut search = Search::new(&graph);
-        let roots = lanes::blocks(&graph, &members.switches, 5);
+        let roots = walk::blocks(&graph, &members.switches, 5);
         prop_assert_eq!(roots.iter().copied().collect::<BTreeSet<_>>(), members.switches.iter().copied().collect());
         for most in [2, u32::MAX] {
-            let found = lanes.measure(&graph, &roots, &members.switches, &members.is_member, most);
+            let Members { switches, is_member } = &members;
+            let found = lanes::measure(&mut together, &graph, &roots, switches, is_member, most);
             for (&root, found) in roots.iter().zip(found) {
                 search.run(&graph, root, Scan::Level);
                 let alone = search.shape(&members.is_member);
@@ -166,6 +167,24 @@ proptest! {
                     prop_assert_eq!(found.map(|found| found.leaves), (alone.height <= most).then_some(alone.leaves));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn leaves_read_off_the_trees_around_others_are_those_of_the_tree_by_queue(
+        (network, group) in network_and_group(), threads in 1usize..4,
+    ) {
+        let graph = Graph::new(&network);
+        let all: Vec<u32> = (0..).take(graph.len()).collect();
+        let all = walk::blocks(&graph, &all, bits::LANES);
+        let crew = Crew::new(NonZeroUsize::new(threads));
+        let roots = Members::new(&network, &group).switches;
+        let mut search = Search::new(&graph);
+        let found = branches::Queue { graph: &graph, all: &all, crew }.measure(&roots, &mut |_, _| {});
+        for (&root, found) in roots.iter().zip(found.expect("there are few neighbours")) {
+            search.run(&graph, root, Scan::Queue);
+            let Shape { height, leaves, .. } = search.shape(&vec![true; graph.len()]);
+            prop_assert_eq!(found, lean::Limit { height, leaves }, "root {}", root);
         }
     }
 }
@@ -215,8 +234,8 @@ fn the_plan_is_the_literal_one_where_many_candidates_are_dropped_together() {
     let some = Group::new(&network, GroupId(0), some).expect("all exist");
     for scan in [Scan::Queue, Scan::Level] {
         for roots in [Roots::Members, Roots::Any] {
-            agree(&network, &everybody, &PlanOptions { scan, roots });
-            agree(&network, &some, &PlanOptions { scan, roots });
+            agree(&network, &everybody, &PlanOptions { scan, roots, ..PlanOptions::default() });
+            agree(&network, &some, &PlanOptions { scan, roots, ..PlanOptions::default() });
         }
     }
 }

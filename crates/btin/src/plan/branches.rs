@@ -1,0 +1,226 @@
+//! The leaves of trees by queue from many roots at once, read off the trees by level order around all switches.
+//!
+//! In the tree by queue around r, the way from r to u is the first in order of ids among the shortest: at each switch
+//! it goes on to the neighbour of lowest id that is nearer to u. These steps are, for all r, the links of the tree by
+//! level order around u. So the parent of u in the tree by queue around r is the child of u above whom r lies in the
+//! tree by level order around u: r's *branch*. One [`walk`](super::walk) finds the branches of all r around 512
+//! switches u at once: a few bits a search, inherited from the neighbour that the walk says. Then v is a parent in the
+//! tree around r if around any neighbour u of v, r lies in the branch of v.
+//!
+//! ```text
+//!   rows: r, lanes: u   -- transposed -->   rows: u, lanes: r   -- over all neighbours u of v -->  rows: v, lanes: r
+//!   branch of r around u                    (a block of 512)       v is a parent around r          counted: leaves
+//! ```
+//!
+//! Cost: as the walk, with a branch's digits to read beside each look; and a bit for each root and switch, in memory,
+//! which is why roots come in portions in large networks, each with a walk over everything. It pays where so many
+//! roots are tied that one search a root costs more.
+
+use super::bits::{Bits, Counter, LANES, WORDS, Wide, transpose, vectorized};
+use super::crew::Crew;
+use super::graph::Graph;
+use super::lean::Limit;
+use super::walk::{Keep, Walk};
+use std::sync::{Mutex, PoisonError};
+
+/// So many bits in memory at most: roots times switches.
+const MOST_BITS: usize = 16 << 30;
+
+/// By switch and lane: the number of the branch, in so many binary digits.
+struct Branch<const D: usize>(Vec<[Bits; D]>);
+
+impl<const D: usize> Keep for Branch<D> {
+    type Gathered = [Bits; D];
+
+    fn begin(&mut self, graph: &Graph, from: &[u32]) {
+        self.0.fill([Bits::NONE; D]);
+        for (lane, &around) in from.iter().enumerate() {
+            for (number, &near) in graph.near(around).iter().enumerate() {
+                for (place, digit) in self.0[near as usize].iter_mut().enumerate() {
+                    if number >> place & 1 == 1 {
+                        digit.put(lane);
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn gather(&self) -> [Bits; D] {
+        [Bits::NONE; D]
+    }
+
+    #[inline(always)]
+    fn take(&mut self, gathered: &mut [Bits; D], near: usize, claim: Bits) {
+        if claim.is_none() {
+            return;
+        }
+        for (digit, theirs) in gathered.iter_mut().zip(&self.0[near]) {
+            *digit = digit.or(claim.and(*theirs));
+        }
+    }
+
+    #[inline(always)]
+    fn put(&mut self, switch: usize, gathered: [Bits; D]) {
+        for (digit, gathered) in self.0[switch].iter_mut().zip(gathered) {
+            *digit = digit.or(gathered);
+        }
+    }
+}
+
+/// How many digits the numbers of a network's branches have, and whether there are walks for so many.
+pub(super) fn digits(graph: &Graph) -> Option<usize> {
+    let most = (0..).take(graph.len()).map(|switch| graph.near(switch).len()).max().unwrap_or(0);
+    [1, 2, 3, 4, 5, 6].into_iter().find(|digits| most <= 1 << digits)
+}
+
+/// How many walks over everything so many roots take.
+pub(super) fn walks(graph: &Graph, roots: usize) -> usize {
+    roots.div_ceil(portion(graph))
+}
+
+fn portion(graph: &Graph) -> usize {
+    (MOST_BITS / graph.len() / LANES).max(1) * LANES
+}
+
+/// Where all switches that are reached have members: the height and the leaves by queue of the tree of each root.
+pub(super) struct Queue<'a> {
+    pub(super) graph: &'a Graph,
+    /// All that is reached, ordered so that those that lie together follow each other.
+    pub(super) all: &'a [u32],
+    pub(super) crew: Crew,
+}
+
+impl Queue<'_> {
+    /// None if a switch has more neighbours than there are digits for.
+    pub(super) fn measure(&self, roots: &[u32], watch: &mut dyn FnMut(usize, usize)) -> Option<Vec<Limit>> {
+        let mut found = Vec::with_capacity(roots.len());
+        for portion in roots.chunks(portion(self.graph)) {
+            found.extend(match digits(self.graph)? {
+                1 => self.portion::<1>(portion, watch),
+                2 => self.portion::<2>(portion, watch),
+                3 => self.portion::<3>(portion, watch),
+                4 => self.portion::<4>(portion, watch),
+                5 => self.portion::<5>(portion, watch),
+                _ => self.portion::<6>(portion, watch),
+            });
+        }
+        Some(found)
+    }
+
+    fn portion<const D: usize>(&self, roots: &[u32], watch: &mut dyn FnMut(usize, usize)) -> Vec<Limit> {
+        let Self { graph, all, crew } = *self;
+        let everywhere = vec![true; graph.len()];
+        let mut column = vec![usize::MAX; graph.len()];
+        roots.iter().enumerate().for_each(|(at, &root)| column[root as usize] = at);
+        // By 512 roots, by switch: in whose trees it is a parent.
+        let parents: Vec<Mutex<Vec<Bits>>> = roots.chunks(LANES).map(|_| Mutex::new(Vec::new())).collect();
+        let open = |chunk: usize| parents[chunk].lock().unwrap_or_else(PoisonError::into_inner);
+
+        let blocks = all.len().div_ceil(LANES);
+        let state = || {
+            let walk = Walk::new(graph, Branch(vec![[Bits::NONE; D]; graph.len()]));
+            (walk, vec![[Bits::NONE; D]; LANES], Vec::new())
+        };
+        let each =
+            crew.each(blocks, &mut |block| watch(block, blocks), state, |(walk, turned, heights), block| {
+                let around = &all[block * LANES..all.len().min((block + 1) * LANES)];
+                let found = walk.run(graph, around, &everywhere, u32::MAX);
+                heights.extend(around.iter().copied().zip(found));
+                // Every thread begins elsewhere, so that they do not wait for each other.
+                let chunks = roots.len().div_ceil(LANES);
+                for chunk in (0..chunks).map(|chunk| (chunk + block) % chunks) {
+                    let mut parents = open(chunk);
+                    if parents.is_empty() {
+                        parents.resize(graph.len(), Bits::NONE);
+                    }
+                    let roots = &roots[chunk * LANES..roots.len().min((chunk + 1) * LANES)];
+                    vectorized(Turn { branch: &walk.keep.0, roots, turned });
+                    let first = chunk * LANES;
+                    vectorized(Mark { graph, around, turned, parents: &mut parents, column: &column, first });
+                }
+            });
+        let mut height = vec![0; graph.len()];
+        for (around, found) in each.into_iter().flat_map(|(_, _, heights)| heights) {
+            height[around as usize] = found;
+        }
+        let count = u32::try_from(all.len()).expect("fits because switches are counted in 32 bits");
+        let mut inner = vec![0; roots.len()];
+        let counted = crew.each(parents.len(), &mut |_| {}, Vec::new, |counted, chunk| {
+            counted.push((chunk, Counter::of(open(chunk).iter())));
+        });
+        for (chunk, counter) in counted.into_iter().flatten() {
+            let chunk = inner.iter_mut().skip(chunk * LANES).take(LANES);
+            chunk.enumerate().for_each(|(lane, inner)| *inner = counter.count(lane));
+        }
+        let limit = |(&root, inner): (&u32, u32)| Limit {
+            height: height[root as usize],
+            leaves: (count - inner).max(1),
+        };
+        roots.iter().zip(inner).map(limit).collect()
+    }
+}
+
+/// From a row a root to a row a lane.
+struct Turn<'a, const D: usize> {
+    branch: &'a [[Bits; D]],
+    roots: &'a [u32],
+    turned: &'a mut [[Bits; D]],
+}
+
+impl<const D: usize> Wide for Turn<'_, D> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for (word, roots) in self.roots.chunks(64).enumerate() {
+            for digit in 0..D {
+                let mut square = [Bits::NONE; 64];
+                for (row, &root) in square.iter_mut().zip(roots) {
+                    *row = self.branch[root as usize][digit];
+                }
+                transpose(&mut square);
+                for (bit, row) in square.iter().enumerate() {
+                    for (part, bits) in row.0.iter().enumerate() {
+                        self.turned[part * 64 + bit][digit].0[word] = *bits;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Marks who is a parent because of the switches of a block, in the trees around 512 roots from the first on.
+struct Mark<'a, const D: usize> {
+    graph: &'a Graph,
+    around: &'a [u32],
+    turned: &'a [[Bits; D]],
+    parents: &'a mut [Bits],
+    /// By switch: which root it is.
+    column: &'a [usize],
+    first: usize,
+}
+
+impl<const D: usize> Wide for Mark<'_, D> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for (&around, digits) in self.around.iter().zip(self.turned) {
+            // A switch lies in no branch around itself.
+            let mut others = Bits([u64::MAX; WORDS]);
+            let lane = self.column[around as usize].wrapping_sub(self.first);
+            if lane < LANES {
+                others.0[lane / 64] ^= 1 << (lane % 64);
+            }
+            for (number, &near) in self.graph.near(around).iter().enumerate() {
+                let mut here = others;
+                for (place, digit) in digits.iter().enumerate() {
+                    here = if number >> place & 1 == 1 { here.and(*digit) } else { here.and_not(*digit) };
+                }
+                let parents = &mut self.parents[near as usize];
+                *parents = parents.or(here);
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Work that falls into pieces, on several threads: the pieces are taken in turn by who is free, and what comes of
+//! them is the same however many threads there are.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How many threads there may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Crew(NonZeroUsize);
+
+impl Crew {
+    pub(super) fn new(threads: Option<NonZeroUsize>) -> Self {
+        let here = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Self(threads.unwrap_or_else(here))
+    }
+
+    /// As many as are worth starting for work of so many steps of about a nanosecond.
+    pub(super) fn for_steps(self, steps: usize) -> Self {
+        const WORTH_A_THREAD: usize = 500_000;
+        let most = NonZeroUsize::new(steps / WORTH_A_THREAD).unwrap_or(NonZeroUsize::MIN);
+        Self(self.0.min(most))
+    }
+
+    /// Does each of so many pieces; every thread makes a state of its own, and all states are handed back. `watch`
+    /// is told on this thread how many pieces have been taken.
+    pub(super) fn each<S: Send>(
+        self,
+        pieces: usize,
+        watch: &mut dyn FnMut(usize),
+        state: impl Fn() -> S + Sync,
+        work: impl Fn(&mut S, usize) + Sync,
+    ) -> Vec<S> {
+        let next = AtomicUsize::new(0);
+        let take = |before: &mut dyn FnMut(usize)| {
+            let mut own = state();
+            loop {
+                // nothing but the number itself is handed over
+                let piece = next.fetch_add(1, Ordering::Relaxed);
+                if piece >= pieces {
+                    return own;
+                }
+                before(piece);
+                work(&mut own, piece);
+            }
+        };
+        let take = &take;
+        std::thread::scope(|scope| {
+            let others = 1..self.0.get().min(pieces);
+            let others: Vec<_> = others.map(|_| scope.spawn(move || take(&mut |_| {}))).collect();
+            let mut states = vec![take(watch)];
+            states.extend(others.into_iter().map(|one| match one.join() {
+                Ok(own) => own,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }));
+            states
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_piece_is_done_once_by_any_number_of_threads() {
+        for threads in 1..5 {
+            let crew = Crew::new(NonZeroUsize::new(threads));
+            let mut told = 0;
+            let done =
+                crew.each(100, &mut |_| told += 1, Vec::new, |own: &mut Vec<usize>, piece| own.push(piece));
+            let mut done: Vec<usize> = done.into_iter().flatten().collect();
+            done.sort_unstable();
+            assert_eq!(done, (0..100).collect::<Vec<_>>());
+            assert!(told <= 100);
+            assert_eq!(crew.for_steps(10), Crew::new(NonZeroUsize::new(1)));
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Hundreds of breadth-first searches in one walk over the network: a bit a search (multi-source search, Then et
+//! al., "The more the merrier", 2014).
+//!
+//! At each switch lies a row of bits, one a search: who has reached it, and who in this very level. A switch is
+//! reached, by all searches at once, from the bits of its neighbours, taken in order of id: the first that brings a
+//! search's bit is the neighbour of lowest id that is nearer to where the search began. What follows from that
+//! is for [`Keep`] to remember.
+//!
+//! Cost: for each switch, as many looks at its neighbours as there are levels in which some search reaches it:
+//! all of a random network's dozen levels, wherever searches begin; in a torus about the width of the area in
+//! which they begin, which is why [`blocks`] takes switches that lie together.
+
+use super::bits::{Bits, LANES, Wide, vectorized};
+use super::graph::Graph;
+
+/// What is remembered of who was reached from where.
+pub(super) trait Keep {
+    /// Forgets everything; searches begin at these switches, lane by lane.
+    fn begin(&mut self, graph: &Graph, from: &[u32]);
+
+    /// What is gathered about one switch in one level.
+    type Gathered;
+
+    /// Nothing yet.
+    fn gather(&self) -> Self::Gathered;
+
+    /// These searches reached a switch, and this neighbour of it is the one of lowest id that is nearer to where
+    /// they began.
+    fn take(&mut self, gathered: &mut Self::Gathered, near: usize, claim: Bits);
+
+    /// What was gathered about a switch, if any search has reached it.
+    fn put(&mut self, switch: usize, gathered: Self::Gathered);
+}
+
+/// Nothing is remembered: heights alone.
+pub(super) struct Nothing;
+
+impl Keep for Nothing {
+    type Gathered = ();
+
+    fn begin(&mut self, _: &Graph, _: &[u32]) {}
+
+    fn gather(&self) {}
+
+    #[inline(always)]
+    fn take(&mut self, (): &mut (), _: usize, _: Bits) {}
+
+    #[inline(always)]
+    fn put(&mut self, _: usize, (): ()) {}
+}
+
+/// Up to [`LANES`] searches.
+pub(super) struct Walk<K> {
+    pub(super) seen: Vec<Bits>,
+    now: Vec<Bits>,
+    next: Vec<Bits>,
+    mark: Vec<Mark>,
+    front: Vec<u32>,
+    reach: Vec<u32>,
+    pub(super) keep: K,
+    /// How many looks at a neighbour there were in all.
+    pub(super) looks: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    Open,
+    /// Beside the front, and to be looked at.
+    Listed,
+    /// Reached by all searches.
+    Full,
+}
+
+/// From so large a part of the network on, all switches are looked at instead of those beside the front.
+const DENSE: usize = 4;
+
+impl<K: Keep> Walk<K> {
+    pub(super) fn new(graph: &Graph, keep: K) -> Self {
+        let rows = || vec![Bits::NONE; graph.len()];
+        let (seen, now, next) = (rows(), rows(), rows());
+        let mark = vec![Mark::Open; graph.len()];
+        Self { seen, now, next, mark, front: Vec::new(), reach: Vec::new(), keep, looks: 0 }
+    }
+
+    /// Searches until all is reached, or for so many levels; for each search the last level in which it reached
+    /// a member.
+    pub(super) fn run(&mut self, graph: &Graph, from: &[u32], is_member: &[bool], most: u32) -> Vec<u32> {
+        let all = Bits::first(from.len());
+        self.begin(graph, from);
+        let mut heights = vec![0; from.len()];
+        let mut level = 0;
+        while !self.front.is_empty() && level < most {
+            level += 1;
+            let moved = vectorized(Grow { walk: self, graph, all, is_member });
+            for (lane, height) in heights.iter_mut().enumerate() {
+                if moved.has(lane) {
+                    *height = level;
+                }
+            }
+        }
+        heights
+    }
+
+    fn begin(&mut self, graph: &Graph, from: &[u32]) {
+        debug_assert!(from.len() <= LANES);
+        for row in [&mut self.seen, &mut self.now, &mut self.next] {
+            row.fill(Bits::NONE);
+        }
+        self.mark.fill(Mark::Open);
+        self.front.clear();
+        self.keep.begin(graph, from);
+        for (lane, &start) in from.iter().enumerate() {
+            self.seen[start as usize].put(lane);
+            self.now[start as usize].put(lane);
+            self.front.push(start);
+        }
+    }
+
+    /// Who is looked at in the next level.
+    fn list(&mut self, graph: &Graph) {
+        self.reach.clear();
+        if self.front.len() * DENSE >= graph.len() {
+            let switches = 0..u32::try_from(graph.len()).unwrap_or(u32::MAX);
+            self.reach.extend(switches.filter(|&switch| self.mark[switch as usize] == Mark::Open));
+        } else {
+            for &switch in &self.front {
+                for &near in graph.near(switch) {
+                    if self.mark[near as usize] == Mark::Open {
+                        self.mark[near as usize] = Mark::Listed;
+                        self.reach.push(near);
+                    }
+                }
+            }
+        }
+    }
+
+    /// One more level of all searches; which of them reached a member.
+    #[inline(always)]
+    fn grow(&mut self, graph: &Graph, all: Bits, is_member: &[bool]) -> Bits {
+        self.list(graph);
+        let mut moved = Bits::NONE;
+        let mut kept = 0;
+        for at in 0..self.reach.len() {
+            let switch = self.reach[at] as usize;
+            let before = all.and_not(self.seen[switch]);
+            let mut open = before;
+            let near = graph.near(self.reach[at]);
+            self.looks += near.len();
+            let mut gathered = self.keep.gather();
+            for &near in near {
+                let claim = self.now[near as usize].and(open);
+                open = open.xor(claim);
+                self.keep.take(&mut gathered, near as usize, claim);
+            }
+            self.mark[switch] = if open.is_none() { Mark::Full } else { Mark::Open };
+            let new = before.xor(open);
+            if new.is_none() {
+                continue;
+            }
+            self.keep.put(switch, gathered);
+            self.seen[switch] = self.seen[switch].or(new);
+            if is_member[switch] {
+                moved = moved.or(new);
+            }
+            self.next[switch] = new;
+            self.reach[kept] = self.reach[at];
+            kept += 1;
+        }
+        self.reach.truncate(kept);
+        for &switch in &self.front {
+            self.now[switch as usize] = Bits::NONE;
+        }
+        std::mem::swap(&mut self.now, &mut self.next);
+        std::mem::swap(&mut self.front, &mut self.reach);
+        moved
+    }
+}
+
+struct Grow<'a, K> {
+    walk: &'a mut Walk<K>,
+    graph: &'a Graph,
+    all: Bits,
+    is_member: &'a [bool],
+}
+
+impl<K: Keep> Wide for Grow<'_, K> {
+    type Output = Bits;
+
+    #[inline(always)]
+    fn run(self) -> Bits {
+        self.walk.grow(self.graph, self.all, self.is_member)
+    }
+}
+
+/// Puts roots into an order in which those that lie together follow each other: balls of so many around the
+/// first that is left.
+pub(super) fn blocks(graph: &Graph, roots: &[u32], size: usize) -> Vec<u32> {
+    let mut wanted = vec![false; graph.len()];
+    roots.iter().for_each(|&root| wanted[root as usize] = true);
+    let mut ordered = Vec::with_capacity(roots.len());
+    let mut queue = std::collections::VecDeque::new();
+    for &first in roots {
+        if !wanted[first as usize] {
+            continue;
+        }
+        queue.clear();
+        queue.push_back(first);
+        wanted[first as usize] = false;
+        while let Some(root) = queue.pop_front() {
+            ordered.push(root);
+            if ordered.len() % size == 0 {
+                queue.drain(..).for_each(|root| wanted[root as usize] = true);
+                break;
+            }
+            for &near in graph.near(root) {
+                if std::mem::take(&mut wanted[near as usize]) {
+                    queue.push_back(near);
+                }
+            }
+        }
+    }
+    // Who was put back into the queue's place after its turn had gone by.
+    ordered.extend(roots.iter().copied().filter(|&root| wanted[root as usize]));
+    ordered
+}
