@@ -2,15 +2,28 @@
 
 use super::{NONE, Repair, Standing};
 use crate::{Neighbour, SwitchId};
-use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BTreeSet;
 
 /// Kept between repairs, so that a small one does not pay for a large network.
 pub(super) struct Scratch {
     /// By switch: whether it may get a place in this repair, or has one.
     state: Vec<State>,
-    /// By switch: the parent and link found for it.
-    found: Vec<(u32, u32, u32)>,
+    /// By switch: what was found for it.
+    found: Vec<Place>,
+}
+
+/// A place for a switch in the tree: the order is by what places are chosen.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    depth: u32,
+    parent: u32,
+    /// The parent's port.
+    port: u16,
+    link: u32,
+}
+
+impl Place {
+    const NOWHERE: Self = Self { depth: NONE, parent: NONE, port: u16::MAX, link: NONE };
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,14 +35,14 @@ enum State {
 
 impl Scratch {
     pub(super) fn new(count: usize) -> Self {
-        Self { state: vec![State::Outside; count], found: vec![(NONE, NONE, NONE); count] }
+        Self { state: vec![State::Outside; count], found: vec![Place::NOWHERE; count] }
     }
 }
 
 impl Standing<'_> {
     /// Cuts off the subtrees of these switches, and hangs on again what can be.
     pub(super) fn hang_again(&mut self, tops: &[u32]) -> Repair {
-        let mut touched = BTreeSet::new();
+        let mut touched = Vec::new();
         let mut before = Vec::new();
         let mut widowed = Vec::new();
         for &top in tops {
@@ -60,6 +73,8 @@ impl Standing<'_> {
         };
         let moved = before.iter().filter(was).count();
         touched.extend(before.iter().map(|(switch, ..)| *switch));
+        touched.sort_unstable();
+        touched.dedup();
         let register = |switch: u32| (self.parent[switch as usize] != NONE).then(|| self.register(switch));
         let changed = touched.iter().map(|&switch| (SwitchId(switch), register(switch))).collect();
         Repair { changed, cut_off: self.members_of(&lost), moved, height: self.height() }
@@ -104,37 +119,54 @@ impl Standing<'_> {
     /// Finds for each switch of the area the place nearest to the root; of equals, below the lowest id and
     /// there at the lowest port.
     fn search(&mut self, area: &[u32]) {
-        let mut open = BinaryHeap::new();
+        // By depth, who may have a place there; its place is final when its depth's turn comes.
+        let mut open: Vec<Vec<u32>> = Vec::new();
         for &switch in area {
+            let mut found = Place::NOWHERE;
             for n in self.network.neighbours(SwitchId(switch)).iter().filter(|n| self.lives(n)) {
                 let near = n.switch.0;
                 if self.parent[near as usize] != NONE {
-                    open.push(Reverse((self.depth[near as usize] + 1, near, n.far, n.link, switch)));
+                    let depth = self.depth[near as usize] + 1;
+                    found = found.min(Place { depth, parent: near, port: n.far.0, link: n.link });
                 }
+            }
+            self.scratch.found[switch as usize] = found;
+            if found != Place::NOWHERE {
+                enter(&mut open, found.depth, switch);
             }
         }
-        while let Some(Reverse((depth, parent, _, link, switch))) = open.pop() {
-            if self.scratch.state[switch as usize] != State::Wanting {
-                continue;
-            }
-            self.scratch.state[switch as usize] = State::Placed;
-            self.scratch.found[switch as usize] = (depth, parent, link);
-            for n in self.network.neighbours(SwitchId(switch)) {
-                let near = n.switch.0;
-                if self.lives(n) && self.scratch.state[near as usize] == State::Wanting {
-                    open.push(Reverse((depth + 1, switch, n.port, n.link, near)));
+        let mut depth = 0;
+        while (depth as usize) < open.len() {
+            for switch in std::mem::take(&mut open[depth as usize]) {
+                let wants = self.scratch.state[switch as usize] == State::Wanting;
+                if !wants || self.scratch.found[switch as usize].depth != depth {
+                    continue;
+                }
+                self.scratch.state[switch as usize] = State::Placed;
+                for n in self.network.neighbours(SwitchId(switch)) {
+                    let near = n.switch.0;
+                    if self.scratch.state[near as usize] != State::Wanting || !self.lives(n) {
+                        continue;
+                    }
+                    let place = Place { depth: depth + 1, parent: switch, port: n.port.0, link: n.link };
+                    let found = &mut self.scratch.found[near as usize];
+                    if place.depth < found.depth {
+                        enter(&mut open, place.depth, near);
+                    }
+                    *found = place.min(*found);
                 }
             }
+            depth += 1;
         }
     }
 
     /// Brings a switch into the tree with whatever is on its way there; false if there is no way.
-    fn take_in(&mut self, mut switch: u32, touched: &mut BTreeSet<u32>) -> bool {
+    fn take_in(&mut self, mut switch: u32, touched: &mut Vec<u32>) -> bool {
         if self.scratch.state[switch as usize] != State::Placed {
             return false;
         }
         while self.parent[switch as usize] == NONE {
-            let (depth, parent, link) = self.scratch.found[switch as usize];
+            let Place { depth, parent, link, .. } = self.scratch.found[switch as usize];
             self.enter(switch, parent, link, depth);
             self.children[parent as usize].push(switch);
             touched.extend([switch, parent]);
@@ -144,8 +176,8 @@ impl Standing<'_> {
     }
 
     /// Removes a switch that has lost its purpose, and its parent if that loses its own by it.
-    fn prune(&mut self, mut switch: u32, touched: &mut BTreeSet<u32>) {
-        touched.insert(switch);
+    fn prune(&mut self, mut switch: u32, touched: &mut Vec<u32>) {
+        touched.push(switch);
         while self.parent[switch as usize] != NONE
             && switch != self.root
             && !self.is_member[switch as usize]
@@ -154,8 +186,15 @@ impl Standing<'_> {
             let parent = self.parent[switch as usize];
             self.leave(switch);
             self.children[parent as usize].retain(|&child| child != switch);
-            touched.insert(parent);
+            touched.push(parent);
             switch = parent;
         }
     }
+}
+
+fn enter(open: &mut Vec<Vec<u32>>, depth: u32, switch: u32) {
+    if open.len() <= depth as usize {
+        open.resize_with(depth as usize + 1, Vec::new);
+    }
+    open[depth as usize].push(switch);
 }
