@@ -2,17 +2,21 @@
 
 use super::deploy::failure;
 use super::input::Source;
+use super::slow::Slow;
 use crate::output;
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Duration;
-use unisono_bpf::bench::{self, Row, SOFTWARE, Variant};
+use unisono_bpf::bench::{self, Progress, Row, SOFTWARE, Variant};
 use unisono_bpf::leftovers::{self, Note, Running};
 use unisono_bpf::{Deployment, Job, hop};
 use unisono_btin::{Group, GroupId, Operation, Turn};
 use unisono_linux::interrupt;
 use unisono_measure::bootstrap::Estimate;
 use unisono_measure::units;
+
+/// From how long on people are told how long it takes.
+const LONG: Duration = Duration::from_secs(10);
 
 /// Measure barriers in the switches against the best barriers in software
 ///
@@ -36,7 +40,7 @@ pub(crate) struct Args {
     /// Runs of each variant
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
-    /// About how long each run lasts
+    /// About how long each run lasts; five barriers at least
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "200ms")]
     length: Duration,
     /// Also measure what one hop through a switch costs
@@ -67,7 +71,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut variants: Vec<Variant> =
         (0..).zip(turns).map(|(job, turn)| Variant::Switches(job, turn)).collect();
     variants.extend(SOFTWARE.map(Variant::Software));
-    let rows = bench::compare(&mut deployment, &variants, args.repetitions, args.length, |_, _| ());
+    let mut slow = Slow::new();
+    let progress = |progress: Progress<'_>| match progress {
+        Progress::Planned(time) if time > LONG => {
+            eprintln!(
+                "unisono: {} members: the runs will take about {:.0} s",
+                group.members().len(),
+                time.as_secs_f64()
+            );
+        }
+        Progress::Planned(_) => {}
+        Progress::Run(begun, all, variant) => slow.run(begun, all, &variant.to_string()),
+    };
+    let rows = bench::compare(&mut deployment, &variants, args.repetitions, args.length, progress);
+    slow.end();
     let rows = rows.map_err(failure)?;
     drop(deployment);
     let hop = if args.hop { hop::measure(args.repetitions, args.length).map_err(failure)? } else { None };

@@ -4,7 +4,9 @@ use super::input::Source;
 use crate::exit::Failure;
 use crate::output;
 use serde_json::json;
+use std::cell::RefCell;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 use unisono_bpf::diagnose::Suspect;
 use unisono_bpf::leftovers::{self, Note, Running};
@@ -39,8 +41,9 @@ const MOST_PATIENCE: usize = 3;
   ip netns exec unisono-$!-s0 tcpdump -i p3 -xx ether proto 0x88b5
       watch the barriers of switch 0, port 3
 
-A node whose process ends, or a cable that is pulled, is named from the registers: each says which of its ports it
-waits for. Barriers go on by other links where there are some.
+A node whose process ends is named from the registers: each says which of its ports it waits for. A cable that is
+pulled is named by the kernel at once. Barriers go on by other links where there are some; where there are none
+they wait until the cable is back, or patience ends.
 
 Needs root, clang, libbpf-dev and a kernel with BPF and veth (5.12 or later): unisono doctor.")]
 pub(crate) struct Args {
@@ -160,13 +163,24 @@ impl Story {
 /// Barriers until the time is over, a signal comes, or there is no way to go on.
 fn go(deployment: &mut Deployment<'_>, jobs: usize, args: &Args) -> Result<Story, Error> {
     let all: Vec<usize> = (0..jobs).collect();
+    let events = Rc::new(RefCell::new(Vec::new()));
+    let note = |text: &str| {
+        eprintln!("unisono: {text}");
+        events.borrow_mut().push(text.to_owned());
+    };
+    let of_cables = Rc::clone(&events);
+    deployment.listen_to_cables(move |text| {
+        eprintln!("unisono: {text}");
+        of_cables.borrow_mut().push(text.to_owned());
+    });
     let mut story = Story::default();
     let stuck_after = u64::try_from(args.patience.as_millis()).unwrap_or(u64::MAX).max(100);
     let (start, mut repairs, mut slowness) = (Instant::now(), 0, 0);
     let mut trace = true;
     while (trace || start.elapsed() < args.time) && interrupt::caught().is_none() {
         let count = if trace { CHECKED } else { ROUND };
-        match deployment.barriers(&all, Run { warm_up: 0, count, trace, stuck_after }) {
+        let run = Run { warm_up: 0, count, trace, stuck_after };
+        let (what, links, is_pulled) = match deployment.barriers(&all, run) {
             Ok(ran) => {
                 if trace && !ran.nobody_left_early() {
                     story.failed = Some("a member left a barrier before all had entered it".to_owned());
@@ -176,50 +190,49 @@ fn go(deployment: &mut Deployment<'_>, jobs: usize, args: &Args) -> Result<Story
                 story.barriers += u64::from(count);
                 story.nanos += ran.nanos;
                 story.repeated += ran.repeated;
+                continue;
             }
             Err(_) if interrupt::caught().is_some() => break,
+            // named when it was pulled; registers of a barrier just interrupted blame whoever was on his way
+            Err(Error::Cable(what)) => (what, Vec::new(), true),
             Err(Error::Barrier(what)) => {
-                eprintln!("unisono: {what}");
-                story.events.push(what.clone());
-                let links = suspected_links(deployment, jobs);
-                repairs += 1;
-                // with everybody there and no link to blame somebody is slow: he gets another chance
-                let slow = links.is_empty() && deployment.is_complete();
-                slowness = if slow { slowness + 1 } else { 0 };
-                if links.is_empty() && !slow || slowness > MOST_PATIENCE || repairs > MOST_REPAIRS {
-                    story.failed = Some(what);
-                    break;
-                }
-                let began = Instant::now();
-                match deployment.begin_again(&links) {
-                    Ok(repaired) => {
-                        let text = told(&links, repaired, began.elapsed());
-                        eprintln!("unisono: {text}");
-                        story.events.push(text);
-                    }
-                    Err(error) => {
-                        story.failed = Some(format!("{what}; without that link: {error}"));
-                        break;
-                    }
-                }
+                note(&what);
+                (what, suspected_links(deployment, jobs), false)
             }
             Err(error) => return Err(error),
+        };
+        // with everybody there and no link to blame somebody is slow: he gets another chance
+        let slow = !is_pulled && links.is_empty() && deployment.is_complete();
+        slowness = if slow { slowness + 1 } else { 0 };
+        repairs += usize::from(!is_pulled);
+        if !is_pulled && !slow && links.is_empty() || slowness > MOST_PATIENCE || repairs > MOST_REPAIRS {
+            story.failed = Some(what);
+            break;
+        }
+        let began = Instant::now();
+        match deployment.begin_again(&links) {
+            Ok(repaired) => note(&told(deployment.without(), repaired, began.elapsed())),
+            Err(error) => {
+                story.failed = Some(format!("{what}; it cannot be left out: {error}"));
+                break;
+            }
         }
     }
     if let Some(what) = &story.failed {
         eprintln!("unisono: {what}");
     }
+    story.events = events.take();
     Ok(story)
 }
 
-fn told(links: &[u32], Repaired { registers, changed, roots }: Repaired, took: Duration) -> String {
+fn told(without: &[u32], Repaired { registers, changed, roots }: Repaired, took: Duration) -> String {
     let took = took.as_secs_f64() * 1e3;
-    if links.is_empty() {
+    if without.is_empty() {
         return format!("everybody is there: {registers} registers set up again in {took:.0} ms");
     }
     let roots = if roots == 0 { String::new() } else { format!(", {roots} roots moved") };
     format!(
-        "without link {links:?}: {changed} of {registers} registers changed{roots}, set up again in {took:.0} ms"
+        "without link {without:?}: {changed} of {registers} registers changed{roots}, set up again in {took:.0} ms"
     )
 }
 

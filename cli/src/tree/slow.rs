@@ -1,4 +1,4 @@
-//! The progress of plans and simulations that take more than two seconds, on standard error.
+//! The progress of plans, simulations and measurements that take more than two seconds, on standard error.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
@@ -37,6 +37,20 @@ impl Slow {
         if let Some(bar) = &self.bar {
             bar.set_message(scheme.to_owned());
             bar.set_position(crossings);
+        }
+    }
+
+    /// So many runs of so many are over; the next is of this kind.
+    pub(super) fn run(&mut self, done: u32, all: u32, kind: &str) {
+        if self.bar.is_none() && self.since.elapsed() > Duration::from_secs(2) {
+            let style =
+                ProgressStyle::with_template("measuring: {bar:30} run {pos} of {len}, {eta} left; {msg}")
+                    .expect("the template is valid because it is a constant");
+            self.bar = Some(ProgressBar::new(all.into()).with_style(style));
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_position(done.into());
+            bar.set_message(kind.to_owned());
         }
     }
 

@@ -15,8 +15,9 @@ use std::time::Duration;
 use unisono_btin::Turn;
 use unisono_measure::bootstrap::{Estimate, median_interval, ratio_of_medians};
 
-/// Barriers that every variant runs at least, to know how many make a run.
-const TRIAL: u32 = 5;
+/// Barriers that a run has at least, and those of the trial that tells how many make a run.
+const FEWEST: u32 = 5;
+const TRIAL: u32 = 3;
 /// After which a barrier counts as one that does not end.
 const STUCK_AFTER: u64 = 20_000;
 const LEVEL: f64 = 0.95;
@@ -59,7 +60,19 @@ pub struct Row {
     pub repeated: u64,
 }
 
-/// Measures the variants, `repetitions` runs of about `length` each.
+/// How far a comparison is.
+#[derive(Clone, Copy, Debug)]
+pub enum Progress<'a> {
+    /// All variants were tried: the runs, one after the other, will take about so long.
+    Planned(Duration),
+    /// A run of a variant begins: which of how many.
+    Run(u32, u32, &'a Variant),
+}
+
+/// Measures the variants, `repetitions` runs of about `length` each, but of five barriers at least.
+///
+/// A trial of each variant says how many barriers make a run; it also teaches the members how long a barrier of it
+/// takes, so that no timer runs out later because a barrier is slow.
 ///
 /// # Errors
 /// A node is gone, or a barrier does not end.
@@ -68,14 +81,18 @@ pub fn compare(
     variants: &[Variant],
     repetitions: u32,
     length: Duration,
-    mut progress: impl FnMut(u32, &Variant),
+    mut progress: impl FnMut(Progress<'_>),
 ) -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
+    let mut planned = 0.0;
     for variant in variants {
         let (micros, _) = once(deployment, *variant, TRIAL, TRIAL)?;
-        let barriers = (length.as_secs_f64() * 1e6 / micros).clamp(10.0, 1e6) as u32;
+        let barriers = (length.as_secs_f64() * 1e6 / micros).clamp(f64::from(FEWEST), 1e6) as u32;
+        planned += micros / 1e6 * f64::from(barriers + warm_up(barriers)) * f64::from(repetitions);
         rows.push(Row { variant: *variant, runs: Vec::new(), micros: None, barriers, repeated: 0 });
     }
+    progress(Progress::Planned(Duration::from_secs_f64(planned)));
+    let (mut begun, all) = (0, repetitions * rows.len() as u32);
     for repetition in 0..repetitions {
         let mut order: Vec<usize> = (0..rows.len()).collect();
         if repetition % 2 == 1 {
@@ -83,8 +100,9 @@ pub fn compare(
         }
         for at in order {
             let row = &mut rows[at];
-            progress(repetition, &row.variant);
-            let (micros, repeated) = once(deployment, row.variant, row.barriers / 20 + 2, row.barriers)?;
+            progress(Progress::Run(begun, all, &row.variant));
+            begun += 1;
+            let (micros, repeated) = once(deployment, row.variant, warm_up(row.barriers), row.barriers)?;
             row.runs.push(micros);
             row.repeated += repeated;
         }
@@ -105,6 +123,11 @@ pub fn advantage(rows: &[Row]) -> Option<(Variant, Variant, Estimate)> {
     let theirs = best(rows.iter().filter(|row| !is_switch(row)).collect())?;
     let ratio = ratio_of_medians(&theirs.runs, &ours.runs, LEVEL, 1)?;
     Some((ours.variant, theirs.variant, ratio))
+}
+
+/// Barriers before the clock starts.
+fn warm_up(barriers: u32) -> u32 {
+    barriers / 20 + 1
 }
 
 fn once(

@@ -5,7 +5,7 @@ use crate::fabric::Fabric;
 use crate::node::{self, Known};
 use crate::orders::{Order, Report};
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use unisono_btin::NodeId;
@@ -75,10 +75,15 @@ impl Crew {
         Ok(told)
     }
 
-    /// What was said since, waiting at most so long for the first word.
-    pub(crate) fn hear(&mut self, patience: Duration) -> Result<Vec<(NodeId, Heard)>, Error> {
+    /// What was said since, waiting at most so long for the first word, or until `also` can be read.
+    pub(crate) fn hear(
+        &mut self,
+        patience: Duration,
+        also: BorrowedFd<'_>,
+    ) -> Result<Vec<(NodeId, Heard)>, Error> {
         let present: Vec<usize> = (0..self.0.len()).filter(|at| !self.0[*at].gone).collect();
-        let lines: Vec<_> = present.iter().map(|at| self.0[*at].line.as_fd()).collect();
+        let lines = present.iter().map(|at| self.0[*at].line.as_fd());
+        let lines: Vec<_> = lines.chain([also]).collect();
         let ready = readable(&lines, Some(patience)).map_err(Error::io("wait for the nodes"))?;
         let mut heard = Vec::new();
         for (at, _) in present.into_iter().zip(ready).filter(|(_, ready)| *ready) {

@@ -3,6 +3,9 @@
 //! Everything belongs to this value: dropping it ends the processes and with them the namespaces; killing the
 //! process that holds it does the same, because nothing has a name (unless names were asked for).
 
+mod carriers;
+
+use crate::cables::Cables;
 use crate::compile::{Compiling, SWITCH};
 use crate::crew::{Crew, Heard};
 use crate::diagnose::{Suspect, suspects};
@@ -13,7 +16,9 @@ use crate::orders::{Order, Report, Run};
 use crate::program::{SwitchProgram, fits};
 use crate::software::Algorithm;
 use crate::tree::standing;
+use carriers::shortened;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use unisono_btin::{End, Group, Network, NodeId, Operation, Plan, PlanError, Turn};
 use unisono_linux::affinity::Tid;
@@ -100,18 +105,25 @@ pub struct Times {
     pub registers: Duration,
 }
 
+/// What is told of each cable that goes down or comes back, in words.
+type Listener<'a> = Box<dyn FnMut(&str) + 'a>;
+
 /// A deployment.
 pub struct Deployment<'a> {
     crew: Crew, // dropped first: processes end before what they use
+    cables: Cables,
     fabric: Fabric,
     hook: Hook,
     program: SwitchProgram,
     network: &'a Network,
     jobs: &'a [Job],
-    /// The network as the trees see it: without links that are known to be down.
-    usable: Network,
-    /// In the order in which they went down.
+    /// Links that were left out because frames did not arrive.
+    blamed: Vec<u32>,
+    /// Links that the trees leave out, in the order in which they failed; and those that messages avoid.
     without: Vec<u32>,
+    avoided: Vec<u32>,
+    /// Who wants to know about cables.
+    listener: Option<Listener<'a>>,
     /// The tree of each job now.
     plans: Vec<Plan>,
     /// How often registers were set up, and the episode they began with.
@@ -137,26 +149,30 @@ impl<'a> Deployment<'a> {
         let program = SwitchProgram::load_object(network, &compiling.finish()?)?;
         let hook = fabric.attach(network, &program)?;
         times.program = start.elapsed() - times.network;
+        let cables = Cables::watch(network, &fabric)?;
         let members: BTreeSet<NodeId> = jobs.iter().flat_map(|job| job.group.members()).copied().collect();
         let members: Vec<NodeId> = members.into_iter().collect();
         let start = Instant::now();
         let crew = Crew::start(&members, Known { network, jobs }, &fabric)?;
         let mut deployment = Self {
             crew,
+            cables,
             fabric,
             hook,
             program,
             network,
             jobs,
-            usable: network.clone(),
+            blamed: Vec::new(),
             without: Vec::new(),
+            avoided: Vec::new(),
+            listener: None,
             plans,
             lives: 0,
             first: 0,
             tag: 0,
             times,
         };
-        deployment.gather(members.len(), OBEDIENCE, |_, report| matches!(report, Report::Ready))?;
+        deployment.gather(members.len(), OBEDIENCE, &[], |_, report| matches!(report, Report::Ready))?;
         deployment.times.nodes = start.elapsed();
         Ok(deployment)
     }
@@ -186,7 +202,7 @@ impl<'a> Deployment<'a> {
     fn about_registers(&mut self, order: &Order) -> Result<usize, Error> {
         let told = self.crew.tell(order, |_| true)?;
         let mut registers = 0;
-        self.gather(told, OBEDIENCE, |_, report| match report {
+        self.gather(told, OBEDIENCE, &[], |_, report| match report {
             Report::SetUp { registers: more } => {
                 registers += *more;
                 true
@@ -199,9 +215,14 @@ impl<'a> Deployment<'a> {
     /// Runs barriers of some groups at once, by their positions.
     ///
     /// # Errors
-    /// [`Error::Barrier`] names who is missing: a node that ended, or what the registers wait for after
-    /// `run.stuck_after`. The members have given up by then; [`Deployment::begin_again`] makes them usable.
+    /// [`Error::Cable`] names a cable that has been pulled, at once, if there is a way around it; if there is none, it
+    /// may come back. [`Error::Barrier`] names who is missing: a node that ended, or what the registers wait for
+    /// after `run.stuck_after`. The members have given up by then; [`Deployment::begin_again`] makes them usable.
     pub fn barriers(&mut self, jobs: &[usize], run: Run) -> Result<Ran, Error> {
+        self.notice()?;
+        if let Some(broken) = self.broken(jobs) {
+            return Err(Error::Cable(broken));
+        }
         self.run(jobs, &Order::Barriers { jobs: jobs.to_vec(), run }, run)
     }
 
@@ -220,7 +241,8 @@ impl<'a> Deployment<'a> {
         let told = self.crew.tell(order, takes_part)?;
         let groups = jobs.iter().map(|job| of[*job].group.members().to_vec()).collect();
         let mut ran = Ran { groups, ..Ran::default() };
-        let done = self.gather(told, Duration::MAX, |node, report| {
+        let standing = if matches!(order, Order::Barriers { .. }) { jobs } else { &[] };
+        let done = self.gather(told, Duration::MAX, standing, |node, report| {
             let Report::Done { nanos, repeated, moments } = report else { return false };
             ran.nanos = ran.nanos.max(*nanos);
             ran.repeated += *repeated;
@@ -232,17 +254,19 @@ impl<'a> Deployment<'a> {
         done.map(|()| ran)
     }
 
-    /// Waits for one report of so many nodes that `take` takes. When one cannot come, the others are told to stop.
+    /// Waits for one report of so many nodes that `take` takes. When one cannot come, or a tree of one of the jobs in
+    /// `standing` falls, the others are told to stop.
     fn gather(
         &mut self,
         mut expected: usize,
         patience: Duration,
+        standing: &[usize],
         mut take: impl FnMut(NodeId, &mut Report) -> bool,
     ) -> Result<(), Error> {
         let start = Instant::now();
         while expected > 0 {
             let mut trouble = None;
-            for (node, heard) in self.crew.hear(LOOK)? {
+            for (node, heard) in self.crew.hear(LOOK, self.cables.as_fd())? {
                 match heard {
                     Heard::Report(Report::Stuck { job, episode }) => {
                         trouble.get_or_insert_with(|| self.stuck(job, episode));
@@ -267,9 +291,11 @@ impl<'a> Deployment<'a> {
             } else if start.elapsed() > patience {
                 trouble.get_or_insert_with(|| format!("{expected} nodes do not answer"));
             }
-            if let Some(trouble) = trouble {
+            let broken = if self.notice()? { self.broken(standing) } else { None };
+            if trouble.is_some() || broken.is_some() && expected > 0 {
                 self.stop()?;
-                return Err(Error::Barrier(trouble));
+                let broken = broken.map(Error::Cable);
+                return Err(trouble.map(Error::Barrier).or(broken).expect("set because one of them is"));
             }
         }
         Ok(())
@@ -280,7 +306,7 @@ impl<'a> Deployment<'a> {
         let mut told = self.crew.tell(&Order::Stop, |_| true)?;
         let start = Instant::now();
         while told > 0 && start.elapsed() < OBEDIENCE {
-            for (_, heard) in self.crew.hear(LOOK)? {
+            for (_, heard) in self.crew.hear(LOOK, self.cables.as_fd())? {
                 told -= usize::from(matches!(heard, Heard::Report(Report::Stopped) | Heard::Ended(_)));
             }
         }
@@ -289,15 +315,21 @@ impl<'a> Deployment<'a> {
 
     fn stuck(&self, job: usize, episode: u16) -> String {
         let group = self.jobs[job].group.id().0;
-        let suspects = self.suspects(job);
-        let named: Vec<String> = suspects.iter().take(5).map(ToString::to_string).collect();
-        let named = match suspects.len() {
-            0 => "all registers have moved on; a member is slow".to_owned(),
-            more @ 6.. => format!("{}; and {} more", named.join("; "), more - 5),
-            _ => named.join("; "),
-        };
+        let suspects = || self.suspects(job).iter().map(ToString::to_string).collect::<Vec<String>>();
+        let named = self.needed(&[job]).unwrap_or_else(|| shortened(&suspects()));
         let episode = episode.wrapping_sub(self.first);
         format!("barrier {episode} of group {group} does not end: {named}")
+    }
+
+    /// Has somebody told of each cable that goes down or comes back, when it does.
+    pub fn listen_to_cables(&mut self, listener: impl FnMut(&str) + 'a) {
+        self.listener = Some(Box::new(listener));
+    }
+
+    /// The links that the trees leave out, in the order in which they failed.
+    #[must_use]
+    pub fn without(&self) -> &[u32] {
+        &self.without
     }
 
     /// Whom a group's barrier is waiting for.
@@ -308,24 +340,33 @@ impl<'a> Deployment<'a> {
         suspects(self.network, &plan.tree, job.turn, state)
     }
 
-    /// After a barrier was given up: leaves these links out, finds new ways, repairs the trees (their roots stay where
-    /// they can, and so does all that was not cut off) and sets everything up again. Barriers count from 0 again.
+    /// After a barrier was given up: leaves these links out and those whose cable is down, finds new ways, repairs the
+    /// trees (their roots stay where they can, and so does all that was not cut off) and sets everything up again.
+    /// Links whose cable is back are used again. Barriers count from 0 again.
     ///
     /// # Errors
     /// Without these links some members are cut off; the error says which.
-    pub fn begin_again(&mut self, without: &[u32]) -> Result<Repaired, Error> {
-        let mut all = self.without.clone();
-        all.extend(without.iter().filter(|link| !self.without.contains(link)));
-        let plans =
-            trees(self.network, self.jobs, &all).map_err(|error| Error::Barrier(error.to_string()))?;
-        if all.len() > self.without.len() {
-            self.usable = leave_out(self.network, &all);
-            self.program.find_ways(&self.usable)?;
+    pub fn begin_again(&mut self, blamed: &[u32]) -> Result<Repaired, Error> {
+        self.notice()?;
+        if let Some(unreachable) = self.unreachable() {
+            return Err(Error::Barrier(unreachable));
         }
+        let known = self.blamed.len();
+        let new: Vec<u32> = blamed.iter().copied().filter(|link| !self.blamed.contains(link)).collect();
+        self.blamed.extend(new);
+        let failed = self.failed();
+        let plans = match trees(self.network, self.jobs, &failed) {
+            Ok(plans) => plans,
+            Err(error) => {
+                self.blamed.truncate(known);
+                return Err(Error::Barrier(error.to_string()));
+            }
+        };
+        self.find_ways()?;
         let changed = plans.iter().zip(&self.plans).map(|(now, before)| changed(now, before)).sum();
         let moved = plans.iter().zip(&self.plans);
         let roots = moved.filter(|(now, before)| now.tree.root_switch != before.tree.root_switch).count();
-        (self.plans, self.without) = (plans, all);
+        (self.plans, self.without) = (plans, failed);
         Ok(Repaired { registers: self.set_up()?, changed, roots })
     }
 

@@ -23,7 +23,10 @@ pub enum Error {
     /// clang made something that is not understood.
     #[error("what clang made of a program is not understood: {0}; please report this as a bug")]
     Object(String),
-    /// The barrier did not end, a node ended, a link is down: who it is, in words.
+    /// A cable that barriers need is down and there is a way around it: which, in words.
+    #[error("{0}")]
+    Cable(String),
+    /// The barrier did not end, or a node ended: who it is, in words.
     #[error("{0}")]
     Barrier(String),
     /// The system refused.

@@ -19,14 +19,14 @@ mod hook;
 pub use hook::Hook;
 
 use crate::error::Error;
-use crate::layout::device;
+use crate::layout::{device, end_of};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::thread;
 use unisono_btin::{End, Link, Network, NodeId, SwitchId};
-use unisono_linux::netlink::link::{self, Device, Index, State};
+use unisono_linux::netlink::link::{self, Carrier, Device, Index, State};
 use unisono_linux::netlink::{self, Request, address};
 use unisono_linux::network_namespace::{self, NetworkNamespace};
 use unisono_linux::resource_limit;
@@ -72,6 +72,21 @@ impl Fabric {
     #[must_use]
     pub fn switch(&self, switch: SwitchId) -> &NetworkNamespace {
         &self.switches[switch.0 as usize]
+    }
+
+    /// The namespaces of all switches.
+    pub(crate) fn switches(&self) -> &[NetworkNamespace] {
+        &self.switches
+    }
+
+    /// Which of the switches' devices carry, read from each.
+    pub(crate) fn carriers(&mut self) -> Result<Vec<(End, Carrier)>, Error> {
+        let mut carriers = Vec::new();
+        for socket in &mut self.sockets {
+            let there = link::all(socket)?;
+            carriers.extend(there.iter().filter_map(|link| Some((end_of(link.index)?, link.carrier))));
+        }
+        Ok(carriers)
     }
 
     /// The namespace of a node.

@@ -30,7 +30,7 @@ pub fn measure(repetitions: u32, length: Duration) -> Result<Option<Estimate>, E
     let mut slopes = Vec::new();
     for _ in 0..repetitions {
         let mean = |deployment: &mut Deployment<'_>| -> Result<f64, Error> {
-            let rows = compare(deployment, &variants, 1, length, |_, _| ())?;
+            let rows = compare(deployment, &variants, 1, length, |_| ())?;
             Ok(rows[0].runs[0])
         };
         let (short, long) = (mean(&mut near)?, mean(&mut far)?);

@@ -1,6 +1,6 @@
 //! The structures of `intf.h` in Rust. A test compiles the header and compares.
 
-use unisono_btin::{GroupId, Operation, Port, Register, SwitchId, Turn};
+use unisono_btin::{End, GroupId, Operation, Port, Register, SwitchId, Turn};
 use unisono_linux::netlink::link::Index;
 
 /// The EtherType of barrier frames.
@@ -19,6 +19,14 @@ const NOWHERE: u8 = 0xff;
 #[must_use]
 pub fn device(switch: SwitchId, port: Port) -> Index {
     Index(FIRST_DEVICE + (switch.0 << PORT_BITS) + u32::from(port.0))
+}
+
+/// The place that a device's number stands for, if it is a switch's.
+#[must_use]
+pub fn end_of(device: Index) -> Option<End> {
+    let place = device.0.checked_sub(FIRST_DEVICE)?;
+    let port = u16::try_from(place % PORTS).ok()?;
+    Some(End { switch: SwitchId(place >> PORT_BITS), port: Port(port) })
 }
 
 /// Where a group's register at a switch is in the map.

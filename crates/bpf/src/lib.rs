@@ -4,6 +4,7 @@
 //!   Network, groups --> Deployment: Fabric (namespaces, cables) + SwitchProgram (BPF) + a process a member
 //!                          |-- set_up: the members write the registers, by messages through the network
 //!                          |-- barriers: in the switches;  software: over UDP through the same switches
+//!                          |-- cables: which carry nothing, said by the kernel when it happens
 //!                          `-- suspects: whom a barrier waits for, read from the registers
 //! ```
 //!
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod cables;
 pub mod compile;
 mod crew;
 mod deployment;

@@ -12,8 +12,9 @@ use crate::error::Error;
 use crate::fabric::{self, HARDWARE, NODE_DEVICE, address_of};
 use crate::layout::{BARRIER, REQUEST};
 use crate::orders::{Order, Report, Run};
-use crate::software::{Message, Software};
+use crate::software::{Algorithm, Message, Software};
 use patience::Patience;
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
@@ -24,10 +25,13 @@ use unisono_linux::affinity::Tid;
 use unisono_linux::packet::PacketSocket;
 use unisono_linux::process::readable;
 use unisono_linux::scheduling::{self, Children, Policy};
+use unisono_linux::socket::force_receive_room;
 use unisono_linux::timer;
 
 /// Where software barriers listen.
 const UDP_PORT: u16 = 4_074;
+/// A kilobyte each for four thousand members.
+const DATAGRAM_ROOM: i32 = 4 << 20;
 const ETHERNET: usize = 14;
 
 /// What is known to every node, and to the deployment.
@@ -54,12 +58,18 @@ pub(crate) struct Node<'a> {
     out: Vec<Frame>,
     /// What came for a run that this node has not been told of yet.
     early: Vec<(u8, Message)>,
+    /// How long barriers take of the kind that runs now, and of those that ran before.
     patience: Patience,
+    kind: Kind,
+    learned: BTreeMap<Kind, Patience>,
     next_request: u16,
     /// What it has to see to, and how often everything has been set up.
     duties: Vec<registers::Duty>,
     life: u32,
 }
+
+/// A way to synchronize: none in the switches, or in software.
+type Kind = Option<Algorithm>;
 
 /// A part in a software barrier: among which job's members, in which run.
 struct Ranks {
@@ -83,6 +93,9 @@ pub(crate) fn serve(id: NodeId, known: Known<'_>, orders: UnixStream) -> Result<
     let open =
         |ethertype| PacketSocket::open(NODE_DEVICE, ethertype).map_err(Error::io("open a packet socket"));
     let datagrams = UdpSocket::bind((address_of(id), UDP_PORT)).map_err(Error::io("open a UDP socket"))?;
+    // the root of a central barrier hears of everybody at once: without room for that it would be slow by losses
+    force_receive_room(&datagrams, DATAGRAM_ROOM).map_err(Error::io("make room at a UDP socket"))?;
+    let largest = known.jobs.iter().map(|job| job.group.members().len()).max().unwrap_or(0);
     let mut node = Node {
         id,
         known,
@@ -95,7 +108,9 @@ pub(crate) fn serve(id: NodeId, known: Known<'_>, orders: UnixStream) -> Result<
         given_up: false,
         out: Vec::new(),
         early: Vec::new(),
-        patience: Patience::new(),
+        patience: Patience::of(largest),
+        kind: None,
+        learned: BTreeMap::new(),
         next_request: 0,
         duties: Vec::new(),
         life: 0,
@@ -174,6 +189,15 @@ impl Node<'_> {
         bytes[..ETHERNET].copy_from_slice(&header(BARRIER));
         bytes[ETHERNET..].copy_from_slice(&frame.to_bytes());
         tolerate(self.barriers.send(&bytes), "send a frame")
+    }
+
+    /// Remembers what was learned about barriers of this kind, and no more thinks of the others.
+    fn turn_to(&mut self, kind: Kind, members: usize) {
+        if kind != self.kind {
+            let now = self.learned.remove(&kind).unwrap_or_else(|| Patience::of(members));
+            let before = std::mem::replace(&mut self.patience, now);
+            self.learned.insert(std::mem::replace(&mut self.kind, kind), before);
+        }
     }
 
     /// Runs barriers one after the other; `once` runs one, and answers whether it was told to stop.

@@ -3,11 +3,11 @@
 //! One program and one set of maps serve all switches of a deployment; a frame's device says at which switch it is.
 
 use crate::error::Error;
-use crate::layout::{GROUPS, OUTCOMES, PORTS, Setup, State, slot};
+use crate::layout::{GROUPS, OUTCOMES, PORTS, Setup, State, device, slot};
 use crate::object::Meaning;
 use crate::{compile, object, routes};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use unisono_btin::{GroupId, Network, SwitchId};
+use unisono_btin::{End, GroupId, Network, SwitchId};
 use unisono_linux::bpf::{Array, Classifier};
 
 /// 256 registers of 16 bytes each for so many switches are 64 MiB.
@@ -63,7 +63,7 @@ impl SwitchProgram {
         let program = Classifier::load("unisono_switch", &instructions)?;
         let [registers, routes, places, counters, settings] = maps;
         let program = Self { program, registers, routes, places, counters, settings, switches, nodes };
-        program.set(0)?;
+        program.set(0, None)?;
         for (node, end) in (0..).zip(network.nodes()) {
             let place = [end.switch.0.to_ne_bytes(), u32::from(end.port.0).to_ne_bytes()].concat();
             program.places.write(node, &place).map_err(Error::io("write where a node is"))?;
@@ -97,11 +97,20 @@ impl SwitchProgram {
     /// # Errors
     /// The kernel refuses.
     pub fn lose_one_in(&self, frames: u32) -> Result<(), Error> {
-        self.set(frames)
+        self.set(frames, None)
     }
 
-    fn set(&self, lose_every: u32) -> Result<(), Error> {
-        let words = [self.switches, self.nodes, lose_every, 0].map(u32::to_ne_bytes).concat();
+    /// Loses every barrier frame that comes in at a port of a switch, though its cable carries.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn lose_all_at(&self, end: End) -> Result<(), Error> {
+        self.set(0, Some(end))
+    }
+
+    fn set(&self, lose_every: u32, cut: Option<End>) -> Result<(), Error> {
+        let cut = cut.map_or(0, |end| device(end.switch, end.port).0);
+        let words = [self.switches, self.nodes, lose_every, cut].map(u32::to_ne_bytes).concat();
         self.settings.write(0, &words).map_err(Error::io("write the switches' settings"))
     }
 

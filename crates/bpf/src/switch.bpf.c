@@ -339,6 +339,8 @@ int unisono_switch(struct __sk_buff *skb)
 	if (skb->protocol == bpf_htons(UNISONO_BARRIER)) {
 		if (set->lose_every && bpf_get_prandom_u32() % set->lose_every == 0)
 			return drop(UNISONO_INJECTED);
+		if (skb->ifindex == set->cut)
+			return drop(UNISONO_INJECTED);
 		return synchronize(skb, here, port);
 	}
 	if (skb->protocol == bpf_htons(IPV4))

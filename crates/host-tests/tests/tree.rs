@@ -2,6 +2,7 @@
 //! is named, and nothing is left behind.
 
 use serde_json::Value;
+use std::cell::RefCell;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
@@ -14,6 +15,7 @@ use unisono_btin::{End, Group, GroupId, Link, Network, NodeId, Operation, Port, 
 use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
 use unisono_linux::affinity::Tid;
 use unisono_linux::netlink::link::State;
+use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::process::{PidFd, Signal};
 
 fn here() -> Outcome {
@@ -165,48 +167,94 @@ fn a_node_whose_process_is_killed_is_named() -> Outcome {
     Ok(())
 }
 
-fn a_cable_that_is_pulled_is_named_and_barriers_go_on_without_it() -> Outcome {
+/// Runs commands with a shell in the namespace of a switch, beside this process; wait for it.
+fn inside(deployment: &mut Deployment<'_>, switch: u32, commands: &str) -> std::process::Child {
+    let home = NetworkNamespace::current().expect("our own");
+    deployment.fabric().switch(SwitchId(switch)).enter().expect("root may");
+    let child = Command::new("sh").args(["-c", commands]).spawn();
+    home.enter().expect("root may");
+    child.expect("sh is on every Linux")
+}
+
+fn a_cable_that_is_pulled_is_named_at_once_and_barriers_go_on_without_it() -> Outcome {
+    here()?;
+    require::program("ip", "apt-get install iproute2")?;
+    let network = ring();
+    let all: Vec<u32> = (0..8).collect();
+    let jobs = [job(&network, 0, &all, Turn::AtSwitch, Operation::Or)];
+    // nobody's patience ends in this test: only the kernel's word can end the barriers
+    let run = |count| Run { stuck_after: 3_600_000, ..run(count) };
+    let mut deployment = deploy(&network, &jobs)?;
+    deployment.barriers(&[0], run(10)).expect("nobody is missing");
+    // the tree uses three of the four links: one of the root switch's two is always among them
+    let mut far = inside(&mut deployment, 1, "sleep 0.3; ip link set p1 down");
+    let error = deployment.barriers(&[0], run(10_000_000)).expect_err("link 0 is down");
+    far.wait().expect("it ends");
+    assert!(matches!(error, Error::Cable(_)), "{error}");
+    assert_eq!(error.to_string(), "link 0 between switch 0 (port 0) and switch 1 (port 1) is down");
+    let repaired = deployment.begin_again(&[]).expect("the ring is still connected");
+    assert_eq!((repaired.registers, repaired.roots), (4, 0), "the root stays");
+    assert_eq!(deployment.without(), [0]);
+    assert!(deployment.barriers(&[0], run(20)).expect("nobody is missing").nobody_left_early());
+    // plugged in again it is used again, next time
+    inside(&mut deployment, 1, "ip link set p1 up").wait().expect("it ends");
+    until("the kernel has said that link 0 is back", || {
+        deployment.begin_again(&[]).expect("everything is connected");
+        deployment.without().is_empty()
+    });
+    assert!(deployment.barriers(&[0], run(20)).expect("nobody is missing").nobody_left_early());
+    // and a device that is gone is a cable that is gone
+    inside(&mut deployment, 0, "ip link delete p0").wait().expect("it ends");
+    let error = deployment.barriers(&[0], run(10)).expect_err("link 0 is gone");
+    assert!(matches!(error, Error::Cable(_)), "{error}");
+    Ok(())
+}
+
+fn a_cable_that_nothing_replaces_is_waited_for_and_named_when_patience_ends() -> Outcome {
+    here()?;
+    require::program("ip", "apt-get install iproute2")?;
+    let link = Link { a: end(0, 0), b: end(1, 0) };
+    let nodes = (0..4).map(|node| end(node / 2, 2 + (node % 2) as u16)).collect();
+    let network = Network::new(vec![4; 2], vec![link], nodes).expect("each port is used once");
+    let jobs = [job(&network, 0, &[0, 1, 2, 3], Turn::AtNode, Operation::Or)];
+    let told = RefCell::new(Vec::new());
+    let mut deployment = deploy(&network, &jobs)?;
+    deployment.listen_to_cables(|text| told.borrow_mut().push(text.to_owned()));
+    deployment.barriers(&[0], run(10)).expect("nobody is missing");
+    deployment.fabric().set_link(&link, State::Down).expect("root may");
+    let mut near = inside(&mut deployment, 0, "sleep 0.5; ip link set p0 up");
+    let mut far = inside(&mut deployment, 1, "sleep 0.5; ip link set p0 up");
+    let ran = deployment.barriers(&[0], run(10)).expect("the cable comes back");
+    assert!(ran.repeated > 0 && ran.nobody_left_early());
+    near.wait().and_then(|_| far.wait()).expect("they end");
+
+    let short = Run { stuck_after: 1_000, ..run(10) };
+    inside(&mut deployment, 1, "ip link set p3 down").wait().expect("it ends");
+    let error = deployment.barriers(&[0], short).expect_err("node 3 is cut off").to_string();
+    assert!(error.ends_with("the cable between node 3 and switch 1 (port 3) is down"), "{error}");
+    let error = deployment.begin_again(&[]).expect_err("it still is").to_string();
+    assert!(error.ends_with("is down, and there is no other"), "{error}");
+    drop(deployment);
+    let name = "link 0 between switch 0 (port 0) and switch 1 (port 0)";
+    assert_eq!(told.borrow()[..2], [format!("{name} is down"), format!("{name} is up again")]);
+    Ok(())
+}
+
+fn a_cable_that_loses_what_is_sent_is_named_from_the_registers() -> Outcome {
     here()?;
     let network = ring();
     let all: Vec<u32> = (0..8).collect();
     let jobs = [job(&network, 0, &all, Turn::AtSwitch, Operation::Or)];
     let mut deployment = deploy(&network, &jobs)?;
     deployment.barriers(&[0], run(10)).expect("nobody is missing");
-    // the tree uses three of the four links: one of the root switch's two is always among them
-    let link = network.links()[0];
-    deployment.fabric().set_link(&link, State::Down).expect("root may");
+    // arrivals at the root switch; releases still travel
+    deployment.program().lose_all_at(network.links()[0].a).expect("a setting");
     let short = Run { stuck_after: 1_000, ..run(10) };
-    let error = deployment.barriers(&[0], short).expect_err("link 0 is down").to_string();
+    let error = deployment.barriers(&[0], short).expect_err("link 0 loses").to_string();
     assert!(error.contains("link 0 between switch 0 and switch 1 loses what is sent"), "{error}");
     let repaired = deployment.begin_again(&[0]).expect("the ring is still connected");
     assert_eq!((repaired.registers, repaired.roots), (4, 0), "the root stays");
     assert!(deployment.barriers(&[0], run(20)).expect("nobody is missing").nobody_left_early());
-    Ok(())
-}
-
-fn a_cable_that_comes_back_in_time_is_survived() -> Outcome {
-    here()?;
-    require::program("ip", "apt-get install iproute2")?;
-    let network = ring();
-    let all: Vec<u32> = (0..8).collect();
-    let jobs = [job(&network, 0, &all, Turn::AtNode, Operation::Or)];
-    let mut deployment = deploy(&network, &jobs)?;
-    deployment.barriers(&[0], run(10)).expect("nobody is missing");
-    let link = network.links()[0];
-    deployment.fabric().set_link(&link, State::Down).expect("root may");
-    let home = unisono_linux::network_namespace::NetworkNamespace::current().expect("our own");
-    deployment.fabric().switch(SwitchId(0)).enter().expect("root may");
-    // a process of its own puts the cable back while this one waits in the barrier
-    let plug = Command::new("sh").args(["-c", "sleep 0.5; ip link set p0 up"]).spawn();
-    home.enter().expect("root may");
-    deployment.fabric().switch(SwitchId(1)).enter().expect("root may");
-    let other = Command::new("sh").args(["-c", "sleep 0.5; ip link set p1 up"]).spawn();
-    home.enter().expect("root may");
-    let ran = deployment.barriers(&[0], run(10)).expect("the cable comes back");
-    assert!(ran.repeated > 0 && ran.nobody_left_early());
-    for child in [plug, other] {
-        child.expect("sh is on every Linux").wait().expect("it ends");
-    }
     Ok(())
 }
 
@@ -360,8 +408,9 @@ host_tests![
     lost_frames_are_sent_again_and_barriers_still_hold,
     software_barriers_cross_the_same_switches,
     a_node_whose_process_is_killed_is_named,
-    a_cable_that_is_pulled_is_named_and_barriers_go_on_without_it,
-    a_cable_that_comes_back_in_time_is_survived,
+    a_cable_that_is_pulled_is_named_at_once_and_barriers_go_on_without_it,
+    a_cable_that_nothing_replaces_is_waited_for_and_named_when_patience_ends,
+    a_cable_that_loses_what_is_sent_is_named_from_the_registers,
     members_that_no_link_connects_are_named_before_anything_is_made,
     a_network_of_the_paper_comes_up_and_synchronizes,
     the_program_deploys_and_leaves_nothing,

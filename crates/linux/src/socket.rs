@@ -12,6 +12,14 @@ pub fn set_priority(socket: &impl AsFd, priority: u32) -> io::Result<()> {
     set_option(socket, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority)
 }
 
+/// Lets so many bytes of messages wait at a socket (`SO_RCVBUFFORCE`), beyond what `net.core.rmem_max` allows.
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN`.
+pub fn force_receive_room(socket: &impl AsFd, bytes: i32) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)
+}
+
 /// Chooses how a TCP socket finds its speed (`TCP_CONGESTION`): `cubic`, `bbr`, ...
 ///
 /// # Errors
@@ -43,5 +51,13 @@ pub(crate) fn send(socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
 pub(crate) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
     // SAFETY: `bytes` is valid for writes of its length.
     let got = unsafe { libc::recv(socket.as_fd().as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
+}
+
+/// Receives one message if one is there (`EWOULDBLOCK` otherwise); what does not fit is cut off.
+pub(crate) fn receive_now(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
+    let (socket, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_DONTWAIT);
+    // SAFETY: `bytes` is valid for writes of its length.
+    let got = unsafe { libc::recv(socket, bytes.as_mut_ptr().cast(), bytes.len(), flags) };
     if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
 }

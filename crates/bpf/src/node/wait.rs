@@ -18,6 +18,8 @@ impl Node<'_> {
         let mine: Vec<usize> =
             jobs.iter().copied().filter(|job| self.members.get(*job).is_some_and(Option::is_some)).collect();
         let mut waiting: Vec<usize> = Vec::with_capacity(mine.len());
+        let largest = mine.iter().map(|job| self.known.jobs[*job].group.members().len()).max();
+        self.turn_to(None, largest.unwrap_or(0));
         self.set_frame_timer()?;
         self.repeat(run, |node, repeated| {
             waiting.clone_from(&mine);
@@ -147,6 +149,7 @@ impl Node<'_> {
         }
         self.software = Some(Ranks { part, job, tag });
         self.send_all(&mut out)?;
+        self.turn_to(Some(algorithm), members.len());
         self.set_datagram_timer()?;
         self.repeat(run, |node, repeated| node.barrier_in_software(repeated))
     }

@@ -26,6 +26,8 @@ const DATA: u16 = 2;
 const PEER: u16 = 1;
 
 pub(super) const UP: u32 = libc::IFF_UP as u32;
+/// `IFF_LOWER_UP`: the cable carries (since Linux 2.6.17).
+const LOWER_UP: u32 = 1 << 16;
 pub(super) const WITHOUT_ARP: u32 = libc::IFF_NOARP as u32;
 
 /// A device's number in its namespace.
@@ -118,6 +120,22 @@ pub enum State {
     Down,
 }
 
+/// Whether a device can give and take frames: it is on, its cable is plugged in, and so is the other end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Carrier {
+    /// It can.
+    Present,
+    /// It cannot, or it is gone.
+    Absent,
+}
+
+impl Carrier {
+    /// From a device's flags.
+    pub(super) fn of(flags: u32) -> Self {
+        if flags & UP != 0 && flags & LOWER_UP != 0 { Self::Present } else { Self::Absent }
+    }
+}
+
 /// What is known of a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
@@ -125,6 +143,8 @@ pub struct Link {
     pub index: Index,
     /// Its name.
     pub name: String,
+    /// Whether anything can travel.
+    pub carrier: Carrier,
     /// The longest packet that the kernel hands it to cut into pieces, in bytes.
     pub most_at_once: u64,
     /// The same for IPv4, where the kernel knows them apart (6.3 and later).
@@ -142,6 +162,7 @@ pub fn all(socket: &mut Socket) -> Result<Vec<Link>, Refused> {
         Some(Link {
             index: Index(entry.word(4)),
             name: text(entry.attribute(NAME)?),
+            carrier: Carrier::of(entry.word(8)),
             // kernels before 4.16 do not say, and have this one
             most_at_once: entry.attribute(MOST_AT_ONCE).and_then(number).unwrap_or(65_536),
             most_at_once_4: entry.attribute(MOST_AT_ONCE_4).and_then(number),

@@ -122,6 +122,17 @@ pub fn answers(mut bytes: &[u8]) -> impl Iterator<Item = Answer> {
     })
 }
 
+/// What the kernel tells whoever listens, in what a socket received: of which kind, and without its header.
+pub(super) fn notices(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let header = bytes.get(..HEADER)?;
+        let length = usize::try_from(word(header, 0)).unwrap_or(usize::MAX);
+        let body = bytes.get(HEADER..length)?;
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((half(header, 4), body))
+    })
+}
+
 /// One message of a table, without its header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Entry {
@@ -214,7 +225,7 @@ fn explanation(message: &[u8], flags: u16) -> Option<String> {
 }
 
 /// Four bytes of a slice that is known to hold them.
-fn word(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
@@ -278,6 +289,13 @@ mod tests {
         #[test]
         fn no_bytes_make_the_parser_panic_or_go_on_for_ever(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             prop_assert!(answers(&bytes).count() <= bytes.len());
+        }
+
+        #[test]
+        fn no_bytes_make_the_reader_of_notices_panic_or_go_on_for_ever(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+        ) {
+            prop_assert!(notices(&bytes).map(|(_, body)| body.len() + HEADER).sum::<usize>() <= bytes.len());
         }
 
         #[test]

@@ -23,11 +23,12 @@ mod message;
 pub mod qdisc;
 pub mod token_bucket;
 pub mod traffic;
+pub mod watch;
 
 pub use message::{Answer, Request, answers};
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// How much is sent at a time; the kernel queues the answers meanwhile.
 const BATCH: usize = 16 * 1024;
@@ -178,5 +179,11 @@ impl Socket {
                 }
             }
         }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
     }
 }

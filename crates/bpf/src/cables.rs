@@ -1,0 +1,123 @@
+//! Which cables carry nothing at the moment, as the kernel says it: a cable that is pulled is known to the
+//! deployment in the moment in which it is pulled, and not when somebody's patience ends.
+//!
+//! Every cable has an end at a switch, and a device loses its carrier with its peer, so the switches' devices are all
+//! that is watched. What loses frames without saying so is found by [`crate::diagnose`].
+
+use crate::error::Error;
+use crate::fabric::Fabric;
+use crate::layout::end_of;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, BorrowedFd};
+use unisono_btin::{End, Group, Network, NodeId, Plan};
+use unisono_linux::netlink::link::Carrier;
+use unisono_linux::netlink::watch::{News, Watch};
+
+/// What joins two switches, or a node to its switch.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Cable {
+    /// Between switches: its number in the network.
+    Link(u32),
+    /// To a node.
+    Node(NodeId),
+}
+
+impl Cable {
+    /// What it joins, in words.
+    #[must_use]
+    pub fn name(self, network: &Network) -> String {
+        let at = |end: End| format!("switch {} (port {})", end.switch.0, end.port.0);
+        match self {
+            Self::Link(number) => {
+                let link = network.links()[number as usize];
+                format!("link {number} between {} and {}", at(link.a), at(link.b))
+            }
+            Self::Node(node) => {
+                format!("the cable between node {} and {}", node.0, at(network.nodes()[node.0 as usize]))
+            }
+        }
+    }
+
+    /// Whether a group's barriers by this tree need it.
+    pub(crate) fn serves(self, network: &Network, group: &Group, plan: &Plan) -> bool {
+        let is_child = |end: End| {
+            let register = plan.tree.registers.get(&end.switch);
+            register.is_some_and(|register| register.children.binary_search(&end.port).is_ok())
+        };
+        match self {
+            Self::Link(number) => {
+                let link = network.links()[number as usize];
+                is_child(link.a) || is_child(link.b)
+            }
+            Self::Node(node) => group.contains(node),
+        }
+    }
+}
+
+/// All cables of a deployment.
+#[derive(Debug)]
+pub(crate) struct Cables {
+    watch: Watch,
+    by_end: BTreeMap<End, Cable>,
+    silent: BTreeSet<End>,
+    /// In the order in which they went down.
+    down: Vec<Cable>,
+}
+
+impl Cables {
+    /// Watches them from now on; all of them carry.
+    pub(crate) fn watch(network: &Network, fabric: &Fabric) -> Result<Self, Error> {
+        let links = (0..).zip(network.links());
+        let ends = links.flat_map(|(number, link)| [link.a, link.b].map(|end| (end, Cable::Link(number))));
+        let nodes = (0..).zip(network.nodes()).map(|(node, end)| (*end, Cable::Node(NodeId(node))));
+        let watch = Watch::begin(fabric.switches())?;
+        Ok(Self { watch, by_end: ends.chain(nodes).collect(), silent: BTreeSet::new(), down: Vec::new() })
+    }
+
+    /// Reads the news; answers which cables are another way now than before.
+    pub(crate) fn look(&mut self, fabric: &mut Fabric) -> Result<Vec<(Cable, Carrier)>, Error> {
+        let news = self.watch.news().map_err(Error::io("hear about devices"))?;
+        let known = if news.contains(&News::Missed) {
+            fabric.carriers()?
+        } else {
+            let said = news.iter().filter_map(|news| match news {
+                News::Device(index, carrier) => Some((end_of(*index)?, *carrier)),
+                News::Missed => None,
+            });
+            said.collect()
+        };
+        let before = self.down.clone();
+        for (end, carrier) in known {
+            let Some(cable) = self.by_end.get(&end) else { continue };
+            match carrier {
+                Carrier::Absent => self.silent.insert(end),
+                Carrier::Present => self.silent.remove(&end),
+            };
+            if carrier == Carrier::Absent && !self.down.contains(cable) {
+                self.down.push(*cable);
+            }
+        }
+        let silent: BTreeSet<Cable> = self.silent.iter().map(|end| self.by_end[end]).collect();
+        self.down.retain(|cable| silent.contains(cable));
+        let lost = self.down.iter().filter(|cable| !before.contains(cable));
+        let back = before.iter().filter(|cable| !silent.contains(cable));
+        let lost = lost.map(|cable| (*cable, Carrier::Absent));
+        Ok(lost.chain(back.map(|cable| (*cable, Carrier::Present))).collect())
+    }
+
+    /// Those that carry nothing, in the order in which they went down.
+    pub(crate) fn down(&self) -> &[Cable] {
+        &self.down
+    }
+
+    /// The links among them.
+    pub(crate) fn links_down(&self) -> impl Iterator<Item = u32> + '_ {
+        self.down.iter().filter_map(|cable| if let Cable::Link(link) = cable { Some(*link) } else { None })
+    }
+}
+
+impl AsFd for Cables {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+}

@@ -1,0 +1,80 @@
+//! What a deployment does about cables that are pulled: it tells who listens, leads messages around them at once,
+//! and says which barriers cannot end without them.
+
+use super::{Deployment, leave_out, trees};
+use crate::cables::Cable;
+use crate::error::Error;
+use unisono_btin::NodeId;
+use unisono_linux::netlink::link::Carrier;
+
+impl Deployment<'_> {
+    /// Hears what has happened to cables, tells the listener, and finds other ways for messages; answers whether
+    /// anything has.
+    pub(super) fn notice(&mut self) -> Result<bool, Error> {
+        let news = self.cables.look(&mut self.fabric)?;
+        for (cable, carrier) in &news {
+            let how = if *carrier == Carrier::Present { "is up again" } else { "is down" };
+            let text = format!("{} {how}", cable.name(self.network));
+            self.listener.iter_mut().for_each(|listener| listener(&text));
+        }
+        self.find_ways()?;
+        Ok(!news.is_empty())
+    }
+
+    /// Has messages between nodes avoid what has failed.
+    pub(super) fn find_ways(&mut self) -> Result<(), Error> {
+        let failed = self.failed();
+        if failed != self.avoided {
+            self.program.find_ways(&leave_out(self.network, &failed))?;
+            self.avoided = failed;
+        }
+        Ok(())
+    }
+
+    /// The links that cannot be used now, in the order in which they failed.
+    pub(super) fn failed(&self) -> Vec<u32> {
+        let now: Vec<u32> = self.blamed.iter().copied().chain(self.cables.links_down()).collect();
+        let mut failed = self.without.clone();
+        failed.retain(|link| now.contains(link));
+        for link in now {
+            if !failed.contains(&link) {
+                failed.push(link);
+            }
+        }
+        failed
+    }
+
+    /// The cables without which the barriers of these jobs do not end, in words; none if there is no way around them.
+    pub(super) fn broken(&self, jobs: &[usize]) -> Option<String> {
+        let broken = self.needed(jobs)?;
+        (self.unreachable().is_none() && trees(self.network, self.jobs, &self.failed()).is_ok())
+            .then_some(broken)
+    }
+
+    /// Which cables that are down these jobs need, in words.
+    pub(super) fn needed(&self, jobs: &[usize]) -> Option<String> {
+        let needs =
+            |cable: &Cable, job: usize| cable.serves(self.network, &self.jobs[job].group, &self.plans[job]);
+        let needed = self.cables.down().iter().filter(|cable| jobs.iter().any(|job| needs(cable, *job)));
+        let named: Vec<String> =
+            needed.map(|cable| format!("{} is down", cable.name(self.network))).collect();
+        (!named.is_empty()).then(|| shortened(&named))
+    }
+
+    /// The first member whose own cable is down.
+    pub(super) fn unreachable(&self) -> Option<String> {
+        let is_member = |node: NodeId| self.jobs.iter().any(|job| job.group.contains(node));
+        let down = self.cables.down().iter();
+        let mut members = down.filter(|cable| matches!(cable, Cable::Node(node) if is_member(*node)));
+        members.next().map(|cable| format!("{} is down, and there is no other", cable.name(self.network)))
+    }
+}
+
+/// The first of many, and how many more there are.
+pub(super) fn shortened(named: &[String]) -> String {
+    match named.len() {
+        0 => "all registers have moved on; a member is slow".to_owned(),
+        more @ 6.. => format!("{}; and {} more", named[..5].join("; "), more - 5),
+        _ => named.join("; "),
+    }
+}
