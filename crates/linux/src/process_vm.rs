@@ -1,10 +1,49 @@
-//! Read and write another process's memory: process_vm_readv(2), process_vm_writev(2).
+//! Read and write another process's memory: process_vm_readv(2), process_vm_writev(2), proc_pid_mem(5).
 //!
 //! One copy, no shared mapping, no help from the other side. Allowed where ptrace is: same user, and not
-//! forbidden by Yama or a container's filter; [`read`] of a known word finds out. Cost: a system call
-//! (~0.3-0.5 us) and a page lookup a page. When not to use: for short data that can be shared instead.
+//! forbidden by Yama or a container's filter; [`read`] of a known word finds out. A [`Held`] memory was looked up
+//! and asked about once, not in each call; but it is copied twice, through a page of the kernel's. Cost: a system call
+//! and a page lookup a page; 16 bytes take 1.3 us, or 1.0 us if held, with both sides at it 1.6 and 1.0; from a few
+//! pages on [`write`] is faster. When not to use: for short data that can be shared instead.
 
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::FileExt;
+
+/// A process's memory, held on to: that process's for ever, whoever gets its number.
+#[derive(Debug)]
+pub struct Held(File);
+
+impl Held {
+    /// Holds on to the memory of the process that now has this number.
+    ///
+    /// # Errors
+    /// `EACCES` or `EPERM` where that is forbidden, `ENOENT` for nobody or without /proc, `EMFILE`.
+    pub fn open(process: u32) -> io::Result<Self> {
+        OpenOptions::new().read(true).write(true).open(format!("/proc/{process}/mem")).map(Self)
+    }
+
+    /// Copies `into.len()` bytes from `address`.
+    ///
+    /// # Errors
+    /// `EIO` for memory that is not there, [`io::ErrorKind::UnexpectedEof`] if the process has ended.
+    #[inline]
+    pub fn read(&self, address: usize, into: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(into, address as u64)
+    }
+
+    /// Copies `bytes` to `address`; also where the process itself may only read, as a debugger's write would.
+    ///
+    /// # Safety
+    /// What lies at `address` of the process (which may be this one) may be overwritten.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), with [`io::ErrorKind::WriteZero`] if the process has ended.
+    #[inline]
+    pub unsafe fn write(&self, address: usize, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, address as u64)
+    }
+}
 
 /// Copies `into.len()` bytes from `address` of `process`.
 ///
@@ -72,5 +111,25 @@ mod tests {
         unsafe { write(us, target.as_mut_ptr() as usize, &[9, 9]) }.expect("as reading was");
         assert_eq!(std::hint::black_box(target), [9, 9, 3, 4]);
         assert!(read(us, 16, &mut [0]).is_err());
+    }
+
+    #[test]
+    fn memory_held_on_to_is_read_and_written_until_its_process_ends() {
+        let (source, mut target) = ([1_u8, 2, 3, 4], [0_u8; 4]);
+        // Without /proc there is nothing to hold.
+        let Ok(own) = Held::open(std::process::id()) else { return };
+        own.read(source.as_ptr() as usize, &mut target).expect("the memory is there");
+        assert_eq!(target, source);
+        // SAFETY: the target is an array of this function's, of that length.
+        unsafe { own.write(target.as_mut_ptr() as usize, &[9, 9]) }.expect("as reading was");
+        assert_eq!(std::hint::black_box(target), [9, 9, 3, 4]);
+        assert!(own.read(16, &mut [0]).is_err());
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep(1) exists");
+        let held = Held::open(child.id()).expect("our child");
+        child.kill().expect("our child");
+        child.wait().expect("our child");
+        assert!(held.read(source.as_ptr() as usize, &mut target).is_err());
+        // SAFETY: nobody has that memory any more.
+        assert!(unsafe { held.write(source.as_ptr() as usize, &[1]) }.is_err());
     }
 }

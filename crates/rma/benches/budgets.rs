@@ -43,6 +43,7 @@ const CASES: [Case; 8] = [
             "flush/direct/allocated",
             "fence/direct/created",
             "pscw/direct/created",
+            "lock/direct/created",
             "barrier/direct/allocated",
         ],
     },

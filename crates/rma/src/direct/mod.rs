@@ -16,7 +16,8 @@
 //! | `lock_word.rs`, `gate.rs`, `staging.rs`, `atomic.rs` | their parts |
 //!
 //! Parts that the engine allocated are mapped by everybody. A user's memory is reached through the kernel
-//! (process_vm_readv(2)), where that is allowed; short puts to it are staged and need no system call.
+//! (process_vm_readv(2), or proc_pid_mem(5) for short data), where that is allowed; short puts to it are staged, and
+//! need no system call, in epochs that the target ends too.
 //! Cost: see `PROTOCOL.md`. When not to use: between hosts.
 
 mod accumulate;
@@ -169,9 +170,13 @@ impl Direct {
             bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
         };
         let reaches = |rank: usize| {
-            let mut probe = [0; 8];
-            process_vm::read(host.process(Rank::at(rank)), word(rank, 8) as usize, &mut probe).is_ok()
-                && u64::from_ne_bytes(probe) == PROBE
+            let (mut probe, address) = ([0; 8], word(rank, 8) as usize);
+            let reached = process_vm::read(host.process(Rank::at(rank)), address, &mut probe).is_ok()
+                && u64::from_ne_bytes(probe) == PROBE;
+            if reached {
+                host.hold_memory(Rank::at(rank), address, PROBE);
+            }
+            reached
         };
         let all_joined = (0..size).all(|rank| word(rank, 16) & 0xff == 1);
         let reachable = all_joined && (mapped || (0..size).all(reaches));

@@ -25,13 +25,14 @@ use crate::rank::Rank;
 use crate::transport::Gone;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::Scope;
 use unisono_linux::membarrier;
 use unisono_linux::pidfd::{PidFd, start_time};
+use unisono_linux::process_vm;
 use unisono_linux::shared_memory::SharedMemory;
 use unisono_sync::atomics::{AtomicU32, Ordering};
 use unisono_sync::{Flag, Line, Lines, Wakeups};
@@ -59,8 +60,13 @@ pub(crate) struct Host {
     /// How flags of this job find their sleepers; the same at all members.
     wakeups: Wakeups,
     held: Mutex<Vec<(Rank, PidFd)>>,
+    /// Others' memory, where it was asked for and is in reach.
+    memories: Box<[OnceLock<Option<process_vm::Held>>]>,
     next_roll: AtomicU64,
 }
+
+/// Among more members nobody holds on to the others' memory: a program has few descriptors.
+const MOST_HELD: usize = 64;
 
 /// The first member's line.
 const MEMBERS: usize = 1;
@@ -113,6 +119,7 @@ impl Host {
             processors: 1,
             wakeups: Wakeups::Symmetric(Scope::Shared),
             held: Mutex::new(Vec::new()),
+            memories: std::iter::repeat_with(OnceLock::new).take(size).collect(),
             next_roll: AtomicU64::new(0),
         };
         host.await_all(patience)?;
@@ -170,6 +177,24 @@ impl Host {
 
     pub(crate) fn process(&self, rank: Rank) -> u32 {
         self.member(rank).word(1).load(Ordering::Relaxed)
+    }
+
+    /// Holds on to a member's memory if it is in reach, which it is if this word is found at this address.
+    pub(crate) fn hold_memory(&self, rank: Rank, address: usize, word: u64) {
+        self.memories[rank.index()].get_or_init(|| {
+            if self.size > MOST_HELD {
+                return None;
+            }
+            let held = process_vm::Held::open(self.process(rank)).ok()?;
+            let mut found = [0; 8];
+            (held.read(address, &mut found).is_ok() && u64::from_ne_bytes(found) == word).then_some(held)
+        });
+    }
+
+    /// A member's memory, if it is held.
+    #[inline]
+    pub(crate) fn memory(&self, rank: Rank) -> Option<&process_vm::Held> {
+        self.memories[rank.index()].get()?.as_ref()
     }
 
     /// What a member's transport sleeps on.
