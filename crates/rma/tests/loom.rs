@@ -13,10 +13,13 @@
 
 #[path = "../src/direct/gate.rs"]
 mod gate;
+#[path = "../src/direct/hand_off.rs"]
+mod hand_off;
 #[path = "../src/direct/lock_word.rs"]
 mod lock_word;
 
 use gate::{Gate, Length};
+use hand_off::HandOff;
 use lock_word::{Attempt, LockWord};
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Condvar, Mutex};
@@ -151,6 +154,62 @@ fn a_writer_among_readers_is_seen_whole_and_gets_its_turn() {
         writer.join().expect("no panic");
         assert_eq!(window.look(), 1);
         assert_eq!(window.word.load(Ordering::Relaxed), 0, "nothing is left in the word");
+    });
+}
+
+/// A ring of one entry, its words, and the memory that it is for.
+struct Offered {
+    offer: AtomicU32,
+    given_back: AtomicU32,
+    entry: Part,
+    memory: Part,
+}
+
+impl Offered {
+    /// As `direct::passive` completes what is staged: by the target, or after a while by itself.
+    fn complete(&self, position: u32) {
+        self.entry.add();
+        HandOff(&self.offer).offer(position);
+        let mut is_offered = true;
+        while self.given_back.load(Ordering::Acquire) != position {
+            if is_offered && HandOff(&self.offer).revoke(position) {
+                self.memory.add();
+                return;
+            }
+            is_offered = false;
+            thread::yield_now();
+        }
+    }
+
+    /// As `direct::passive` looks for offers.
+    fn serve(&self) {
+        if let Some(position) = HandOff(&self.offer).claim(|| true) {
+            assert_eq!(self.entry.read(), position / 16, "the entry of this offer");
+            self.memory.add();
+            self.given_back.store(position, Ordering::Release);
+        }
+    }
+}
+
+#[test]
+fn what_is_offered_is_done_once_by_the_one_or_the_other() {
+    model(|| {
+        let cell = || Part(UnsafeCell::new(0));
+        let offered = Arc::new(Offered {
+            offer: AtomicU32::new(0),
+            given_back: AtomicU32::new(0),
+            entry: cell(),
+            memory: cell(),
+        });
+        let target = {
+            let offered = Arc::clone(&offered);
+            thread::spawn(move || (0..2).for_each(|_| offered.serve()))
+        };
+        for number in 1..3 {
+            offered.complete(16 * number);
+            assert_eq!(offered.memory.read(), number, "complete is complete");
+        }
+        target.join().expect("no panic");
     });
 }
 

@@ -1,5 +1,6 @@
 //! At once, staged or queued: what becomes of an operation when it is issued.
 
+use super::passive::LONGEST;
 use super::staging::{Head, MOST, Stamp, room};
 use super::{After, Direct, Held};
 use crate::epochs::Reach;
@@ -22,6 +23,7 @@ impl Direct {
                 if self.peers[target].held == Held::Nothing {
                     self.take_lock(target, Lock::Shared)?;
                 }
+                self.settle(target)?;
                 self.dirty = true;
                 return self.execute(target, &op);
             }
@@ -61,6 +63,7 @@ impl Direct {
 
     pub(super) fn stamp(&self, reach: Reach, target: usize) -> Stamp {
         match reach {
+            Reach::Locked => Stamp::PASSIVE,
             Reach::Started => Stamp::completion(self.peers[target].completed.wrapping_add(1)),
             _ => Stamp::fence(self.epoch),
         }
@@ -127,7 +130,7 @@ impl Direct {
                 !self.peers[target].opened
                     && (!self.mapped || data.len() <= FEW || !self.is_open(reach, target))
             }
-            Reach::Locked => false,
+            Reach::Locked => self.hands_over && data.len() <= LONGEST && self.may_offer(target),
         };
         stages && target != self.me && self.peers[target].queue.is_empty() && {
             let stamp = self.stamp(reach, target);
@@ -160,7 +163,7 @@ impl Direct {
         Ok(())
     }
 
-    fn take_back(&mut self, reach: Reach, target: usize) -> Result<(), Error> {
+    pub(super) fn take_back(&mut self, reach: Reach, target: usize) -> Result<(), Error> {
         if self.peers[target].out.is_empty() {
             return Ok(());
         }

@@ -13,7 +13,7 @@
 //! | `accumulate.rs` | combining there |
 //! | `issue.rs` | at once, staged or queued |
 //! | `fence.rs`, `pscw.rs`, `passive.rs` | the three synchronizations |
-//! | `lock_word.rs`, `gate.rs`, `staging.rs`, `atomic.rs` | their parts |
+//! | `lock_word.rs`, `gate.rs`, `hand_off.rs`, `staging.rs`, `atomic.rs` | their parts |
 //!
 //! Parts that the engine allocated are mapped by everybody. A user's memory is reached through the kernel
 //! (process_vm_readv(2), or proc_pid_mem(5) for short data), where that is allowed; short puts to it are staged, and
@@ -25,6 +25,7 @@ mod atomic;
 mod execute;
 mod fence;
 pub(crate) mod gate;
+pub(crate) mod hand_off;
 mod issue;
 pub(crate) mod lock_word;
 mod passive;
@@ -72,6 +73,8 @@ pub(crate) struct Peer {
     /// With which stamp further puts may be staged without another look.
     stages: Option<Stamp>,
     held: Held,
+    /// How many passive epochs to go without offering it anything: it did not take the last offer.
+    inattentive: u8,
     /// Epochs of post-start-complete-wait so far: its exposures that this member used, this member's
     /// completions at it, its completions here that this member has waited for, this member's posts to it.
     used: u32,
@@ -122,6 +125,9 @@ pub(crate) struct Direct {
     /// Whether something was stored since the last flush.
     pub(crate) dirty: bool,
     number: u32,
+    /// Whether passive operations are handed to targets that are there.
+    hands_over: bool,
+    own_bytes: u64,
 }
 
 /// What the path needs to know about a window's parts.
@@ -201,6 +207,7 @@ impl Direct {
             queue: Vec::new(),
             stages: None,
             held: Held::Nothing,
+            inattentive: 0,
             used: 0,
             completed: 0,
             awaited: 0,
@@ -229,6 +236,8 @@ impl Direct {
             mapped,
             dirty: false,
             number: wanted.number,
+            hands_over: !mapped && !host.crowded && size <= passive::MANY,
+            own_bytes: wanted.parts[me].bytes,
         }))
     }
 
@@ -255,7 +264,8 @@ impl Direct {
     }
 
     pub(crate) fn is_settled(&self, target: Rank) -> bool {
-        self.peers[target.index()].queue.is_empty()
+        let peer = &self.peers[target.index()];
+        peer.queue.is_empty() && (peer.held == Held::Nothing || peer.out.is_empty())
     }
 
     pub(crate) fn free(&mut self) -> Result<(), Error> {

@@ -8,6 +8,7 @@
 //!   parts                 each rank's memory: page-aligned, or one directly after the other
 //! ```
 
+use super::hand_off::HandOff;
 use super::staging::Ring;
 use crate::error::Error;
 use crate::spec::Placement;
@@ -109,6 +110,12 @@ impl Region {
     #[inline]
     pub(super) fn completions(&self, origin: usize, target: usize) -> Flag<'_> {
         self.pair(origin, target).flag(1)
+    }
+
+    /// What `origin` offers to `target`.
+    #[inline]
+    pub(super) fn offer(&self, origin: usize, target: usize) -> HandOff<'_> {
+        HandOff(self.pair(origin, target).word(11))
     }
 
     /// Where the ring from `origin` to `target` lies, and its size.

@@ -60,6 +60,9 @@ impl Stamp {
         Self(1 << 31 | epoch)
     }
 
+    /// Passive epochs' entries, which are never ahead of an epoch of another kind.
+    pub(super) const PASSIVE: Self = Self(3 << 30);
+
     pub(super) const fn completion(number: u32) -> Self {
         Self(1 << 30 | number & 0x3fff_ffff)
     }
@@ -132,14 +135,35 @@ impl Out {
     pub(super) fn commit(&mut self, ring: Ring<'_>) {
         if !self.is_empty() {
             self.epoch_start = self.written;
-            if self.written.wrapping_sub(self.begun) > OLD {
-                // So far behind it would soon seem to lie ahead; this is behind what the target has read.
-                self.begun = self.written.wrapping_sub(2 * ring.size as u32);
-                ring.begin.store(self.begun, Ordering::Relaxed);
-            }
+            self.renew_beginning(ring);
             // SYNC(filled) release: the entries, and where they begin, before how far they reach
             ring.filled.store(self.written, Ordering::Release);
         }
+    }
+
+    /// How far it is filled, for an offer.
+    pub(super) fn position(&mut self, ring: Ring<'_>) -> u32 {
+        self.renew_beginning(ring);
+        self.written
+    }
+
+    #[inline]
+    fn renew_beginning(&mut self, ring: Ring<'_>) {
+        if self.written.wrapping_sub(self.begun) > OLD {
+            // So far behind it would soon seem to lie ahead; this is behind what the target has read.
+            self.begun = self.written.wrapping_sub(2 * ring.size as u32);
+            ring.begin.store(self.begun, Ordering::Relaxed);
+        }
+    }
+
+    /// What was not applied yet, fillers included.
+    pub(super) fn staged(&self) -> usize {
+        self.written.wrapping_sub(self.epoch_start) as usize
+    }
+
+    /// The target has applied everything.
+    pub(super) fn handed_over(&mut self) {
+        (self.epoch_start, self.given_back) = (self.written, self.written);
     }
 
     /// Writes a short entry, if there is room that this member knows of: the common case.
@@ -270,10 +294,7 @@ impl In {
         if filled == self.read {
             return;
         }
-        let begin = ring.begin.load(Ordering::Relaxed);
-        if begin.wrapping_sub(self.read).cast_signed() > 0 {
-            self.read = begin & !(HEAD as u32 - 1);
-        }
+        self.find_beginning(ring);
         if filled.wrapping_sub(self.read) as usize > ring.size {
             return;
         }
@@ -281,6 +302,38 @@ impl In {
         while filled.wrapping_sub(self.read).cast_signed() > 0 && self.next(ring, stamp, &mut visit) {}
         // SYNC(given-back) release: the copies before the room is given back
         ring.given_back.store(self.read, Ordering::Release);
+    }
+
+    /// Skips what the origin has skipped.
+    #[inline]
+    fn find_beginning(&mut self, ring: Ring<'_>) {
+        let begin = ring.begin.load(Ordering::Relaxed);
+        if begin.wrapping_sub(self.read).cast_signed() > 0 {
+            self.read = begin & !(HEAD as u32 - 1);
+        }
+    }
+
+    /// Whether the next entry, which was offered, has this stamp.
+    pub(super) fn is_next(&mut self, ring: Ring<'_>, stamp: Stamp) -> bool {
+        self.find_beginning(ring);
+        let from = ring.start.wrapping_add(self.read as usize & (ring.size - 1)).cast::<u32>();
+        // SAFETY: the ring is mapped, and the place a multiple of 16 below its size.
+        let word = unsafe { from.read_volatile() };
+        word == stamp.0
+    }
+
+    /// Applies all entries up to a position that was claimed.
+    pub(super) fn drain_to(
+        &mut self,
+        ring: Ring<'_>,
+        position: u32,
+        stamp: Stamp,
+        mut visit: impl FnMut(Head, *const u8),
+    ) {
+        while position.wrapping_sub(self.read).cast_signed() > 0 && self.next(ring, stamp, &mut visit) {}
+        self.read = position;
+        // SYNC(given-back) release: the copies before the room is given back
+        ring.given_back.store(position, Ordering::Release);
     }
 
     /// Visits the next entry, if it has this stamp.

@@ -198,10 +198,7 @@ impl Window {
                     false => Ok(()),
                 }
             }),
-            Backend::Direct(direct) => {
-                direct.unlock(target.index());
-                Ok(())
-            }
+            Backend::Direct(direct) => direct.unlock(target.index()),
         })?;
         self.epochs.unlocked(target);
         self.count_epoch(Reach::Locked);
@@ -262,9 +259,9 @@ impl Window {
                 }
                 Ok::<_, Error>(refusal)
             })?,
+            // All are given back, whatever becomes of one.
             Backend::Direct(direct) => {
-                (0..size).for_each(|target| direct.unlock(target));
-                Ok(())
+                (0..size).map(|target| direct.unlock(target)).fold(Ok(()), Result::and)
             }
         };
         self.epochs.unlocked_all();
@@ -305,10 +302,7 @@ impl Window {
             Backend::Message { shared, number } => {
                 counted(&mut self.stats.passive, || shared.flush(*number, target, lock))
             }
-            Backend::Direct(direct) => {
-                direct.flush();
-                Ok(())
-            }
+            Backend::Direct(direct) => direct.flush(target.index()),
         }
     }
 
