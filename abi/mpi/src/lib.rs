@@ -12,6 +12,12 @@
 //! Every function answers 0 or the number of an error class; the words are in `core_last_error`. Panics end the
 //! process: they never unwind into C.
 //!
+//! Windows that were allocated are mapped by all ranks of the host, created ones are reached through queues in shared
+//! memory and the kernel's copy. Dynamic ones go by packets, also within a host: `MPI_Win_attach` is not collective, so
+//! that nobody could map the memory or even know of it before an operation arrives. The packets are the engine's own
+//! (in shared memory, or the host MPI's messages between hosts); an operation costs one and a copy at each end, a get,
+//! a flush or a lock a round trip, and each rank has an agent thread that serves them while it computes.
+//!
 //! Cost: a call and an argument check each. When not to use it: a program without MPI has the crate
 //! `unisono-rma` or `libunisono.so`. Reference: MPI-4.0 chapter 12.
 
