@@ -309,6 +309,42 @@ fn statistics_agree_with_a_program_whose_operations_are_known() -> Outcome {
     Ok(())
 }
 
+/// Microseconds that a line of the statistics says were waited, awake or asleep.
+fn waited(said: &str, rank: usize, window: &str, kind: &str) -> Option<f64> {
+    let of = |line: &&str| {
+        line.contains(&format!("rank {rank}: "))
+            && line.contains(&format!("allocated {window})"))
+            && line.contains(&format!(", {kind}: "))
+    };
+    let line = said.lines().find(of)?;
+    let before = |unit: &str| line.split_once(unit)?.0.rsplit(' ').next()?.parse::<f64>().ok();
+    Some(before(" us spinning")? + before(" us blocked")?)
+}
+
+/// Rank 1 is 50 ms late in each; a fifth of that has to be found, because rank 0 may have been late itself.
+fn statistics_say_how_long_each_synchronization_waited() -> Outcome {
+    for mpi in BOTH {
+        let built = mpi.build(&source("late.c"))?;
+        for options in [&["--stats"][..], &["--stats", "--messages"]] {
+            let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
+            arguments.extend([OsStr::new("--"), built.as_os_str()]);
+            let output = on_preload(mpi, 3, &arguments).output().expect("it was found");
+            verdict("late", &output).expect("the program agrees");
+            let said = text(&output.stderr);
+            for (window, kind) in [("fence", "fence"), ("pscw", "pscw"), ("lock", "passive")] {
+                let waited = waited(&said, 0, window, kind);
+                assert!(waited.is_some_and(|micros| micros > 10_000.0), "{window} {options:?}: {said}");
+            }
+            if options.len() == 1 {
+                // one long row is added at a time: of two ranks that do nothing else, one waits for the other
+                let both = [1, 2].map(|rank| waited(&said, rank, "gate", "passive").unwrap_or(0.0));
+                assert!(both.iter().sum::<f64>() > 1000.0, "{said}");
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A window that the program forgot is in the statistics, too; and MPI_Finalize's callbacks still use windows.
 fn a_window_that_is_never_freed_is_counted() -> Outcome {
     for mpi in BOTH {
@@ -423,6 +459,7 @@ host_tests![
     a_profiling_tool_that_is_preloaded_sees_every_call within 120,
     a_profiling_tool_that_is_linked_is_named within 120,
     statistics_agree_with_a_program_whose_operations_are_known within 120,
+    statistics_say_how_long_each_synchronization_waited within 120,
     a_window_that_is_never_freed_is_counted within 120,
     a_script_may_start_the_program within 120,
     a_program_with_a_run_path_runs within 120,
