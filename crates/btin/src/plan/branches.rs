@@ -79,7 +79,8 @@ pub(super) fn walks(graph: &Graph, roots: usize) -> usize {
     roots.div_ceil(portion(graph))
 }
 
-fn portion(graph: &Graph) -> usize {
+/// How many roots go together in one walk over everything.
+pub(super) fn portion(graph: &Graph) -> usize {
     (MOST_BITS / graph.len() / LANES).max(1) * LANES
 }
 
@@ -89,27 +90,29 @@ pub(super) struct Queue<'a> {
     /// All that is reached, ordered so that those that lie together follow each other.
     pub(super) all: &'a [u32],
     pub(super) crew: Crew,
+    /// So many roots at a time.
+    pub(super) portion: usize,
 }
 
 impl Queue<'_> {
     /// None if a switch has more neighbours than there are digits for.
     pub(super) fn measure(&self, roots: &[u32], watch: &mut dyn FnMut(usize, usize)) -> Option<Vec<Limit>> {
         let mut found = Vec::with_capacity(roots.len());
-        for portion in roots.chunks(portion(self.graph)) {
+        for portion in roots.chunks(self.portion) {
             found.extend(match digits(self.graph)? {
-                1 => self.portion::<1>(portion, watch),
-                2 => self.portion::<2>(portion, watch),
-                3 => self.portion::<3>(portion, watch),
-                4 => self.portion::<4>(portion, watch),
-                5 => self.portion::<5>(portion, watch),
-                _ => self.portion::<6>(portion, watch),
+                1 => self.together::<1>(portion, watch),
+                2 => self.together::<2>(portion, watch),
+                3 => self.together::<3>(portion, watch),
+                4 => self.together::<4>(portion, watch),
+                5 => self.together::<5>(portion, watch),
+                _ => self.together::<6>(portion, watch),
             });
         }
         Some(found)
     }
 
-    fn portion<const D: usize>(&self, roots: &[u32], watch: &mut dyn FnMut(usize, usize)) -> Vec<Limit> {
-        let Self { graph, all, crew } = *self;
+    fn together<const D: usize>(&self, roots: &[u32], watch: &mut dyn FnMut(usize, usize)) -> Vec<Limit> {
+        let Self { graph, all, crew, .. } = *self;
         let everywhere = vec![true; graph.len()];
         let mut column = vec![usize::MAX; graph.len()];
         roots.iter().enumerate().for_each(|(at, &root)| column[root as usize] = at);

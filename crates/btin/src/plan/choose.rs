@@ -240,7 +240,8 @@ impl Bounds<'_> {
         }
         let all = blocks(graph, all, LANES);
         let crew = self.crew.for_steps(together as usize);
-        let Some(found) = (Queue { graph, all: &all, crew }).measure(alive, watch) else { return false };
+        let queue = Queue { graph, all: &all, crew, portion: branches::portion(graph) };
+        let Some(found) = queue.measure(alive, watch) else { return false };
         *best = alive.iter().zip(found).map(|(&root, found)| best.with(found, root)).fold(*best, Choice::min);
         true
     }

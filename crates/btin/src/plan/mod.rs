@@ -128,6 +128,10 @@ pub enum PlanError {
 
 /// The best tree for a group.
 ///
+/// Cost: near-linear in irregular networks; in near-regular ones, where very many roots are tied in height, a few
+/// hundredths of a search a root (by queue also up to 2 GiB of memory, from 130,000 switches on). Groups that do
+/// not have members everywhere are searched root by root there.
+///
 /// # Errors
 /// [`PlanError::CutOff`] if the group's members are not connected.
 ///

@@ -172,7 +172,7 @@ proptest! {
 
     #[test]
     fn leaves_read_off_the_trees_around_others_are_those_of_the_tree_by_queue(
-        (network, group) in network_and_group(), threads in 1usize..4,
+        (network, group) in network_and_group(), threads in 1usize..4, portion in 1usize..30,
     ) {
         let graph = Graph::new(&network);
         let all: Vec<u32> = (0..).take(graph.len()).collect();
@@ -180,7 +180,8 @@ proptest! {
         let crew = Crew::new(NonZeroUsize::new(threads));
         let roots = Members::new(&network, &group).switches;
         let mut search = Search::new(&graph);
-        let found = branches::Queue { graph: &graph, all: &all, crew }.measure(&roots, &mut |_, _| {});
+        let queue = branches::Queue { graph: &graph, all: &all, crew, portion };
+        let found = queue.measure(&roots, &mut |_, _| {});
         for (&root, found) in roots.iter().zip(found.expect("there are few neighbours")) {
             search.run(&graph, root, Scan::Queue);
             let Shape { height, leaves, .. } = search.shape(&vec![true; graph.len()]);
@@ -236,6 +237,27 @@ fn the_plan_is_the_literal_one_where_many_candidates_are_dropped_together() {
         for roots in [Roots::Members, Roots::Any] {
             agree(&network, &everybody, &PlanOptions { scan, roots, ..PlanOptions::default() });
             agree(&network, &some, &PlanOptions { scan, roots, ..PlanOptions::default() });
+        }
+    }
+}
+
+#[test]
+fn any_number_of_threads_comes_to_the_same_tree() {
+    use super::families::{regular, torus};
+    for (n, links) in [torus(41, 44), regular(1800, 4)] {
+        let network = super::tests::network(n, &links, &(0..n).collect::<Vec<_>>());
+        let everybody = super::tests::everybody(&network);
+        let most = (0..n).filter(|node| node % 7 != 3).map(NodeId).collect();
+        let most = Group::new(&network, GroupId(0), most).expect("all exist");
+        for (group, scan) in [(&everybody, Scan::Queue), (&everybody, Scan::Level), (&most, Scan::Queue)] {
+            let by = |threads| {
+                let threads = NonZeroUsize::new(threads);
+                let options = PlanOptions { scan, threads, ..PlanOptions::default() };
+                plan(&network, group, &options).expect("it is connected")
+            };
+            let alone = by(1);
+            assert_eq!(by(2), alone);
+            assert_eq!(by(5), alone);
         }
     }
 }
