@@ -6,7 +6,7 @@
 #include <string.h>
 
 bool many_threads;
-static bool idle; /* waits do nothing for the host MPI */
+static bool idle;     /* waits do nothing for the host MPI */
 static bool upgraded; /* threads were asked for by us, for the agent, not by the program */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 

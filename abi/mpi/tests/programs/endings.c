@@ -1,7 +1,8 @@
 /*
- * A rank that goes away while the others wait for it, for the tests of how a job ends; no program to agree with
- * an MPI about. `endings HOW WHERE [returned]`: rank 1 ends by HOW (abort, kill, exit, leave) while the others
- * wait in WHERE. With `returned` they are told by an error code, and every later call has to answer as well.
+ * A rank that goes away while the others wait for it, for the tests of how a job ends; no program to agree
+ * with an MPI about. `endings HOW WHERE [returned]`: rank 1 ends by HOW (abort, kill, exit, leave) while the
+ * others wait in WHERE. With `returned` they are told by an error code, and every later call has to answer as
+ * well.
  */
 #include "check.h"
 #include <signal.h>

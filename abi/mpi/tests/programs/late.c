@@ -1,6 +1,7 @@
 /*
- * Rank 1 is late by 50 ms in each synchronization, once: what rank 0 waits for it is in the statistics. Two more
- * ranks add long rows to rank 0's part at the same time, one of which always waits for the other. Three ranks.
+ * Rank 1 is late by 50 ms in each synchronization, once: what rank 0 waits for it is in the statistics. Two
+ * more ranks add long rows to rank 0's part at the same time, one of which always waits for the other. Three
+ * ranks.
  */
 #include "check.h"
 #include <unistd.h>
@@ -12,8 +13,8 @@ static MPI_Win make(const char *name)
 	MPI_Win win;
 	double *memory;
 
-	MPI_Win_allocate(rank == 0 ? LONG * sizeof(double) : 16, sizeof(double), MPI_INFO_NULL, MPI_COMM_WORLD,
-			 &memory, &win);
+	MPI_Win_allocate(rank == 0 ? LONG * sizeof(double) : 16, sizeof(double), MPI_INFO_NULL,
+			 MPI_COMM_WORLD, &memory, &win);
 	MPI_Win_set_name(win, name);
 	return win;
 }

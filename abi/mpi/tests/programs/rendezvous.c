@@ -1,6 +1,6 @@
 /*
- * Rank 1 sits in MPI_Recv for a long message of rank 0's, which waits in a one-sided call for what rank 1 does next:
- * the message has to move by rank 0's waiting. `rendezvous WHERE`.
+ * Rank 1 sits in MPI_Recv for a long message of rank 0's, which waits in a one-sided call for what rank 1
+ * does next: the message has to move by rank 0's waiting. `rendezvous WHERE`.
  */
 #include "check.h"
 #include <unistd.h>

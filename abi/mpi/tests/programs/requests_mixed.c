@@ -7,7 +7,7 @@
 enum { N = 64, LONG = 100000 };
 static MPI_Win win;
 static MPI_Aint base; /* of the right neighbour's part: zero unless displacements are addresses */
-static int unit; /* how many bytes a displacement counts */
+static int unit;      /* how many bytes a displacement counts */
 
 static MPI_Aint at(int element)
 {
