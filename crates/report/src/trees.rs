@@ -15,6 +15,9 @@ const TOPIC: &str = "tree";
 /// From this factor on, a barrier that is faster pays for registers in switches.
 const WORTH_IT: f64 = 1.5;
 
+/// From how many percent on a saving is one.
+const WORTH_SAYING: f64 = 5.0;
+
 /// Whether a study is about trees.
 pub(crate) fn is_about_trees(study: &Study<'_>) -> bool {
     study.head.topic == TOPIC
@@ -22,17 +25,23 @@ pub(crate) fn is_about_trees(study: &Study<'_>) -> bool {
 
 /// Means of a figure by the number of members.
 fn by_members(study: &Study<'_>, variant: &str, figure: &str) -> BTreeMap<u64, f64> {
+    means(study, variant, figure, "members")
+}
+
+/// Means of a figure by a parameter that is a whole number.
+fn means(study: &Study<'_>, variant: &str, figure: &str, by: &str) -> BTreeMap<u64, f64> {
     let mut seen: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
     for run in study.runs.iter().filter(|run| run.variant == variant) {
-        let members = run.parameters.get("members").and_then(serde_json::Value::as_u64);
+        let whole = |value: &serde_json::Value| value.as_u64().or(value.as_f64().map(|value| value as u64));
+        let at = run.parameters.get(by).and_then(whole);
         let value = run.value(figure).filter(|value| value.is_finite());
-        if let Some((members, value)) = members.zip(value) {
-            let (sum, n) = seen.entry(members).or_default();
+        if let Some((at, value)) = at.zip(value) {
+            let (sum, n) = seen.entry(at).or_default();
             *sum += value;
             *n += 1.0;
         }
     }
-    seen.into_iter().map(|(members, (sum, n))| (members, sum / n)).collect()
+    seen.into_iter().map(|(at, (sum, n))| (at, sum / n)).collect()
 }
 
 fn ends(values: &BTreeMap<u64, f64>) -> Option<((u64, f64), (u64, f64))> {
@@ -63,6 +72,18 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     }
     if let Some(study) = of("tree-traffic") {
         said.extend(traffic(study).map(|text| (study, text)));
+    }
+    if let Some(study) = of("tree-roots") {
+        said.extend(rooted(study).map(|text| (study, text)));
+    }
+    if let Some(study) = of("tree-groups") {
+        said.extend(crowded(study).map(|text| (study, text)));
+    }
+    if let Some(study) = of("tree-repair") {
+        said.extend(repaired(study).map(|text| (study, text)));
+    }
+    if let Some(study) = of("tree-arrivals") {
+        said.extend(spread(study).map(|text| (study, text)));
     }
     if !said.is_empty() {
         html.push_str("<ul class=\"verdicts\">\n");
@@ -161,6 +182,83 @@ fn traffic(study: &Study<'_>) -> Option<String> {
          figure 8\u{2019}s networks with 50 % of the ports in use are not connected.",
         number::plain(at("small-btin")?),
         number::plain(at("large-btin")?),
+    ))
+}
+
+/// By how many percent one value is less than another.
+fn less(one: f64, other: f64) -> f64 {
+    (1.0 - one / other) * 100.0
+}
+
+fn rooted(study: &Study<'_>) -> Option<String> {
+    let of = |part: &str| by_members(study, &format!("tree-{part}"), "latency_us");
+    let (turned, any) = (of("turned"), of("any"));
+    let gain = |members: &u64| Some((*members, less(*any.get(members)?, *turned.get(members)?)));
+    let gains: Vec<(u64, f64)> = turned.keys().filter_map(gain).collect();
+    let (best, most) = gains.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let (largest, last) = gains.last().copied()?;
+    let worth = if most >= WORTH_SAYING { "Worth it for small groups" } else { "Hardly worth it" };
+    Some(format!(
+        "{worth}: a root that need not be a member switch saves up to {most:.0} % of a turned barrier (with {best} \
+         members), and {last:.0} % with {largest}, where nearly every switch has a member. It needs a switch that \
+         answers by itself."
+    ))
+}
+
+fn crowded(study: &Study<'_>) -> Option<String> {
+    let of = |part: &str, figure: &str| {
+        means(study, &format!("tree-{part}"), figure, "concurrent_groups")
+            .last_key_value()
+            .map(|(k, v)| (*k, *v))
+    };
+    let (groups, number) = of("number", "latency_us")?;
+    let (_, load) = of("load", "latency_us")?;
+    let (_, before) = of("number", "trees_on_busiest_link")?;
+    let (_, after) = of("load", "trees_on_busiest_link")?;
+    let saved = less(load, number);
+    let (worth, why) = if saved >= WORTH_SAYING {
+        ("Worth it for many groups at once", "")
+    } else {
+        ("Hardly worth it", ", for with so few links a switch there is seldom a choice of parents")
+    };
+    Some(format!(
+        "{worth}: ties between parents broken by load leave {after:.0} instead of {before:.0} of {groups} trees on the \
+         busiest link, and change the slowest barrier by {:+.0} %{why}. The price: groups have to be planned together.",
+        -saved
+    ))
+}
+
+fn repaired(study: &Study<'_>) -> Option<String> {
+    let of = |part: &str, figure: &str| means(study, &format!("tree-{part}"), figure, "failed_links");
+    let ((first, kept), (many, after)) = ends(&of("repaired", "latency_us"))?;
+    let ((_, anew), (_, best)) = ends(&of("anew", "latency_us"))?;
+    let ((_, few), _) = ends(&of("repaired", "registers_changed"))?;
+    let ((_, all), _) = ends(&of("anew", "registers_changed"))?;
+    Some(format!(
+        "Repair first, plan anew later: after {first} failed link a repaired tree is {:.1} % slower than the best one, \
+         after {many} it is {:.0} %; but a failure changes {few:.0} registers instead of {all:.0}, and every other \
+         member goes on as before.",
+        (kept / anew - 1.0) * 100.0,
+        (after / best - 1.0) * 100.0,
+    ))
+}
+
+fn spread(study: &Study<'_>) -> Option<String> {
+    let of = |variant: &str| means(study, variant, "latency_us", "arrivals_us");
+    let ((_, together), (late, apart)) = ends(&of("free-multicast"))?;
+    let ((_, tree), (_, tree_apart)) = ends(&of("free-btin"))?;
+    let ((_, contended), _) = ends(&of("contended-btin"))?;
+    let ((_, crowd), _) = ends(&of("contended-multicast"))?;
+    let times = |one: f64, other: f64| number::plain(one / other);
+    Some(format!(
+        "Worth it where members arrive together: the tree is {} times as fast as multicast then, and {} times where \
+         they arrive within {} us, for the root has taken most messages in before the last comes. Where messages \
+         wait for each other at links, the factor is {} instead of {}.",
+        times(together, tree),
+        times(apart, tree_apart),
+        number::count(usize::try_from(late).ok()?),
+        times(crowd, contended),
+        times(together, tree),
     ))
 }
 

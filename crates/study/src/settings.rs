@@ -169,6 +169,18 @@ pub struct Settings {
     /// How fast a root node takes messages in: `parallel-links`, `one-port`, `startup-each`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intake: Option<String>,
+    /// Whether messages wait for each other at links (not if absent, as in the paper).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contended: Option<bool>,
+    /// Members arrive within this time (all at once if absent).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arrivals_us: Option<f64>,
+    /// How many groups synchronize at once, one measurement each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub concurrent: Option<Vec<u32>>,
+    /// How many links of a tree have failed, one measurement each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<Vec<u32>>,
     /// Where a policy is enforced: `none`, `kernel`, `tun`, `af-xdp`, `middleware`, ... (or who orders
     /// requests, who shares out a processor).
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -16,6 +16,7 @@ pub mod pair;
 pub mod processor;
 pub mod single;
 pub mod tree;
+pub mod tree_plans;
 pub mod wait_cost;
 
 use crate::child::{ChildError, Interrupted};
@@ -44,6 +45,8 @@ pub enum Driver {
     Ghost,
     /// Barriers over networks of switches, simulated.
     Tree,
+    /// Trees beyond the paper against the paper's, simulated.
+    TreePlans,
     /// Decisions of queueing disciplines, in this process.
     Decisions,
     /// Busy loops that share a processor by weight.
@@ -137,6 +140,7 @@ impl Driver {
             Driver::Burst => burst::READS,
             Driver::Ghost => ghost::READS,
             Driver::Tree => tree::READS,
+            Driver::TreePlans => tree_plans::READS,
             Driver::Link => link::READS,
             Driver::Disk => disk::READS,
             Driver::Processor => processor::READS,
@@ -150,6 +154,7 @@ impl Driver {
         match self {
             Driver::Ghost => ghost::ADDS,
             Driver::Tree => tree::ADDS,
+            Driver::TreePlans => tree_plans::ADDS,
             _ => &[],
         }
     }
@@ -161,6 +166,7 @@ impl Driver {
         let parts = match self {
             Driver::Ghost => ghost::parts(settings),
             Driver::Tree => tree::parts(settings),
+            Driver::TreePlans => tree_plans::parts(settings),
             Driver::Decisions => decisions::parts(),
             _ => return vec![variant.to_owned()],
         };
@@ -170,7 +176,7 @@ impl Driver {
     /// Whether its figures depend on what else the machine does.
     #[must_use]
     pub fn measures_time(self) -> bool {
-        self != Driver::Tree
+        !matches!(self, Driver::Tree | Driver::TreePlans)
     }
 
     /// Roughly how long a run takes, with everything around the measured seconds.
@@ -186,6 +192,7 @@ impl Driver {
             Driver::Disk => disk::AROUND,
             Driver::Decisions => decisions::around(settings, seconds),
             Driver::Tree => return tree::around(settings),
+            Driver::TreePlans => return tree_plans::around(settings),
         };
         Duration::from_secs_f64(seconds) + around + crate::host::GAP
     }
@@ -215,6 +222,7 @@ impl Driver {
             Driver::Decisions => decisions::run(settings, seconds, seed),
             // nothing in it takes its time
             Driver::Tree => tree::run(context, settings, seed),
+            Driver::TreePlans => tree_plans::run(context, settings, seed),
         }
     }
 
@@ -233,6 +241,7 @@ impl fmt::Display for Driver {
             Driver::Burst => "burst",
             Driver::Ghost => "ghost",
             Driver::Tree => "tree",
+            Driver::TreePlans => "tree-plans",
             Driver::Link => "link",
             Driver::Disk => "disk",
             Driver::Processor => "processor",

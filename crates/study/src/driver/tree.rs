@@ -14,8 +14,8 @@ use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use unisono_btin::generate::{Sparse, Wish, generate};
-use unisono_btin::simulate::{Barrier, Conditions, Intake, Scheme, Simulator};
-use unisono_btin::{Group, GroupId, NodeId, Operation, PlanOptions, analytic, plan};
+use unisono_btin::simulate::{Barrier, Channels, Conditions, Intake, Scheme, Simulator, Time};
+use unisono_btin::{Group, GroupId, Network, NodeId, Operation, PlanOptions, analytic, plan};
 use unisono_measure::quantile;
 use unisono_measure::record::Figure;
 
@@ -30,6 +30,8 @@ pub const READS: &[&str] = &[
     "groups",
     "schemes",
     "intake",
+    "contended",
+    "arrivals_us",
 ];
 
 /// The parameters that its places add.
@@ -117,6 +119,8 @@ impl Wanted {
             schemes,
             conditions: Conditions {
                 intake,
+                channels: if settings.contended == Some(true) { Channels::Contended } else { Channels::Free },
+                arrivals: Time::nanoseconds((settings.arrivals_us.unwrap_or(0.0).max(0.0) * 1e3) as u64),
                 parallel_links: Some(links.round().max(1.0) as u64),
                 ..Conditions::default()
             },
@@ -126,16 +130,16 @@ impl Wanted {
 
 /// What a scheme showed at one size of group, a value a network.
 #[derive(Default)]
-struct Seen {
+pub(super) struct Seen {
     values: BTreeMap<&'static str, (&'static str, Vec<f64>)>,
 }
 
 impl Seen {
-    fn note(&mut self, name: &'static str, unit: &'static str, value: f64) {
+    pub(super) fn note(&mut self, name: &'static str, unit: &'static str, value: f64) {
         self.values.entry(name).or_insert((unit, Vec::new())).1.push(value);
     }
 
-    fn figures(&self) -> Vec<Figure> {
+    pub(super) fn figures(&self) -> Vec<Figure> {
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         let one = |(name, (unit, values)): (&&str, &(&str, Vec<f64>))| Figure {
             distribution: quantile::distribution(values),
@@ -157,7 +161,7 @@ pub fn run(context: Context, settings: &Settings, seed: u64) -> Result<Outcome, 
         if let Some(signal) = (context.interrupted)() {
             return Err(NoOutcome::Interrupted(signal.to_owned()));
         }
-        let seed = seed.wrapping_add(u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let seed = seed_of(seed, number);
         bare_trees += u32::from(one_network(&wanted, seed, &mut seen).map_err(NoOutcome::Failed)?);
     }
     let places = seen
@@ -178,6 +182,18 @@ pub fn run(context: Context, settings: &Settings, seed: u64) -> Result<Outcome, 
         ));
     }
     Ok(Outcome { places, warnings, ..Outcome::default() })
+}
+
+/// Each network of a run is drawn from a seed of its own.
+fn seed_of(run: u64, number: u32) -> u64 {
+    run.wrapping_add(u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// The network of a run with this number, and whether it is a bare tree.
+pub(super) fn draw(wish: &Wish, run: u64, number: u32) -> Result<(Network, bool), String> {
+    let wish = Wish { seed: seed_of(run, number), ..wish.clone() };
+    let topology = generate(&wish).map_err(|error| error.to_string())?;
+    Ok((topology.network, topology.generated.is_some_and(|how| how.bare_tree)))
 }
 
 /// Simulates one network; whether it is a bare tree.

@@ -1,0 +1,336 @@
+//! Trees beyond the paper against the paper's, simulated on the same networks and groups.
+//!
+//! | compared | parts | each measured at |
+//! |---|---|---|
+//! | roots | `paper`, `turned` at the root switch, `any` switch as root (and turned) | sizes of groups |
+//! | ties between parents, if `concurrent` | by `number`, by `load`: the link that carries fewest groups | so many groups at once |
+//! | after failures, if `failed` | tree `repaired` link by link, planned `anew` | so many links of the tree gone |
+//!
+//! A figure is the mean over a run's networks, as with [`super::tree`]; nothing measures time.
+
+use super::tree::{Seen, draw};
+use super::{Context, NoOutcome, Outcome, Place};
+use crate::settings::Settings;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_pcg::Pcg64Mcg;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use unisono_btin::generate::{Sparse, Wish};
+use unisono_btin::repair::{Failure, Standing};
+use unisono_btin::simulate::{Barrier, Channels, Conditions, Scheme, Simulated, Simulator};
+use unisono_btin::{Group, GroupId, Loads, Network, NodeId, Operation, Plan, PlanOptions, Roots, Tree, plan};
+
+/// The settings this driver reads.
+pub const READS: &[&str] =
+    &["switches", "nodes", "ports", "connectivity_percent", "networks", "groups", "concurrent", "failed"];
+
+/// The parameters that its places add.
+pub const ADDS: &[&str] = &["members", "concurrent_groups", "failed_links"];
+
+type All = BTreeMap<(&'static str, u32), Seen>;
+
+/// What a run compares: the endings of its variants' names.
+#[must_use]
+pub fn parts(settings: &Settings) -> Vec<String> {
+    let parts: &[&str] = match (&settings.concurrent, &settings.failed) {
+        (Some(_), _) => &["number", "load"],
+        (_, Some(_)) => &["repaired", "anew"],
+        _ => &["paper", "turned", "any"],
+    };
+    parts.iter().map(|part| (*part).to_owned()).collect()
+}
+
+/// Roughly how long a run takes: so much for each tree that is planned and simulated in a network of 75 switches.
+#[must_use]
+pub fn around(settings: &Settings) -> Duration {
+    const A_TREE: Duration = Duration::from_micros(100);
+    let sizes = settings.groups.as_ref().map_or(1, Vec::len) as u32;
+    let trees = match (&settings.concurrent, &settings.failed) {
+        (Some(counts), _) => counts.iter().sum(),
+        (_, Some(counts)) => counts.iter().copied().max().unwrap_or(0),
+        _ => sizes,
+    };
+    let networks = settings.networks.unwrap_or(1) * settings.switches.unwrap_or(75).div_ceil(75);
+    A_TREE * trees * networks
+}
+
+/// Makes one run.
+///
+/// # Errors
+/// Why there are no figures.
+pub fn run(context: Context, settings: &Settings, seed: u64) -> Result<Outcome, NoOutcome> {
+    let wish = wish(settings);
+    let groups = settings.groups.clone().unwrap_or_else(|| vec![wish.nodes]);
+    let wrong = |text: String| Err(NoOutcome::Failed(text));
+    if groups.is_empty() || groups.iter().any(|members| !(2..=wish.nodes).contains(members)) {
+        return wrong(format!("a group of {0} nodes has 2 to {0} members", wish.nodes));
+    }
+    if settings.concurrent.is_some() && settings.failed.is_some() {
+        return wrong("either concurrent groups or failed links".to_owned());
+    }
+    let at = settings.concurrent.as_ref().or(settings.failed.as_ref());
+    let (of, members) = match (at, &groups[..]) {
+        (Some(_), [members]) => (if settings.failed.is_some() { ADDS[2] } else { ADDS[1] }, *members),
+        (Some(_), _) => return wrong("groups of one size only are compared here".to_owned()),
+        (None, _) => (ADDS[0], 0),
+    };
+    let mut seen = All::new();
+    for number in 0..settings.networks.unwrap_or(1).max(1) {
+        if let Some(signal) = (context.interrupted)() {
+            return Err(NoOutcome::Interrupted(signal.to_owned()));
+        }
+        let (network, _) = draw(&wish, seed, number).map_err(NoOutcome::Failed)?;
+        let mut random = Pcg64Mcg::seed_from_u64(seed.wrapping_add(number.into()));
+        let done = match (&settings.concurrent, &settings.failed) {
+            (Some(counts), _) => ties(&network, members, counts, &mut random, &mut seen),
+            (_, Some(counts)) => failures(&network, members, counts, &mut random, &mut seen),
+            _ => groups.iter().try_for_each(|size| roots(&network, *size, &mut random, &mut seen)),
+        };
+        done.map_err(NoOutcome::Failed)?;
+    }
+    let places = seen.iter().map(|((part, at), seen)| Place {
+        part: (*part).to_owned(),
+        parameters: BTreeMap::from([(of.to_owned(), (*at).into())]),
+        figures: seen.figures(),
+    });
+    Ok(Outcome { places: places.collect(), ..Outcome::default() })
+}
+
+fn wish(settings: &Settings) -> Wish {
+    let default = Wish::default();
+    Wish {
+        switches: settings.switches.unwrap_or(default.switches),
+        ports: settings.ports.unwrap_or(default.ports),
+        nodes: settings.nodes.unwrap_or(default.nodes),
+        connectivity: settings.connectivity_percent.map_or(default.connectivity, |percent| percent / 100.0),
+        members: 0,
+        sparse: Sparse::Refuse,
+        ..default
+    }
+}
+
+fn draw_group(network: &Network, id: u8, members: u32, random: &mut Pcg64Mcg) -> Result<Group, String> {
+    let mut nodes: Vec<NodeId> = (0..network.nodes().len() as u32).map(NodeId).collect();
+    let (chosen, _) = nodes.partial_shuffle(random, members as usize);
+    Group::new(network, GroupId(id), chosen.to_vec()).map_err(|error| error.to_string())
+}
+
+fn planned(network: &Network, group: &Group, roots: Roots) -> Result<Plan, String> {
+    let mut options = PlanOptions::default();
+    options.roots = roots;
+    plan(network, group, &options).map_err(|error| error.to_string())
+}
+
+/// One barrier of each group by its tree, all at once.
+fn simulated(network: &Network, trees: &[(&Group, &Plan)], scheme: Scheme, channels: Channels) -> Simulated {
+    let barriers: Vec<Barrier<'_>> = trees
+        .iter()
+        .map(|(group, plan)| Barrier {
+            group,
+            tree: &plan.tree,
+            height: plan.height,
+            in_memory: &plan.in_memory,
+            operation: Operation::default(),
+            data: &|_, _| 0,
+        })
+        .collect();
+    Simulator::new(network).run(&barriers, scheme, &Conditions { channels, ..Conditions::default() })
+}
+
+fn note(seen: &mut All, at: (&'static str, u32), simulated: &Simulated, height: u32) -> Result<(), String> {
+    let latency = simulated.latency().ok_or("a barrier did not end")?.as_us();
+    let seen = seen.entry(at).or_default();
+    seen.note("latency_us", "us", latency);
+    seen.note("barriers_per_s", "1/s", 1e6 / latency);
+    seen.note("height", "1", height.into());
+    Ok(())
+}
+
+fn roots(network: &Network, members: u32, random: &mut Pcg64Mcg, seen: &mut All) -> Result<(), String> {
+    let group = draw_group(network, 0, members, random)?;
+    let paper = planned(network, &group, Roots::Members)?;
+    let any = planned(network, &group, Roots::Any)?;
+    let kinds = [
+        ("paper", &paper, Scheme::Btin),
+        ("turned", &paper, Scheme::BtinTurn),
+        ("any", &any, Scheme::BtinTurn),
+    ];
+    for (part, plan, scheme) in kinds {
+        let barrier = simulated(network, &[(&group, plan)], scheme, Channels::Free);
+        note(seen, (part, members), &barrier, plan.height)?;
+    }
+    Ok(())
+}
+
+fn ties(
+    network: &Network,
+    members: u32,
+    counts: &[u32],
+    random: &mut Pcg64Mcg,
+    seen: &mut All,
+) -> Result<(), String> {
+    let most = counts.iter().copied().max().unwrap_or(0);
+    if most > 256 {
+        return Err(format!("{most} groups at once: a message names 256"));
+    }
+    let groups: Vec<Group> =
+        (0..most).map(|id| draw_group(network, id as u8, members, random)).collect::<Result<_, _>>()?;
+    for &count in counts {
+        let groups = &groups[..count as usize];
+        let (mut plain, mut shared) = (Loads::new(network), Loads::new(network));
+        let (mut by_number, mut by_load) = (Vec::new(), Vec::new());
+        for group in groups {
+            let plan = planned(network, group, Roots::Members)?;
+            plain.add(network, &plan.tree);
+            by_number.push(plan);
+            let plan = shared.plan(network, group, &PlanOptions::default());
+            by_load.push(plan.map_err(|error| error.to_string())?);
+        }
+        for (part, plans, loads) in [("number", &by_number, &plain), ("load", &by_load, &shared)] {
+            let trees: Vec<(&Group, &Plan)> = groups.iter().zip(plans).collect();
+            let barriers = simulated(network, &trees, Scheme::Btin, Channels::Contended);
+            let height = plans.iter().map(|plan| plan.height).max().unwrap_or(0);
+            note(seen, (part, count), &barriers, height)?;
+            let busiest = loads.links().iter().max().copied().unwrap_or(0);
+            seen.entry((part, count)).or_default().note("trees_on_busiest_link", "1", busiest.into());
+        }
+    }
+    Ok(())
+}
+
+/// Links of the tree fail one after the other, none of which cuts members off.
+fn failures(
+    network: &Network,
+    members: u32,
+    counts: &[u32],
+    random: &mut Pcg64Mcg,
+    seen: &mut All,
+) -> Result<(), String> {
+    let group = draw_group(network, 0, members, random)?;
+    let whole = planned(network, &group, Roots::Members)?;
+    let mut standing = Standing::new(network, &group, &whole.tree).map_err(|error| error.to_string())?;
+    let mut failed = BTreeSet::new();
+    let (mut last, most) = (whole.clone(), counts.iter().copied().max().unwrap_or(0));
+    for count in 1..=most {
+        let mut links = used(network, &standing.plan().tree);
+        links.shuffle(random);
+        let mut can_fail = links.into_iter().filter_map(|link| {
+            let left = without(network, failed.iter().copied().chain([link]).collect());
+            let anew = planned(&left, &group, Roots::Members).ok()?;
+            Some((link, left, anew))
+        });
+        // a network of bridges: nothing more can fail
+        let Some((link, left, anew)) = can_fail.next() else { break };
+        failed.insert(link);
+        standing.fail(Failure::Link(link)).map_err(|error| error.to_string())?;
+        if counts.contains(&count) {
+            let repaired = standing.plan();
+            for (part, plan) in [("repaired", &repaired), ("anew", &anew)] {
+                let barrier = simulated(&left, &[(&group, plan)], Scheme::Btin, Channels::Free);
+                note(seen, (part, count), &barrier, plan.height)?;
+                let changed = changed(&plan.tree, &last.tree);
+                seen.entry((part, count)).or_default().note("registers_changed", "1", changed as f64);
+            }
+        }
+        last = standing.plan();
+    }
+    Ok(())
+}
+
+/// The links that a tree uses.
+fn used(network: &Network, tree: &Tree) -> Vec<u32> {
+    let mut loads = Loads::new(network);
+    loads.add(network, tree);
+    (0..).zip(loads.links()).filter(|(_, load)| **load > 0).map(|(link, _)| link).collect()
+}
+
+fn without(network: &Network, failed: BTreeSet<u32>) -> Network {
+    let ports = network.switches().map(|switch| network.ports(switch)).collect();
+    let links = (0..).zip(network.links()).filter(|(number, _)| !failed.contains(number));
+    let links = links.map(|(_, link)| *link).collect();
+    Network::new(ports, links, network.nodes().to_vec()).expect("sound because fewer links are at each port")
+}
+
+/// How many switches have another register than before, or one less or more.
+fn changed(now: &Tree, before: &Tree) -> usize {
+    let differ = |(switch, register)| before.registers.get(switch) != Some(register);
+    let gone = before.registers.keys().filter(|switch| !now.registers.contains_key(switch)).count();
+    now.registers.iter().filter(|one| differ(*one)).count() + gone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(settings: &Settings) -> Result<Outcome, NoOutcome> {
+        let (bench, nowhere) = (crate::peer::Bench::default(), std::path::Path::new("/"));
+        let never = || None;
+        let context =
+            Context { bench: &bench, unisono: nowhere, directory: nowhere, cpus: &[], interrupted: &never };
+        run(context, settings, 1)
+    }
+
+    fn seen(settings: &Settings) -> BTreeMap<(String, u64), BTreeMap<String, f64>> {
+        let place = |place: Place| {
+            let at = place.parameters.values().next().and_then(serde_json::Value::as_u64);
+            let figures = place.figures.into_iter().map(|figure| (figure.name, figure.value)).collect();
+            ((place.part, at.expect("a number")), figures)
+        };
+        outcome(settings).expect("good settings").places.into_iter().map(place).collect()
+    }
+
+    fn of(part: &str, at: u64) -> (String, u64) {
+        (part.to_owned(), at)
+    }
+
+    #[test]
+    fn a_freer_root_is_never_higher_and_turning_always_faster() {
+        let seen = seen(&Settings { groups: Some(vec![4, 256]), networks: Some(5), ..Settings::default() });
+        for members in [4, 256] {
+            let figure = |part, name| seen[&of(part, members)][name];
+            assert!(figure("any", "height") <= figure("paper", "height"));
+            assert!(figure("turned", "latency_us") < figure("paper", "latency_us"));
+            assert!(figure("any", "latency_us") <= figure("turned", "latency_us"));
+        }
+        assert!(seen[&of("any", 4)]["height"] < seen[&of("paper", 4)]["height"], "small groups gain");
+    }
+
+    #[test]
+    fn groups_that_share_links_by_load_have_a_less_busy_link() {
+        let settings = Settings {
+            groups: Some(vec![16]),
+            concurrent: Some(vec![1, 64]),
+            networks: Some(3),
+            ..Settings::default()
+        };
+        let seen = seen(&settings);
+        let busiest = |part, at| seen[&of(part, at)]["trees_on_busiest_link"];
+        assert!(busiest("load", 64) < busiest("number", 64));
+        assert_eq!(busiest("load", 1), 1.0);
+    }
+
+    #[test]
+    fn a_repair_changes_fewer_registers_than_a_new_plan_and_is_at_best_as_low() {
+        let settings = Settings {
+            groups: Some(vec![256]),
+            failed: Some(vec![1, 8]),
+            networks: Some(5),
+            ..Settings::default()
+        };
+        let seen = seen(&settings);
+        for failed in [1, 8] {
+            let figure = |part, name| seen[&of(part, failed)][name];
+            assert!(figure("repaired", "registers_changed") < figure("anew", "registers_changed"));
+            assert!(figure("repaired", "height") >= figure("anew", "height"));
+        }
+    }
+
+    #[test]
+    fn wrong_settings_are_named() {
+        let wrong = |settings: Settings| format!("{:?}", outcome(&settings).expect_err("refused"));
+        assert!(wrong(Settings { groups: Some(vec![257]), ..Settings::default() }).contains("2 to 256"));
+        let both = Settings { concurrent: Some(vec![2]), failed: Some(vec![2]), ..Settings::default() };
+        assert!(wrong(both).contains("either"));
+    }
+}
