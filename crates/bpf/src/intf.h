@@ -93,7 +93,7 @@ struct unisono_settings {
 	__u32 switches;
 	__u32 nodes;
 	__u32 lose_every; /* lose each n-th barrier frame on purpose; 0: none */
-	__u32 cut; /* lose every barrier frame that comes in at this device; 0: none */
+	__u32 cut;	  /* lose every barrier frame that comes in at this device; 0: none */
 };
 
 #endif
