@@ -171,6 +171,30 @@ impl Drop for Flow {
     }
 }
 
+fn filters_that_others_have_put_beside_ours_outlive_a_policy() -> Outcome {
+    let place = Place::new(POLICY)?;
+    let before = place.looks();
+    let tc = |words: &str, last: &[&str]| {
+        let near = place.hosts.name(0);
+        let all =
+            ["netns", "exec", near, "tc"].into_iter().chain(words.split(' ')).chain(last.iter().copied());
+        let output = Command::new("ip").args(all).output().expect("ip starts");
+        assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    for side in ["ingress", "egress"] {
+        place.apply("tun")?;
+        // a program of the old kind that says "not mine" of every packet
+        tc(&format!("filter add dev {DEVICE} {side} bpf bytecode"), &["1,6 0 0 0", "classid", "1:1"]);
+        assert!(place.queue(&["clear"]).status.success());
+        let left = tc(&format!("filter show dev {DEVICE} {side}"), &[]);
+        assert!(left.contains("bytecode") && !left.contains("unisono"), "{side}: {left}");
+        tc(&format!("qdisc del dev {DEVICE} clsact"), &[]);
+        assert_eq!(place.looks(), before, "{side}");
+    }
+    Ok(())
+}
+
 /// Flows that both have packets waiting share by weight. On a busy machine a sender may rest for a moment, and nobody
 /// owes it what it did not ask for, so that a few periods are looked at.
 fn shares(flows: &[Flow; 2], wanted: f64, way: &str) {
@@ -458,6 +482,7 @@ fn what_cannot_be_interposed_is_refused_and_nothing_changes() -> Outcome {
 
 host_tests![
     classes_share_by_weight_and_the_device_is_as_before_when_the_policy_is_cleared within 120,
+    filters_that_others_have_put_beside_ours_outlive_a_policy within 120,
     the_traffic_flows_on_when_the_queue_is_killed within 120,
     the_next_command_puts_back_what_a_killed_guard_left within 120,
     a_queue_that_is_stopped_is_passed_by_and_goes_on_afterwards within 120,

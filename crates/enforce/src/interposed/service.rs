@@ -531,7 +531,8 @@ fn put_back(journal: &Journal, record: &Record<Before>) -> Result<(), Error> {
     {
         let _ = netlink.run(&[egress::detach(found.index)]);
         if record.before.made_clsact {
-            let _ = netlink.run(&[egress::remove_clsact(found.index)]);
+            // what others have put there since stays, and so does the place for it
+            let _ = egress::remove_unused_clsact(&mut netlink, found.index);
         }
     }
     if let Ok(queue) = Interface::find(&record.before.queue) {

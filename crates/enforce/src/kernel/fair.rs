@@ -4,8 +4,9 @@
 //!   packet --> classifier (clsact, where the device sends) --> its class as its priority --> our discipline --> device
 //! ```
 //! The same decisions as `unisono-fairqueue`, packet by packet (docs/decisions/0011): what nobody uses is lent by weight. A
-//! policy that is applied over another replaces the discipline: packets that wait in the old one are dropped, and those
-//! that come in the millisecond until the classifier is replaced are the default class's.
+//! policy that is applied over another replaces the discipline: packets that wait in the old one are dropped, which is
+//! said with their number ([`FairQueue::notes`]), and those that come in the millisecond until the classifier is replaced
+//! are the default class's.
 //!
 //! When not: ceilings and processor shares are the business of the token buckets beside it; and a kernel that hands
 //! down 64 KiB in one piece is served 64 KiB at a time.
@@ -195,8 +196,11 @@ impl FairQueue {
         if now.iter().any(|qdisc| qdisc.kind == CLSACT) {
             // one that was never attached cannot be detached
             let _ = host.socket.run(&[egress::detach(device)]);
-            if !before.clsact {
-                host.socket.run(&[egress::remove_clsact(device)])?;
+            if !before.clsact && !egress::remove_unused_clsact(&mut host.socket, device)? {
+                self.notes.push(format!(
+                    "somebody else has filters at {} since, at its clsact queueing discipline; it stays",
+                    self.device
+                ));
             }
         }
         Ok(())
@@ -238,6 +242,7 @@ impl Backend for FairQueue {
             None => Before { root: self.theirs(&mut host)?, clsact: has_clsact },
         };
         let wanted = self.wanted(policy, major)?;
+        let waiting = held.as_ref().map_or(0, |held| waiting(&held.policy, &now));
         let mut record = Record::new(Self::NAME, &self.device, host.link.index.0, &policy.text, before);
         journal.write(&record)?;
         if let Err(error) = self.change(&mut host, &wanted, major, has_clsact) {
@@ -253,6 +258,12 @@ impl Backend for FairQueue {
                     undo: Box::new(undo),
                 },
             });
+        }
+        if waiting > 0 {
+            self.notes.push(format!(
+                "{waiting} packets that waited under the policy before were dropped with its discipline; to change a policy \
+                 without that: --kernel-queue htb, or --backend interposed"
+            ));
         }
         record.phase = Phase::Holds;
         Ok(journal.write(&record)?)
@@ -302,6 +313,16 @@ impl Backend for FairQueue {
             Err(error) => Err(error),
         }
     }
+}
+
+/// How many packets wait under a policy that holds, in the discipline that a device begins with.
+fn waiting(policy: &str, now: &[Qdisc]) -> u64 {
+    let root = now.iter().find(|qdisc| qdisc.parent == qdisc::ROOT);
+    let counted = root.and_then(|root| Discipline::counted_by(&root.kind)).and_then(Result::ok);
+    let (Some(counted), Ok(policy)) = (counted, Policy::parse(policy)) else { return 0 };
+    let tree = &policy.hierarchy;
+    let leaves = tree.classes().map(|(id, _)| id).filter(|id| tree.is_leaf(*id));
+    leaves.filter_map(|leaf| counted.get(leaf.index())).map(|leaf| u64::from(leaf.packets)).sum()
 }
 
 /// What the program counted, as classes of a policy; what it counts at leaves alone is summed up for the classes above.

@@ -6,12 +6,16 @@
 //! `AF_XDP`) do not come by. Reference: tc-bpf(8), include/uapi/linux/{pkt_sched,pkt_cls}.h.
 
 use super::link::Index;
-use super::message::Request;
-use super::traffic::{CLSACT, CLSACT_HANDLE, CREATE_OR_REPLACE, FIRST_OF_ALL, KIND, deciding, head};
+use super::message::{Request, TABLE};
+use super::traffic::{
+    CLSACT, CLSACT_HANDLE, CLSACT_INGRESS, CREATE_OR_REPLACE, FIRST_OF_ALL, KIND, deciding, head,
+};
+use super::{Refused, Socket};
 use std::os::fd::BorrowedFd;
 
 const DELETE_QDISC: u16 = 37;
 const DELETE_FILTER: u16 = 45;
+const READ_FILTERS: u16 = 46;
 const CLSACT_EGRESS: u32 = 0xffff_fff3;
 /// Tells ours from what others may have there.
 const HANDLE: u32 = 0x756e_6973;
@@ -35,11 +39,22 @@ pub fn detach(device: Index) -> Request {
     request
 }
 
-/// Takes the place for programs away, with all programs in it.
-#[must_use]
-pub fn remove_clsact(device: Index) -> Request {
+/// Takes the place for programs away unless somebody has a filter there, coming or going; whether it is gone.
+///
+/// # Errors
+/// The kernel does not answer, or refuses: there is none.
+pub fn remove_unused_clsact(socket: &mut Socket, device: Index) -> Result<bool, Refused> {
+    for place in [CLSACT_INGRESS, CLSACT_EGRESS] {
+        let what = format!("list the filters of device {}", device.0);
+        let entries =
+            socket.table(&Request::new(what, READ_FILTERS, TABLE, &head(device, 0, place, 0)), 20)?;
+        if entries.iter().any(|entry| entry.word(4) == device.0) {
+            return Ok(false);
+        }
+    }
     let what = format!("remove the clsact queueing discipline of device {}", device.0);
     let mut request = Request::new(what, DELETE_QDISC, 0, &head(device, CLSACT_HANDLE, CLSACT, 0));
     request.text(KIND, "clsact");
-    request
+    socket.run(&[request])?;
+    Ok(true)
 }

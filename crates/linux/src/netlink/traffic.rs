@@ -21,7 +21,7 @@ const BPF_NAME: u16 = 7;
 const BPF_FLAGS: u16 = 8;
 const DIRECT_ACTION: u32 = 1;
 pub(super) const CLSACT: u32 = 0xffff_fff1;
-const CLSACT_INGRESS: u32 = 0xffff_fff2;
+pub(super) const CLSACT_INGRESS: u32 = 0xffff_fff2;
 pub(super) const CLSACT_HANDLE: u32 = 0xffff_0000;
 /// The priority in the upper half, the protocol (all) in network byte order in the lower.
 pub(super) const FIRST_OF_ALL: u32 = 1 << 16 | (libc::ETH_P_ALL as u16).to_be() as u32;
