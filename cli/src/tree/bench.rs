@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Runs of each variant
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
-    /// About how long each run lasts; five barriers at least
+    /// About how long each run lasts; ten barriers at least, or five of slow ones
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "200ms")]
     length: Duration,
     /// Also measure what one hop through a switch costs

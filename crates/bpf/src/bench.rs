@@ -15,8 +15,10 @@ use std::time::Duration;
 use unisono_btin::Turn;
 use unisono_measure::bootstrap::{Estimate, median_interval, ratio_of_medians};
 
-/// Barriers that a run has at least, and those of the trial that tells how many make a run.
-const FEWEST: u32 = 5;
+/// Barriers that a run has at least; and where those would take longer than this, half as many.
+const FEWEST: u32 = 10;
+const TOO_LONG: f64 = 1e6;
+/// Barriers of the first trial, which is cold.
 const TRIAL: u32 = 3;
 /// After which a barrier counts as one that does not end.
 const STUCK_AFTER: u64 = 20_000;
@@ -69,7 +71,7 @@ pub enum Progress<'a> {
     Run(u32, u32, &'a Variant),
 }
 
-/// Measures the variants, `repetitions` runs of about `length` each, but of five barriers at least.
+/// Measures the variants, `repetitions` runs of about `length` each, but of ten barriers at least, or five of slow ones.
 ///
 /// A trial of each variant says how many barriers make a run; it also teaches the members how long a barrier of it
 /// takes, so that no timer runs out later because a barrier is slow.
@@ -86,8 +88,11 @@ pub fn compare(
     let mut rows = Vec::new();
     let mut planned = 0.0;
     for variant in variants {
-        let (micros, _) = once(deployment, *variant, TRIAL, TRIAL)?;
-        let barriers = (length.as_secs_f64() * 1e6 / micros).clamp(f64::from(FEWEST), 1e6) as u32;
+        let wanted = length.as_secs_f64() * 1e6;
+        let (cold, _) = once(deployment, *variant, TRIAL, TRIAL)?;
+        let (micros, _) = once(deployment, *variant, 1, ((wanted / cold) as u32).clamp(TRIAL, 100))?;
+        let fewest = if micros * f64::from(FEWEST) > TOO_LONG { FEWEST / 2 } else { FEWEST };
+        let barriers = (wanted / micros).clamp(f64::from(fewest), 1e6) as u32;
         planned += micros / 1e6 * f64::from(barriers + warm_up(barriers)) * f64::from(repetitions);
         rows.push(Row { variant: *variant, runs: Vec::new(), micros: None, barriers, repeated: 0 });
     }
@@ -127,7 +132,7 @@ pub fn advantage(rows: &[Row]) -> Option<(Variant, Variant, Estimate)> {
 
 /// Barriers before the clock starts.
 fn warm_up(barriers: u32) -> u32 {
-    barriers / 20 + 1
+    barriers / 20 + 2
 }
 
 fn once(
