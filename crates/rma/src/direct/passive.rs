@@ -22,8 +22,9 @@ const SLICE: Nanos = Nanos(100_000_000);
 pub(super) const MANY: usize = 16;
 /// Longer data is left to the kernel: the target would have to come and stay too long.
 pub(super) const LONGEST: usize = 64 << 10;
-/// About what a copy by the kernel costs, and how many bytes more of it take a nanosecond: so long an offer stands.
-const COPY: Nanos = Nanos(1_000);
+/// Twice what a copy by the kernel costs, and how many bytes more of it take a nanosecond: so long an offer stands. Who
+/// goes through the kernel itself meanwhile comes by within that time; with less two members may keep missing each other.
+const COPY: Nanos = Nanos(2_000);
 const COPIED_A_NANO: u64 = 11;
 /// Who did not take an offer is made none in so many epochs.
 const PASSED_OVER: u8 = 32;
