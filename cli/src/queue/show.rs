@@ -7,16 +7,18 @@ use serde_json::json;
 use std::fmt::Write;
 use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::time::Duration;
-use unisono_enforce::Place;
+use std::time::{Duration, Instant};
+use unisono_enforce::interposed::Counters;
 use unisono_enforce::journal::Journal;
-use unisono_fairqueue::{Live, LiveClass, Pace};
+use unisono_enforce::{Place, cpu};
+use unisono_fairqueue::{CpuShare, Live, LiveClass, Pace, Policy};
 use unisono_measure::units::duration;
 
 /// Watch what each class gets: rates, shares, drops, what waits
 ///
-/// Two readings give rates; a new table every interval until Ctrl-C, in place on a terminal. The kernel does not say how long
-/// packets wait: its column is empty there.
+/// Two readings give rates; a new table every interval until Ctrl-C, in place on a terminal. How long packets waited (since
+/// the policy holds: the shortest, half of them, all but one in a hundred, the longest) the interposed place says, and
+/// what it counts besides the classes; the kernel does not. With [cpu], what the control groups get of the processors.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue show --dev eth0
@@ -38,34 +40,101 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    failure::warn(&unisono_enforce::cpu::settle().map_err(failure::of)?);
     let device = match &args.dev {
         Some(device) => device.clone(),
         None => the_only_one()?,
     };
     let mut place = Place::of(&device).map_err(failure::of)?;
     let mut read = || {
-        let live = place.live();
+        let figures = place.figures();
         failure::warn(place.notes());
-        live.map_err(failure::of)
+        let (live, counters) = figures.map_err(failure::of)?;
+        let time = Time::of(&device).map_err(failure::of)?;
+        Ok::<_, anyhow::Error>(Reading { live, counters, time, at: Instant::now() })
     };
     let mut earlier = read()?;
     let redraw = !args.json && !args.once && std::io::stdout().is_terminal();
     loop {
         std::thread::sleep(args.interval);
-        let live = read()?;
-        let paces = live.paces(&earlier);
+        let reading = read()?;
+        let paces = reading.live.paces(&earlier.live);
+        let time = reading.processor_time(&earlier);
         if args.json {
-            output::answer(&json(&live, &paces))?;
-        } else if redraw {
-            // from the upper left corner, what is below erased
-            output::answer(&format!("\x1b[H\x1b[J{}", table(&live, &paces)))?;
+            output::answer(&json(&reading, &paces, &time))?;
         } else {
-            output::answer(&table(&live, &paces))?;
+            let table = [table(&reading.live, &paces), others(&reading, &time)].concat();
+            // from the upper left corner, what is below erased
+            let clear = if redraw { "\x1b[H\x1b[J" } else { "" };
+            output::answer(&format!("{clear}{table}"))?;
         }
         if args.once {
             return Ok(ExitCode::SUCCESS);
         }
-        earlier = live;
+        earlier = reading;
+    }
+}
+
+/// What all have got until now.
+struct Reading {
+    live: Live,
+    counters: Option<Counters>,
+    time: Option<Time>,
+    at: Instant,
+}
+
+/// Processor time that the control groups of a policy have used until now.
+struct Time {
+    by: &'static str,
+    groups: Vec<(CpuShare, Option<u64>)>,
+}
+
+impl Time {
+    /// None if nobody keeps shares of it.
+    fn of(device: &str) -> Result<Option<Self>, unisono_enforce::Error> {
+        let held = Journal::of(device)?.read::<serde_json::Value>()?;
+        let (by, text) = match (super::cpu::of(device)?, held) {
+            (Some(running), _) => ("core", running.policy),
+            (None, Some(held)) if held.backend == unisono_enforce::kernel::NAME => {
+                ("controller", held.policy)
+            }
+            _ => return Ok(None),
+        };
+        let groups = cpu::used(&Policy::parse(&text)?)?;
+        Ok(Some(Self { by, groups }).filter(|time| !time.groups.is_empty()))
+    }
+}
+
+/// What a control group gets of the processors.
+struct Gets<'a> {
+    share: &'a CpuShare,
+    used_ns: Option<u64>,
+    /// 1 is a whole processor.
+    processors: f64,
+    /// The part of what all of them get, from 0 to 1.
+    part: f64,
+}
+
+impl Reading {
+    fn processor_time(&self, earlier: &Self) -> Vec<Gets<'_>> {
+        let seconds = self.at.duration_since(earlier.at).as_secs_f64();
+        let before = |cgroup: &str| {
+            let groups = earlier.time.iter().flat_map(|time| &time.groups);
+            groups.into_iter().find(|(share, _)| share.cgroup == cgroup).and_then(|(_, used)| *used)
+        };
+        let groups = self.time.iter().flat_map(|time| &time.groups);
+        let mut gets: Vec<Gets<'_>> = groups
+            .map(|(share, used_ns)| {
+                let since =
+                    used_ns.zip(before(&share.cgroup)).map_or(0, |(now, then)| now.saturating_sub(then));
+                Gets { share, used_ns: *used_ns, processors: since as f64 / 1e9 / seconds, part: 0.0 }
+            })
+            .collect();
+        let all: f64 = gets.iter().map(|gets| gets.processors).sum();
+        for gets in &mut gets {
+            gets.part = if all > 0.0 { gets.processors / all } else { 0.0 };
+        }
+        gets
     }
 }
 
@@ -86,7 +155,8 @@ fn the_only_one() -> anyhow::Result<String> {
     }
 }
 
-fn json(live: &Live, paces: &[Pace]) -> String {
+fn json(reading: &Reading, paces: &[Pace], time: &[Gets<'_>]) -> String {
+    let live = &reading.live;
     let class = |(class, pace): (&LiveClass, &Pace)| {
         json!({
             "name": class.name,
@@ -103,20 +173,37 @@ fn json(live: &Live, paces: &[Pace]) -> String {
         })
     };
     let classes: Vec<_> = live.classes.iter().zip(paces).map(class).collect();
+    let group = |gets: &Gets<'_>| {
+        json!({
+            "cgroup": gets.share.cgroup,
+            "weight": gets.share.weight.to_f64(),
+            "used_ns": gets.used_ns,
+            "processors": gets.processors,
+            "share": gets.part,
+        })
+    };
+    let time = reading
+        .time
+        .as_ref()
+        .map(|who| json!({ "kept_by": who.by, "groups": time.iter().map(group).collect::<Vec<_>>() }));
     json!({
         "backend": live.backend,
         "device": live.device,
         "at_ns": live.at_ns,
         "rate": live.rate,
         "classes": classes,
+        "counters": reading.counters,
+        "cpu": time,
     })
     .to_string()
 }
 
 fn table(live: &Live, paces: &[Pace]) -> String {
-    const BAR: usize = 20;
+    const BAR: usize = 12;
+    let with_delays = live.classes.iter().any(|class| class.delay.is_some());
+    let delays = |of: [String; 4]| of.map(|text| format!(" {text:>8}")).concat();
     let mut table = format!(
-        "{:<24} {:>11} {:>11} {:>6}  {:<BAR$} {:>7} {:>9} {:>9}\n",
+        "{:<24} {:>11} {:>11} {:>6}  {:<BAR$} {:>7} {:>9}{}\n",
         format!("{} ({})", live.device, live.backend),
         "sure of",
         "gets",
@@ -124,7 +211,7 @@ fn table(live: &Live, paces: &[Pace]) -> String {
         "",
         "drops/s",
         "waiting",
-        "delay"
+        if with_delays { delays(["min", "median", "p99", "max"].map(str::to_owned)) } else { String::new() },
     );
     for (class, pace) in live.classes.iter().zip(paces) {
         let mut depth = 0;
@@ -140,14 +227,19 @@ fn table(live: &Live, paces: &[Pace]) -> String {
         )]
         let bar = "#".repeat((pace.share * BAR as f64).round() as usize);
         let line = format!(
-            "{:<24} {:>11} {:>11} {:>5.1}%  {bar:<BAR$} {:>7.0} {:>9} {:>9}",
+            "{:<24} {:>11} {:>11} {:>5.1}%  {bar:<BAR$} {:>7.0} {:>9}{}",
             format!("{}{}", "  ".repeat(depth), class.name),
             units::rate(class.guarantee),
             units::rate(pace.rate),
             pace.share * 100.0,
             pace.dropped,
             units::size(class.backlog.bytes),
-            class.delay.map(|delay| units::time(delay.mean_ns)).unwrap_or_default(),
+            class
+                .delay
+                .map(|delay| {
+                    delays([delay.min_ns, delay.median_ns, delay.p99_ns, delay.max_ns].map(units::time))
+                })
+                .unwrap_or_default(),
         );
         let _ = writeln!(table, "{}", line.trim_end());
     }
@@ -161,4 +253,105 @@ fn table(live: &Live, paces: &[Pace]) -> String {
     let _ =
         write!(table, "{:<24} {:>11} {:>11}", "the link", units::rate(live.rate as f64), units::rate(all));
     table
+}
+
+/// What there is to say besides the classes.
+fn others(reading: &Reading, time: &[Gets<'_>]) -> String {
+    let mut text = String::new();
+    if let Some(Counters { received, malformed, strangers, overrun, unsent }) = reading.counters {
+        let _ = write!(
+            text,
+            "\n{received} frames came; dropped: {malformed} malformed, {strangers} not from the device, {overrun} overrun; \
+             {unsent} not taken by the device"
+        );
+    }
+    if let Some(who) = &reading.time {
+        let by = format!("processors (by the {})", who.by);
+        let _ = write!(text, "\n{by:<36} {:>7} {:>11} {:>6}", "weight", "gets", "share");
+    }
+    for gets in time {
+        let _ = write!(
+            text,
+            "\n{:<36} {:>7} {:>11.2} {:>5.1}%",
+            gets.share.cgroup,
+            gets.share.weight.to_f64(),
+            gets.processors,
+            gets.part * 100.0
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_fairqueue::{Backlog, DelayFigures};
+
+    fn reading(at_ns: u64, delay: Option<DelayFigures>) -> Reading {
+        let class = |name: &str, bytes: u64, delay| LiveClass {
+            name: name.to_owned(),
+            parent: None,
+            guarantee: 5e7,
+            packets: bytes / 1000,
+            bytes,
+            dropped: 0,
+            backlog: Backlog::default(),
+            delay,
+        };
+        let classes = vec![class("video", at_ns / 1000 * 3, delay), class("rest", at_ns / 1000, None)];
+        let (backend, device) = ("interposed".to_owned(), "eth0".to_owned());
+        let live = Live { backend, device, at_ns, rate: 100_000_000, classes };
+        let counters =
+            delay.map(|_| Counters { received: 90, malformed: 1, strangers: 2, overrun: 3, unsent: 4 });
+        Reading { live, counters, time: None, at: Instant::now() }
+    }
+
+    #[test]
+    fn a_table_says_what_the_place_says() {
+        let delay =
+            DelayFigures { min_ns: 900, median_ns: 20_000, mean_ns: 1, p99_ns: 3_000_000, max_ns: 4_000_000 };
+        let (before, now) = (reading(0, Some(delay)), reading(1_000_000_000, Some(delay)));
+        let table = [table(&now.live, &now.live.paces(&before.live)), others(&now, &[])].concat();
+        let lines: Vec<&str> = table.lines().collect();
+        assert!(lines[0].ends_with("      min   median      p99      max"), "{table}");
+        assert!(
+            lines[1].contains("75.0%  #########") && lines[1].ends_with("900 ns  20.0 us   3.0 ms   4.0 ms"),
+            "{table}"
+        );
+        assert_eq!(
+            lines[4],
+            "90 frames came; dropped: 1 malformed, 2 not from the device, 3 overrun; 4 not taken by the device"
+        );
+        let json = json(&now, &now.live.paces(&before.live), &[]);
+        assert!(json.contains("\"counters\":{\"received\":90,\"malformed\":1,"), "{json}");
+        assert!(json.contains("\"min_ns\":900,\"median_ns\":20000,"), "{json}");
+    }
+
+    #[test]
+    fn where_nothing_is_known_about_delays_there_are_no_columns() {
+        let table = table(&reading(0, None).live, &[Pace::default(), Pace::default()]);
+        assert!(table.lines().next().is_some_and(|line| line.ends_with("waiting")), "{table}");
+        assert_eq!(others(&reading(0, None), &[]), "");
+    }
+
+    #[test]
+    fn processor_time_is_what_was_used_between_two_readings() {
+        let text = "rate = \"1mbit\"\n[class.a]\nmatch = [{ cgroup = \"/a\" }]\n[class.b]\nmatch = [{ cgroup = \"/b\" }]\n\
+                    [cpu]\na = 3\nb = 1\n";
+        let shares = Policy::parse(text).expect("it is sound").cpu.expect("it is there").shares;
+        let at = |seconds: u64, used: [Option<u64>; 2]| Reading {
+            time: Some(Time { by: "core", groups: shares.iter().cloned().zip(used).collect() }),
+            at: Instant::now() + Duration::from_secs(seconds),
+            ..reading(0, None)
+        };
+        let (before, now) = (at(0, [Some(5), None]), at(2, [Some(1_000_000_005), Some(7)]));
+        let gets = now.processor_time(&before);
+        assert!((gets[0].processors - 0.5).abs() < 1e-3 && (gets[0].part - 1.0).abs() < 1e-9);
+        assert_eq!(gets[1].part, 0.0, "it has just come");
+        assert!(
+            others(&now, &gets).contains("/a                                         3        0.50 100.0%"),
+            "{}",
+            others(&now, &gets)
+        );
+    }
 }

@@ -1,7 +1,7 @@
 //! The places by their names: which one a device's policy is in, and what they have in common.
 
 use crate::error::Error;
-use crate::interposed::{self, Interposed};
+use crate::interposed::{self, Counters, Interposed};
 use crate::journal::Journal;
 use crate::kernel::{self, FairQueue, Kernel};
 use unisono_fairqueue::{Backend, Live, Policy};
@@ -78,6 +78,20 @@ impl Place {
     /// As there.
     pub fn live(&mut self) -> Result<Live, Error> {
         self.backend().live()
+    }
+
+    /// See [`Backend::live`]; and what a place counts besides the classes, if it is one that does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn figures(&mut self) -> Result<(Live, Option<Counters>), Error> {
+        match self {
+            Self::Interposed(queue) => {
+                let (live, counters) = queue.figures()?;
+                Ok((live, Some(counters)))
+            }
+            other => Ok((other.live()?, None)),
+        }
     }
 
     /// See [`Backend::clear`].

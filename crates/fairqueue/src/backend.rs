@@ -79,6 +79,10 @@ pub struct LiveClass {
 /// How long packets waited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DelayFigures {
+    /// The shortest.
+    pub min_ns: u64,
+    /// Half of them at most.
+    pub median_ns: u64,
     /// On average.
     pub mean_ns: u64,
     /// All but one in a hundred, at most.

@@ -38,6 +38,15 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
+fn the_example_of_the_documentation_is_a_policy() {
+    let source = include_str!("../src/policy/mod.rs");
+    let example = source.split("//! ```").nth(1).expect("it has one").trim_start_matches("toml");
+    let text: String = example.lines().map(|line| format!("{}\n", line.trim_start_matches("//!"))).collect();
+    let policy = Policy::parse(&text).expect("it is sound");
+    assert_eq!((policy.rules.len(), policy.cpu.map_or(0, |cpu| cpu.shares.len())), (4, 1));
+}
+
+#[test]
 fn a_policy_means_what_was_written() {
     let policy = Policy::parse(WHOLE).expect("it is sound");
     assert_eq!(policy.rate, Rate::new(100_000_000).expect("it is positive"));

@@ -59,6 +59,12 @@ impl Histogram {
         self.buckets.is_empty()
     }
 
+    /// The mean of what was counted, in nanoseconds; 0 if nothing was.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        self.buckets.mean()
+    }
+
     /// The distribution, each value divided by `nanos_per_unit` (1 for ns, 1,000 for us); `None` if
     /// nothing was counted.
     #[must_use]
@@ -102,6 +108,8 @@ mod tests {
             for (name, got, want) in [("p25", got.p25, nearest(0.25)), ("median", got.median, nearest(0.5)), ("p99", got.p99, nearest(0.99))] {
                 prop_assert!((got - want).abs() <= want * 1.1e-3 + 1.0, "{}: {} instead of {}", name, got, want);
             }
+            let mean = values.iter().map(|value| *value as f64).sum::<f64>() / values.len() as f64;
+            prop_assert!((histogram.mean() - mean).abs() <= mean * 1.1e-3 + 1.0, "mean: {} instead of {mean}", histogram.mean());
             prop_assert_eq!(got.n, values.len() as u64);
         }
     }

@@ -294,7 +294,9 @@ fn figures(delays: &Histogram) -> Option<DelayFigures> {
     let distribution = delays.distribution(1.0)?;
     let whole = |nanos: f64| nanos.max(0.0) as u64;
     Some(DelayFigures {
-        mean_ns: whole(distribution.median),
+        min_ns: whole(distribution.min),
+        median_ns: whole(distribution.median),
+        mean_ns: whole(delays.mean()),
         p99_ns: whole(distribution.p99),
         max_ns: whole(distribution.max),
     })

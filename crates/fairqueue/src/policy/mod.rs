@@ -7,16 +7,18 @@
 //! [class.video]
 //! weight = 3                  # beside its siblings; 1 if left out
 //! ceiling = "80mbit"          # never more than this, whoever is idle
-//! match = [{ cgroup = "/system.slice/video.service" }, { port = 5004, protocol = "udp" }]
 //!
 //! [class.video.live]          # a class in a class; or [class.live] with parent = "video"
 //! limit = "64KiB"             # or packets = 100; overflow = "drop-tail" or "drop-longest"
 //! order = "deadline"          # or "fifo"
+//! match = [{ cgroup = "/system.slice/video.service" }, { port = 5004, protocol = "udp" }]
+//!
+//! [class.video.archive]       # packets wait at leaves, so that matches belong to classes without classes in them
+//! match = [{ address = "10.0.0.0/8", port = [8000, 8010] }, { priority = 6 }]
 //!
 //! [cpu]                       # shares of processor time of the control groups that classes match
-//! video = 3
+//! live = 3
 //! ```
-//! (The example shows every key; `video` could not have both children and matches, because packets wait at leaves.)
 //!
 //! The first match in the order of the file decides, over all classes. What is accepted makes sense as a whole: no match
 //! is shadowed by those before it, no ceiling is over one above it. What is refused names line and column and what to

@@ -80,7 +80,12 @@ fn a_change_loses_nothing_and_weights_hold_from_then_on() {
     assert!((got[0] + got[1]) as f64 > 0.99 * 2.5e6, "{got:?}");
     let live = engine.live();
     assert_eq!(live.iter().map(|class| class.name.as_str()).collect::<Vec<_>>(), ["c", "a", "b"]);
-    assert!(live[1].packets > 250 && live[1].delay.is_some() && live[0].delay.is_none());
+    assert!(live[1].packets > 250 && live[0].delay.is_none());
+    let delay = live[1].delay.expect("packets have waited");
+    assert!(
+        delay.min_ns <= delay.median_ns && delay.median_ns <= delay.p99_ns && delay.p99_ns <= delay.max_ns
+    );
+    assert!(delay.min_ns < delay.mean_ns && delay.mean_ns < delay.max_ns && delay.mean_ns != delay.median_ns);
 }
 
 #[test]
