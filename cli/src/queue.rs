@@ -3,6 +3,7 @@
 mod apply;
 mod broker;
 mod clear;
+mod cpu;
 mod failure;
 mod interpose;
 mod show;
@@ -28,10 +29,13 @@ enum QueueCommand {
     Apply(apply::Args),
     Show(show::Args),
     Clear(clear::Args),
+    Cpu(cpu::Args),
     Simulate(simulate::Args),
     Broker(broker::Args),
     #[command(hide = true)]
     Interpose(interpose::Args),
+    #[command(hide = true)]
+    Guard(cpu::GuardArgs),
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -39,6 +43,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         QueueCommand::Apply(args) => apply::run(&args),
         QueueCommand::Show(args) => show::run(&args),
         QueueCommand::Clear(args) => clear::run(&args),
+        QueueCommand::Cpu(args) => cpu::run(&args),
+        QueueCommand::Guard(args) => cpu::guard(&args),
         QueueCommand::Simulate(args) => simulate::run(&args),
         QueueCommand::Interpose(args) => interpose::run(&args),
         QueueCommand::Broker(args) => broker::run(&args),

@@ -1,7 +1,7 @@
 //! `unisono queue apply`: a policy holds on a device from now on.
 
 use super::interpose::{self, Way};
-use super::{failure, units};
+use super::{cpu, failure, units};
 use crate::exit::Failure;
 use crate::output;
 use crate::tree::input::text_of;
@@ -58,6 +58,11 @@ pub(crate) struct Args {
     /// Which of the kernel's schedulers, where the backend is the kernel
     #[arg(long, value_enum, default_value_t, value_name = "WHICH")]
     kernel_queue: KernelQueue,
+    /// Who keeps the shares of processor time in [cpu]
+    #[arg(long, value_enum, default_value_t, value_name = "WHO")]
+    cpu_shares: CpuShares,
+    #[command(flatten)]
+    turns: cpu::Turns,
     #[command(flatten)]
     way: Way,
     /// With --backend interposed: stay, and end with this program
@@ -89,6 +94,15 @@ enum KernelQueue {
     Bpf,
 }
 
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Default)]
+enum CpuShares {
+    /// The kernel's controller of control groups (cpu.shares, cpu.weight), which comes with --backend kernel
+    #[default]
+    Controller,
+    /// The scheduler that shares links, by turns in the background; see `unisono queue cpu --help`
+    Core,
+}
+
 impl Choice {
     fn on(self, device: &str, queue: KernelQueue, way: &Way, policy: &str) -> Place {
         match self {
@@ -113,14 +127,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (name, text) = text_of(&args.policy)?;
     let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
     if let Some(device) = &args.dev {
+        failure::warn(&unisono_enforce::cpu::settle().map_err(failure::of)?);
+        let by_core = args.cpu_shares == CpuShares::Core && policy.cpu.is_some();
+        if by_core {
+            unisono_enforce::cpu::check(&policy).map_err(|error| failure::in_policy(Some(&name), error))?;
+        }
         if args.backend == Choice::Interposed && args.foreground && !args.check {
-            return interpose::foreground(&args.way.options(device), &text);
+            let begun = by_core.then(|| cpu::begin(device, &text, &args.turns)).transpose();
+            let begun = begun.map_err(|error| failure::in_policy(Some(&name), error))?;
+            let served = interpose::foreground(&args.way.options(device), &text);
+            begun.map(cpu::Begun::undo).transpose().map_err(failure::of)?;
+            return served;
         }
         interrupt::catch()?;
-        let mut place = args.backend.on(device, args.kernel_queue, &args.way, &text);
-        let done = if args.check { place.check(&policy) } else { place.apply(&policy) };
-        failure::warn(place.notes());
-        done.map_err(|error| failure::in_policy(Some(&name), error))?;
+        apply(args, &name, device, &policy, by_core)?;
     }
     let device = args.dev.as_deref();
     if args.json {
@@ -129,6 +149,35 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::answer(&words(&name, &policy, args.backend.name(args.kernel_queue), device, args.check))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The link and the shares of processor time: both, or neither.
+fn apply(args: &Args, name: &str, device: &str, policy: &Policy, by_core: bool) -> anyhow::Result<()> {
+    let in_policy = |error| failure::in_policy(Some(name), error);
+    let mut place = args.backend.on(device, args.kernel_queue, &args.way, &policy.text);
+    let mut of_place = policy.clone();
+    if by_core {
+        of_place.cpu = None;
+    }
+    if args.check {
+        let done = place.check(&of_place);
+        failure::warn(place.notes());
+        return done.map_err(in_policy);
+    }
+    let begun =
+        by_core.then(|| cpu::begin(device, &policy.text, &args.turns)).transpose().map_err(in_policy)?;
+    let done = place.apply(&of_place);
+    failure::warn(place.notes());
+    match (&done, begun) {
+        (Err(_), Some(begun)) => begun.undo().map_err(failure::of)?,
+        (Ok(()), None) => {
+            if let Some(before) = cpu::of(device).map_err(failure::of)? {
+                unisono_enforce::cpu::end(&before).map_err(failure::of)?;
+            }
+        }
+        _ => {}
+    }
+    done.map_err(in_policy)
 }
 
 fn json(policy: &Policy, backend: &str, device: Option<&str>, check: bool) -> String {

@@ -6,12 +6,13 @@ use serde_json::json;
 use std::process::ExitCode;
 use unisono_enforce::journal::Journal;
 use unisono_enforce::kernel::Kernel;
-use unisono_enforce::{Error, Place};
+use unisono_enforce::{Error, Place, cpu};
 use unisono_fairqueue::Backend;
 
 /// Take a policy away: the device is as it was before the first one
 ///
-/// Puts back the queueing discipline and the weights of control groups that were there before, also after a crash. What
+/// Puts back the queueing discipline and the weights of control groups that were there before, also after a crash, and
+/// ends what shares out processor time by turns. What
 /// somebody else has changed meanwhile stays, and is named. Without a policy there is nothing to do, which is no error.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -21,7 +22,8 @@ pub(crate) struct Args {
     /// The device; without it every device that has a policy
     #[arg(long, value_name = "DEV")]
     dev: Option<String>,
-    /// One JSON object: {"cleared": [devices], "notes": [what was left as it is, and why]}
+    /// One JSON object: {"cleared": [devices], "cpu": how many shared out processor time, "notes": [what was left as it
+    /// is, and why]}
     #[arg(long)]
     json: bool,
 }
@@ -35,7 +37,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             .map(|(device, _)| device)
             .collect(),
     };
-    let (mut cleared, mut notes) = (Vec::new(), Vec::new());
+    let (mut cleared, mut notes) = (Vec::new(), cpu::settle().map_err(failure::of)?);
+    failure::warn(&notes);
+    let mut shares = 0;
+    for running in cpu::running().map_err(failure::of)? {
+        if args.dev.is_none() || running.device == args.dev {
+            cpu::end(&running).map_err(failure::of)?;
+            shares += 1;
+        }
+    }
     for device in devices {
         match Place::of(&device) {
             Ok(mut place) => {
@@ -51,7 +61,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     if args.json {
-        output::answer(&json!({ "cleared": cleared, "notes": notes }).to_string())?;
+        output::answer(&json!({ "cleared": cleared, "cpu": shares, "notes": notes }).to_string())?;
+    } else if cleared.is_empty() && shares > 0 {
+        output::answer("processor time: as before")?;
     } else if cleared.is_empty() {
         output::answer("no policy, nothing to put back")?;
     } else {

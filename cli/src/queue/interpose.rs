@@ -5,7 +5,8 @@ use super::failure;
 use std::io::{Read, Write};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use unisono_enforce::interposed::{Choice, Interposed, Options, Patience, READY, WayName, serve};
+use unisono_enforce::READY;
+use unisono_enforce::interposed::{Choice, Interposed, Options, Patience, WayName, serve};
 use unisono_measure::units;
 
 /// How traffic is interposed; for `--backend interposed` alone.

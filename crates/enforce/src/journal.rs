@@ -20,6 +20,10 @@ use unisono_linux::pidfd::{runs, start_time};
 
 const DIRECTORY: &str = "/run/unisono/queue";
 const FORMAT: &str = "unisono-queue-1";
+/// How the names of journals of shares of processor time begin.
+const SHARES: &str = "cpu-";
+/// Others need milliseconds.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 const NAMESPACE: &str = "/proc/thread-self/ns/net";
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -155,12 +159,54 @@ impl Journal {
         Self { path: directory.join(format!("{namespace}-{device}.json")) }
     }
 
+    /// The journal of a process that shares out processor time, which is the host's whatever the network namespace.
+    #[must_use]
+    pub fn of_shares(process: u32) -> Self {
+        Self { path: Path::new(DIRECTORY).join(format!("{SHARES}{process}.json")) }
+    }
+
+    /// Keeps others from beginning to share out processor time, and from putting back what was left of it; waits for
+    /// them a while.
+    ///
+    /// # Errors
+    /// As [`Self::lock`].
+    pub fn lock_shares() -> Result<Lock, JournalError> {
+        let all = Self { path: Path::new(DIRECTORY).join("cpu.json") };
+        let until = std::time::Instant::now() + PATIENCE;
+        loop {
+            match all.lock() {
+                Err(JournalError::Busy { .. }) if std::time::Instant::now() < until => {
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                }
+                locked => return locked,
+            }
+        }
+    }
+
+    /// The journals of all processes that share out processor time, or were killed while they did.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn all_shares() -> Result<Vec<Self>, JournalError> {
+        Ok(Self::with_prefix(SHARES)?.into_iter().map(|(_, journal)| journal).collect())
+    }
+
+    /// The journal at a path that was recorded earlier.
+    #[must_use]
+    pub fn at(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
     /// The journals of all devices of this thread's network namespace: name and journal.
     ///
     /// # Errors
     /// `/proc` does not say which namespace that is, or the directory cannot be read.
     pub fn all() -> Result<Vec<(String, Self)>, JournalError> {
         let namespace = fs::metadata(NAMESPACE).map_err(failed("read", Path::new(NAMESPACE)))?.ino();
+        Self::with_prefix(&format!("{namespace}-"))
+    }
+
+    fn with_prefix(prefix: &str) -> Result<Vec<(String, Self)>, JournalError> {
         let entries = match fs::read_dir(DIRECTORY) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.map_err(failed("read", Path::new(DIRECTORY)))?,
@@ -169,8 +215,8 @@ impl Journal {
             .flatten()
             .filter_map(|entry| {
                 let name = entry.file_name().into_string().ok()?;
-                let device = name.strip_prefix(&format!("{namespace}-"))?.strip_suffix(".json")?.to_owned();
-                Some((device, Self { path: entry.path() }))
+                let rest = name.strip_prefix(prefix)?.strip_suffix(".json")?.to_owned();
+                Some((rest, Self { path: entry.path() }))
             })
             .collect();
         all.sort_by(|(one, _), (other, _)| one.cmp(other));

@@ -4,6 +4,7 @@
 //! ```text
 //!   Policy --> kernel       its own classes and classifiers, told over netlink; or our scheduler in it (Linux 6.16)
 //!          --> interposed   all frames of a device pass through a process that schedules them
+//!          --> cpu          its shares of processor time: the kernel's controller, or the core by turns
 //!                 |
 //!              Journal      what was there before, on the disk before anything is changed
 //! ```
@@ -13,6 +14,8 @@
 //! It does *not* schedule by itself (that is [`unisono_fairqueue`]) nor know arguments (that is the program).
 #![forbid(unsafe_code)]
 
+mod background;
+pub mod cpu;
 pub mod disk;
 mod error;
 pub mod interposed;
@@ -20,5 +23,6 @@ pub mod journal;
 pub mod kernel;
 mod place;
 
+pub use background::READY;
 pub use error::{Blame, Error};
 pub use place::Place;

@@ -36,6 +36,17 @@ fn parse(text: &str) -> io::Result<RunTime> {
     }
 }
 
+/// Whether a thread runs or waits for a processor; one that has ended does not. Another read of about 2 us.
+#[must_use]
+pub fn is_runnable(thread: Tid) -> bool {
+    fs::read_to_string(format!("/proc/{thread}/stat")).is_ok_and(|text| state(&text) == Some('R'))
+}
+
+/// The field after the command's name, which may hold spaces and parentheses.
+fn state(stat: &str) -> Option<char> {
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
 /// Brings the figures of a process's running threads up to date and answers their sum in nanoseconds.
 ///
 /// # Errors
@@ -64,6 +75,24 @@ mod tests {
         let after = of(Tid::current()).expect("schedstat");
         assert!(after.ran_ns > before.ran_ns, "{before:?} {after:?}");
         assert!(process >= after.ran_ns);
+    }
+
+    #[test]
+    fn who_reads_is_runnable_and_who_sleeps_is_not() {
+        assert!(is_runnable(Tid::current()));
+        assert_eq!(state("7 (a) R (c) S 1 7"), Some('S'));
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let sleeper = std::thread::spawn(move || {
+            tell.send(Tid::current()).expect("it is heard");
+            let _ = ended.recv(); // until the other end is gone
+        });
+        let thread = told.recv().expect("it speaks");
+        while is_runnable(thread) {
+            std::thread::yield_now();
+        }
+        drop(end);
+        sleeper.join().expect("it ends");
     }
 
     #[test]

@@ -34,6 +34,7 @@ mod service;
 mod way;
 mod worker;
 
+pub use crate::background::READY;
 pub use classify::{Classifier, Named, NoClass, TAG, TAG_AT, TAG_TYPE, untag};
 pub use control::Counters;
 pub use engine::{ChangeError, Choice, Engine, Next};
@@ -41,19 +42,16 @@ pub use error::Error;
 pub use service::{Options, serve};
 pub use worker::Patience;
 
+use crate::background;
 use crate::journal::Journal;
 use control::{Answer, Question, ask_at};
 use error::failed;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 use unisono_fairqueue::{Backend, Live, Policy};
-use unisono_linux::process::{Family, start};
 
 /// As on the command line.
 pub const NAME: &str = "interposed";
-/// What [`serve`]'s program says on its standard output when the policy holds.
-pub const READY: &str = "ready";
 /// How long a queue may take to send what waits and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -118,7 +116,10 @@ impl Interposed {
     fn note(&mut self, policy: &Policy) {
         self.notes.clear();
         if policy.cpu.is_some() {
-            self.notes.push("[cpu] is for the kernel's place: processor time is not changed".to_owned());
+            self.notes.push(
+                "[cpu]: processor time is not changed; have the core keep its shares: --cpu-shares core"
+                    .to_owned(),
+            );
         }
     }
 
@@ -168,27 +169,9 @@ impl Interposed {
     fn begin(&self) -> Result<(), Error> {
         let device = self.device();
         let Some(server) = &self.server else { return Err(Error::NotThere { device }) };
-        let mut command = server();
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut server = start(&mut command, Vec::new(), Family::OwnSession)
+        let begun = background::begin(server(), self.policy.as_bytes())
             .map_err(failed("start the queue's program"))?;
-        if let Some(mut input) = server.stdin.take() {
-            // if it ended already, its reason follows
-            let _ = input.write_all(self.policy.as_bytes());
-        }
-        let mut line = String::new();
-        if let Some(output) = server.stdout.take() {
-            BufReader::new(output).read_line(&mut line).map_err(failed("hear from the queue's program"))?;
-        }
-        if line.trim_end() == READY {
-            return Ok(());
-        }
-        let mut why = String::new();
-        if let Some(errors) = server.stderr.take() {
-            let _ = errors.take(1 << 16).read_to_string(&mut why);
-        }
-        let code = server.wait().ok().and_then(|status| status.code());
-        let why = why.trim().trim_start_matches("unisono: ").to_owned();
+        let background::Begun::Ended { code, why } = begun else { return Ok(()) };
         Err(match code {
             Some(2) => Error::Unfit(why),
             Some(3) => Error::Host(why),

@@ -124,7 +124,8 @@ impl FairQueue {
     fn wanted(&mut self, policy: &Policy, major: u16) -> Result<Wanted, Error> {
         let tree = &policy.hierarchy;
         if policy.cpu.is_some() {
-            let what = "[cpu]: processor shares come with --kernel-queue htb only".to_owned();
+            let what = "[cpu]: weights of control groups come with --kernel-queue htb only; or have the core keep the shares: \
+                        --cpu-shares core".to_owned();
             return Err(Error::NotByThis { what });
         }
         for (id, class) in tree.classes() {

@@ -24,9 +24,10 @@ mod tree;
 
 pub use fair::FairQueue;
 
+use crate::cpu::controller::{self, Weight};
 use crate::error::Error;
 use crate::journal::{Journal, Phase, Record};
-use saved::{Before, Pieces, Root, Weight, root_of};
+use saved::{Before, Pieces, Root, root_of};
 use std::fmt;
 use std::os::fd::AsFd;
 pub use tree::Tuning;
@@ -176,7 +177,7 @@ impl Kernel {
             });
         };
         let places = cgroups::places(policy)?;
-        let weights = cgroups::weights(policy)?;
+        let weights = controller::weights(policy)?;
         let number = |class: ClassId| numbers[&tree.class(class).name].own;
         let program = program::write(policy, &places, |class| tree::whole(number(class)));
         let Some(program) = program else {
@@ -265,7 +266,7 @@ impl Kernel {
 
     fn put_weights_back(&mut self, record: &Record<Before>) -> Result<(), Error> {
         for weight in &record.before.weights {
-            if !cgroups::put_back(weight, record.phase)? {
+            if !controller::put_back(weight, record.phase)? {
                 let file = weight.file.display();
                 self.notes.push(format!("somebody else has changed {file} since; it stays"));
             }
@@ -295,9 +296,9 @@ impl Kernel {
                     }
                 }
                 Step::Unlimit(pieces) => host.socket.run(&[pieces.put_back(host.link.index)])?,
-                Step::Set(weight) => cgroups::set(&weight)?,
+                Step::Set(weight) => controller::set(&weight)?,
                 Step::PutBack(weight) => {
-                    cgroups::put_back(&weight, Phase::Holds)?;
+                    controller::put_back(&weight, Phase::Holds)?;
                 }
             }
         }
@@ -321,7 +322,8 @@ impl Kernel {
         };
         let stopped = std::mem::replace(&mut self.stopped, Box::new(|| None));
         let notes = std::mem::take(&mut self.notes);
-        let again = Policy::parse(&held.policy).map_err(Error::from).and_then(|policy| {
+        let again = Policy::parse(&held.policy).map_err(Error::from).and_then(|mut policy| {
+            policy.cpu = None; // which weights it had set, if any, the record says
             let wanted = self.wanted(host, &policy, &held.before.numbers, held.before.pieces)?;
             let steps = steps(host, &wanted, Some(&changing.before), &held.before);
             self.carry_out(host, steps)

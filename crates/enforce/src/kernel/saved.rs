@@ -1,9 +1,9 @@
 //! What a device and control groups were like, as far as it has to be put back.
 
 use super::tree::{HANDLE, Numbers};
+use crate::cpu::controller::Weight;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
 use unisono_linux::netlink::link::{self, Index, Link};
 use unisono_linux::netlink::qdisc::{self, Qdisc};
 use unisono_linux::netlink::{Request, Socket};
@@ -82,15 +82,6 @@ impl Pieces {
     pub(super) fn put_back(self, index: Index) -> Request {
         link::limit(index, self.before, self.before_4)
     }
-}
-
-/// A control group's weight for processor time.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Weight {
-    pub(super) file: PathBuf,
-    pub(super) before: String,
-    /// What we set; anything else is somebody else's choice, and stays.
-    pub(super) ours: String,
 }
 
 /// What a device begins with.

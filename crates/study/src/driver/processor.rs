@@ -1,19 +1,18 @@
 //! Processor time shared by weight: the core that decides about packets decides about quanta, against the kernel's own
 //! controller.
 //!
-//! One busy loop a class, all on one processor. Under the core each is stopped but one (SIGSTOP), which is let run
-//! (SIGCONT) for a quantum and charged for what it used. Under the
-//! kernel each is in a control group with its weight.
+//! One busy loop a class, all on one processor, each in a control group of its own. Under the kernel the groups have
+//! weights; under the core they take turns, as `unisono queue cpu` has them.
 
 use super::figures::figure;
 use super::{Context, NoOutcome, Outcome};
 use crate::settings::Settings;
 use rustix::process::{Pid, Signal, kill_process};
-use std::num::NonZeroU32;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use unisono_fairqueue::{ClassId, ClassSpec, Discipline, Hierarchy, Packet, Scheduler, Weight};
+use unisono_enforce::cpu::{Keeper, Options};
+use unisono_fairqueue::Policy;
 use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{self, Group};
 use unisono_linux::{schedstat, timer};
@@ -58,9 +57,14 @@ pub fn run(context: Context, settings: &Settings, seconds: f64) -> Result<Outcom
     // the last processor is the one that interrupts visit least
     let cpu = context.cpus.last().copied().unwrap_or_default();
     let loops = Loops::start(context.unisono, weights.len(), cpu)?;
-    let _groups = if place == Place::Kernel { Some(Groups::make(&loops, &weights)?) } else { None };
+    let groups = if place == Place::Nobody { None } else { Some(Groups::make(&loops, place, &weights)?) };
+    let mut keeper = match (&groups, place) {
+        (Some(groups), Place::Core) => {
+            Some(keeper(context.unisono, groups, &weights, settings.slice_ms.unwrap_or(1.0))?)
+        }
+        _ => None,
+    };
     let total = WARM_UP + Duration::from_secs_f64(seconds);
-    let mut server = Server::new(&loops, &weights, settings.slice_ms.unwrap_or(1.0));
     let mut before = Vec::new();
     let (start, mut switches) = (timer::now(), 0_u32);
     let mut began = start;
@@ -77,8 +81,8 @@ pub fn run(context: Context, settings: &Settings, seconds: f64) -> Result<Outcom
         if let Some(signal) = (context.interrupted)() {
             return Err(NoOutcome::Interrupted(format!("stopped by {signal}")));
         }
-        if place == Place::Core {
-            server.quantum(&loops)?;
+        if let Some(keeper) = &mut keeper {
+            timer::sleep_until(keeper.turn().min(until));
             switches += 1;
         } else {
             timer::sleep_until((now + 10_000_000).min(until));
@@ -128,11 +132,6 @@ impl Loops {
         Ok(loops)
     }
 
-    fn tell(&self, at: usize, signal: Signal) -> Result<(), NoOutcome> {
-        kill_process(Pid::from_child(&self.0[at]), signal)
-            .map_err(|error| NoOutcome::Failed(format!("a busy loop is gone: {error}")))
-    }
-
     fn ran(&self, at: usize) -> Result<u64, NoOutcome> {
         schedstat::refresh(number(&self.0[at]))
             .map_err(|error| NoOutcome::Skipped(format!("this kernel does not tell processor time: {error}")))
@@ -153,23 +152,30 @@ impl Drop for Loops {
     }
 }
 
-/// Control groups with weights, one a loop; removed with this, when the loops are.
+/// Control groups, one a loop; removed with this, when the loops are.
 struct Groups(Vec<Group>);
 
 impl Groups {
-    fn make(loops: &Loops, weights: &[u32]) -> Result<Self, NoOutcome> {
+    fn make(loops: &Loops, place: Place, weights: &[u32]) -> Result<Self, NoOutcome> {
         let skipped =
             |why: String| NoOutcome::Skipped(format!("no control groups for processor time: {why}"));
         let all = cgroup::hierarchies().map_err(|error| skipped(error.to_string()))?;
-        let tree = cgroup::Hierarchy::with(&all, "cpu");
-        let top = tree.ok_or_else(|| skipped("no tree has the cpu controller".to_owned()))?.top();
+        let (tree, lacking) = match place {
+            Place::Core => {
+                (cgroup::Hierarchy::of_version(&all, cgroup::Version::V2), "no cgroup2 is mounted")
+            }
+            _ => (cgroup::Hierarchy::with(&all, "cpu"), "no tree has the cpu controller"),
+        };
+        let top = tree.ok_or_else(|| skipped(lacking.to_owned()))?.top();
         let mut groups = Self(Vec::new());
         for ((child, weight), name) in loops.0.iter().zip(weights).zip(NAMES) {
             let name = format!("unisono-study-{}-{name}", std::process::id());
             let group = top.create(&name).map_err(|error| skipped(error.to_string()))?;
             groups.0.push(group.clone());
-            let set = group.set_weight(f64::from(*weight) / 10.0).and_then(|()| group.admit(number(child)));
-            set.map_err(|error| skipped(error.to_string()))?;
+            if place == Place::Kernel {
+                group.set_weight(f64::from(*weight) / 10.0).map_err(|error| skipped(error.to_string()))?;
+            }
+            group.admit(number(child)).map_err(|error| skipped(error.to_string()))?;
         }
         Ok(groups)
     }
@@ -195,63 +201,26 @@ impl Drop for Groups {
     }
 }
 
-/// The core, with quanta in microseconds for packets.
-struct Server {
-    scheduler: Scheduler<usize>,
-    classes: Vec<ClassId>,
-    quantum: u32,
-    /// What each had used, in nanoseconds, when it was stopped last.
-    ran: Vec<u64>,
-    stopped: bool,
-}
-
-impl Server {
-    fn new(loops: &Loops, weights: &[u32], quantum_ms: f64) -> Self {
-        let leaf = |(name, weight): (&&str, &u32)| {
-            ClassSpec::new(*name).weighing(NonZeroU32::new(*weight).map_or(Weight::ONE, Weight::whole))
-        };
-        let tree = ClassSpec::new("processor").with(NAMES.iter().zip(weights).map(leaf));
-        let hierarchy = Hierarchy::new(tree).expect("sound because names differ");
-        let classes: Vec<ClassId> = hierarchy.classes().skip(1).map(|(id, _)| id).collect();
-        let quantum = ((quantum_ms * 1e3) as u32).clamp(100, 1_000_000);
-        let mut server = Self {
-            scheduler: Scheduler::new(hierarchy),
-            classes,
-            quantum,
-            ran: vec![0; loops.0.len()],
-            stopped: false,
-        };
-        for at in 0..loops.0.len() {
-            server.want(at, quantum);
-        }
-        server
-    }
-
-    fn want(&mut self, at: usize, length: u32) {
-        // a leaf, and no limit: never refused
-        let _ = self.scheduler.enqueue(0, self.classes[at], Packet::new(length, at));
-    }
-
-    /// Lets the one that is chosen run for its quantum.
-    fn quantum(&mut self, loops: &Loops) -> Result<(), NoOutcome> {
-        if !self.stopped {
-            for at in 0..loops.0.len() {
-                loops.tell(at, Signal::STOP)?;
-                self.ran[at] = loops.ran(at)?;
-            }
-            self.stopped = true;
-        }
-        let Some((_, packet)) = self.scheduler.dequeue(0) else { return Ok(()) };
-        let at = packet.item;
-        loops.tell(at, Signal::CONT)?;
-        timer::sleep_until(timer::now() + u64::from(self.quantum) * 1000);
-        loops.tell(at, Signal::STOP)?;
-        let ran = loops.ran(at)?;
-        let used = ran.saturating_sub(std::mem::replace(&mut self.ran[at], ran)) / 1000;
-        // a quantum is charged when it begins, before anybody knows how long it will be: by what the one before was
-        self.want(at, u32::try_from(used).unwrap_or(u32::MAX).clamp(1, 1_000_000));
-        Ok(())
-    }
+/// The core's turns over the groups, as `unisono queue cpu` takes them.
+fn keeper(unisono: &Path, groups: &Groups, weights: &[u32], quantum_ms: f64) -> Result<Keeper, NoOutcome> {
+    let failed = |error: String| NoOutcome::Failed(format!("the core cannot share the processor: {error}"));
+    let named = || groups.0.iter().zip(NAMES);
+    let class = |(group, name): (&Group, &str)| {
+        let path = group.path().file_name().unwrap_or_default().to_string_lossy();
+        format!("[class.{name}]\nmatch = [{{ cgroup = \"/{path}\" }}]\n")
+    };
+    let share = |(name, weight): (&str, &u32)| format!("{name} = {weight}\n");
+    let text = [
+        "rate = \"1gbit\"\n".to_owned(),
+        named().map(class).collect(),
+        "[cpu]\n".to_owned(),
+        NAMES.into_iter().zip(weights).map(share).collect(),
+    ];
+    let policy = Policy::parse(&text.concat()).map_err(|error| failed(error.to_string()))?;
+    let mut guard = Command::new(unisono);
+    guard.args(["queue", "guard"]);
+    let options = Options { quantum: Duration::from_secs_f64(quantum_ms / 1e3), ..Options::default() };
+    Keeper::begin(&policy, &options, guard).map_err(|error| failed(error.to_string()))
 }
 
 #[cfg(test)]

@@ -1,0 +1,139 @@
+//! `unisono queue cpu`: processor time by turns, until a signal.
+
+use super::failure;
+use crate::exit::Failure;
+use crate::output;
+use crate::tree::input::text_of;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+use unisono_enforce::cpu::{self, Options, Running};
+use unisono_enforce::{Error, READY};
+use unisono_fairqueue::Policy;
+use unisono_measure::units;
+
+/// Share out processor time by a policy, without the kernel's controller
+///
+/// The shares of [cpu] are kept by the scheduler that shares links: the control groups take turns, all but one of those that
+/// want to run are stopped (cgroup.freeze), and each is charged for what it used. Who sleeps is left alone; nobody is
+/// stopped while nobody else wants to run. It stays until Ctrl-C, SIGTERM or `unisono queue clear`; however it ends,
+/// everybody runs on. One group has its turn at a time: keep the programs on one processor (taskset), or take the kernel's
+/// controller (`unisono queue apply`), which shares all of them.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono queue cpu policy.toml
+  unisono queue cpu policy.toml --quantum 4ms
+  unisono queue apply policy.toml --dev eth0 --cpu-shares core     the same in the background, with the link")]
+pub(crate) struct Args {
+    /// The policy, of which [cpu] is heeded; - is standard input
+    #[arg(value_name = "POLICY")]
+    policy: PathBuf,
+    #[command(flatten)]
+    turns: Turns,
+    /// The device whose policy this belongs to
+    #[arg(long, value_name = "DEV", hide = true)]
+    of: Option<String>,
+}
+
+/// How long turns are.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Turns {
+    /// How long a turn is when the core keeps the shares of processor time
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "10ms")]
+    quantum: Duration,
+}
+
+/// The process that lets everybody run when one that shares out processor time was killed
+#[derive(clap::Args)]
+pub(crate) struct GuardArgs {
+    journal: PathBuf,
+    process: u32,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let (name, text) = text_of(&args.policy)?;
+    let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
+    failure::warn(&cpu::settle().map_err(failure::of)?);
+    let options = Options { quantum: args.turns.quantum, device: args.of.clone() };
+    let in_background = args.of.is_some();
+    let ready = || {
+        let line =
+            if in_background { READY } else { "processor time is shared out by turns; Ctrl-C ends it" };
+        // whoever waits for it may have gone
+        let mut output = std::io::stdout();
+        let _ = writeln!(output, "{line}").and_then(|()| output.flush());
+    };
+    cpu::serve(&policy, &options, this_program(&["queue", "guard"]), ready)
+        .map_err(|error| failure::in_policy(Some(&name), error))?;
+    if !in_background {
+        output::answer("processor time: as before")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn guard(args: &GuardArgs) -> anyhow::Result<ExitCode> {
+    cpu::guard(&args.journal, args.process).map_err(failure::of)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The link that the kernel keeps leads to this program even if its file was replaced.
+fn this_program(arguments: &[&str]) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(arguments);
+    command
+}
+
+/// Shares that are kept for a device's policy from now on, and those that were before.
+pub(super) struct Begun {
+    device: String,
+    before: Option<Running>,
+    turns: Turns,
+}
+
+/// Who keeps the shares of a device's policy.
+pub(super) fn of(device: &str) -> Result<Option<Running>, Error> {
+    Ok(cpu::running()?.into_iter().find(|running| running.device.as_deref() == Some(device)))
+}
+
+/// Has the core keep the shares of a policy in the background, instead of those of the policy before.
+pub(super) fn begin(device: &str, policy: &str, turns: &Turns) -> Result<Begun, Error> {
+    let before = of(device)?;
+    if let Some(before) = &before {
+        cpu::end(before)?;
+    }
+    let begun = Begun { device: device.to_owned(), before, turns: turns.clone() };
+    match begun.start(policy) {
+        Ok(()) => Ok(begun),
+        Err(error) => {
+            begun.start_again();
+            Err(error)
+        }
+    }
+}
+
+impl Begun {
+    fn start(&self, policy: &str) -> Result<(), Error> {
+        let quantum = format!("--quantum={}us", self.turns.quantum.as_micros());
+        cpu::begin(this_program(&["queue", "cpu", "-", "--of", &self.device, &quantum]), policy)
+    }
+
+    fn start_again(&self) {
+        if let Some(before) = &self.before
+            && let Err(error) = self.start(&before.policy)
+        {
+            failure::warn(&[format!(
+                "the shares of processor time of before are not kept any more: {error}"
+            )]);
+        }
+    }
+
+    /// The policy did not come to hold: the shares are as before.
+    pub(super) fn undo(self) -> Result<(), Error> {
+        if let Some(running) = of(&self.device)? {
+            cpu::end(&running)?;
+        }
+        self.start_again();
+        Ok(())
+    }
+}

@@ -1,0 +1,252 @@
+//! The control groups whose processor time is shared: found, stopped, let run, and what they have used.
+
+use super::place_of;
+use crate::error::Error;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use unisono_fairqueue::{ClassId, ClassSpec, CpuShare, Hierarchy, Policy, Weight};
+use unisono_linux::affinity::Tid;
+use unisono_linux::cgroup::{self, Frozen, Group, Meter, Valve, Version, hierarchies};
+use unisono_linux::schedstat;
+
+/// Threads that are asked whether they want to run: 2 us each.
+const MOST_ASKED: usize = 32;
+
+/// A control group's directory in a mounted tree.
+pub(crate) fn below(root: &Path, cgroup: &str) -> PathBuf {
+    root.join(cgroup.trim_start_matches('/'))
+}
+
+/// Where a control group is stopped and its time is read: one directory, or two with version 1.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Found {
+    pub(super) stop: Group,
+    time: Group,
+}
+
+/// A control group that can be stopped.
+#[derive(Debug)]
+pub(super) struct Held {
+    found: Found,
+    /// None while there is no such group: services are started again, and their groups made anew.
+    open: Option<(Valve, Meter)>,
+    stopped: Frozen,
+    used_ns: u64,
+}
+
+impl Found {
+    /// Looks a group up in a tree that can stop it, version 2 first.
+    fn of(all: &[cgroup::Hierarchy], path: &str) -> Option<Self> {
+        let at = |tree: &cgroup::Hierarchy| Group::at(below(&tree.root, path), tree.version);
+        let second = cgroup::Hierarchy::of_version(all, Version::V2).map(at);
+        if let Some(group) = second.filter(|group| group.has("cgroup.freeze")) {
+            return Some(Self { stop: group.clone(), time: group });
+        }
+        let with = |name| {
+            all.iter().find(|tree| tree.controllers.iter().any(|controller| controller == name)).map(at)
+        };
+        let (stop, time) = (with("freezer")?, with("cpuacct")?);
+        (stop.has("freezer.state") && time.has("cpuacct.usage")).then_some(Self { stop, time })
+    }
+
+    fn open(&self) -> Result<(Valve, Meter), cgroup::Error> {
+        Ok((self.stop.valve()?, self.time.meter()?))
+    }
+
+    /// Whether somebody has stopped it.
+    fn is_stopped(&self) -> bool {
+        let is = |file: &str, word: &str| self.stop.read(file).is_ok_and(|text| text.trim() == word);
+        is("cgroup.freeze", "1") || is("freezer.state", "FROZEN")
+    }
+}
+
+impl Held {
+    /// Holds on to a group.
+    ///
+    /// # Errors
+    /// It has just gone, or root is missing.
+    pub(super) fn of(found: Found) -> Result<Self, Error> {
+        let open = found.open()?;
+        let used_ns = open.1.used_ns()?;
+        Ok(Self { found, open: Some(open), stopped: Frozen::No, used_ns })
+    }
+
+    /// Stops it or lets it run.
+    pub(super) fn set(&mut self, stopped: Frozen) {
+        if self.stopped != stopped {
+            self.stopped = stopped;
+            self.write(stopped);
+        }
+    }
+
+    /// Lets it run, whatever it did.
+    pub(super) fn release(&mut self) {
+        self.stopped = Frozen::No;
+        self.write(Frozen::No);
+    }
+
+    fn write(&mut self, stopped: Frozen) {
+        if self.open.as_ref().is_some_and(|(valve, _)| valve.set(stopped).is_err()) {
+            self.open = None; // it was removed
+        }
+    }
+
+    /// Microseconds of processor time since the last call.
+    pub(super) fn used(&mut self) -> u64 {
+        let now = match self.open.as_ref().map(|(_, meter)| meter.used_ns()) {
+            Some(Ok(now)) => now,
+            Some(Err(_)) => {
+                self.open = None;
+                return 0;
+            }
+            None => return 0,
+        };
+        let whole = now.saturating_sub(self.used_ns) / 1000;
+        // what is less than a microsecond counts the next time
+        self.used_ns = if now < self.used_ns { now } else { self.used_ns + whole * 1000 };
+        whole
+    }
+
+    /// Whether a thread of it wants to run, as far as the first of them say.
+    pub(super) fn wants(&self) -> bool {
+        let threads = self.found.stop.threads().unwrap_or_default();
+        threads.into_iter().take(MOST_ASKED).any(schedstat::is_runnable)
+    }
+
+    /// Looks for a group that was removed and made again.
+    pub(super) fn look(&mut self) {
+        if self.open.is_some() && self.found.stop.path().exists() {
+            return;
+        }
+        self.open = self.found.open().ok();
+        if let Some((valve, meter)) = &self.open {
+            self.used_ns = meter.used_ns().unwrap_or(0);
+            let _ = valve.set(self.stopped); // gone again: the next look will tell
+        }
+    }
+}
+
+/// The control groups of a policy, and the tree in which they share: the host's own, as the kernel's controller sees it.
+pub(super) struct Shares {
+    pub(super) hierarchy: Hierarchy,
+    /// The leaves, with their groups.
+    pub(super) leaves: Vec<(ClassId, Found)>,
+}
+
+impl Shares {
+    /// # Errors
+    /// The policy shares no processor time, or this host has no such groups.
+    pub(super) fn of(policy: &Policy) -> Result<Self, Error> {
+        let Some(cpu) = &policy.cpu else {
+            let what =
+                "the policy shares no processor time: write, say, [cpu] and below it video = 3".to_owned();
+            return Err(Error::NotByThis { what });
+        };
+        let hierarchy = tree(&cpu.shares);
+        let all = hierarchies()?;
+        let mut leaves = Vec::new();
+        for (id, class) in hierarchy.classes().skip(1) {
+            if hierarchy.is_leaf(id) {
+                leaves.push((id, find(&all, policy, &class.name)?));
+            }
+        }
+        Ok(Self { hierarchy, leaves })
+    }
+
+    /// Refuses what somebody has stopped: nobody could tell whether to let it run afterwards.
+    ///
+    /// # Errors
+    /// Somebody has.
+    pub(super) fn all_run(&self, policy: &Policy) -> Result<(), Error> {
+        let Some((class, found)) = self.leaves.iter().find(|(_, found)| found.is_stopped()) else {
+            return Ok(());
+        };
+        let path = &self.hierarchy.class(*class).name;
+        let what = format!(
+            "{path} is frozen by somebody else; let it run first: echo 0 > {}",
+            found.stop.path().join("cgroup.freeze").display()
+        );
+        Err(Error::NotHere { at: place_of(policy, path), what })
+    }
+}
+
+fn find(all: &[cgroup::Hierarchy], policy: &Policy, path: &str) -> Result<Found, Error> {
+    let wrong = |what: String| Error::NotHere { at: place_of(policy, path), what };
+    let Some(found) = Found::of(all, path) else {
+        return Err(wrong(format!(
+            "there is no control group {path} whose processes can be stopped (a cgroup2 of Linux 5.2 or later, or freezer \
+             and cpuacct of version 1); start what runs in it first"
+        )));
+    };
+    let here = all.iter().filter_map(|tree| tree.group_of(Tid::SELF).ok());
+    if here.into_iter().any(|group| group.path().starts_with(found.stop.path())) {
+        return Err(wrong(format!(
+            "this command runs in {path} itself and would stop itself; run it elsewhere, say by systemd-run --scope"
+        )));
+    }
+    Ok(found)
+}
+
+/// The groups as classes: directories above them that nobody gave a weight have 1, as in the kernel.
+fn tree(shares: &[CpuShare]) -> Hierarchy {
+    #[derive(Default)]
+    struct Node(Option<Weight>, BTreeMap<String, Node>);
+    fn class(path: &str, node: Node) -> ClassSpec {
+        let Node(weight, children) = node;
+        let children = children.into_iter().map(|(name, child)| class(&format!("{path}/{name}"), child));
+        ClassSpec::new(path).weighing(weight.unwrap_or(Weight::ONE)).with(children.collect::<Vec<_>>())
+    }
+    let mut top = Node::default();
+    for share in shares {
+        let mut node = &mut top;
+        for name in share.cgroup.split('/').filter(|name| !name.is_empty()) {
+            node = node.1.entry(name.to_owned()).or_default();
+        }
+        node.0 = Some(share.weight);
+    }
+    Hierarchy::new(class("", top)).expect("sound because every path is there once")
+}
+
+/// Lets groups run that may have been stopped; those that are gone need nothing.
+pub(super) fn let_run(groups: &[(PathBuf, u8)]) {
+    for (path, version) in groups {
+        let version = if *version == 1 { Version::V1 } else { Version::V2 };
+        if let Ok(valve) = Group::at(path.clone(), version).valve() {
+            let _ = valve.set(Frozen::No);
+        }
+    }
+}
+
+/// How a journal names a group.
+pub(super) fn noted(found: &Found) -> (PathBuf, u8) {
+    let version = if found.stop.version() == Version::V1 { 1 } else { 2 };
+    (found.stop.path().to_owned(), version)
+}
+
+/// Nanoseconds of processor time that the control groups of a policy have used until now.
+///
+/// # Errors
+/// The mounts cannot be read.
+pub fn used(policy: &Policy) -> Result<Vec<(CpuShare, Option<u64>)>, Error> {
+    let all = hierarchies()?;
+    let shares = policy.cpu.iter().flat_map(|cpu| &cpu.shares);
+    let of = |share: &CpuShare| Found::of(&all, &share.cgroup).and_then(|found| found.time.used_ns().ok());
+    Ok(shares.map(|share| (share.clone(), of(share))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_share_as_their_directories_do() {
+        let text = "rate = \"1mbit\"\n[class.a]\nmatch = [{ cgroup = \"/top/a\" }]\n[class.b]\nmatch = [{ cgroup = \
+                    \"/top/b\" }]\n[class.c]\nmatch = [{ cgroup = \"/c\" }]\n[cpu]\na = 3\nb = 1\nc = 2\n";
+        let policy = Policy::parse(text).expect("it is sound");
+        let tree = tree(&policy.cpu.expect("it is there").shares);
+        let share = |name: &str| tree.share(tree.find(name).expect("it is there"));
+        assert!((share("/top") - 1.0 / 3.0).abs() < 1e-9);
+        assert!((share("/top/a") - 0.25).abs() < 1e-9);
+        assert!((share("/c") - 2.0 / 3.0).abs() < 1e-9);
+    }
+}

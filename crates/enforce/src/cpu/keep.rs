@@ -1,0 +1,320 @@
+//! The process that keeps shares of processor time, what it writes down, and who lets everybody run when it is gone.
+
+use super::groups::{Held, Shares, let_run, noted};
+use super::turns::{Standing, Turns, is_busy};
+use crate::background::{self, Begun};
+use crate::error::Error;
+use crate::journal::{Journal, Phase, Record};
+use serde::{Deserialize, Serialize};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use unisono_fairqueue::{Policy, Wants};
+use unisono_linux::cgroup::Frozen;
+use unisono_linux::process::{Family, PidFd, Signal, SignalFd, start};
+use unisono_linux::{pidfd, poll, timer};
+
+const NAME: &str = "cpu";
+/// How often groups that are gone are looked for.
+const LOOK: u64 = 1_000_000_000;
+/// How long a process may take to let everybody run and to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How to keep shares.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long a turn is.
+    pub quantum: Duration,
+    /// The device whose policy this belongs to, if there is one.
+    pub device: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { quantum: Duration::from_millis(10), device: None }
+    }
+}
+
+/// What has to be let run.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Before {
+    groups: Vec<(PathBuf, u8)>,
+}
+
+/// A process that keeps shares.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Running {
+    /// Its number.
+    pub process: u32,
+    /// The device whose policy it belongs to, if there is one.
+    pub device: Option<String>,
+    /// The policy.
+    pub policy: String,
+    started: u64,
+}
+
+/// Checks whether the core can keep the shares of a policy here, and changes nothing.
+///
+/// # Errors
+/// As [`Keeper::begin`].
+pub fn check(policy: &Policy) -> Result<(), Error> {
+    let shares = Shares::of(policy)?;
+    match shared_by(&Before::of(&shares))? {
+        Some(_) => Ok(()), // stopped by one that may have to make room
+        None => shares.all_run(policy),
+    }
+}
+
+impl Before {
+    fn of(shares: &Shares) -> Self {
+        Self { groups: shares.leaves.iter().map(|(_, found)| noted(found)).collect() }
+    }
+}
+
+/// The process that shares out the time of one of these groups, or of one above or below it; and that group.
+fn shared_by(groups: &Before) -> Result<Option<(u32, PathBuf)>, Error> {
+    for journal in Journal::all_shares()? {
+        let Some(other) = journal.read::<Before>()?.filter(Record::owner_lives) else { continue };
+        let is_theirs = |path: &Path| {
+            other.before.groups.iter().any(|(other, _)| other.starts_with(path) || path.starts_with(other))
+        };
+        if let Some((group, _)) = groups.groups.iter().find(|(group, _)| is_theirs(group)) {
+            return Ok(Some((other.process, group.clone())));
+        }
+    }
+    Ok(None)
+}
+
+/// Shares that are kept while [`Keeper::turn`] is called; when dropped, everybody runs.
+#[derive(Debug)]
+pub struct Keeper {
+    turns: Turns,
+    groups: Vec<Held>,
+    quantum: u64,
+    last: u64,
+    look: u64,
+    /// Turns taken.
+    pub taken: u64,
+    journal: Journal,
+    guard: Child,
+}
+
+impl Keeper {
+    /// Begins. `guard` is the command that calls [`guard`] with the two arguments that are added to it.
+    ///
+    /// # Errors
+    /// The policy shares no processor time, a group is not there or shared already, or this is not root.
+    pub fn begin(policy: &Policy, options: &Options, mut guard: Command) -> Result<Self, Error> {
+        let shares = Shares::of(policy)?;
+        let _lock = Journal::lock_shares()?;
+        for journal in Journal::all_shares()? {
+            restore(&journal)?;
+        }
+        let before = Before::of(&shares);
+        if let Some((process, group)) = shared_by(&before)? {
+            let what = format!(
+                "process {process} shares out the time of {} already; end it first: unisono queue clear",
+                group.display()
+            );
+            return Err(Error::NotByThis { what });
+        }
+        shares.all_run(policy)?;
+        let (classes, found): (Vec<_>, Vec<_>) = shares.leaves.into_iter().unzip();
+        let groups = found.into_iter().map(Held::of).collect::<Result<Vec<_>, _>>()?;
+        let quantum = u32::try_from(options.quantum.as_micros()).unwrap_or(u32::MAX).clamp(100, 1_000_000);
+        let turns = Turns::new(shares.hierarchy, &classes, quantum);
+        let device = options.device.as_deref().unwrap_or_default();
+        let mut record = Record::new(NAME, device, 0, &policy.text, before);
+        record.phase = Phase::Holds;
+        let journal = Journal::of_shares(record.process);
+        journal.write(&record)?;
+        guard.arg(journal.path()).arg(record.process.to_string()).stdin(Stdio::null()).stdout(Stdio::null());
+        let guard = start(&mut guard, Vec::new(), Family::OwnSession).map_err(|source| {
+            let _ = journal.remove(); // nobody has been stopped yet
+            Error::System { what: "start the guard", source }
+        })?;
+        let now = timer::now();
+        let quantum = u64::from(quantum) * 1000;
+        Ok(Self { turns, groups, quantum, last: now, look: now + LOOK, taken: 0, journal, guard })
+    }
+
+    /// Ends a turn and begins the next. Answers when that is over, on the monotonic clock.
+    pub fn turn(&mut self) -> u64 {
+        let mut used = vec![0; self.groups.len()];
+        let mut wants = Wants::Sleep;
+        if let Some(running) = self.turns.running() {
+            let group = &mut self.groups[running];
+            used[running] = group.used();
+            let elapsed = timer::now().saturating_sub(self.last) / 1000;
+            if !is_busy(used[running], elapsed) && group.wants() {
+                wants = Wants::More;
+            }
+            if self.turns.anybody_waits() {
+                // what is running is counted at ticks, what is stopped is counted
+                group.set(Frozen::Yes);
+            }
+        }
+        let now = timer::now();
+        for (used, group) in used.iter_mut().zip(&mut self.groups) {
+            *used += group.used();
+        }
+        self.turns.next(&used, now.saturating_sub(self.last) / 1000, wants);
+        self.last = now;
+        self.taken += 1;
+        let stopped = |at| if self.turns.standing(at) == Standing::Waits { Frozen::Yes } else { Frozen::No };
+        let wanted: Vec<Frozen> = (0..self.groups.len()).map(stopped).collect();
+        // who is to stop first: two at a time are a turn for nobody
+        for state in [Frozen::Yes, Frozen::No] {
+            for (group, _) in self.groups.iter_mut().zip(&wanted).filter(|(_, wanted)| **wanted == state) {
+                group.set(state);
+            }
+        }
+        if now >= self.look {
+            self.groups.iter_mut().for_each(Held::look);
+            self.look = now + LOOK;
+        }
+        timer::now() + self.quantum
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.groups.iter_mut().for_each(Held::release);
+        let _ = self.journal.remove(); // the guard, or the next command, finds nothing to do
+        let _ = self.guard.kill();
+        let _ = self.guard.wait();
+    }
+}
+
+/// Keeps the shares of a policy until a signal comes. `ready` is called when they hold.
+///
+/// # Errors
+/// As [`Keeper::begin`].
+pub fn serve(policy: &Policy, options: &Options, guard: Command, ready: impl FnOnce()) -> Result<(), Error> {
+    let system = |what| move |source| Error::System { what, source };
+    let signals = SignalFd::new(&[Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit])
+        .map_err(system("wait for signals"))?;
+    poll::punctual().map_err(system("ask for punctual timers"))?;
+    let mut keeper = Keeper::begin(policy, options, guard)?;
+    let mut until = keeper.turn();
+    ready();
+    loop {
+        let pause = Duration::from_nanos(until.saturating_sub(timer::now()));
+        let [signalled] = poll::readable([signals.as_fd()], Some(pause)).map_err(system("wait"))?;
+        if signalled && signals.next().is_some() {
+            return Ok(());
+        }
+        if timer::now() >= until {
+            until = keeper.turn();
+        }
+    }
+}
+
+/// Starts a program that calls [`serve`] with the policy that it reads from standard input, writes a line
+/// [`crate::READY`] when that is called back, and stays when this process ends.
+///
+/// # Errors
+/// It cannot be started, or it ended; then with what it said.
+pub fn begin(server: Command, policy: &str) -> Result<(), Error> {
+    let system = |source| Error::System { what: "start what keeps the shares of processor time", source };
+    match background::begin(server, policy.as_bytes()).map_err(system)? {
+        Begun::Ready => Ok(()),
+        Begun::Ended { code: Some(2), why } => Err(Error::NotByThis { what: why }),
+        Begun::Ended { code: Some(3), why } => {
+            Err(Error::Lacks { what: why, remedy: "the shares of processor time are not kept".to_owned() })
+        }
+        Begun::Ended { why, .. } => Err(system(std::io::Error::other(why))),
+    }
+}
+
+/// The guard's work: waits for the end of the process, and lets everybody run if it left its journal.
+///
+/// # Errors
+/// The journal is there and cannot be read.
+pub fn guard(journal: &Path, process: u32) -> Result<(), Error> {
+    let journal = Journal::at(journal);
+    let is_its = |record: &Record<Before>| record.process == process;
+    if let Some(record) = journal.read::<Before>()?.filter(is_its)
+        && record.owner_lives()
+        && let Ok(held) = PidFd::open(process)
+    {
+        held.has_ended(None).map_err(|source| Error::System { what: "wait for a process", source })?;
+    }
+    let _lock = Journal::lock_shares()?;
+    restore(&journal).map(drop)
+}
+
+/// Lets everybody run that a process which was killed has left stopped. Whether there was anything.
+fn restore(journal: &Journal) -> Result<bool, Error> {
+    match journal.read::<Before>()? {
+        Some(record) if record.owner_lives() => Ok(false),
+        Some(record) => {
+            let_run(&record.before.groups);
+            journal.remove()?;
+            Ok(true)
+        }
+        // of another boot, or gone
+        None => Ok(journal.remove().map(|()| false)?),
+    }
+}
+
+/// Lets everybody run that processes which were killed have left stopped. What there was to do, in words.
+///
+/// # Errors
+/// A journal cannot be read.
+pub fn settle() -> Result<Vec<String>, Error> {
+    let journals = Journal::all_shares()?;
+    if journals.is_empty() {
+        return Ok(Vec::new());
+    }
+    let _lock = Journal::lock_shares()?;
+    let mut said = Vec::new();
+    for journal in journals {
+        let process = journal.read::<Before>()?.map(|record| record.process);
+        if restore(&journal)? {
+            said.extend(process.map(|process| {
+                format!("let run on what process {process} had stopped, which shared out processor time and was killed")
+            }));
+        }
+    }
+    Ok(said)
+}
+
+/// The processes that keep shares.
+///
+/// # Errors
+/// A journal cannot be read.
+pub fn running() -> Result<Vec<Running>, Error> {
+    let mut all = Vec::new();
+    for journal in Journal::all_shares()? {
+        if let Some(record) = journal.read::<Before>()?.filter(Record::owner_lives) {
+            all.push(Running {
+                process: record.process,
+                device: Some(record.device).filter(|device| !device.is_empty()),
+                policy: record.policy,
+                started: record.started,
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// Has a process that keeps shares let everybody run and end.
+///
+/// # Errors
+/// It may not be signalled, or does not end.
+pub fn end(running: &Running) -> Result<(), Error> {
+    let system = |what| move |source| Error::System { what, source };
+    let Ok(held) = PidFd::open(running.process) else { return Ok(()) };
+    // held first, then looked at: the number cannot change hands in between
+    if !pidfd::runs(running.process, running.started) {
+        return Ok(());
+    }
+    held.send(Signal::Terminate).map_err(system("end the process that shares out processor time"))?;
+    if held.has_ended(Some(PATIENCE)).map_err(system("wait for a process"))? {
+        return Ok(());
+    }
+    let source = std::io::ErrorKind::TimedOut.into();
+    Err(Error::System { what: "end the process that shares out processor time", source })
+}

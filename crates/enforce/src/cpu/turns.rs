@@ -1,0 +1,272 @@
+//! Whose turn it is: the core's scheduler over control groups that nobody tells when their programs want to run.
+//!
+//! ```text
+//!                       has used half a quantum, all told
+//!            free  ------------------------------------------>  waits
+//!        (runs at will) <-------------------------------------- (stopped)
+//!             ^          its turn, and that time was little        |
+//!             |                                                    | its turn
+//!             |  has left most of its quantum                      v
+//!             +------------------------------------------------  runs  --> waits again
+//! ```
+//! A group that sleeps is left alone, so that it wakes up without delay; what it uses meanwhile it owes, and is charged
+//! for when its turn comes. One that uses less than its share therefore hardly waits, and one that uses more is
+//! stopped until the others have had theirs. Nobody is stopped while nobody else waits.
+//!
+//! Time is what is passed in; nothing here knows control groups. Cost: a decision of the core a quantum.
+
+use unisono_fairqueue::{ClassId, Hierarchy, Processor, Wants};
+
+/// Who seems to want little is asked with a whole quantum once in so many turns: beside a group of many threads one that
+/// is always busy gets as little as one that sleeps.
+const ASK: u32 = 16;
+
+/// Microseconds.
+type Micros = u64;
+
+/// What a group may do now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Standing {
+    /// Run: it sleeps most of the time.
+    Free,
+    /// Not run until its turn comes.
+    Waits,
+    /// Run: it is its turn.
+    Runs,
+}
+
+#[derive(Debug)]
+struct Group {
+    class: ClassId,
+    standing: Standing,
+    /// What it has used and was not charged for.
+    owes: Micros,
+    /// Whether it wants a quantum, or only its turn for what it owes.
+    hungry: bool,
+    /// Turns for what it owed since it was last given a whole quantum.
+    light: u32,
+}
+
+/// The turns of the groups of one processor.
+#[derive(Debug)]
+pub(super) struct Turns {
+    processor: Processor,
+    groups: Vec<Group>,
+    quantum: Micros,
+}
+
+impl Turns {
+    /// All are free; `leaves` are the groups, leaves of the hierarchy.
+    pub(super) fn new(hierarchy: Hierarchy, leaves: &[ClassId], quantum: u32) -> Self {
+        let group = |class: &ClassId| Group {
+            class: *class,
+            standing: Standing::Free,
+            owes: 0,
+            hungry: false,
+            light: 0,
+        };
+        let groups = leaves.iter().map(group).collect();
+        Self { processor: Processor::new(hierarchy, quantum), groups, quantum: quantum.into() }
+    }
+
+    /// Who runs by turn.
+    pub(super) fn running(&self) -> Option<usize> {
+        self.groups.iter().position(|group| group.standing == Standing::Runs)
+    }
+
+    pub(super) fn standing(&self, group: usize) -> Standing {
+        self.groups[group].standing
+    }
+
+    /// Whether anybody waits for a turn.
+    pub(super) fn anybody_waits(&self) -> bool {
+        self.groups.iter().any(|group| group.standing == Standing::Waits)
+    }
+
+    /// A quantum has ended, `elapsed` after the one before; what each group has used since. `wants` says that the one
+    /// whose turn it was has more to do though it used little: somebody else had the processor.
+    pub(super) fn next(&mut self, used: &[Micros], elapsed: Micros, wants: Wants) {
+        let ran = self.running();
+        if let Some(running) = ran {
+            let others: Micros = used.iter().sum::<Micros>() - used[running];
+            self.end(running, used[running], elapsed.saturating_sub(others), wants);
+        }
+        let enough = (self.quantum / 2).max(1);
+        // the kernel gives as much to who is always busy as to whoever gets most
+        let most = used.iter().copied().max().unwrap_or(0);
+        for (at, (group, used)) in self.groups.iter_mut().zip(used).enumerate() {
+            match group.standing {
+                _ if ran == Some(at) => {} // charged already
+                // a moment's work of one that was being stopped is not lost
+                Standing::Waits => group.owes += used,
+                Standing::Free => {
+                    group.owes += used;
+                    if group.owes >= enough && self.processor.wake(group.class).is_ok() {
+                        group.standing = Standing::Waits;
+                        group.hungry = used * 4 >= most * 3 || group.light >= ASK;
+                    }
+                }
+                Standing::Runs => {}
+            }
+        }
+        while let Some((class, _)) = self.processor.dispatch() {
+            let Some(at) = self.groups.iter().position(|group| group.class == class) else { return };
+            let group = &mut self.groups[at];
+            if group.hungry || group.owes == 0 {
+                group.standing = Standing::Runs;
+                group.light = 0;
+                return;
+            }
+            // it has had its turn before it came
+            group.standing = Standing::Free;
+            group.light += 1;
+            self.processor.ran(charge(std::mem::take(&mut group.owes)), Wants::Sleep);
+        }
+    }
+
+    /// The turn of a group is over, which could have used so much.
+    fn end(&mut self, running: usize, used: Micros, most: Micros, wants: Wants) {
+        let group = &mut self.groups[running];
+        let wants = if wants == Wants::More || is_busy(used, most) { Wants::More } else { Wants::Sleep };
+        let used = used + std::mem::take(&mut group.owes);
+        group.hungry = wants == Wants::More;
+        group.standing = if wants == Wants::More { Standing::Waits } else { Standing::Free };
+        self.processor.ran(charge(used), wants);
+    }
+}
+
+/// Whether who used so much of what it could have used has more to do.
+pub(super) fn is_busy(used: Micros, most: Micros) -> bool {
+    used * 2 >= most
+}
+
+fn charge(used: Micros) -> u32 {
+    u32::try_from(used).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_fairqueue::{ClassSpec, Weight};
+
+    const QUANTUM: u32 = 4000;
+
+    fn turns(weights: &[u32]) -> Turns {
+        let leaf = |(at, weight): (usize, &u32)| {
+            let weight: Weight = weight.to_string().parse().expect("a weight");
+            ClassSpec::new(format!("/{at}")).weighing(weight)
+        };
+        let tree = Hierarchy::new(ClassSpec::new("processor").with(weights.iter().enumerate().map(leaf)));
+        let tree = tree.expect("names differ");
+        let leaves: Vec<ClassId> = tree.classes().skip(1).map(|(id, _)| id).collect();
+        Turns::new(tree, &leaves, QUANTUM)
+    }
+
+    /// A processor on which every thread that may run and wants to gets the same. What each group wants: the part of a
+    /// processor that it takes if it may, with one thread; whole numbers are so many threads that are always busy.
+    fn run(turns: &mut Turns, wants: &[f64], quanta: usize) -> Vec<f64> {
+        let mut got = vec![0.0; wants.len()];
+        let mut backlog = vec![0.0; wants.len()];
+        for _ in 0..quanta {
+            let quantum = f64::from(QUANTUM);
+            let mut used = vec![0.0; wants.len()];
+            let mut left = quantum;
+            for (backlog, wants) in backlog.iter_mut().zip(wants) {
+                *backlog =
+                    (*backlog + wants * quantum).min(if *wants >= 1.0 { quantum } else { 8.0 * quantum });
+            }
+            loop {
+                let may =
+                    |at: &usize| turns.standing(*at) != Standing::Waits && backlog[*at] - used[*at] > 1e-6;
+                let who: Vec<usize> = (0..wants.len()).filter(may).collect();
+                if who.is_empty() || left < 1e-6 {
+                    break;
+                }
+                let least =
+                    who.iter().map(|at| backlog[*at] - used[*at]).fold(left / who.len() as f64, f64::min);
+                for at in &who {
+                    used[*at] += least;
+                }
+                left -= least * who.len() as f64;
+            }
+            for at in 0..wants.len() {
+                backlog[at] -= used[at];
+                got[at] += used[at];
+            }
+            let used: Vec<u64> = used.iter().map(|used| used.round() as u64).collect();
+            turns.next(&used, QUANTUM.into(), Wants::Sleep);
+        }
+        let all = f64::from(QUANTUM) * quanta as f64;
+        got.iter().map(|got| got / all).collect()
+    }
+
+    #[test]
+    fn who_is_always_busy_gets_time_by_weight() {
+        let got = run(&mut turns(&[6, 3, 1]), &[1.0, 1.0, 1.0], 20_000);
+        for (got, share) in got.iter().zip([0.6, 0.3, 0.1]) {
+            assert!((got / share - 1.0).abs() < 0.01, "{got:?}");
+        }
+    }
+
+    #[test]
+    fn who_wants_less_than_its_share_gets_it_and_hardly_anything_is_wasted() {
+        let got = run(&mut turns(&[2, 1, 1]), &[0.2, 1.0, 1.0], 20_000);
+        assert!((got[0] - 0.2).abs() < 0.01, "{got:?}");
+        assert!((got[1] - got[2]).abs() < 0.01 && got.iter().sum::<f64>() > 0.98, "{got:?}");
+    }
+
+    #[test]
+    fn who_sleeps_a_little_but_wants_more_than_its_share_is_held_to_it() {
+        let got = run(&mut turns(&[1, 9]), &[0.4, 1.0], 20_000);
+        assert!((got[0] - 0.1).abs() < 0.02 && got.iter().sum::<f64>() > 0.98, "{got:?}");
+    }
+
+    #[test]
+    fn threads_make_no_share() {
+        let got = run(&mut turns(&[1, 1, 2]), &[8.0, 1.0, 1.0], 20_000);
+        for (got, share) in got.iter().zip([0.25, 0.25, 0.5]) {
+            assert!((got / share - 1.0).abs() < 0.02, "{got:?}");
+        }
+    }
+
+    #[test]
+    fn shares_hold_beside_somebody_who_is_no_group() {
+        let mut turns = turns(&[3, 1]);
+        let mut got = [0, 0];
+        for _ in 0..20_000 {
+            // a stranger takes three quarters of the processor
+            let mut used = [0, 0];
+            for at in 0..2 {
+                used[at] = if turns.standing(at) == Standing::Waits { 0 } else { 1000 };
+                got[at] += used[at];
+            }
+            turns.next(&used, 4000, Wants::More);
+        }
+        let ratio = got[0] as f64 / got[1] as f64;
+        assert!((ratio / 3.0 - 1.0).abs() < 0.02, "{got:?}");
+    }
+
+    #[test]
+    fn who_is_alone_is_never_stopped_and_sleepers_are_free() {
+        let mut turns = turns(&[1, 1]);
+        for _ in 0..100 {
+            turns.next(&[4000, 0], 4000, Wants::Sleep);
+            assert!(turns.standing(0) != Standing::Waits && turns.standing(1) == Standing::Free);
+        }
+        turns.next(&[0, 0], 4000, Wants::Sleep);
+        assert_eq!((turns.standing(0), turns.running()), (Standing::Free, None));
+    }
+
+    #[test]
+    fn a_class_above_shares_for_all_below_it() {
+        let leaf = |name: &str| ClassSpec::new(name);
+        let pair = ClassSpec::new("/a").with([leaf("/a/x"), leaf("/a/y")]);
+        let tree =
+            Hierarchy::new(ClassSpec::new("processor").with([pair, leaf("/b")])).expect("names differ");
+        let leaves = ["/a/x", "/a/y", "/b"].map(|name| tree.find(name).expect("it is there"));
+        let got = run(&mut Turns::new(tree, &leaves, QUANTUM), &[1.0, 1.0, 1.0], 20_000);
+        for (got, share) in got.iter().zip([0.25, 0.25, 0.5]) {
+            assert!((got / share - 1.0).abs() < 0.01, "{got:?}");
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Shares of processor time by turns: they hold, and whatever ends the process that keeps them, everybody runs on.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+use unisono_enforce::cpu::{Keeper, Options};
+use unisono_fairqueue::Policy;
+use unisono_host_tests::hosts::Hosts;
+use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
+use unisono_linux::affinity::{Tid, allowed};
+use unisono_linux::cgroup::{Group, Hierarchy, Version, hierarchies};
+use unisono_linux::network_namespace::NetworkNamespace;
+use unisono_linux::process::{Family, PidFd, Signal, start};
+
+const NAMES: [&str; 2] = ["three", "one"];
+
+/// Two control groups with a busy loop each, on one processor. All end with this.
+struct Two {
+    top: Group,
+    groups: Vec<Group>,
+    loops: Vec<Child>,
+}
+
+impl Two {
+    fn new() -> Result<Self, Skipped> {
+        require::root()?;
+        let all = hierarchies().expect("mounts can be read");
+        let Some(tree) = Hierarchy::of_version(&all, Version::V2) else {
+            return Err(Skipped::because("no cgroup2 is mounted"));
+        };
+        let name = format!("unisono-test-{}", std::process::id());
+        let top = tree.top().create(&name).map_err(|error| Skipped::because(error.to_string()))?;
+        let mut two = Self { top, groups: Vec::new(), loops: Vec::new() };
+        if !two.top.has("cgroup.freeze") {
+            return Err(Skipped::because("control groups cannot be frozen: Linux before 5.2"));
+        }
+        let cpu = allowed(Tid::SELF).expect("our own").iter().next().expect("a processor");
+        for name in NAMES {
+            let group = two.top.create(name).expect("root may");
+            let door = group.door().expect("root may");
+            two.groups.push(group);
+            let mut command = Command::new(program::unisono());
+            command.args(["workload", "busy-loop", "--parent", &std::process::id().to_string()]);
+            command.args(["--cpu", &cpu.to_string()]).stdin(Stdio::null()).stdout(Stdio::null());
+            two.loops.push(start(&mut command, vec![door], Family::Same).expect("it starts"));
+        }
+        Ok(two)
+    }
+
+    fn policy(&self) -> String {
+        let name = self.top.path().file_name().expect("it has a name").to_str().expect("a plain name");
+        let class = |class: &str| format!("[class.{class}]\nmatch = [{{ cgroup = \"/{name}/{class}\" }}]\n");
+        format!("rate = \"100mbit\"\n{}{}[cpu]\nthree = 3\none = 1\n", class(NAMES[0]), class(NAMES[1]))
+    }
+
+    fn file(&self) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().expect("there is room");
+        fs::write(&file, self.policy()).expect("there is room");
+        file
+    }
+
+    fn stopped(&self) -> usize {
+        let is = |group: &&Group| group.read("cgroup.freeze").expect("it is there").trim() == "1";
+        self.groups.iter().filter(is).count()
+    }
+
+    fn used(&self) -> Vec<f64> {
+        self.groups.iter().map(|group| group.used_ns().expect("it is counted") as f64).collect()
+    }
+
+    /// Both run: each gets time of its processor.
+    fn assert_all_run(&self, after: &str) {
+        assert_eq!(self.stopped(), 0, "after {after}");
+        let before = self.used();
+        let ran = || self.used().iter().zip(&before).all(|(now, before)| now > before);
+        while !ran() {
+            std::thread::sleep(Duration::from_millis(5)); // under the harness's watchdog
+        }
+    }
+}
+
+impl Drop for Two {
+    fn drop(&mut self) {
+        for child in &mut self.loops {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        for group in self.groups.iter().chain([&self.top]) {
+            while group.remove().is_err() {
+                std::thread::sleep(Duration::from_millis(2)); // what was killed leaves a moment later
+            }
+        }
+    }
+}
+
+fn unisono(arguments: &[&str]) -> Output {
+    Command::new(program::unisono()).args(arguments).stdin(Stdio::null()).output().expect("it starts")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Starts `unisono queue cpu`, and waits until the shares hold and somebody is stopped.
+fn keeping(two: &Two, file: &tempfile::NamedTempFile) -> Child {
+    let path = file.path().to_str().expect("a plain name");
+    let mut command = Command::new(program::unisono());
+    command.args(["queue", "cpu", path]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let mut child = command.spawn().expect("it starts");
+    let mut line = String::new();
+    let output = child.stdout.as_mut().expect("it is a pipe");
+    BufReader::new(output).read_line(&mut line).expect("it speaks");
+    assert!(line.contains("by turns"), "{line:?}");
+    while two.stopped() == 0 {
+        std::thread::yield_now();
+    }
+    child
+}
+
+fn journal(process: u32) -> PathBuf {
+    format!("/run/unisono/queue/cpu-{process}.json").into()
+}
+
+fn signal(process: u32, signal: Signal) {
+    PidFd::open(process).expect("it runs").send(signal).expect("root may");
+}
+
+/// The guard of a process: its child.
+fn guard_of(process: u32) -> u32 {
+    let path = format!("/proc/{process}/task/{process}/children");
+    loop {
+        let children = fs::read_to_string(&path).expect("it runs");
+        if let Some(child) = children.split_whitespace().next().and_then(|child| child.parse().ok()) {
+            return child;
+        }
+    }
+}
+
+fn busy_groups_get_time_by_weight() -> Outcome {
+    let two = Two::new()?;
+    let file = two.file();
+    let mut child = keeping(&two, &file);
+    let before = two.used();
+    std::thread::sleep(Duration::from_secs(3));
+    let got: Vec<f64> = two.used().iter().zip(&before).map(|(now, before)| now - before).collect();
+    signal(child.id(), Signal::Interrupt);
+    assert!(child.wait().expect("it is ours").success());
+    // without turns it would be 1; the last turn may not be over
+    assert!((2.5..3.6).contains(&(got[0] / got[1])), "{got:?}");
+    two.assert_all_run("Ctrl-C");
+    Ok(())
+}
+
+fn whatever_ends_it_everybody_runs_on_and_nothing_is_left() -> Outcome {
+    let two = Two::new()?;
+    let file = two.file();
+    for how in [Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit] {
+        let mut child = keeping(&two, &file);
+        assert!(journal(child.id()).exists());
+        signal(child.id(), how);
+        assert!(child.wait().expect("it is ours").success(), "{how:?}");
+        assert!(!journal(child.id()).exists(), "{how:?}");
+        two.assert_all_run(&format!("{how:?}"));
+    }
+    for _ in 0..10 {
+        let mut child = keeping(&two, &file);
+        signal(child.id(), Signal::Kill);
+        child.wait().expect("it is ours");
+        while journal(child.id()).exists() {
+            std::thread::sleep(Duration::from_millis(1)); // the guard is at it
+        }
+        two.assert_all_run("kill -9");
+    }
+    Ok(())
+}
+
+fn after_the_death_of_its_guard_too_the_next_command_lets_everybody_run() -> Outcome {
+    let two = Two::new()?;
+    let file = two.file();
+    for next in [&["queue", "clear"][..], &["queue", "show", "--once"]] {
+        let mut child = keeping(&two, &file);
+        signal(guard_of(child.id()), Signal::Kill);
+        signal(child.id(), Signal::Stop); // so that it dies while one is stopped
+        while two.stopped() == 0 {
+            signal(child.id(), Signal::Continue);
+            std::thread::sleep(Duration::from_millis(1));
+            signal(child.id(), Signal::Stop);
+        }
+        signal(child.id(), Signal::Kill);
+        child.wait().expect("it is ours");
+        assert!(two.stopped() > 0 && journal(child.id()).exists(), "nobody has put it right yet");
+        let output = unisono(next);
+        assert!(said(&output).contains("let run on what process"), "{next:?}: {}", said(&output));
+        assert!(!journal(child.id()).exists(), "{next:?}: {}", said(&output));
+        two.assert_all_run(&format!("{next:?}"));
+    }
+    Ok(())
+}
+
+fn it_comes_with_a_policy_of_a_device_and_goes_with_it() -> Outcome {
+    let two = Two::new()?;
+    let hosts = Hosts::new()?;
+    let first = NetworkNamespace::named(hosts.name(0)).expect("it was just made");
+    first.enter().map_err(|error| Skipped::because(format!("no namespace can be entered: {error}")))?;
+    let file = two.file();
+    let path = file.path().to_str().expect("a plain name");
+    let apply = ["queue", "apply", path, "--dev", "cable", "--cpu-shares", "core"];
+    let output = unisono(&apply);
+    if output.status.code() == Some(3) {
+        return Err(Skipped::because(said(&output)));
+    }
+    assert!(output.status.success(), "{}", said(&output));
+    while two.stopped() == 0 {
+        std::thread::yield_now();
+    }
+    // another takes its place; what cannot be had leaves it
+    assert!(unisono(&apply).status.success());
+    let mut refused = apply;
+    refused[4] = "nosuch0";
+    assert_eq!(unisono(&refused).status.code(), Some(2));
+    while two.stopped() == 0 {
+        std::thread::yield_now();
+    }
+    let output = unisono(&["queue", "clear", "--dev", "cable"]);
+    assert!(output.status.success(), "{}", said(&output));
+    two.assert_all_run("clear");
+    Ok(())
+}
+
+fn who_would_stop_itself_or_what_is_shared_already_is_refused() -> Outcome {
+    let two = Two::new()?;
+    let file = two.file();
+    let mut command = Command::new(program::unisono());
+    command.args(["queue", "cpu"]).arg(file.path()).stdin(Stdio::null()).stderr(Stdio::piped());
+    let door = two.groups[1].door().expect("root may");
+    let output = start(&mut command, vec![door], Family::Same).expect("it starts").wait_with_output();
+    let output = output.expect("it is ours");
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("would stop itself"), "{}", said(&output));
+
+    let policy = Policy::parse(&two.policy()).expect("it is sound");
+    let mut guard = Command::new(program::unisono());
+    guard.args(["queue", "guard"]);
+    let mut keeper = Keeper::begin(&policy, &Options::default(), guard).expect("root may");
+    keeper.turn();
+    let output = unisono(&["queue", "cpu", file.path().to_str().expect("a plain name")]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("shares out the time of"), "{}", said(&output));
+    drop(keeper);
+    fs::write(two.groups[0].path().join("cgroup.freeze"), "1").expect("root may");
+    let output = unisono(&["queue", "cpu", file.path().to_str().expect("a plain name")]);
+    fs::write(two.groups[0].path().join("cgroup.freeze"), "0").expect("root may");
+    assert!(
+        said(&output).contains(":3:10: ") && said(&output).contains("is frozen by somebody else"),
+        "{}",
+        said(&output)
+    );
+    two.assert_all_run("two refusals");
+    Ok(())
+}
+
+host_tests![
+    busy_groups_get_time_by_weight,
+    whatever_ends_it_everybody_runs_on_and_nothing_is_left,
+    after_the_death_of_its_guard_too_the_next_command_lets_everybody_run,
+    it_comes_with_a_policy_of_a_device_and_goes_with_it,
+    who_would_stop_itself_or_what_is_shared_already_is_refused,
+];
