@@ -29,6 +29,7 @@ mod queues;
 mod read;
 mod said;
 mod section;
+mod sentences;
 mod study;
 mod summary;
 mod trees;

@@ -3,8 +3,9 @@
 //!
 //! Rests on the studies of topic `queue`; sentences whose figures are missing are left out.
 
-use crate::escape::{Escaped, slug};
+use crate::escape::Escaped;
 use crate::number;
+use crate::sentences::{self, Say};
 use crate::study::Study;
 use std::fmt::Write as _;
 use unisono_measure::quantile;
@@ -22,9 +23,6 @@ const PLACES: [(&str, &str); 4] = [
 
 /// More messages missed than this and a stream is no stream.
 const SPOILT_PERCENT: f64 = 5.0;
-
-/// What a study says in one sentence, if it has the figures.
-type Say = fn(&Study<'_>) -> Option<String>;
 
 /// Whether a study is about a shared link.
 pub(crate) fn is_about_queues(study: &Study<'_>) -> bool {
@@ -79,7 +77,7 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
         "Not answered: no run in these records had a program that does not cooperate.".to_owned()
     });
     let _ = writeln!(html, "<p class=\"headline\">{}</p>", Escaped(&headline));
-    let sentences: [(&str, Say); 10] = [
+    let said: [(&str, Say); 10] = [
         ("queue-shares", shares),
         ("queue-borrow", borrowed),
         ("queue-delay", delayed),
@@ -91,23 +89,7 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
         ("queue-disk", of_a_disk),
         ("queue-decisions", decided),
     ];
-    let said: Vec<(&Study<'_>, String)> = sentences
-        .iter()
-        .filter_map(|(id, say)| of(id).and_then(|study| Some((study, say(study)?))))
-        .collect();
-    if !said.is_empty() {
-        html.push_str("<ul class=\"verdicts\">\n");
-        for (study, text) in said {
-            let _ = writeln!(
-                html,
-                "<li>{} <small><a href=\"#{}\">{}</a></small></li>",
-                Escaped(&text),
-                slug(&study.head.study),
-                Escaped(&study.head.title)
-            );
-        }
-        html.push_str("</ul>\n");
-    }
+    html.push_str(&sentences::html(of, &said));
     html.push_str(
         "<p class=\"key\">Put a policy into force with <code>unisono queue apply POLICY --dev DEV</code>; for programs that \
          cooperate, <code>unisono queue broker POLICY --listen SOCKET</code>.</p>\n",

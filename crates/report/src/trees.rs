@@ -3,8 +3,9 @@
 //!
 //! Rests on the simulated studies of topic `tree`; sentences whose figures are missing are left out.
 
-use crate::escape::{Escaped, slug};
+use crate::escape::Escaped;
 use crate::number;
+use crate::sentences::{self, Say};
 use crate::study::Study;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -56,48 +57,22 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     }
     let mut html = String::from("<h2>Is a barrier in the switches worth it?</h2>\n");
     let of = |id: &str| studies.iter().find(|study| is_about_trees(study) && study.head.study == id);
-    let latency = of("tree-latency");
-    let headline = latency.and_then(headline).unwrap_or_else(|| {
+    let headline = of("tree-latency").and_then(headline).unwrap_or_else(|| {
         "Not answered: no run in these records simulated groups of several sizes.".to_owned()
     });
     let _ = writeln!(html, "<p class=\"headline\">{}</p>", Escaped(&headline));
-    let mut said: Vec<(&Study<'_>, String)> = Vec::new();
-    if let Some(study) = latency {
-        said.extend(flat(study).map(|text| (study, text)));
-        said.extend(turned(study).map(|text| (study, text)));
-        said.extend(reproduced(study).map(|text| (study, text)));
-    }
-    if let Some(study) = of("tree-assumptions") {
-        said.extend(assumed(study).map(|text| (study, text)));
-    }
-    if let Some(study) = of("tree-traffic") {
-        said.extend(traffic(study).map(|text| (study, text)));
-    }
-    if let Some(study) = of("tree-roots") {
-        said.extend(rooted(study).map(|text| (study, text)));
-    }
-    if let Some(study) = of("tree-groups") {
-        said.extend(crowded(study).map(|text| (study, text)));
-    }
-    if let Some(study) = of("tree-repair") {
-        said.extend(repaired(study).map(|text| (study, text)));
-    }
-    if let Some(study) = of("tree-arrivals") {
-        said.extend(spread(study).map(|text| (study, text)));
-    }
-    if !said.is_empty() {
-        html.push_str("<ul class=\"verdicts\">\n");
-        for (study, text) in said {
-            let _ = writeln!(
-                html,
-                "<li>{} <small><a href=\"#{}\">{}</a></small></li>",
-                Escaped(&text),
-                slug(&study.head.study),
-                Escaped(&study.head.title)
-            );
-        }
-        html.push_str("</ul>\n");
-    }
+    let said: [(&str, Say); 9] = [
+        ("tree-latency", flat),
+        ("tree-latency", turned),
+        ("tree-latency", reproduced),
+        ("tree-assumptions", assumed),
+        ("tree-traffic", traffic),
+        ("tree-roots", rooted),
+        ("tree-groups", crowded),
+        ("tree-repair", repaired),
+        ("tree-arrivals", spread),
+    ];
+    html.push_str(&sentences::html(of, &said));
     html.push_str(
         "<p class=\"key\">Simulated with the paper\u{2019}s costs, the same on every machine. What it takes in the \
          switches of this kernel: <code>unisono tree bench</code>.</p>\n",
