@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use unisono_btin::Network;
 use unisono_btin::simulate::{
     Barrier, Channels, Conditions, Costs, Faults, Intake, Routes, Scheme, Simulated, Simulator, Time,
 };
-use unisono_btin::{Network, Operation};
 use unisono_measure::units;
 
 /// Simulate a barrier by unicast, by multicast and by the tree
@@ -143,18 +143,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let network = &trees.topology.network;
     let conditions = conditions(args, &trees, input.topology.network.links().len())?;
     let nowhere = BTreeMap::new();
-    let barriers: Vec<Barrier> = trees
-        .planned
-        .iter()
-        .map(|Planned { group, plan, .. }| Barrier {
-            group,
-            tree: &plan.tree,
-            height: plan.height,
-            in_memory: &plan.in_memory,
-            operation: Operation::default(),
-            data: &|_, _| 0,
-        })
-        .collect();
+    let barriers: Vec<Barrier> =
+        trees.planned.iter().map(|Planned { group, plan, .. }| Barrier::planned(group, plan)).collect();
     let simulator = Simulator::new(network);
     let mut slow = Slow::new();
     let one = |scheme: Scheme| {

@@ -5,7 +5,6 @@ use super::planning::Planned;
 use super::slow::Slow;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
-use unisono_btin::Operation;
 use unisono_btin::Topology;
 use unisono_btin::simulate::{Barrier, Conditions, Scheme, Simulated, Simulator, Time};
 
@@ -20,14 +19,7 @@ impl Worth {
         if group.members().len() > MOST_MEMBERS {
             return Self(None);
         }
-        let barrier = Barrier {
-            group,
-            tree: &plan.tree,
-            height: plan.height,
-            in_memory: &plan.in_memory,
-            operation: Operation::default(),
-            data: &|_, _| 0,
-        };
+        let barrier = Barrier::planned(group, plan);
         let (simulator, conditions) = (Simulator::new(&topology.network), Conditions::default());
         let mut slow = Slow::new();
         let one = |scheme: Scheme| {

@@ -2,7 +2,7 @@
 
 use super::wiring::{Channel, Far, Wiring};
 use super::{Scheme, Time};
-use crate::{End, Group, Network, NodeId, Operation, SwitchId, Tree};
+use crate::{End, Group, Network, NodeId, Operation, Plan, SwitchId, Tree};
 use std::collections::BTreeMap;
 
 /// One group's barrier.
@@ -20,6 +20,15 @@ pub struct Barrier<'a> {
     pub operation: Operation,
     /// What a member brings to an episode (trees only).
     pub data: &'a dyn Fn(NodeId, u16) -> u8,
+}
+
+impl<'a> Barrier<'a> {
+    /// A barrier without data by a planned tree.
+    #[must_use]
+    pub fn planned(group: &'a Group, plan: &'a Plan) -> Self {
+        let Plan { tree, height, in_memory, .. } = plan;
+        Self { group, tree, height: *height, in_memory, operation: Operation::default(), data: &|_, _| 0 }
+    }
 }
 
 /// How one group's barrier went.

@@ -19,7 +19,7 @@ use std::time::Duration;
 use unisono_btin::generate::{Sparse, Wish};
 use unisono_btin::repair::{Failure, Standing};
 use unisono_btin::simulate::{Barrier, Channels, Conditions, Scheme, Simulated, Simulator};
-use unisono_btin::{Group, GroupId, Loads, Network, NodeId, Operation, Plan, PlanOptions, Roots, Tree, plan};
+use unisono_btin::{Group, GroupId, Loads, Network, NodeId, Plan, PlanOptions, Roots, Tree, plan};
 
 /// The settings this driver reads.
 pub const READS: &[&str] =
@@ -124,17 +124,8 @@ fn planned(network: &Network, group: &Group, roots: Roots) -> Result<Plan, Strin
 
 /// One barrier of each group by its tree, all at once.
 fn simulated(network: &Network, trees: &[(&Group, &Plan)], scheme: Scheme, channels: Channels) -> Simulated {
-    let barriers: Vec<Barrier<'_>> = trees
-        .iter()
-        .map(|(group, plan)| Barrier {
-            group,
-            tree: &plan.tree,
-            height: plan.height,
-            in_memory: &plan.in_memory,
-            operation: Operation::default(),
-            data: &|_, _| 0,
-        })
-        .collect();
+    let barriers: Vec<Barrier<'_>> =
+        trees.iter().map(|(group, plan)| Barrier::planned(group, plan)).collect();
     Simulator::new(network).run(&barriers, scheme, &Conditions { channels, ..Conditions::default() })
 }
 
