@@ -6,9 +6,14 @@ use std::path::Path;
 
 /// Prints an answer and a line end. A reader that has gone away (`unisono doctor | head`) is no error.
 pub(crate) fn answer(text: &str) -> io::Result<()> {
+    is_read(text).map(|_| ())
+}
+
+/// Prints one of many answers and a line end; whether anybody still reads them.
+pub(crate) fn is_read(text: &str) -> io::Result<bool> {
     match writeln!(io::stdout().lock(), "{text}") {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written,
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        written => written.map(|()| true),
     }
 }
 

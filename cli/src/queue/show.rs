@@ -60,15 +60,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let reading = read()?;
         let paces = reading.live.paces(&earlier.live);
         let time = reading.processor_time(&earlier);
-        if args.json {
-            output::answer(&json(&reading, &paces, &time))?;
+        let text = if args.json {
+            json(&reading, &paces, &time)
         } else {
-            let table = [table(&reading.live, &paces), others(&reading, &time)].concat();
             // from the upper left corner, what is below erased
             let clear = if redraw { "\x1b[H\x1b[J" } else { "" };
-            output::answer(&format!("{clear}{table}"))?;
-        }
-        if args.once {
+            [clear, &table(&reading.live, &paces), &others(&reading, &time)].concat()
+        };
+        if !output::is_read(&text)? || args.once {
             return Ok(ExitCode::SUCCESS);
         }
         earlier = reading;

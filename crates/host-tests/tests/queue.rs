@@ -2,6 +2,7 @@
 //! way, the device is as it was.
 
 use std::fs;
+use std::io::Read;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -545,7 +546,27 @@ fn processor_weights_are_set_and_put_back() -> Outcome {
     Ok(())
 }
 
+fn watching_ends_when_nobody_reads_any_more() -> Outcome {
+    let _hosts = on_a_host()?;
+    let _kernel = apply(THREE)?;
+    for json in [&["--json"][..], &[]] {
+        let watching = ["queue", "show", "--dev", DEVICE, "--interval", "20ms"];
+        let mut shown = Command::new(program::unisono())
+            .args(watching)
+            .args(json)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut read = shown.stdout.take().expect("asked for");
+        read.read_exact(&mut [0; 20]).expect("it speaks");
+        drop(read);
+        assert!(shown.wait().expect("it ends").success());
+    }
+    Ok(())
+}
+
 host_tests![
+    watching_ends_when_nobody_reads_any_more,
     packets_find_their_class_by_port_address_protocol_and_priority,
     packets_find_their_class_by_control_group_and_those_below_it_too,
     a_control_group_that_is_not_there_is_named_with_its_place_and_nothing_changes,
