@@ -29,9 +29,10 @@ Usage: cargo xtask COMMAND [OPTIONS]
   smoke                 `unisono study` with its shortest setting, and whether records and report are whole
   miri                  the tests of crates/sync and crates/barrier under Miri, where it is installed
   fuzz [SECONDS [NAME...]]
-                        each fuzz target (packet, stream, handshake: what comes over TCP; topology, tree,
-                        ibnetdiscover, graphml, dot: files), or these, for so long, 60 s if not given,
-                        guided by coverage; needs g++ for libFuzzer and, once, crates.io
+                        each fuzz target (packet, stream, handshake: what comes over TCP; frame, broker:
+                        what comes to the broker; ethernet: what a queue receives; topology, tree,
+                        ibnetdiscover, graphml, dot, trace, policy: files), or these, for so long, 60 s
+                        if not given, guided by coverage; needs g++ for libFuzzer and, once, crates.io
   vm [NAME...]          the tests that need a newer kernel than most machines have (fair queuing as a BPF
                         queueing discipline), or these, in a virtual machine with Debian unstable's;
                         needs qemu-system-x86 and, once, the mirror that apt is configured for
