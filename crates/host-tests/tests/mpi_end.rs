@@ -85,10 +85,10 @@ fn is_of_host(name: &str) -> bool {
     ["vader_segment.", "mpich_shar_tmp", "ucx_shm_"].iter().any(|stem| name.starts_with(stem))
 }
 
-fn a_rank_that_aborts_ends_those_who_wait_for_it() -> Outcome {
+fn a_rank_aborts(options: &[&str]) -> Outcome {
     for mpi in BOTH {
         for place in PLACES {
-            let ended = endings!(mpi, Launcher::Ends, &[], &["abort", place]);
+            let ended = endings!(mpi, Launcher::Ends, options, &["abort", place]);
             assert_eq!(ended.output.status.code(), Some(42), "{} in {place}: {}", mpi.name(), ended.words);
             nothing_is_left(mpi, place, &ended);
         }
@@ -96,15 +96,12 @@ fn a_rank_that_aborts_ends_those_who_wait_for_it() -> Outcome {
     Ok(())
 }
 
+fn a_rank_that_aborts_ends_those_who_wait_for_it() -> Outcome {
+    a_rank_aborts(&[])
+}
+
 fn a_rank_that_aborts_ends_those_who_wait_for_its_messages() -> Outcome {
-    for mpi in BOTH {
-        for place in PLACES {
-            let ended = endings!(mpi, Launcher::Ends, &["--messages"], &["abort", place]);
-            assert_eq!(ended.output.status.code(), Some(42), "{} in {place}: {}", mpi.name(), ended.words);
-            nothing_is_left(mpi, place, &ended);
-        }
-    }
-    Ok(())
+    a_rank_aborts(&["--messages"])
 }
 
 fn a_rank_that_is_killed_ends_the_job() -> Outcome {

@@ -88,13 +88,8 @@ impl FairQueue {
         Kernel::new(&self.device).host()
     }
 
-    /// The record of a policy of this place; of another, it is an error.
     fn record(&self, journal: &Journal) -> Result<Option<Record<Before>>, Error> {
-        match journal.read::<serde_json::Value>()?.map(|record| record.backend) {
-            None => Ok(None),
-            Some(backend) if backend == Self::NAME => Ok(journal.read()?),
-            Some(backend) => Err(Error::OtherBackend { device: self.device.clone(), backend }),
-        }
+        super::record_of(Self::NAME, &self.device, journal)
     }
 
     /// What a device without a policy begins with.

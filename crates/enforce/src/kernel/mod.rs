@@ -62,6 +62,19 @@ struct Host {
     link: Link,
 }
 
+/// The record of a policy of this place; of another, it is an error.
+fn record_of<B: for<'a> serde::Deserialize<'a>>(
+    place: &str,
+    device: &str,
+    journal: &Journal,
+) -> Result<Option<Record<B>>, Error> {
+    match journal.read::<serde_json::Value>()?.map(|record| record.backend) {
+        None => Ok(None),
+        Some(backend) if backend == place => Ok(journal.read()?),
+        Some(backend) => Err(Error::OtherBackend { device: device.to_owned(), backend }),
+    }
+}
+
 /// One thing to do on the way to a policy.
 enum Step {
     Ask(Box<Request>),
@@ -125,8 +138,8 @@ impl Kernel {
         let mut host = self.host()?;
         self.wanted(&host, policy, &Numbers::new(), None)?;
         let journal = Journal::of(&self.device)?;
-        if let Some(record) = journal.read::<serde_json::Value>()? {
-            return self.is_ours(&record.backend);
+        if self.record(&journal)?.is_some() {
+            return Ok(());
         }
         match root_of(&mut host.socket, &self.device, host.link.index)? {
             Root::Ours => Err(self.without_journal()),
@@ -144,11 +157,8 @@ impl Kernel {
         }
     }
 
-    fn is_ours(&self, backend: &str) -> Result<(), Error> {
-        match backend {
-            NAME => Ok(()),
-            other => Err(Error::OtherBackend { device: self.device.clone(), backend: other.to_owned() }),
-        }
+    fn record(&self, journal: &Journal) -> Result<Option<Record<Before>>, Error> {
+        record_of(NAME, &self.device, journal)
     }
 
     /// Classes of ours that no journal tells of.
@@ -208,11 +218,7 @@ impl Kernel {
 
     /// The record of a policy that holds. What was left half way is put back first.
     fn settled(&mut self, host: &mut Host, journal: &Journal) -> Result<Option<Record<Before>>, Error> {
-        let Some(backend) = journal.read::<serde_json::Value>()?.map(|record| record.backend) else {
-            return Ok(None);
-        };
-        self.is_ours(&backend)?;
-        let Some(record) = journal.read::<Before>()? else { return Ok(None) };
+        let Some(record) = self.record(journal)? else { return Ok(None) };
         if record.index != host.link.index.0 {
             self.notes.push(format!("{} is another device than the one that had a policy", self.device));
             self.put_weights_back(&record)?;
@@ -447,14 +453,12 @@ impl Backend for Kernel {
         let mut host = self.host()?;
         let journal = Journal::of(&self.device)?;
         let no_policy = || Error::NoPolicy { device: self.device.clone() };
-        let record = journal.read::<serde_json::Value>()?.ok_or_else(no_policy)?;
-        self.is_ours(&record.backend)?;
+        let mut record = self.record(&journal)?.ok_or_else(no_policy)?;
         if record.phase == Phase::Changing || record.index != host.link.index.0 {
             let _lock = journal.lock()?;
-            self.settled(&mut host, &journal)?;
+            let settled = self.settled(&mut host, &journal)?;
+            record = settled.ok_or_else(|| Error::NoPolicy { device: self.device.clone() })?;
         }
-        let no_policy = || Error::NoPolicy { device: self.device.clone() };
-        let record = journal.read::<Before>()?.ok_or_else(no_policy)?;
         let policy = Policy::parse(&record.policy)?;
         let statistics = htb::statistics(&mut host.socket, host.link.index)?;
         let at_ns = unisono_linux::clock::now().0;
@@ -480,10 +484,9 @@ impl Backend for Kernel {
                 self.notes.push(format!("{} has no policy: nothing to put back", self.device));
                 return Ok(());
             }
-            (Err(Error::NoDevice { .. }), Some(record)) => {
-                self.is_ours(&record.backend)?;
+            (Err(Error::NoDevice { .. }), Some(_)) => {
                 let _lock = journal.lock()?;
-                if let Some(record) = journal.read::<Before>()? {
+                if let Some(record) = self.record(&journal)? {
                     self.put_weights_back(&record)?;
                 }
                 self.notes.push(format!("the device {} is gone, and its classes with it", self.device));
