@@ -12,6 +12,9 @@
 //! queue, [`branches`](super::branches)), or one by one, giving up as soon as a candidate cannot win (see
 //! [`lean`](super::lean) where every switch has a member, so that leaves alone decide).
 //!
+//! Where every switch has a member, only one root is left of those whose trees a [`symmetry`](super::symmetry) makes
+//! equal: a few hundred in a torus or fat tree of 100,000 switches.
+//!
 //! Two bounds come for nothing. Who has at most k neighbours reaches at most k (k - 1)^(i - 1) switches in i
 //! steps, so no height is less than what reaching all members takes; and all neighbours of a root are its
 //! children, each with a leaf below it, so a tree has no fewer leaves than its root has neighbours. In a ring
@@ -26,6 +29,7 @@ use super::graph::Graph;
 use super::lanes::{self, Leaves, Parents};
 use super::lean::{Lean, Limit};
 use super::search::{Search, Shape};
+use super::symmetry;
 use super::walk::{Nothing, Walk, blocks};
 use super::{Members, Scan};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -46,8 +50,15 @@ const FEW: usize = 16;
 /// comes, so that searches together save nothing.
 const NARROW: usize = 16;
 
+/// Roots that are left by symmetries lie far apart. Together they take as many looks as the tree is high, so that from
+/// this height on each by itself is faster.
+const FAR_APART: usize = 150;
+
 /// From so many candidates on they are measured together.
 const WORTH_LANES: usize = 32;
+
+/// From so much measuring on, in nanoseconds about, symmetries are looked for.
+const WORTH_SYMMETRY: f64 = 1e6;
 
 /// Told how many candidates of how many have been measured; the numbers start again where the way of
 /// measuring changes.
@@ -90,7 +101,9 @@ pub(super) fn choose(
         bounds.drop_beaten(&best);
     }
     let narrow = bounds.best.map_or(0, |best| best.shape.height) as usize * NARROW > graph.len();
-    if bounds.alive.len() >= WORTH_LANES && !narrow {
+    let all_alike = everywhere && reached.len() == graph.len() && bounds.leave_one_of_those_alike();
+    let apart = all_alike && (scan == Scan::Queue || best.shape.height as usize > FAR_APART);
+    if bounds.alive.len() >= WORTH_LANES && !narrow && !apart {
         if everywhere && scan == Scan::Level {
             bounds.by_lanes(&mut best, || Parents::new(graph), true, watch);
             return best;
@@ -146,6 +159,18 @@ impl Bounds<'_> {
             let leaves = u32::try_from(graph.near(root).len().max(1)).unwrap_or(u32::MAX);
             best.with(Limit { height: at_least[root as usize], leaves }, root) < *best
         });
+    }
+
+    /// Leaves the lowest of the candidates whose trees are equal; whether that is few of all.
+    fn leave_one_of_those_alike(&mut self) -> bool {
+        let before = self.alive.len();
+        if before < WORTH_LANES || self.one_by_one() < WORTH_SYMMETRY {
+            return false;
+        }
+        let Some(alike) = symmetry::alike(self.graph, self.scan, self.crew) else { return false };
+        let mut taken = vec![false; self.graph.len()];
+        self.alive.retain(|&root| !std::mem::replace(&mut taken[alike[root as usize] as usize], true));
+        self.alive.len() * FEW < before
     }
 
     fn choice(&mut self, root: u32) -> Choice {

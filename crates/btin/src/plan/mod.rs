@@ -22,6 +22,7 @@ mod lean;
 mod load;
 mod registers;
 mod search;
+mod symmetry;
 mod walk;
 
 use crate::{Group, Network, NodeId, SwitchId, Tree};

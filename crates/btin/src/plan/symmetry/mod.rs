@@ -1,0 +1,198 @@
+//! Which roots have equal trees, where the network is the same from many of its switches.
+//!
+//! A symmetry of the network maps the ways from a root onto the ways from the root's image, but not always the tree:
+//! where several neighbours are nearer, the one with the lowest id is taken, and ids are not in the same order everywhere. It
+//! does map the tree, and so height and leaves, if wherever the tree chooses it maps the choice onto the choice. By
+//! level order the tree around r chooses at every w, among the neighbours of w that are nearer to r. By queue it
+//! chooses, for every u, at every w of the way from r to u, among those nearer to u (see
+//! [`branches`](super::branches)). So a symmetry fails only for roots r from which somebody, w, sees a target
+//! - r itself, or by queue a u behind w - in directions among which it does not keep the choice.
+//!
+//! Which directions ever compete is the same from all switches that symmetries map onto each other, so that one search from
+//! one switch of each [kind](Numbers::kinds) tells them for all. Where the order of ids is changed and those directions
+//! compete, the roots concerned are enumerated, and left out. In a torus of even width a row falls into two classes, in
+//! one of odd width it is one; in a k-ary fat tree, roots of a level whose digits differ, but are 0 in the same places,
+//! are one class. Symmetries are found by [`numbers`], and everything else that is said here is checked link by link.
+//!
+//! Cost: O(links) for each symmetry and each kind. When not to use it: where nothing is regular nothing is found, after
+//! a look at some hundred switches for each way to take the numbers apart; and in networks that are regular but
+//! numbered at random.
+
+mod numbers;
+mod ways;
+
+use super::Scan;
+use super::crew::Crew;
+use super::graph::Graph;
+use numbers::Numbers;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use ways::{AllWays, Slots, Ways};
+
+/// More kinds are not worth a search each.
+const MOST_KINDS: u32 = 64;
+
+/// Roots are enumerated until there were so many for each switch of the network.
+const MOST_LEFT_OUT: usize = 4;
+
+/// By switch: the lowest of those with a tree of the same height and as many leaves, as far as symmetries tell, if all
+/// switches have members. None if they tell nothing.
+pub(super) fn alike(graph: &Graph, scan: Scan, crew: Crew) -> Option<Vec<u32>> {
+    let numbers = Numbers::guess(graph)?;
+    if numbers.kinds() > MOST_KINDS {
+        return None;
+    }
+    let count = graph.len() as u32;
+    let moves = &numbers.moves;
+    let crew = crew.for_steps(graph.looks() * moves.len());
+    let sound = AtomicBool::new(true);
+    let prove = |(): &mut (), at: usize| {
+        if sound.load(Ordering::Relaxed) && !Numbers::keeps(graph, &moves[at].images(count)) {
+            sound.store(false, Ordering::Relaxed);
+        }
+    };
+    crew.each(moves.len(), &mut |_| {}, || (), prove);
+    if !sound.into_inner() {
+        return None;
+    }
+    let kinds: Option<Vec<Ways>> = numbers.origins().map(|origin| Ways::new(graph, origin)).collect();
+    let ways = AllWays { graph, numbers: &numbers, kinds: &kinds? };
+    let places = Places::new(&ways);
+    let judge = |found: &mut Vec<(Vec<u32>, Vec<bool>)>, at: usize| {
+        let images = moves[at].images(count);
+        found.extend(Judge::new(&ways, &places, scan).fails_for(&images).map(|fails| (images, fails)));
+    };
+    let judged = crew.each(moves.len(), &mut |_| {}, Vec::new, judge);
+    let mut classes = Classes((0..count).collect());
+    let mut any = false;
+    for (images, fails) in judged.into_iter().flatten() {
+        any = true;
+        let kept = (0..).zip(&images).filter(|&(root, &image)| root != image && !fails[root as usize]);
+        kept.for_each(|(root, &image)| classes.join(root, image));
+    }
+    any.then(|| (0..count).map(|root| classes.lowest(root)).collect())
+}
+
+/// By switch and slot: which of the switch's own neighbours, in order of id, that is.
+struct Places {
+    first: Vec<usize>,
+    place: Vec<u8>,
+    kind: Vec<u8>,
+}
+
+impl Places {
+    fn new(ways: &AllWays) -> Self {
+        let AllWays { graph, numbers, kinds } = *ways;
+        let (mut first, mut place, mut kind) = (Vec::new(), Vec::with_capacity(graph.looks()), Vec::new());
+        for switch in 0..graph.len() as u32 {
+            first.push(place.len());
+            let here = ways.kind(switch);
+            kind.push(here as u8);
+            let own = graph.near(switch);
+            for &near in graph.near(kinds[here].origin) {
+                let there = numbers.shifted(near, switch);
+                let at = own.iter().position(|&own| own == there);
+                place.push(at.expect("it is a neighbour because shifts are symmetries") as u8);
+            }
+        }
+        first.push(place.len());
+        Self { first, place, kind }
+    }
+
+    fn of(&self, switch: u32) -> &[u8] {
+        &self.place[self.first[switch as usize]..self.first[switch as usize + 1]]
+    }
+}
+
+/// Judges a symmetry.
+struct Judge<'a> {
+    ways: &'a AllWays<'a>,
+    places: &'a Places,
+    scan: Scan,
+    /// By kind, places of neighbours and places of their images: among which directions the choice is not kept.
+    broken: HashMap<Vec<u8>, Vec<Slots>>,
+    /// By kind and such directions: the roots concerned, as seen from the origin; none if there are too many.
+    concerned: HashMap<(u8, Slots), Option<Vec<u32>>>,
+}
+
+impl<'a> Judge<'a> {
+    fn new(ways: &'a AllWays<'a>, places: &'a Places, scan: Scan) -> Self {
+        Self { ways, places, scan, broken: HashMap::new(), concerned: HashMap::new() }
+    }
+
+    /// For which roots a symmetry cannot be said to map tree onto tree; none if for too many to be of use.
+    fn fails_for(mut self, images: &[u32]) -> Option<Vec<bool>> {
+        let AllWays { graph, numbers, kinds } = *self.ways;
+        let mut fails = vec![false; graph.len()];
+        let mut left = MOST_LEFT_OUT * graph.len();
+        let mut key = Vec::new();
+        for (switch, &image) in (0..).zip(images) {
+            let near = graph.near(switch);
+            if near.windows(2).all(|pair| images[pair[0] as usize] < images[pair[1] as usize]) {
+                continue;
+            }
+            let (kind, here, there) =
+                (self.places.kind[switch as usize], self.places.of(switch), graph.near(image));
+            key.clear();
+            key.push(kind);
+            key.extend(here);
+            for &place in here {
+                let image = images[near[usize::from(place)] as usize];
+                let at = there.iter().position(|&there| there == image);
+                key.push(at.expect("it is a neighbour because links are mapped onto links") as u8);
+            }
+            if !self.broken.contains_key(&key) {
+                let (before, after) = key[1..].split_at(here.len());
+                let keeps = |ways: &&Slots| lowest(before, **ways) != lowest(after, **ways);
+                let broken = kinds[usize::from(kind)].firsts.iter().filter(keeps).copied().collect();
+                self.broken.insert(key.clone(), broken);
+            }
+            for &first in &self.broken[&key] {
+                let (ways, scan) = (self.ways, self.scan);
+                let concerned =
+                    self.concerned.entry((kind, first)).or_insert_with(|| concerned(ways, scan, kind, first));
+                let concerned = concerned.as_ref()?;
+                left = left.checked_sub(concerned.len())?;
+                concerned.iter().for_each(|&root| fails[numbers.shifted(root, switch) as usize] = true);
+            }
+        }
+        Some(fails)
+    }
+}
+
+/// The slot with the lowest place.
+fn lowest(places: &[u8], slots: Slots) -> Option<usize> {
+    (0..places.len()).filter(|slot| slots >> slot & 1 == 1).min_by_key(|&slot| places[slot])
+}
+
+/// The roots in whose trees the origin of a kind chooses among just these directions.
+fn concerned(ways: &AllWays, scan: Scan, kind: u8, first: Slots) -> Option<Vec<u32>> {
+    let kind = usize::from(kind);
+    let targets = ways.kinds[kind].towards(first);
+    match scan {
+        Scan::Level => Some(targets),
+        Scan::Queue => ways.over(kind, targets, MOST_LEFT_OUT * ways.graph.len()),
+    }
+}
+
+/// Sets of switches, each known by its lowest.
+struct Classes(Vec<u32>);
+
+impl Classes {
+    fn lowest(&mut self, mut switch: u32) -> u32 {
+        while self.0[switch as usize] != switch {
+            let up = self.0[switch as usize];
+            self.0[switch as usize] = self.0[up as usize];
+            switch = up;
+        }
+        switch
+    }
+
+    fn join(&mut self, a: u32, b: u32) {
+        let (a, b) = (self.lowest(a), self.lowest(b));
+        self.0[a.max(b) as usize] = a.min(b);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! Symmetries that can be read off the numbers of switches.
+//!
+//! Who builds a regular network numbers it regularly: a switch's number is made of digits, its place in the row, its
+//! row, its level. What looks the same from everywhere stays the same when a digit is turned on by one at all
+//! switches (a torus), or when two of its values change places (a fat tree). Which digits there are is guessed from
+//! the divisors of the number of switches, a few switches are tried, and [`Numbers::keeps`] then looks at every link:
+//! a symmetry is what maps each link onto a link, whatever the network is called.
+
+use super::super::graph::Graph;
+
+/// A digit of the number of each switch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Digit {
+    stride: u32,
+    radix: u32,
+}
+
+/// What is done to one digit of all numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Move {
+    digit: Digit,
+    what: What,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    /// One on, the last value to 0.
+    Turn,
+    /// This value and the next change places.
+    Swap(u32),
+}
+
+/// Digits that can take any value without anybody noticing, and by which moves.
+pub(super) struct Numbers {
+    count: u32,
+    digits: Vec<Digit>,
+    pub(super) moves: Vec<Move>,
+}
+
+/// So many switches are tried before every link is looked at.
+const TRIED: u32 = 128;
+
+/// A digit of more values is only turned: there are as many swaps as values.
+const MOST_SWAPPED: u32 = 64;
+
+impl Digit {
+    fn of(self, switch: u32) -> u32 {
+        switch / self.stride % self.radix
+    }
+}
+
+impl Move {
+    fn value(self, value: u32) -> u32 {
+        match self.what {
+            What::Turn => (value + 1) % self.digit.radix,
+            What::Swap(low) if value == low => low + 1,
+            What::Swap(low) if value == low + 1 => low,
+            What::Swap(_) => value,
+        }
+    }
+
+    fn image(self, switch: u32) -> u32 {
+        let value = self.digit.of(switch);
+        switch - value * self.digit.stride + self.value(value) * self.digit.stride
+    }
+
+    /// Where each of so many switches goes.
+    pub(super) fn images(self, count: u32) -> Vec<u32> {
+        let Digit { stride, radix } = self.digit;
+        let mut images = Vec::with_capacity(count as usize);
+        for block in (0..count).step_by((stride * radix) as usize) {
+            for value in 0..radix {
+                let first = block + self.value(value) * stride;
+                images.extend(first..first + stride);
+            }
+        }
+        images
+    }
+}
+
+impl Numbers {
+    /// Guesses: what it says still has to be proved by [`keeps`](Self::keeps).
+    pub(super) fn guess(graph: &Graph) -> Option<Self> {
+        let count = u32::try_from(graph.len()).ok()?;
+        let divisors: Vec<u32> = divisors(count);
+        let (mut digits, mut moves) = (Vec::new(), Vec::new());
+        let mut stride = 1;
+        while stride < count {
+            let radices =
+                || divisors.iter().copied().filter(|&radix| radix > 1 && count / stride % radix == 0);
+            let all = |radix: u32, what: &dyn Fn(u32) -> Option<What>| -> Option<Vec<Move>> {
+                let digit = Digit { stride, radix };
+                let moves: Vec<Move> = (0..radix).map_while(what).map(|what| Move { digit, what }).collect();
+                moves.iter().all(|&one| seems_kept(graph, one)).then_some(moves)
+            };
+            let swapped = |radix| all(radix, &|low| (low + 1 < radix).then_some(What::Swap(low)));
+            let turned = |radix| all(radix, &|times| (times < 1).then_some(What::Turn));
+            let few = divisors
+                .iter()
+                .rev()
+                .copied()
+                .filter(|&radix| (2..=MOST_SWAPPED).contains(&radix) && count / stride % radix == 0);
+            if let Some(found) = few.filter_map(swapped).next().or_else(|| radices().find_map(turned)) {
+                digits.push(found[0].digit);
+                stride *= found[0].digit.radix;
+                moves.extend(found);
+            } else {
+                stride = *divisors.iter().find(|&&next| next > stride && next % stride == 0)?;
+            }
+        }
+        (!digits.is_empty()).then_some(Self { count, digits, moves })
+    }
+
+    /// Whether every link is mapped onto a link.
+    pub(super) fn keeps(graph: &Graph, images: &[u32]) -> bool {
+        (0..).zip(images).filter(|&(switch, &image)| switch != image).all(|(switch, &image)| {
+            let there = graph.near(image);
+            let near = graph.near(switch);
+            near.len() == there.len() && near.iter().all(|&near| there.contains(&images[near as usize]))
+        })
+    }
+
+    /// One switch of each kind: those whose digits are all 0.
+    pub(super) fn origins(&self) -> impl Iterator<Item = u32> {
+        (0..self.count).filter(|&switch| self.origin(switch) == switch)
+    }
+
+    pub(super) fn kinds(&self) -> u32 {
+        self.count / self.digits.iter().map(|digit| digit.radix).product::<u32>()
+    }
+
+    /// The switch of its kind whose digits are all 0.
+    pub(super) fn origin(&self, switch: u32) -> u32 {
+        self.digits.iter().fold(switch, |rest, digit| rest - digit.of(switch) * digit.stride)
+    }
+
+    /// Where a switch goes by the turns that move an origin to a switch of its kind.
+    pub(super) fn shifted(&self, switch: u32, by: u32) -> u32 {
+        self.digits.iter().fold(switch, |shifted, digit| {
+            let before = digit.of(switch);
+            let after = before + digit.of(by);
+            let after = if after >= digit.radix { after - digit.radix } else { after };
+            shifted - before * digit.stride + after * digit.stride
+        })
+    }
+
+    /// Where a switch goes by the turns that move another to the origin of its kind.
+    pub(super) fn relative(&self, switch: u32, from: u32) -> u32 {
+        self.digits.iter().fold(switch, |relative, digit| {
+            let (before, from) = (digit.of(switch), digit.of(from));
+            let after = if before >= from { before - from } else { before + digit.radix - from };
+            relative - before * digit.stride + after * digit.stride
+        })
+    }
+}
+
+fn divisors(count: u32) -> Vec<u32> {
+    let small: Vec<u32> = (1..=count.isqrt()).filter(|&divisor| count.is_multiple_of(divisor)).collect();
+    let large = small.iter().rev().map(|divisor| count / divisor);
+    let mut all: Vec<u32> = small.iter().copied().chain(large).collect();
+    all.dedup();
+    all
+}
+
+/// Whether links of switches here and there are mapped onto links.
+fn seems_kept(graph: &Graph, one: Move) -> bool {
+    let count = graph.len() as u64;
+    let tried = (0..TRIED).map(|at| ((u64::from(at.wrapping_mul(0x9E37_79B1)) * count) >> 32) as u32);
+    tried.chain([0, graph.len() as u32 - 1]).all(|switch| {
+        let there = graph.near(one.image(switch));
+        let near = graph.near(switch);
+        near.len() == there.len() && near.iter().all(|&near| there.contains(&one.image(near)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shifting_and_taking_relative_to_are_each_others_inverse() {
+        let digit = |stride, radix| Digit { stride, radix };
+        let numbers = Numbers { count: 60, digits: vec![digit(1, 3), digit(12, 5)], moves: Vec::new() };
+        assert_eq!(numbers.origins().collect::<Vec<_>>(), [0, 3, 6, 9]);
+        assert_eq!(numbers.kinds(), 4);
+        for by in 0..60 {
+            assert_eq!(numbers.shifted(numbers.origin(by), by), by);
+            for switch in 0..60 {
+                assert_eq!(numbers.relative(numbers.shifted(switch, by), by), switch);
+            }
+        }
+    }
+
+    #[test]
+    fn divisors_are_all_of_them_ascending() {
+        assert_eq!(divisors(36), [1, 2, 3, 4, 6, 9, 12, 18, 36]);
+        assert_eq!(divisors(1), [1]);
+        assert_eq!(divisors(7), [1, 7]);
+    }
+}

@@ -1,0 +1,108 @@
+//! All shortest ways from one switch of each kind, by what they begin with.
+
+use super::super::graph::Graph;
+use super::numbers::Numbers;
+use std::collections::BTreeMap;
+
+/// Which neighbours of a switch, by their place among the neighbours of the origin of its kind.
+pub(super) type Slots = u64;
+
+/// From the origin of a kind.
+pub(super) struct Ways {
+    pub(super) origin: u32,
+    distance: Vec<u32>,
+    /// By switch: which neighbours of the origin are nearer to it.
+    first: Vec<Slots>,
+    /// What there is in `first`, each once.
+    pub(super) firsts: Vec<Slots>,
+}
+
+impl Ways {
+    /// None where there are too many neighbours to tell apart.
+    pub(super) fn new(graph: &Graph, origin: u32) -> Option<Self> {
+        let mut distance = vec![u32::MAX; graph.len()];
+        let mut first: Vec<Slots> = vec![0; graph.len()];
+        let mut order = Vec::with_capacity(graph.len());
+        distance[origin as usize] = 0;
+        for (slot, &near) in graph.near(origin).iter().enumerate() {
+            first[near as usize] = 1_u64.checked_shl(u32::try_from(slot).ok()?)?;
+        }
+        order.push(origin);
+        let mut at = 0;
+        while let Some(&switch) = order.get(at) {
+            at += 1;
+            let (here, ways) = (distance[switch as usize], first[switch as usize]);
+            for &near in graph.near(switch) {
+                if distance[near as usize] == u32::MAX {
+                    distance[near as usize] = here + 1;
+                    order.push(near);
+                }
+                if distance[near as usize] == here + 1 {
+                    first[near as usize] |= ways;
+                }
+            }
+        }
+        let mut firsts = Vec::new();
+        let mut last = 0;
+        for &switch in &order[1..] {
+            let ways = first[switch as usize];
+            if ways != last && !firsts.contains(&ways) {
+                firsts.push(ways);
+            }
+            last = ways;
+        }
+        Some(Self { origin, distance, first, firsts })
+    }
+
+    /// Which switches these neighbours, and no others, are nearer to.
+    pub(super) fn towards(&self, first: Slots) -> Vec<u32> {
+        (0..).zip(&self.first).filter(|(_, ways)| **ways == first).map(|(switch, _)| switch).collect()
+    }
+}
+
+/// From the origins of all kinds.
+pub(super) struct AllWays<'a> {
+    pub(super) graph: &'a Graph,
+    pub(super) numbers: &'a Numbers,
+    pub(super) kinds: &'a [Ways],
+}
+
+impl AllWays<'_> {
+    pub(super) fn kind(&self, switch: u32) -> usize {
+        let origin = self.numbers.origin(switch);
+        self.kinds.iter().position(|kind| kind.origin == origin).expect("there is one for each origin")
+    }
+
+    fn distance(&self, from: u32, to: u32) -> u32 {
+        self.kinds[self.kind(from)].distance[self.numbers.relative(to, from) as usize]
+    }
+
+    /// From which switches a shortest way to one of the targets leads over the origin, which is from there on the
+    /// way that the targets say; none if that takes more than so many steps to find out.
+    pub(super) fn over(&self, kind: usize, targets: Vec<u32>, mut steps: usize) -> Option<Vec<u32>> {
+        let kind = &self.kinds[kind];
+        let far = |switch: u32| kind.distance[switch as usize];
+        let mut found = Vec::new();
+        let mut level = BTreeMap::from([(kind.origin, targets)]);
+        while !level.is_empty() {
+            let mut next: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+            for (&switch, targets) in &level {
+                found.push(switch);
+                for &near in self.graph.near(switch).iter().filter(|&&near| far(near) == far(switch) + 1) {
+                    steps = steps.checked_sub(targets.len())?;
+                    let on = |&&to: &&u32| self.distance(near, to) == far(near) + far(to);
+                    let mut more = targets.iter().filter(on).peekable();
+                    if more.peek().is_some() {
+                        next.entry(near).or_default().extend(more);
+                    }
+                }
+            }
+            for targets in next.values_mut() {
+                targets.sort_unstable();
+                targets.dedup();
+            }
+            level = next;
+        }
+        Some(found)
+    }
+}
