@@ -16,21 +16,22 @@ pub struct Source {
     /// In words.
     what: &'static str,
     /// The file to compile, and those that it includes.
-    files: [(&'static str, &'static str); 2],
+    files: &'static [(&'static str, &'static str)],
 }
 
 /// What switches do with frames.
 pub const SWITCH: Source = Source {
     what: "the switch program",
-    files: [("switch.bpf.c", include_str!("switch.bpf.c")), ("intf.h", HEADER)],
+    files: &[("switch.bpf.c", include_str!("switch.bpf.c")), ("intf.h", HEADER)],
 };
 
 /// Fair queuing as a queueing discipline.
 pub const FAIRQUEUE: Source = Source {
     what: "the queueing discipline",
-    files: [
+    files: &[
         ("fairqueue.bpf.c", include_str!("fairqueue.bpf.c")),
         ("fairqueue.h", include_str!("fairqueue.h")),
+        ("fairqueue_change.h", include_str!("fairqueue_change.h")),
     ],
 };
 

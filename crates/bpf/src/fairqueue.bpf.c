@@ -6,7 +6,9 @@
  * compared packet by packet with crates/fairqueue), and, where the link has a rate, when.
  *
  * Decided in user space: the classes and their costs, the rate, which priority means which class. It writes
- * them once, before the discipline is at a device; after that it only reads.
+ * them before the discipline is at a device. Later it only reads, except that it may lay out other classes as a
+ * plan: once the word `change` says so, the next packet that comes finds the new ones there, and no packet that waits
+ * is lost. A packet that names the class `KICK` is that one if there is no other, and goes no further.
  *
  * When the loader dies: the device holds its discipline, the discipline its programs, and they their maps;
  * all of them go when the discipline is taken off the device. One set of maps serves one device.
@@ -57,7 +59,7 @@ static __always_inline bool more(struct iterator *iterator, u32 *at)
 	for (struct iterator iterator __attribute__((cleanup(stop))), *unused = begin(&iterator, n);         \
 	     !unused && more(&iterator, &(i));)
 #define inline inline __attribute__((always_inline))
-#include "fairqueue.h"
+#include "fairqueue_change.h"
 #undef inline
 
 /* The kernel's; only their addresses are known here. */
@@ -75,7 +77,7 @@ extern const char offset_of__Qdisc__handle, offset_of__Qdisc__q__qlen, offset_of
 #define member(pointer, what) ((u32 *)((char *)(pointer) + (u64)&offset_of__##what))
 
 /* Maps are made by the loader, which fills in their descriptors by these names. */
-extern char scheduler, held, link, clock;
+extern char scheduler, held, link, clock, plan, change, delays;
 
 /* What a packet's number stands for. */
 struct held {
@@ -92,7 +94,24 @@ struct link {
 	u32 others;  /* the class of what belongs to none */
 	u32 by_priority[PRIORITIES];
 };
-_Static_assert(sizeof(struct link) == 96 && sizeof(struct hsfq) == 536608, "layout.rs says otherwise");
+
+/* What is to be from the next packet on. */
+struct plan {
+	u64 rate;
+	u32 others, unused;
+	u32 by_priority[PRIORITIES];
+	struct hsfq_plan classes;
+};
+
+/* How long packets of a class waited: so many of each length, four buckets for each doubling. */
+#define SHORTEST 9 /* 2^9 ns and less */
+#define DELAYS 96
+struct delays {
+	u64 count[DELAYS];
+};
+_Static_assert(sizeof(struct link) == 96 && sizeof(struct hsfq) == 565296 && sizeof(struct plan) == 176216 &&
+		       sizeof(struct delays) == 768,
+	       "layout.rs says otherwise");
 
 #define DROPPED 1 /* NET_XMIT_DROP */
 #define BUSY -16  /* -EBUSY */
@@ -126,17 +145,35 @@ static __always_inline u32 length_of(struct sk_buff *skb)
 	return length & 0xffffff;
 }
 
-/* As with HTB a priority may name a class, MAJOR:MINOR, where the minor number of the root is 1. */
+/* The bits of a class's minor number above these say which generation of classes it is of. */
+#define MINOR_BITS 11
+#define KICK 0xffff
+
+static __always_inline bool names_class(struct Qdisc *sch, u32 priority)
+{
+	return priority >> 16 && priority >> 16 == *member(sch, Qdisc__handle) >> 16;
+}
+
+/*
+ * As with HTB a priority may name a class, MAJOR:MINOR, where the minor number of the root is 1; classes of the
+ * generation before are known, too, since who classifies may not have heard of the new ones.
+ */
 static __always_inline u32 classify(struct hsfq *queue, struct link *line, struct Qdisc *sch,
 				    struct sk_buff *skb)
 {
-	u32 priority = *member(skb, sk_buff__priority), handle = *member(sch, Qdisc__handle);
-	u32 at = line->others;
+	u32 priority = *member(skb, sk_buff__priority), at = line->others;
 
-	if (priority >> 16 && priority >> 16 == handle >> 16)
-		at = (priority & 0xffff) - 1;
-	else if (priority < PRIORITIES)
+	if (names_class(sch, priority)) {
+		u32 generation = (priority & 0xffff) >> MINOR_BITS;
+
+		at = (priority & ((1 << MINOR_BITS) - 1)) - 1;
+		if (at < HSFQ_CLASSES && generation == ((queue->generation - 1) & (HSFQ_GENERATIONS - 1)))
+			at = queue->home[at];
+		else if (generation != queue->generation)
+			at = line->others;
+	} else if (priority < PRIORITIES) {
 		at = line->by_priority[priority];
+	}
 	if (at >= queue->count || !(hsfq_class(queue, at)->flags & HSFQ_LEAF))
 		at = line->others;
 	return at;
@@ -154,6 +191,61 @@ static __always_inline struct sk_buff *take(u32 number)
 	struct held *place = bpf_map_lookup_elem(&held, &number);
 
 	return place ? bpf_kptr_xchg(&place->skb, 0) : 0;
+}
+
+/* Other classes, if user space wants some. */
+static __always_inline void change_classes(struct hsfq *queue, struct link *line)
+{
+	u64 *wanted = only(&change);
+	struct plan *other = only(&plan);
+	u32 at;
+
+	if (!wanted || !*wanted || !other)
+		return;
+	hsfq_change(queue, &other->classes);
+	line->rate = other->rate;
+	line->rest = 0;
+	line->others = other->others;
+	for (at = 0; at < PRIORITIES; at++)
+		line->by_priority[at] = other->by_priority[at];
+	*wanted = 0;
+}
+
+/* Counts how long a packet of a class waited: by the place of the highest bit, and the two below it. */
+static __always_inline void count_delay(struct hsfq_class *class, u64 waited)
+{
+	u32 place = class->delays, bit = 0, bucket = 0;
+	struct delays *counts = bpf_map_lookup_elem(&delays, &place);
+	u64 rest = waited;
+
+	if (!counts)
+		return;
+	if (rest >> 32) {
+		rest >>= 32;
+		bit += 32;
+	}
+	if (rest >> 16) {
+		rest >>= 16;
+		bit += 16;
+	}
+	if (rest >> 8) {
+		rest >>= 8;
+		bit += 8;
+	}
+	if (rest >> 4) {
+		rest >>= 4;
+		bit += 4;
+	}
+	if (rest >> 2) {
+		rest >>= 2;
+		bit += 2;
+	}
+	bit += rest >> 1;
+	if (bit >= SHORTEST)
+		bucket = (bit - SHORTEST) * 4 + (waited >> (bit - 2) & 3);
+	if (bucket >= DELAYS)
+		bucket = DELAYS - 1;
+	counts->count[bucket]++;
 }
 
 SEC("struct_ops/enqueue")
@@ -179,6 +271,10 @@ int enqueue(u64 *arguments)
 		if (!hsfq_class(queue, HSFQ_ROOT)->packets)
 			line->free_at = now;
 	}
+	change_classes(queue, line);
+	if (names_class(sch, *member(skb, sk_buff__priority)) &&
+	    (*member(skb, sk_buff__priority) & 0xffff) == KICK)
+		goto drop;
 	leaf = classify(queue, line, sch, skb);
 	number = hsfq_enqueue(queue, leaf, length, now);
 	if (number == HSFQ_NONE)
@@ -229,7 +325,7 @@ u64 dequeue(u64 *arguments)
 	number = hsfq_dequeue(queue);
 	if (number == HSFQ_NONE)
 		return 0;
-	hsfq_served(queue, number, now);
+	count_delay(hsfq_class(queue, queue->in_service), hsfq_served(queue, number, now));
 	length = hsfq_packet(queue, number)->length;
 	waits(sch, -1, -length);
 	if (line->rate) {

@@ -8,8 +8,9 @@
  * crates/fairqueue. What a packet carries is not known here: a packet is a number, a place in an array of the
  * caller's.
  *
- * Children that want service are a binary heap for each class: O(log siblings) a level. The user of this file
- * defines u32, u64 and bool, and hsfq_repeat(i, n), a loop whose bound the compiler of its target accepts.
+ * Children that want service are a binary heap for each class: O(log siblings) a level. Other classes are put in
+ * the place of these while packets wait by fairqueue_change.h. The user of this file defines u32, u64 and bool, and hsfq_repeat(i, n), a loop whose bound the
+ * compiler of its target accepts.
  */
 #ifndef UNISONO_FAIRQUEUE_H
 #define UNISONO_FAIRQUEUE_H
@@ -18,6 +19,7 @@
 #define HSFQ_HEAP_LEVELS 10 /* its logarithm */
 #define HSFQ_DEPTH 8	    /* classes from the root, which does not count, to a leaf */
 #define HSFQ_PACKETS 16384  /* that may wait at a time; a power of two */
+#define HSFQ_GENERATIONS 32 /* a power of two */
 #define HSFQ_NONE 0xffffffffU
 #define HSFQ_ROOT 0
 /* Beyond this virtual time tags are moved back, all by the same amount. */
@@ -30,7 +32,7 @@
 
 enum hsfq_state { HSFQ_IDLE, HSFQ_WAITING, HSFQ_SERVING };
 
-/* The layout is known to crates/bpf/src/queue/layout.rs too. */
+/* The layout is known to crates/bpf/src/qdisc/layout.rs too. */
 struct hsfq_class {
 	u64 tag;  /* in the parent's virtual time: of the start while it waits, else of the last finish */
 	u64 cost; /* what a byte costs in the parent's virtual time */
@@ -39,10 +41,11 @@ struct hsfq_class {
 	u64 order;	 /* when it began to wait, counted in beginnings */
 	u64 bytes;	 /* waiting here and below */
 	u64 most_bytes;
+	u64 allowed_bytes; /* before the longest drops: as many, or what waited already when it was limited */
 	u64 served_packets, served_bytes, dropped; /* of a leaf */
-	u64 waited, longest_wait;		   /* nanoseconds, of packets that were served */
+	u64 waited, shortest_wait, longest_wait;   /* nanoseconds, of packets that were served */
 	u32 packets;				   /* waiting here and below */
-	u32 most_packets;
+	u32 most_packets, allowed_packets;
 	u32 parent;
 	u32 state;
 	u32 flags;
@@ -50,6 +53,7 @@ struct hsfq_class {
 	u32 heap;	/* where its part of the heap begins */
 	u32 children;	/* that want service */
 	u32 head, tail; /* of the packets, if any wait */
+	u32 delays;	/* where its histogram is; this file does not look at it */
 };
 
 struct hsfq_packet {
@@ -66,9 +70,11 @@ struct hsfq {
 	u32 fresh;	/* packets from here on have never been used */
 	u32 count;	/* of classes */
 	u32 zero;	/* 0 for ever: where a loop begins with it, the verifier must not know that it does */
-	u32 unused;
+	u32 generation; /* how often the classes were changed, modulo HSFQ_GENERATIONS */
+	u32 maps[4];	/* of user space's */
 	struct hsfq_class classes[HSFQ_CLASSES];
 	u32 heap[HSFQ_CLASSES];
+	u32 home[HSFQ_CLASSES]; /* the leaf now for what belonged to a leaf of the generation before */
 	struct hsfq_packet packets[HSFQ_PACKETS];
 };
 
@@ -223,6 +229,17 @@ static inline void hsfq_finish(struct hsfq *queue)
 	}
 }
 
+/* How much may wait before the longest drops: the limit, or as much of what was let in before as still waits. */
+static inline void hsfq_allow(struct hsfq_class *class, u32 packets, u64 bytes)
+{
+	if (packets > class->packets)
+		packets = class->packets;
+	if (bytes > class->bytes)
+		bytes = class->bytes;
+	class->allowed_packets = packets > class->most_packets ? packets : class->most_packets;
+	class->allowed_bytes = bytes > class->most_bytes ? bytes : class->most_bytes;
+}
+
 /* Counts packets that came, or that went (with negative numbers), in a leaf and all above it. */
 static inline void hsfq_count(struct hsfq *queue, u32 at, u32 packets, u64 bytes)
 {
@@ -234,6 +251,8 @@ static inline void hsfq_count(struct hsfq *queue, u32 at, u32 packets, u64 bytes
 
 		class->packets += packets;
 		class->bytes += bytes;
+		if (packets != 1)
+			hsfq_allow(class, class->allowed_packets, class->allowed_bytes);
 		if (at == HSFQ_ROOT)
 			break;
 		at = class->parent;
@@ -372,18 +391,21 @@ static inline u32 hsfq_dequeue(struct hsfq *queue)
 	return number;
 }
 
-/* Counts what has just been chosen. */
-static inline void hsfq_served(struct hsfq *queue, u32 number, u64 now)
+/* Counts what has just been chosen; answers how long it waited. */
+static inline u64 hsfq_served(struct hsfq *queue, u32 number, u64 now)
 {
 	struct hsfq_class *class = hsfq_class(queue, queue->in_service);
 	struct hsfq_packet *packet = hsfq_packet(queue, number);
 	u64 waited = now - packet->arrived;
 
+	if (!class->served_packets || class->shortest_wait > waited)
+		class->shortest_wait = waited;
+	if (class->longest_wait < waited)
+		class->longest_wait = waited;
 	class->served_packets++;
 	class->served_bytes += packet->length;
 	class->waited += waited;
-	if (class->longest_wait < waited)
-		class->longest_wait = waited;
+	return waited;
 }
 
 /* A class that waited has nothing left to serve, since its packets were dropped. */
@@ -432,7 +454,7 @@ static inline u32 hsfq_drop_longest(struct hsfq *queue, u32 at)
 		struct hsfq_class *class = hsfq_class(queue, at);
 
 		if (class->flags & HSFQ_DROP_LONGEST &&
-		    (class->packets > class->most_packets || class->bytes > class->most_bytes)) {
+		    (class->packets > class->allowed_packets || class->bytes > class->allowed_bytes)) {
 			full = at;
 			break;
 		}

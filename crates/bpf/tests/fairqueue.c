@@ -6,7 +6,8 @@
  *   ARRIVE leaf length   -> its number or none, then the numbers that are dropped for it, then none
  *   FINISH
  *   CHOOSE               -> the number of the packet, and its leaf
- *   END                  -> the bytes that it started with, as they are now
+ *   CHANGE bytes, then so many bytes of struct hsfq_plan
+ *   END bytes            -> so many bytes of struct hsfq, as it is now
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,11 +18,12 @@
 typedef uint32_t u32;
 typedef uint64_t u64;
 #define hsfq_repeat(i, n) for (i = 0; i < (n); i++)
-#include "fairqueue.h"
+#include "fairqueue_change.h"
 
-enum { START, ARRIVE, FINISH, CHOOSE, END };
+enum { START, ARRIVE, FINISH, CHOOSE, CHANGE, END };
 
 static struct hsfq queue;
+static struct hsfq_plan plan;
 
 static u32 word(void)
 {
@@ -68,7 +70,13 @@ int main(void)
 				hsfq_served(&queue, number, 0);
 			say(queue.in_service);
 			break;
+		case CHANGE:
+			if (word() != sizeof(plan) || fread(&plan, 1, sizeof(plan), stdin) != sizeof(plan))
+				return 3;
+			hsfq_change(&queue, &plan);
+			break;
 		case END:
+			bytes = word();
 			fwrite(&queue, 1, bytes, stdout);
 			fflush(stdout);
 			break;

@@ -18,7 +18,8 @@ const START: u32 = 0;
 const ARRIVE: u32 = 1;
 const FINISH: u32 = 2;
 const CHOOSE: u32 = 3;
-const END: u32 = 4;
+const CHANGE: u32 = 4;
+const END: u32 = 5;
 
 /// The program around the header.
 struct Native {
@@ -54,10 +55,11 @@ impl Native {
 
     /// Has steps carried out, and answers all the words that are said to them. No trace here is long enough to
     /// fill a pipe with answers before the questions have been written.
-    fn run(&mut self, start: &[u8], steps: &[u32]) -> (Vec<u32>, Vec<u8>) {
+    fn run(&mut self, start: &[u8], steps: &[u32], end: usize) -> (Vec<u32>, Vec<u8>) {
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
         let input = self.child.stdin.as_mut().expect("piped");
-        let bytes = [&words(&[START, start.len() as u32]), start, &words(steps), &words(&[END])].concat();
+        let bytes =
+            [&words(&[START, start.len() as u32]), start, &words(steps), &words(&[END, end as u32])].concat();
         input.write_all(&bytes).expect("it listens");
         let output = self.child.stdout.as_mut().expect("piped");
         let mut word = || {
@@ -79,10 +81,11 @@ impl Native {
                     said.extend([word(), word()]);
                     at += 1;
                 }
+                CHANGE => at += 2 + steps[at + 1] as usize / 4,
                 _ => at += 1,
             }
         }
-        let mut end = vec![0; start.len()];
+        let mut end = vec![0; end];
         output.read_exact(&mut end).expect("it ends as it began");
         (said, end)
     }
@@ -145,9 +148,10 @@ enum Step {
     Arrive { leaf: prop::sample::Index, length: u32 },
     Finish,
     Choose,
+    Change { to: prop::sample::Index },
 }
 
-fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
+fn steps(most: usize, changes: u32) -> impl Strategy<Value = Vec<Step>> {
     let length = prop_oneof![
         6 => 1..1500_u32,
         2 => Just(1500_u32),
@@ -156,34 +160,64 @@ fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
     ];
     let arrive =
         (any::<prop::sample::Index>(), length).prop_map(|(leaf, length)| Step::Arrive { leaf, length });
-    prop::collection::vec(prop_oneof![6 => arrive, 1 => Just(Step::Finish), 4 => Just(Step::Choose)], 1..most)
+    let change = any::<prop::sample::Index>().prop_map(|to| Step::Change { to });
+    let step =
+        prop_oneof![60 => arrive, 10 => Just(Step::Finish), 40 => Just(Step::Choose), changes => change];
+    prop::collection::vec(step, 1..most)
 }
 
-/// What a scheduler says to the steps, in the words of the program: packets by their numbers there.
-fn compare(native: &mut Native, hierarchy: &Hierarchy, steps: &[Step]) -> Result<(), TestCaseError> {
-    let leaves: Vec<ClassId> =
-        hierarchy.classes().map(|(id, _)| id).filter(|id| hierarchy.is_leaf(*id)).collect();
+fn leaves(hierarchy: &Hierarchy) -> Vec<ClassId> {
+    hierarchy.classes().map(|(id, _)| id).filter(|id| hierarchy.is_leaf(*id)).collect()
+}
+
+/// What the program is told: the steps, and what each change means for the classes that are there then.
+fn words(trees: &[Hierarchy], steps: &[Step]) -> Vec<u32> {
+    let mut tree = &trees[0];
+    let mut histograms: Vec<u32> = (0..tree.classes().count() as u32).collect();
+    let mut words = Vec::new();
+    for step in steps {
+        match step {
+            Step::Arrive { leaf, length } => {
+                words.extend([ARRIVE, leaf.get(&leaves(tree)).index() as u32, *length]);
+            }
+            Step::Finish => words.push(FINISH),
+            Step::Choose => words.push(CHOOSE),
+            Step::Change { to } => {
+                let new = to.get(trees);
+                let others = new.default_class().expect("every tree has one");
+                let plan = layout::plan(tree, new, others, None, &histograms).expect("small enough");
+                assert_eq!(plan.len(), layout::PLAN_SIZE);
+                words.extend([CHANGE, plan.len() as u32]);
+                let (plan, _) = plan.as_chunks::<4>();
+                words.extend(plan.iter().map(|word| u32::from_ne_bytes(*word)));
+                // what a class counts in is told with it
+                histograms = (0..new.classes().count() as u32).collect();
+                tree = new;
+            }
+        }
+    }
+    words
+}
+
+/// What a scheduler says to the steps, in the words of the program: packets by their numbers there. It begins with the
+/// first tree.
+fn compare(native: &mut Native, trees: &[Hierarchy], steps: &[Step]) -> Result<(), TestCaseError> {
     let rest = std::iter::repeat_n(Step::Choose, steps.len() + 1);
     let steps: Vec<Step> = steps.iter().cloned().chain(rest).collect();
-    let words: Vec<u32> = steps
-        .iter()
-        .flat_map(|step| match step {
-            Step::Arrive { leaf, length } => vec![ARRIVE, leaf.get(&leaves).index() as u32, *length],
-            Step::Finish => vec![FINISH],
-            Step::Choose => vec![CHOOSE],
-        })
-        .collect();
-    let (said, end) = native.run(&layout::encode(hierarchy).expect("small enough"), &words);
+    let most = trees.iter().map(|tree| layout::encode(tree).expect("small enough").len()).max();
+    let start = layout::encode(&trees[0]).expect("small enough");
+    let (said, end) = native.run(&start, &words(trees, &steps), most.expect("there are some"));
     let mut said = said.into_iter();
     let mut word = || said.next().expect("as many answers as questions");
 
-    let mut scheduler: Scheduler<usize> = Scheduler::new(hierarchy.clone());
+    let mut scheduler: Scheduler<usize> = Scheduler::new(trees[0].clone());
     // which packet a number stands for now
     let mut packets = vec![usize::MAX; steps.len()];
     for (at, step) in steps.iter().enumerate() {
         match step {
             Step::Arrive { leaf, length } => {
-                scheduler.enqueue(0, *leaf.get(&leaves), Packet::new(*length, at)).expect("a leaf");
+                let leaf = *leaf.get(&leaves(scheduler.hierarchy()));
+                scheduler.enqueue(0, leaf, Packet::new(*length, at)).expect("a leaf");
                 let number = word();
                 if number == NONE {
                     prop_assert_eq!(scheduler.dropped().map(|(_, packet)| packet.item), Some(at), "refused");
@@ -205,17 +239,22 @@ fn compare(native: &mut Native, hierarchy: &Hierarchy, steps: &[Step]) -> Result
                 let expected = scheduler.dequeue(0).map(|(leaf, packet)| (leaf.index(), packet.item));
                 prop_assert_eq!(chosen, expected, "step {}", at);
             }
+            Step::Change { to } => {
+                scheduler.apply(to.get(trees).clone()).expect("there is a default");
+            }
         }
     }
-    for leaf in leaves {
+    for leaf in leaves(scheduler.hierarchy()) {
         let served = scheduler.served(leaf);
+        let counted = layout::counted(&end, leaf).expect("it is there");
         let expected = Counted {
             served_packets: served.packets,
             served_bytes: served.bytes,
             dropped: served.dropped,
+            histogram: counted.histogram,
             ..Counted::default()
         };
-        prop_assert_eq!(layout::counted(&end, leaf), Some(expected), "{:?}", leaf);
+        prop_assert_eq!(counted, expected, "{:?}", leaf);
     }
     Ok(())
 }
@@ -232,8 +271,8 @@ fn with_native(cases: u32, test: impl Fn(&RefCell<Native>, &mut TestRunner)) {
 #[test]
 fn the_kernel_s_copy_of_the_scheduler_decides_as_the_scheduler_does() {
     with_native(3000, |native, runner| {
-        let traces = (hierarchy(16), steps(200));
-        let result = runner.run(&traces, |(tree, steps)| compare(&mut native.borrow_mut(), &tree, &steps));
+        let traces = (hierarchy(16), steps(200, 0));
+        let result = runner.run(&traces, |(tree, steps)| compare(&mut native.borrow_mut(), &[tree], &steps));
         result.expect("the same order");
     });
 }
@@ -241,8 +280,8 @@ fn the_kernel_s_copy_of_the_scheduler_decides_as_the_scheduler_does() {
 #[test]
 fn so_it_does_with_hundreds_of_classes() {
     with_native(100, |native, runner| {
-        let traces = (hierarchy(400), steps(1500));
-        let result = runner.run(&traces, |(tree, steps)| compare(&mut native.borrow_mut(), &tree, &steps));
+        let traces = (hierarchy(400), steps(1500, 0));
+        let result = runner.run(&traces, |(tree, steps)| compare(&mut native.borrow_mut(), &[tree], &steps));
         result.expect("the same order");
     });
 }
@@ -260,8 +299,32 @@ fn flat() -> impl Strategy<Value = Hierarchy> {
 #[test]
 fn so_it_does_when_waiting_classes_lose_their_last_packet() {
     with_native(300, |native, runner| {
-        let traces = (flat(), steps(400));
-        let result = runner.run(&traces, |(tree, steps)| compare(&mut native.borrow_mut(), &tree, &steps));
+        let traces = (flat(), steps(400, 0));
+        let result = runner.run(&traces, |(tree, steps)| compare(&mut native.borrow_mut(), &[tree], &steps));
+        result.expect("the same order");
+    });
+}
+
+/// Trees that have names in common, but not what is below what.
+fn trees(most: usize) -> impl Strategy<Value = Vec<Hierarchy>> {
+    let tree = hierarchy(most).prop_map(|tree| tree.with_default("rest").expect("a new name"));
+    prop::collection::vec(tree, 3)
+}
+
+#[test]
+fn other_classes_are_put_in_the_place_of_those_that_are_there_as_the_scheduler_does_it() {
+    with_native(600, |native, runner| {
+        let traces = (trees(14), steps(200, 6));
+        let result = runner.run(&traces, |(trees, steps)| compare(&mut native.borrow_mut(), &trees, &steps));
+        result.expect("the same order");
+    });
+}
+
+#[test]
+fn so_they_are_with_hundreds_of_classes() {
+    with_native(40, |native, runner| {
+        let traces = (trees(300), steps(1200, 2));
+        let result = runner.run(&traces, |(trees, steps)| compare(&mut native.borrow_mut(), &trees, &steps));
         result.expect("the same order");
     });
 }

@@ -8,7 +8,7 @@ use rand_pcg::Pcg64Mcg;
 use std::time::{Duration, Instant};
 use unisono_bpf::Error;
 use unisono_bpf::compile::{self, FAIRQUEUE};
-use unisono_bpf::qdisc::{Discipline, PRIORITIES, Setup, layout, supported};
+use unisono_bpf::qdisc::{Attached, Discipline, PRIORITIES, Setup, kick, layout, priority, supported};
 use unisono_enforce::Place;
 use unisono_enforce::kernel::FairQueue;
 use unisono_fairqueue::{
@@ -33,6 +33,8 @@ struct Cable {
     far: PacketSocket,
     /// The number of the discipline at the near device; one that replaces another has another.
     major: u16,
+    /// How often its classes were changed.
+    generation: u32,
 }
 
 impl Cable {
@@ -56,18 +58,28 @@ impl Cable {
         let open = |device| PacketSocket::open(device, TYPE).expect("the device is up");
         let (near, far) = (open(NEAR), open(FAR));
         far.set_patience(Duration::from_secs(20)).expect("a time");
-        Ok(Self { netlink, near, far, major: 1 })
+        Ok(Self { netlink, near, far, major: 1, generation: 0 })
     }
 
     fn give(&mut self, discipline: &Discipline) -> Result<(), String> {
-        self.major += 1;
+        (self.major, self.generation) = (self.major + 1, 0);
         let request = qdisc::root(NEAR, discipline.kind(), self.major);
         self.netlink.run(&[request]).map_err(|error| error.to_string())
     }
 
+    /// Has other classes put in the place of those that are there.
+    fn change(&mut self, maps: &Attached, old: &Hierarchy, new: &Setup<'_>) {
+        self.generation = maps.propose(old, new).expect("small enough");
+        assert!(maps.is_pending().expect("it is there"), "nothing has come since");
+        self.near.queue_with_priority(kick(self.major)).expect("root may");
+        let _ = self.near.send(&[0; 60]); // that it is dropped may be an error
+        assert!(!maps.is_pending().expect("it is there"), "it sets the change going");
+        assert_eq!(maps.generation().expect("it is there"), self.generation);
+    }
+
     /// Sends a numbered frame of so many bytes to a class.
     fn send(&self, class: ClassId, length: u32, number: u32) {
-        let priority = u32::from(self.major) << 16 | (class.index() as u32 + 1);
+        let priority = priority(self.major, self.generation, class);
         self.near.queue_with_priority(priority).expect("root may");
         // a frame that the discipline drops is no error for who sent it, or ENOBUFS
         let _ = self.near.send(&frame(length, number));
@@ -132,22 +144,24 @@ fn tree(random: &mut Pcg64Mcg, most: usize) -> Hierarchy {
         let spec = specs.pop().expect("there is more than one");
         specs[parents[at]].children.insert(0, spec);
     }
-    Hierarchy::new(specs.pop().expect("the root is left")).expect("names are unique")
+    let tree = Hierarchy::new(specs.pop().expect("the root is left")).expect("names are unique");
+    tree.with_default("rest").expect("a new name")
 }
 
-/// Frames go through the device and through the scheduler on paper; they must leave in the same order.
-fn follow(cable: &mut Cable, random: &mut Pcg64Mcg, most_classes: usize) -> Outcome {
-    let hierarchy = tree(random, most_classes);
-    let leaves = leaves(&hierarchy);
-    let discipline = load(&setup(&hierarchy, leaves[0]))?;
+/// Frames go through the device and through the scheduler on paper, now and then to other classes than before; they must
+/// leave in the same order.
+fn follow(cable: &mut Cable, random: &mut Pcg64Mcg, most_classes: usize, changes: f64) -> Outcome {
+    let mut hierarchy = tree(random, most_classes);
+    let others = |tree: &Hierarchy| tree.default_class().expect("every tree has one");
+    let discipline = load(&setup(&hierarchy, others(&hierarchy)))?;
     let mut now = 1_000_000_000;
     discipline.set_clock(now).expect("it is there");
     cable.give(&discipline).expect("the device takes it");
     let mut paper: Scheduler<u32> = Scheduler::new(hierarchy.clone());
     let mut free_at = 0;
-    let choose = |paper: &mut Scheduler<u32>, free_at: &mut u64| {
+    let choose = |cable: &Cable, paper: &mut Scheduler<u32>, free_at: &mut u64| {
         let (class, packet) = paper.dequeue(0).expect("one waits");
-        assert_eq!(cable.receive(), Some(packet.item), "of class {}", hierarchy.class(class).name);
+        assert_eq!(cable.receive(), Some(packet.item), "of class {}", paper.hierarchy().class(class).name);
         *free_at += u64::from(packet.length) * 8;
     };
     for number in 0..120 {
@@ -155,27 +169,34 @@ fn follow(cable: &mut Cable, random: &mut Pcg64Mcg, most_classes: usize) -> Outc
         now += if random.random_bool(0.1) { 200_000 } else { random.random_range(1..9_000) };
         while paper.backlog().packets > 0 && free_at <= now {
             discipline.set_clock(free_at).expect("it is there");
-            choose(&mut paper, &mut free_at);
+            choose(cable, &mut paper, &mut free_at);
         }
         discipline.set_clock(now).expect("it is there");
         if now >= free_at {
             paper.finish(0);
             free_at = now; // nothing waits, as all that could leave has left
         }
+        if random.random_bool(changes) {
+            let new = tree(random, most_classes);
+            cable.change(discipline.maps(), &hierarchy, &setup(&new, others(&new)));
+            paper.apply(new.clone()).expect("there is a default class");
+            hierarchy = new;
+        }
+        let leaves = leaves(&hierarchy);
         let leaf = leaves[random.random_range(0..leaves.len())];
         let length = random.random_range(60..1500);
         cable.send(leaf, length, number);
         paper.enqueue(0, leaf, Packet::new(length, number)).expect("a leaf");
         if now >= free_at {
-            choose(&mut paper, &mut free_at);
+            choose(cable, &mut paper, &mut free_at);
         }
     }
     while paper.backlog().packets > 0 {
         discipline.set_clock(free_at).expect("it is there");
-        choose(&mut paper, &mut free_at);
+        choose(cable, &mut paper, &mut free_at);
     }
     let counted = discipline.counted().expect("it counts");
-    for leaf in leaves {
+    for leaf in leaves(&hierarchy) {
         let (here, served) = (counted[leaf.index()], paper.served(leaf));
         assert_eq!(
             (here.served_packets, here.served_bytes, here.dropped, here.packets),
@@ -191,8 +212,42 @@ fn packets_leave_a_device_in_the_order_of_the_core() -> Outcome {
     let mut cable = Cable::new()?;
     for seed in 0..12 {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
-        follow(&mut cable, &mut random, if seed % 3 == 0 { 120 } else { 12 })?;
+        follow(&mut cable, &mut random, if seed % 3 == 0 { 120 } else { 12 }, 0.0)?;
     }
+    Ok(())
+}
+
+fn so_they_do_while_the_classes_change_and_none_is_lost() -> Outcome {
+    let mut cable = Cable::new()?;
+    for seed in 100..112 {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        follow(&mut cable, &mut random, if seed % 3 == 0 { 120 } else { 12 }, 0.1)?;
+    }
+    Ok(())
+}
+
+fn a_classifier_of_the_generation_before_is_understood_until_the_next() -> Outcome {
+    let mut cable = Cable::new()?;
+    let old = two_leaves().with_default("a").expect("a leaf");
+    let discipline = load(&setup(&old, leaves(&old)[0]))?;
+    cable.give(&discipline).expect("the device takes it");
+    let new = ClassSpec::new("link").with(["x", "y", "b"].map(ClassSpec::new));
+    let new = Hierarchy::new(new).expect("three names").with_default("y").expect("a leaf");
+    let [b_before, b] = [&old, &new].map(|tree| tree.find("b").expect("it is there"));
+    cable.change(discipline.maps(), &old, &setup(&new, new.default_class().expect("it is y")));
+    let mut generation = 0;
+    for (number, (sent_as, wanted)) in (1..).zip([(0, b), (1, b), (2, leaves(&new)[1])]) {
+        let class = if sent_as == 0 { b_before } else { b };
+        let before = discipline.counted().expect("it counts");
+        generation = sent_as;
+        cable.near.queue_with_priority(priority(cable.major, generation, class)).expect("root may");
+        cable.near.send(&frame(100, number)).expect("the device is up");
+        assert_eq!(cable.receive(), Some(number));
+        let after = discipline.counted().expect("it counts");
+        let at = wanted.index();
+        assert_eq!(after[at].served_packets, before[at].served_packets + 1, "as of generation {sent_as}");
+    }
+    assert_eq!(generation, 2, "one that is not there yet is nobody's");
     Ok(())
 }
 
@@ -205,14 +260,11 @@ fn one_set_of_classes_serves_one_device_and_goes_with_it() -> Outcome {
     assert!(error.is_err_and(|error| error.errno == 16), "a second device cannot have it");
     let kind = discipline.kind().to_owned();
     drop(discipline);
-    assert!(
-        Discipline::counted_by(&kind).is_some_and(|counted| counted.is_ok()),
-        "the device still has it"
-    );
+    assert!(Attached::open(&kind).is_some_and(|maps| maps.is_ok()), "the device still has it");
     cable.netlink.run(&[qdisc::remove_root(NEAR)]).expect("it goes");
     // maps go a moment after the last that held them
     for _ in 0..1000 {
-        if Discipline::counted_by(&kind).is_some_and(|counted| counted.is_err()) {
+        if Attached::open(&kind).is_some_and(|maps| maps.is_err()) {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -344,8 +396,15 @@ fn a_policy_holds_by_our_scheduler_in_the_kernel_and_goes_without_a_trace() -> O
         assert!(tries < 1000, "{:?}", counts(&mut place));
         std::thread::sleep(Duration::from_millis(10));
     }
+    let live = place.live().expect("it holds");
+    for class in &live.classes {
+        let delay = class.delay.expect("a packet of each has left");
+        let figures = [delay.min_ns, delay.median_ns, delay.p99_ns, delay.max_ns];
+        assert!(figures.is_sorted() && delay.mean_ns >= delay.min_ns, "{}: {delay:?}", class.name);
+    }
     place.apply(&policy(&POLICY.replace("mail", "post"))).expect("another in its place");
-    assert!(counts(&mut place).iter().any(|(name, packets)| name == "post" && *packets == 0));
+    let now = counts(&mut place);
+    assert!(counted(&[("video", 3), ("post", 0)], &now), "those that stay count on: {now:?}");
     let with_ceiling = policy("rate = \"1gbit\"\n[class.a]\nceiling = \"1mbit\"");
     assert!(place.apply(&with_ceiling).is_err(), "it keeps no ceilings");
     assert!(
@@ -362,8 +421,49 @@ fn a_policy_holds_by_our_scheduler_in_the_kernel_and_goes_without_a_trace() -> O
     Ok(())
 }
 
+fn another_policy_is_applied_without_losing_what_waits() -> Outcome {
+    let cable = Cable::new()?;
+    require::path("/sys/fs/cgroup", "no control groups")?;
+    load(&setup(&two_leaves(), leaves(&two_leaves())[0]))?; // or skip
+    let mut place = FairQueue::new("near");
+    let policy = |text: &str| Policy::parse(text).expect("it is sound");
+    // a frame takes a second
+    let slow = POLICY.replace("1gbit", "8kbit");
+    place.apply(&policy(&slow)).expect("this kernel can");
+    for number in 0..30 {
+        cable.near.queue_with_priority(if number % 2 == 0 { 6 } else { 0 }).expect("root may");
+        cable.near.send(&frame(1000, number)).expect("there is room");
+    }
+    let waiting = |place: &mut FairQueue, name: &str| {
+        let live = place.live().expect("it holds");
+        live.classes.iter().find(|class| class.name == name).map(|class| class.backlog.packets)
+    };
+    let (mail, rest) = (waiting(&mut place, "mail"), waiting(&mut place, "rest"));
+    assert!(mail > Some(3) && rest > Some(3), "most of them wait: {mail:?} {rest:?}");
+
+    // other weights, at once; then another tree, in which one of the classes is gone
+    place.apply(&policy(&slow.replace("weight = 3", "weight = 5"))).expect("the same classes");
+    assert!(waiting(&mut place, "mail") > Some(3), "they still do");
+    let fast = "rate = \"1gbit\"\ndefault = \"rest\"\n[class.a.rest]\n[class.a.b]\nmatch = [{ port = 80 }]";
+    place.apply(&policy(fast)).expect("another tree");
+    assert!(place.notes().is_empty(), "{:?}", place.notes());
+    let mut arrived: Vec<u32> = (0..30).map(|_| cable.receive().expect("none is lost")).collect();
+    for parity in [0, 1] {
+        let class: Vec<u32> = arrived.iter().copied().filter(|number| number % 2 == parity).collect();
+        assert!(class.is_sorted(), "in the order of their class: {class:?}");
+    }
+    arrived.sort_unstable();
+    assert_eq!(arrived, (0..30).collect::<Vec<_>>());
+    assert_eq!(waiting(&mut place, "mail"), None);
+    place.clear().expect("it goes");
+    Ok(())
+}
+
 host_tests![
     packets_leave_a_device_in_the_order_of_the_core within 300,
+    so_they_do_while_the_classes_change_and_none_is_lost within 300,
+    a_classifier_of_the_generation_before_is_understood_until_the_next,
+    another_policy_is_applied_without_losing_what_waits,
     one_set_of_classes_serves_one_device_and_goes_with_it,
     what_waits_goes_with_the_discipline_which_can_be_given_again,
     priorities_stand_for_classes,

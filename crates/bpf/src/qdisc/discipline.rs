@@ -4,6 +4,7 @@
 //! scheduler's map, so that who sees the name can open the map. While [`Discipline`] is there, devices can be given
 //! the discipline; a device that has it keeps it, and everything behind it, until it gets another.
 
+use super::attached::Attached;
 use super::kernel_types::{KernelTypes, Structure};
 use super::layout::{self, Counted};
 use crate::compile::{self, FAIRQUEUE};
@@ -45,7 +46,7 @@ pub struct Setup<'a> {
 #[derive(Debug)]
 pub struct Discipline {
     kind: String,
-    scheduler: Array,
+    maps: Attached,
     clock: Array,
     _operations: Operations,
 }
@@ -86,14 +87,13 @@ impl Discipline {
     /// # Errors
     /// The hierarchy is too large; the kernel refuses.
     pub fn load_object(setup: &Setup<'_>, object: &[u8], types: &KernelTypes) -> Result<Self, Error> {
-        let mut scheduler_value = layout::encode_with_room(setup.hierarchy, setup.room)
+        let classes = layout::encode_with_room(setup.hierarchy, setup.room)
             .map_err(|error| Error::Input(error.to_string()))?;
-        scheduler_value.resize(layout::SIZE, 0);
+        let own = Attached::make(classes)?;
         let information =
             TypeInformation::load(&held_types()).map_err(Error::io("describe a map's types"))?;
         let map =
             |name, size| Array::new(name, size, 1).map_err(Error::io(format!("make the BPF map {name}")));
-        let scheduler = map("scheduler", layout::SIZE as u32)?;
         let link = map("link", LINK)?;
         let clock = map("clock", 8)?;
         let held = Array::with_types(
@@ -103,10 +103,17 @@ impl Discipline {
             (&information, HELD_KEY, HELD_VALUE),
         )
         .map_err(Error::io("make the BPF map held, which owns packets"))?;
-        scheduler.write(0, &scheduler_value).map_err(Error::io("write the classes"))?;
         link.write(0, &setup.link()).map_err(Error::io("write what the link can do"))?;
 
-        let maps = [("scheduler", &scheduler), ("link", &link), ("clock", &clock), ("held", &held)];
+        let maps = [
+            ("scheduler", &own.scheduler),
+            ("plan", &own.plan),
+            ("change", &own.change),
+            ("delays", &own.delays),
+            ("link", &link),
+            ("clock", &clock),
+            ("held", &held),
+        ];
         let meaning = |name: &str| {
             let map = maps.iter().find(|(known, _)| *known == name);
             map.map(|(_, map)| Meaning::Map(map.as_fd().as_raw_fd())).or_else(|| kernel_symbol(types, name))
@@ -124,13 +131,13 @@ impl Discipline {
             put(&mut value, begin + member.offset as usize, &program.as_fd().as_raw_fd().to_ne_bytes());
             programs.push(program);
         }
-        let id = scheduler.id().map_err(Error::io("ask for the number of a BPF map"))?;
+        let id = own.scheduler.id().map_err(Error::io("ask for the number of a BPF map"))?;
         let kind = format!("{KIND}{id:x}");
         let name = types.member(inside, &["id"]).ok_or_else(|| unknown("Qdisc_ops.id"))?;
         put(&mut value, begin + name.offset as usize, kind.as_bytes());
         let operations = Operations::register(&kind, wrapper.id, &value, &information)
             .map_err(Error::io(format!("register the queueing discipline {kind}")))?;
-        Ok(Self { kind, scheduler, clock, _operations: operations })
+        Ok(Self { kind, maps: own, clock, _operations: operations })
     }
 
     /// Its name, as devices are given it.
@@ -147,40 +154,39 @@ impl Discipline {
         self.clock.write(0, &now.to_ne_bytes()).map_err(Error::io("set the clock"))
     }
 
+    /// Its maps: what it has counted, and other classes for it.
+    #[must_use]
+    pub fn maps(&self) -> &Attached {
+        &self.maps
+    }
+
     /// What it has counted for each class, by number.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn counted(&self) -> Result<Vec<Counted>, Error> {
-        read(&self.scheduler)
+        self.maps.counted()
     }
-
-    /// What a discipline that is at a device has counted, whoever loaded it; nothing if it is none of ours.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn counted_by(kind: &str) -> Option<Result<Vec<Counted>, Error>> {
-        let id = u32::from_str_radix(kind.strip_prefix(KIND)?, 16).ok()?;
-        let map =
-            Array::open(id, layout::SIZE as u32).map_err(Error::io(format!("open the classes of {kind}")));
-        Some(map.and_then(|map| read(&map)))
-    }
-}
-
-fn read(scheduler: &Array) -> Result<Vec<Counted>, Error> {
-    let mut structure = vec![0; layout::SIZE];
-    scheduler.read(0, &mut structure).map_err(Error::io("read what classes got"))?;
-    Ok(layout::all_counted(&structure))
 }
 
 impl Setup<'_> {
     fn link(&self) -> Vec<u8> {
         let number = |class: ClassId| class.index() as u32;
-        let by_priority = self.by_priority.map(|class| number(class.unwrap_or(self.others)));
-        let words = [0, number(self.others)].into_iter().chain(by_priority);
+        let words = [0, number(self.others)].into_iter().chain(self.by_priority());
         let long = [self.rate.unwrap_or(0), 0, 0];
         let long = long.into_iter().flat_map(u64::to_ne_bytes);
         long.chain(words.flat_map(u32::to_ne_bytes)).collect()
+    }
+
+    /// What a plan for other classes begins with.
+    pub(super) fn plan_head(&self) -> Vec<u8> {
+        let words = [self.others.index() as u32, 0].into_iter().chain(self.by_priority());
+        let rate = self.rate.unwrap_or(0).to_ne_bytes().into_iter();
+        rate.chain(words.flat_map(u32::to_ne_bytes)).collect()
+    }
+
+    fn by_priority(&self) -> [u32; PRIORITIES] {
+        self.by_priority.map(|class| class.unwrap_or(self.others).index() as u32)
     }
 }
 
@@ -233,7 +239,7 @@ fn held_types() -> Vec<u8> {
 
 impl AsFd for Discipline {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.scheduler.as_fd()
+        self.maps.scheduler.as_fd()
     }
 }
 
@@ -260,7 +266,7 @@ mod tests {
             let section = format!("struct_ops/{name}");
             object::link(&object, &section, |symbol| {
                 Some(match symbol {
-                    "scheduler" | "link" | "clock" | "held" => Meaning::Map(3),
+                    "scheduler" | "link" | "clock" | "held" | "plan" | "change" | "delays" => Meaning::Map(3),
                     _ if symbol.starts_with("offset_of__") => Meaning::Number(8),
                     _ => Meaning::Function(9),
                 })

@@ -1,6 +1,7 @@
 //! The scheduler's memory as `fairqueue.h` lays it out: written before the first packet, read for figures.
 //!
-//! Only the beginning is ever written here: the classes. What follows them is zero at first and the program's own.
+//! Only the beginning is ever written here: the classes. What follows them is zero at first and the program's own. Other
+//! classes are written as a plan beside it (`fairqueue_change.h`), which the program carries out.
 
 use unisono_fairqueue::{ClassId, Hierarchy, Limit, Overflow};
 
@@ -13,13 +14,20 @@ pub const MOST_PACKETS: usize = 16_384;
 /// "None" among the program's numbers.
 pub const NONE: u32 = u32::MAX;
 
-const HEADER: usize = 32;
-/// Where it says how many classes there are.
+/// How many generations of classes there are until the first comes again.
+pub const GENERATIONS: u32 = 32;
+
+const HEADER: usize = 48;
+/// Where it says how many classes there are, of which generation they are, and where user space's numbers of maps are.
 const COUNT: usize = 20;
-const CLASS: usize = 136;
+const GENERATION: usize = 28;
+const MAPS: usize = 32;
+const CLASS: usize = 160;
 const PACKET: usize = 24;
 /// The whole structure.
-pub const SIZE: usize = HEADER + MOST_CLASSES * (CLASS + size_of::<u32>()) + MOST_PACKETS * PACKET;
+pub const SIZE: usize = HEADER + MOST_CLASSES * (CLASS + 2 * size_of::<u32>()) + MOST_PACKETS * PACKET;
+/// The whole plan for other classes.
+pub const PLAN_SIZE: usize = 8 + MOST_CLASSES * (CLASS + 3 * size_of::<u32>());
 
 const LEAF: u32 = 1;
 const LIMITED: u32 = 2;
@@ -57,6 +65,64 @@ pub fn encode(hierarchy: &Hierarchy) -> Result<Vec<u8>, TooLarge> {
 
 /// The same, with so many bytes of room by class for leaves that no limit bounds.
 pub(super) fn encode_with_room(hierarchy: &Hierarchy, room: Option<&[u64]>) -> Result<Vec<u8>, TooLarge> {
+    let count = hierarchy.classes().count() as u32;
+    let mut bytes = Vec::new();
+    put64(&mut bytes, &[0]);
+    put32(&mut bytes, &[NONE, NONE, 0, count, 0, 0, 0, 0, 0, 0]);
+    put_classes(&mut bytes, hierarchy, room, |class| class as u32)?;
+    Ok(bytes)
+}
+
+/// A plan for other classes in the place of some that are there; classes are the same if they have the same name.
+///
+/// Packets of leaves that are none any more go to `others`. Each class counts its delays in a histogram of its own:
+/// `histograms` says which those have that are there, by number, and the new ones get others.
+///
+/// # Errors
+/// There are too many classes or levels.
+pub fn plan(
+    old: &Hierarchy,
+    new: &Hierarchy,
+    others: ClassId,
+    room: Option<&[u64]>,
+    histograms: &[u32],
+) -> Result<Vec<u8>, TooLarge> {
+    let same = |from: &Hierarchy, to: &Hierarchy| -> Vec<u32> {
+        let name = |(id, class): (ClassId, &unisono_fairqueue::Class)| match id {
+            ClassId::ROOT => 0,
+            _ => to.find(&class.name).filter(|id| *id != ClassId::ROOT).map_or(NONE, |id| id.index() as u32),
+        };
+        from.classes().map(name).collect()
+    };
+    let (from, to) = (same(new, old), same(old, new));
+    let news: Vec<ClassId> = new.classes().map(|(id, _)| id).collect();
+    let becomes = |id: ClassId| news.get(to[id.index()] as usize).copied();
+    let home = |(id, _): (ClassId, &_)| match old.is_leaf(id) {
+        true => becomes(id).filter(|id| new.is_leaf(*id)).unwrap_or(others).index() as u32,
+        false => NONE,
+    };
+    let home: Vec<u32> = old.classes().map(home).collect();
+    let mut free = (0..).filter(|number| !histograms.contains(number));
+    let mut numbers = from
+        .iter()
+        .map(|from| histograms.get(*from as usize).copied().unwrap_or_else(|| free.next().expect("endless")));
+    let mut bytes = Vec::with_capacity(PLAN_SIZE);
+    put32(&mut bytes, &[from.len() as u32, 0]);
+    put_classes(&mut bytes, new, room, |_| numbers.next().unwrap_or(NONE))?;
+    bytes.resize(8 + MOST_CLASSES * CLASS, 0);
+    for (at, numbers) in [from, to, home].iter().enumerate() {
+        put32(&mut bytes, numbers);
+        bytes.resize(8 + MOST_CLASSES * (CLASS + (at + 1) * size_of::<u32>()), 0);
+    }
+    Ok(bytes)
+}
+
+fn put_classes(
+    bytes: &mut Vec<u8>,
+    hierarchy: &Hierarchy,
+    room: Option<&[u64]>,
+    mut histogram: impl FnMut(usize) -> u32,
+) -> Result<(), TooLarge> {
     let count = hierarchy.classes().count();
     if count > MOST_CLASSES {
         return Err(TooLarge::Classes { count });
@@ -74,10 +140,7 @@ pub(super) fn encode_with_room(hierarchy: &Hierarchy, room: Option<&[u64]>) -> R
         ends[parents[at]] = ends[parents[at]].max(ends[at]);
     }
     let costs = hierarchy.costs();
-    let mut bytes = Vec::with_capacity(HEADER + count * CLASS);
     let mut heap = 0;
-    put64(&mut bytes, &[0]);
-    put32(&mut bytes, &[NONE, NONE, 0, count as u32, 0, 0]);
     for (id, class) in hierarchy.classes() {
         let at = id.index();
         let own_room = || {
@@ -85,9 +148,9 @@ pub(super) fn encode_with_room(hierarchy: &Hierarchy, room: Option<&[u64]>) -> R
             Some(Limit { packets: u64::MAX, bytes, overflow: Overflow::DropTail })
         };
         let limit = class.limit.or_else(own_room);
-        put64(&mut bytes, &[0, costs[at], 0, 0, 0, 0]);
-        put64(&mut bytes, &[limit.map_or(u64::MAX, |limit| limit.bytes)]);
-        put64(&mut bytes, &[0; 5]);
+        put64(bytes, &[0, costs[at], 0, 0, 0, 0]);
+        put64(bytes, &[limit.map_or(u64::MAX, |limit| limit.bytes); 2]);
+        put64(bytes, &[0; 6]);
         let mut flags = if hierarchy.is_leaf(id) { LEAF } else { 0 };
         flags |= match limit.map(|limit| limit.overflow) {
             None => 0,
@@ -96,10 +159,14 @@ pub(super) fn encode_with_room(hierarchy: &Hierarchy, room: Option<&[u64]>) -> R
         };
         // never more than fit wait anyway
         let most = limit.map_or(u32::MAX, |limit| u32::try_from(limit.packets).unwrap_or(u32::MAX - 1));
-        put32(&mut bytes, &[0, most, parents[at] as u32, 0, flags, ends[at] as u32, heap, 0, NONE, NONE]);
+        put32(
+            bytes,
+            &[0, most, most, parents[at] as u32, 0, flags, ends[at] as u32, heap, 0, NONE, NONE],
+        );
+        put32(bytes, &[histogram(at)]);
         heap += class.children.len() as u32;
     }
-    Ok(bytes)
+    Ok(())
 }
 
 fn is_limited(hierarchy: &Hierarchy, mut id: ClassId) -> bool {
@@ -136,8 +203,12 @@ pub struct Counted {
     pub dropped: u64,
     /// How long the packets that left it had waited, all together, in nanoseconds.
     pub waited_ns: u64,
+    /// And the shortest of them.
+    pub shortest_wait_ns: u64,
     /// And the longest.
     pub longest_wait_ns: u64,
+    /// Which histogram their delays are in.
+    pub histogram: u32,
 }
 
 /// Reads a class out of the structure; nothing if it is cut off before.
@@ -150,23 +221,53 @@ fn read(class: &[u8]) -> Counted {
     let long = |at: usize| class[at..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
     let short = |at: usize| class[at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
     Counted {
-        packets: short(96),
+        packets: short(112),
         bytes: long(40),
-        served_packets: long(56),
-        served_bytes: long(64),
-        dropped: long(72),
-        waited_ns: long(80),
-        longest_wait_ns: long(88),
+        served_packets: long(64),
+        served_bytes: long(72),
+        dropped: long(80),
+        waited_ns: long(88),
+        shortest_wait_ns: long(96),
+        longest_wait_ns: long(104),
+        histogram: short(156),
     }
+}
+
+/// The generation of the classes: how often they were changed, modulo [`GENERATIONS`].
+#[must_use]
+pub fn generation(structure: &[u8]) -> u32 {
+    word(structure, GENERATION)
+}
+
+/// The numbers of maps that [`write_maps`] wrote.
+pub(super) fn maps(structure: &[u8]) -> [u32; 3] {
+    [0, 4, 8].map(|at| word(structure, MAPS + at))
+}
+
+/// Notes numbers of maps in the structure, for whoever finds it in the kernel.
+pub(super) fn write_maps(structure: &mut [u8], maps: [u32; 3]) {
+    for (place, number) in structure[MAPS..].chunks_exact_mut(4).zip(maps) {
+        place.copy_from_slice(&number.to_ne_bytes());
+    }
+}
+
+fn word(structure: &[u8], at: usize) -> u32 {
+    let bytes = structure.get(at..).and_then(<[u8]>::first_chunk);
+    bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
 /// Reads all classes that the structure says there are.
 #[must_use]
 pub fn all_counted(structure: &[u8]) -> Vec<Counted> {
-    let count =
-        structure.get(COUNT..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_ne_bytes(*bytes));
+    let count = word(structure, COUNT);
     let classes = structure.get(HEADER..).unwrap_or_default().chunks_exact(CLASS);
     classes.take(MOST_CLASSES.min(count as usize)).map(read).collect()
+}
+
+/// Reads the classes of a plan, as they begin.
+pub(super) fn all_counted_in_plan(plan: &[u8]) -> Vec<Counted> {
+    let classes = plan.get(8..).unwrap_or_default().chunks_exact(CLASS);
+    classes.take(MOST_CLASSES.min(word(plan, 0) as usize)).map(read).collect()
 }
 
 #[cfg(test)]

@@ -63,19 +63,26 @@ pub(super) fn write(
     cgroups: &BTreeMap<String, Place>,
     number: impl Fn(ClassId) -> u32,
 ) -> Option<Vec<u64>> {
-    write_ending(policy, cgroups, number, answers)
+    write_after(Assembler::default(), policy, cgroups, number, answers)
 }
 
-/// The same, but it makes the class the packet's priority and lets it go on; for who chooses classes by that.
+/// The same, but it makes the class the packet's priority and lets it go on; for who chooses classes by that. Packets of
+/// one priority go on as they are.
 pub(super) fn write_marking(
     policy: &Policy,
     cgroups: &BTreeMap<String, Place>,
+    but: u32,
     number: impl Fn(ClassId) -> u32,
 ) -> Option<Vec<u64>> {
-    write_ending(policy, cgroups, number, marks)
+    let mut code = Assembler::default();
+    let others = code.label();
+    code.load(Size::Four, R0, R1, PRIORITY).jump_if(When::Not32, R0, but.cast_signed(), others);
+    code.set(R0, GO_ON).exit().here(others);
+    write_after(code, policy, cgroups, number, marks)
 }
 
-fn write_ending(
+fn write_after(
+    mut code: Assembler,
     policy: &Policy,
     cgroups: &BTreeMap<String, Place>,
     number: impl Fn(ClassId) -> u32,
@@ -89,7 +96,6 @@ fn write_ending(
         CGROUPS - 8 * i16::try_from(at).expect("small because there are few depths")
     };
 
-    let mut code = Assembler::default();
     read(&mut code);
     for depth in &depths {
         code.copy(R1, PACKET).set(R2, depth.cast_signed()).call(ANCESTOR_CGROUP);

@@ -1,0 +1,179 @@
+//! A discipline at work, whoever loaded it: its figures, and other classes in the place of those that it has.
+//!
+//! ```text
+//!   plan, change = 1          a packet with the priority that says so (it goes no further)     change = 0
+//!   ------------------------> enqueue: hsfq_change, under the lock of the discipline --------> generation + 1
+//! ```
+//! No packet is lost, and none overtakes another of its class. Whoever classifies by numbers of the generation before is
+//! still understood, so that the classifier can be replaced afterwards. A plan that nobody has carried out yet can be taken
+//! back.
+
+use super::delays::{self, Delays};
+use super::discipline::{KIND, Setup};
+use super::layout::{self, Counted};
+use crate::error::Error;
+use unisono_fairqueue::{ClassId, Hierarchy};
+use unisono_linux::bpf::Array;
+
+/// Classes of two generations may have histograms at a time.
+const HISTOGRAMS: usize = 2 * layout::MOST_CLASSES;
+/// `struct plan`: the rate, the others' class, classes by priority, and the classes themselves.
+const PLAN: usize = 16 + 4 * super::PRIORITIES + layout::PLAN_SIZE;
+/// The bits of a class's minor number above these are its generation.
+const MINOR_BITS: u32 = 11;
+/// The class of the packet that only sets a change going.
+const KICK: u32 = 0xffff;
+
+/// The maps of a discipline.
+#[derive(Debug)]
+pub struct Attached {
+    pub(super) scheduler: Array,
+    pub(super) plan: Array,
+    pub(super) change: Array,
+    pub(super) delays: Array,
+}
+
+/// What a discipline has counted.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Figures {
+    /// Of which generation the classes are.
+    pub generation: u32,
+    /// For each class, by number.
+    pub classes: Vec<(Counted, Delays)>,
+}
+
+impl Attached {
+    /// New maps for classes, which know of each other.
+    pub(super) fn make(mut scheduler_value: Vec<u8>) -> Result<Self, Error> {
+        let map = |name, size: usize, elements: usize| {
+            let made = Array::new(name, size as u32, elements as u32);
+            made.map_err(Error::io(format!("make the BPF map {name}")))
+        };
+        let this = Self {
+            scheduler: map("scheduler", layout::SIZE, 1)?,
+            plan: map("plan", PLAN, 1)?,
+            change: map("change", 8, 1)?,
+            delays: map("delays", delays::SIZE, HISTOGRAMS)?,
+        };
+        let id = |map: &Array| map.id().map_err(Error::io("ask for the number of a BPF map"));
+        scheduler_value.resize(layout::SIZE, 0);
+        layout::write_maps(&mut scheduler_value, [id(&this.plan)?, id(&this.change)?, id(&this.delays)?]);
+        this.scheduler.write(0, &scheduler_value).map_err(Error::io("write the classes"))?;
+        Ok(this)
+    }
+
+    /// Those of a discipline that a device has, by its kind; nothing if it is none of ours.
+    ///
+    /// # Errors
+    /// The kernel refuses; or another version of Unisono made it, whose maps are not understood.
+    pub fn open(kind: &str) -> Option<Result<Self, Error>> {
+        let id = u32::from_str_radix(kind.strip_prefix(KIND)?, 16).ok()?;
+        let open = |id, size: usize| {
+            Array::open(id, size as u32).map_err(Error::io(format!("open the classes of {kind}")))
+        };
+        let all = || {
+            let scheduler = open(id, layout::SIZE)?;
+            let [plan, change, delays] = layout::maps(&read(&scheduler)?);
+            let (plan, change) = (open(plan, PLAN)?, open(change, 8)?);
+            Ok(Self { scheduler, plan, change, delays: open(delays, delays::SIZE)? })
+        };
+        Some(all())
+    }
+
+    /// What it has counted for each class, by number.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn counted(&self) -> Result<Vec<Counted>, Error> {
+        Ok(layout::all_counted(&read(&self.scheduler)?))
+    }
+
+    /// The same, and how long packets waited.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn figures(&self) -> Result<Figures, Error> {
+        let structure = read(&self.scheduler)?;
+        let delays = |counted: Counted| {
+            let mut bytes = vec![0; delays::SIZE];
+            let read = self.delays.read(counted.histogram, &mut bytes);
+            read.map_err(Error::io("read how long packets waited"))?;
+            Ok((counted, Delays::read(&bytes)))
+        };
+        let classes: Result<_, Error> = layout::all_counted(&structure).into_iter().map(delays).collect();
+        Ok(Figures { generation: layout::generation(&structure), classes: classes? })
+    }
+
+    /// Of which generation its classes are.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn generation(&self) -> Result<u32, Error> {
+        Ok(layout::generation(&read(&self.scheduler)?))
+    }
+
+    /// Plans other classes in the place of those that are there; classes of the same name are the same. It is carried out
+    /// when the next packet comes, or when one is sent whose priority is [`kick`]. Answers the generation that the new
+    /// classes are of.
+    ///
+    /// # Errors
+    /// There are too many classes or levels; the kernel refuses.
+    pub fn propose(&self, old: &Hierarchy, new: &Setup<'_>) -> Result<u32, Error> {
+        self.withdraw()?;
+        let structure = read(&self.scheduler)?;
+        let counted = layout::all_counted(&structure);
+        let histograms: Vec<u32> = counted.iter().map(|class| class.histogram).collect();
+        let classes = layout::plan(old, new.hierarchy, new.others, new.room, &histograms)
+            .map_err(|error| Error::Input(error.to_string()))?;
+        // a histogram that was another class's before
+        let fresh = layout::all_counted_in_plan(&classes).into_iter().map(|class| class.histogram);
+        for histogram in fresh.filter(|fresh| !histograms.contains(fresh)) {
+            let empty = self.delays.write(histogram, &vec![0; delays::SIZE]);
+            empty.map_err(Error::io("empty a histogram of delays"))?;
+        }
+        let plan = [new.plan_head(), classes].concat();
+        self.plan.write(0, &plan).map_err(Error::io("write a plan for other classes"))?;
+        self.set_change(1)?;
+        Ok((layout::generation(&structure) + 1) % layout::GENERATIONS)
+    }
+
+    /// Whether a plan has not been carried out yet.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn is_pending(&self) -> Result<bool, Error> {
+        let mut word = [0; 8];
+        self.change.read(0, &mut word).map_err(Error::io("ask whether classes were changed"))?;
+        Ok(word != [0; 8])
+    }
+
+    /// Takes a plan back, unless it has been carried out.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn withdraw(&self) -> Result<(), Error> {
+        self.set_change(0)
+    }
+
+    fn set_change(&self, wanted: u64) -> Result<(), Error> {
+        self.change.write(0, &wanted.to_ne_bytes()).map_err(Error::io("ask for other classes"))
+    }
+}
+
+/// The priority of packets of a class, where the discipline has this major number.
+#[must_use]
+pub fn priority(major: u16, generation: u32, class: ClassId) -> u32 {
+    u32::from(major) << 16 | generation << MINOR_BITS | (class.index() as u32 + 1)
+}
+
+/// The priority of a packet that has planned classes put in the place of others, and goes no further.
+#[must_use]
+pub fn kick(major: u16) -> u32 {
+    u32::from(major) << 16 | KICK
+}
+
+fn read(scheduler: &Array) -> Result<Vec<u8>, Error> {
+    let mut structure = vec![0; layout::SIZE];
+    scheduler.read(0, &mut structure).map_err(Error::io("read what classes got"))?;
+    Ok(structure)
+}

@@ -1,0 +1,81 @@
+//! How long packets waited: so many of each length, in buckets that grow with it.
+//!
+//! Four buckets for each doubling from 2^9 ns on: what is said to be so long at most is a quarter shorter at worst. The
+//! program counts, a class a histogram (`count_delay` in fairqueue.bpf.c); here they are read and added up.
+
+/// As in `fairqueue.bpf.c`.
+const SHORTEST: u32 = 9;
+const BUCKETS: usize = 96;
+/// The size of a histogram in bytes.
+pub(super) const SIZE: usize = BUCKETS * size_of::<u64>();
+
+/// A histogram.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Delays([u64; BUCKETS]);
+
+impl Default for Delays {
+    fn default() -> Self {
+        Self([0; BUCKETS])
+    }
+}
+
+impl Delays {
+    pub(super) fn read(bytes: &[u8]) -> Self {
+        let (words, _) = bytes.as_chunks::<8>();
+        let mut counts = [0; BUCKETS];
+        counts.iter_mut().zip(words).for_each(|(count, word)| *count = u64::from_ne_bytes(*word));
+        Self(counts)
+    }
+
+    /// How long, at most, this part of all packets waited, in nanoseconds; none if there are none. Who waited longer than
+    /// the last bucket begins is not told apart.
+    #[must_use]
+    pub fn quantile(&self, part: f64) -> Option<u64> {
+        let all: u64 = self.0.iter().sum();
+        let mut left = (all as f64 * part).ceil().max(1.0);
+        let at = self.0.iter().position(|count| {
+            left -= *count as f64;
+            left <= 0.0
+        })?;
+        let at = at as u64 + 1; // where the next one begins
+        Some((4 + at % 4) << (u64::from(SHORTEST) - 2 + at / 4))
+    }
+}
+
+impl std::ops::AddAssign<&Self> for Delays {
+    fn add_assign(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(count, more)| *count += more);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(counts: &[(usize, u64)]) -> Delays {
+        let mut delays = Delays::default();
+        counts.iter().for_each(|(at, count)| delays.0[*at] = *count);
+        delays
+    }
+
+    #[test]
+    fn a_part_of_all_packets_waited_at_most_as_long_as_its_bucket_says() {
+        assert_eq!(Delays::default().quantile(0.5), None);
+        assert_eq!(of(&[(0, 1)]).quantile(0.5), Some(640), "512 ns and a quarter");
+        assert_eq!(of(&[(3, 7)]).quantile(0.99), Some(1024));
+        assert_eq!(of(&[(4, 7)]).quantile(0.99), Some(1280));
+        let skewed = of(&[(8, 98), (40, 2)]);
+        assert_eq!(skewed.quantile(0.5), Some(2560));
+        assert_eq!(skewed.quantile(0.98), Some(2560));
+        assert_eq!(skewed.quantile(0.99), Some((1 << 19) * 5 / 4), "2 of 100 are longer");
+    }
+
+    #[test]
+    fn what_is_counted_twice_is_read_and_added() {
+        let mut bytes = vec![0; SIZE];
+        bytes[8..16].copy_from_slice(&3_u64.to_ne_bytes());
+        let mut delays = Delays::read(&bytes);
+        delays += &of(&[(1, 2), (95, 1)]);
+        assert_eq!(delays, of(&[(1, 5), (95, 1)]));
+    }
+}

@@ -1,0 +1,106 @@
+//! Another policy in the place of one that holds, while packets wait.
+//!
+//! ```text
+//!   plan beside the classes --> a packet that sets it going --> classifier of the new ones --> holds
+//!                                        |  (old numbers are understood until then)  | failed
+//!                                        +-------- the old classes, the same way <---+
+//! ```
+//! The packet has no content, and goes no further than to the discipline.
+
+use super::{FairQueue, classifier, discipline, rooms, setup};
+use crate::error::Error;
+use crate::journal::{Journal, Phase, Record};
+use crate::kernel::Host;
+use std::os::fd::AsFd;
+use unisono_bpf::qdisc::Attached;
+use unisono_bpf::qdisc::layout::GENERATIONS;
+use unisono_fairqueue::Policy;
+use unisono_linux::bpf::Classifier;
+use unisono_linux::netlink::{egress, qdisc};
+use unisono_linux::packet::PacketSocket;
+
+/// An EtherType for experiments, and room for the header of any device.
+const TYPE: u16 = 0x88b5;
+const FRAME: [u8; 60] = [0; 60];
+
+/// The discipline that is there, and its major number.
+struct There {
+    maps: Attached,
+    major: u16,
+}
+
+impl FairQueue {
+    /// Puts the classes of another policy in the place of those that are there; whether it could.
+    pub(super) fn change(
+        &mut self,
+        host: &mut Host,
+        journal: &Journal,
+        held: &Record<super::Before>,
+        policy: &Policy,
+    ) -> Result<bool, Error> {
+        let now = qdisc::of_device(&mut host.socket, host.link.index)?;
+        let Some(root) = now.iter().find(|qdisc| qdisc.parent == qdisc::ROOT) else { return Ok(false) };
+        let Some(Ok(maps)) = Attached::open(&root.kind) else { return Ok(false) };
+        let there = There { maps, major: (root.handle >> 16) as u16 };
+        self.suits(policy)?;
+        let old = Policy::parse(&held.policy)?;
+        // all that can be refused is asked for before anything changes
+        let generation = there.maps.generation()?;
+        let later = |generations: u32| (generation + generations) % GENERATIONS;
+        let new_classes = classifier(policy, there.major, later(1))?;
+        let old_classes = classifier(&old, there.major, later(2));
+
+        let mut record =
+            Record::new(Self::NAME, &self.device, host.link.index.0, &policy.text, held.before.clone());
+        journal.write(&record)?;
+        match there.put(host, &old, policy) {
+            Ok(true) => {}
+            not_yet => {
+                there.maps.withdraw()?;
+                journal.write(held)?;
+                return not_yet;
+            }
+        }
+        if let Err(error) = attach(host, &new_classes) {
+            let back = there.put(host, policy, &old).and_then(|_| attach(host, &old_classes?));
+            let undone = match back {
+                Ok(()) => journal.write(held).map_err(Error::from),
+                Err(_) => {
+                    self.notes.push(format!("{} has no policy now", self.device));
+                    self.put_back(host, &held.before).and_then(|()| Ok(journal.remove()?))
+                }
+            };
+            return Err(match undone {
+                Ok(()) => error,
+                Err(undo) => Error::HalfWay {
+                    device: self.device.clone(),
+                    error: Box::new(error),
+                    undo: Box::new(undo),
+                },
+            });
+        }
+        record.phase = Phase::Holds;
+        journal.write(&record)?;
+        Ok(true)
+    }
+}
+
+impl There {
+    /// Has classes put in the place of others; whether that was done. No packets come to a device that is down.
+    fn put(&self, host: &Host, old: &Policy, new: &Policy) -> Result<bool, Error> {
+        self.maps.propose(&old.hierarchy, &setup(new, &rooms(new)))?;
+        let kick = || {
+            let socket = PacketSocket::open_queued(host.link.index, TYPE)?;
+            socket.queue_with_priority(discipline::kick(self.major))?;
+            socket.send(&FRAME)
+        };
+        // that it is dropped may be told as an error; what counts is what came of it
+        let _ = kick();
+        Ok(!self.maps.is_pending()?)
+    }
+}
+
+fn attach(host: &mut Host, classifier: &Classifier) -> Result<(), Error> {
+    let request = egress::attach(host.link.index, classifier.as_fd(), "unisono_queue");
+    Ok(host.socket.run(&[request])?)
+}

@@ -1,0 +1,356 @@
+//! The kernel with our own scheduler in it: a queueing discipline made of a BPF program (Linux 6.16 and later).
+//!
+//! ```text
+//!   packet --> classifier (clsact, where the device sends) --> its class as its priority --> our discipline --> device
+//! ```
+//! The same decisions as `unisono-fairqueue`, packet by packet (docs/decisions/0011): what nobody uses is lent by weight. A
+//! policy that is applied over another has its classes put in the place of the old ones in the discipline that is there
+//! ([`change`]): nothing that waits is lost, and every packet finds a class of the policy before or of the new one. Only where
+//! that is not possible (another version of Unisono made the discipline, or the device is down) the discipline is
+//! replaced, and [`FairQueue::notes`] say how many packets waited in it.
+//!
+//! When not: ceilings and processor shares are the business of the token buckets beside it; and a kernel that hands
+//! down 64 KiB in one piece is served 64 KiB at a time.
+
+mod change;
+mod figures;
+
+use super::saved::{self, Root, root_of};
+use super::{Host, Kernel, cgroups, program};
+use crate::error::Error;
+use crate::journal::{Journal, Phase, Record};
+use serde::{Deserialize, Serialize};
+use std::os::fd::AsFd;
+use unisono_bpf::qdisc::{self as discipline, Attached, Discipline, KIND, PRIORITIES, Setup};
+use unisono_fairqueue::{Backend, ClassId, Live, Order, Policy};
+use unisono_linux::bpf::Classifier;
+use unisono_linux::netlink::qdisc::{self, Qdisc};
+use unisono_linux::netlink::{egress, traffic};
+
+/// The discipline's number: `Un`, or `Uo` for one that replaces it.
+const MAJORS: [u16; 2] = [0x556e, 0x556f];
+const CLSACT: &str = "clsact";
+/// So long may what waits in a class be at the rate that the class is sure of, unless the policy says otherwise.
+const WAIT_NS: f64 = 20e6;
+/// Room for two of the longest packets in any case.
+const LEAST_ROOM: u64 = 2 * (65_536 + 1514);
+
+/// Our scheduler in the kernel, on one device.
+#[derive(Debug)]
+pub struct FairQueue {
+    device: String,
+    notes: Vec<String>,
+}
+
+/// What is to be put back.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+struct Before {
+    /// What the device began with; none if the kernel had put it there itself.
+    root: Option<Qdisc>,
+    /// Whether it had a place for programs.
+    clsact: bool,
+}
+
+/// All that a policy means on this host, loaded, with nothing changed.
+struct Wanted {
+    discipline: Discipline,
+    classifier: Classifier,
+}
+
+impl FairQueue {
+    /// The name of the place.
+    pub const NAME: &str = "kernel-bpf";
+
+    /// Our scheduler for a device of this thread's network namespace.
+    #[must_use]
+    pub fn new(device: &str) -> Self {
+        Self { device: device.to_owned(), notes: Vec::new() }
+    }
+
+    /// What the last call has to say besides its result.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Checks a policy against this host, and changes nothing.
+    ///
+    /// # Errors
+    /// As `apply`.
+    pub fn check(&mut self, policy: &Policy) -> Result<(), Error> {
+        self.notes.clear();
+        let mut host = self.host()?;
+        let record = self.record(&Journal::of(&self.device)?)?;
+        if record.is_none() {
+            self.theirs(&mut host)?;
+        }
+        self.wanted(policy, MAJORS[0]).map(drop)
+    }
+
+    fn host(&self) -> Result<Host, Error> {
+        Kernel::new(&self.device).host()
+    }
+
+    fn record(&self, journal: &Journal) -> Result<Option<Record<Before>>, Error> {
+        super::record_of(Self::NAME, &self.device, journal)
+    }
+
+    /// What a device without a policy begins with.
+    fn theirs(&self, host: &mut Host) -> Result<Option<Qdisc>, Error> {
+        match root_of(&mut host.socket, &self.device, host.link.index)? {
+            Root::Ours => Err(Error::Occupied { device: self.device.clone(), kind: "htb".to_owned() }),
+            Root::Theirs(root) => Ok(root),
+        }
+    }
+
+    /// The record of a policy that holds. What was left half way is put back first.
+    fn settled(&mut self, host: &mut Host, journal: &Journal) -> Result<Option<Record<Before>>, Error> {
+        let Some(record) = self.record(journal)? else { return Ok(None) };
+        if record.index == host.link.index.0 {
+            if record.phase == Phase::Holds {
+                return Ok(Some(record));
+            }
+            self.put_back(host, &record.before)?;
+            self.notes.push(format!("put back what was left half way on {}", self.device));
+        } else {
+            self.notes.push(format!("{} is another device than the one that had a policy", self.device));
+        }
+        journal.remove()?;
+        Ok(None)
+    }
+
+    /// Whether this place can do what a policy asks for; what it leaves out is noted.
+    fn suits(&mut self, policy: &Policy) -> Result<(), Error> {
+        let tree = &policy.hierarchy;
+        if policy.cpu.is_some() {
+            let what = "[cpu]: weights of control groups come with --kernel-queue htb only; or have the core keep the shares: \
+                        --cpu-shares core".to_owned();
+            return Err(Error::NotByThis { what });
+        }
+        for (id, class) in tree.classes() {
+            if policy.ceiling(id) != policy.rate {
+                let what = format!(
+                    "class `{}`: ceilings are kept by --kernel-queue htb and by the interposed backend only",
+                    class.name
+                );
+                return Err(Error::NotByThis { what });
+            }
+            if class.order == Order::Deadline {
+                self.notes.push(format!(
+                    "class `{}`: packets of the kernel have no deadlines; they leave in the order in which they come",
+                    class.name
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn wanted(&mut self, policy: &Policy, major: u16) -> Result<Wanted, Error> {
+        self.suits(policy)?;
+        let discipline = Discipline::load(&setup(policy, &rooms(policy)))?;
+        Ok(Wanted { discipline, classifier: classifier(policy, major, 0)? })
+    }
+
+    fn replace(&self, host: &mut Host, wanted: &Wanted, major: u16, has_clsact: bool) -> Result<(), Error> {
+        let device = host.link.index;
+        if !has_clsact {
+            host.socket.run(&[traffic::clsact(device)])?;
+        }
+        host.socket.run(&[
+            qdisc::root(device, wanted.discipline.kind(), major),
+            egress::attach(device, wanted.classifier.as_fd(), "unisono_queue"),
+        ])?;
+        Ok(())
+    }
+
+    fn put_back(&mut self, host: &mut Host, before: &Before) -> Result<(), Error> {
+        let device = host.link.index;
+        let now = qdisc::of_device(&mut host.socket, device)?;
+        match now.iter().find(|qdisc| qdisc.parent == qdisc::ROOT) {
+            Some(root) if root.kind.starts_with(KIND) => {
+                host.socket.run(&[saved::put_back(before.root.as_ref(), device)])?;
+            }
+            root => {
+                // a policy that was given up before it got so far has changed nothing here
+                if root.is_some_and(|root| root.handle != 0) && root != before.root.as_ref() {
+                    self.notes.push(format!(
+                        "somebody else has replaced the queueing discipline of {} since; it stays",
+                        self.device
+                    ));
+                }
+            }
+        }
+        if now.iter().any(|qdisc| qdisc.kind == CLSACT) {
+            // one that was never attached cannot be detached
+            let _ = host.socket.run(&[egress::detach(device)]);
+            if !before.clsact && !egress::remove_unused_clsact(&mut host.socket, device)? {
+                self.notes.push(format!(
+                    "somebody else has filters at {} since, at its clsact queueing discipline; it stays",
+                    self.device
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<unisono_bpf::Error> for Error {
+    fn from(error: unisono_bpf::Error) -> Self {
+        match error {
+            unisono_bpf::Error::Input(what) => Self::NotByThis { what },
+            unisono_bpf::Error::Program(error) => Self::Classifier(error),
+            error => Self::Lacks {
+                what: error.to_string(),
+                remedy: "--kernel-queue htb shares a link without it, almost equally".to_owned(),
+            },
+        }
+    }
+}
+
+impl Backend for FairQueue {
+    type Error = Error;
+
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn apply(&mut self, policy: &Policy) -> Result<(), Error> {
+        self.notes.clear();
+        let mut host = self.host()?;
+        let journal = Journal::of(&self.device)?;
+        let _lock = journal.lock()?;
+        let held = self.settled(&mut host, &journal)?;
+        if let Some(held) = &held
+            && self.change(&mut host, &journal, held, policy)?
+        {
+            return Ok(());
+        }
+        let now = qdisc::of_device(&mut host.socket, host.link.index)?;
+        let has = |major: u16| now.iter().any(|qdisc| qdisc.handle == u32::from(major) << 16);
+        let major = if has(MAJORS[0]) { MAJORS[1] } else { MAJORS[0] };
+        let has_clsact = now.iter().any(|qdisc| qdisc.kind == CLSACT);
+        let before = match &held {
+            Some(held) => held.before.clone(),
+            None => Before { root: self.theirs(&mut host)?, clsact: has_clsact },
+        };
+        let wanted = self.wanted(policy, major)?;
+        let waiting = held.as_ref().map_or(0, |held| waiting(&held.policy, &now));
+        let mut record = Record::new(Self::NAME, &self.device, host.link.index.0, &policy.text, before);
+        journal.write(&record)?;
+        if let Err(error) = self.replace(&mut host, &wanted, major, has_clsact) {
+            if held.is_some() {
+                self.notes.push(format!("{} has no policy now", self.device));
+            }
+            let undone = self.put_back(&mut host, &record.before).and_then(|()| Ok(journal.remove()?));
+            return Err(match undone {
+                Ok(()) => error,
+                Err(undo) => Error::HalfWay {
+                    device: self.device.clone(),
+                    error: Box::new(error),
+                    undo: Box::new(undo),
+                },
+            });
+        }
+        if waiting > 0 {
+            self.notes.push(format!(
+                "{waiting} packets that waited under the policy before were dropped with its discipline, whose classes could \
+                 not be changed: another version of Unisono had made it, or {} is down",
+                self.device
+            ));
+        }
+        record.phase = Phase::Holds;
+        Ok(journal.write(&record)?)
+    }
+
+    fn live(&mut self) -> Result<Live, Error> {
+        self.notes.clear();
+        let mut host = self.host()?;
+        let journal = Journal::of(&self.device)?;
+        loop {
+            let mut record = self.record(&journal)?;
+            if record.as_ref().is_some_and(|record| record.phase == Phase::Changing) {
+                let _lock = journal.lock()?; // when whoever changes it is done
+                record = self.settled(&mut host, &journal)?;
+            }
+            let record = record.ok_or_else(|| Error::NoPolicy { device: self.device.clone() })?;
+            let now = qdisc::of_device(&mut host.socket, host.link.index)?;
+            let root = now.iter().find(|qdisc| qdisc.parent == qdisc::ROOT);
+            let Some(attached) = root.and_then(|root| Attached::open(&root.kind)) else {
+                return Err(Error::Lacks {
+                    what: format!("somebody else has removed our queueing discipline from {}", self.device),
+                    remedy: format!(
+                        "apply the policy again, or forget it: unisono queue clear --dev {}",
+                        self.device
+                    ),
+                });
+            };
+            let counted = attached?.figures()?;
+            // or else they may be of the classes that are there by now
+            if self.record(&journal)?.is_some_and(|after| after.policy == record.policy) {
+                return Ok(figures::live(&self.device, &Policy::parse(&record.policy)?, counted));
+            }
+        }
+    }
+
+    fn clear(&mut self) -> Result<(), Error> {
+        self.notes.clear();
+        let journal = Journal::of(&self.device)?;
+        if self.record(&journal)?.is_none() {
+            self.notes.push(format!("{} has no policy: nothing to put back", self.device));
+            return Ok(());
+        }
+        let _lock = journal.lock()?;
+        match self.host() {
+            Ok(mut host) => {
+                if let Some(record) = self.settled(&mut host, &journal)? {
+                    self.put_back(&mut host, &record.before)?;
+                    journal.remove()?;
+                }
+                Ok(())
+            }
+            Err(Error::NoDevice { .. }) => {
+                self.notes.push(format!("the device {} is gone, and its classes with it", self.device));
+                Ok(journal.remove()?)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A policy as the discipline is told about it.
+fn setup<'a>(policy: &'a Policy, room: &'a [u64]) -> Setup<'a> {
+    Setup {
+        hierarchy: &policy.hierarchy,
+        rate: Some(policy.rate.bits_per_second()),
+        others: policy.default,
+        by_priority: [None; PRIORITIES],
+        room: Some(room),
+    }
+}
+
+/// How many bytes may wait in each class, unless the policy says otherwise.
+fn rooms(policy: &Policy) -> Vec<u64> {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; `as` saturates")]
+    let room = |class| ((policy.guarantee(class) / 8.0 * WAIT_NS / 1e9) as u64).max(LEAST_ROOM);
+    policy.hierarchy.classes().map(|(id, _)| room(id)).collect()
+}
+
+/// The program that gives packets the priorities of classes of a generation.
+fn classifier(policy: &Policy, major: u16, generation: u32) -> Result<Classifier, Error> {
+    let number = |class: ClassId| discipline::priority(major, generation, class);
+    let program = program::write_marking(policy, &cgroups::places(policy)?, discipline::kick(major), number);
+    let program = program.ok_or_else(|| Error::NotByThis {
+        what: "the rules make a program that is too long for the kernel".to_owned(),
+    })?;
+    Ok(Classifier::load("unisono_queue", &program)?)
+}
+
+/// How many packets wait under a policy that holds, in the discipline that a device begins with.
+fn waiting(policy: &str, now: &[Qdisc]) -> u64 {
+    let root = now.iter().find(|qdisc| qdisc.parent == qdisc::ROOT);
+    let counted = root.and_then(|root| Attached::open(&root.kind)).and_then(|open| open.ok()?.counted().ok());
+    let (Some(counted), Ok(policy)) = (counted, Policy::parse(policy)) else { return 0 };
+    let tree = &policy.hierarchy;
+    let leaves = tree.classes().map(|(id, _)| id).filter(|id| tree.is_leaf(*id));
+    leaves.filter_map(|leaf| counted.get(leaf.index())).map(|leaf| u64::from(leaf.packets)).sum()
+}
