@@ -6,8 +6,10 @@
 //!          --> cgroups: weights             --/            |
 //!                                                          +-- failed, stopped, killed --> what was there before
 //! ```
-//! A first policy is put in the place of what the device began with. Another policy changes the classes that are there,
-//! so that what waits in those that stay is not lost; the classifier changes from the old one to the new one in one step.
+//! A first policy is put in the place of what the device began with. Another policy changes the classes that are there;
+//! the classifier changes from the old one to the new one in one step, and classes that are gone are served until nothing
+//! waits in them, so that no packet is lost. (Packets of a class that has moved may leave before some that wait in its old
+//! place.)
 //!
 //! What it cannot do is said ([`Kernel::notes`]): deadlines, limits at inner classes, dropping from the longest queue. What
 //! nobody uses is lent by weight among the leaves of one class only roughly where weights differ by more than some tens. A class begins to hold at the moment in which the classifier is
@@ -18,8 +20,10 @@
 
 mod cgroups;
 mod fair;
+mod figures;
 mod program;
 mod saved;
+mod steps;
 mod tree;
 
 pub use fair::FairQueue;
@@ -29,18 +33,16 @@ use crate::error::Error;
 use crate::journal::{Journal, Phase, Record};
 use saved::{Before, Pieces, Root, root_of};
 use std::fmt;
-use std::os::fd::AsFd;
+use steps::steps;
 pub use tree::Tuning;
-use tree::{HANDLE, Numbers, Planned};
-use unisono_fairqueue::{Backend, Backlog, ClassId, Live, LiveClass, Policy};
+use tree::{Numbers, Planned};
+use unisono_fairqueue::{Backend, ClassId, Live, Policy};
 use unisono_linux::bpf::Classifier;
-use unisono_linux::netlink::htb::{self, Statistics};
 use unisono_linux::netlink::link::{self, Link};
-use unisono_linux::netlink::{Refused, Request, Socket, qdisc, traffic};
+use unisono_linux::netlink::{Socket, htb, qdisc};
 
 /// The name on the command line.
 pub const NAME: &str = "kernel";
-const ENOENT: i32 = 2;
 
 /// The kernel's classes on one device.
 pub struct Kernel {
@@ -73,18 +75,6 @@ fn record_of<B: for<'a> serde::Deserialize<'a>>(
         Some(backend) if backend == place => Ok(journal.read()?),
         Some(backend) => Err(Error::OtherBackend { device: device.to_owned(), backend }),
     }
-}
-
-/// One thing to do on the way to a policy.
-enum Step {
-    Ask(Box<Request>),
-    /// What is not there need not be removed.
-    Remove(Box<Request>),
-    /// A device that hands itself what it likes is no reason to give up.
-    Limit(Pieces),
-    Unlimit(Pieces),
-    Set(Weight),
-    PutBack(Weight),
 }
 
 /// All that a policy means on this host, checked, with nothing changed.
@@ -280,40 +270,6 @@ impl Kernel {
         Ok(())
     }
 
-    /// Carries out steps until one fails or somebody says stop.
-    fn carry_out(&mut self, host: &mut Host, steps: Vec<Step>) -> Result<(), Error> {
-        for step in steps {
-            if let Some(by) = (self.stopped)() {
-                return Err(Error::Stopped { by, device: self.device.clone() });
-            }
-            match step {
-                Step::Ask(request) => host.socket.run(&[*request]).map_err(lacking)?,
-                Step::Remove(request) => match host.socket.run(&[*request]) {
-                    Err(refused) if refused.errno != ENOENT => return Err(refused.into()),
-                    _ => {}
-                },
-                Step::Limit(pieces) => {
-                    if let Err(refused) = host.socket.run(&[pieces.set(host.link.index)]) {
-                        self.notes.push(format!(
-                            "{refused}; classes that borrow take turns of one packet, so that lending is \
-                             almost equal, and packets up to {} bytes hold up the others",
-                            pieces.before()
-                        ));
-                    }
-                }
-                Step::Unlimit(pieces) => host.socket.run(&[pieces.put_back(host.link.index)])?,
-                Step::Set(weight) => controller::set(&weight)?,
-                Step::PutBack(weight) => {
-                    controller::put_back(&weight, Phase::Holds)?;
-                }
-            }
-        }
-        match (self.stopped)() {
-            Some(by) => Err(Error::Stopped { by, device: self.device.clone() }),
-            None => Ok(()),
-        }
-    }
-
     /// After a failure: the state of the record, or of no policy at all.
     fn undo(
         &mut self,
@@ -338,45 +294,6 @@ impl Kernel {
         again?;
         Ok(journal.write(held)?)
     }
-}
-
-/// What is missing if the kernel does not know a kind of thing.
-fn lacking(refused: Refused) -> Error {
-    if refused.errno != ENOENT {
-        return Error::Refused(refused);
-    }
-    Error::Lacks {
-        what: refused.to_string(),
-        remedy: "this kernel has no HTB or no BPF classifier (CONFIG_NET_SCH_HTB, CONFIG_NET_CLS_BPF): see `unisono doctor`"
-            .to_owned(),
-    }
-}
-
-/// From what is there (`now`; none if that is not ours) to a policy, whose record says `then`.
-fn steps(host: &Host, wanted: &Wanted, now: Option<&Before>, then: &Before) -> Vec<Step> {
-    let device = host.link.index;
-    let mut asked = Vec::new();
-    if now.is_none() {
-        asked.push(htb::root(device, HANDLE, wanted.default));
-    }
-    asked.extend(wanted.plan.iter().map(|planned| htb::class(device, &planned.class)));
-    let leaves = wanted.plan.iter().filter_map(|planned| Some((planned.class.number, planned.room?)));
-    asked.extend(leaves.map(|(class, room)| qdisc::fifo(device, class, room)));
-    asked.push(traffic::classify(device, HANDLE, wanted.classifier.as_fd(), "unisono_queue"));
-    let gone = now.map(|now| tree::gone(&now.numbers, &wanted.numbers)).unwrap_or_default();
-    let removed = gone.into_iter().map(|own| htb::remove_class(device, tree::whole(own)));
-
-    let set = then.weights.iter().map(|weight| Step::Set(weight.clone()));
-    let dropped = now.into_iter().flat_map(|now| &now.weights);
-    let dropped = dropped.filter(|weight| then.weights.iter().all(|other| other.file != weight.file));
-    let put_back = dropped.map(|weight| Step::PutBack(weight.clone()));
-    let asked = asked.into_iter().map(|request| Step::Ask(Box::new(request)));
-    let removed = removed.map(|request| Step::Remove(Box::new(request)));
-    let limit = match (then.pieces, now.and_then(|now| now.pieces)) {
-        (None, now) => now.map(Step::Unlimit),
-        (then, _) => then.map(Step::Limit),
-    };
-    limit.into_iter().chain(asked).chain(removed).chain(set).chain(put_back).collect()
 }
 
 impl Backend for Kernel {
@@ -471,7 +388,7 @@ impl Backend for Kernel {
                 ),
             });
         }
-        Ok(live(&self.device, at_ns, &policy, &record.before.numbers, &statistics))
+        Ok(figures::live(&self.device, at_ns, &policy, &record.before.numbers, &statistics))
     }
 
     fn clear(&mut self) -> Result<(), Error> {
@@ -500,50 +417,5 @@ impl Backend for Kernel {
             journal.remove()?;
         }
         Ok(())
-    }
-}
-
-/// What the kernel counts, as classes of a policy; what it counts at leaves alone is summed up for the classes above.
-fn live(device: &str, at_ns: u64, policy: &Policy, numbers: &Numbers, statistics: &[Statistics]) -> Live {
-    let tree = &policy.hierarchy;
-    let of = |name: &str| {
-        let number = numbers.get(name).map(|number| tree::whole(number.own));
-        statistics.iter().find(|class| Some(class.number) == number).copied().unwrap_or_default()
-    };
-    let mut classes: Vec<LiveClass> = tree
-        .classes()
-        .map(|(id, class)| {
-            let mut counted = of(&class.name);
-            if !tree.is_leaf(id) {
-                (counted.dropped, counted.waiting_packets, counted.waiting_bytes) = (0, 0, 0);
-            }
-            let parent = Some(class.parent).filter(|parent| *parent != ClassId::ROOT);
-            LiveClass {
-                name: class.name.clone(),
-                parent: parent.map(|parent| tree.class(parent).name.clone()),
-                guarantee: policy.guarantee(id),
-                packets: counted.packets,
-                bytes: counted.bytes,
-                dropped: counted.dropped,
-                backlog: Backlog { packets: counted.waiting_packets, bytes: counted.waiting_bytes },
-                delay: None,
-            }
-        })
-        .collect();
-    for (id, class) in tree.classes().collect::<Vec<_>>().into_iter().rev() {
-        let (backlog, dropped) = (classes[id.index()].backlog, classes[id.index()].dropped);
-        if id != ClassId::ROOT {
-            let above = &mut classes[class.parent.index()];
-            above.backlog += backlog;
-            above.dropped += dropped;
-        }
-    }
-    classes.remove(0);
-    Live {
-        backend: NAME.to_owned(),
-        device: device.to_owned(),
-        at_ns,
-        rate: policy.rate.bits_per_second(),
-        classes,
     }
 }

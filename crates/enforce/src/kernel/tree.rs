@@ -76,6 +76,9 @@ pub(super) struct Number {
     pub(super) own: u16,
     above: u16,
     is_leaf: bool,
+    /// Whether its queue counts packets instead of bytes: another kind of queue would not have what waits in this one.
+    #[serde(default)]
+    counts_packets: bool,
 }
 
 /// The number of a class with the discipline's.
@@ -93,14 +96,18 @@ pub(super) fn number(hierarchy: &Hierarchy, before: &Numbers) -> Option<Numbers>
             _ => numbers[&hierarchy.class(class.parent).name].own,
         };
         let is_leaf = hierarchy.is_leaf(id);
-        let stays =
-            before.get(&class.name).filter(|number| number.above == above && number.is_leaf == is_leaf);
+        let counts_packets =
+            is_leaf && class.limit.is_some_and(|limit| matches!(room(Some(limit), 1, 1), Room::Packets(_)));
+        let same = |number: &&Number| {
+            (number.above, number.is_leaf, number.counts_packets) == (above, is_leaf, counts_packets)
+        };
+        let stays = before.get(&class.name).filter(same);
         let own = match stays {
             Some(number) => number.own,
             None if id == ClassId::ROOT => LINK,
             None => free.next()?,
         };
-        numbers.insert(class.name.clone(), Number { own, above, is_leaf });
+        numbers.insert(class.name.clone(), Number { own, above, is_leaf, counts_packets });
     }
     Some(numbers)
 }

@@ -1,0 +1,57 @@
+//! What the kernel counted, as classes of a policy.
+
+use super::NAME;
+use super::tree::{self, Numbers};
+use unisono_fairqueue::{Backlog, ClassId, Live, LiveClass, Policy};
+use unisono_linux::netlink::htb::Statistics;
+
+/// What it counts at leaves alone is summed up for the classes above.
+pub(super) fn live(
+    device: &str,
+    at_ns: u64,
+    policy: &Policy,
+    numbers: &Numbers,
+    statistics: &[Statistics],
+) -> Live {
+    let tree = &policy.hierarchy;
+    let of = |name: &str| {
+        let number = numbers.get(name).map(|number| tree::whole(number.own));
+        statistics.iter().find(|class| Some(class.number) == number).copied().unwrap_or_default()
+    };
+    let mut classes: Vec<LiveClass> = tree
+        .classes()
+        .map(|(id, class)| {
+            let mut counted = of(&class.name);
+            if !tree.is_leaf(id) {
+                (counted.dropped, counted.waiting_packets, counted.waiting_bytes) = (0, 0, 0);
+            }
+            let parent = Some(class.parent).filter(|parent| *parent != ClassId::ROOT);
+            LiveClass {
+                name: class.name.clone(),
+                parent: parent.map(|parent| tree.class(parent).name.clone()),
+                guarantee: policy.guarantee(id),
+                packets: counted.packets,
+                bytes: counted.bytes,
+                dropped: counted.dropped,
+                backlog: Backlog { packets: counted.waiting_packets, bytes: counted.waiting_bytes },
+                delay: None,
+            }
+        })
+        .collect();
+    for (id, class) in tree.classes().collect::<Vec<_>>().into_iter().rev() {
+        let (backlog, dropped) = (classes[id.index()].backlog, classes[id.index()].dropped);
+        if id != ClassId::ROOT {
+            let above = &mut classes[class.parent.index()];
+            above.backlog += backlog;
+            above.dropped += dropped;
+        }
+    }
+    classes.remove(0);
+    Live {
+        backend: NAME.to_owned(),
+        device: device.to_owned(),
+        at_ns,
+        rate: policy.rate.bits_per_second(),
+        classes,
+    }
+}
