@@ -367,6 +367,60 @@ fn other_weights_change_the_classes_that_are_there_and_they_count_on() -> Outcom
     Ok(())
 }
 
+/// What waits, in all classes together.
+fn waiting(kernel: &mut Kernel) -> u64 {
+    let live = kernel.live().expect("a policy holds");
+    live.classes.iter().filter(|class| class.parent.is_none()).map(|class| class.backlog.packets).sum()
+}
+
+fn another_policy_is_applied_without_losing_what_waits() -> Outcome {
+    let hosts = on_a_host()?;
+    let far = NetworkNamespace::named(hosts.name(1)).expect("it is there");
+    let receivers = std::thread::spawn(move || {
+        far.enter().expect("root may");
+        [5001, 5002, 5003].map(|port| UdpSocket::bind(("10.77.0.2", port)).expect("it is free"))
+    });
+    let receivers = receivers.join().expect("no panic");
+    // a packet takes 8 ms; the queue of `stays` counts packets, then bytes; `moves` moves; `goes` goes
+    let first = "rate = \"1mbit\"\ndefault = \"rest\"\n\
+        [class.stays]\npackets = 100\nmatch = [{ port = 5001 }]\n\
+        [class.moves]\nlimit = \"100KiB\"\nmatch = [{ port = 5002 }]\n\
+        [class.goes]\nlimit = \"100KiB\"\nmatch = [{ port = 5003 }]\n";
+    let second = "rate = \"2mbit\"\ndefault = \"rest\"\n\
+        [class.stays]\nweight = 3\nlimit = \"10KiB\"\nmatch = [{ port = 5001 }]\n\
+        [class.above.moves]\nlimit = \"100KiB\"\nmatch = [{ port = 5002 }]\n\
+        [class.rest]\nlimit = \"100KiB\"\n";
+    for (first, second) in [(first, second), (second, first)] {
+        let mut kernel = apply(&first.replace("10KiB", "100KiB"))?;
+        let sender = UdpSocket::bind("10.77.0.1:0").expect("the address is ours");
+        for number in 0..20_u8 {
+            for port in [5001, 5002, 5003] {
+                sender.send_to(&[number; 950], ("10.77.0.2", port)).expect("the cable is up");
+            }
+        }
+        let before = waiting(&mut kernel);
+        assert!(before > 20, "only {before} wait");
+        kernel.apply(&policy(second)).expect("the kernel can");
+        assert!(kernel.notes().is_empty(), "{:?}", kernel.notes());
+        for receiver in &receivers {
+            receiver.set_read_timeout(Some(Duration::from_secs(20))).expect("it is positive");
+            for number in 0..20 {
+                let mut packet = [0; 1000];
+                let got = loop {
+                    match receiver.recv(&mut packet) {
+                        Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                        got => break got,
+                    }
+                };
+                assert_eq!(got.expect("none is lost"), 950);
+                assert_eq!(packet[0], number, "in their order");
+            }
+        }
+        kernel.clear().expect("it is there");
+    }
+    Ok(())
+}
+
 /// Starts the program and signals it a while after its change has begun.
 fn ended_by(signal: Signal, after: Duration, arguments: &[&str]) -> Output {
     let mut command = Command::new(program::unisono());
@@ -575,6 +629,7 @@ host_tests![
     a_change_that_is_stopped_anywhere_leaves_what_was_there,
     a_second_policy_that_is_stopped_anywhere_leaves_the_first,
     other_weights_change_the_classes_that_are_there_and_they_count_on,
+    another_policy_is_applied_without_losing_what_waits,
     whatever_kills_a_change_the_next_command_puts_back_what_was_there,
     a_signal_during_a_change_puts_back_what_was_there,
     what_is_wrong_leaves_the_host_unchanged,

@@ -18,39 +18,60 @@ const NAMES: [&str; 2] = ["three", "one"];
 
 /// Two control groups with a busy loop each, on one processor. All end with this.
 struct Two {
-    top: Group,
+    version: Version,
+    /// One, or with version 1 one in each of two trees.
+    tops: Vec<Group>,
+    /// Where they are stopped.
     groups: Vec<Group>,
+    /// Where their time is counted.
+    counted: Vec<Group>,
     loops: Vec<Child>,
 }
 
 impl Two {
-    fn new() -> Result<Self, Skipped> {
+    fn new(version: Version) -> Result<Self, Skipped> {
         require::root()?;
         let all = hierarchies().expect("mounts can be read");
-        let Some(tree) = Hierarchy::of_version(&all, Version::V2) else {
-            return Err(Skipped::because("no cgroup2 is mounted"));
+        let with = |name: &str| {
+            let of = |tree: &&Hierarchy| tree.controllers.iter().any(|controller| controller == name);
+            all.iter().filter(|tree| tree.version == Version::V1).find(of)
+        };
+        let trees = match version {
+            Version::V2 => vec![Hierarchy::of_version(&all, Version::V2)],
+            Version::V1 => vec![with("freezer"), with("cpuacct")],
+        };
+        let Some(trees) = trees.into_iter().collect::<Option<Vec<_>>>() else {
+            return Err(Skipped::because(match version {
+                Version::V2 => "no cgroup2 is mounted",
+                Version::V1 => "no control groups of version 1 with freezer and cpuacct are mounted",
+            }));
         };
         let name = format!("unisono-test-{}", std::process::id());
-        let top = tree.top().create(&name).map_err(|error| Skipped::because(error.to_string()))?;
-        let mut two = Self { top, groups: Vec::new(), loops: Vec::new() };
-        if !two.top.has("cgroup.freeze") {
+        let mut two =
+            Self { version, tops: Vec::new(), groups: Vec::new(), counted: Vec::new(), loops: Vec::new() };
+        for tree in trees {
+            let top = tree.top().create(&name).map_err(|error| Skipped::because(error.to_string()))?;
+            two.tops.push(top);
+        }
+        if version == Version::V2 && !two.tops[0].has("cgroup.freeze") {
             return Err(Skipped::because("control groups cannot be frozen: Linux before 5.2"));
         }
         let cpu = allowed(Tid::SELF).expect("our own").iter().next().expect("a processor");
         for name in NAMES {
-            let group = two.top.create(name).expect("root may");
-            let door = group.door().expect("root may");
-            two.groups.push(group);
+            let made: Vec<Group> = two.tops.iter().map(|top| top.create(name).expect("root may")).collect();
+            let doors = made.iter().map(|group| group.door().expect("root may")).collect();
+            two.groups.push(made[0].clone());
+            two.counted.push(made[made.len() - 1].clone());
             let mut command = Command::new(program::unisono());
             command.args(["workload", "busy-loop", "--parent", &std::process::id().to_string()]);
             command.args(["--cpu", &cpu.to_string()]).stdin(Stdio::null()).stdout(Stdio::null());
-            two.loops.push(start(&mut command, vec![door], Family::Same).expect("it starts"));
+            two.loops.push(start(&mut command, doors, Family::Same).expect("it starts"));
         }
         Ok(two)
     }
 
     fn policy(&self) -> String {
-        let name = self.top.path().file_name().expect("it has a name").to_str().expect("a plain name");
+        let name = self.tops[0].path().file_name().expect("it has a name").to_str().expect("a plain name");
         let class = |class: &str| format!("[class.{class}]\nmatch = [{{ cgroup = \"/{name}/{class}\" }}]\n");
         format!("rate = \"100mbit\"\n{}{}[cpu]\nthree = 3\none = 1\n", class(NAMES[0]), class(NAMES[1]))
     }
@@ -62,12 +83,16 @@ impl Two {
     }
 
     fn stopped(&self) -> usize {
-        let is = |group: &&Group| group.read("cgroup.freeze").expect("it is there").trim() == "1";
+        let (file, word) = match self.version {
+            Version::V2 => ("cgroup.freeze", "1"),
+            Version::V1 => ("freezer.state", "FROZEN"),
+        };
+        let is = |group: &&Group| group.read(file).expect("it is there").trim() == word;
         self.groups.iter().filter(is).count()
     }
 
     fn used(&self) -> Vec<f64> {
-        self.groups.iter().map(|group| group.used_ns().expect("it is counted") as f64).collect()
+        self.counted.iter().map(|group| group.used_ns().expect("it is counted") as f64).collect()
     }
 
     /// Both run: each gets time of its processor.
@@ -87,8 +112,9 @@ impl Drop for Two {
             let _ = child.kill();
             let _ = child.wait();
         }
-        for group in self.groups.iter().chain([&self.top]) {
-            while group.remove().is_err() {
+        let both = self.groups.iter().chain(&self.counted).filter(|group| group.path().exists());
+        for group in both.chain(&self.tops) {
+            while group.path().exists() && group.remove().is_err() {
                 std::thread::sleep(Duration::from_millis(2)); // what was killed leaves a moment later
             }
         }
@@ -138,8 +164,8 @@ fn guard_of(process: u32) -> u32 {
     }
 }
 
-fn busy_groups_get_time_by_weight() -> Outcome {
-    let two = Two::new()?;
+fn time_by_weight(version: Version) -> Outcome {
+    let two = Two::new(version)?;
     let file = two.file();
     let mut child = keeping(&two, &file);
     let before = two.used();
@@ -153,8 +179,8 @@ fn busy_groups_get_time_by_weight() -> Outcome {
     Ok(())
 }
 
-fn whatever_ends_it_everybody_runs_on_and_nothing_is_left() -> Outcome {
-    let two = Two::new()?;
+fn whatever_ends_it(version: Version) -> Outcome {
+    let two = Two::new(version)?;
     let file = two.file();
     for how in [Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit] {
         let mut child = keeping(&two, &file);
@@ -176,8 +202,8 @@ fn whatever_ends_it_everybody_runs_on_and_nothing_is_left() -> Outcome {
     Ok(())
 }
 
-fn after_the_death_of_its_guard_too_the_next_command_lets_everybody_run() -> Outcome {
-    let two = Two::new()?;
+fn after_the_death_of_its_guard(version: Version) -> Outcome {
+    let two = Two::new(version)?;
     let file = two.file();
     for next in [&["queue", "clear"][..], &["queue", "show", "--once"]] {
         let mut child = keeping(&two, &file);
@@ -200,7 +226,7 @@ fn after_the_death_of_its_guard_too_the_next_command_lets_everybody_run() -> Out
 }
 
 fn it_comes_with_a_policy_of_a_device_and_goes_with_it() -> Outcome {
-    let two = Two::new()?;
+    let two = Two::new(Version::V2)?;
     let hosts = Hosts::new()?;
     let first = NetworkNamespace::named(hosts.name(0)).expect("it was just made");
     first.enter().map_err(|error| Skipped::because(format!("no namespace can be entered: {error}")))?;
@@ -230,7 +256,7 @@ fn it_comes_with_a_policy_of_a_device_and_goes_with_it() -> Outcome {
 }
 
 fn who_would_stop_itself_or_what_is_shared_already_is_refused() -> Outcome {
-    let two = Two::new()?;
+    let two = Two::new(Version::V2)?;
     let file = two.file();
     let mut command = Command::new(program::unisono());
     command.args(["queue", "cpu"]).arg(file.path()).stdin(Stdio::null()).stderr(Stdio::piped());
@@ -261,7 +287,34 @@ fn who_would_stop_itself_or_what_is_shared_already_is_refused() -> Outcome {
     Ok(())
 }
 
+fn busy_groups_get_time_by_weight() -> Outcome {
+    time_by_weight(Version::V2)
+}
+
+fn busy_groups_of_version_1_get_time_by_weight() -> Outcome {
+    time_by_weight(Version::V1)
+}
+
+fn whatever_ends_it_everybody_runs_on_and_nothing_is_left() -> Outcome {
+    whatever_ends_it(Version::V2)
+}
+
+fn whatever_ends_it_groups_of_version_1_run_on_and_nothing_is_left() -> Outcome {
+    whatever_ends_it(Version::V1)
+}
+
+fn after_the_death_of_its_guard_too_the_next_command_lets_everybody_run() -> Outcome {
+    after_the_death_of_its_guard(Version::V2)
+}
+
+fn after_the_death_of_its_guard_the_next_command_lets_groups_of_version_1_run() -> Outcome {
+    after_the_death_of_its_guard(Version::V1)
+}
+
 host_tests![
+    busy_groups_of_version_1_get_time_by_weight,
+    whatever_ends_it_groups_of_version_1_run_on_and_nothing_is_left,
+    after_the_death_of_its_guard_the_next_command_lets_groups_of_version_1_run,
     busy_groups_get_time_by_weight,
     whatever_ends_it_everybody_runs_on_and_nothing_is_left,
     after_the_death_of_its_guard_too_the_next_command_lets_everybody_run,

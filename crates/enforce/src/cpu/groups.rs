@@ -55,8 +55,16 @@ impl Found {
 
     /// Whether somebody has stopped it.
     fn is_stopped(&self) -> bool {
-        let is = |file: &str, word: &str| self.stop.read(file).is_ok_and(|text| text.trim() == word);
-        is("cgroup.freeze", "1") || is("freezer.state", "FROZEN")
+        let (file, free) = self.switch();
+        self.stop.read(file).is_ok_and(|text| text.trim() != free)
+    }
+
+    /// The file that stops it, and what that says while it may run.
+    fn switch(&self) -> (&'static str, &'static str) {
+        match self.stop.version() {
+            Version::V1 => ("freezer.state", "THAWED"),
+            Version::V2 => ("cgroup.freeze", "0"),
+        }
     }
 }
 
@@ -162,9 +170,10 @@ impl Shares {
             return Ok(());
         };
         let path = &self.hierarchy.class(*class).name;
+        let (file, let_run) = found.switch();
         let what = format!(
-            "{path} is frozen by somebody else; let it run first: echo 0 > {}",
-            found.stop.path().join("cgroup.freeze").display()
+            "{path} is frozen by somebody else; let it run first: echo {let_run} > {}",
+            found.stop.path().join(file).display()
         );
         Err(Error::NotHere { at: place_of(policy, path), what })
     }
