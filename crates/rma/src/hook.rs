@@ -6,7 +6,11 @@
 //! processors nearly every wait sleeps, and few wait for the host. So there the first call comes late, and what a
 //! late call may have kept waiting makes the calls of the next waits come soon.
 //!
-//! Cost: a load a wait. When not to use: without a hook there is nothing to pace.
+//! And a host that has something in flight moves it a piece a call. So a call says whether it found work: then the
+//! next comes after [`SOON`], and each that finds none doubles the pause, up to the period. A message of many pieces then
+//! moves at the pace of whoever takes them, while a host that has nothing to do is asked no more often than before.
+//!
+//! Cost: two loads a wait. When not to use: without a hook there is nothing to pace.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -18,7 +22,19 @@ const LATE: Nanos = Nanos(5_000_000);
 /// So many waits are in haste after one that lasted until its call.
 const IN_HASTE: u32 = 512;
 
-type Call = Box<dyn FnMut() + Send>;
+/// How soon the next call comes after one that found work.
+const SOON: Nanos = Nanos(2_000);
+
+/// What a hook's call found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing to do: the next call may come a period later.
+    Nothing,
+    /// Something that was in flight has moved, and may move on soon.
+    Work,
+}
+
+type Call = Box<dyn FnMut() -> Found + Send>;
 
 /// A job's hook, if it has one.
 #[derive(Default)]
@@ -26,6 +42,8 @@ pub(crate) struct Hook {
     call: Mutex<Option<Call>>,
     /// Its period in nanoseconds; zero: there is none.
     every: AtomicU64,
+    /// How soon after the last call the next is to come: the period, or less where something is in flight.
+    pace: AtomicU64,
     /// Whether members outnumber processors.
     crowded: AtomicBool,
     haste: AtomicU32,
@@ -36,6 +54,7 @@ impl Hook {
         *self.call.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
         self.crowded.store(crowded, Ordering::Relaxed);
         let every = Nanos::from(every).0.clamp(1_000, LATE.0);
+        self.pace.store(every, Ordering::Relaxed);
         self.every.store(every, Ordering::Relaxed);
     }
 
@@ -48,6 +67,10 @@ impl Hook {
     #[inline]
     pub(crate) fn first(&self) -> Option<Nanos> {
         let every = self.every()?;
+        let pace = Nanos(self.pace.load(Ordering::Relaxed));
+        if pace < every {
+            return Some(pace);
+        }
         if !self.crowded.load(Ordering::Relaxed) {
             return Some(every);
         }
@@ -60,12 +83,23 @@ impl Hook {
         Some(every)
     }
 
+    /// Calls it at the beginning of a wait; how long the wait lasts until it has to be called again.
+    pub(crate) fn begin(&self) -> Option<Nanos> {
+        self.call()?;
+        self.first()
+    }
+
     /// Calls it; how long until it has to be called again.
     pub(crate) fn call(&self) -> Option<Nanos> {
         let every = self.every()?;
         let mut call = self.call.lock().unwrap_or_else(PoisonError::into_inner);
-        (call.as_mut()?)();
-        Some(every)
+        // Two threads at once may set the pace: it is a pace all the same.
+        let pace = match (call.as_mut()?)() {
+            Found::Work => SOON.min(every),
+            Found::Nothing => Nanos(self.pace.load(Ordering::Relaxed).saturating_mul(2)).min(every),
+        };
+        self.pace.store(pace.0, Ordering::Relaxed);
+        Some(pace)
     }
 
     /// Calls it in a wait that has lasted until then.
@@ -85,6 +119,7 @@ mod tests {
         let (hook, counted) = (Hook::default(), Arc::clone(&calls));
         let count = move || {
             counted.fetch_add(1, Ordering::Relaxed);
+            Found::Nothing
         };
         hook.set(Duration::from_micros(500), crowded, Box::new(count));
         (hook, calls)
@@ -102,6 +137,27 @@ mod tests {
         assert_eq!(hook.first(), Some(Nanos(500_000)));
         assert_eq!(hook.call_due(), Some(Nanos(500_000)));
         assert_eq!(calls.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_host_that_moves_something_is_called_soon_again_and_ever_later_when_it_does_not() {
+        for crowded in [false, true] {
+            let (hook, left) = (Hook::default(), Arc::new(AtomicU32::new(0)));
+            let work = Arc::clone(&left);
+            let call = move || {
+                let some =
+                    work.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+                if some.is_ok() { Found::Work } else { Found::Nothing }
+            };
+            hook.set(Duration::from_micros(500), crowded, Box::new(call));
+            let lazy = hook.begin();
+            assert_eq!(lazy, Some(if crowded { LATE } else { Nanos(500_000) }));
+            left.store(2, Ordering::Relaxed);
+            assert_eq!((hook.call_due(), hook.call()), (Some(SOON), Some(SOON)));
+            assert_eq!(hook.first(), Some(SOON), "of the next wait, too");
+            let pauses: Vec<u64> = std::iter::from_fn(|| hook.call()).map(|pause| pause.0).take(9).collect();
+            assert_eq!(pauses, [4, 8, 16, 32, 64, 128, 256, 500, 500].map(|micros| micros * 1_000));
+        }
     }
 
     #[test]

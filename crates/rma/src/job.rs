@@ -14,6 +14,7 @@
 
 use crate::direct::{Direct, Wanted};
 use crate::error::Error;
+use crate::hook::Found;
 use crate::host::Host;
 use crate::host::episodes::Episodes;
 use crate::message::{Memory, Port, Shared};
@@ -350,9 +351,9 @@ impl Job {
 
     /// Has `hook` called about every so often (at most every 5 ms) while this member waits, in calls of this job and
     /// of its windows, by the thread that waits; where members outnumber processors, and no wait has lasted so long
-    /// lately, only after 5 ms. For bindings whose host must make progress meanwhile. It must not
-    /// call this job or its windows.
-    pub fn while_waiting(&mut self, every: Duration, hook: Box<dyn FnMut() + Send>) {
+    /// lately, only after 5 ms. For bindings whose host must make progress meanwhile: after a call that found work the
+    /// next comes within microseconds, and then ever later. It must not call this job or its windows.
+    pub fn while_waiting(&mut self, every: Duration, hook: Box<dyn FnMut() -> Found + Send>) {
         let crowded = self.host.as_ref().is_some_and(|host| host.crowded);
         self.shared.hook.set(every, crowded, hook);
     }

@@ -48,6 +48,7 @@ mod window;
 pub use assert::Assert;
 pub use element::{Element, Plain};
 pub use error::{Error, ErrorClass};
+pub use hook::Found;
 pub use job::{Job, Key, MOST_RANKS, Place, environment};
 pub use layout::{Layout, Run};
 pub use operation::Operation;

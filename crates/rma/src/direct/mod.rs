@@ -313,10 +313,7 @@ impl Waiter {
         // A fence is collective: nobody here has another call to make meanwhile.
         let patience = self.shared.patience().filter(|_| reach != Reach::Fence);
         let over = patience.map(|patience| patience.after(now()));
-        let mut pause = self.shared.hook.first();
-        if pause.is_some() {
-            self.shared.hook.call();
-        }
+        let mut pause = self.shared.hook.begin();
         let reached = loop {
             let until = pause.map(|pause| pause.after(now()));
             let until = over.map_or(until, |over| Some(until.map_or(over, |until| until.min(over))));

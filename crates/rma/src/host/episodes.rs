@@ -81,7 +81,7 @@ impl Episodes {
             match self.participant.wait_timeout(Duration::from(pause)) {
                 Ok(_) => return Ok(()),
                 Err(unisono_barrier::Error::TimedOut { .. }) if serving == Serving::Needed => {
-                    self.shared.hook.call();
+                    pause = self.shared.hook.call().map_or(SERVING, |soon| soon.min(SERVING));
                     self.shared.core().progress()?;
                     self.look_around()?;
                 }
