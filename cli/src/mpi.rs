@@ -51,6 +51,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     let program = preload::find(name).map_err(worded)?;
+    preload::in_company(name, |variable| std::env::var(variable).ok()).map_err(worded)?;
     let mpi = preload::mpi_of(&program, given).map_err(worded)?;
     if let Some(launcher) = preload::other_launcher(mpi)
         && std::env::var_os("OMPI_COMM_WORLD_RANK")
@@ -97,6 +98,7 @@ fn worded(error: Error) -> anyhow::Error {
         error if error.is_of_host() => Failure::Host(error.to_string()).into(),
         Error::NoProgram { .. }
         | Error::Launcher { .. }
+        | Error::Alone { .. }
         | Error::NoMpi { .. }
         | Error::Static { .. }
         | Error::OtherMpi { .. } => Failure::Usage(error.to_string()).into(),

@@ -5,7 +5,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use unisono_launch::{Bind, Error, Options, Prefix};
@@ -64,6 +64,35 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
+/// Ranks of an MPI program, each of which would think that it is alone: refused where they ask for the preload, and
+/// not unnoticed elsewhere. A program with both may mean what it does.
+fn look_for_mpi(args: &Args) -> Result<(), Failure> {
+    let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
+    let name = |word: &str| Path::new(word).file_name().map(|name| name.to_string_lossy().into_owned());
+    let ranks = args.ranks;
+    match &words[..] {
+        _ if ranks < 2 => {}
+        [first, second, rest @ ..] if second == "mpi" && name(first).as_deref() == Some("unisono") => {
+            return Err(Failure::Usage(format!(
+                "'unisono run' starts programs without MPI, and every rank would be alone; \
+                 write 'mpiexec -n {ranks} unisono mpi {}'",
+                rest.join(" ")
+            )));
+        }
+        [program, ..] => {
+            if let Some(mpi) = unisono_mpi_preload::linked_to(program) {
+                eprintln!(
+                    "unisono: {program} is linked to {mpi}, for which every rank is alone, because no mpiexec starts \
+                     it; a program with MPI starts as 'mpiexec.{mpi} -n {ranks} unisono mpi -- {program}'",
+                    mpi = mpi.name(),
+                );
+            }
+        }
+        [] => {}
+    }
+    Ok(())
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 enum BindTo {
     /// A processor for each rank where there are enough, otherwise none
@@ -75,6 +104,7 @@ enum BindTo {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    look_for_mpi(args)?;
     let options = Options {
         ranks: args.ranks,
         command: args.command.clone(),

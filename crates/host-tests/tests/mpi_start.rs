@@ -455,6 +455,38 @@ fn a_launcher_of_another_mpi_is_named() -> Outcome {
     Ok(())
 }
 
+/// `unisono run` starts ranks of which no MPI knows: each would be alone, and compute nonsense in silence.
+fn ranks_that_no_mpi_started_are_refused_with_what_to_type() -> Outcome {
+    for mpi in BOTH {
+        let built = mpi.build(&source("counted.c"))?.to_string_lossy().into_owned();
+        let unisono = program::unisono().to_string_lossy().into_owned();
+        let on_run = |ranks: &str, started: &[&str]| {
+            let mut command = Command::new(&unisono);
+            command.args(["run", "-n", ranks, "--"]).args(started).stdin(Stdio::null());
+            command.output().expect("it starts")
+        };
+        let direct = [&unisono, "mpi", "--", &built];
+        let line = format!("exec '{unisono}' mpi -- '{built}'");
+        for started in [&direct[..], &["sh", "-c", &line]] {
+            let Output { status, stdout, stderr } = on_run("2", started);
+            let words = text(&stderr);
+            assert_eq!(status.code(), Some(2), "{}: {words}", mpi.name());
+            assert!(words.contains(&format!("'mpiexec -n 2 unisono mpi -- {built}'")), "{words}");
+            assert!(stdout.is_empty(), "the program ran: {}", text(&stdout));
+        }
+        // without the preload it may mean what it does, but that is said
+        let words = text(&on_run("2", &[&built]).stderr);
+        assert!(
+            words.contains(&format!("'mpiexec.{} -n 2 unisono mpi -- {built}'", mpi.name())),
+            "{words}"
+        );
+        // one rank is alone rightly
+        let alone = on_run("1", &direct);
+        assert!(alone.status.success(), "{}: {}", mpi.name(), text(&alone.stderr));
+    }
+    Ok(())
+}
+
 host_tests![
     every_one_sided_call_is_taken_over within 300,
     a_profiling_tool_that_is_preloaded_sees_every_call within 120,
@@ -466,4 +498,5 @@ host_tests![
     a_program_with_a_run_path_runs within 120,
     a_program_that_cannot_be_served_is_refused_with_the_reason within 120,
     a_launcher_of_another_mpi_is_named within 120,
+    ranks_that_no_mpi_started_are_refused_with_what_to_type within 120,
 ];

@@ -100,6 +100,17 @@ pub enum Error {
         /// As it was given.
         launcher: String,
     },
+    /// The ranks were started by `unisono run`, of which no MPI knows.
+    #[error(
+        "'unisono run' starts programs without MPI: every rank of {program} would be alone; \
+         write 'mpiexec -n {ranks} unisono mpi -- {program}'"
+    )]
+    Alone {
+        /// As it was given.
+        program: String,
+        /// How many ranks were started.
+        ranks: usize,
+    },
     /// The program is not linked to an MPI, and no launcher says which it will load.
     #[error(
         "{program} is linked to no MPI that is known, and no mpiexec started it; start it as \
@@ -171,6 +182,25 @@ impl Error {
     pub fn is_of_host(&self) -> bool {
         matches!(self, Self::NoCompiler { .. } | Self::NoCore { .. } | Self::NotBuilt { .. })
     }
+}
+
+/// Refuses ranks that `unisono run` started: no MPI's launcher is between it and them.
+///
+/// # Errors
+/// [`Error::Alone`].
+pub fn in_company(program: &str, variable: impl Fn(&str) -> Option<String>) -> Result<(), Error> {
+    let ranks = variable("UNISONO_SIZE").and_then(|size| size.parse().ok()).unwrap_or(1);
+    if ranks > 1 && Mpi::of_launcher(|name| variable(name).is_some()).is_none() {
+        return Err(Error::Alone { program: program.to_owned(), ranks });
+    }
+    Ok(())
+}
+
+/// The MPI that a program is linked to, if it can be read and is.
+#[must_use]
+pub fn linked_to(program: &str) -> Option<Mpi> {
+    let bytes = fs::read(find(program).ok()?).ok()?;
+    elf::needed(&bytes).iter().find_map(|library| Mpi::of_library(library))
 }
 
 /// Where a program is: as a path, or along `PATH`.
@@ -273,6 +303,21 @@ mod tests {
             assert!(error.to_string().starts_with(name), "{error}");
         }
         assert!(!is_launcher("mpirunner") && !is_launcher("/opt/mpiexec/solver"));
+    }
+
+    #[test]
+    fn ranks_without_a_launcher_of_an_mpi_are_refused_unless_there_is_only_one() {
+        let started = |variables: &'static [(&str, &str)]| {
+            in_company("./solver", move |name| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+            })
+        };
+        let error = started(&[("UNISONO_SIZE", "3"), ("UNISONO_RANK", "0")]).expect_err("each is alone");
+        assert!(error.to_string().contains("'mpiexec -n 3 unisono mpi -- ./solver'"), "{error}");
+        assert!(started(&[("UNISONO_SIZE", "1")]).is_ok());
+        assert!(started(&[("UNISONO_SIZE", "3"), ("PMI_RANK", "0")]).is_ok());
+        assert!(started(&[("UNISONO_SIZE", "3"), ("OMPI_COMM_WORLD_SIZE", "2")]).is_ok());
+        assert!(started(&[]).is_ok());
     }
 
     #[test]
