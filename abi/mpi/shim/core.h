@@ -31,6 +31,7 @@ enum core_class {
 	CORE_TYPE,
 	CORE_UNSUPPORTED,
 	CORE_WIN,
+	CORE_GONE, /* a rank, which the words name; the standard has no class for it */
 };
 
 /* Not errors: with a patience, calls that wait for another rank's next call are to be repeated. */

@@ -6,6 +6,7 @@
 #include "shim.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 struct handler_record {
@@ -20,7 +21,7 @@ struct handler_record {
 static struct handler_record *records;
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 
-int class_of_core(int core)
+static int class_of_core(int core)
 {
 	switch (core) {
 	case CORE_OK:
@@ -60,12 +61,52 @@ int class_of_core(int core)
 	}
 }
 
+/*
+ * Who is gone: a class that the standard lacks, and in it a code for each rank, with its words. The host has them,
+ * so that its MPI_Error_string answers with the words. (In a class of the standard's own MPICH 4.0 forgets a
+ * code's words.) A code can never be taken back, so there are not many.
+ */
+static int code_of_gone(const char *words)
+{
+	enum { MOST = 64 };
+	static struct {
+		char words[MPI_MAX_ERROR_STRING];
+		int code;
+	} said[MOST];
+	static int class = MPI_ERR_OTHER, count;
+	int at = 0, code;
+
+	pthread_mutex_lock(&guard);
+	if (class == MPI_ERR_OTHER && !PMPI_Add_error_class(&code)) {
+		PMPI_Add_error_string(code, "a rank is gone");
+		class = code;
+	}
+	code = class;
+	while (at < count && strncmp(said[at].words, words, sizeof said[at].words - 1))
+		at++;
+	if (at < count) {
+		code = said[at].code;
+	} else if (class != MPI_ERR_OTHER && count < MOST && !PMPI_Add_error_code(class, &code)) {
+		snprintf(said[at].words, sizeof said[at].words, "%s", words);
+		PMPI_Add_error_string(code, said[at].words);
+		said[count++].code = code;
+	}
+	pthread_mutex_unlock(&guard);
+	return code;
+}
+
+int code_of_core(int core)
+{
+	return core == CORE_GONE ? code_of_gone(core_last_error()) : class_of_core(core);
+}
+
 /* The program's last words: it is ended next. */
-static void say(const char *call, int class, const char *words)
+static void say(const char *call, int code, const char *words)
 {
 	char text[MPI_MAX_ERROR_STRING] = "";
-	int length, rank = -1;
+	int length, rank = -1, class = code;
 
+	PMPI_Error_class(code, &class);
 	PMPI_Error_string(class, text, &length);
 	PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	fprintf(stderr, "unisono: rank %d: %s: %s (%s)\n", rank, call, words, text);
@@ -73,40 +114,43 @@ static void say(const char *call, int class, const char *words)
 	usleep(100000);
 }
 
-int window_error(struct window *window, const char *call, int class, const char *words)
+int window_error(struct window *window, const char *call, int code, const char *words)
 {
 	struct handler_record *record = window->handler.record;
 
 	if (record) {
 #if HOST_OPEN_MPI
 		if (record->fortran) {
-			MPI_Fint number = PMPI_Win_c2f(window->handle), code = class;
-			((void (*)(MPI_Fint *, MPI_Fint *))record->function)(&number, &code);
-			return class;
+			MPI_Fint number = PMPI_Win_c2f(window->handle), given = code;
+			((void (*)(MPI_Fint *, MPI_Fint *))record->function)(&number, &given);
+			return code;
 		}
 #endif
 		MPI_Win handle = window->handle;
-		int code = class;
-		((MPI_Win_errhandler_function *)record->function)(&handle, &code);
+		int given = code;
+		((MPI_Win_errhandler_function *)record->function)(&handle, &given);
 	} else if (window->handler.handle != MPI_ERRORS_RETURN) {
-		say(call, class, words);
+		int class = code;
+
+		say(call, code, words);
+		PMPI_Error_class(code, &class);
 		PMPI_Abort(MPI_COMM_WORLD, class);
 	}
-	return class;
+	return code;
 }
 
 /* Where there is no window yet: the communicator's handler. */
-int comm_error(MPI_Comm comm, const char *call, int class, const char *words)
+int comm_error(MPI_Comm comm, const char *call, int code, const char *words)
 {
 	MPI_Errhandler handler;
 
 	if (!PMPI_Comm_get_errhandler(comm, &handler)) {
 		if (handler == MPI_ERRORS_ARE_FATAL)
-			say(call, class, words);
+			say(call, code, words);
 		PMPI_Errhandler_free(&handler);
 	}
-	PMPI_Comm_call_errhandler(comm, class);
-	return class;
+	PMPI_Comm_call_errhandler(comm, code);
+	return code;
 }
 
 int no_window(const char *call)

@@ -256,7 +256,7 @@ BOTH(int, Barrier, (MPI_Comm comm))
 		core = core_job_barrier(last.job->core);
 		return LIKELY(!core)
 			       ? MPI_SUCCESS
-			       : comm_error(comm, "MPI_Barrier", class_of_core(core), core_last_error());
+			       : comm_error(comm, "MPI_Barrier", code_of_core(core), core_last_error());
 	}
 	if (!host_barrier)
 		host_barrier = (int (*)(MPI_Comm))host("PMPI_Barrier");
@@ -278,5 +278,5 @@ BOTH(int, Barrier, (MPI_Comm comm))
 	last.job = barrier->job;
 	last.generation = atomic_load(&generation);
 	core = core_job_barrier(barrier->job->core);
-	return core ? comm_error(comm, "MPI_Barrier", class_of_core(core), core_last_error()) : MPI_SUCCESS;
+	return core ? comm_error(comm, "MPI_Barrier", code_of_core(core), core_last_error()) : MPI_SUCCESS;
 }

@@ -96,7 +96,7 @@ static int failed(struct job *job, int core)
 	if (job->messages != MPI_COMM_NULL)
 		PMPI_Comm_free(&job->messages);
 	free(job);
-	return class_of_core(core);
+	return code_of_core(core);
 }
 
 /* Whether all ranks of a communicator are on this host; the answer is the same everywhere. */
@@ -216,7 +216,7 @@ static int job_end(struct job *job)
 	job->core = NULL;
 	if (job->messages != MPI_COMM_NULL)
 		PMPI_Comm_free(&job->messages);
-	return core ? class_of_core(core) : MPI_SUCCESS;
+	return core ? code_of_core(core) : MPI_SUCCESS;
 }
 
 /* One user less; collective where it is the last. */

@@ -179,15 +179,15 @@ bool messages_forced(void);
 bool threads_missing(void);
 
 /* errors.c: calls the window's handler; answers the error code to return. */
-int window_error(struct window *window, const char *call, int class, const char *words);
-int comm_error(MPI_Comm comm, const char *call, int class, const char *words);
+int window_error(struct window *window, const char *call, int code, const char *words);
+int comm_error(MPI_Comm comm, const char *call, int code, const char *words);
 int no_window(const char *call);
-int class_of_core(int core);
+int code_of_core(int core);
 static inline int window_result(struct window *window, const char *call, int core)
 {
 	if (LIKELY(core == CORE_OK))
 		return MPI_SUCCESS;
-	return window_error(window, call, class_of_core(core), core_last_error());
+	return window_error(window, call, code_of_core(core), core_last_error());
 }
 void handler_default(struct handler *handler);
 void handler_drop(struct handler *handler);

@@ -150,12 +150,12 @@ BOTH(int, Win_unlock, (int rank, MPI_Win win))
 		AT_WINDOW(window, asked, core_flush(window->core, rank));
 	if (__builtin_expect(asked, 0)) {
 		/* the epoch ends, whatever the target refused; the first words are said */
-		int class = class_of_core(asked);
+		int code = code_of_core(asked);
 		char words[256];
 
 		snprintf(words, sizeof words, "%s", core_last_error());
 		AT_WINDOW(window, core, core_unlock(window->core, rank));
-		return window_error(window, call, class, words);
+		return window_error(window, call, code, words);
 	}
 	DO(core_unlock(window->core, rank));
 }

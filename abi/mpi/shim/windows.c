@@ -99,7 +99,7 @@ static void discard(struct window *window)
 
 static int finish(const char *call, MPI_Comm comm, struct window *window, int core, MPI_Win *win)
 {
-	int code = core ? class_of_core(core) : window_register(window);
+	int code = core ? code_of_core(core) : window_register(window);
 
 	if (code) {
 		job_release(window->job);

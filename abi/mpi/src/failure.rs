@@ -15,6 +15,9 @@ pub(crate) const OK: c_int = 0;
 pub(crate) const AGAIN: c_int = -1;
 pub(crate) const UNFINISHED: c_int = -2;
 
+/// `CORE_GONE` in `shim/core.h`: the standard has no class for it, but a program may want to know who.
+const GONE: c_int = 17;
+
 /// `enum core_class` in `shim/core.h`.
 fn number(class: ErrorClass) -> c_int {
     match class {
@@ -46,7 +49,7 @@ pub(crate) fn failed(error: &Error) -> c_int {
     }
     let text = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
     WORDS.with_borrow_mut(|words| *words = text);
-    number(error.class())
+    if matches!(error, Error::Gone { .. }) { GONE } else { number(error.class()) }
 }
 
 /// The answer to C.
@@ -79,6 +82,12 @@ mod tests {
     }
 
     #[test]
+    fn who_is_gone_has_a_number_of_its_own() {
+        let gone = Error::Gone { rank: unisono_rma::Rank(3), why: "process 7 died".to_owned() };
+        assert_eq!((failed(&gone), number(gone.class())), (GONE, number(ErrorClass::Other)));
+    }
+
+    #[test]
     fn the_header_has_the_same_numbers() {
         let header = include_str!("../shim/core.h");
         let classes = header.split("enum core_class {").nth(1).expect("the enum is there");
@@ -104,5 +113,6 @@ mod tests {
         ] {
             assert_eq!(names[number(class) as usize], name);
         }
+        assert!(names[GONE as usize].starts_with("CORE_GONE"));
     }
 }

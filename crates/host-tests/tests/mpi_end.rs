@@ -53,8 +53,12 @@ fn endings(mpi: Mpi, launcher: Launcher, options: &[&str], arguments: &[&str]) -
         // what it started is a shell, which lives on: the victim's longer than anybody has to wait, the others' until
         // both have said what there is to say
         let linger = "\"$@\"; code=$?; rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; \
-                      if [ \"$rank\" = 1 ]; then sleep 30; else sleep 1; fi; exit $code";
+                      if [ \"$rank\" = 1 ]; then sleep ${LINGER:-30}; else sleep 1; fi; exit $code";
         command.args(["sh", "-c", linger, "sh"]);
+        if arguments.len() > 2 {
+            // Open MPI's daemon sees a rank's connection end, and would end the others; told not to, it waits for all
+            command.envs([("OMPI_MCA_orte_enable_recovery", "1"), ("LINGER", "5")]);
+        }
     }
     command.arg(built);
     let output = command.args(arguments).stdin(std::process::Stdio::null()).output().expect("it was found");
@@ -128,19 +132,35 @@ fn a_rank_that_is_killed_is_named_by_those_who_wait_for_it() -> Outcome {
     Ok(())
 }
 
-/// An error code in place of the program's end, and none of the calls that follow waits for the dead.
-fn a_program_that_handles_errors_goes_on_after_a_rank_was_killed() -> Outcome {
-    // Open MPI's daemon sees a rank's connection end, and ends the others
-    for mpi in [Mpi::Mpich] {
+/// An error code in place of the program's end, whose words name the rank, and none of the calls that follow waits for
+/// the dead.
+fn a_program_that_handles_errors_learns_who_was_killed_and_goes_on() -> Outcome {
+    for mpi in BOTH {
         for place in PLACES {
             let ended = endings!(mpi, Launcher::LooksOn, &[], &["kill", place, "returned"]);
             for rank in [0, 2] {
                 let answered = format!("rank {rank}: answered {place} ");
                 let code = ended.words.lines().find_map(|line| line.strip_prefix(&*answered));
                 assert!(code.is_some_and(|code| code != "0"), "{} in {place}: {}", mpi.name(), ended.words);
+                let means = format!("rank {rank}: that means: rank 1 is gone (process ");
+                assert!(ended.words.contains(&means), "{} in {place}: {}", mpi.name(), ended.words);
                 assert!(ended.words.contains(&format!("rank {rank}: went on to its end")), "{}", ended.words);
             }
             nothing_is_left(mpi, place, &ended);
+        }
+    }
+    Ok(())
+}
+
+/// The same for the program's own handlers, of the window or of the communicator where there is no window.
+fn an_error_handler_learns_who_was_killed() -> Outcome {
+    for mpi in BOTH {
+        for (place, whose) in [("fence", "window"), ("lock", "window"), ("barrier", "communicator")] {
+            let ended = endings!(mpi, Launcher::LooksOn, &[], &["kill", place, "handled"]);
+            for rank in [0, 2] {
+                let words = format!("rank {rank}: {whose}'s handler: rank 1 is gone (process ");
+                assert!(ended.words.contains(&words), "{} in {place}: {}", mpi.name(), ended.words);
+            }
         }
     }
     Ok(())
@@ -262,7 +282,8 @@ host_tests![
     a_rank_that_aborts_ends_those_who_wait_for_its_messages within 120,
     a_rank_that_is_killed_ends_the_job within 120,
     a_rank_that_is_killed_is_named_by_those_who_wait_for_it within 120,
-    a_program_that_handles_errors_goes_on_after_a_rank_was_killed within 120,
+    a_program_that_handles_errors_learns_who_was_killed_and_goes_on within 180,
+    an_error_handler_learns_who_was_killed within 120,
     a_rank_that_leaves_without_finalize_ends_the_job within 120,
     a_rank_that_leaves_without_finalize_is_named_by_those_who_wait_for_it within 120,
     a_shell_may_start_the_program within 120,

@@ -1,8 +1,8 @@
 /*
  * A rank that goes away while the others wait for it, for the tests of how a job ends; no program to agree
- * with an MPI about. `endings HOW WHERE [returned]`: rank 1 ends by HOW (abort, kill, exit, leave) while the
- * others wait in WHERE. With `returned` they are told by an error code, and every later call has to answer as
- * well.
+ * with an MPI about. `endings HOW WHERE [returned|handled]`: rank 1 ends by HOW (abort, kill, exit, leave)
+ * while the others wait in WHERE. With `returned` they are told by an error code, with `handled` by an error
+ * handler as well, and every later call has to answer, too.
  */
 #include "check.h"
 #include <signal.h>
@@ -20,6 +20,42 @@ static void say(const char *what, const char *where, int number)
 
 	if (write(STDOUT_FILENO, line, length) < length)
 		_exit(4);
+}
+
+/* What an error code means, in the MPI's words. */
+static void explain(const char *what, int code)
+{
+	char text[MPI_MAX_ERROR_STRING] = "", line[MPI_MAX_ERROR_STRING + 64];
+	int length;
+
+	MPI_Error_string(code, text, &length);
+	length = snprintf(line, sizeof line, "rank %d: %s: %s\n", rank, what, text);
+	if (write(STDOUT_FILENO, line, length) < length)
+		_exit(4);
+}
+
+static void window_handler(MPI_Win *given, int *code, ...)
+{
+	(void)given;
+	explain("window's handler", *code);
+}
+
+static void comm_handler(MPI_Comm *given, int *code, ...)
+{
+	(void)given;
+	explain("communicator's handler", *code);
+}
+
+static void handle_errors(const char *how)
+{
+	MPI_Errhandler of_windows = MPI_ERRORS_RETURN, of_comms = MPI_ERRORS_RETURN;
+
+	if (!strcmp(how, "handled")) {
+		MPI_Win_create_errhandler(window_handler, &of_windows);
+		MPI_Comm_create_errhandler(comm_handler, &of_comms);
+	}
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, of_comms);
+	MPI_Win_set_errhandler(win, of_windows);
 }
 
 static void go(const char *how)
@@ -96,12 +132,11 @@ int main(int argc, char **argv)
 	}
 	if (!strcmp(argv[2], "lock"))
 		usleep(100000);
-	if (argc > 3) {
-		MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-		MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
-	}
+	if (argc > 3)
+		handle_errors(argv[3]);
 	code = wait_in(argv[2]);
 	say("answered", argv[2], class_of(code));
+	explain("that means", code);
 	/* none of these may wait for rank 1 again */
 	code = MPI_Win_fence(0, win);
 	MPI_Win_lock_all(0, win);
