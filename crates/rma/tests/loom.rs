@@ -7,7 +7,7 @@
 //! comparing and sleeping, membarrier by a full fence on both sides; a lost wake-up is a deadlock, which loom
 //! reports. Each model has failed for the rule it is about, broken on purpose: the lock without its acquire,
 //! without the sleepers' bit, with a release that forgets to wake; the gate without a fence, without a look at it with
-//! the lock held, and turned back without a release.
+//! the lock held, and turned back without a release; the fence without a look at the exposure.
 
 #![cfg(loom)]
 
@@ -404,6 +404,48 @@ fn a_staged_entry_is_whole_when_it_is_counted_and_its_room_is_reused_after_it_wa
             // SYNC(given-back) release: as in `staging.rs`
             words[1].store(entry, Ordering::Release);
         }
+        origin.join().expect("no panic");
+    });
+}
+
+/// A barrier episode of two: each says that it has come, and waits until the other has.
+fn meet(lines: &Lines, me: usize, episode: u32, wakeups: Wakeups) {
+    lines.line(me).flag(0).signal(episode, wakeups);
+    let other = lines.line(1 - me).flag(0);
+    assert_eq!(Block::new(wakeups).wait(other, episode, &mut Unwatched), Verdict::Continue);
+}
+
+/// Three fence epochs, as `direct::fence` has them: what is put in the first is staged, and applied by the target after
+/// the barrier; in the second the origin looks at the target's exposure and stores; in the third it stores.
+#[test]
+fn a_store_of_the_next_fence_epoch_comes_after_what_the_last_one_left_staged() {
+    let wakeups = Wakeups::Symmetric(Scope::Private);
+    model(move || {
+        let (lines, exposure) = (Lines::on_heap(2), Lines::on_heap(1));
+        let (ring, part) = (Arc::new(Part(UnsafeCell::new(0))), Arc::new(Part(UnsafeCell::new(0))));
+        let origin = {
+            let (lines, exposure) = (lines.clone(), exposure.clone());
+            let (ring, part) = (Arc::clone(&ring), Arc::clone(&part));
+            thread::spawn(move || {
+                ring.add();
+                meet(&lines, 0, 1, wakeups);
+                let exposed = exposure.line(0).flag(0);
+                assert_eq!(Block::new(wakeups).wait(exposed, 2, &mut Unwatched), Verdict::Continue);
+                part.add();
+                meet(&lines, 0, 2, wakeups);
+                part.add();
+                meet(&lines, 0, 3, wakeups);
+            })
+        };
+        // Its own part is the target's to use until the first epoch has ended.
+        assert_eq!(part.read(), 0);
+        meet(&lines, 1, 1, wakeups);
+        assert_eq!(ring.read(), 1);
+        part.add();
+        exposure.line(0).flag(0).signal(2, wakeups);
+        meet(&lines, 1, 2, wakeups);
+        meet(&lines, 1, 3, wakeups);
+        assert_eq!(part.read(), 3);
         origin.join().expect("no panic");
     });
 }

@@ -28,17 +28,24 @@ fn member(program: &Program, mut job: Job, style: Style, flavor: Flavor) -> Resu
     let mut memory = vec![0_u64; slots(program.size)];
     let bytes = size_of_val(memory.as_slice()) as u64;
     let spec = Spec::new().unit(8).style(style);
+    let base = memory.as_mut_ptr();
     let mut window = match flavor {
         Flavor::Allocated => job.allocate(bytes, spec)?,
+        Flavor::Dynamic => job.dynamic(spec)?,
         // SAFETY: the vector outlives the window, and is read only after it was freed.
-        _ => unsafe { job.create(memory.as_mut_ptr().cast(), bytes, spec) }?,
+        Flavor::Created => unsafe { job.create(base.cast(), bytes, spec) }?,
     };
+    if flavor == Flavor::Dynamic {
+        // SAFETY: as above.
+        unsafe { window.attach(base.cast(), bytes as usize) }?;
+    }
+    let places = Places::new(&mut job, flavor, base)?;
     let mut read = Vec::new();
     for (number, epoch) in program.epochs.iter().enumerate() {
         let mine = |step: &&Step| step.origin == me;
         let steps: Vec<&Step> = epoch.steps.iter().filter(mine).collect();
         let everybody: Vec<Rank> = (0..program.size).map(Rank::at).collect();
-        let context = Context { program, number, operation: epoch.operation };
+        let context = Context { program, number, operation: epoch.operation, places: &places };
         // What the members do to their windows in different epochs must not overlap in time.
         job.barrier()?;
         match epoch.synchronization {
@@ -93,11 +100,39 @@ fn member(program: &Program, mut job: Job, style: Style, flavor: Flavor) -> Resu
     job.barrier()?;
     window.lock(Rank::at(me), Lock::Exclusive, Assert::NONE)?;
     let mut found = vec![0; slots(program.size)];
-    window.load(0, &mut found)?;
+    if flavor == Flavor::Dynamic {
+        window.get_now(&mut found, Rank::at(me), places.of(me, 0))?;
+    } else {
+        window.load(0, &mut found)?;
+    }
     window.unlock(Rank::at(me))?;
     window.free()?;
     job.finalize()?;
     Ok((found, read))
+}
+
+/// Where slots are: their numbers, or addresses at each member.
+enum Places {
+    Numbers,
+    Addresses(Vec<i64>),
+}
+
+impl Places {
+    fn new(job: &mut Job, flavor: Flavor, base: *mut u64) -> Result<Self, Error> {
+        if flavor != Flavor::Dynamic {
+            return Ok(Self::Numbers);
+        }
+        let all = job.gather(&(base as i64).to_le_bytes())?;
+        let address = |bytes: &Vec<u8>| i64::from_le_bytes(*bytes.first_chunk().expect("eight bytes each"));
+        Ok(Self::Addresses(all.iter().map(address).collect()))
+    }
+
+    fn of(&self, rank: usize, slot: usize) -> i64 {
+        match self {
+            Self::Numbers => slot as i64,
+            Self::Addresses(bases) => bases[rank] + 8 * slot as i64,
+        }
+    }
 }
 
 /// In which epoch operations are issued.
@@ -105,6 +140,7 @@ struct Context<'a> {
     program: &'a Program,
     number: usize,
     operation: unisono_rma::Operation,
+    places: &'a Places,
 }
 
 impl Context<'_> {
@@ -113,19 +149,20 @@ impl Context<'_> {
         let mut pending = Vec::new();
         for step in steps {
             let (target, values) = (Rank::at(step.target), step.values());
+            let place = |slot| self.places.of(step.target, slot);
             match step.what {
                 What::Put { slot, .. } => {
-                    window.put(&values, target, (own(size, step.origin, number) + slot) as i64)?;
+                    window.put(&values, target, place(own(size, step.origin, number) + slot))?;
                 }
                 What::Get { origin, slot, values } => {
-                    let place = own(size, origin, number + 1) + slot;
-                    pending.push((true, window.get(values, target, place as i64)?));
+                    let place = place(own(size, origin, number + 1) + slot);
+                    pending.push((true, window.get(values, target, place)?));
                 }
                 What::Accumulate { slot, .. } => {
-                    window.accumulate(&values, target, (common(size) + slot) as i64, self.operation)?;
+                    window.accumulate(&values, target, place(common(size) + slot), self.operation)?;
                 }
                 What::Fetch { slot } => {
-                    let place = (common(size) + slot) as i64;
+                    let place = place(common(size) + slot);
                     pending.push((false, window.get_accumulate(&values, target, place, self.operation)?));
                 }
             }

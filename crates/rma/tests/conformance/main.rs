@@ -10,7 +10,12 @@ mod layouts;
 mod long;
 mod misuse;
 mod model;
+mod operations;
+mod paths;
+mod ranges;
+mod requests;
 mod settling;
+mod thrift;
 mod unlocks;
 mod waits;
 mod wires;
@@ -79,5 +84,17 @@ proptest! {
     fn messages_through_shared_memory_agree_with_the_model_naive(program in model::program()) {
         watch();
         drive::compare(&program, shared(program.size), Style::Naive, Flavor::Created);
+    }
+
+    #[test]
+    fn dynamic_windows_over_shared_memory_agree_with_the_model(program in model::program()) {
+        watch();
+        drive::compare(&program, shared(program.size), Style::Direct, Flavor::Dynamic);
+    }
+
+    #[test]
+    fn dynamic_windows_between_threads_agree_with_the_model_naive(program in model::program()) {
+        watch();
+        drive::compare(&program, Job::threads(program.size), Style::Naive, Flavor::Dynamic);
     }
 }

@@ -103,8 +103,12 @@ pub(crate) fn run(program: &Program) -> (Vec<Vec<u64>>, Vec<Vec<Vec<u64>>>) {
                         let there = &mut window[start + index];
                         *there = match epoch.operation {
                             Operation::Sum => there.wrapping_add(value),
+                            Operation::Product => there.wrapping_mul(value),
+                            Operation::Min => (*there).min(value),
                             Operation::Max => (*there).max(value),
+                            Operation::BitAnd => *there & value,
                             Operation::BitXor => *there ^ value,
+                            Operation::LogicalXor => u64::from((*there != 0) != (value != 0)),
                             _ => *there | value,
                         };
                     }
@@ -140,12 +144,17 @@ fn epoch(size: usize) -> impl Strategy<Value = Epoch> {
         Just(Synchronization::LockExclusive),
         Just(Synchronization::LockAll),
     ];
-    let operation = prop_oneof![
-        Just(Operation::Sum),
-        Just(Operation::Max),
-        Just(Operation::BitXor),
-        Just(Operation::BitOr)
-    ];
+    // All of them commute, so that the order in which origins come makes no difference.
+    let operation = prop::sample::select(vec![
+        Operation::Sum,
+        Operation::Product,
+        Operation::Min,
+        Operation::Max,
+        Operation::BitAnd,
+        Operation::BitXor,
+        Operation::BitOr,
+        Operation::LogicalXor,
+    ]);
     (synchronization, operation, proptest::collection::vec(step, 0..12)).prop_map(
         |(synchronization, operation, steps)| Epoch { synchronization, operation, steps: once(steps) },
     )

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 use unisono_rma::transport::fault::{Faulty, Plan};
 use unisono_rma::transport::loopback::Loopback;
+use unisono_rma::transport::shared::SharedTransport;
 use unisono_rma::transport::tcp::{Seat, Tcp};
 use unisono_rma::{Assert, Error, Flavor, Job, Key, Lock, Place, Rank, Spec, Style};
 
@@ -34,6 +35,17 @@ pub(crate) fn faulty_tcp(size: usize, plan: Plan) -> Vec<Job> {
 
 pub(crate) fn faulty_loopback(size: usize, plan: Plan) -> Vec<Job> {
     Loopback::job(size).into_iter().map(|end| Job::over(Faulty::new(end, plan))).collect()
+}
+
+/// Over shared memory, of threads that each map the segment, as processes do.
+fn faulty_shared(size: usize, plan: Plan) -> Vec<Job> {
+    let key = Key::random().expect("the kernel has random bytes");
+    let meet = |rank| SharedTransport::meet(&Place { rank: Rank::at(rank), size, key }, PATIENCE);
+    thread::scope(|threads| {
+        let meeting: Vec<_> = (0..size).map(|rank| threads.spawn(move || meet(rank))).collect();
+        let ends = meeting.into_iter().map(|thread| thread.join().expect("no panic").expect("all come"));
+        ends.map(|end| Job::over(Faulty::new(end, plan))).collect()
+    })
 }
 
 fn delays(seed: u64) -> Plan {
@@ -69,6 +81,20 @@ proptest! {
     ) {
         watch();
         drive::compare(&program, faulty_loopback(program.size, delays(seed)), Style::Naive, Flavor::Allocated);
+    }
+
+    #[test]
+    fn delayed_messages_through_shared_memory_agree_with_the_model(
+        program in model::program(), seed in any::<u64>(),
+    ) {
+        watch();
+        drive::compare(&program, faulty_shared(program.size, delays(seed)), Style::Deferred, Flavor::Allocated);
+    }
+
+    #[test]
+    fn dynamic_windows_over_tcp_agree_with_the_model(program in model::program()) {
+        watch();
+        drive::compare(&program, tcp(program.size), Style::Deferred, Flavor::Dynamic);
     }
 
     #[test]
@@ -129,6 +155,14 @@ fn a_rank_that_dies_at_any_packet_is_named_to_those_who_wait_over_loopback() {
     watch();
     for packet in 0..60 {
         dies(packet, faulty_loopback);
+    }
+}
+
+#[test]
+fn a_rank_that_dies_at_any_packet_is_named_to_those_who_wait_through_shared_memory() {
+    watch();
+    for packet in (0..60).step_by(3) {
+        dies(packet, faulty_shared);
     }
 }
 
