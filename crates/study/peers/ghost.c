@@ -417,8 +417,11 @@ int main(int argc, char **argv)
 	for (int i = 0; i < count; i++)
 		if ((size_t)NEIGHBOURS * sizes[i] > most)
 			most = (size_t)NEIGHBOURS * sizes[i];
-	source = calloc(1, most);
-	char *own = calloc(1, most);
+	source = malloc(most);
+	char *own = malloc(most);
+	/* pages that were never written would all be one: nothing is read from memory then */
+	memset(source, 1, most);
+	memset(own, 0, most);
 
 	ghost = own;
 	exchange("messages", "none", messages, sizes, count);
