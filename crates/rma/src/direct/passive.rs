@@ -20,8 +20,8 @@ use unisono_sync::atomics::{Ordering, fence};
 const SLICE: Nanos = Nanos(100_000_000);
 /// Among more members nobody looks for offers.
 pub(super) const MANY: usize = 16;
-/// Longer data is left to the kernel: the target would have to come and stay too long.
-pub(super) const LONGEST: usize = 64 << 10;
+/// Longer data is left to the kernel: the target would have to stay too long, and the ring hold too much.
+pub(super) const LONGEST: usize = 512 << 10;
 /// Twice what a copy by the kernel costs, and how many bytes more of it take a nanosecond: so long an offer stands. Who
 /// goes through the kernel itself meanwhile comes by within that time; with less two members may keep missing each other.
 const COPY: Nanos = Nanos(2_000);

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use unisono_rma::{Assert, Error, Job, Lock, Rank, Spec};
 
 const ROUNDS: u64 = 3000;
-/// Values put at a time: one line, a few, more than a short entry holds, more than the kernel copies page-wise.
-const LENGTHS: [usize; 4] = [2, 24, 300, 1500];
-const SLOTS: usize = 4 * 1500;
+/// Values put at a time: one line, a few, more than a short entry holds, more than the kernel copies page-wise, a
+/// few rings' turns full, and half of it handed off and half left to the kernel.
+const LENGTHS: [usize; 6] = [2, 24, 300, 1500, 40_000, 140_000];
+const SLOTS: usize = 140_001;
 
 /// A named generator (xorshift64*), so that a failing run is found again by its seed.
 struct Dice(u64);
@@ -39,9 +40,12 @@ fn member(
     // SAFETY: the vector outlives the window, and is looked at after the other has said that it is done only.
     let mut window = unsafe { job.create(base.cast(), 8 * SLOTS as u64, Spec::new().unit(8)) }?;
     for round in 1..=ROUNDS {
-        let length = LENGTHS[dice.roll(4) as usize];
+        // The long ones now and then.
+        let sides = if dice.roll(16) == 0 { 6 } else { 4 };
+        let length = LENGTHS[dice.roll(sides) as usize];
         let data: Vec<u64> = (0..length as u64).map(|at| round << 16 | at).collect();
-        let (half, lock) = (length / 2, if dice.roll(2) == 0 { Lock::Shared } else { Lock::Exclusive });
+        let first = if length > 100_000 { length / 10 } else { length / 2 };
+        let (half, lock) = (first, if dice.roll(2) == 0 { Lock::Shared } else { Lock::Exclusive });
         let how = dice.roll(4);
         if how == 3 {
             window.lock_all(Assert::NONE)?;
