@@ -12,7 +12,7 @@ use crate::operation::Operation;
 use crate::packet::Kind;
 use crate::rank::Rank;
 use crate::stats::Noted;
-use crate::window::Lock;
+use crate::window::{Lock, copy};
 use unisono_linux::process_vm;
 use unisono_sync::Wakeups;
 
@@ -57,7 +57,7 @@ impl Direct {
         if head.how.is_none() {
             let into = self.peers[self.me].base.wrapping_offset(head.place as isize);
             // SAFETY: the range was checked against this member's own part, the entry lies in the ring.
-            unsafe { crate::window::copy(data, into, head.length) };
+            unsafe { copy(data, into, head.length) };
             return;
         }
         // SAFETY: the entry lies in the ring, its length limited to it.
@@ -171,7 +171,7 @@ impl Place<'_> {
         }
         // SAFETY: the range was checked against the mapped part; a caller may put a window onto itself, so
         // the two may overlap.
-        unsafe { std::ptr::copy(bytes.as_ptr(), self.address(place), bytes.len()) };
+        unsafe { copy(bytes.as_ptr(), self.address(place), bytes.len()) };
         Ok(())
     }
 
@@ -186,7 +186,7 @@ impl Place<'_> {
             return process_vm::read(self.peer.process, self.remote(place), into).map_err(self.failed());
         }
         // SAFETY: as in `write`.
-        unsafe { std::ptr::copy(self.address(place), into.as_mut_ptr(), into.len()) };
+        unsafe { copy(self.address(place), into.as_mut_ptr(), into.len()) };
         Ok(())
     }
 
