@@ -29,10 +29,11 @@ use super::graph::Graph;
 use super::lanes::{self, Leaves, Parents};
 use super::lean::{Lean, Limit};
 use super::search::{Search, Shape};
-use super::symmetry;
+use super::symmetry::Alike;
 use super::walk::{Nothing, Walk, blocks};
 use super::{Members, Scan};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// What candidates are compared by: the shape, then member switches first, then the lowest id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -101,8 +102,9 @@ pub(super) fn choose(
         bounds.drop_beaten(&best);
     }
     let narrow = bounds.best.map_or(0, |best| best.shape.height) as usize * NARROW > graph.len();
-    let all_alike = everywhere && reached.len() == graph.len() && bounds.leave_one_of_those_alike();
-    let apart = all_alike && (scan == Scan::Queue || best.shape.height as usize > FAR_APART);
+    let everything = everywhere && reached.len() == graph.len();
+    let all_alike = if everything { bounds.leave_one_of_those_alike() } else { None };
+    let apart = all_alike.is_some() && (scan == Scan::Queue || best.shape.height as usize > FAR_APART);
     if bounds.alive.len() >= WORTH_LANES && !narrow && !apart {
         if everywhere && scan == Scan::Level {
             bounds.by_lanes(&mut best, || Parents::new(graph), true, watch);
@@ -113,7 +115,7 @@ pub(super) fn choose(
             return best;
         }
     }
-    if everywhere { bounds.each_leaves(best, watch) } else { bounds.each(best, watch) }
+    if everywhere { bounds.each_leaves(best, all_alike.as_ref(), watch) } else { bounds.each(best, watch) }
 }
 
 /// What no height can be less than, with so many members to reach.
@@ -161,16 +163,16 @@ impl Bounds<'_> {
         });
     }
 
-    /// Leaves the lowest of the candidates whose trees are equal; whether that is few of all.
-    fn leave_one_of_those_alike(&mut self) -> bool {
+    /// Leaves the lowest of the candidates whose trees are equal, if that is few of all.
+    fn leave_one_of_those_alike(&mut self) -> Option<Alike> {
         let before = self.alive.len();
         if before < WORTH_LANES || self.one_by_one() < WORTH_SYMMETRY {
-            return false;
+            return None;
         }
-        let Some(alike) = symmetry::alike(self.graph, self.scan, self.crew) else { return false };
+        let alike = Alike::find(self.graph, self.scan, self.crew)?;
         let mut taken = vec![false; self.graph.len()];
-        self.alive.retain(|&root| !std::mem::replace(&mut taken[alike[root as usize] as usize], true));
-        self.alive.len() * FEW < before
+        self.alive.retain(|&root| !std::mem::replace(&mut taken[alike.lowest(root) as usize], true));
+        (self.alive.len() * FEW < before).then_some(alike)
     }
 
     fn choice(&mut self, root: u32) -> Choice {
@@ -277,25 +279,25 @@ impl Bounds<'_> {
     }
 
     /// Measures what is left one by one where every switch has a member.
-    fn each_leaves(self, best: Choice, watch: Watch) -> Choice {
+    fn each_leaves(self, best: Choice, alike: Option<&Alike>, watch: Watch) -> Choice {
         let crew = self.crew.for_steps(self.one_by_one() as usize);
         let Self { graph, members, scan, alive, at_least, .. } = self;
-        let pack = |limit: Limit| u64::from(limit.height) << 32 | u64::from(limit.leaves);
         let all = alive.len();
-        // The best of all threads: who finds better tells it, and no root that is as good is lost by it.
-        let limit = AtomicU64::new(pack(Limit { height: best.shape.height, leaves: best.shape.leaves }));
-        let state = || (Lean::new(graph, members.switches.len()), best);
-        let measure = |(lean, best): &mut (Lean, Choice), at: usize| {
+        // The best of all threads, which does not depend on who finds what first: no root that comes before is lost by it.
+        let best = Mutex::new(best);
+        let open = || best.lock().unwrap_or_else(PoisonError::into_inner);
+        let measure = |lean: &mut Lean, at: usize| {
             let root = alive[at];
-            let packed = limit.load(Ordering::Relaxed);
-            let most = Limit { height: (packed >> 32) as u32, leaves: packed as u32 };
-            if let Some(found) = lean.measure(graph, root, scan, at_least[root as usize], most) {
-                limit.fetch_min(pack(found), Ordering::Relaxed);
+            let Choice { shape: Shape { height, leaves, .. }, root: other, .. } = *open();
+            let limit = Limit { height, leaves: if root < other { leaves } else { leaves - 1 } };
+            let rest = alike.map_or(&[][..], |alike| alike.leaves_at_least(root));
+            if let Some(found) = lean.measure(graph, root, scan, at_least[root as usize], rest, limit) {
+                let mut best = open();
                 *best = (*best).min(best.with(found, root));
             }
         };
-        let found = crew.each(all, &mut |done| watch(done, all), state, measure);
-        found.into_iter().map(|(_, best)| best).fold(best, Choice::min)
+        crew.each(all, &mut |done| watch(done, all), || Lean::new(graph, members.switches.len()), measure);
+        best.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Measures what is left one by one.

@@ -4,7 +4,8 @@
 //! nothing to remember but who was reached: no depths, no parents. A switch is no leaf if it reaches anybody.
 //! Each switch that is still to be reached makes at most one more switch an inner one, so that a candidate is
 //! given up as soon as even that leaves it too many leaves; and when all are reached, who was not yet looked
-//! at is a leaf.
+//! at is a leaf. Where it is known how many switches there are at each depth, it is given up earlier, after a level: each
+//! level that is still to be looked at has a leaf at least for each switch that the next has fewer.
 
 use super::{Scan, graph::Graph};
 
@@ -37,13 +38,14 @@ impl Lean {
     }
 
     /// The height and leaves of a root's tree, whose height is at least so much; none if they exceed the
-    /// limit (height first).
+    /// limit (height first). `rest` says, as far as that is known, how many leaves there are at least from each depth on.
     pub(super) fn measure(
         &mut self,
         graph: &Graph,
         root: u32,
         scan: Scan,
         at_least: u32,
+        rest: &[u32],
         limit: Limit,
     ) -> Option<Limit> {
         let count = self.count;
@@ -62,6 +64,11 @@ impl Lean {
             }
             // A lower tree wins however many leaves it has; as long as this may be one, leaves do not matter.
             let most = if height.max(at_least) == limit.height { limit.leaves as usize } else { count };
+            // Who was looked at and reached nobody is a leaf.
+            let leaves = level.start - inner;
+            if leaves + rest.get(height as usize - 1).map_or(0, |&rest| rest as usize) > most {
+                return None;
+            }
             for at in level.clone() {
                 let before = found;
                 for &next in graph.near(self.order[at]) {

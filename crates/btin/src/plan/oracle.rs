@@ -206,8 +206,15 @@ proptest! {
                 search.run(&graph, root.0, scan);
                 let Shape { height, leaves, .. } = search.shape(&everywhere);
                 let found = lean::Limit { height, leaves };
+                // as many more switches as the next level has less, from each depth on
+                let depths = |at| network.switches().filter(|s| search.depth(s.0) == at).count();
+                let less = |at| u32::try_from(depths(at).saturating_sub(depths(at + 1))).expect("few");
+                let rest: Vec<u32> = (0..=height).map(|from| (from..=height).map(less).sum()).collect();
                 let mut measure = |at_least, height, leaves| {
-                    lean.measure(&graph, root.0, scan, at_least, lean::Limit { height, leaves })
+                    let limit = lean::Limit { height, leaves };
+                    let found = lean.measure(&graph, root.0, scan, at_least, &[], limit);
+                    assert_eq!(lean.measure(&graph, root.0, scan, at_least, &rest, limit), found);
+                    found
                 };
                 prop_assert_eq!(measure(0, height + slack, leaves + slack), Some(found));
                 prop_assert_eq!(measure(height, height + 1, 0), Some(found));

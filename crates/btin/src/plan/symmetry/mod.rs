@@ -35,42 +35,64 @@ const MOST_KINDS: u32 = 64;
 /// Roots are enumerated until there were so many for each switch of the network.
 const MOST_LEFT_OUT: usize = 4;
 
-/// By switch: the lowest of those with a tree of the same height and as many leaves, as far as symmetries tell, if all
-/// switches have members. None if they tell nothing.
-pub(super) fn alike(graph: &Graph, scan: Scan, crew: Crew) -> Option<Vec<u32>> {
-    let numbers = Numbers::guess(graph)?;
-    if numbers.kinds() > MOST_KINDS {
-        return None;
-    }
-    let count = graph.len() as u32;
-    let moves = &numbers.moves;
-    let crew = crew.for_steps(graph.looks() * moves.len());
-    let sound = AtomicBool::new(true);
-    let prove = |(): &mut (), at: usize| {
-        if sound.load(Ordering::Relaxed) && !Numbers::keeps(graph, &moves[at].images(count)) {
-            sound.store(false, Ordering::Relaxed);
+/// More roots than one in so many are too many for one switch.
+const HOPELESS: usize = 32;
+
+/// What symmetries tell about trees over switches that all have members.
+pub(super) struct Alike {
+    lowest: Vec<u32>,
+    kind: Vec<u8>,
+    /// By kind, from each depth on.
+    leaves_at_least: Vec<Vec<u32>>,
+}
+
+impl Alike {
+    /// None if they tell nothing.
+    pub(super) fn find(graph: &Graph, scan: Scan, crew: Crew) -> Option<Self> {
+        let numbers = Numbers::guess(graph)?;
+        if numbers.kinds() > MOST_KINDS {
+            return None;
         }
-    };
-    crew.each(moves.len(), &mut |_| {}, || (), prove);
-    if !sound.into_inner() {
-        return None;
+        let count = graph.len() as u32;
+        let moves = &numbers.moves;
+        let crew = crew.for_steps(graph.looks() * moves.len());
+        let sound = AtomicBool::new(true);
+        let prove = |(): &mut (), at: usize| {
+            if sound.load(Ordering::Relaxed) && !Numbers::keeps(graph, &moves[at].images(count)) {
+                sound.store(false, Ordering::Relaxed);
+            }
+        };
+        crew.each(moves.len(), &mut |_| {}, || (), prove);
+        if !sound.into_inner() {
+            return None;
+        }
+        let kinds: Option<Vec<Ways>> = numbers.origins().map(|origin| Ways::new(graph, origin)).collect();
+        let ways = AllWays { graph, numbers: &numbers, kinds: &kinds? };
+        let places = Places::new(&ways);
+        let judge = |found: &mut Vec<(Vec<u32>, Vec<bool>)>, at: usize| {
+            let images = moves[at].images(count);
+            found.extend(Judge::new(&ways, &places, scan).fails_for(&images).map(|fails| (images, fails)));
+        };
+        let judged = crew.each(moves.len(), &mut |_| {}, Vec::new, judge);
+        let mut classes = Classes((0..count).collect());
+        for (images, fails) in judged.into_iter().flatten() {
+            let kept = (0..).zip(&images).filter(|&(root, &image)| root != image && !fails[root as usize]);
+            kept.for_each(|(root, &image)| classes.join(root, image));
+        }
+        let lowest = (0..count).map(|root| classes.lowest(root)).collect();
+        let leaves_at_least = ways.kinds.iter().map(Ways::leaves_at_least).collect();
+        Some(Self { lowest, kind: places.kind, leaves_at_least })
     }
-    let kinds: Option<Vec<Ways>> = numbers.origins().map(|origin| Ways::new(graph, origin)).collect();
-    let ways = AllWays { graph, numbers: &numbers, kinds: &kinds? };
-    let places = Places::new(&ways);
-    let judge = |found: &mut Vec<(Vec<u32>, Vec<bool>)>, at: usize| {
-        let images = moves[at].images(count);
-        found.extend(Judge::new(&ways, &places, scan).fails_for(&images).map(|fails| (images, fails)));
-    };
-    let judged = crew.each(moves.len(), &mut |_| {}, Vec::new, judge);
-    let mut classes = Classes((0..count).collect());
-    let mut any = false;
-    for (images, fails) in judged.into_iter().flatten() {
-        any = true;
-        let kept = (0..).zip(&images).filter(|&(root, &image)| root != image && !fails[root as usize]);
-        kept.for_each(|(root, &image)| classes.join(root, image));
+
+    /// The lowest root with a tree of the same height and as many leaves, as far as symmetries tell.
+    pub(super) fn lowest(&self, root: u32) -> u32 {
+        self.lowest[root as usize]
     }
-    any.then(|| (0..count).map(|root| classes.lowest(root)).collect())
+
+    /// How many leaves a root's tree has at least from each depth on.
+    pub(super) fn leaves_at_least(&self, root: u32) -> &[u32] {
+        &self.leaves_at_least[usize::from(self.kind[root as usize])]
+    }
 }
 
 /// By switch and slot: which of the switch's own neighbours, in order of id, that is.
@@ -169,6 +191,10 @@ fn lowest(places: &[u8], slots: Slots) -> Option<usize> {
 fn concerned(ways: &AllWays, scan: Scan, kind: u8, first: Slots) -> Option<Vec<u32>> {
     let kind = usize::from(kind);
     let targets = ways.kinds[kind].towards(first);
+    // As many for each switch that breaks the order would be everybody soon.
+    if targets.len() > (ways.graph.len() / HOPELESS).max(HOPELESS) {
+        return None;
+    }
     match scan {
         Scan::Level => Some(targets),
         Scan::Queue => ways.over(kind, targets, MOST_LEFT_OUT * ways.graph.len()),

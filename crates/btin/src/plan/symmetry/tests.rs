@@ -14,7 +14,10 @@ fn graph((n, links): &Links) -> Graph {
 /// How many classes there are; each root's tree has the height and leaves of the lowest in its class.
 fn classes(graph: &Graph, scan: Scan) -> usize {
     let count = graph.len();
-    let Some(alike) = alike(graph, scan, Crew::new(None)) else { return count };
+    let Some(alike) = Alike::find(graph, scan, Crew::new(None)) else { return count };
+    let Alike { lowest: classes, leaves_at_least, .. } = &alike;
+    let lowest_bound = |root| alike.leaves_at_least(root)[0];
+    assert!(leaves_at_least.iter().all(|rest| rest.windows(2).all(|pair| pair[0] >= pair[1])));
     let mut search = Search::new(graph);
     let shapes: Vec<_> = (0..count as u32)
         .map(|root| {
@@ -22,11 +25,12 @@ fn classes(graph: &Graph, scan: Scan) -> usize {
             search.shape(&vec![true; count])
         })
         .collect();
-    for (root, &lowest) in (0..).zip(&alike) {
-        assert!(lowest <= root && alike[lowest as usize] == lowest);
+    for (root, &lowest) in (0..).zip(classes) {
+        assert!(lowest <= root && alike.lowest(lowest) == lowest && alike.lowest(root) == lowest);
+        assert!(lowest_bound(root) <= shapes[root as usize].leaves);
         assert_eq!(shapes[root as usize], shapes[lowest as usize], "{scan:?}: {root} and {lowest}");
     }
-    alike.iter().enumerate().filter(|&(root, &lowest)| root == lowest as usize).count()
+    classes.iter().enumerate().filter(|&(root, &lowest)| root == lowest as usize).count()
 }
 
 /// Joined to those whose number is so much more, digit by digit, round and round: a torus with other links.

@@ -54,6 +54,22 @@ impl Ways {
         Some(Self { origin, distance, first, firsts })
     }
 
+    /// From each depth on, how many leaves a breadth-first tree around the origin has at least: in each level as many as
+    /// the next has switches less.
+    pub(super) fn leaves_at_least(&self) -> Vec<u32> {
+        let mut leaves: Vec<u32> = Vec::new();
+        for &depth in self.distance.iter().filter(|&&depth| depth != u32::MAX) {
+            leaves.resize(leaves.len().max(depth as usize + 1), 0);
+            leaves[depth as usize] += 1;
+        }
+        let (mut below, mut rest) = (0, 0);
+        for level in leaves.iter_mut().rev() {
+            rest += level.saturating_sub(below);
+            below = std::mem::replace(level, rest);
+        }
+        leaves
+    }
+
     /// Which switches these neighbours, and no others, are nearer to.
     pub(super) fn towards(&self, first: Slots) -> Vec<u32> {
         (0..).zip(&self.first).filter(|(_, ways)| **ways == first).map(|(switch, _)| switch).collect()
