@@ -28,8 +28,13 @@ pub(crate) unsafe fn combine(
         Operation::Replace => unsafe { std::ptr::copy(source, target, bytes) },
         #[cfg(target_arch = "x86_64")]
         // Fewer than a few vectors are not worth the question.
-        _ if bytes >= 64 && std::arch::is_x86_feature_detected!("avx2") => {
+        _ if bytes >= 256 && has_widest() => {
             // SAFETY: the processor has what the function is compiled for, as just asked.
+            unsafe { dispatch_widest(element, operation, target, source, count) };
+        }
+        #[cfg(target_arch = "x86_64")]
+        _ if bytes >= 64 && std::arch::is_x86_feature_detected!("avx2") => {
+            // SAFETY: as above.
             unsafe { dispatch_wide(element, operation, target, source, count) };
         }
         _ => dispatch(element, operation, target, source, count),
@@ -43,6 +48,23 @@ pub(crate) unsafe fn combine(
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn dispatch_wide(element: Element, operation: Operation, t: *mut u8, s: *const u8, n: usize) {
+    dispatch(element, operation, t, s, n);
+}
+
+/// Whether there are vectors of 64 bytes, of elements of every size.
+#[cfg(target_arch = "x86_64")]
+fn has_widest() -> bool {
+    use std::arch::is_x86_feature_detected as has;
+    has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl")
+}
+
+/// [`dispatch`], compiled for vectors of 64 bytes, otherwise as [`dispatch_wide`].
+///
+/// # Safety
+/// The processor has what [`has_widest`] asks for.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn dispatch_widest(element: Element, operation: Operation, t: *mut u8, s: *const u8, n: usize) {
     dispatch(element, operation, t, s, n);
 }
 
