@@ -1,74 +1,164 @@
-//! Who is next among few: a short list in order.
+//! Who is next among few: their order in one number.
 //!
-//! For a class with a handful of children a sorted list of 16-byte entries beats anything clever: an entry
-//! is a shift within a few cache lines, and the next one is at the front, where it can be fetched without asking how
-//! many there are. Order is exact, among equal tags first in, first out.
+//! A child is known by its place among its siblings, five bits, and those that want service are a number of such
+//! digits, the next one lowest. To enter a child is to count whose tags are not greater, without a branch on
+//! any, and to shift what is behind it; to take the next is to shift back. So a decision costs the same whatever the tags
+//! are: among six siblings it is the wrong guess of a processor that a search would cost, not the
+//! search. Order is exact, among equal tags first in, first out.
+
+use unisono_sync::prefetch;
 
 /// A child that wants service.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) tag: u64,
     pub(crate) slot: u32,
-    /// For who sorts many of them.
-    pub(crate) rank: u32,
 }
 
 impl Entry {
     #[inline]
     pub(crate) fn new(tag: u64, slot: u32) -> Self {
-        Self { tag, slot, rank: 0 }
+        Self { tag, slot }
     }
 }
 
-/// Up to so many children are kept in a list.
-pub(crate) const FEW: usize = 32;
+const DIGIT: u32 = 5;
+const PLACES: usize = 1 << DIGIT;
+/// Up to so many children are kept in this way.
+pub(crate) const FEW: usize = (u128::BITS / DIGIT) as usize;
+/// The tag of who does not wait; more than any.
+const IDLE: u64 = u64::MAX;
 
-/// Enters one behind all whose tags are not greater; there is room for it at the end.
-#[inline]
-pub(crate) fn insert(entries: &mut [Entry], entry: Entry) {
-    let mut at = entries.len() - 1;
-    while at > 0 && entries[at - 1].tag > entry.tag {
-        entries[at] = entries[at - 1];
-        at -= 1;
-    }
-    entries[at] = entry;
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Few {
+    order: u128,
+    waiting: u32,
+    /// How many tags are to be looked at, four at a time.
+    size: u32,
+    tags: [u64; PLACES],
+    slots: [u32; PLACES],
 }
 
-/// Enters one and takes the least, which may be the same.
-#[inline]
-pub(crate) fn exchange(entries: &mut [Entry], entry: Entry) -> Entry {
-    let Some(least) = entries.first().copied().filter(|least| least.tag <= entry.tag) else { return entry };
-    let mut at = 1;
-    while at < entries.len() && entries[at].tag <= entry.tag {
-        entries[at - 1] = entries[at];
-        at += 1;
+impl Few {
+    /// For children of these slots, at most [`FEW`], none of which waits.
+    pub(crate) fn new(children: &[u32]) -> Self {
+        let size = u32::try_from(children.len().next_multiple_of(4)).expect("a small number");
+        let mut slots = [0; PLACES];
+        slots[..children.len()].copy_from_slice(children);
+        Self { order: 0, waiting: 0, size, tags: [IDLE; PLACES], slots }
     }
-    entries[at - 1] = entry;
-    least
-}
 
-/// Takes an entry out; what is behind it closes up.
-#[inline]
-pub(crate) fn close(entries: &mut [Entry], at: usize) {
-    entries.copy_within(at + 1.., at);
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
+    /// Enters a child that does not wait, behind all whose tags are not greater.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, place: u8, tag: u64) {
+        let place = usize::from(place) % PLACES;
+        let (four, _) = self.tags.as_chunks::<4>();
+        let count = |tags: &[u64; 4]| -> u32 { tags.iter().map(|other| u32::from(*other <= tag)).sum() };
+        let before: u32 = four[..self.size as usize / 4].iter().map(count).sum();
+        let shift = DIGIT * before;
+        if self.waiting < u64::BITS / DIGIT {
+            // half of the number does
+            let order = self.order as u64;
+            let behind = order >> (shift % u64::BITS);
+            self.order =
+                u128::from(order ^ ((behind ^ (behind << DIGIT | place as u64)) << (shift % u64::BITS)));
+        } else {
+            let behind = self.order >> shift;
+            self.order ^= (behind ^ (behind << DIGIT | place as u128)) << shift;
+        }
+        self.tags[place] = tag;
+        self.waiting += 1;
+    }
+
+    /// Takes the one with the least tag; of equal ones the one entered first.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<Entry> {
+        self.waiting = self.waiting.checked_sub(1)?;
+        let place = self.order as usize % PLACES;
+        self.order >>= DIGIT;
+        let tag = std::mem::replace(&mut self.tags[place], IDLE);
+        Some(Entry::new(tag, self.slots[place]))
+    }
+
+    /// Who would be taken after so many others.
+    #[inline]
+    pub(crate) fn peek(&self, after: u32) -> Option<u32> {
+        let place = (self.order >> (DIGIT * after)) as usize % PLACES;
+        (self.waiting > after).then(|| self.slots[place])
+    }
+
+    /// Asks for the memory of the order and the tags.
+    #[inline]
+    pub(crate) fn fetch(&self) {
+        prefetch(&self.order);
+        prefetch(&self.tags[7]);
+        prefetch(&self.tags[15]);
+        prefetch(&self.slots);
+    }
+
+    /// Takes out a child that waits.
+    pub(crate) fn remove(&mut self, place: u8) {
+        let digit = |at: u32| self.order >> (DIGIT * at) & (PLACES as u128 - 1);
+        let Some(at) = (0..self.waiting).find(|at| digit(*at) == u128::from(place)) else { return };
+        let low = (1 << (DIGIT * at)) - 1;
+        self.order = self.order & low | (self.order >> DIGIT) & !low;
+        self.tags[usize::from(place) % PLACES] = IDLE;
+        self.waiting -= 1;
+    }
+
+    /// Changes every tag without changing their order.
+    pub(crate) fn change(&mut self, tag_now: impl Fn(u64) -> u64) {
+        for tag in self.tags.iter_mut().filter(|tag| **tag != IDLE) {
+            *tag = tag_now(*tag);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
-    #[test]
-    fn the_least_tag_comes_first_and_equal_ones_in_the_order_they_came() {
-        let mut list = [Entry::default(); 4];
-        for (slot, tag) in [(0, 5), (1, 3), (2, 5), (3, 3)] {
-            insert(&mut list[..=slot], Entry::new(tag, slot as u32));
+    proptest! {
+        #[test]
+        fn what_is_taken_is_what_a_sorted_set_would_give(
+            steps in prop::collection::vec((0..8_u8, 0..FEW as u8, 0..20_u64), 1..300),
+        ) {
+            let slots: Vec<u32> = (100..100 + FEW as u32).collect();
+            let mut few = Few::new(&slots);
+            let mut model: BTreeSet<(u64, usize, u8)> = BTreeSet::new(); // tag, when entered, place
+            for (at, (step, place, tag)) in steps.into_iter().enumerate() {
+                let waits = model.iter().find(|entry| entry.2 == place).copied();
+                match (step, waits) {
+                    (0..2, _) => {
+                        let entry = few.take().map(|entry| (entry.tag, entry.slot));
+                        let expected = model.pop_first().map(|(tag, _, place)| (tag, 100 + u32::from(place)));
+                        prop_assert_eq!(entry, expected);
+                    }
+                    (2, Some(entry)) => {
+                        few.remove(place);
+                        model.remove(&entry);
+                    }
+                    (3, _) => {
+                        few.change(|tag| tag + 1);
+                        model = model.into_iter().map(|(tag, at, place)| (tag + 1, at, place)).collect();
+                    }
+                    (_, None) => {
+                        few.insert(place, tag);
+                        model.insert((tag, at, place));
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(few.peek(1), model.iter().nth(1).map(|entry| 100 + u32::from(entry.2)));
+                prop_assert_eq!(few.is_empty(), model.is_empty());
+            }
         }
-        assert_eq!(list.map(|entry| entry.slot), [1, 3, 0, 2]);
-        // an equal tag stays behind those that came before, and the least leaves
-        assert_eq!(exchange(&mut list, Entry::new(5, 9)).slot, 1);
-        assert_eq!(list.map(|entry| entry.slot), [3, 0, 2, 9]);
-        assert_eq!(exchange(&mut list, Entry::new(2, 8)).slot, 8);
-        close(&mut list, 1);
-        assert_eq!(list.map(|entry| entry.slot)[..3], [3, 2, 9]);
     }
 }

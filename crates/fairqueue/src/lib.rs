@@ -30,6 +30,7 @@ mod lines;
 mod packet;
 mod policy;
 mod processor;
+mod ring;
 mod round_robin;
 mod scheduler;
 mod seconds;

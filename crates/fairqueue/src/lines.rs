@@ -9,15 +9,17 @@ use crate::deadlines::Deadlines;
 use crate::discipline::Backlog;
 use crate::hierarchy::Order;
 use crate::packet::Packet;
-
+/// No class.
 pub(crate) const NONE: u32 = u32::MAX;
+/// No packet: the node that ends every line. It may be written to, so that nobody has to ask whether a line is empty.
+const END: u32 = 0;
 
 /// The line of a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     /// The packet that leaves next; with an order by deadline, which of the heaps.
     head: u32,
-    /// The packet that came last, or none if none waits; with an order by deadline anything if some wait.
+    /// The packet that came last, or [`END`] if none waits; with an order by deadline anything else if some wait.
     tail: u32,
     order: Order,
 }
@@ -44,46 +46,46 @@ pub(crate) struct Lines<T> {
 impl Line {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.tail == NONE
+        self.tail == END
     }
 }
 
 impl<T> Lines<T> {
     pub(crate) fn new() -> Self {
-        Self { nodes: Vec::new(), free: NONE, deadlines: Vec::new() }
+        let end = Node { item: None, deadline: 0, length: 0, flow: 0, next: END, before: END };
+        Self { nodes: vec![end], free: END, deadlines: Vec::new() }
     }
 
     /// A new line without packets.
     pub(crate) fn line(&mut self, order: Order) -> Line {
         let head = match order {
-            Order::Fifo => NONE,
+            Order::Fifo => END,
             Order::Deadline => {
                 self.deadlines.push(Deadlines::default());
                 u32::try_from(self.deadlines.len() - 1).expect("fits because classes have numbers of 30 bits")
             }
         };
-        Line { head, tail: NONE, order }
+        Line { head, tail: END, order }
     }
 
     #[inline]
     pub(crate) fn push(&mut self, line: &mut Line, packet: Packet<T>) {
         let Packet { length, flow, deadline, item } = packet;
-        let node = Node { item: Some(item), deadline, length, flow, next: NONE, before: line.tail };
-        let at = self.free;
-        let at = if let Some(free) = self.nodes.get_mut(at as usize) {
-            self.free = free.next;
-            *free = node;
-            at
-        } else {
-            self.grow(node)
+        let node = Node { item: Some(item), deadline, length, flow, next: END, before: line.tail };
+        let at = match self.free {
+            END => self.grow(node),
+            at => {
+                let free = &mut self.nodes[at as usize];
+                self.free = free.next;
+                *free = node;
+                at
+            }
         };
         match line.order {
             Order::Fifo => {
-                if let Some(last) = self.nodes.get_mut(line.tail as usize) {
-                    last.next = at;
-                } else {
-                    line.head = at;
-                }
+                self.nodes[line.tail as usize].next = at;
+                // an empty line's head is END, which is 0
+                line.head |= at & u32::from(line.tail == END).wrapping_neg();
             }
             Order::Deadline => self.deadlines[line.head as usize].push(deadline, flow, at),
         }
@@ -103,11 +105,11 @@ impl<T> Lines<T> {
         match line.order {
             Order::Fifo => {
                 let at = line.head;
-                let next = self.nodes.get(at as usize)?.next;
-                line.head = next;
-                if next == NONE {
-                    line.tail = NONE;
+                if line.is_empty() {
+                    return None;
                 }
+                line.head = self.nodes[at as usize].next;
+                line.tail &= u32::from(line.head != END).wrapping_neg();
                 Some(at)
             }
             Order::Deadline => self.detach_by_deadline(line, Deadlines::pop),
@@ -119,11 +121,13 @@ impl<T> Lines<T> {
         match line.order {
             Order::Fifo => {
                 let at = line.tail;
-                let before = self.nodes.get(at as usize)?.before;
-                line.tail = if at == line.head { NONE } else { before };
-                match self.nodes.get_mut(line.tail as usize) {
-                    Some(last) => last.next = NONE,
-                    None => line.head = NONE,
+                if line.is_empty() {
+                    return None;
+                }
+                line.tail = if at == line.head { END } else { self.nodes[at as usize].before };
+                match line.tail {
+                    END => line.head = END,
+                    last => self.nodes[last as usize].next = END,
                 }
                 Some(at)
             }
@@ -139,7 +143,7 @@ impl<T> Lines<T> {
         let deadlines = &mut self.deadlines[line.head as usize];
         let at = which(deadlines)?;
         deadlines.left(self.nodes[at as usize].flow);
-        line.tail = if deadlines.is_empty() { NONE } else { 0 };
+        line.tail = if deadlines.is_empty() { END } else { at };
         Some(at)
     }
 
@@ -174,10 +178,10 @@ impl<T> Lines<T> {
         let mut add = |node: &Node<T>| sum += Backlog { packets: 1, bytes: u64::from(node.length) };
         match line.order {
             Order::Fifo => {
-                let mut at = line.head;
-                while let Some(node) = self.nodes.get(at as usize) {
-                    add(node);
-                    at = node.next;
+                let mut at = if line.is_empty() { END } else { line.head };
+                while at != END {
+                    add(&self.nodes[at as usize]);
+                    at = self.nodes[at as usize].next;
                 }
             }
             Order::Deadline => {
@@ -188,11 +192,14 @@ impl<T> Lines<T> {
         sum
     }
 
-    /// The memory of the packet that leaves a line next.
+    /// Asks for the memory of the packet that leaves a line next, and of that behind which another will come.
     #[inline]
-    pub(crate) fn fetch_next(&self, line: &Line) {
-        if let Some(node) = self.nodes.get(line.head as usize) {
-            unisono_sync::prefetch(node);
+    pub(crate) fn fetch(&self, line: &Line) {
+        if let (Some(head), Some(tail)) =
+            (self.nodes.get(line.head as usize), self.nodes.get(line.tail as usize))
+        {
+            unisono_sync::prefetch(head);
+            unisono_sync::prefetch(tail);
         }
     }
 }
@@ -233,6 +240,6 @@ mod tests {
             lines.push(&mut line, packet(0, 0, 7));
             assert_eq!(lines.pop(&mut line).expect("one waits").item, 7);
         }
-        assert_eq!(lines.nodes.len(), 3, "places are used again");
+        assert_eq!(lines.nodes.len(), 1 + 3, "places are used again");
     }
 }

@@ -9,10 +9,10 @@
 //! Why start tags: the order does not depend on how fast the link is, which on a shared machine nobody knows,
 //! and a class is never punished for bandwidth that it used while nobody else wanted it.
 //!
-//! Cost: a packet takes one exchange a level, in a list (few siblings) or a calendar (many), none of which allocates.
-//! A class that has been served and wants more is entered among its siblings only when the next of them is
-//! chosen (or another one is entered), so that a decision looks at each class on its way once. Exact: tags are whole
-//! numbers in a unit that all siblings share (`weight.rs`); ties go to the child that has waited longest.
+//! Cost: a packet enters and takes one child a level, among few siblings or in a calendar of many, neither of which
+//! allocates. What has been served is entered when its service ends, on every level, which a processor does
+//! side by side; only the choices on the way down wait for each other. Exact: tags are whole numbers in a unit that all
+//! siblings share (`weight.rs`); ties go to the child that has waited longest.
 //!
 //! Conventions: arrivals at the instant of a choice come before it, and an arrival exactly at the end of a
 //! class's last packet begins a new busy period: so call [`finish`](Discipline::finish), then
@@ -29,7 +29,7 @@ pub use change::{ChangeError, Changes, Closed};
 
 use crate::calendar::Calendar;
 use crate::discipline::{Backlog, Discipline, EnqueueError};
-use crate::few::{self, Entry, FEW};
+use crate::few::{Entry, FEW, Few};
 use crate::hierarchy::{ClassId, Hierarchy};
 use crate::limits::Limits;
 use crate::lines::{Line, Lines, NONE};
@@ -67,7 +67,8 @@ const LARGE: usize = 8192;
 /// A class as one of its parent's children.
 #[derive(Clone, Copy, Debug)]
 struct Child {
-    /// In its parent's virtual time: while it waits its start tag, else the finish tag of its last packet.
+    /// In its parent's virtual time: while it waits or is in service its start tag, else the finish tag of its last
+    /// packet.
     tag: u64,
     /// What a byte costs in its parent's virtual time.
     cost: u64,
@@ -77,8 +78,10 @@ struct Child {
     busy: bool,
     /// Whether it may not wait there, whatever waits in it.
     held: bool,
-    /// If it has children itself: how many of them are in its list, or [`MANY`] if they are in a calendar.
-    list: u8,
+    /// Its place among its siblings, if they are few.
+    place: u8,
+    /// If it has children itself: whether they are many, in a calendar.
+    many: bool,
 }
 
 /// What a decision needs of a leaf: one cache line. An inner class has one, too, which says which it is.
@@ -88,9 +91,11 @@ struct Leaf {
     child: Child,
     line: Line,
     served: Served,
+    /// Whether it is none.
+    inner: bool,
 }
 
-/// What a decision needs of a class with children: one cache line, and the list of those that want service.
+/// What a decision needs of a class with children: one cache line, and the children that want service.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 struct Inner {
@@ -99,26 +104,23 @@ struct Inner {
     now: u64,
     /// The greatest finish tag so far.
     last_finish: u64,
-    /// The start tag, then the finish tag of the child chosen last, while it is in service or wants more and has not
-    /// been entered among those that wait.
+    /// The start tag of the child in service.
     last_tag: u64,
-    /// In which service it was chosen; while that lasts it is not to be entered yet.
-    service: u64,
-    /// The child chosen last, or none if it wants no more or has been entered.
+    /// The child in service, or none.
     last: u32,
-    /// Where its list of waiting children begins, or its calendar.
+    /// Which of the fews or of the calendars has the children that wait.
     queue: u32,
+    /// How many levels there are below it, at most.
+    height: u32,
 }
 
-const MANY: u8 = u8::MAX;
-
 impl Inner {
-    /// The child in service costs so much; answers its finish tag.
+    /// The child in service has been served, which costs so much; answers its finish tag.
     #[inline]
-    fn charge(&mut self, cost: u64) -> u64 {
-        let tag = self.last_tag + cost;
-        self.last_tag = tag;
+    fn end(&mut self, cost: u64) -> u64 {
+        let tag = self.last_tag.wrapping_add(cost);
         self.last_finish = self.last_finish.max(tag);
+        self.last = NONE;
         tag
     }
 }
@@ -133,19 +135,16 @@ pub struct Scheduler<T> {
     slots: Vec<u32>,
     /// The inner classes' numbers.
     numbers: Vec<ClassId>,
-    /// The lists of all classes with few children.
-    lists: Vec<Entry>,
+    fews: Vec<Few>,
     calendars: Vec<Calendar>,
     lines: Lines<T>,
     limits: Limits,
     dropped: VecDeque<(ClassId, Packet<T>)>,
     in_service: Option<u32>,
-    /// What the packet in service costs its classes.
+    /// What the packet in service costs its classes when its service ends, in bytes.
     charged: u32,
-    /// Counts what has been in service.
-    service: u64,
-    /// Whether a class has been held while its packet was in service.
-    held_in_service: bool,
+    /// How much of that their tags have in them already.
+    paid: u32,
     waiting: Backlog,
     exact: bool,
 }
@@ -165,57 +164,65 @@ impl<T> Scheduler<T> {
             inner: Vec::new(),
             slots,
             numbers: Vec::new(),
-            lists: Vec::new(),
+            fews: Vec::new(),
             calendars: Vec::new(),
             lines: Lines::new(),
             limits: Limits::of(&hierarchy),
             dropped: VecDeque::new(),
             in_service: None,
             charged: 0,
-            service: 0,
-            held_in_service: false,
+            paid: 0,
             waiting: Backlog::default(),
             exact: true,
             hierarchy,
         };
         let mut costs = vec![1; this.slots.len()];
+        let mut places = vec![0; this.slots.len()];
         for (id, class) in this.hierarchy.classes() {
             let parent = match id {
                 ClassId::ROOT => NONE,
                 _ => this.slots[class.parent.index()] & !INNER,
             };
             let cost = costs[id.index()];
-            let mut child = Child { tag: 0, cost, parent, busy: false, held: false, list: 0 };
+            let many = class.children.len() > FEW;
+            let place = places[id.index()];
+            let child = Child { tag: 0, cost, parent, busy: false, held: false, place, many };
             let line = this.lines.line(class.order);
-            this.leaves.push(Leaf { child, line, served: Served::default() });
-            if this.hierarchy.is_leaf(id) {
+            let is_inner = !this.hierarchy.is_leaf(id);
+            this.leaves.push(Leaf { child, line, served: Served::default(), inner: is_inner });
+            if !is_inner {
                 continue;
             }
             this.numbers.push(id);
             let scale = this.hierarchy.scale(id);
             this.exact &= scale.exact;
-            let queue = if class.children.len() <= FEW {
-                let from = this.lists.len();
-                this.lists.resize(from + class.children.len(), Entry::default());
-                from
-            } else {
-                child.list = MANY;
+            let queue = number(if many { this.calendars.len() } else { this.fews.len() });
+            if many {
                 this.calendars.push(Calendar::new(class.children.len(), scale.span()));
-                this.calendars.len() - 1
-            };
-            for (child, cost) in class.children.iter().zip(scale.costs) {
-                costs[child.index()] = cost; // children come after their parents
+            } else {
+                let children: Vec<u32> =
+                    class.children.iter().map(|child| this.slots[child.index()]).collect();
+                this.fews.push(Few::new(&children));
             }
-            let queue = number(queue);
+            // children come after their parents
+            for (place, (child, cost)) in class.children.iter().zip(scale.costs).enumerate() {
+                costs[child.index()] = cost;
+                places[child.index()] = u8::try_from(place).unwrap_or(0); // of many it is not asked
+            }
             this.inner.push(Inner {
                 child,
                 now: 0,
                 last_finish: 0,
                 last_tag: 0,
-                service: 0,
                 last: NONE,
                 queue,
+                height: 1,
             });
+        }
+        for at in (1..this.inner.len()).rev() {
+            // parents come before their children
+            let above = this.inner[at].child.parent as usize;
+            this.inner[above].height = this.inner[above].height.max(this.inner[at].height + 1);
         }
         this
     }
@@ -277,72 +284,44 @@ impl<T> Scheduler<T> {
 
     #[inline]
     fn nobody_waits(&self, inner: &Inner) -> bool {
-        match inner.child.list {
-            MANY => self.calendars[inner.queue as usize].is_empty(),
-            waiting => waiting == 0,
+        match inner.child.many {
+            true => self.calendars[inner.queue as usize].is_empty(),
+            false => self.fews[inner.queue as usize].is_empty(),
         }
     }
 
     /// Enters a child among those of a class that wait.
     #[inline]
-    fn enter(&mut self, parent: u32, entry: Entry) {
-        let inner = &mut self.inner[parent as usize];
-        match &mut inner.child.list {
-            &mut MANY => self.calendars[inner.queue as usize].insert(entry),
-            waiting => {
-                *waiting += 1;
-                let from = inner.queue as usize;
-                few::insert(&mut self.lists[from..from + usize::from(*waiting)], entry);
-            }
+    fn enter(&mut self, parent: u32, place: u8, entry: Entry) {
+        let inner = &self.inner[parent as usize];
+        match inner.child.many {
+            true => self.calendars[inner.queue as usize].insert(entry),
+            false => self.fews[inner.queue as usize].insert(place, entry.tag),
         }
     }
 
     /// Takes out one of those that wait.
-    fn remove(&mut self, parent: u32, entry: Entry) {
-        let inner = &mut self.inner[parent as usize];
-        match &mut inner.child.list {
-            &mut MANY => self.calendars[inner.queue as usize].remove(entry),
-            waiting => {
-                let from = inner.queue as usize;
-                let list = &mut self.lists[from..from + usize::from(*waiting)];
-                if let Some(at) = list.iter().position(|other| other.slot == entry.slot) {
-                    few::close(list, at);
-                    *waiting -= 1;
-                }
-            }
+    fn remove(&mut self, parent: u32, place: u8, entry: Entry) {
+        let inner = &self.inner[parent as usize];
+        match inner.child.many {
+            true => self.calendars[inner.queue as usize].remove(entry),
+            false => self.fews[inner.queue as usize].remove(place),
         }
     }
 
-    /// Enters the child chosen last, if it has been served and wants more, and takes the one that is next.
+    /// Takes the child that is next.
     #[inline]
-    fn choose(&mut self, at: u32) -> Option<Entry> {
+    fn choose(&mut self, at: u32) -> Option<u32> {
         let inner = &mut self.inner[at as usize];
-        let last = Entry::new(inner.last_tag, inner.last);
-        let next = match &mut inner.child.list {
-            &mut MANY => {
-                let calendar = &mut self.calendars[inner.queue as usize];
-                if last.slot == NONE { calendar.take()? } else { calendar.exchange(last) }
-            }
-            waiting => {
-                let from = inner.queue as usize;
-                let list = &mut self.lists[from..from + usize::from(*waiting)];
-                if last.slot == NONE {
-                    let next = *list.first()?;
-                    few::close(list, 0);
-                    *waiting -= 1;
-                    next
-                } else {
-                    few::exchange(list, last)
-                }
-            }
+        let next = match inner.child.many {
+            true => self.calendars[inner.queue as usize].take()?,
+            false => self.fews[inner.queue as usize].take()?,
         };
-        (inner.last, inner.last_tag) = (next.slot, next.tag);
-        inner.now = next.tag;
-        inner.service = self.service;
+        (inner.last, inner.last_tag, inner.now) = (next.slot, next.tag, next.tag);
         if next.tag > MOST_NOW {
             self.move_tags(at);
         }
-        Some(next)
+        Some(next.slot)
     }
 
     /// Moves all tags below a class back, so that its virtual time becomes 0.
@@ -353,14 +332,9 @@ impl<T> Scheduler<T> {
         let tag = |tag: u64| tag.saturating_sub(now);
         inner.last_tag = tag(inner.last_tag);
         inner.last_finish = tag(inner.last_finish);
-        match inner.child.list {
-            MANY => self.calendars[inner.queue as usize].rebuild(tag),
-            waiting => {
-                let from = inner.queue as usize;
-                for entry in &mut self.lists[from..from + usize::from(waiting)] {
-                    entry.tag = tag(entry.tag);
-                }
-            }
+        match inner.child.many {
+            true => self.calendars[inner.queue as usize].rebuild(tag),
+            false => self.fews[inner.queue as usize].change(tag),
         }
         for child in self.hierarchy.class(self.numbers[at as usize]).children.clone() {
             let child = self.child(self.slots[child.index()]);
@@ -372,19 +346,12 @@ impl<T> Scheduler<T> {
     #[inline]
     fn wake(&mut self, mut slot: u32) {
         while slot != ROOT {
-            let Child { tag, parent, busy, held, .. } = *self.child(slot);
+            let Child { tag, parent, busy, held, place, .. } = *self.child(slot);
             if busy || held || parent == NONE {
                 return;
             }
-            let inner = &mut self.inner[parent as usize];
-            let start = inner.now.max(tag);
-            if inner.last != NONE && inner.service != self.service {
-                // it has waited longer
-                let last = std::mem::replace(&mut inner.last, NONE);
-                let last = Entry::new(inner.last_tag, last);
-                self.enter(parent, last);
-            }
-            self.enter(parent, Entry::new(start, slot));
+            let start = self.inner[parent as usize].now.max(tag);
+            self.enter(parent, place, Entry::new(start, slot));
             let child = self.child(slot);
             (child.tag, child.busy) = (start, true);
             slot = INNER | parent;
@@ -404,15 +371,11 @@ impl<T> Scheduler<T> {
 
     /// Takes a class that waits out of those that want service; answers whose child it is. Not if it is in service.
     fn stop_waiting(&mut self, slot: u32) -> Option<u32> {
-        let Child { tag, parent, .. } = *self.child(slot);
-        let inner = &mut self.inner[parent as usize];
-        if inner.last != slot {
-            self.remove(parent, Entry::new(tag, slot));
-        } else if inner.service == self.service {
+        let Child { tag, parent, place, .. } = *self.child(slot);
+        if self.inner[parent as usize].last == slot {
             return None;
-        } else {
-            inner.last = NONE;
         }
+        self.remove(parent, place, Entry::new(tag, slot));
         // its start tag may stay: it is no earlier than its last finish tag, and no later than any virtual time from
         // now on
         self.child(slot).busy = false;
@@ -427,29 +390,42 @@ impl<T> Scheduler<T> {
         if inner.last == NONE && self.nobody_waits(inner) {
             let inner = &mut self.inner[at as usize];
             inner.now = inner.last_finish;
-            if inner.child.list == MANY {
+            if inner.child.many {
                 self.calendars[inner.queue as usize].restart(inner.now);
             }
         }
     }
 
-    /// The packet in service has been served, and the last of its class or the last before it is held: those that want
-    /// no more are not entered again.
-    fn settle(&mut self, mut slot: u32) {
-        let held_below = std::mem::take(&mut self.held_in_service);
-        while slot != ROOT {
-            let Child { parent, held, .. } = *self.child(slot);
+    /// The packet in service has been served: its classes are charged, and those that want more are entered among their
+    /// siblings.
+    #[inline]
+    fn settle(&mut self, leaf: u32) {
+        let due = u64::from(self.charged).wrapping_sub(u64::from(self.paid));
+        let Leaf { child, line, .. } = &mut self.leaves[leaf as usize];
+        let mut at = child.parent;
+        if at == NONE {
+            return;
+        }
+        let mut more = !child.held && !line.is_empty();
+        let (mut slot, mut place) = (leaf, child.place);
+        let mut tag = self.inner[at as usize].end(due.wrapping_mul(child.cost));
+        (child.tag, child.busy) = (tag, more);
+        loop {
+            if more {
+                self.enter(at, place, Entry::new(tag, slot));
+            } else {
+                self.end_if_empty(at);
+                more = !self.nobody_waits(&self.inner[at as usize]);
+            }
+            let Child { cost, parent, held, place: its_place, .. } = self.inner[at as usize].child;
             if parent == NONE {
                 return;
             }
-            if held || !self.has_more(slot) {
-                self.inner[parent as usize].last = NONE;
-                self.child(slot).busy = false;
-                self.end_if_empty(parent);
-            } else if !held_below {
-                return;
-            }
-            slot = INNER | parent;
+            more &= !held;
+            tag = self.inner[parent as usize].end(due.wrapping_mul(cost));
+            let child = &mut self.inner[at as usize].child;
+            (child.tag, child.busy) = (tag, more);
+            (slot, place, at) = (INNER | at, its_place, parent);
         }
     }
 
@@ -481,19 +457,9 @@ impl<T> Scheduler<T> {
         let length = u64::from(bytes);
         leaf.served.packets += 1;
         leaf.served.bytes += length;
-        let Child { parent, cost, .. } = leaf.child;
-        if parent != NONE {
-            leaf.child.tag = self.inner[parent as usize].charge(length * cost);
-            let mut at = parent as usize;
-            while at != 0 {
-                let Child { parent, cost, .. } = self.inner[at].child;
-                self.inner[at].child.tag = self.inner[parent as usize].charge(length * cost);
-                at = parent as usize;
-            }
-        }
         self.left(at, bytes);
         self.in_service = Some(slot);
-        self.charged = bytes;
+        (self.charged, self.paid) = (bytes, 0);
         self.fetch_next();
         Some((ClassId(slot), self.lines.take(packet)))
     }
@@ -501,27 +467,60 @@ impl<T> Scheduler<T> {
     /// Asks for the memory that the next decisions will need.
     #[inline]
     fn fetch_next(&self) {
-        if self.leaves.len() < LARGE {
-            return;
+        if self.leaves.len() >= LARGE {
+            self.fetch();
         }
-        self.fetch(0);
     }
 
-    fn fetch(&self, root: usize) {
-        let inner = &self.inner[root];
-        if inner.child.list != MANY {
-            return;
+    #[inline(never)]
+    fn fetch(&self) {
+        let inner = &self.inner[0];
+        if inner.child.many {
+            let mut coming = self.calendars[inner.queue as usize].coming();
+            let (first, third) = (coming.next(), coming.nth(1));
+            self.fetch_packets(first);
+            self.fetch_leaf(third);
+        } else {
+            // each a step further on its way: the class above the leaf, the leaf, its packets
+            self.fetch_inner(self.next_below(0, 2, 2));
+            self.fetch_leaf(self.next_below(0, 1, 1));
+            self.fetch_packets(self.next_below(0, 0, 1));
         }
-        let calendar = &self.calendars[inner.queue as usize];
-        if let Some(next) = calendar.peek(0)
-            && let Some(leaf) = self.leaves.get(next as usize)
-        {
-            self.lines.fetch_next(&leaf.line);
+    }
+
+    /// Who will probably be served after so many others, on the level of the children of a class so high over the
+    /// leaves.
+    #[inline]
+    fn next_below(&self, root: usize, after: u32, height: u32) -> Option<u32> {
+        let mut inner = &self.inner[root];
+        let mut slot = self.fews.get(inner.queue as usize)?.peek(after)?;
+        while inner.height > height {
+            inner = self.inner.get((slot & !INNER) as usize)?;
+            slot = self.fews.get(inner.queue as usize)?.peek(0)?;
         }
-        if let Some(leaf) = calendar.peek(1).or_else(|| calendar.peek_page())
-            && let Some(leaf) = self.leaves.get(leaf as usize)
-        {
+        Some(slot)
+    }
+
+    #[inline]
+    fn fetch_inner(&self, slot: Option<u32>) {
+        let at = slot.map_or(usize::MAX, |slot| (slot ^ INNER) as usize);
+        if let (Some(inner), Some(few)) = (self.inner.get(at), self.fews.get(at)) {
+            prefetch(inner);
+            few.fetch(); // its own if there are no calendars, as there rarely are
+        }
+    }
+
+    #[inline]
+    fn fetch_leaf(&self, slot: Option<u32>) {
+        if let Some(leaf) = slot.and_then(|slot| self.leaves.get(slot as usize)) {
             prefetch(leaf);
+        }
+    }
+
+    #[inline]
+    fn fetch_packets(&self, slot: Option<u32>) {
+        if let Some(leaf) = slot.and_then(|slot| self.leaves.get(slot as usize)) {
+            self.lines.fetch(&leaf.line);
         }
     }
 }
@@ -530,7 +529,7 @@ impl<T> Discipline<T> for Scheduler<T> {
     #[inline]
     fn enqueue(&mut self, _now: u64, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
         let at = class.index();
-        if self.slots[at] & INNER != 0 {
+        if self.leaves[at].inner {
             return Err(EnqueueError::NotALeaf { class: self.hierarchy.class(class).name.clone() });
         }
         let length = packet.length;
@@ -562,10 +561,7 @@ impl<T> Discipline<T> for Scheduler<T> {
 
     #[inline]
     fn finish(&mut self, _now: u64) {
-        let Some(leaf) = self.in_service.take() else { return };
-        self.service += 1;
-        // else all that it is part of want more, too, and are entered when the next is chosen there
-        if self.leaves[leaf as usize].line.is_empty() || self.held_in_service {
+        if let Some(leaf) = self.in_service.take() {
             self.settle(leaf);
         }
     }
@@ -575,7 +571,7 @@ impl<T> Discipline<T> for Scheduler<T> {
         self.finish(now);
         let mut slot = self.slots[0];
         while slot & INNER != 0 {
-            slot = self.choose(slot & !INNER)?.slot; // nothing at the root only
+            slot = self.choose(slot & !INNER)?; // nothing at the root only
         }
         self.serve(slot)
     }

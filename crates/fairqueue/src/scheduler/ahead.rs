@@ -33,21 +33,13 @@ impl<T> Scheduler<T> {
         }
         slot = leaf;
         loop {
-            let Child { tag, parent, .. } = *self.child(slot);
+            let Child { tag, parent, place, .. } = *self.child(slot);
             if parent == NONE {
                 break;
             }
+            self.remove(parent, place, Entry::new(tag, slot));
             let inner = &mut self.inner[parent as usize];
-            let last = Entry::new(inner.last_tag, std::mem::replace(&mut inner.last, NONE));
-            if last.slot != slot {
-                if last.slot != NONE {
-                    self.enter(parent, last);
-                }
-                self.remove(parent, Entry::new(tag, slot));
-            }
-            let service = self.service;
-            let inner = &mut self.inner[parent as usize];
-            (inner.last, inner.last_tag, inner.service) = (slot, tag, service);
+            (inner.last, inner.last_tag) = (slot, tag);
             slot = INNER | parent;
         }
         self.serve(leaf).map(|(_, packet)| packet)
@@ -56,20 +48,9 @@ impl<T> Scheduler<T> {
     /// The packet in service has turned out to need so much, not its length.
     pub fn charge(&mut self, length: u32) {
         let Some(leaf) = self.in_service else { return };
-        let mut slot = leaf;
-        let charged = self.charged;
-        loop {
-            let Child { cost, parent, .. } = *self.child(slot);
-            let Some(inner) = self.inner.get_mut(parent as usize) else { break };
-            let tag = inner.last_tag - u64::from(charged) * cost + u64::from(length) * cost;
-            inner.last_tag = tag;
-            inner.last_finish = inner.last_finish.max(tag);
-            self.child(slot).tag = tag;
-            slot = INNER | parent;
-        }
+        let charged = std::mem::replace(&mut self.charged, length);
         let served = &mut self.leaves[leaf as usize].served;
         served.bytes = served.bytes - u64::from(charged) + u64::from(length);
-        self.charged = length;
     }
 }
 

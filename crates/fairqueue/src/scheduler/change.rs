@@ -11,7 +11,7 @@
 //!
 //! Cost: as much as making a new scheduler, plus a move of every packet that waits.
 
-use super::{Child, INNER, Inner, MANY, MOST_NOW, NONE, ROOT, Scheduler, Served, number};
+use super::{Child, INNER, Inner, MOST_NOW, NONE, ROOT, Scheduler, Served, number};
 use crate::calendar::Calendar;
 use crate::few::Entry;
 use crate::hierarchy::{ClassId, Hierarchy};
@@ -78,7 +78,7 @@ impl<T> Scheduler<T> {
         let last_tag = if last == NONE { 0 } else { self.child(last).tag };
         let inner = &mut self.inner[at as usize];
         (inner.now, inner.last_finish, inner.last_tag) = (0, last_finish, last_tag);
-        if inner.child.list == MANY {
+        if inner.child.many {
             self.calendars[inner.queue as usize] = Calendar::new(scale.costs.len(), scale.span());
         }
         self.enter_all(at, waiting);
@@ -87,14 +87,13 @@ impl<T> Scheduler<T> {
 
     /// Takes all children of a class that wait, in their order; without the one chosen last.
     fn take_all(&mut self, at: u32) -> Vec<u32> {
-        let inner = &mut self.inner[at as usize];
-        if inner.child.list == MANY {
-            let calendar = &mut self.calendars[inner.queue as usize];
+        let Inner { child, queue, .. } = &self.inner[at as usize];
+        if child.many {
+            let calendar = &mut self.calendars[*queue as usize];
             std::iter::from_fn(|| calendar.take()).map(|entry| entry.slot).collect()
         } else {
-            let from = inner.queue as usize;
-            let waiting = usize::from(std::mem::take(&mut inner.child.list));
-            self.lists[from..from + waiting].iter().map(|entry| entry.slot).collect()
+            let few = &mut self.fews[*queue as usize];
+            std::iter::from_fn(|| few.take()).map(|entry| entry.slot).collect()
         }
     }
 
@@ -104,7 +103,8 @@ impl<T> Scheduler<T> {
             slots.into_iter().map(|slot| Entry::new(self.child(slot).tag, slot)).collect();
         entries.sort_by_key(|entry| entry.tag);
         for entry in entries {
-            self.enter(at, entry);
+            let place = self.child(entry.slot).place;
+            self.enter(at, place, entry);
         }
     }
 
@@ -127,20 +127,33 @@ impl<T> Scheduler<T> {
             }
         }
         let mut old = std::mem::replace(self, Self::new(hierarchy));
+        old.pay();
         let mut changes = Changes { added: places.added(&self.hierarchy), closed: vec![] };
         let waited = self.take_leads(&mut old, &places);
         self.take_packets(&mut old, &places, &mut changes);
         self.in_service = old.in_service.and_then(|leaf| places.same[leaf as usize]);
         self.in_service = self.in_service.filter(|leaf| self.slots[*leaf as usize] & INNER == 0);
+        (self.charged, self.paid) = (old.charged, old.paid);
         for (at, new) in places.same.iter().enumerate() {
             if let Some(new) = new {
                 let held = old.child(old.slots[at]).held;
                 self.child(self.slots[*new as usize]).held = held;
             }
         }
-        self.held_in_service = old.held_in_service;
         self.want_service(waited);
         Ok(changes)
+    }
+
+    /// What the packet in service costs counts at once, so that it does in another tree, too.
+    fn pay(&mut self) {
+        let due = u64::from(self.charged).wrapping_sub(u64::from(self.paid));
+        let mut slot = self.in_service.unwrap_or(ROOT);
+        while slot != ROOT {
+            let child = self.child(slot);
+            child.tag = child.tag.wrapping_add(due.wrapping_mul(child.cost));
+            slot = if child.parent == NONE { ROOT } else { INNER | child.parent };
+        }
+        self.paid = self.charged;
     }
 
     /// The leaves with their names.
@@ -157,18 +170,12 @@ impl<T> Scheduler<T> {
             places.same[id as usize].map(|new| this.slots[new as usize])
         };
         for at in 0..number(old.inner.len()) {
-            let Inner { now, last, service, .. } = old.inner[at as usize];
+            let Inner { now, .. } = old.inner[at as usize];
             for child in old.hierarchy.class(old.numbers[at as usize]).children.clone() {
                 let from = *old.child(old.slots[child.index()]);
                 let Some(new) = places.same[child.index()] else { continue };
                 let to = self.child(self.slots[new as usize]);
                 to.tag = in_unit(from.tag.saturating_sub(now), from.cost, to.cost);
-            }
-            if last != NONE && service != old.service {
-                // served, and to be entered now
-                let tag = old.child(last).tag;
-                old.inner[at as usize].last = NONE;
-                old.enter(at, Entry::new(tag, last));
             }
             waited.extend(old.take_all(at).into_iter().filter_map(|slot| new_slot(old, slot, self)));
         }
@@ -220,7 +227,7 @@ impl<T> Scheduler<T> {
             }
             self.child(slot).busy = true;
             let inner = &mut self.inner[parent as usize];
-            (inner.last, inner.last_tag, inner.service) = (slot, tag, self.service);
+            (inner.last, inner.last_tag) = (slot, tag);
             slot = INNER | parent;
         }
         let mut ranks = vec![usize::MAX; self.slots.len()];

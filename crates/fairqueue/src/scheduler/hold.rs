@@ -16,9 +16,8 @@ impl<T> Scheduler<T> {
         if child.parent == NONE || std::mem::replace(&mut child.held, true) || !child.busy {
             return;
         }
-        match self.stop_waiting(slot) {
-            Some(parent) => self.give_up(parent),
-            None => self.held_in_service = true,
+        if let Some(parent) = self.stop_waiting(slot) {
+            self.give_up(parent);
         }
     }
 
