@@ -11,6 +11,8 @@ use crate::window::Lock;
 
 /// Puts longer than this are worth a look whether the target has posted.
 const FEW: usize = 256;
+/// Looks for the post of a target that is about to make it: half a microsecond.
+const POLLS: u32 = 32;
 
 impl Direct {
     /// Takes an operation that was checked.
@@ -35,7 +37,9 @@ impl Direct {
         }
         let stages = reach == Reach::Started || self.after == After::Unknown;
         // A post is in a line of this member's own; an exposure is not, and is looked at only in need.
-        let looks = reach == Reach::Started && self.mapped && self.is_open(reach, target);
+        let looks = reach == Reach::Started
+            && self.mapped
+            && (self.is_open(reach, target) || (op.total > MOST as u64 && self.opens_soon(target)));
         if !looks && stages && self.peers[target].queue.is_empty() && self.stage(reach, target, &op) {
             return Ok(());
         }
@@ -152,6 +156,19 @@ impl Direct {
             }
             _ => self.region.exposure(target).reached(self.epoch),
         }
+    }
+
+    /// Whether a target posts in a moment: worth less than what a long operation takes, once in an epoch that finds it
+    /// late, and cheaper than to queue what could have been done meanwhile.
+    #[inline(never)]
+    fn opens_soon(&self, target: usize) -> bool {
+        if self.host.crowded || !self.peers[target].queue.is_empty() {
+            return false;
+        }
+        (0..POLLS).any(|_| {
+            std::hint::spin_loop();
+            self.is_open(Reach::Started, target)
+        })
     }
 
     /// The target is in its epoch: what was staged is done directly, and so is what follows.
