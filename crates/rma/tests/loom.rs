@@ -385,23 +385,23 @@ fn a_staged_entry_is_whole_when_it_is_counted_and_its_room_is_reused_after_it_wa
             let (words, cell) = (Arc::clone(&words), Arc::clone(&cell));
             thread::spawn(move || {
                 for entry in 1..=2 {
-                    // SYNC(given-back) acquire: as in `staging.rs`
+                    // SYNC(given-back) acquire: as in `staging`
                     while words[1].load(Ordering::Acquire) != entry - 1 {
                         thread::yield_now();
                     }
                     cell.add();
-                    // SYNC(filled) release: as in `staging.rs`
+                    // SYNC(filled) release: as in `staging`
                     words[0].store(entry, Ordering::Release);
                 }
             })
         };
         for entry in 1..=2 {
-            // SYNC(filled) acquire: as in `staging.rs`
+            // SYNC(filled) acquire: as in `staging`
             while words[0].load(Ordering::Acquire) != entry {
                 thread::yield_now();
             }
             assert_eq!(cell.read(), entry);
-            // SYNC(given-back) release: as in `staging.rs`
+            // SYNC(given-back) release: as in `staging`
             words[1].store(entry, Ordering::Release);
         }
         origin.join().expect("no panic");

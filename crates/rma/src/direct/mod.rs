@@ -13,7 +13,7 @@
 //! | `accumulate.rs` | combining there |
 //! | `issue.rs` | at once, staged or queued |
 //! | `fence.rs`, `pscw.rs`, `passive.rs` | the three synchronizations |
-//! | `lock_word.rs`, `gate.rs`, `hand_off.rs`, `staging.rs`, `atomic.rs` | their parts |
+//! | `lock_word.rs`, `gate.rs`, `hand_off.rs`, `staging/`, `atomic.rs` | their parts |
 //!
 //! Parts that the engine allocated are mapped by everybody. A user's memory is reached through the kernel
 //! (process_vm_readv(2), or proc_pid_mem(5) for short data), where that is allowed; short puts to it are staged, and

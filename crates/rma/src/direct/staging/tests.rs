@@ -1,0 +1,168 @@
+//! Rings that wrap, are full, are begun again, and hold what no origin wrote.
+
+use super::*;
+use proptest::prelude::*;
+use unisono_sync::atomics::Ordering;
+
+#[derive(Default)]
+struct Words {
+    filled: AtomicU32,
+    begin: AtomicU32,
+    given_back: AtomicU32,
+}
+
+impl Words {
+    fn beside(&self, start: *mut u8, size: usize) -> Ring<'_> {
+        Ring { start, size, filled: &self.filled, begin: &self.begin, given_back: &self.given_back }
+    }
+}
+
+fn stage(out: &mut Out, ring: Ring<'_>, stamp: Stamp, place: i64, length: usize) -> bool {
+    let head = Head { how: None, place, length };
+    // SAFETY: the array has seventeen bytes, the length is at most that, and the ring is the test's.
+    unsafe { out.stage(ring, stamp, head, [7_u8; 17].as_ptr()) }
+}
+
+#[test]
+fn entries_come_out_in_order_epoch_by_epoch_and_the_ring_wraps() {
+    let mut memory = vec![0_u128; 16];
+    let words = Words::default();
+    let ring = words.beside(memory.as_mut_ptr().cast::<u8>(), 256);
+    let (mut out, mut came) = (Out::default(), In::default());
+    for epoch in 1..200_u32 {
+        let stamp = Stamp::fence(epoch);
+        let lengths = [epoch as usize % 17, 8, epoch as usize % 5];
+        for (place, length) in lengths.into_iter().enumerate() {
+            assert!(stage(&mut out, ring, stamp, place as i64, length), "room in {epoch}");
+        }
+        came.drain(ring, stamp, |_, _| unreachable!("not committed"));
+        if epoch.is_multiple_of(3) {
+            let mut again = 0;
+            out.take_back(ring, stamp, |_, _| again += 1);
+            assert_eq!(again, 3, "taken back in epoch {epoch}");
+            out.commit(ring);
+            came.drain(ring, stamp, |_, _| unreachable!("taken back"));
+            continue;
+        }
+        out.commit(ring);
+        came.drain(ring, Stamp::fence(epoch + 1), |_, _| unreachable!("another epoch"));
+        let mut places = Vec::new();
+        came.drain(ring, stamp, |head, data| {
+            // SAFETY: the entry's data lies in the ring.
+            let data = unsafe { std::slice::from_raw_parts(data, head.length) };
+            assert_eq!(data, &[7; 17][..head.length]);
+            places.push((head.place, head.length));
+        });
+        let expected: Vec<_> = lengths.iter().enumerate().map(|(at, n)| (at as i64, *n)).collect();
+        assert_eq!(places, expected);
+    }
+}
+
+#[test]
+fn a_full_ring_takes_no_more_until_room_is_given_back() {
+    let mut memory = vec![0_u128; 16];
+    let words = Words::default();
+    let ring = words.beside(memory.as_mut_ptr().cast::<u8>(), 256);
+    let (mut out, mut came) = (Out::default(), In::default());
+    let mut staged = 0;
+    while stage(&mut out, ring, Stamp::completion(1), 0, 16) {
+        staged += 1;
+    }
+    assert_eq!(staged, 8);
+    out.commit(ring);
+    let mut seen = 0;
+    came.drain(ring, Stamp::completion(1), |_, _| seen += 1);
+    assert_eq!(seen, staged);
+    assert!(stage(&mut out, ring, Stamp::completion(2), 0, 16));
+}
+
+/// A ring of lines, as one in a segment is.
+#[repr(align(64))]
+#[derive(Clone)]
+struct Memory([u8; SIZE]);
+const SIZE: usize = 16 << 10;
+
+#[test]
+fn a_beginning_so_old_that_its_number_seems_to_lie_ahead_is_none() {
+    let mut memory = Box::new(Memory([0; SIZE]));
+    let words = Words::default();
+    let ring = words.beside(memory.0.as_mut_ptr(), SIZE);
+    let (mut out, mut came) = (Out::default(), In::default());
+    let (data, mut bytes) = ([7; MOST], 0_u64);
+    for epoch in 1.. {
+        let (stamp, head) = (Stamp::fence(epoch), Head { how: None, place: 0, length: MOST });
+        // SAFETY: the data is an array of this length, the ring is the test's.
+        assert!(unsafe { out.stage(ring, stamp, head, data.as_ptr()) }, "room after {bytes} bytes");
+        out.commit(ring);
+        let mut came_out = 0;
+        came.drain(ring, stamp, |_, _| came_out += 1);
+        assert_eq!(came_out, 1, "after {bytes} bytes");
+        bytes += (HEAD + MOST) as u64;
+        if bytes > (1 << 31) + 8 * SIZE as u64 {
+            break;
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn entries_of_any_length_that_found_room_come_out_as_they_went_in(
+        epochs in prop::collection::vec(prop::collection::vec(0..room(SIZE), 1..6), 1..30),
+    ) {
+        let mut memory = Box::new(Memory([0; SIZE]));
+        let words = Words::default();
+        let (mut out, mut came) = (Out::default(), In::default());
+        let ring = words.beside(memory.0.as_mut_ptr(), SIZE);
+        for (number, lengths) in (1..).zip(epochs) {
+            let (stamp, mut staged) = (Stamp::fence(number), Vec::new());
+            for length in lengths {
+                let data: Vec<u8> = (0..length).map(|at| (at + length) as u8 ^ number as u8).collect();
+                let head = Head { how: None, place: length as i64, length };
+                // SAFETY: the data is a vector of this length, the ring is the test's.
+                if unsafe { out.stage(ring, stamp, head, data.as_ptr()) } {
+                    staged.push(data);
+                }
+            }
+            out.commit(ring);
+            let mut taken = Vec::new();
+            came.drain(ring, stamp, |head, data| {
+                assert_eq!(head.place, head.length as i64);
+                // SAFETY: the entry's data lies in the ring.
+                taken.push(unsafe { std::slice::from_raw_parts(data, head.length) }.to_vec());
+            });
+            prop_assert_eq!(&taken, &staged);
+            // An empty ring has room for all of it, wherever the last entry ended.
+            let length = SIZE / 4 - 64;
+            let (head, data) = (Head { how: None, place: 0, length }, vec![1; length]);
+            for entry in 0..4 {
+                // SAFETY: as above.
+                let found_room = unsafe { out.stage(ring, stamp, head, data.as_ptr()) };
+                prop_assert!(found_room, "entry {}", entry);
+            }
+            out.take_back(ring, stamp, |head, _| assert_eq!(head.length, length));
+        }
+    }
+
+    #[test]
+    fn no_bytes_in_a_ring_make_anybody_read_beyond_it(
+        bytes in prop::collection::vec(any::<u8>(), SIZE / 16),
+        long in any::<bool>(),
+    ) {
+        let mut memory = Box::new(Memory([0; SIZE]));
+        for (at, byte) in bytes.into_iter().enumerate() {
+            memory.0[at * 16 + 6] = byte;
+            let code = if long { LONG.to_le_bytes() } else { [byte; 2] };
+            memory.0[at * 16 + 4..at * 16 + 6].copy_from_slice(&code);
+        }
+        let words = Words::default();
+        words.filled.store(SIZE as u32, Ordering::Relaxed);
+        let ring = words.beside(memory.0.as_mut_ptr(), SIZE);
+        let mut came = In::default();
+        let start = ring.start as usize;
+        let reader = |head: Head, data: *const u8| {
+            let from = data as usize - start;
+            assert!(from <= SIZE && from + head.length <= SIZE, "{from} {}", head.length);
+        };
+        came.drain(ring, Stamp(0), reader);
+    }
+}
