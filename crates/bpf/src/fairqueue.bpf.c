@@ -6,9 +6,10 @@
  * compared packet by packet with crates/fairqueue), and, where the link has a rate, when.
  *
  * Decided in user space: the classes and their costs, the rate, which priority means which class. It writes
- * them before the discipline is at a device. Later it only reads, except that it may lay out other classes as a
- * plan: once the word `change` says so, the next packet that comes finds the new ones there, and no packet that waits
- * is lost. A packet that names the class `KICK` is that one if there is no other, and goes no further.
+ * them before the discipline is at a device. Later it only reads, except that it may lay out other classes as
+ * a plan: once the word `change` says so, the next packet that comes finds the new ones there, and no packet
+ * that waits is lost. A packet that names the class `KICK` is that one if there is no other, and goes no
+ * further.
  *
  * When the loader dies: the device holds its discipline, the discipline its programs, and they their maps;
  * all of them go when the discipline is taken off the device. One set of maps serves one device.
@@ -155,8 +156,8 @@ static __always_inline bool names_class(struct Qdisc *sch, u32 priority)
 }
 
 /*
- * As with HTB a priority may name a class, MAJOR:MINOR, where the minor number of the root is 1; classes of the
- * generation before are known, too, since who classifies may not have heard of the new ones.
+ * As with HTB a priority may name a class, MAJOR:MINOR, where the minor number of the root is 1; classes of
+ * the generation before are known, too, since who classifies may not have heard of the new ones.
  */
 static __always_inline u32 classify(struct hsfq *queue, struct link *line, struct Qdisc *sch,
 				    struct sk_buff *skb)

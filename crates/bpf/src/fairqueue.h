@@ -8,9 +8,9 @@
  * crates/fairqueue. What a packet carries is not known here: a packet is a number, a place in an array of the
  * caller's.
  *
- * Children that want service are a binary heap for each class: O(log siblings) a level. Other classes are put in
- * the place of these while packets wait by fairqueue_change.h. The user of this file defines u32, u64 and bool, and hsfq_repeat(i, n), a loop whose bound the
- * compiler of its target accepts.
+ * Children that want service are a binary heap for each class: O(log siblings) a level. Other classes are put
+ * in the place of these while packets wait by fairqueue_change.h. The user of this file defines u32, u64 and
+ * bool, and hsfq_repeat(i, n), a loop whose bound the compiler of its target accepts.
  */
 #ifndef UNISONO_FAIRQUEUE_H
 #define UNISONO_FAIRQUEUE_H
@@ -229,7 +229,8 @@ static inline void hsfq_finish(struct hsfq *queue)
 	}
 }
 
-/* How much may wait before the longest drops: the limit, or as much of what was let in before as still waits. */
+/* How much may wait before the longest drops: the limit, or as much of what was let in before as still waits.
+ */
 static inline void hsfq_allow(struct hsfq_class *class, u32 packets, u64 bytes)
 {
 	if (packets > class->packets)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT */
 /*
- * Other classes, other weights, another tree, while packets wait: what crates/fairqueue/src/scheduler/change.rs does, on
- * the arrays of fairqueue.h.
+ * Other classes, other weights, another tree, while packets wait: what
+ * crates/fairqueue/src/scheduler/change.rs does, on the arrays of fairqueue.h.
  *
  * User space numbers the new classes and says which is which; the rest is done here, in one step, since only
- * here it is known what waits: no packet is lost or overtakes another of its class, and who was ahead of its siblings
- * stays so, in bytes.
+ * here it is known what waits: no packet is lost or overtakes another of its class, and who was ahead of its
+ * siblings stays so, in bytes.
  *
  * Cost: some microseconds for ten classes, and a millisecond or so for a thousand, in which nothing leaves.
  */
@@ -216,8 +216,9 @@ static inline void hsfq_begin(struct hsfq *queue)
 }
 
 /*
- * Other classes from now on. No packet is lost, and those of a class leave in their order; how far a class is ahead
- * of its siblings it stays, in bytes (crates/fairqueue/src/scheduler/change.rs, step by step). The plan is used up.
+ * Other classes from now on. No packet is lost, and those of a class leave in their order; how far a class is
+ * ahead of its siblings it stays, in bytes (crates/fairqueue/src/scheduler/change.rs, step by step). The plan
+ * is used up.
  */
 static inline void hsfq_change(struct hsfq *queue, struct hsfq_plan *plan)
 {
