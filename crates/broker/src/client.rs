@@ -52,7 +52,7 @@ pub enum Error {
         most: usize,
     },
     /// The connection broke.
-    #[error("the connection to the broker: {0}")]
+    #[error("the broker is gone ({0}), and with it what it had taken and not sent yet; connect again")]
     Broken(std::io::Error),
     /// What came is no answer of a broker.
     #[error("what answers is no broker of this version: {0}")]

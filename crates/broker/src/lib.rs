@@ -45,3 +45,9 @@ pub use task::{ChannelId, ClientId, Next, Sent, Task};
 
 /// A deadline later than all others: none.
 pub const NO_DEADLINE: u64 = unisono_fairqueue::NO_DEADLINE;
+
+/// The time of the clock that deadlines are of (`CLOCK_MONOTONIC`), in nanoseconds.
+#[must_use]
+pub fn now() -> u64 {
+    unisono_linux::clock::now().0
+}

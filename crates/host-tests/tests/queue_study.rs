@@ -172,7 +172,47 @@ fn a_broker_that_was_killed_is_replaced_and_its_programs_are_told() -> Outcome {
     Ok(())
 }
 
+fn a_program_that_knows_the_protocol_alone_is_served_and_told_when_the_broker_dies() -> Outcome {
+    require::program("python3", "apt-get install python3")?;
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let broker = serve(scratch.path());
+    let receiver = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    receiver.set_read_timeout(Some(Duration::from_secs(60))).expect("a time limit");
+    let port = receiver.local_addr().expect("bound").port().to_string();
+    drop(connect(scratch.path())); // it listens
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/python/stream.py");
+    let run = |class: &str, count: &str| {
+        let mut command = Command::new("python3");
+        command.arg(program).arg(scratch.path().join("broker")).args([class, "127.0.0.1", &port, count]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    // more than its credit, so that it has to wait for some; who reads this late has lost some of them
+    let output = run("video", "5000").wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let statistics = connect(scratch.path()).statistics().expect("it answers");
+    assert_eq!((statistics.classes[0].name.as_str(), statistics.classes[0].messages), ("video", 5000));
+    for number in 0..50 {
+        let mut bytes = [0; 64];
+        let length = receiver.recv(&mut bytes).expect("it has arrived");
+        assert_eq!(&bytes[..length], format!("message {number}").as_bytes());
+    }
+
+    let output = run("nobody", "1").wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("nobody"), "{said}");
+
+    let endless = run("video", "1000000000");
+    std::thread::sleep(Duration::from_millis(300));
+    drop(broker); // kill -9
+    let output = endless.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("the broker is gone") || said.contains("no broker at"), "{said}");
+    Ok(())
+}
+
 host_tests![
+    a_program_that_knows_the_protocol_alone_is_served_and_told_when_the_broker_dies within 300,
     each_place_keeps_to_the_policy_and_leaves_nothing within 600,
     without_root_the_study_is_skipped_with_the_reason within 300,
     a_broker_serves_answers_and_ends_by_a_signal_without_a_trace within 300,

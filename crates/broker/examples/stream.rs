@@ -1,0 +1,58 @@
+//! A program that sends 25 frames a second through a broker, each with a deadline, and comes back when the broker dies.
+//!
+//! ```sh
+//! unisono queue broker examples/policies/three-classes.toml --listen /tmp/broker &
+//! cargo run --release -p unisono-broker --example stream -- /tmp/broker video 192.0.2.7:5004 100
+//! ```
+//! Arguments: the broker's socket, a class of its policy, where the frames go (UDP), how many.
+#![forbid(unsafe_code)]
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+use unisono_broker::{Channel, Client, Destination, Error, now};
+
+const PERIOD: Duration = Duration::from_millis(40);
+const FRAME: [u8; 8_000] = [0; 8_000];
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let mut next =
+        |what| arguments.next().ok_or(format!("{what} is missing: SOCKET CLASS ADDRESS:PORT FRAMES"));
+    let (socket, class) = (next("SOCKET")?, next("CLASS")?);
+    let destination = Destination::udp(next("ADDRESS:PORT")?.parse()?);
+    let frames: u32 = next("FRAMES")?.parse()?;
+
+    let (mut broker, mut channel) = join(&socket, &class, &destination)?;
+    for _ in 0..frames {
+        let deadline = now() + u64::try_from(PERIOD.as_nanos())?;
+        // waits while the class has more than its share on the way
+        if let Err(Error::Broken(why)) = broker.send(channel, &FRAME, deadline) {
+            eprintln!("the broker is gone ({why}); this frame is lost");
+            (broker, channel) = again(&socket, &class, &destination)?;
+        }
+        std::thread::sleep(PERIOD);
+    }
+    broker.flush(channel)?; // all have left
+    for class in broker.statistics()?.classes {
+        writeln!(std::io::stdout(), "{}: {} messages have left", class.name, class.messages)?;
+    }
+    Ok(())
+}
+
+fn join(socket: &str, class: &str, destination: &Destination) -> Result<(Client, Channel), Error> {
+    let mut broker = Client::connect(Path::new(socket))?;
+    let channel = broker.open(class, destination.clone())?;
+    Ok((broker, channel))
+}
+
+/// Until a broker listens there again; half a minute at most.
+fn again(socket: &str, class: &str, destination: &Destination) -> Result<(Client, Channel), Error> {
+    for _ in 0..300 {
+        match join(socket, class, destination) {
+            Err(Error::Nobody { .. } | Error::Broken(_)) => std::thread::sleep(Duration::from_millis(100)),
+            other => return other,
+        }
+    }
+    join(socket, class, destination)
+}
