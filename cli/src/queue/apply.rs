@@ -106,7 +106,9 @@ enum CpuShares {
 impl Choice {
     fn on(self, device: &str, queue: KernelQueue, way: &Way, policy: &str) -> Place {
         match self {
-            Self::Kernel if queue == KernelQueue::Bpf => Place::FairQueue(FairQueue::new(device)),
+            Self::Kernel if queue == KernelQueue::Bpf => {
+                Place::FairQueue(FairQueue::new(device).until(|| interrupt::caught().map(str::to_owned)))
+            }
             Self::Kernel => {
                 Place::Kernel(Kernel::new(device).until(|| interrupt::caught().map(str::to_owned)))
             }

@@ -10,6 +10,7 @@ use unisono_bpf::Error;
 use unisono_bpf::compile::{self, FAIRQUEUE};
 use unisono_bpf::qdisc::{Attached, Discipline, PRIORITIES, Setup, kick, layout, priority, supported};
 use unisono_enforce::Place;
+use unisono_enforce::journal::Journal;
 use unisono_enforce::kernel::FairQueue;
 use unisono_fairqueue::{
     Backend, ClassId, ClassSpec, Discipline as _, Hierarchy, Limit, Overflow, Packet, Policy, Scheduler,
@@ -459,7 +460,58 @@ fn another_policy_is_applied_without_losing_what_waits() -> Outcome {
     Ok(())
 }
 
+fn a_change_that_is_stopped_or_killed_leaves_what_was_there() -> Outcome {
+    let cable = Cable::new()?;
+    require::path("/sys/fs/cgroup", "no control groups")?;
+    load(&setup(&two_leaves(), leaves(&two_leaves())[0]))?; // or skip
+    let policy = |text: &str| Policy::parse(text).expect("it is sound");
+    let mut netlink = Socket::open().expect("route netlink");
+    let mut seen = || {
+        let all = qdisc::of_device(&mut netlink, NEAR).expect("a list");
+        all.into_iter().filter(|qdisc| qdisc.handle != 0).map(|qdisc| qdisc.kind).collect::<Vec<_>>()
+    };
+    let stopped_at = |time: u32, text: &str| {
+        let mut asked = 0;
+        let mut place = FairQueue::new("near").until(move || {
+            asked += 1;
+            (asked == time).then(|| "a test".to_owned())
+        });
+        place.apply(&policy(text)).map(drop).map_err(|error| error.to_string())
+    };
+    let journal = Journal::of("near").expect("/proc is there");
+    for time in [1, 2] {
+        let error = stopped_at(time, POLICY).expect_err("it is stopped");
+        assert!(error.contains("is as it was"), "{error}");
+        assert_eq!((seen(), journal.path().exists()), (vec![], false), "stopped the {time}. time");
+    }
+    let mut place = FairQueue::new("near");
+    place.apply(&policy(POLICY)).expect("this kernel can");
+    let (held, note) = (seen(), std::fs::read(journal.path()).expect("it holds"));
+    for time in [1, 2] {
+        stopped_at(time, &POLICY.replace("mail", "post")).expect_err("it is stopped");
+        assert_eq!(seen(), held);
+        assert_eq!(std::fs::read(journal.path()).expect("it holds"), note);
+        let live = place.live().expect("it holds");
+        assert!(live.classes.iter().any(|class| class.name == "mail"), "{live:?}");
+        // and packets find its classes
+        let before = live.classes.iter().find(|class| class.name == "mail").map(|class| class.packets);
+        cable.near.queue_with_priority(6).expect("root may");
+        cable.near.send(&frame(100, 1)).expect("the device is up");
+        assert_eq!(cable.receive(), Some(1));
+        let after = place.live().expect("it holds").classes.into_iter().find(|class| class.name == "mail");
+        assert_eq!(after.map(|class| class.packets), before.map(|packets| packets + 1));
+    }
+    // killed half way: the journal says so, and the next one puts back what was there
+    let half_way = String::from_utf8(note).expect("text").replace("\"holds\"", "\"changing\"");
+    std::fs::write(journal.path(), half_way).expect("root may");
+    assert!(place.live().is_err(), "nothing holds any more");
+    assert!(place.notes().iter().any(|note| note.contains("left half way")), "{:?}", place.notes());
+    assert_eq!((seen(), journal.path().exists()), (vec![], false));
+    Ok(())
+}
+
 host_tests![
+    a_change_that_is_stopped_or_killed_leaves_what_was_there,
     packets_leave_a_device_in_the_order_of_the_core within 300,
     so_they_do_while_the_classes_change_and_none_is_lost within 300,
     a_classifier_of_the_generation_before_is_understood_until_the_next,

@@ -20,13 +20,29 @@ pub(super) fn places(policy: &Policy) -> Result<BTreeMap<String, Place>, Error> 
     let all = hierarchies()?;
     let Some(hierarchy) = Hierarchy::of_version(&all, Version::V2) else {
         return Err(Error::Lacks {
-            what: "the policy matches by control group, and no cgroup2 is mounted, whose numbers the kernel can compare".to_owned(),
-            remedy: "mount it (mount -t cgroup2 none /sys/fs/cgroup/unified), or match by port, address or priority".to_owned(),
+            what: "the policy matches by control group, and no cgroup2 is mounted: a packet does not say which groups of version 1 \
+                   its sender is in".to_owned(),
+            remedy: "mount it beside them (mount -t cgroup2 none /sys/fs/cgroup/unified) and start the programs in a group there, or \
+                     match by port, address or priority".to_owned(),
         });
     };
     for (rule, cgroup) in named {
         let directory = below(&hierarchy.root, cgroup);
         let Ok(facts) = fs::metadata(&directory) else {
+            let first = all.iter().find(|tree| {
+                tree.version == Version::V1 && below(&tree.root, cgroup).join("cgroup.procs").exists()
+            });
+            if let Some(first) = first {
+                return Err(Error::Lacks {
+                    what: format!(
+                        "{cgroup} is a control group of version 1 alone (in {}), which a packet does not tell of; there is no {}",
+                        first.root.display(),
+                        directory.display()
+                    ),
+                    remedy: "make it there, too, and put its processes into both; or match by port, address or priority"
+                        .to_owned(),
+                });
+            }
             let what = format!(
                 "there is no control group {cgroup} ({} is not there); start what runs in it first",
                 directory.display()

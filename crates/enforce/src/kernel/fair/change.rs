@@ -49,6 +49,7 @@ impl FairQueue {
         let later = |generations: u32| (generation + generations) % GENERATIONS;
         let new_classes = classifier(policy, there.major, later(1))?;
         let old_classes = classifier(&old, there.major, later(2));
+        self.go_on()?;
 
         let mut record =
             Record::new(Self::NAME, &self.device, host.link.index.0, &policy.text, held.before.clone());
@@ -61,7 +62,7 @@ impl FairQueue {
                 return not_yet;
             }
         }
-        if let Err(error) = attach(host, &new_classes) {
+        if let Err(error) = attach(host, &new_classes).and_then(|()| self.go_on()) {
             let back = there.put(host, policy, &old).and_then(|_| attach(host, &old_classes?));
             let undone = match back {
                 Ok(()) => journal.write(held).map_err(Error::from),

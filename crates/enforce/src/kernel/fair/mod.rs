@@ -20,6 +20,7 @@ use super::{Host, Kernel, cgroups, program};
 use crate::error::Error;
 use crate::journal::{Journal, Phase, Record};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::os::fd::AsFd;
 use unisono_bpf::qdisc::{self as discipline, Attached, Discipline, KIND, PRIORITIES, Setup};
 use unisono_fairqueue::{Backend, ClassId, Live, Order, Policy};
@@ -36,10 +37,16 @@ const WAIT_NS: f64 = 20e6;
 const LEAST_ROOM: u64 = 2 * (65_536 + 1514);
 
 /// Our scheduler in the kernel, on one device.
-#[derive(Debug)]
 pub struct FairQueue {
     device: String,
+    stopped: Box<dyn FnMut() -> Option<String> + Send>,
     notes: Vec<String>,
+}
+
+impl fmt::Debug for FairQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FairQueue").field("device", &self.device).finish_non_exhaustive()
+    }
 }
 
 /// What is to be put back.
@@ -64,7 +71,21 @@ impl FairQueue {
     /// Our scheduler for a device of this thread's network namespace.
     #[must_use]
     pub fn new(device: &str) -> Self {
-        Self { device: device.to_owned(), notes: Vec::new() }
+        Self { device: device.to_owned(), stopped: Box::new(|| None), notes: Vec::new() }
+    }
+
+    /// Asks before a change of the device, and before it holds, whether to leave it, and by whom.
+    #[must_use]
+    pub fn until(mut self, stopped: impl FnMut() -> Option<String> + Send + 'static) -> Self {
+        self.stopped = Box::new(stopped);
+        self
+    }
+
+    fn go_on(&mut self) -> Result<(), Error> {
+        match (self.stopped)() {
+            Some(by) => Err(Error::Stopped { by, device: self.device.clone() }),
+            None => Ok(()),
+        }
     }
 
     /// What the last call has to say besides its result.
@@ -234,10 +255,12 @@ impl Backend for FairQueue {
             None => Before { root: self.theirs(&mut host)?, clsact: has_clsact },
         };
         let wanted = self.wanted(policy, major)?;
+        self.go_on()?;
         let waiting = held.as_ref().map_or(0, |held| waiting(&held.policy, &now));
         let mut record = Record::new(Self::NAME, &self.device, host.link.index.0, &policy.text, before);
         journal.write(&record)?;
-        if let Err(error) = self.replace(&mut host, &wanted, major, has_clsact) {
+        let done = self.replace(&mut host, &wanted, major, has_clsact).and_then(|()| self.go_on());
+        if let Err(error) = done {
             if held.is_some() {
                 self.notes.push(format!("{} has no policy now", self.device));
             }

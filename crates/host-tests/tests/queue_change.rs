@@ -1,0 +1,260 @@
+//! Changes of policies on a device: whatever ends one half way, the device is as it was; what waits is not lost.
+
+mod queue_shared;
+
+use queue_shared::{
+    DEVICE, THREE, apply, class, datagrams, file, journal, name, on_a_host, policy, seen, unisono,
+};
+use std::fs;
+use std::net::UdpSocket;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use unisono_enforce::Error;
+use unisono_enforce::kernel::Kernel;
+use unisono_fairqueue::Backend;
+use unisono_host_tests::{Outcome, host_tests, program};
+use unisono_linux::affinity::Tid;
+use unisono_linux::network_namespace::NetworkNamespace;
+use unisono_linux::process::{PidFd, Signal};
+
+/// Before all steps but the first so many, a change is told to stop. Whether it was.
+fn stopped_after(steps: usize, text: &str) -> bool {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let mut kernel = Kernel::new(DEVICE)
+        .until(move || (count.fetch_add(1, Ordering::Relaxed) >= steps).then(|| "a test".to_owned()));
+    match kernel.apply(&policy(text)) {
+        Ok(()) => false,
+        Err(Error::Stopped { .. }) => true,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn a_change_that_is_stopped_anywhere_leaves_what_was_there() -> Outcome {
+    let _hosts = on_a_host()?;
+    let disciplines: [&[&str]; 3] = [
+        &["pfifo", "limit", "7"],
+        &["bfifo", "limit", "77777"],
+        &["tbf", "rate", "50mbit", "burst", "20k", "latency", "30ms"],
+    ];
+    for discipline in [None].into_iter().chain(disciplines.map(Some)) {
+        if let Some(discipline) = discipline {
+            let replace = ["qdisc", "replace", "dev", DEVICE, "root", "handle", "77:"];
+            let made = Command::new("tc").args(replace).args(discipline).status().expect("tc starts");
+            if !made.success() {
+                continue; // not in this kernel
+            }
+        }
+        let before = seen();
+        let mut steps = 0;
+        while stopped_after(steps, THREE) {
+            assert_eq!(seen(), before, "after {steps} steps");
+            assert!(!journal().exists(), "after {steps} steps");
+            steps += 1;
+            assert!(steps < 100, "it never ends");
+        }
+        assert!(steps > 8, "only {steps} steps");
+        let mut kernel = Kernel::new(DEVICE);
+        kernel.clear().expect("it is there");
+        assert!(kernel.notes().is_empty(), "{:?}", kernel.notes());
+        assert_eq!(seen(), before);
+    }
+    Ok(())
+}
+
+fn a_second_policy_that_is_stopped_anywhere_leaves_the_first() -> Outcome {
+    let _hosts = on_a_host()?;
+    let mut kernel = apply(THREE)?;
+    let before = seen();
+    let note = fs::read(journal()).expect("a policy holds");
+    let second = "rate = \"50mbit\"\ndefault = \"other\"\n\
+        [class.gold]\nweight = 1\nmatch = [{ port = 5001 }]\n\
+        [class.silver.inner]\npackets = 9\nmatch = [{ port = 5002 }]\n";
+    let mut steps = 0;
+    while stopped_after(steps, second) {
+        assert_eq!(seen(), before, "after {steps} steps");
+        assert_eq!(fs::read(journal()).expect("a policy holds"), note, "after {steps} steps");
+        steps += 1;
+        assert!(steps < 100, "it never ends");
+    }
+    assert!(steps > 10, "only {steps} steps");
+    let live = kernel.live().expect("a policy holds");
+    let names: Vec<&str> = live.classes.iter().map(|class| class.name.as_str()).collect();
+    assert_eq!((names, live.rate), (vec!["gold", "silver", "inner", "other"], 50_000_000));
+    assert_eq!(
+        seen().lines().filter(|line| line.starts_with("class htb")).count(),
+        5,
+        "none is left over"
+    );
+    kernel.clear().expect("it is there");
+    assert!(!seen().contains("htb"));
+    Ok(())
+}
+
+fn other_weights_change_the_classes_that_are_there_and_they_count_on() -> Outcome {
+    let _hosts = on_a_host()?;
+    let mut kernel = apply(THREE)?;
+    datagrams("10.77.0.1:5001", "10.77.0.2:9", 0);
+    let before = kernel.live().expect("a policy holds");
+    kernel.apply(&policy(&THREE.replace("60", "30"))).expect("the kernel can");
+    let after = kernel.live().expect("a policy holds");
+    assert!(class(&before, "gold").packets >= 10);
+    assert!(class(&after, "gold").packets >= class(&before, "gold").packets, "it has begun again");
+    assert!((class(&after, "gold").guarantee - 3e8 / 7.0).abs() < 1.0);
+    assert!(seen().contains("rate 42857Kbit") || seen().contains("rate 42.857"), "{}", seen());
+    kernel.clear().expect("it is there");
+    Ok(())
+}
+
+/// What waits, in all classes together.
+fn waiting(kernel: &mut Kernel) -> u64 {
+    let live = kernel.live().expect("a policy holds");
+    live.classes.iter().filter(|class| class.parent.is_none()).map(|class| class.backlog.packets).sum()
+}
+
+fn another_policy_is_applied_without_losing_what_waits() -> Outcome {
+    let hosts = on_a_host()?;
+    let far = NetworkNamespace::named(hosts.name(1)).expect("it is there");
+    let receivers = std::thread::spawn(move || {
+        far.enter().expect("root may");
+        [5001, 5002, 5003].map(|port| UdpSocket::bind(("10.77.0.2", port)).expect("it is free"))
+    });
+    let receivers = receivers.join().expect("no panic");
+    // a packet takes 8 ms; the queue of `stays` counts packets, then bytes; `moves` moves; `goes` goes
+    let first = "rate = \"1mbit\"\ndefault = \"rest\"\n\
+        [class.stays]\npackets = 100\nmatch = [{ port = 5001 }]\n\
+        [class.moves]\nlimit = \"100KiB\"\nmatch = [{ port = 5002 }]\n\
+        [class.goes]\nlimit = \"100KiB\"\nmatch = [{ port = 5003 }]\n";
+    let second = "rate = \"2mbit\"\ndefault = \"rest\"\n\
+        [class.stays]\nweight = 3\nlimit = \"10KiB\"\nmatch = [{ port = 5001 }]\n\
+        [class.above.moves]\nlimit = \"100KiB\"\nmatch = [{ port = 5002 }]\n\
+        [class.rest]\nlimit = \"100KiB\"\n";
+    for (first, second) in [(first, second), (second, first)] {
+        let mut kernel = apply(&first.replace("10KiB", "100KiB"))?;
+        let sender = UdpSocket::bind("10.77.0.1:0").expect("the address is ours");
+        for number in 0..20_u8 {
+            for port in [5001, 5002, 5003] {
+                sender.send_to(&[number; 950], ("10.77.0.2", port)).expect("the cable is up");
+            }
+        }
+        let before = waiting(&mut kernel);
+        assert!(before > 20, "only {before} wait");
+        kernel.apply(&policy(second)).expect("the kernel can");
+        assert!(kernel.notes().is_empty(), "{:?}", kernel.notes());
+        for receiver in &receivers {
+            receiver.set_read_timeout(Some(Duration::from_secs(20))).expect("it is positive");
+            for number in 0..20 {
+                let mut packet = [0; 1000];
+                let got = loop {
+                    match receiver.recv(&mut packet) {
+                        Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                        got => break got,
+                    }
+                };
+                assert_eq!(got.expect("none is lost"), 950);
+                assert_eq!(packet[0], number, "in their order");
+            }
+        }
+        kernel.clear().expect("it is there");
+    }
+    Ok(())
+}
+
+/// Starts the program and signals it a while after its change has begun.
+fn ended_by(signal: Signal, after: Duration, arguments: &[&str]) -> Output {
+    let mut command = Command::new(program::unisono());
+    let mut child =
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let process = PidFd::open(Tid(child.id().cast_signed())).expect("it is not waited for yet");
+    let journal = journal();
+    while !journal.exists() && child.try_wait().expect("it is ours").is_none() {
+        std::hint::spin_loop();
+    }
+    std::thread::sleep(after);
+    let _ = process.send(signal); // it may have ended
+    child.wait_with_output().expect("it is ours")
+}
+
+/// So many classes that a change takes a while.
+fn many() -> String {
+    let class = |number: u32| format!("[class.c{number}]\nmatch = [{{ port = {} }}]\n", 1000 + number);
+    format!("rate = \"100mbit\"\n{}", (0..400).map(class).collect::<String>())
+}
+
+fn whatever_kills_a_change_the_next_command_puts_back_what_was_there() -> Outcome {
+    let _hosts = on_a_host()?;
+    drop(apply(THREE)?.clear());
+    let status = Command::new("tc")
+        .args(["qdisc", "add", "dev", DEVICE, "root", "handle", "77:", "pfifo", "limit", "7"])
+        .status();
+    assert!(status.expect("tc starts").success());
+    let before = seen();
+    let many = file(&many());
+    let (mut half_way, mut whole) = (0, 0);
+    for round in 0..40_u64 {
+        let after = Duration::from_micros(400 * round);
+        ended_by(Signal::Kill, after, &["queue", "apply", name(&many), "--dev", DEVICE]);
+        let note = fs::read_to_string(journal()).unwrap_or_default();
+        half_way += usize::from(note.contains("\"changing\""));
+        whole += usize::from(note.contains("\"holds\""));
+        // any command will do
+        let next: &[&str] = match round % 3 {
+            _ if note.is_empty() => &["queue", "clear"],
+            0 => &["queue", "clear", "--dev", DEVICE],
+            1 if !note.contains("\"holds\"") => &["queue", "show", "--dev", DEVICE, "--once"],
+            _ => &["queue", "clear"],
+        };
+        let output = unisono(next);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(seen(), before, "round {round}: {next:?}: {said}");
+        assert!(!journal().exists(), "round {round}: {said}");
+        assert!(
+            note.contains("\"changing\"") <= said.contains("put back what `unisono queue`"),
+            "round {round}: {said}"
+        );
+    }
+    eprintln!("killed half way {half_way} times, afterwards {whole} times");
+    assert!(half_way > 0, "all {whole} kills came too late");
+    Ok(())
+}
+
+fn a_signal_during_a_change_puts_back_what_was_there() -> Outcome {
+    let _hosts = on_a_host()?;
+    drop(apply(THREE)?.clear());
+    let before = seen();
+    let many = file(&many());
+    let mut stopped = 0;
+    for round in 0..30_u64 {
+        let signal = if round % 2 == 0 { Signal::Interrupt } else { Signal::Terminate };
+        let after = Duration::from_micros(400 * round);
+        let output = ended_by(signal, after, &["queue", "apply", name(&many), "--dev", DEVICE]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        match output.status.code() {
+            Some(0) => {
+                let output = unisono(&["queue", "clear", "--dev", DEVICE]);
+                assert!(output.status.success(), "round {round}");
+            }
+            Some(1) => {
+                assert!(said.contains("is as it was"), "round {round}: {said}");
+                stopped += 1;
+            }
+            other => panic!("round {round}: {other:?} {said}"),
+        }
+        assert_eq!(seen(), before, "round {round}: {said}");
+        assert!(!journal().exists(), "round {round}: {said}");
+    }
+    eprintln!("stopped {stopped} times");
+    assert!(stopped > 0, "no signal hit a change");
+    Ok(())
+}
+
+host_tests![
+    a_change_that_is_stopped_anywhere_leaves_what_was_there,
+    a_second_policy_that_is_stopped_anywhere_leaves_the_first,
+    other_weights_change_the_classes_that_are_there_and_they_count_on,
+    another_policy_is_applied_without_losing_what_waits,
+    whatever_kills_a_change_the_next_command_puts_back_what_was_there,
+    a_signal_during_a_change_puts_back_what_was_there,
+];

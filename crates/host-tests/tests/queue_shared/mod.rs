@@ -1,0 +1,99 @@
+//! What the tests of policies on a device share: two hosts, a policy on a device of one, and how others see it.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use unisono_enforce::Error;
+use unisono_enforce::journal::Journal;
+use unisono_enforce::kernel::Kernel;
+use unisono_fairqueue::{Backend, Live, LiveClass, Policy};
+use unisono_host_tests::hosts::Hosts;
+use unisono_host_tests::{Skipped, program, require};
+use unisono_linux::network_namespace::NetworkNamespace;
+use unisono_linux::socket::set_priority;
+
+pub(crate) const DEVICE: &str = "cable";
+pub(crate) const THREE: &str = "rate = \"100mbit\"\ndefault = \"rest\"\n\
+    [class.gold]\nweight = 60\nmatch = [{ port = 5001 }]\n\
+    [class.silver]\nweight = 30\nmatch = [{ port = 5002 }]\n\
+    [class.rest]\nweight = 10\n";
+
+/// Two hosts, and this thread on the first.
+pub(crate) fn on_a_host() -> Result<Hosts, Skipped> {
+    let hosts = Hosts::new()?;
+    require::program("tc", "apt-get install iproute2")?;
+    let first = NetworkNamespace::named(hosts.name(0)).expect("it was just made");
+    first.enter().map_err(|error| Skipped::because(format!("no namespace can be entered: {error}")))?;
+    Ok(hosts)
+}
+
+pub(crate) fn policy(text: &str) -> Policy {
+    Policy::parse(text).expect("it is sound")
+}
+
+/// Applies a policy; what this kernel lacks is the reason to skip.
+pub(crate) fn apply(text: &str) -> Result<Kernel, Skipped> {
+    let mut kernel = Kernel::new(DEVICE);
+    match kernel.apply(&policy(text)) {
+        Err(error @ Error::Lacks { .. }) => Err(Skipped::because(error.to_string())),
+        done => {
+            done.expect("the kernel can");
+            Ok(kernel)
+        }
+    }
+}
+
+/// The device, as another program sees it; numbers that the kernel gives out anew are left out.
+pub(crate) fn seen() -> String {
+    let ask = |what: &str| {
+        let output = Command::new("tc").args([what, "show", "dev", DEVICE]).output().expect("tc starts");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let link = Command::new("ip").args(["-d", "link", "show", DEVICE]).output().expect("ip starts");
+    let link = String::from_utf8_lossy(&link.stdout).into_owned();
+    let most = link.split_whitespace().skip_while(|word| !word.starts_with("gso_max_size")).take(2);
+    let text = [ask("qdisc"), ask("class"), most.collect::<Vec<_>>().join(" ")].concat();
+    let mut lines: Vec<String> = text
+        .lines()
+        .map(|line| line.split_whitespace().filter(|word| !is_automatic(word)).collect::<Vec<_>>().join(" "))
+        .collect();
+    lines.sort();
+    lines.join("\n")
+}
+
+/// A number that the kernel gave a queueing discipline, from 8000 up, counted over the whole host.
+fn is_automatic(word: &str) -> bool {
+    let number = word.strip_suffix(':').and_then(|number| u32::from_str_radix(number, 16).ok());
+    number.is_some_and(|number| number >= 0x8000)
+}
+
+pub(crate) fn journal() -> PathBuf {
+    Journal::of(DEVICE).expect("/proc is there").path().to_owned()
+}
+
+pub(crate) fn class<'a>(live: &'a Live, name: &str) -> &'a LiveClass {
+    live.classes.iter().find(|class| class.name == name).expect("it is in the policy")
+}
+
+pub(crate) fn datagrams(from: &str, to: &str, priority: u32) {
+    let socket = UdpSocket::bind(from).expect("the address is ours");
+    set_priority(&socket, priority).expect("root may");
+    for _ in 0..10 {
+        socket.send_to(b"hello", to).expect("the cable is up");
+    }
+}
+
+pub(crate) fn unisono(arguments: &[&str]) -> Output {
+    Command::new(program::unisono()).args(arguments).output().expect("it starts")
+}
+
+pub(crate) fn file(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().expect("there is room");
+    fs::write(&file, text).expect("there is room");
+    file
+}
+
+pub(crate) fn name(file: &tempfile::NamedTempFile) -> &str {
+    file.path().to_str().expect("a plain name")
+}
