@@ -16,9 +16,10 @@ use unisono_measure::units::duration;
 
 /// Watch what each class gets: rates, shares, drops, what waits
 ///
-/// Two readings give rates; a new table every interval until Ctrl-C, in place on a terminal. How long packets waited (since
-/// the policy holds: the shortest, half of them, all but one in a hundred, the longest) the interposed place says, and
-/// what it counts besides the classes; the kernel does not. With [cpu], what the control groups get of the processors.
+/// Two readings give rates; a new table every interval until Ctrl-C, in place on a terminal. How long packets waited since
+/// the policy holds (the shortest, half of them, all but one in a hundred, the longest) is counted by the interposed place
+/// and by our scheduler in the kernel. The kernel's own classes do not count it: there "wait" is how long what waits now
+/// will take at the rate that its class gets. With [cpu], what the control groups get of the processors.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue show --dev eth0
@@ -168,6 +169,7 @@ fn json(reading: &Reading, paces: &[Pace], time: &[Gets<'_>]) -> String {
             "bytes": class.bytes,
             "dropped": class.dropped,
             "waiting": class.backlog,
+            "wait_ns": wait_of(class, pace),
             "delay": class.delay,
         })
     };
@@ -197,6 +199,14 @@ fn json(reading: &Reading, paces: &[Pace], time: &[Gets<'_>]) -> String {
     .to_string()
 }
 
+/// How long what waits now takes until it has left, at the rate that the class gets; none if that is nothing.
+fn wait_of(class: &LiveClass, pace: &Pace) -> Option<u64> {
+    let bits = class.backlog.bytes as f64 * 8.0;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; `as` saturates")]
+    let wait = |rate: f64| (bits / rate * 1e9) as u64;
+    if bits > 0.0 { Some(pace.rate).filter(|rate| *rate > 0.0).map(wait) } else { Some(0) }
+}
+
 fn table(live: &Live, paces: &[Pace]) -> String {
     const BAR: usize = 12;
     let with_delays = live.classes.iter().any(|class| class.delay.is_some());
@@ -210,7 +220,11 @@ fn table(live: &Live, paces: &[Pace]) -> String {
         "",
         "drops/s",
         "waiting",
-        if with_delays { delays(["min", "median", "p99", "max"].map(str::to_owned)) } else { String::new() },
+        if with_delays {
+            delays(["min", "median", "p99", "max"].map(str::to_owned))
+        } else {
+            format!(" {:>8}", "wait")
+        },
     );
     for (class, pace) in live.classes.iter().zip(paces) {
         let mut depth = 0;
@@ -233,12 +247,13 @@ fn table(live: &Live, paces: &[Pace]) -> String {
             pace.share * 100.0,
             pace.dropped,
             units::size(class.backlog.bytes),
-            class
-                .delay
-                .map(|delay| {
+            match class.delay {
+                Some(delay) => {
                     delays([delay.min_ns, delay.median_ns, delay.p99_ns, delay.max_ns].map(units::time))
-                })
-                .unwrap_or_default(),
+                }
+                None if with_delays => String::new(),
+                None => format!(" {:>8}", wait_of(class, pace).map_or("-".to_owned(), units::time)),
+            },
         );
         let _ = writeln!(table, "{}", line.trim_end());
     }
@@ -327,9 +342,21 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_known_about_delays_there_are_no_columns() {
-        let table = table(&reading(0, None).live, &[Pace::default(), Pace::default()]);
-        assert!(table.lines().next().is_some_and(|line| line.ends_with("waiting")), "{table}");
+    fn where_a_place_does_not_say_how_long_packets_waited_it_is_worked_out_for_those_that_wait() {
+        let (before, mut now) = (reading(0, None), reading(1_000_000_000, None));
+        now.live.classes[0].backlog = Backlog { packets: 40, bytes: 60_000 };
+        let mut paces = now.live.paces(&before.live);
+        // 480,000 bits at 24 Mbit/s
+        let text = table(&now.live, &paces);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].ends_with("waiting     wait"), "{text}");
+        assert!(lines[1].ends_with("58.6 KiB  20.0 ms") && lines[2].ends_with("0 B     0 ns"), "{text}");
+        assert!(json(&now, &paces, &[]).contains("\"wait_ns\":20000000"));
+        paces[0].rate = 0.0;
+        assert!(
+            table(&now.live, &paces).lines().nth(1).is_some_and(|line| line.ends_with("58.6 KiB        -"))
+        );
+        assert!(json(&now, &paces, &[]).contains("\"wait_ns\":null"), "nothing leaves");
         assert_eq!(others(&reading(0, None), &[]), "");
     }
 
