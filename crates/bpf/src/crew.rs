@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::fabric::Fabric;
+use crate::homes::Homes;
 use crate::node::{self, Known};
 use crate::orders::{Order, Report};
 use std::io::{ErrorKind, Read, Write};
@@ -35,11 +36,17 @@ pub(crate) enum Heard {
 
 impl Crew {
     /// Starts a process for each of the nodes.
-    pub(crate) fn start(nodes: &[NodeId], known: Known<'_>, fabric: &Fabric) -> Result<Self, Error> {
+    pub(crate) fn start(
+        nodes: &[NodeId],
+        known: Known<'_>,
+        fabric: &Fabric,
+        homes: &Homes,
+    ) -> Result<Self, Error> {
         let mut crew = Self(Vec::with_capacity(nodes.len()));
         for id in nodes {
             let (line, orders) = UnixStream::pair().map_err(Error::io("make a line to a node"))?;
             let body = || {
+                homes.settle(*id);
                 let served = fabric
                     .node(*id)
                     .enter()

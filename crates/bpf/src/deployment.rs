@@ -11,6 +11,7 @@ use crate::crew::{Crew, Heard};
 use crate::diagnose::{Suspect, suspects};
 use crate::error::Error;
 use crate::fabric::{Fabric, Hook};
+use crate::homes::Homes;
 use crate::node::Known;
 use crate::orders::{Order, Report, Run};
 use crate::program::{SwitchProgram, fits};
@@ -141,19 +142,20 @@ impl<'a> Deployment<'a> {
     pub fn new(network: &'a Network, jobs: &'a [Job]) -> Result<Self, Error> {
         let plans = trees(network, jobs, &[]).map_err(|error| Error::Input(error.to_string()))?;
         fits(network)?;
+        let members: BTreeSet<NodeId> = jobs.iter().flat_map(|job| job.group.members()).copied().collect();
+        let members: Vec<NodeId> = members.into_iter().collect();
+        let homes = Homes::of(&members);
         let mut times = Times::default();
         let start = Instant::now();
         let compiling = Compiling::start(SWITCH)?; // while the kernel makes namespaces
-        let mut fabric = Fabric::new(network)?;
+        let mut fabric = Fabric::new(network, &homes)?;
         times.network = start.elapsed();
         let program = SwitchProgram::load_object(network, &compiling.finish()?)?;
         let hook = fabric.attach(network, &program)?;
         times.program = start.elapsed() - times.network;
         let cables = Cables::watch(network, &fabric)?;
-        let members: BTreeSet<NodeId> = jobs.iter().flat_map(|job| job.group.members()).copied().collect();
-        let members: Vec<NodeId> = members.into_iter().collect();
         let start = Instant::now();
-        let crew = Crew::start(&members, Known { network, jobs }, &fabric)?;
+        let crew = Crew::start(&members, Known { network, jobs }, &fabric, &homes)?;
         let mut deployment = Self {
             crew,
             cables,

@@ -19,6 +19,7 @@ mod hook;
 pub use hook::Hook;
 
 use crate::error::Error;
+use crate::homes::Homes;
 use crate::layout::{device, end_of};
 use std::fs;
 use std::net::Ipv4Addr;
@@ -51,11 +52,12 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Brings a network up, with switches that forward nothing until they have a [program](Self::attach).
+    /// Brings a network up, with switches that forward nothing until they have a [program](Self::attach), and with nodes
+    /// that receive where they are at home.
     ///
     /// # Errors
     /// Not root, or the kernel lacks namespaces or veth.
-    pub fn new(network: &Network) -> Result<Self, Error> {
+    pub fn new(network: &Network, homes: &Homes) -> Result<Self, Error> {
         let count = network.switch_count() + network.nodes().len();
         let wanted = 3 * count as u64 + 256; // a descriptor each, a socket each, a line to each node
         let allowed =
@@ -65,7 +67,7 @@ impl Fabric {
                 "{wanted} open files are needed and {allowed} allowed: ulimit -n {wanted}, or a smaller network"
             )));
         }
-        build(network)
+        build(network, homes)
     }
 
     /// The namespace of a switch.
@@ -155,9 +157,16 @@ pub fn take_address(node: NodeId) -> Result<(), Error> {
     Ok(socket.run(&[address::add(NODE_DEVICE, address_of(node), 8)])?)
 }
 
-fn build(network: &Network) -> Result<Fabric, Error> {
+fn build(network: &Network, homes: &Homes) -> Result<Fabric, Error> {
     let count = network.switch_count();
-    let make = |range: Range<usize>| range.map(|_| namespace()).collect();
+    let make_one = |at: usize| {
+        let namespace = namespace()?;
+        if let Some(node) = at.checked_sub(count) {
+            homes.receive_at_home(NodeId(node as u32));
+        }
+        Ok(namespace)
+    };
+    let make = |range: Range<usize>| range.map(make_one).collect();
     let mut switches = shared_out(count + network.nodes().len(), make)?;
     let nodes = switches.split_off(count);
     let sockets = shared_out(count, |range| {

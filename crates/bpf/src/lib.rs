@@ -26,6 +26,7 @@ pub mod diagnose;
 mod error;
 pub mod fabric;
 mod grace;
+mod homes;
 pub mod hop;
 pub mod layout;
 pub mod leftovers;
@@ -40,4 +41,5 @@ mod tree;
 
 pub use deployment::{Deployment, Job, Ran, Repaired, Times};
 pub use error::Error;
+pub use homes::Homes;
 pub use program::SwitchProgram;

@@ -22,6 +22,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use unisono_btin::{Frame, Member, Network, NodeId};
 use unisono_linux::affinity::Tid;
+use unisono_linux::current_cpu;
 use unisono_linux::packet::PacketSocket;
 use unisono_linux::process::readable;
 use unisono_linux::scheduling::{self, Children, Policy};
@@ -89,6 +90,7 @@ pub(crate) fn serve(id: NodeId, known: Known<'_>, orders: UnixStream) -> Result<
     // a node that is woken must not interrupt the one whose message woke it: that one is about to wait itself
     let batch = Policy::Batch { nice: 0 };
     let _ = scheduling::set(Tid::SELF, batch, Children::Inherit); // it works without, slower
+    current_cpu::stop_noting(); // a node does not ask, and is scheduled for every frame
     fabric::take_address(id)?;
     let open =
         |ethertype| PacketSocket::open(NODE_DEVICE, ethertype).map_err(Error::io("open a packet socket"));

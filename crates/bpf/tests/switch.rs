@@ -5,7 +5,7 @@
 use std::time::Duration;
 use unisono_bpf::fabric::{Fabric, HARDWARE, NODE_DEVICE};
 use unisono_bpf::layout::{BARRIER, Setup};
-use unisono_bpf::{Error, SwitchProgram};
+use unisono_bpf::{Error, Homes, SwitchProgram};
 use unisono_btin::switch::cases::{self, Case};
 use unisono_btin::{Dropped, End, Frame, Network, NodeId, Outcome, Port, SwitchId};
 use unisono_linux::network_namespace::NetworkNamespace;
@@ -26,7 +26,7 @@ impl Bench {
         let nodes = (0..PORTS).map(|port| End { switch: SWITCH, port: Port(port) }).collect();
         let network = Network::new(vec![PORTS], vec![], nodes).expect("it is sound");
         let program = SwitchProgram::load(&network)?;
-        let mut fabric = Fabric::new(&network)?;
+        let mut fabric = Fabric::new(&network, &Homes::default())?;
         if by_filters {
             fabric.attach_by_filters(&network, &program)?;
         } else {

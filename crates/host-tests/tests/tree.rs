@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
@@ -13,7 +14,7 @@ use unisono_bpf::{Deployment, Error, Job};
 use unisono_btin::generate::{Sparse, Wish, generate};
 use unisono_btin::{End, Group, GroupId, Link, Network, NodeId, Operation, Port, SwitchId, Topology, Turn};
 use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
-use unisono_linux::affinity::Tid;
+use unisono_linux::affinity::{self, Tid};
 use unisono_linux::netlink::link::State;
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::process::{PidFd, Signal};
@@ -282,7 +283,31 @@ fn a_network_of_the_paper_comes_up_and_synchronizes() -> Outcome {
     let jobs = [Job { group: groups[0].clone(), turn: Turn::AtNode, operation: Operation::Or }];
     let mut deployment = deploy(&network, &jobs)?;
     assert!(deployment.barriers(&[0], run(20)).expect("nobody is missing").nobody_left_early());
+    members_are_at_home(&mut deployment, &groups[0]);
     Ok(())
+}
+
+/// Many members are shared out over the processors, and their nodes receive where they are.
+fn members_are_at_home(deployment: &mut Deployment<'_>, group: &Group) {
+    let all = affinity::allowed(Tid::SELF).expect("own affinity");
+    if all.len() < 2 || group.members().len() < 16 * all.len() {
+        return; // the scheduler's business
+    }
+    let outside = NetworkNamespace::current().expect("our own");
+    let mut shares = BTreeMap::new();
+    for member in group.members() {
+        let allowed = affinity::allowed(deployment.process(*member).expect("it runs")).expect("it runs");
+        assert_eq!(allowed.len(), 1, "{member:?}");
+        let processor = allowed.iter().next().expect("there is one");
+        *shares.entry(processor).or_insert(0) += 1;
+        deployment.fabric().node(*member).enter().expect("root may");
+        let mask = fs::read_to_string("/proc/sys/net/core/rps_default_mask"); // since Linux 6.3
+        if let Ok(mask) = mask.as_deref().map(|mask| mask.trim().replace(',', "")) {
+            assert_eq!(u128::from_str_radix(&mask, 16), Ok(1 << processor), "{member:?}");
+        }
+    }
+    outside.enter().expect("root may");
+    assert_eq!(shares.len(), all.len(), "{shares:?}");
 }
 
 fn topology(name: &str) -> std::path::PathBuf {

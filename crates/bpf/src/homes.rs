@@ -1,0 +1,83 @@
+//! Which processor each member's process runs on: and there its node receives.
+//!
+//! A release wakes all members from one pass through the kernel, on the processor of whoever arrived last. To wake a
+//! process of another processor takes the lock of that one's run queue, which is held while it changes address spaces,
+//! as it does all the time: half of a barrier among 256 members went into waking them, 4 us each. So with many
+//! members to a processor each process stays on one, and the frames of its node are received there (receive packet
+//! steering, by the default of the node's namespace): the release is handed to every processor, which wakes its own.
+//!
+//! Both kinds of barriers run that way. With few members the scheduler places them better than this could, and
+//! everything stays as it is. A kernel without `rps_default_mask` (before 6.3) receives where frames are sent.
+//! Reference: Documentation/networking/scaling.rst (RPS), Documentation/admin-guide/sysctl/net.rst.
+
+use std::collections::BTreeMap;
+use std::fs;
+use unisono_btin::NodeId;
+use unisono_linux::affinity::{self, CpuSet, Tid};
+
+/// Fewer members to a processor are left to the scheduler.
+const MANY: usize = 16;
+
+/// The processor of each member; of none, if there are few.
+#[derive(Clone, Debug, Default)]
+pub struct Homes(BTreeMap<NodeId, usize>);
+
+impl Homes {
+    /// Shares members out over the processors that this process may use.
+    #[must_use]
+    pub fn of(members: &[NodeId]) -> Self {
+        affinity::allowed(Tid::SELF).map_or_else(|_| Self::default(), |allowed| Self::over(&allowed, members))
+    }
+
+    fn over(processors: &CpuSet, members: &[NodeId]) -> Self {
+        if processors.len() < 2 || members.len() < MANY * processors.len() {
+            return Self::default();
+        }
+        let all: Vec<usize> = processors.iter().collect();
+        Self(members.iter().copied().zip(all.into_iter().cycle()).collect())
+    }
+
+    /// Keeps the calling process where the member is at home.
+    pub(crate) fn settle(&self, member: NodeId) {
+        if let Some(processor) = self.0.get(&member) {
+            let _ = affinity::restrict(Tid::SELF, &CpuSet::single(*processor)); // it works anywhere, slower
+        }
+    }
+
+    /// Has the devices that the calling thread's namespace will get hand over what they receive to where the member is
+    /// at home.
+    pub(crate) fn receive_at_home(&self, member: NodeId) {
+        if let Some(processor) = self.0.get(&member) {
+            // a kernel without the file receives where frames are sent
+            let _ = fs::write("/proc/sys/net/core/rps_default_mask", mask(*processor));
+        }
+    }
+}
+
+/// The kernel's mask of one processor: words of 32, the highest first.
+fn mask(processor: usize) -> String {
+    format!("{:x}{}", 1_u32 << (processor % 32), ",00000000".repeat(processor / 32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_members_are_shared_out_evenly_and_few_are_left_alone() {
+        let processors: CpuSet = [1, 5].into_iter().collect();
+        let members: Vec<NodeId> = (0..40).map(|number| NodeId(7 * number)).collect();
+        let homes = Homes::over(&processors, &members);
+        for processor in processors.iter() {
+            assert_eq!(homes.0.values().filter(|home| **home == processor).count(), 20);
+        }
+        assert!(Homes::over(&processors, &members[..31]).0.is_empty());
+        assert!(Homes::over(&CpuSet::single(3), &members).0.is_empty(), "there is nothing to choose");
+    }
+
+    #[test]
+    fn a_mask_is_written_as_the_kernel_reads_it() {
+        assert_eq!([0, 1, 31].map(mask), ["1", "2", "80000000"]);
+        assert_eq!([32, 69].map(mask), ["1,00000000", "20,00000000,00000000"]);
+    }
+}
