@@ -5,6 +5,7 @@
 mod atomicity;
 mod crosswise;
 mod drive;
+mod endings;
 mod hand_off;
 mod layouts;
 mod long;

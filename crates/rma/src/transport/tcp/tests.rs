@@ -116,6 +116,16 @@ fn once_all_have_met_nobody_listens_any_more() {
     }
 }
 
+#[test]
+fn a_seat_listens_at_the_address_it_was_given_and_at_no_other_of_the_host() {
+    let taken = seats(1, "127.0.0.1");
+    let mut other = taken[0].address();
+    other.set_ip("127.0.0.2".parse().expect("an address"));
+    let knock = std::net::TcpStream::connect(other);
+    assert!(knock.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused), "{other}");
+    std::net::TcpStream::connect(taken[0].address()).expect("its own address is open");
+}
+
 /// A pair that has met.
 fn pair() -> (Tcp, Tcp) {
     let seats = seats(2, "127.0.0.1");
