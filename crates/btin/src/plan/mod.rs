@@ -129,7 +129,8 @@ pub enum PlanError {
 
 /// The best tree for a group.
 ///
-/// Cost: near-linear in irregular networks; in near-regular ones, where very many roots are tied in height, a few
+/// Cost: near-linear in irregular networks. Where very many roots are tied in height: a search for each class of roots
+/// that symmetries tell apart, a few hundred in a torus or fat tree that is numbered regularly; otherwise a few
 /// hundredths of a search a root (by queue also up to 2 GiB of memory, from 130,000 switches on). Groups that do
 /// not have members everywhere are searched root by root there.
 ///
