@@ -36,6 +36,9 @@ fn ring() -> Network {
     Network::new(vec![4; 4], links, nodes).expect("each port is used once")
 }
 
+/// The nodes of the ring.
+const EVERYBODY: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+
 fn job(network: &Network, id: u8, members: &[u32], turn: Turn, operation: Operation) -> Job {
     let members = members.iter().copied().map(NodeId).collect();
     let group = Group::new(network, GroupId(id), members).expect("the members are there");
@@ -62,10 +65,9 @@ fn run(count: u32) -> Run {
 fn barriers_hold_in_both_ways_to_turn_and_registers_are_released() -> Outcome {
     here()?;
     let network = ring();
-    let all: Vec<u32> = (0..8).collect();
     let jobs = [
-        job(&network, 0, &all, Turn::AtNode, Operation::Min),
-        job(&network, 255, &all, Turn::AtSwitch, Operation::And),
+        job(&network, 0, &EVERYBODY, Turn::AtNode, Operation::Min),
+        job(&network, 255, &EVERYBODY, Turn::AtSwitch, Operation::And),
     ];
     let mut deployment = deploy(&network, &jobs)?;
     for position in 0..jobs.len() {
@@ -84,7 +86,7 @@ fn groups_that_share_members_and_switches_do_not_disturb_each_other() -> Outcome
     here()?;
     let network = ring();
     let jobs = [
-        job(&network, 1, &[0, 1, 2, 3, 4, 5, 6, 7], Turn::AtNode, Operation::Or),
+        job(&network, 1, &EVERYBODY, Turn::AtNode, Operation::Or),
         job(&network, 2, &[0, 2, 4, 6], Turn::AtSwitch, Operation::Max),
         job(&network, 3, &[6, 7], Turn::AtNode, Operation::Min),
         job(&network, 4, &[5], Turn::AtNode, Operation::Or),
@@ -122,10 +124,9 @@ fn a_single_member_waits_for_nobody_and_a_root_switch_with_one_member_serves_all
 fn lost_frames_are_sent_again_and_barriers_still_hold() -> Outcome {
     here()?;
     let network = ring();
-    let all: Vec<u32> = (0..8).collect();
     let turns = [Turn::AtNode, Turn::AtSwitch];
     let jobs: Vec<Job> =
-        (0..).zip(turns).map(|(id, turn)| job(&network, id, &all, turn, Operation::Or)).collect();
+        (0..).zip(turns).map(|(id, turn)| job(&network, id, &EVERYBODY, turn, Operation::Or)).collect();
     let mut deployment = deploy(&network, &jobs)?;
     deployment.program().lose_one_in(20).expect("a setting");
     for position in 0..jobs.len() {
@@ -144,8 +145,7 @@ fn lost_frames_are_sent_again_and_barriers_still_hold() -> Outcome {
 fn software_barriers_cross_the_same_switches() -> Outcome {
     here()?;
     let network = ring();
-    let all: Vec<u32> = (0..8).collect();
-    let jobs = [job(&network, 0, &all, Turn::AtNode, Operation::Or)];
+    let jobs = [job(&network, 0, &EVERYBODY, Turn::AtNode, Operation::Or)];
     let mut deployment = deploy(&network, &jobs)?;
     for algorithm in [Algorithm::Central, Algorithm::Tree(2), Algorithm::Dissemination] {
         let ran = deployment.software(algorithm, 0, run(100)).expect("nobody is missing");
@@ -157,8 +157,7 @@ fn software_barriers_cross_the_same_switches() -> Outcome {
 fn a_node_whose_process_is_killed_is_named() -> Outcome {
     here()?;
     let network = ring();
-    let all: Vec<u32> = (0..8).collect();
-    let jobs = [job(&network, 0, &all, Turn::AtNode, Operation::Or)];
+    let jobs = [job(&network, 0, &EVERYBODY, Turn::AtNode, Operation::Or)];
     let mut deployment = deploy(&network, &jobs)?;
     let victim = deployment.process(NodeId(5)).expect("it runs");
     PidFd::open(victim).and_then(|process| process.send(Signal::Kill)).expect("it runs");
@@ -181,8 +180,7 @@ fn a_cable_that_is_pulled_is_named_at_once_and_barriers_go_on_without_it() -> Ou
     here()?;
     require::program("ip", "apt-get install iproute2")?;
     let network = ring();
-    let all: Vec<u32> = (0..8).collect();
-    let jobs = [job(&network, 0, &all, Turn::AtSwitch, Operation::Or)];
+    let jobs = [job(&network, 0, &EVERYBODY, Turn::AtSwitch, Operation::Or)];
     // nobody's patience ends in this test: only the kernel's word can end the barriers
     let run = |count| Run { stuck_after: 3_600_000, ..run(count) };
     let mut deployment = deploy(&network, &jobs)?;
@@ -244,8 +242,7 @@ fn a_cable_that_nothing_replaces_is_waited_for_and_named_when_patience_ends() ->
 fn a_cable_that_loses_what_is_sent_is_named_from_the_registers() -> Outcome {
     here()?;
     let network = ring();
-    let all: Vec<u32> = (0..8).collect();
-    let jobs = [job(&network, 0, &all, Turn::AtSwitch, Operation::Or)];
+    let jobs = [job(&network, 0, &EVERYBODY, Turn::AtSwitch, Operation::Or)];
     let mut deployment = deploy(&network, &jobs)?;
     deployment.barriers(&[0], run(10)).expect("nobody is missing");
     // arrivals at the root switch; releases still travel
@@ -329,6 +326,15 @@ fn names() -> Vec<String> {
     unisono_linux::network_namespace::names("unisono-")
 }
 
+/// A deployment that would last, once its namespaces have names; and how many of those there are.
+fn named(path: &str) -> (std::process::Child, impl Fn() -> usize + use<>) {
+    let child = unisono(&["deploy", path, "--for", "600s", "--names"]).spawn().expect("unisono starts");
+    let prefix = format!("unisono-{}-", child.id());
+    let ours = move || names().into_iter().filter(|name| name.starts_with(&prefix)).count();
+    until("four switches and eight nodes have names", || ours() == 12);
+    (child, ours)
+}
+
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !done() {
@@ -358,10 +364,7 @@ fn what_a_killed_deployment_leaves_is_taken_away() -> Outcome {
     here()?;
     let file = topology("killed");
     let path = file.to_str().expect("plain");
-    let mut child = unisono(&["deploy", path, "--for", "600s", "--names"]).spawn().expect("unisono starts");
-    let prefix = format!("unisono-{}-", child.id());
-    let ours = || names().into_iter().filter(|name| name.starts_with(&prefix)).count();
-    until("four switches and eight nodes have names", || ours() == 12);
+    let (mut child, ours) = named(path);
     let process = PidFd::open(Tid(child.id() as i32)).expect("it runs");
     process.send(Signal::Kill).expect("it runs");
     child.wait().expect("it ends");
@@ -387,10 +390,7 @@ fn undeploy_ends_a_deployment_that_runs() -> Outcome {
     here()?;
     let file = topology("ended");
     let path = file.to_str().expect("plain");
-    let mut child = unisono(&["deploy", path, "--for", "600s", "--names"]).spawn().expect("unisono starts");
-    let prefix = format!("unisono-{}-", child.id());
-    let ours = || names().into_iter().filter(|name| name.starts_with(&prefix)).count();
-    until("four switches and eight nodes have names", || ours() == 12);
+    let (mut child, ours) = named(path);
     let removed =
         answer(&unisono(&["undeploy", &child.id().to_string(), "--json"]).output().expect("unisono starts"));
     assert_eq!(removed["ended"], serde_json::json!([child.id()]), "{removed}");

@@ -271,13 +271,17 @@ mod tests {
         outcome(settings).expect("good settings").places.into_iter().map(place).collect()
     }
 
+    fn groups_of(sizes: &[u32], networks: u32) -> Settings {
+        Settings { groups: Some(sizes.to_vec()), networks: Some(networks), ..Settings::default() }
+    }
+
     fn of(part: &str, at: u64) -> (String, u64) {
         (part.to_owned(), at)
     }
 
     #[test]
     fn a_freer_root_is_never_higher_and_turning_always_faster() {
-        let seen = seen(&Settings { groups: Some(vec![4, 256]), networks: Some(5), ..Settings::default() });
+        let seen = seen(&groups_of(&[4, 256], 5));
         for members in [4, 256] {
             let figure = |part, name| seen[&of(part, members)][name];
             assert!(figure("any", "height") <= figure("paper", "height"));
@@ -289,13 +293,7 @@ mod tests {
 
     #[test]
     fn groups_that_share_links_by_load_have_a_less_busy_link() {
-        let settings = Settings {
-            groups: Some(vec![16]),
-            concurrent: Some(vec![1, 64]),
-            networks: Some(3),
-            ..Settings::default()
-        };
-        let seen = seen(&settings);
+        let seen = seen(&Settings { concurrent: Some(vec![1, 64]), ..groups_of(&[16], 3) });
         let busiest = |part, at| seen[&of(part, at)]["trees_on_busiest_link"];
         assert!(busiest("load", 64) < busiest("number", 64));
         assert_eq!(busiest("load", 1), 1.0);
@@ -303,13 +301,7 @@ mod tests {
 
     #[test]
     fn a_repair_changes_fewer_registers_than_a_new_plan_and_is_at_best_as_low() {
-        let settings = Settings {
-            groups: Some(vec![256]),
-            failed: Some(vec![1, 8]),
-            networks: Some(5),
-            ..Settings::default()
-        };
-        let seen = seen(&settings);
+        let seen = seen(&Settings { failed: Some(vec![1, 8]), ..groups_of(&[256], 5) });
         for failed in [1, 8] {
             let figure = |part, name| seen[&of(part, failed)][name];
             assert!(figure("repaired", "registers_changed") < figure("anew", "registers_changed"));
@@ -320,7 +312,7 @@ mod tests {
     #[test]
     fn wrong_settings_are_named() {
         let wrong = |settings: Settings| format!("{:?}", outcome(&settings).expect_err("refused"));
-        assert!(wrong(Settings { groups: Some(vec![257]), ..Settings::default() }).contains("2 to 256"));
+        assert!(wrong(groups_of(&[257], 1)).contains("2 to 256"));
         let both = Settings { concurrent: Some(vec![2]), failed: Some(vec![2]), ..Settings::default() };
         assert!(wrong(both).contains("either"));
     }
