@@ -134,14 +134,17 @@ impl Controller {
         let elapsed = now.since(self.last).0;
         self.last = now;
         let before = self.cost(self.mode);
-        if self.mode == Mode::Awake || !gave_up {
+        // Who is told to sleep does not give up by sleeping.
+        let gave_up = gave_up && self.mode == Mode::Awake;
+        if elapsed > 0 {
+            // The first observation only starts the clock: it must not make episodes look free.
             self.of(self.mode).add(elapsed, u64::from(episodes));
         }
         if let Some(probe) = &mut self.probe {
             probe.add(elapsed, u64::from(episodes));
             let probe = *probe;
             self.judge(now, probe, gave_up);
-        } else if gave_up && self.mode == Mode::Awake {
+        } else if gave_up {
             self.settle(now, Mode::Asleep, PAUSE_AFTER_GIVING_UP);
         } else {
             self.note_change(now, elapsed, episodes, before);

@@ -180,6 +180,29 @@ mod tests {
     }
 
     #[test]
+    fn the_cheaper_way_is_found_and_kept_though_no_yield_takes_long() {
+        for (awake, asleep) in [(65_000, 20_000), (20_000, 65_000), (300, 20_000)] {
+            let words = [AtomicU32::new(AWAKE), AtomicU32::new(0)];
+            let regime = Regime::new(&words[0], &words[1]);
+            let (mut learner, mut now, mut sleeps) = (Learner::default(), Nanos(1), 0);
+            let mut spent = [0, 0];
+            while now.0 < 2_000 * MILLISECOND {
+                let sleeping = regime.is_asleep();
+                let cost = if sleeping { asleep } else { awake };
+                now.0 += cost;
+                sleeps += u64::from(sleeping);
+                spent[usize::from(sleeping)] += cost;
+                learner.learn(regime, sleeps, || now);
+            }
+            let cheaper = spent[usize::from(asleep < awake)] as f64 / (spent[0] + spent[1]) as f64;
+            assert!(
+                cheaper > 0.9,
+                "{awake} awake and {asleep} asleep: {cheaper} of the time in the cheaper way"
+            );
+        }
+    }
+
+    #[test]
     fn waits_that_pass_uncounted_bring_the_next_decision_no_later() {
         let words = [AtomicU32::new(AWAKE), AtomicU32::new(0)];
         let regime = Regime::new(&words[0], &words[1]);
