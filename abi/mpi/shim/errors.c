@@ -62,9 +62,9 @@ static int class_of_core(int core)
 }
 
 /*
- * Who is gone: a class that the standard lacks, and in it a code for each rank, with its words. The host has them,
- * so that its MPI_Error_string answers with the words. (In a class of the standard's own MPICH 4.0 forgets a
- * code's words.) A code can never be taken back, so there are not many.
+ * Who is gone: a class that the standard lacks, and in it a code for each rank, with its words. The host has
+ * them, so that its MPI_Error_string answers with the words. (In a class of the standard's own MPICH 4.0
+ * forgets a code's words.) A code can never be taken back, so there are not many.
  */
 static int code_of_gone(const char *words)
 {

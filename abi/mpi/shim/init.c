@@ -254,9 +254,8 @@ BOTH(int, Barrier, (MPI_Comm comm))
 	if (LIKELY(last.job && last.comm == comm && last.generation == atomic_load(&generation) &&
 		   last.job->core)) {
 		core = core_job_barrier(last.job->core);
-		return LIKELY(!core)
-			       ? MPI_SUCCESS
-			       : comm_error(comm, "MPI_Barrier", code_of_core(core), core_last_error());
+		return LIKELY(!core) ? MPI_SUCCESS
+				     : comm_error(comm, "MPI_Barrier", code_of_core(core), core_last_error());
 	}
 	if (!host_barrier)
 		host_barrier = (int (*)(MPI_Comm))host("PMPI_Barrier");
