@@ -44,7 +44,7 @@ pub enum Failure {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Repair {
-    /// The registers to write, and those to give back (none).
+    /// The registers to write, each another than before, and those to give back (none).
     pub changed: BTreeMap<SwitchId, Option<Register>>,
     /// Members that cannot be reached any more, ascending.
     pub cut_off: Vec<NodeId>,

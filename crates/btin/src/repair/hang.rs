@@ -10,7 +10,15 @@ pub(super) struct Scratch {
     state: Vec<State>,
     /// By switch: what was found for it.
     found: Vec<Place>,
+    /// Who may have a place next to what stands, nearest to the root first, and who below those.
+    beside: Vec<(u32, u32)>,
+    below: Vec<(u32, u32)>,
+    /// Who came into the tree that was not in it before.
+    new: Vec<u32>,
 }
+
+/// A switch that was cut off, its parent and the link to it.
+type Cut = (u32, u32, u32);
 
 /// A place for a switch in the tree: the order is by what places are chosen.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,13 +37,37 @@ impl Place {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Outside,
-    Wanting,
-    Placed,
+    /// Was in the tree.
+    Cut,
+    CutPlaced,
+    /// Was not in the tree, and may be a way back.
+    Reached,
+    ReachedPlaced,
+}
+
+impl State {
+    fn wants(self) -> bool {
+        matches!(self, Self::Cut | Self::Reached)
+    }
+
+    fn placed(self) -> Self {
+        match self {
+            Self::Cut => Self::CutPlaced,
+            Self::Reached => Self::ReachedPlaced,
+            other => other,
+        }
+    }
 }
 
 impl Scratch {
     pub(super) fn new(count: usize) -> Self {
-        Self { state: vec![State::Outside; count], found: vec![Place::NOWHERE; count] }
+        Self {
+            state: vec![State::Outside; count],
+            found: vec![Place::NOWHERE; count],
+            beside: Vec::new(),
+            below: Vec::new(),
+            new: Vec::new(),
+        }
     }
 }
 
@@ -54,10 +86,10 @@ impl Standing<'_> {
             }
         }
         let area = self.area(&before);
-        self.search(&area);
+        self.search();
         let mut lost = BTreeSet::new();
         for &(switch, ..) in &before {
-            if self.is_member[switch as usize] && !self.take_in(switch, &mut touched) {
+            if self.is_member[switch as usize] && !self.take_in(switch) {
                 lost.insert(switch);
             }
         }
@@ -67,12 +99,7 @@ impl Standing<'_> {
         for switch in area {
             self.scratch.state[switch as usize] = State::Outside;
         }
-        let was = |&&(switch, parent, up): &&(u32, u32, u32)| {
-            self.parent[switch as usize] != NONE
-                && (self.parent[switch as usize], self.up[switch as usize]) != (parent, up)
-        };
-        let moved = before.iter().filter(was).count();
-        touched.extend(before.iter().map(|(switch, ..)| *switch));
+        let moved = self.compare(&before, &mut touched);
         touched.sort_unstable();
         touched.dedup();
         let register = |switch: u32| (self.parent[switch as usize] != NONE).then(|| self.register(switch));
@@ -81,7 +108,7 @@ impl Standing<'_> {
     }
 
     /// Takes a subtree out of the tree, and notes who hung on whom.
-    fn cut(&mut self, top: u32, before: &mut Vec<(u32, u32, u32)>) {
+    fn cut(&mut self, top: u32, before: &mut Vec<Cut>) {
         let mut open = vec![top];
         while let Some(switch) = open.pop() {
             before.push((switch, self.parent[switch as usize], self.up[switch as usize]));
@@ -90,24 +117,58 @@ impl Standing<'_> {
         }
     }
 
-    /// The living switches outside the tree that what was cut off reaches without crossing the tree.
-    fn area(&mut self, before: &[(u32, u32, u32)]) -> Vec<u32> {
+    /// Whose register is another now, because the switch has another way to its parent, or gained or lost a child;
+    /// handed back is how many have another way.
+    fn compare(&mut self, before: &[Cut], touched: &mut Vec<u32>) -> usize {
+        let mut moved = 0;
+        for &(switch, parent, up) in before {
+            let now = self.parent[switch as usize];
+            if (now, self.up[switch as usize]) == (parent, up) {
+                continue;
+            }
+            touched.extend([switch, parent]);
+            if now != NONE {
+                touched.push(now);
+                moved += 1;
+            }
+        }
+        for switch in self.scratch.new.drain(..) {
+            touched.extend([switch, self.parent[switch as usize]]);
+        }
+        moved
+    }
+
+    /// The living switches outside the tree that what was cut off reaches without crossing the tree. For each the
+    /// place nearest to the root beside what stands is found; of equals, below the lowest id and there at the lowest
+    /// port.
+    fn area(&mut self, before: &[Cut]) -> Vec<u32> {
         let mut area: Vec<u32> = Vec::new();
         let cut = before.iter().map(|(switch, ..)| *switch);
         for switch in cut.filter(|&switch| !self.dead_switches[switch as usize]) {
-            self.scratch.state[switch as usize] = State::Wanting;
+            self.scratch.state[switch as usize] = State::Cut;
             area.push(switch);
         }
         let mut next = 0;
-        while next < area.len() {
-            for n in self.network.neighbours(SwitchId(area[next])) {
+        while let Some(&switch) = area.get(next) {
+            next += 1;
+            let mut found = Place::NOWHERE;
+            for n in self.network.neighbours(SwitchId(switch)) {
                 let near = n.switch.0 as usize;
-                if self.lives(n) && self.parent[near] == NONE && self.scratch.state[near] == State::Outside {
-                    self.scratch.state[near] = State::Wanting;
+                if !self.lives(n) {
+                    continue;
+                }
+                if self.parent[near] != NONE {
+                    let depth = self.depth[near] + 1;
+                    found = found.min(Place { depth, parent: n.switch.0, port: n.far.0, link: n.link });
+                } else if self.scratch.state[near] == State::Outside {
+                    self.scratch.state[near] = State::Reached;
                     area.push(n.switch.0);
                 }
             }
-            next += 1;
+            self.scratch.found[switch as usize] = found;
+            if found != Place::NOWHERE {
+                self.scratch.beside.push((found.depth, switch));
+            }
         }
         area
     }
@@ -116,60 +177,60 @@ impl Standing<'_> {
         !self.dead_links[near.link as usize] && !self.dead_switches[near.switch.0 as usize]
     }
 
-    /// Finds for each switch of the area the place nearest to the root; of equals, below the lowest id and
-    /// there at the lowest port.
-    fn search(&mut self, area: &[u32]) {
-        // By depth, who may have a place there; its place is final when its depth's turn comes.
-        let mut open: Vec<Vec<u32>> = Vec::new();
-        for &switch in area {
-            let mut found = Place::NOWHERE;
-            for n in self.network.neighbours(SwitchId(switch)).iter().filter(|n| self.lives(n)) {
-                let near = n.switch.0;
-                if self.parent[near as usize] != NONE {
-                    let depth = self.depth[near as usize] + 1;
-                    found = found.min(Place { depth, parent: near, port: n.far.0, link: n.link });
+    /// Finds for each switch of the area the place nearest to the root; of equals, as beside what stands.
+    fn search(&mut self) {
+        let mut beside = std::mem::take(&mut self.scratch.beside);
+        let mut below = std::mem::take(&mut self.scratch.below);
+        beside.sort_unstable();
+        let (mut next_beside, mut next_below) = (0, 0);
+        // Both lists are in order of depth, so that a place is final when its depth's turn comes.
+        loop {
+            let (depth, switch) = match (beside.get(next_beside), below.get(next_below)) {
+                (Some(&one), other) if other.is_none_or(|other| one.0 <= other.0) => {
+                    next_beside += 1;
+                    one
                 }
+                (_, Some(&other)) => {
+                    next_below += 1;
+                    other
+                }
+                _ => break,
+            };
+            let state = &mut self.scratch.state[switch as usize];
+            if !state.wants() || self.scratch.found[switch as usize].depth != depth {
+                continue;
             }
-            self.scratch.found[switch as usize] = found;
-            if found != Place::NOWHERE {
-                enter(&mut open, found.depth, switch);
-            }
-        }
-        let mut depth = 0;
-        while (depth as usize) < open.len() {
-            for switch in std::mem::take(&mut open[depth as usize]) {
-                let wants = self.scratch.state[switch as usize] == State::Wanting;
-                if !wants || self.scratch.found[switch as usize].depth != depth {
+            *state = state.placed();
+            for n in self.network.neighbours(SwitchId(switch)) {
+                let near = n.switch.0;
+                if !self.scratch.state[near as usize].wants() || !self.lives(n) {
                     continue;
                 }
-                self.scratch.state[switch as usize] = State::Placed;
-                for n in self.network.neighbours(SwitchId(switch)) {
-                    let near = n.switch.0;
-                    if self.scratch.state[near as usize] != State::Wanting || !self.lives(n) {
-                        continue;
-                    }
-                    let place = Place { depth: depth + 1, parent: switch, port: n.port.0, link: n.link };
-                    let found = &mut self.scratch.found[near as usize];
-                    if place.depth < found.depth {
-                        enter(&mut open, place.depth, near);
-                    }
-                    *found = place.min(*found);
+                let place = Place { depth: depth + 1, parent: switch, port: n.port.0, link: n.link };
+                let found = &mut self.scratch.found[near as usize];
+                if place.depth < found.depth {
+                    below.push((place.depth, near));
                 }
+                *found = place.min(*found);
             }
-            depth += 1;
         }
+        beside.clear();
+        below.clear();
+        (self.scratch.beside, self.scratch.below) = (beside, below);
     }
 
     /// Brings a switch into the tree with whatever is on its way there; false if there is no way.
-    fn take_in(&mut self, mut switch: u32, touched: &mut Vec<u32>) -> bool {
-        if self.scratch.state[switch as usize] != State::Placed {
+    fn take_in(&mut self, mut switch: u32) -> bool {
+        if !matches!(self.scratch.state[switch as usize], State::CutPlaced | State::ReachedPlaced) {
             return false;
         }
         while self.parent[switch as usize] == NONE {
             let Place { depth, parent, link, .. } = self.scratch.found[switch as usize];
             self.enter(switch, parent, link, depth);
             self.children[parent as usize].push(switch);
-            touched.extend([switch, parent]);
+            if self.scratch.state[switch as usize] == State::ReachedPlaced {
+                self.scratch.new.push(switch);
+            }
             switch = parent;
         }
         true
@@ -190,11 +251,4 @@ impl Standing<'_> {
             switch = parent;
         }
     }
-}
-
-fn enter(open: &mut Vec<Vec<u32>>, depth: u32, switch: u32) {
-    if open.len() <= depth as usize {
-        open.resize_with(depth as usize + 1, Vec::new);
-    }
-    open[depth as usize].push(switch);
 }

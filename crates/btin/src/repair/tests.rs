@@ -74,6 +74,7 @@ proptest! {
             let of = |shape: crate::check::Shape| (shape.height, shape.edges, shape.leaves);
             prop_assert_eq!(shape.map(of), Ok((counted.height, counted.edges, counted.leaves)));
             for (switch, register) in repair.changed {
+                prop_assert_ne!(tree.registers.get(&switch), register.as_ref(), "it is as it was");
                 match register {
                     Some(register) => tree.registers.insert(switch, register),
                     None => tree.registers.remove(&switch),
