@@ -272,11 +272,11 @@ fn table(live: &Live, paces: &[Pace]) -> String {
 /// What there is to say besides the classes.
 fn others(reading: &Reading, time: &[Gets<'_>]) -> String {
     let mut text = String::new();
-    if let Some(Counters { received, malformed, strangers, overrun, unsent }) = reading.counters {
+    if let Some(Counters { received, malformed, strangers, overrun, unsent, merged }) = reading.counters {
         let _ = write!(
             text,
             "\n{received} frames came; dropped: {malformed} malformed, {strangers} not from the device, {overrun} overrun; \
-             {unsent} not taken by the device"
+             {unsent} not taken by the device; {merged} handed to it as parts of larger ones"
         );
     }
     if let Some(who) = &reading.time {
@@ -315,8 +315,14 @@ mod tests {
         let classes = vec![class("video", at_ns / 1000 * 3, delay), class("rest", at_ns / 1000, None)];
         let (backend, device) = ("interposed".to_owned(), "eth0".to_owned());
         let live = Live { backend, device, at_ns, rate: 100_000_000, classes };
-        let counters =
-            delay.map(|_| Counters { received: 90, malformed: 1, strangers: 2, overrun: 3, unsent: 4 });
+        let counters = delay.map(|_| Counters {
+            received: 90,
+            malformed: 1,
+            strangers: 2,
+            overrun: 3,
+            unsent: 4,
+            merged: 5,
+        });
         Reading { live, counters, time: None, at: Instant::now() }
     }
 
@@ -334,7 +340,8 @@ mod tests {
         );
         assert_eq!(
             lines[4],
-            "90 frames came; dropped: 1 malformed, 2 not from the device, 3 overrun; 4 not taken by the device"
+            "90 frames came; dropped: 1 malformed, 2 not from the device, 3 overrun; 4 not taken by the device; \
+             5 handed to it as parts of larger ones"
         );
         let json = json(&now, &now.live.paces(&before.live), &[]);
         assert!(json.contains("\"counters\":{\"received\":90,\"malformed\":1,"), "{json}");

@@ -14,6 +14,7 @@ use unisono_enforce::interposed::{Counters, Interposed};
 use unisono_fairqueue::{Live, LiveClass};
 use unisono_host_tests::hosts::{Hosts, ip};
 use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
+use unisono_linux::ethtool::{self, Offload, On};
 use unisono_linux::interface::Interface;
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::packet::PacketSocket;
@@ -447,6 +448,57 @@ fn a_burst_that_is_too_much_is_dropped_and_counted_and_the_queue_goes_on() -> Ou
     Ok(())
 }
 
+fn frames_handed_over_as_one_arrive_as_they_were_also_where_the_device_cannot_cut_them() -> Outcome {
+    let place = Place::new(&POLICY.replace("50mbit", "100gbit"))?;
+    for cuts in [On::Yes, On::No] {
+        place.apply("af-xdp")?;
+        place.enter(0);
+        let device = Interface::find(DEVICE).expect("it was made");
+        ethtool::set(device.index, Offload::Segmentation, cuts).expect("a pair of devices can be told");
+        let to = SocketAddr::new(Hosts::address(1).parse().expect("an address"), 5001);
+        place.enter(1);
+        let listener = TcpListener::bind(to).expect("the port is free");
+        place.enter(0);
+        let mut near = TcpStream::connect(to).expect("the far host answers");
+        let (mut far, _) = listener.accept().expect("it connected");
+        // a period that no length of a segment has
+        let pattern: Vec<u8> = (0..251_u8).collect();
+        let bytes: Vec<u8> = pattern.iter().copied().cycle().take(251 << 16).collect();
+        let sent = bytes.clone();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stops = Arc::clone(&stop);
+        let writer = thread::spawn(move || {
+            while !stops.load(Ordering::Relaxed) {
+                near.write_all(&sent).expect("it is taken");
+            }
+        });
+        let mut got = vec![0; bytes.len()];
+        let mut rounds = 0;
+        while rounds < 3 || (cuts == On::Yes && place.figures().1.merged == 0) {
+            far.read_exact(&mut got).expect("it arrives");
+            assert!(got == bytes, "other bytes arrive than were sent");
+            rounds += 1;
+        }
+        stop.store(true, Ordering::Relaxed);
+        drain(&mut far);
+        writer.join().expect("it ended");
+        assert!(place.queue(&["clear"]).status.success());
+    }
+    Ok(())
+}
+
+/// Reads to the end.
+fn drain(stream: &mut TcpStream) {
+    let mut bytes = vec![0; 1 << 16];
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return,
+            Err(error) if error.kind() != ErrorKind::Interrupted => panic!("{error}"),
+            _ => {}
+        }
+    }
+}
+
 fn another_policy_takes_over_while_packets_wait() -> Outcome {
     let place = Place::new(POLICY)?;
     place.apply("tun")?;
@@ -491,6 +543,7 @@ host_tests![
     senders_are_told_apart_by_priority_and_by_control_group within 120,
     frames_that_contradict_themselves_are_dropped_and_counted within 120,
     a_burst_that_is_too_much_is_dropped_and_counted_and_the_queue_goes_on within 120,
+    frames_handed_over_as_one_arrive_as_they_were_also_where_the_device_cannot_cut_them within 120,
     another_policy_takes_over_while_packets_wait within 120,
     what_cannot_be_interposed_is_refused_and_nothing_changes,
 ];

@@ -61,6 +61,9 @@ pub struct Counters {
     pub overrun: u64,
     /// Lost because the device did not take them.
     pub unsent: u64,
+    /// Handed to the device as parts of larger ones, which it cuts again.
+    #[serde(default)]
+    pub merged: u64,
 }
 
 /// Asks, and waits for the answer.

@@ -12,7 +12,8 @@
 //! ```
 //! No address and no route changes, and programs notice nothing. Super-packets are cut into frames before they are
 //! queued: 64 KiB at once at 100 Mbit/s would be a turn of 5 ms. The rate is that of whole Ethernet frames without preamble,
-//! checksum and gap, as HTB counts.
+//! checksum and gap, as HTB counts. Frames that may leave at the same moment are handed to the device as one where it
+//! makes of that one the same frames again ([`merge`]).
 //!
 //! If the worker dies, hangs or is killed, the program lets the traffic pass unscheduled (at once with TUN; with
 //! `AF_XDP` as soon as the kernel has taken its device down, some ten milliseconds). What the worker may still do after
@@ -27,9 +28,13 @@ mod classify;
 mod control;
 mod engine;
 mod error;
+pub mod merge;
 mod pace;
 pub mod parse;
+mod plumbing;
 mod program;
+mod restore;
+mod sender;
 mod service;
 mod way;
 mod worker;
@@ -101,7 +106,7 @@ impl Interposed {
     /// As [`Backend::apply`].
     pub fn check(&mut self, policy: &Policy) -> Result<(), crate::Error> {
         service::find(&self.options)?;
-        service::named(policy)?;
+        sender::named(policy)?;
         self.owner()?;
         self.note(policy);
         Ok(())
@@ -154,7 +159,7 @@ impl Interposed {
         if self.owner()?.is_none() {
             return Err(Error::NotThere { device: self.device() });
         }
-        let path = service::socket_of(&Journal::of(&self.options.device)?);
+        let path = restore::socket_of(&Journal::of(&self.options.device)?);
         ask_at(&path, question).map_err(failed(format!("ask the queue at {}", self.options.device)))
     }
 
@@ -206,7 +211,7 @@ impl Backend for Interposed {
         let Some(process) = self.owner()? else {
             let journal = Journal::of(&self.options.device)?;
             let _lock = journal.lock()?;
-            return Ok(service::put_back_leftovers(&journal, &self.options.device)?);
+            return Ok(restore::put_back_leftovers(&journal, &self.options.device)?);
         };
         match self.ask(&Question::End)? {
             Answer::Done if service::wait_for_end(process, PATIENCE) => Ok(()),

@@ -15,37 +15,29 @@ use super::classify::Named;
 use super::control::{Answer, Question, ask, hear, say};
 use super::engine::Choice;
 use super::error::{Error, failed};
-use super::program::{self, Group};
-use super::way::{AfXdp, HEADERS, Tun};
+use super::plumbing::{FAR, Plumbing};
+use super::restore::{Before, put_back, put_back_leftovers, socket_of};
+use super::sender::{Groups, PROGRAM, load, named};
+use super::way::{AfXdp, Tun};
 use super::worker::{Parts, Patience, Worker};
 use super::{NAME, WayName};
 use crate::journal::{Journal, Phase, Record};
-use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
 use std::time::Duration;
 use unisono_fairqueue::Policy;
 use unisono_linux::affinity::{CpuSet, Tid, restrict};
-use unisono_linux::bpf::{Classifier, Redirector, SocketMap, Words};
-use unisono_linux::cgroup;
-use unisono_linux::ethtool::{self, Offload, On};
+use unisono_linux::bpf::Words;
 use unisono_linux::fork::{Child, fork};
 use unisono_linux::interface::Interface;
-use unisono_linux::netlink::link::{Device, Index};
-use unisono_linux::netlink::{Socket, capture, egress, traffic};
-use unisono_linux::network_namespace::NetworkNamespace;
+use unisono_linux::netlink::link::{self, Index};
+use unisono_linux::netlink::{Socket, egress, qdisc, traffic};
 use unisono_linux::parent_death::die_with_parent;
 use unisono_linux::process::{PidFd, Signal, SignalFd};
-use unisono_linux::tun::Tap;
 use unisono_linux::xdp::Place;
 use unisono_linux::{poll, privilege};
 
-/// Frames that the queue's own device keeps for it while it is not looking.
-const QUEUE: u32 = 4096;
-const PROGRAM: &str = "unisono_capture";
 /// How often control groups are looked at: one that was made anew has another number.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -62,20 +54,6 @@ pub struct Options {
     pub patience: Patience,
     /// The processor that the queue may use; all if none.
     pub processor: Option<usize>,
-}
-
-/// What is to be put back.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Before {
-    /// The place for programs was made by us.
-    made_clsact: bool,
-    /// The queue's own device.
-    queue: String,
-}
-
-/// Where questions are asked.
-pub(super) fn socket_of(journal: &Journal) -> PathBuf {
-    journal.path().with_extension("socket")
 }
 
 /// Interposes a queue and looks after it until it is told to end. `ready` is called when the policy holds.
@@ -226,7 +204,7 @@ impl Guard<'_> {
         let Ok(question) = hear::<Question>(stream) else { return false };
         let answer = match question {
             Question::End => return true,
-            Question::Live => ask(&self.master, &question),
+            Question::Live => ask(&self.master, &question).map(|answer| self.with_lost(answer)),
             Question::Apply { policy } => Ok(self
                 .change(policy)
                 .map_or_else(|error| Answer::Refused { why: error.to_string() }, |()| Answer::Done)),
@@ -236,6 +214,15 @@ impl Guard<'_> {
         });
         let _ = say(stream, &answer);
         false
+    }
+
+    /// Adds what was lost between the program and the worker, which sees the rest.
+    fn with_lost(&mut self, answer: Answer) -> Answer {
+        let Answer::Live { live, mut counters } = answer else { return answer };
+        let device = link::dropped(&mut self.netlink, self.queue).unwrap_or_default();
+        let before_it = qdisc::dropped(&mut self.netlink, self.queue).unwrap_or_default();
+        counters.overrun += device + before_it;
+        Answer::Live { live, counters }
     }
 
     /// Has another policy enforced: the queue first, then the program, so that nothing is passed by meanwhile.
@@ -264,7 +251,7 @@ impl Guard<'_> {
     /// Lets the program follow control groups that were removed and made again. What goes wrong is tried again.
     fn look_at_groups(&mut self) {
         if let Ok(groups) = Groups::of(&self.named)
-            && groups.0 != self.groups.0
+            && groups != self.groups
             && let Ok(program) = load(&self.alive, self.queue, &groups, &self.named)
             && self.netlink.run(&[egress::attach(self.device.index, program.as_fd(), PROGRAM)]).is_ok()
         {
@@ -311,7 +298,7 @@ fn work(start: Start, plumbing: Plumbing, parent: u32) -> i32 {
             let mut mtu = start.device.mtu;
             mtu = mtu.max(1500);
             let at = |device| Place { device, queue: 0 };
-            AfXdp::new(mtu, at(Index(FAR)), at(start.device.index), || far.enter(), || home.enter())
+            AfXdp::new(mtu, at(Index(FAR)), start.device.index, || far.enter(), || home.enter())
                 .and_then(|way| sockets.put(0, way.socket()).map(|()| way))
                 .map_err(|error| format!("open AF_XDP sockets: {error}"))
                 .and_then(|way| begin(way, start, parent))
@@ -338,131 +325,6 @@ fn begin<W: super::way::Way>(way: W, start: Start, parent: u32) -> Result<(), St
     let mut worker = Worker::new(Parts { way, policy, named, choice, device, patience, master, alive })?;
     say(&said, &Answer::Done).map_err(text("answer"))?;
     worker.run().map_err(|error| error.to_string())
-}
-
-/// The number of the far device: the first one after loopback in a namespace of its own.
-const FAR: u32 = 2;
-
-/// What brings frames from the program to the worker.
-enum Plumbing {
-    Tun { tap: Tap, queue: Index },
-    AfXdp { far: NetworkNamespace, home: NetworkNamespace, sockets: SocketMap, queue: Index },
-}
-
-impl Plumbing {
-    fn make(way: WayName, name: &str, device: &Interface, netlink: &mut Socket) -> Result<Self, Error> {
-        // room for a tag of ours on the longest frame
-        let mtu = device.mtu + HEADERS - 14;
-        match way {
-            WayName::Tun => {
-                let tap = Tap::open(name).map_err(|error| match error.kind() {
-                    io::ErrorKind::NotFound => Error::Host(
-                        "this host has no /dev/net/tun: load the module `tun`, or use --way af-xdp"
-                            .to_owned(),
-                    ),
-                    _ => failed("make a TAP device")(error),
-                })?;
-                let queue = Interface::find(name).map_err(failed("find the TAP device"))?.index;
-                switch_on(netlink, queue, mtu)?;
-                Ok(Self::Tun { tap, queue })
-            }
-            WayName::AfXdp => {
-                let home =
-                    NetworkNamespace::current().map_err(failed("hold on to this network namespace"))?;
-                let far = NetworkNamespace::create().map_err(failed("make a network namespace"))?;
-                let made = Self::pair(name, mtu, netlink, &home, &far);
-                home.enter().map_err(failed("come back from a network namespace"))?;
-                let (queue, sockets) = made?;
-                for offload in [Offload::SendChecksums, Offload::VlanTags] {
-                    ethtool::set(queue, offload, On::No)
-                        .map_err(failed(format!("switch {offload:?} off")))?;
-                }
-                switch_on(netlink, queue, mtu)?;
-                Ok(Self::AfXdp { far, home, sockets, queue })
-            }
-        }
-    }
-
-    /// Makes the pair while in the far namespace. `netlink` is of the near one.
-    fn pair(
-        name: &str,
-        mtu: u32,
-        netlink: &mut Socket,
-        home: &NetworkNamespace,
-        far: &NetworkNamespace,
-    ) -> Result<(Index, SocketMap), Error> {
-        let end = |namespace, name: &str, index, last| Device {
-            namespace,
-            name: name.to_owned(),
-            index,
-            address: [0x02, 0x75, 0x6e, 0x69, 0x73, last],
-        };
-        netlink.run(&[capture::pair(
-            &end(home.as_fd(), name, None, 0),
-            &end(far.as_fd(), "far", Some(Index(FAR)), 1),
-        )])?;
-        let sockets = SocketMap::new("unisono_sockets", 1).map_err(|error| {
-            Error::Host(format!("this kernel has no AF_XDP sockets ({error}); use --way tun"))
-        })?;
-        let program = Redirector::load("unisono_deliver", &program::deliver(sockets.as_fd()))?;
-        let mut there = Socket::open().map_err(failed("open a netlink socket"))?;
-        switch_on(&mut there, Index(FAR), mtu)?;
-        there.run(&[capture::redirect(Index(FAR), program.as_fd())])?;
-        home.enter().map_err(failed("come back from a network namespace"))?;
-        let near = Interface::find(name).map_err(failed("find the device just made"))?;
-        Ok((near.index, sockets))
-    }
-
-    fn queue(&self) -> Index {
-        match self {
-            Self::Tun { queue, .. } | Self::AfXdp { queue, .. } => *queue,
-        }
-    }
-}
-
-fn switch_on(netlink: &mut Socket, device: Index, mtu: u32) -> Result<(), Error> {
-    // refused where there is no IPv6, and then there is nothing to prevent
-    let _ = netlink.run(&[capture::without_address(device)]);
-    Ok(netlink.run(&[capture::switch_on(device, mtu, QUEUE)])?)
-}
-
-/// The control groups of a policy as the kernel numbers them now; those that are not there match nobody.
-struct Groups(Vec<Group>);
-
-impl Groups {
-    fn of(named: &Named) -> Result<Self, Error> {
-        if named.cgroups().next().is_none() {
-            return Ok(Self(Vec::new()));
-        }
-        let all = cgroup::hierarchies().map_err(|error| Error::Host(error.to_string()))?;
-        let Some(tree) = cgroup::Hierarchy::of_version(&all, cgroup::Version::V2) else {
-            return Err(Error::Host(
-                "the policy names control groups, and no tree of version 2 is mounted here (`ip netns exec` hides it: \
-                 use `nsenter --net=/run/netns/NAME`)"
-                    .to_owned(),
-            ));
-        };
-        let found = named.cgroups().filter_map(|(path, number)| {
-            let path = path.trim_matches('/');
-            let id = std::fs::metadata(tree.root.join(path)).ok()?.ino();
-            let level = path.split('/').filter(|part| !part.is_empty()).count() as u32;
-            Some(Group { level, id, number })
-        });
-        Ok(Self(found.collect()))
-    }
-}
-
-pub(super) fn named(policy: &Policy) -> Result<Named, Error> {
-    Named::of(policy).ok_or_else(|| {
-        Error::Unfit(
-            "the policy names more control groups and priorities than a tag of 16 bits tells apart"
-                .to_owned(),
-        )
-    })
-}
-
-fn load(alive: &impl AsFd, queue: Index, groups: &Groups, named: &Named) -> Result<Classifier, Error> {
-    Ok(Classifier::load(PROGRAM, &program::capture(alive.as_fd(), queue, &groups.0, named))?)
 }
 
 /// The device, if it can be interposed.
@@ -505,46 +367,6 @@ fn make_clsact(netlink: &mut Socket, device: Index) -> Result<bool, Error> {
         Err(refused) if refused.errno == EXISTS => Ok(false),
         Err(refused) => Err(refused.into()),
     }
-}
-
-/// Puts back what a queue that was killed left.
-pub(super) fn put_back_leftovers(journal: &Journal, device: &str) -> Result<(), Error> {
-    let Some(record) = journal.read::<serde_json::Value>()? else { return Ok(()) };
-    if record.backend != NAME {
-        return Err(Error::Taken { device: device.to_owned(), backend: record.backend });
-    }
-    if record.owner_lives() {
-        return Err(Error::Taken { device: device.to_owned(), backend: record.backend });
-    }
-    match journal.read::<Before>()? {
-        Some(record) => put_back(journal, &record),
-        None => Ok(()),
-    }
-}
-
-/// Puts back what was there before. What is gone already is no error.
-fn put_back(journal: &Journal, record: &Record<Before>) -> Result<(), Error> {
-    let mut netlink = Socket::open().map_err(failed("open a netlink socket"))?;
-    // a device of the same name that is another one is not ours
-    if let Ok(found) = Interface::find(&record.device)
-        && found.index.0 == record.index
-    {
-        let _ = netlink.run(&[egress::detach(found.index)]);
-        if record.before.made_clsact {
-            // what others have put there since stays, and so does the place for it
-            let _ = egress::remove_unused_clsact(&mut netlink, found.index);
-        }
-    }
-    if let Ok(queue) = Interface::find(&record.before.queue) {
-        let _ = netlink.run(&[capture::remove(queue.index)]);
-    }
-    match std::fs::remove_file(socket_of(journal)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(failed("remove the socket for questions")(error));
-        }
-        _ => {}
-    }
-    Ok(journal.remove()?)
 }
 
 /// Waits until a process ends.

@@ -3,7 +3,7 @@
 //! | way | receive | send | a frame costs |
 //! |---|---|---|---|
 //! | [`Tun`] | read(2) from a TAP device | a packet socket past the queueing discipline | two system calls, two copies |
-//! | [`AfXdp`] | a ring, from a pair of devices | a ring to the device | no call to receive, a part of one to send; two copies by the kernel |
+//! | [`AfXdp`] | a ring, from a pair of devices | the same, frames of one connection merged | no call to receive, a part of one to send; two copies by the kernel |
 
 mod af_xdp;
 mod tun;
@@ -16,6 +16,9 @@ use std::os::fd::BorrowedFd;
 
 /// A frame may have this much beside what the device calls its longest: Ethernet header, our tag, one of its own.
 pub(super) const HEADERS: u32 = 14 + 4 + 4;
+
+/// A frame that the device had no room for so often is lost: some devices say so of what they never take.
+const MOST_TRIES: u32 = 10_000;
 
 /// One way.
 pub(super) trait Way {
@@ -46,15 +49,30 @@ pub(super) trait Way {
     /// What becomes readable when a frame comes.
     fn arrivals(&self) -> BorrowedFd<'_>;
 
-    /// Frames that were dropped because there was no room for them, and those that could not be sent.
+    /// Frames that were dropped because there was no room for them, those that could not be sent, those merged.
     fn lost(&self) -> Lost;
 }
 
-/// Frames lost on the way.
+/// What became of frames on the way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Lost {
     /// More came than there was room for.
     pub(super) overrun: u64,
     /// The device did not take them.
     pub(super) unsent: u64,
+    /// Not lost: handed over as parts of larger ones.
+    pub(super) merged: u64,
+}
+
+/// The device has no room at the moment.
+fn is_full(error: &io::Error) -> bool {
+    const NO_BUFFERS: i32 = 105;
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+        || error.raw_os_error() == Some(NO_BUFFERS)
+}
+
+/// The device does not carry frames of this length.
+fn is_too_long(error: &io::Error) -> bool {
+    const MESSAGE_SIZE: i32 = 90;
+    error.raw_os_error() == Some(MESSAGE_SIZE)
 }

@@ -232,7 +232,12 @@ impl<W: Way> Worker<W> {
                 rate: self.engine.policy().rate.bits_per_second(),
                 classes: self.engine.live(),
             },
-            counters: Counters { overrun: lost.overrun, unsent: lost.unsent, ..self.counters },
+            counters: Counters {
+                overrun: lost.overrun,
+                unsent: lost.unsent,
+                merged: lost.merged,
+                ..self.counters
+            },
         }
     }
 }

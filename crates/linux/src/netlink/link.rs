@@ -171,6 +171,23 @@ pub fn all(socket: &mut Socket) -> Result<Vec<Link>, Refused> {
     Ok(entries.iter().filter_map(link).collect())
 }
 
+/// How many packets a device was to send and has dropped.
+///
+/// # Errors
+/// The kernel does not answer.
+pub fn dropped(socket: &mut Socket, device: Index) -> Result<u64, Refused> {
+    const STATISTICS: u16 = 23;
+    /// `tx_dropped` in `struct rtnl_link_stats64`.
+    const SEND_DROPPED: usize = 7 * 8;
+    let request =
+        Request::new(format!("ask about device {}", device.0), READ_LINKS, TABLE, &head(None, 0, 0));
+    let entries = socket.table(&request, 16)?;
+    let counted = entries.iter().find(|entry| entry.word(4) == device.0);
+    let dropped =
+        counted.and_then(|entry| number(entry.attribute(STATISTICS)?.get(SEND_DROPPED..SEND_DROPPED + 8)?));
+    Ok(dropped.unwrap_or_default())
+}
+
 /// Limits the longest packet that the kernel hands a device to cut into pieces; connections that are open already may hand
 /// down longer ones, which are cut before they reach the device.
 #[must_use]

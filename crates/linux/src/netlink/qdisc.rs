@@ -5,7 +5,7 @@
 //! what replaced it goes. Reference: tc(8), rtnetlink(7), include/uapi/linux/pkt_sched.h.
 
 use super::link::Index;
-use super::message::{Request, TABLE, text};
+use super::message::{Request, TABLE, attribute, number, text};
 use super::traffic::{CREATE_OR_REPLACE, KIND, NEW_QDISC, OPTIONS, head};
 use super::{Refused, Socket};
 use serde::{Deserialize, Serialize};
@@ -45,6 +45,21 @@ pub fn of_device(socket: &mut Socket, device: Index) -> Result<Vec<Qdisc>, Refus
         })
     };
     Ok(entries.filter_map(qdisc).collect())
+}
+
+/// How many packets the first discipline of a device has dropped.
+///
+/// # Errors
+/// The kernel does not answer.
+pub fn dropped(socket: &mut Socket, device: Index) -> Result<u64, Refused> {
+    const STATISTICS: u16 = 7;
+    const QUEUE: u16 = 3;
+    let what = format!("list the queueing disciplines of device {}", device.0);
+    let entries = socket.table(&Request::new(what, READ_QDISCS, TABLE, &head(device, 0, 0, 0)), 20)?;
+    let first = entries.iter().find(|entry| entry.word(4) == device.0 && entry.word(12) == ROOT);
+    let queue = first.and_then(|entry| attribute(entry.attribute(STATISTICS)?, QUEUE));
+    // struct gnet_stats_queue: waiting, their bytes, dropped
+    Ok(queue.and_then(|queue| number(queue.get(8..12)?)).unwrap_or_default())
 }
 
 /// Makes a discipline as it was, in the place of what is there.

@@ -1,9 +1,7 @@
 //! Frames in memory that this process shares with the kernel: `AF_XDP` sockets.
 //!
 //! ```text
-//!               fill ring: empty chunks ->          <- receive ring: frames that came
-//!   this process                          the kernel
-//!               send ring: frames to go ->          <- completion ring: their chunks, to be used again
+//!   this process -- fill ring: empty chunks --> the kernel -- receive ring: frames that came --> this process
 //! ```
 //!
 //! The idea: the memory ([`Umem`]) is cut into chunks of one size, and each belongs to one side at a time.
@@ -11,10 +9,10 @@
 //! from another, so that the borrow checker keeps this process out of memory that the kernel writes. A frame may wait
 //! as long as it likes without being copied.
 //!
-//! Cost: no system call to receive; one for up to some dozens of frames to send; in copy mode one copy
-//! each way, which is what every device can do. What a receiver does not give to the fill ring in time the kernel drops and
+//! Cost: no system call to receive; in copy mode one copy, which is what every device can do. What a receiver does not give to the fill ring in time the kernel drops and
 //! counts ([`Socket::statistics`]).
-//! When not to use it: frames longer than a page; devices in use by another such socket.
+//! When not to use it: frames longer than a page; devices in use by another such socket; to send: what goes through a ring
+//! goes frame by frame, where [`crate::packet::LargePacketSocket`] hands many over as one.
 //!
 //! Needs `CAP_NET_RAW` to open. Reference: Documentation/networking/af_xdp.rst, include/uapi/linux/if_xdp.h.
 
@@ -22,5 +20,5 @@ mod ring;
 mod socket;
 mod umem;
 
-pub use socket::{Mode, Outgoing, Place, Received, Socket, Statistics};
+pub use socket::{Mode, Place, Received, Socket, Statistics};
 pub use umem::{Chunk, Umem};

@@ -132,13 +132,6 @@ impl<T: Copy> Producer<T> {
         self.0.producer().store(self.0.mine, Ordering::Release);
     }
 
-    /// How many published entries the kernel has not taken yet.
-    pub(super) fn waiting(&mut self) -> u32 {
-        // SYNC(xdp-ring) acquire: as in `room`
-        self.0.theirs = self.0.consumer().load(Ordering::Acquire);
-        self.0.mine.wrapping_sub(self.0.theirs)
-    }
-
     /// Whether the kernel sleeps until it is called.
     pub(super) fn needs_wakeup(&self) -> bool {
         self.0.flags().load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0

@@ -1,28 +1,57 @@
-//! The fast way: `AF_XDP` sockets that share memory, one at the far end of a pair of devices, one at the device.
+//! The fast way: an `AF_XDP` socket at the far end of a pair of devices receives, and a packet socket sends.
 //!
-//! A frame is copied into the memory by the kernel when it comes and out of it when it goes; while it waits it
-//! stays where it is.
+//! A frame is copied into memory of this process by the kernel when it comes and out of it when it goes; while it waits it
+//! stays where it is. Frames of one connection that leave at the same moment, one behind the other, are handed over
+//! as one that the device cuts again ([`merge`](super::super::merge)): at some Gbit/s most of what a frame costs is what
+//! follows in the kernel, and a ring to the device would pay it for each.
 
-use super::{HEADERS, Lost, Way};
-use std::io;
+use super::{HEADERS, Lost, MOST_TRIES, Way, is_full, is_too_long};
+use crate::interposed::merge::{MOST_HEADERS, Run, Version};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
-use unisono_linux::xdp::{Chunk, Mode, Outgoing, Place, Socket, Umem};
+use unisono_linux::netlink::link::Index;
+use unisono_linux::packet::{Below, Cut, LargePacketSocket};
+use unisono_linux::xdp::{Chunk, Mode, Place, Socket, Umem};
 
 /// Frames that there is room for, waiting or on their way.
 const FRAMES: u32 = 16 * 1024;
 /// What the kernel leaves free before a frame.
 const HEADROOM: u32 = 256;
+/// Frames that the scheduler has let go and the device has not taken.
+const MOST_LEAVING: usize = 256;
 
-/// Frames come and go by rings.
+/// Frames come by a ring and go by calls.
 #[derive(Debug)]
 pub(in super::super) struct AfXdp {
     umem: Rc<Umem>,
     arrivals: Socket,
-    device: Socket,
+    device: LargePacketSocket,
     free: Vec<Chunk>,
-    /// Counted before this process began to count anew, to be told apart from a counter that begins at 0.
+    /// In the order in which they go.
+    leaving: VecDeque<Frame>,
+    merges: Merges,
+    /// Runs that the device refused, none of them taken since.
+    refused: u32,
+    /// So many of those that leave first go one by one.
+    alone: usize,
+    /// The device has no room at the moment.
+    is_full: bool,
+    /// How often it had none for the first that leaves.
+    tries: u32,
     unsent: u64,
+    merged: u64,
+}
+
+/// After so many runs refused in a row the device is given frames alone.
+const MOST_REFUSED: u32 = 16;
+
+/// Whether the device takes frames that it has to cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Merges {
+    Yes,
+    No,
 }
 
 /// A frame in shared memory.
@@ -33,6 +62,12 @@ pub(in super::super) struct Frame {
     length: u32,
 }
 
+impl Frame {
+    fn bytes<'a>(&'a self, umem: &'a Umem) -> &'a [u8] {
+        &umem.bytes(&self.chunk)[self.start as usize..][..self.length as usize]
+    }
+}
+
 impl AfXdp {
     /// The longest packet that fits.
     pub(in super::super) const MOST_MTU: u32 = 3400;
@@ -41,7 +76,7 @@ impl AfXdp {
     pub(in super::super) fn new(
         mtu: u32,
         far: Place,
-        device: Place,
+        device: Index,
         enter_far: impl FnOnce() -> io::Result<()>,
         enter_home: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<Self> {
@@ -49,24 +84,78 @@ impl AfXdp {
         let (umem, mut free) = Umem::new(chunk, FRAMES)?;
         let umem = Rc::new(umem);
         enter_far()?;
-        let mut arrivals = Socket::open(&umem, far, Mode::Copy, None)?;
+        let mut arrivals = Socket::open(&umem, far, Mode::Copy)?;
         enter_home()?;
-        let device = Socket::open(&umem, device, Mode::Copy, Some(&arrivals))?;
+        let device = LargePacketSocket::open(device)?;
         arrivals.fill(&mut free);
-        Ok(Self { umem, arrivals, device, free, unsent: 0 })
+        let leaving = VecDeque::with_capacity(MOST_LEAVING);
+        Ok(Self {
+            umem,
+            arrivals,
+            device,
+            free,
+            leaving,
+            merges: Merges::Yes,
+            refused: 0,
+            alone: 0,
+            is_full: false,
+            tries: 0,
+            unsent: 0,
+            merged: 0,
+        })
     }
 
     /// The socket that frames have to be delivered to.
     pub(in super::super) fn socket(&self) -> BorrowedFd<'_> {
         self.arrivals.as_fd()
     }
+
+    /// Hands over the first of those that leave, and those that can go with it; answers how many.
+    fn hand_over(&self) -> (usize, io::Result<()>) {
+        let first = self.leaving[0].bytes(&self.umem);
+        let merges = self.merges == Merges::Yes && self.alone == 0;
+        let mut run = if merges { Run::begin(first) } else { None };
+        let mut parts = [IoSlice::new(&[]); LargePacketSocket::MOST_PARTS];
+        if let Some(run) = &mut run {
+            for frame in self.leaving.iter().skip(1) {
+                let frame = frame.bytes(&self.umem);
+                let at = run.frames();
+                if !run.takes(first, frame) {
+                    break;
+                }
+                parts[at + 1] = IoSlice::new(&frame[run.payload()..]);
+            }
+        }
+        match run {
+            Some(run) if run.frames() > 1 => {
+                let mut header = [0; MOST_HEADERS];
+                let cut = run.header(first, &mut header);
+                parts[0] = IoSlice::new(&header[..cut.headers]);
+                parts[1] = IoSlice::new(&first[run.payload()..]);
+                let cut = Cut {
+                    below: if cut.version == Version::Four { Below::Four } else { Below::Six },
+                    headers: cut.headers as u16,
+                    segment: cut.segment as u16,
+                    transport: cut.transport as u16,
+                };
+                (run.frames(), self.device.send(Some(cut), &parts[..=run.frames()]))
+            }
+            _ => (1, self.device.send(None, &[IoSlice::new(first)])),
+        }
+    }
+}
+
+fn is_unable(error: &io::Error) -> bool {
+    const IO: i32 = 5;
+    const INVALID: i32 = 22;
+    const NOT_SUPPORTED: i32 = 95;
+    matches!(error.raw_os_error(), Some(IO | INVALID | NOT_SUPPORTED))
 }
 
 impl Way for AfXdp {
     type Frame = Frame;
 
     fn receive(&mut self, most: usize, frames: &mut Vec<Frame>) -> io::Result<()> {
-        self.device.completed(&mut self.free);
         let came = self.arrivals.receive(most, |frame| {
             frames.push(Frame {
                 chunk: frame.chunk,
@@ -92,34 +181,51 @@ impl Way for AfXdp {
     }
 
     fn can_send(&mut self) -> bool {
-        self.device.under_way() < 256
+        !self.is_full && self.leaving.len() < MOST_LEAVING
     }
 
     fn send(&mut self, frame: Frame) -> io::Result<()> {
-        let Frame { chunk, start, length } = frame;
-        let outgoing = Outgoing { chunk, offset: start as usize, length: length as usize };
-        if let Err(outgoing) = self.device.queue(outgoing) {
-            self.unsent += 1;
-            self.free.push(outgoing.chunk);
-        }
+        self.leaving.push_back(frame);
         Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // a call sends some dozens; who is not ready now is asked again in the next round
-        let mut left = usize::MAX;
-        loop {
-            let now = match self.device.send() {
-                // unplugged: they wait, as what comes after them does, until there is no room
-                Err(error) if error.kind() == io::ErrorKind::NetworkDown => break,
-                now => now?,
-            };
-            if now == 0 || now >= left {
-                break;
+        self.is_full = false;
+        while !self.leaving.is_empty() {
+            let (count, sent) = self.hand_over();
+            match sent {
+                Ok(()) if count > 1 => {
+                    self.refused = 0;
+                    self.merged += count as u64;
+                }
+                Ok(()) => {}
+                // it has no room, or it cannot cut and nobody does it for one that is sent this way
+                Err(error) if count > 1 && (is_full(&error) || is_unable(&error)) => {
+                    self.refused += 1;
+                    if self.refused == MOST_REFUSED {
+                        self.merges = Merges::No;
+                    }
+                    self.alone = count;
+                    continue;
+                }
+                Err(error) if is_full(&error) && self.tries < MOST_TRIES => {
+                    self.tries += 1;
+                    self.is_full = true;
+                    break;
+                }
+                // unplugged, too long for it now, or refused for ever: lost as on a cable
+                Err(error)
+                    if error.kind() == io::ErrorKind::NetworkDown
+                        || is_too_long(&error)
+                        || is_full(&error) =>
+                {
+                    self.unsent += count as u64;
+                }
+                Err(error) => return Err(error),
             }
-            left = now;
+            (self.tries, self.alone) = (0, self.alone.saturating_sub(count));
+            self.free.extend(self.leaving.drain(..count).map(|frame| frame.chunk));
         }
-        self.device.completed(&mut self.free);
         self.arrivals.fill(&mut self.free);
         Ok(())
     }
@@ -134,6 +240,10 @@ impl Way for AfXdp {
 
     fn lost(&self) -> Lost {
         let counted = self.arrivals.statistics().unwrap_or_default();
-        Lost { overrun: counted.dropped + counted.ring_full + counted.nowhere_to_put, unsent: self.unsent }
+        Lost {
+            overrun: counted.dropped + counted.ring_full + counted.nowhere_to_put,
+            unsent: self.unsent,
+            merged: self.merged,
+        }
     }
 }

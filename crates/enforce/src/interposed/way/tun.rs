@@ -1,6 +1,6 @@
 //! The simple way: a TAP device, and a packet socket.
 
-use super::{HEADERS, Lost, Way};
+use super::{HEADERS, Lost, MOST_TRIES, Way, is_full, is_too_long};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use unisono_linux::netlink::link::Index;
@@ -22,6 +22,8 @@ pub(in super::super) struct Tun {
     longest: usize,
     /// The device has no room for it at the moment.
     stuck: Option<Frame>,
+    /// How often it had none for that one.
+    tries: u32,
     lost: Lost,
 }
 
@@ -37,32 +39,38 @@ impl Tun {
         let longest = (mtu + HEADERS) as usize;
         // no frames of type 0 are received
         let device = PacketSocket::open(device, 0)?;
-        Ok(Self { tap, device, free: Vec::new(), used: 0, longest, stuck: None, lost: Lost::default() })
+        Ok(Self {
+            tap,
+            device,
+            free: Vec::new(),
+            used: 0,
+            longest,
+            stuck: None,
+            tries: 0,
+            lost: Lost::default(),
+        })
     }
 
     fn try_send(&mut self, frame: Frame) -> io::Result<()> {
         match self.device.send(&frame.bytes[frame.start..]) {
-            Ok(()) => self.discard(frame),
-            Err(error) if is_full(&error) => self.stuck = Some(frame),
-            // unplugged, or too long for it now: the frame is lost as on a cable
-            Err(error) if error.kind() == io::ErrorKind::NetworkDown || is_too_long(&error) => {
+            Ok(()) => {}
+            Err(error) if is_full(&error) && self.tries < MOST_TRIES => {
+                self.tries += 1;
+                self.stuck = Some(frame);
+                return Ok(());
+            }
+            // unplugged, too long for it now, or refused for ever: the frame is lost as on a cable
+            Err(error)
+                if error.kind() == io::ErrorKind::NetworkDown || is_too_long(&error) || is_full(&error) =>
+            {
                 self.lost.unsent += 1;
-                self.discard(frame);
             }
             Err(error) => return Err(error),
         }
+        self.tries = 0;
+        self.discard(frame);
         Ok(())
     }
-}
-
-fn is_full(error: &io::Error) -> bool {
-    const NO_BUFFERS: i32 = 105;
-    error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(NO_BUFFERS)
-}
-
-fn is_too_long(error: &io::Error) -> bool {
-    const MESSAGE_SIZE: i32 = 90;
-    error.raw_os_error() == Some(MESSAGE_SIZE)
 }
 
 impl Way for Tun {

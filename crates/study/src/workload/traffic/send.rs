@@ -4,7 +4,7 @@ use super::{HEAD, Scene, Source, head};
 use crate::workload::Error;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use rustix::net::sockopt;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -89,17 +89,27 @@ fn bulk(scene: &Scene, source: &Source) -> Result<(), Error> {
 
 fn bulk_by_socket(scene: &Scene, source: &Source) -> Result<(), Error> {
     let to = source.receiver(scene);
+    let congestion = scene.congestion.as_deref();
     let mut stream =
-        patiently(|| TcpStream::connect(to)).map_err(|error| failed("connect", source, error))?;
-    if let Some(name) = &scene.congestion {
-        sockopt::set_tcp_congestion(&stream, name)
-            .map_err(|error| failed(&format!("congestion control {name}"), source, error))?;
-    }
+        patiently(|| stream(to, congestion)).map_err(|error| failed("connect", source, error))?;
     let chunk = vec![0; CHUNK];
     while timer::now() < scene.until {
         stream.write_all(&chunk).map_err(|error| failed("send", source, error))?;
     }
     Ok(())
+}
+
+/// A connection that has had its congestion control from the beginning: the one it would begin with may leave things
+/// behind, such as the timers of bbr, with which the kernel then paces every other one too.
+fn stream(to: SocketAddr, congestion: Option<&str>) -> std::io::Result<TcpStream> {
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    if let Some(name) = congestion {
+        sockopt::set_tcp_congestion(&socket, name)
+            .map_err(|error| std::io::Error::other(format!("congestion control {name}: {error}")))?;
+    }
+    net::connect(&socket, &to)?;
+    Ok(socket.into())
 }
 
 fn channel(scene: &Scene, source: &Source, destination: &Destination) -> Result<(Client, Channel), Error> {

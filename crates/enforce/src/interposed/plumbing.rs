@@ -1,0 +1,112 @@
+//! What brings frames from the program at the device to the worker: devices of our own, gone with the processes that hold them.
+
+use super::WayName;
+use super::error::{Error, failed};
+use super::program;
+use super::way::HEADERS;
+use std::io;
+use std::os::fd::AsFd;
+use unisono_linux::bpf::{Redirector, SocketMap};
+use unisono_linux::ethtool::{self, Offload, On};
+use unisono_linux::interface::Interface;
+use unisono_linux::netlink::link::{Device, Index};
+use unisono_linux::netlink::{Socket, capture, qdisc};
+use unisono_linux::network_namespace::NetworkNamespace;
+use unisono_linux::tun::Tap;
+
+/// Frames that the queue's own device keeps for it while it is not looking.
+const QUEUE: u32 = 4096;
+
+/// The number of the far device: the first one after loopback in a namespace of its own.
+pub(super) const FAR: u32 = 2;
+
+/// What brings frames from the program to the worker.
+pub(super) enum Plumbing {
+    Tun { tap: Tap, queue: Index },
+    AfXdp { far: NetworkNamespace, home: NetworkNamespace, sockets: SocketMap, queue: Index },
+}
+
+impl Plumbing {
+    pub(super) fn make(
+        way: WayName,
+        name: &str,
+        device: &Interface,
+        netlink: &mut Socket,
+    ) -> Result<Self, Error> {
+        // room for a tag of ours on the longest frame
+        let mtu = device.mtu + HEADERS - 14;
+        match way {
+            WayName::Tun => {
+                let tap = Tap::open(name).map_err(|error| match error.kind() {
+                    io::ErrorKind::NotFound => Error::Host(
+                        "this host has no /dev/net/tun: load the module `tun`, or use --way af-xdp"
+                            .to_owned(),
+                    ),
+                    _ => failed("make a TAP device")(error),
+                })?;
+                let queue = Interface::find(name).map_err(failed("find the TAP device"))?.index;
+                switch_on(netlink, queue, mtu)?;
+                Ok(Self::Tun { tap, queue })
+            }
+            WayName::AfXdp => {
+                let home =
+                    NetworkNamespace::current().map_err(failed("hold on to this network namespace"))?;
+                let far = NetworkNamespace::create().map_err(failed("make a network namespace"))?;
+                let made = Self::pair(name, mtu, netlink, &home, &far);
+                home.enter().map_err(failed("come back from a network namespace"))?;
+                let (queue, sockets) = made?;
+                for offload in [Offload::SendChecksums, Offload::VlanTags] {
+                    ethtool::set(queue, offload, On::No)
+                        .map_err(failed(format!("switch {offload:?} off")))?;
+                }
+                switch_on(netlink, queue, mtu)?;
+                // the pair's own ring holds 256 frames, and four segments of TCP are more; since Linux 6.16 what
+                // does not fit stays in a queue before it
+                netlink.run(&[qdisc::fifo(queue, qdisc::ROOT, qdisc::Room::Packets(QUEUE))])?;
+                Ok(Self::AfXdp { far, home, sockets, queue })
+            }
+        }
+    }
+
+    /// Makes the pair while in the far namespace. `netlink` is of the near one.
+    fn pair(
+        name: &str,
+        mtu: u32,
+        netlink: &mut Socket,
+        home: &NetworkNamespace,
+        far: &NetworkNamespace,
+    ) -> Result<(Index, SocketMap), Error> {
+        let end = |namespace, name: &str, index, last| Device {
+            namespace,
+            name: name.to_owned(),
+            index,
+            address: [0x02, 0x75, 0x6e, 0x69, 0x73, last],
+        };
+        netlink.run(&[capture::pair(
+            &end(home.as_fd(), name, None, 0),
+            &end(far.as_fd(), "far", Some(Index(FAR)), 1),
+        )])?;
+        let sockets = SocketMap::new("unisono_sockets", 1).map_err(|error| {
+            Error::Host(format!("this kernel has no AF_XDP sockets ({error}); use --way tun"))
+        })?;
+        let program = Redirector::load("unisono_deliver", &program::deliver(sockets.as_fd()))?;
+        let mut there = Socket::open().map_err(failed("open a netlink socket"))?;
+        switch_on(&mut there, Index(FAR), mtu)?;
+        there.run(&[capture::redirect(Index(FAR), program.as_fd())])?;
+        home.enter().map_err(failed("come back from a network namespace"))?;
+        let near = Interface::find(name).map_err(failed("find the device just made"))?;
+        Ok((near.index, sockets))
+    }
+
+    pub(super) fn queue(&self) -> Index {
+        match self {
+            Self::Tun { queue, .. } | Self::AfXdp { queue, .. } => *queue,
+        }
+    }
+}
+
+fn switch_on(netlink: &mut Socket, device: Index, mtu: u32) -> Result<(), Error> {
+    // refused where there is no IPv6, and then there is nothing to prevent
+    let _ = netlink.run(&[capture::without_address(device)]);
+    Ok(netlink.run(&[capture::switch_on(device, mtu, QUEUE)])?)
+}

@@ -1,0 +1,59 @@
+//! Whose a frame is, as far as only the kernel knows: control groups by number, and the program that looks at them.
+
+use super::classify::Named;
+use super::error::Error;
+use super::program::{self, Group};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use unisono_fairqueue::Policy;
+use unisono_linux::bpf::Classifier;
+use unisono_linux::cgroup;
+use unisono_linux::netlink::link::Index;
+
+/// What the program at the device is called.
+pub(super) const PROGRAM: &str = "unisono_capture";
+
+/// The control groups of a policy as the kernel numbers them now; those that are not there match nobody.
+#[derive(PartialEq, Eq)]
+pub(super) struct Groups(Vec<Group>);
+
+impl Groups {
+    pub(super) fn of(named: &Named) -> Result<Self, Error> {
+        if named.cgroups().next().is_none() {
+            return Ok(Self(Vec::new()));
+        }
+        let all = cgroup::hierarchies().map_err(|error| Error::Host(error.to_string()))?;
+        let Some(tree) = cgroup::Hierarchy::of_version(&all, cgroup::Version::V2) else {
+            return Err(Error::Host(
+                "the policy names control groups, and no tree of version 2 is mounted here (`ip netns exec` hides it: \
+                 use `nsenter --net=/run/netns/NAME`)"
+                    .to_owned(),
+            ));
+        };
+        let found = named.cgroups().filter_map(|(path, number)| {
+            let path = path.trim_matches('/');
+            let id = std::fs::metadata(tree.root.join(path)).ok()?.ino();
+            let level = path.split('/').filter(|part| !part.is_empty()).count() as u32;
+            Some(Group { level, id, number })
+        });
+        Ok(Self(found.collect()))
+    }
+}
+
+pub(super) fn named(policy: &Policy) -> Result<Named, Error> {
+    Named::of(policy).ok_or_else(|| {
+        Error::Unfit(
+            "the policy names more control groups and priorities than a tag of 16 bits tells apart"
+                .to_owned(),
+        )
+    })
+}
+
+pub(super) fn load(
+    alive: &impl AsFd,
+    queue: Index,
+    groups: &Groups,
+    named: &Named,
+) -> Result<Classifier, Error> {
+    Ok(Classifier::load(PROGRAM, &program::capture(alive.as_fd(), queue, &groups.0, named))?)
+}
