@@ -61,13 +61,14 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
         "Not answered: no run in these records simulated groups of several sizes.".to_owned()
     });
     let _ = writeln!(html, "<p class=\"headline\">{}</p>", Escaped(&headline));
-    let said: [(&str, Say); 9] = [
+    let said: [(&str, Say); 10] = [
         ("tree-latency", flat),
         ("tree-latency", turned),
         ("tree-latency", reproduced),
         ("tree-assumptions", assumed),
         ("tree-traffic", traffic),
         ("tree-roots", rooted),
+        ("tree-collectives", gathered),
         ("tree-groups", crowded),
         ("tree-repair", repaired),
         ("tree-arrivals", spread),
@@ -177,6 +178,28 @@ fn rooted(study: &Study<'_>) -> Option<String> {
         "{worth}: a root that need not be a member switch saves up to {most:.0} % of a turned barrier (with {best} \
          members), and {last:.0} % with {largest}, where nearly every switch has a member. It needs a switch that \
          answers by itself."
+    ))
+}
+
+/// The other collectives, at the largest group that was measured.
+fn gathered(study: &Study<'_>) -> Option<String> {
+    let of = |part: &str| {
+        by_members(study, &format!("tree-{part}"), "latency_us").last_key_value().map(|(at, us)| (*at, *us))
+    };
+    let (members, sum) = of("sum-tree")?;
+    let (_, messages) = of("sum-messages")?;
+    let (_, exchange) = of("exchange-turned")?;
+    let (_, direct) = of("exchange-messages")?;
+    let text = |value| number::quantity(value, "us");
+    let exchanged = if exchange < direct { "worth it, too" } else { "not worth it" };
+    Some(format!(
+        "The other collectives, {members} members: an allreduce of six bits or a multicast costs no more than the \
+         barrier ({} against {} by messages); a total exchange is {exchanged}, for its barriers follow one another \
+         ({} turned, against {}).",
+        text(sum),
+        text(messages),
+        text(exchange),
+        text(direct),
     ))
 }
 

@@ -30,6 +30,7 @@ const FILES: &[(&str, &str)] = &[
     ("switching.toml", include_str!("../studies/switching.toml")),
     ("tree-arrivals.toml", include_str!("../studies/tree-arrivals.toml")),
     ("tree-assumptions.toml", include_str!("../studies/tree-assumptions.toml")),
+    ("tree-collectives.toml", include_str!("../studies/tree-collectives.toml")),
     ("tree-connectivity.toml", include_str!("../studies/tree-connectivity.toml")),
     ("tree-groups.toml", include_str!("../studies/tree-groups.toml")),
     ("tree-latency.toml", include_str!("../studies/tree-latency.toml")),

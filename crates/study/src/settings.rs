@@ -181,6 +181,9 @@ pub struct Settings {
     /// How many links of a tree have failed, one measurement each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<Vec<u32>>,
+    /// Whether the other collectives by a barrier tree's registers are compared with messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub collectives: Option<bool>,
     /// Where a policy is enforced: `none`, `kernel`, `tun`, `af-xdp`, `middleware`, ... (or who orders
     /// requests, who shares out a processor).
     #[serde(skip_serializing_if = "Option::is_none")]

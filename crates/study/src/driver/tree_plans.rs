@@ -5,8 +5,11 @@
 //! | roots | `paper`, `turned` at the root switch, `any` switch as root (and turned) | sizes of groups |
 //! | ties between parents, if `concurrent` | by `number`, by `load`: the link that carries fewest groups | so many groups at once |
 //! | after failures, if `failed` | tree `repaired` link by link, planned `anew` | so many links of the tree gone |
+//! | other collectives, if `collectives` | each by the tree, `turned`, by `messages` | sizes of groups |
 //!
 //! A figure is the mean over a run's networks, as with [`super::tree`]; nothing measures time.
+
+mod collectives;
 
 use super::tree::{Seen, draw};
 use super::{Context, NoOutcome, Outcome, Place};
@@ -22,8 +25,17 @@ use unisono_btin::simulate::{Barrier, Channels, Conditions, Scheme, Simulated, S
 use unisono_btin::{Group, GroupId, Loads, Network, NodeId, Plan, PlanOptions, Roots, Tree, plan};
 
 /// The settings this driver reads.
-pub const READS: &[&str] =
-    &["switches", "nodes", "ports", "connectivity_percent", "networks", "groups", "concurrent", "failed"];
+pub const READS: &[&str] = &[
+    "switches",
+    "nodes",
+    "ports",
+    "connectivity_percent",
+    "networks",
+    "groups",
+    "concurrent",
+    "failed",
+    "collectives",
+];
 
 /// The parameters that its places add.
 pub const ADDS: &[&str] = &["members", "concurrent_groups", "failed_links"];
@@ -33,26 +45,33 @@ type All = BTreeMap<(&'static str, u32), Seen>;
 /// What a run compares: the endings of its variants' names.
 #[must_use]
 pub fn parts(settings: &Settings) -> Vec<String> {
-    let parts: &[&str] = match (&settings.concurrent, &settings.failed) {
-        (Some(_), _) => &["number", "load"],
-        (_, Some(_)) => &["repaired", "anew"],
+    let parts: &[&str] = match (&settings.concurrent, &settings.failed, settings.collectives) {
+        (Some(_), _, _) => &["number", "load"],
+        (_, Some(_), _) => &["repaired", "anew"],
+        (_, _, Some(true)) => &collectives::PARTS,
         _ => &["paper", "turned", "any"],
     };
     parts.iter().map(|part| (*part).to_owned()).collect()
 }
 
-/// Roughly how long a run takes: so much for each tree that is planned and simulated in a network of 75 switches.
+/// Roughly how long a run takes: so much for each tree that is planned and simulated in a network of 75 switches, and
+/// for each barrier of a total exchange.
 #[must_use]
 pub fn around(settings: &Settings) -> Duration {
     const A_TREE: Duration = Duration::from_micros(100);
+    const A_BARRIER: Duration = Duration::from_micros(30);
     let sizes = settings.groups.as_ref().map_or(1, Vec::len) as u32;
-    let trees = match (&settings.concurrent, &settings.failed) {
-        (Some(counts), _) => counts.iter().sum(),
-        (_, Some(counts)) => counts.iter().copied().max().unwrap_or(0),
-        _ => sizes,
-    };
     let networks = settings.networks.unwrap_or(1) * settings.switches.unwrap_or(75).div_ceil(75);
-    A_TREE * trees * networks
+    let one = match (&settings.concurrent, &settings.failed) {
+        (Some(counts), _) => A_TREE * counts.iter().sum(),
+        (_, Some(counts)) => A_TREE * counts.iter().copied().max().unwrap_or(0),
+        // a total exchange is a barrier a member, by the tree and turned
+        _ if settings.collectives == Some(true) => {
+            A_TREE * sizes + A_BARRIER * 2 * settings.groups.iter().flatten().sum()
+        }
+        _ => A_TREE * sizes,
+    };
+    one * networks
 }
 
 /// Makes one run.
@@ -66,8 +85,10 @@ pub fn run(context: Context, settings: &Settings, seed: u64) -> Result<Outcome, 
     if groups.is_empty() || groups.iter().any(|members| !(2..=wish.nodes).contains(members)) {
         return wrong(format!("a group of {0} nodes has 2 to {0} members", wish.nodes));
     }
-    if settings.concurrent.is_some() && settings.failed.is_some() {
-        return wrong("either concurrent groups or failed links".to_owned());
+    let compared =
+        [settings.concurrent.is_some(), settings.failed.is_some(), settings.collectives == Some(true)];
+    if compared.into_iter().filter(|one| *one).count() > 1 {
+        return wrong("either concurrent groups or failed links or collectives".to_owned());
     }
     let at = settings.concurrent.as_ref().or(settings.failed.as_ref());
     let (of, members) = match (at, &groups[..]) {
@@ -85,6 +106,9 @@ pub fn run(context: Context, settings: &Settings, seed: u64) -> Result<Outcome, 
         let done = match (&settings.concurrent, &settings.failed) {
             (Some(counts), _) => ties(&network, members, counts, &mut random, &mut seen),
             (_, Some(counts)) => failures(&network, members, counts, &mut random, &mut seen),
+            _ if settings.collectives == Some(true) => {
+                groups.iter().try_for_each(|size| collectives::each(&network, *size, &mut random, &mut seen))
+            }
             _ => groups.iter().try_for_each(|size| roots(&network, *size, &mut random, &mut seen)),
         };
         done.map_err(NoOutcome::Failed)?;
@@ -315,5 +339,21 @@ mod tests {
         assert!(wrong(groups_of(&[257], 1)).contains("2 to 256"));
         let both = Settings { concurrent: Some(vec![2]), failed: Some(vec![2]), ..Settings::default() };
         assert!(wrong(both).contains("either"));
+        let both = Settings { collectives: Some(true), failed: Some(vec![2]), ..Settings::default() };
+        assert!(wrong(both).contains("collectives"));
+    }
+
+    #[test]
+    fn trees_gain_by_size_in_what_is_one_barrier_and_lose_a_total_exchange() {
+        let seen = seen(&Settings { collectives: Some(true), ..groups_of(&[4, 64], 3) });
+        assert_eq!(seen.len(), 2 * collectives::PARTS.len());
+        let latency = |part, at| seen[&of(part, at)]["latency_us"];
+        for at in [4, 64] {
+            assert!(latency("sum-turned", at) < latency("sum-tree", at));
+            assert_eq!(latency("multicast-tree", at), latency("sum-tree", at), "both are one barrier");
+            assert!(latency("exchange-tree", at) > latency("sum-tree", at) * (at as f64 - 1.0));
+        }
+        assert!(latency("sum-tree", 64) < latency("sum-messages", 64));
+        assert!(latency("exchange-tree", 64) > latency("exchange-messages", 64));
     }
 }

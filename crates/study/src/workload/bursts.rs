@@ -99,7 +99,12 @@ impl Load {
 /// # Errors
 /// As [`run`](super::barrier::run).
 pub fn run(load: &Load, choice: &Choice, options: &Options) -> Result<Measurement, Error> {
-    serve(load, choice, options, Duration::try_from_secs_f64(options.seconds * 2.0).unwrap_or_default())
+    serve(
+        load,
+        choice,
+        options,
+        Duration::try_from_secs_f64(options.seconds * 2.0).unwrap_or_default(),
+    )
 }
 
 /// Requests that `patience` after the first could have come have not begun are counted, not served.

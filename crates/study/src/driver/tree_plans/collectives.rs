@@ -1,0 +1,56 @@
+//! The other collectives that a barrier tree's registers allow, against the same by messages.
+//!
+//! Allreduce (a sum), multicast and total exchange, each by the tree as in the paper, by the same tree turned at the root
+//! switch, and by messages: to one member and back (allreduce, and a multicast that ends when everybody has it), or from
+//! everybody to everybody (exchange).
+
+use super::{All, draw_group, planned};
+use rand_pcg::Pcg64Mcg;
+use unisono_btin::collective::{self, Collective};
+use unisono_btin::simulate::{Barrier, Conditions, Scheme, Simulator};
+use unisono_btin::{Network, NodeId, Operation, Roots};
+
+/// What is compared with what.
+pub(super) const PARTS: [&str; 9] = [
+    "sum-tree",
+    "sum-turned",
+    "sum-messages",
+    "multicast-tree",
+    "multicast-turned",
+    "multicast-messages",
+    "exchange-tree",
+    "exchange-turned",
+    "exchange-messages",
+];
+
+/// All of them for one group.
+pub(super) fn each(
+    network: &Network,
+    members: u32,
+    random: &mut Pcg64Mcg,
+    seen: &mut All,
+) -> Result<(), String> {
+    let group = draw_group(network, 0, members, random)?;
+    let plan = planned(network, &group, Roots::Members)?;
+    let barrier = Barrier::planned(&group, &plan);
+    let simulator = Simulator::new(network);
+    let conditions = Conditions::default();
+    let brings = |node: NodeId| (node.0 % 2) as u8;
+    let source = group.members()[0];
+    let by_messages = simulator.run(std::slice::from_ref(&barrier), Scheme::Unicast, &conditions).latency();
+    let exchanged = collective::direct_exchange(&simulator, &barrier, &conditions);
+    let sum =
+        |scheme| collective::allreduce(&simulator, &barrier, (Operation::Sum, &brings), scheme, &conditions);
+    let multicast = |scheme| collective::multicast(&simulator, &barrier, (source, 1), scheme, &conditions);
+    let exchange = |scheme| collective::total_exchange(&simulator, &barrier, &brings, scheme, &conditions);
+    let by_tree: [&dyn Fn(Scheme) -> Collective; 3] = [&sum, &multicast, &exchange];
+    let by_messages = [by_messages, by_messages, Some(exchanged)];
+    for ((parts, by_tree), by_messages) in PARTS.chunks(3).zip(by_tree).zip(by_messages) {
+        let latencies = [by_tree(Scheme::Btin).latency, by_tree(Scheme::BtinTurn).latency, by_messages];
+        for (part, latency) in parts.iter().zip(latencies) {
+            let latency = latency.ok_or_else(|| format!("{part} did not end"))?;
+            seen.entry((part, members)).or_default().note("latency_us", "us", latency.as_us());
+        }
+    }
+    Ok(())
+}
