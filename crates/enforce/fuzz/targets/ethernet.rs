@@ -1,9 +1,10 @@
-//! Whatever a frame is: it is read or refused, has a class or none, loses its tag, and says nothing more when it is
-//! cut shorter.
+//! Whatever a frame is: it is read or refused, has a class or none, loses its tag, says nothing more when it is
+//! cut shorter, and begins a run that others are taken into, or none.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
+use unisono_enforce::interposed::merge::{MOST_HEADERS, Run};
 use unisono_enforce::interposed::parse::{Frame, parse};
 use unisono_enforce::interposed::{Classifier, Named, untag};
 use unisono_fairqueue::Policy;
@@ -24,4 +25,11 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(POLICY.hierarchy.is_leaf(class));
     }
     untag(&mut bytes.to_vec());
+    let (first, second) = bytes.split_at(bytes.len() / 2);
+    if let Some(mut run) = Run::begin(first) {
+        let frames = 1 + usize::from(run.takes(first, second));
+        assert_eq!(run.frames(), frames);
+        let cut = run.header(first, &mut [0; MOST_HEADERS]);
+        assert_eq!((cut.headers, cut.headers + cut.segment), (run.payload(), first.len()));
+    }
 });
