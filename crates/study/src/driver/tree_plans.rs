@@ -42,14 +42,32 @@ pub const ADDS: &[&str] = &["members", "concurrent_groups", "failed_links"];
 
 type All = BTreeMap<(&'static str, u32), Seen>;
 
+/// What a run compares.
+enum Compared<'a> {
+    Roots,
+    Ties(&'a [u32]),
+    Failures(&'a [u32]),
+    Collectives,
+}
+
+/// What the settings ask for, the first of it if that is more than one thing.
+fn compared(settings: &Settings) -> Compared<'_> {
+    match (&settings.concurrent, &settings.failed, settings.collectives == Some(true)) {
+        (Some(counts), _, _) => Compared::Ties(counts),
+        (None, Some(counts), _) => Compared::Failures(counts),
+        (None, None, true) => Compared::Collectives,
+        (None, None, false) => Compared::Roots,
+    }
+}
+
 /// What a run compares: the endings of its variants' names.
 #[must_use]
 pub fn parts(settings: &Settings) -> Vec<String> {
-    let parts: &[&str] = match (&settings.concurrent, &settings.failed, settings.collectives) {
-        (Some(_), _, _) => &["number", "load"],
-        (_, Some(_), _) => &["repaired", "anew"],
-        (_, _, Some(true)) => &collectives::PARTS,
-        _ => &["paper", "turned", "any"],
+    let parts: &[&str] = match compared(settings) {
+        Compared::Roots => &["paper", "turned", "any"],
+        Compared::Ties(_) => &["number", "load"],
+        Compared::Failures(_) => &["repaired", "anew"],
+        Compared::Collectives => &collectives::PARTS,
     };
     parts.iter().map(|part| (*part).to_owned()).collect()
 }
@@ -62,14 +80,12 @@ pub fn around(settings: &Settings) -> Duration {
     const A_BARRIER: Duration = Duration::from_micros(30);
     let sizes = settings.groups.as_ref().map_or(1, Vec::len) as u32;
     let networks = settings.networks.unwrap_or(1) * settings.switches.unwrap_or(75).div_ceil(75);
-    let one = match (&settings.concurrent, &settings.failed) {
-        (Some(counts), _) => A_TREE * counts.iter().sum(),
-        (_, Some(counts)) => A_TREE * counts.iter().copied().max().unwrap_or(0),
+    let one = match compared(settings) {
+        Compared::Ties(counts) => A_TREE * counts.iter().sum(),
+        Compared::Failures(counts) => A_TREE * counts.iter().copied().max().unwrap_or(0),
         // a total exchange is a barrier a member, by the tree and turned
-        _ if settings.collectives == Some(true) => {
-            A_TREE * sizes + A_BARRIER * 2 * settings.groups.iter().flatten().sum()
-        }
-        _ => A_TREE * sizes,
+        Compared::Collectives => A_TREE * sizes + A_BARRIER * 2 * settings.groups.iter().flatten().sum(),
+        Compared::Roots => A_TREE * sizes,
     };
     one * networks
 }
@@ -81,21 +97,24 @@ pub fn around(settings: &Settings) -> Duration {
 pub fn run(context: Context, settings: &Settings, seed: u64) -> Result<Outcome, NoOutcome> {
     let wish = wish(settings);
     let groups = settings.groups.clone().unwrap_or_else(|| vec![wish.nodes]);
-    let wrong = |text: String| Err(NoOutcome::Failed(text));
+    let wrong = |text: &str| Err(NoOutcome::Failed(text.to_owned()));
     if groups.is_empty() || groups.iter().any(|members| !(2..=wish.nodes).contains(members)) {
-        return wrong(format!("a group of {0} nodes has 2 to {0} members", wish.nodes));
+        return wrong(&format!("a group of {0} nodes has 2 to {0} members", wish.nodes));
     }
-    let compared =
+    let asked =
         [settings.concurrent.is_some(), settings.failed.is_some(), settings.collectives == Some(true)];
-    if compared.into_iter().filter(|one| *one).count() > 1 {
-        return wrong("either concurrent groups or failed links or collectives".to_owned());
+    if asked.into_iter().filter(|one| *one).count() > 1 {
+        return wrong("either concurrent groups or failed links or collectives");
     }
-    let at = settings.concurrent.as_ref().or(settings.failed.as_ref());
-    let (of, members) = match (at, &groups[..]) {
-        (Some(_), [members]) => (if settings.failed.is_some() { ADDS[2] } else { ADDS[1] }, *members),
-        (Some(_), _) => return wrong("groups of one size only are compared here".to_owned()),
-        (None, _) => (ADDS[0], 0),
+    let compared = compared(settings);
+    let of = match compared {
+        Compared::Roots | Compared::Collectives => ADDS[0],
+        Compared::Ties(_) => ADDS[1],
+        Compared::Failures(_) => ADDS[2],
     };
+    if of != ADDS[0] && groups.len() > 1 {
+        return wrong("groups of one size only are compared here");
+    }
     let mut seen = All::new();
     for number in 0..settings.networks.unwrap_or(1).max(1) {
         if let Some(signal) = (context.interrupted)() {
@@ -103,14 +122,12 @@ pub fn run(context: Context, settings: &Settings, seed: u64) -> Result<Outcome, 
         }
         let (network, _) = draw(&wish, seed, number).map_err(NoOutcome::Failed)?;
         let mut random = Pcg64Mcg::seed_from_u64(seed.wrapping_add(number.into()));
-        let done = match (&settings.concurrent, &settings.failed) {
-            (Some(counts), _) => ties(&network, members, counts, &mut random, &mut seen),
-            (_, Some(counts)) => failures(&network, members, counts, &mut random, &mut seen),
-            _ if settings.collectives == Some(true) => {
-                groups.iter().try_for_each(|size| collectives::each(&network, *size, &mut random, &mut seen))
-            }
-            _ => groups.iter().try_for_each(|size| roots(&network, *size, &mut random, &mut seen)),
-        };
+        let done = groups.iter().try_for_each(|members| match compared {
+            Compared::Roots => roots(&network, *members, &mut random, &mut seen),
+            Compared::Ties(counts) => ties(&network, *members, counts, &mut random, &mut seen),
+            Compared::Failures(counts) => failures(&network, *members, counts, &mut random, &mut seen),
+            Compared::Collectives => collectives::each(&network, *members, &mut random, &mut seen),
+        });
         done.map_err(NoOutcome::Failed)?;
     }
     let places = seen.iter().map(|((part, at), seen)| Place {
