@@ -137,6 +137,16 @@ pub enum Blame {
 }
 
 impl Error {
+    /// This error, or if not even what was there before could be put back, that.
+    pub(crate) fn unless_half_way(self, device: &str, undone: Result<(), Self>) -> Self {
+        match undone {
+            Ok(()) => self,
+            Err(undo) => {
+                Self::HalfWay { device: device.to_owned(), error: Box::new(self), undo: Box::new(undo) }
+            }
+        }
+    }
+
     /// Who can do something about it.
     #[must_use]
     pub fn blame(&self) -> Blame {

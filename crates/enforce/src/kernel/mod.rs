@@ -351,14 +351,8 @@ impl Backend for Kernel {
         journal.write(&changing)?;
         let steps = steps(&host, &wanted, held.as_ref().map(|held| &held.before), &then);
         if let Err(error) = self.carry_out(&mut host, steps) {
-            return Err(match self.undo(&mut host, &journal, &changing, held.as_ref()) {
-                Ok(()) => error,
-                Err(undo) => Error::HalfWay {
-                    device: self.device.clone(),
-                    error: Box::new(error),
-                    undo: Box::new(undo),
-                },
-            });
+            let undone = self.undo(&mut host, &journal, &changing, held.as_ref());
+            return Err(error.unless_half_way(&self.device, undone));
         }
         changing.before = then;
         changing.phase = Phase::Holds;

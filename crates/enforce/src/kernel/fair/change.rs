@@ -30,7 +30,7 @@ struct There {
 }
 
 impl FairQueue {
-    /// Puts the classes of another policy in the place of those that are there; whether it could.
+    /// Puts the classes of another policy, which suits this place, in the place of those that are there; whether it could.
     pub(super) fn change(
         &mut self,
         host: &mut Host,
@@ -42,7 +42,6 @@ impl FairQueue {
         let Some(root) = now.iter().find(|qdisc| qdisc.parent == qdisc::ROOT) else { return Ok(false) };
         let Some(Ok(maps)) = Attached::open(&root.kind) else { return Ok(false) };
         let there = There { maps, major: (root.handle >> 16) as u16 };
-        self.suits(policy)?;
         let old = Policy::parse(&held.policy)?;
         // all that can be refused is asked for before anything changes
         let generation = there.maps.generation()?;
@@ -71,14 +70,7 @@ impl FairQueue {
                     self.put_back(host, &held.before).and_then(|()| Ok(journal.remove()?))
                 }
             };
-            return Err(match undone {
-                Ok(()) => error,
-                Err(undo) => Error::HalfWay {
-                    device: self.device.clone(),
-                    error: Box::new(error),
-                    undo: Box::new(undo),
-                },
-            });
+            return Err(error.unless_half_way(&self.device, undone));
         }
         record.phase = Phase::Holds;
         journal.write(&record)?;

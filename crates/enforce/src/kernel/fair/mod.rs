@@ -105,7 +105,8 @@ impl FairQueue {
         if record.is_none() {
             self.theirs(&mut host)?;
         }
-        self.wanted(policy, MAJORS[0]).map(drop)
+        self.suits(policy)?;
+        wanted(policy, MAJORS[0]).map(drop)
     }
 
     fn host(&self) -> Result<Host, Error> {
@@ -164,12 +165,6 @@ impl FairQueue {
             }
         }
         Ok(())
-    }
-
-    fn wanted(&mut self, policy: &Policy, major: u16) -> Result<Wanted, Error> {
-        self.suits(policy)?;
-        let discipline = Discipline::load(&setup(policy, &rooms(policy)))?;
-        Ok(Wanted { discipline, classifier: classifier(policy, major, 0)? })
     }
 
     fn replace(&self, host: &mut Host, wanted: &Wanted, major: u16, has_clsact: bool) -> Result<(), Error> {
@@ -241,10 +236,11 @@ impl Backend for FairQueue {
         let journal = Journal::of(&self.device)?;
         let _lock = journal.lock()?;
         let held = self.settled(&mut host, &journal)?;
-        if let Some(held) = &held
-            && self.change(&mut host, &journal, held, policy)?
-        {
-            return Ok(());
+        if let Some(held) = &held {
+            self.suits(policy)?;
+            if self.change(&mut host, &journal, held, policy)? {
+                return Ok(());
+            }
         }
         let now = qdisc::of_device(&mut host.socket, host.link.index)?;
         let has = |major: u16| now.iter().any(|qdisc| qdisc.handle == u32::from(major) << 16);
@@ -252,9 +248,13 @@ impl Backend for FairQueue {
         let has_clsact = now.iter().any(|qdisc| qdisc.kind == CLSACT);
         let before = match &held {
             Some(held) => held.before.clone(),
-            None => Before { root: self.theirs(&mut host)?, clsact: has_clsact },
+            None => {
+                let root = self.theirs(&mut host)?;
+                self.suits(policy)?;
+                Before { root, clsact: has_clsact }
+            }
         };
-        let wanted = self.wanted(policy, major)?;
+        let wanted = wanted(policy, major)?;
         self.go_on()?;
         let waiting = held.as_ref().map_or(0, |held| waiting(&held.policy, &now));
         let mut record = Record::new(Self::NAME, &self.device, host.link.index.0, &policy.text, before);
@@ -265,14 +265,7 @@ impl Backend for FairQueue {
                 self.notes.push(format!("{} has no policy now", self.device));
             }
             let undone = self.put_back(&mut host, &record.before).and_then(|()| Ok(journal.remove()?));
-            return Err(match undone {
-                Ok(()) => error,
-                Err(undo) => Error::HalfWay {
-                    device: self.device.clone(),
-                    error: Box::new(error),
-                    undo: Box::new(undo),
-                },
-            });
+            return Err(error.unless_half_way(&self.device, undone));
         }
         if waiting > 0 {
             self.notes.push(format!(
@@ -356,6 +349,11 @@ fn rooms(policy: &Policy) -> Vec<u64> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; `as` saturates")]
     let room = |class| ((policy.guarantee(class) / 8.0 * WAIT_NS / 1e9) as u64).max(LEAST_ROOM);
     policy.hierarchy.classes().map(|(id, _)| room(id)).collect()
+}
+
+fn wanted(policy: &Policy, major: u16) -> Result<Wanted, Error> {
+    let discipline = Discipline::load(&setup(policy, &rooms(policy)))?;
+    Ok(Wanted { discipline, classifier: classifier(policy, major, 0)? })
 }
 
 /// The program that gives packets the priorities of classes of a generation.
