@@ -15,6 +15,7 @@ use unisono_gang::policy::Backfill;
 use unisono_gang::simulate::{Spec, simulate};
 use unisono_gang::{Error, Weight};
 use unisono_linux::affinity::Tid;
+use unisono_linux::read::HAND_WRITTEN;
 use unisono_measure::units;
 use unisono_study::peer::nearest;
 
@@ -221,7 +222,7 @@ fn bad_spec(name: &str, error: &serde_json::Error) -> String {
 
 fn simulate_spec(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     let name = args.spec.display();
-    let text = std::fs::read_to_string(&args.spec)
+    let text = unisono_linux::read::text(&args.spec, HAND_WRITTEN)
         .map_err(|error| Failure::Usage(format!("cannot read {name}: {error}")))?;
     let spec: Spec =
         serde_json::from_str(&text).map_err(|error| Failure::Usage(bad_spec(&name.to_string(), &error)))?;

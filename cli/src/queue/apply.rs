@@ -13,6 +13,7 @@ use unisono_enforce::Place;
 use unisono_enforce::kernel::{FairQueue, Kernel};
 use unisono_fairqueue::{ClassId, Policy};
 use unisono_linux::interrupt;
+use unisono_linux::read::HAND_WRITTEN;
 
 /// Have a policy hold on a device: all of it, or nothing
 ///
@@ -126,7 +127,7 @@ impl Choice {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (name, text) = text_of(&args.policy)?;
+    let (name, text) = text_of(&args.policy, HAND_WRITTEN)?;
     let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
     if let Some(device) = &args.dev {
         failure::warn(&unisono_enforce::cpu::settle().map_err(failure::of)?);

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use unisono_broker::{Broker, Client, Limits, Pace, ServeError, Server, Statistics};
 use unisono_fairqueue::Policy;
 use unisono_linux::interrupt;
+use unisono_linux::read::HAND_WRITTEN;
 
 /// Order and pace the messages of programs that cooperate
 ///
@@ -61,7 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn serve(path: &std::path::Path, socket: &std::path::Path, json: bool) -> anyhow::Result<Statistics> {
     let place = path.display();
-    let text = std::fs::read_to_string(path)
+    let text = unisono_linux::read::text(path, HAND_WRITTEN)
         .map_err(|error| Failure::Usage(format!("cannot read the policy {place}: {error}")))?;
     let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{place}:{error}")))?;
     let ceilings = policy.hierarchy.classes().zip(&policy.ceilings);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use unisono_enforce::cpu::{self, Options, Running};
 use unisono_enforce::{Error, READY};
 use unisono_fairqueue::Policy;
+use unisono_linux::read::HAND_WRITTEN;
 use unisono_measure::units;
 
 /// Share out processor time by a policy, without the kernel's controller
@@ -52,7 +53,7 @@ pub(crate) struct GuardArgs {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (name, text) = text_of(&args.policy)?;
+    let (name, text) = text_of(&args.policy, HAND_WRITTEN)?;
     let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
     failure::warn(&cpu::settle().map_err(failure::of)?);
     let options = Options { quantum: args.turns.quantum, device: args.of.clone() };

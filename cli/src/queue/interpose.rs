@@ -2,11 +2,12 @@
 
 use super::failure;
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 use unisono_enforce::READY;
 use unisono_enforce::interposed::{Choice, Interposed, Options, Patience, WayName, serve};
+use unisono_linux::read;
 use unisono_measure::units;
 
 /// How traffic is interposed; for `--backend interposed` alone.
@@ -111,8 +112,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut policy = String::new();
-    std::io::stdin().read_to_string(&mut policy)?;
+    let policy = String::from_utf8(read::all(std::io::stdin().lock(), read::HAND_WRITTEN)?)?;
     foreground(&args.way.options(&args.dev), &policy)
 }
 

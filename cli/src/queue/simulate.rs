@@ -8,6 +8,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_fairqueue::{Departure, Discipline, Fifo, RoundRobin, Scheduler, Trace, Weighted};
+use unisono_linux::read::MACHINE_WRITTEN;
 
 /// Compute when each packet of a trace leaves the link
 ///
@@ -54,7 +55,7 @@ enum Choice {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (name, text) = text_of(&args.trace)?;
+    let (name, text) = text_of(&args.trace, MACHINE_WRITTEN)?;
     let trace = Trace::parse(&text).map_err(|error| Failure::Usage(format!("{name}: {error}")))?;
     let classes = trace.hierarchy().clone();
     let mut discipline: Box<dyn Discipline<usize>> = match args.discipline {

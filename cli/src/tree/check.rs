@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_btin::check::{Broken, Rules, Shape, check};
 use unisono_btin::{Group, Tree};
+use unisono_linux::read::MACHINE_WRITTEN;
 
 /// Check barrier registers against a network, independently of the planner
 ///
@@ -53,7 +54,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut trees = Vec::new();
     let mut verdicts: Vec<(Shape, usize)> = Vec::new();
     for file in &args.trees {
-        let (name, text) = input::text_of(file)?;
+        let (name, text) = input::text_of(file, MACHINE_WRITTEN)?;
         let tree = Tree::from_json(&text).map_err(|error| input::at(&name, &error))?;
         let group = group(args, &input, &name, &tree, &trees)?;
         let rules = if args.optimal { Rules::Optimal } else { Rules::Sound };

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_btin::read::{self, Assume, Language, Leaves, Report};
 use unisono_btin::{Group, GroupId};
+use unisono_linux::read::MACHINE_WRITTEN;
 
 /// Convert a network from ibnetdiscover, GraphML or Graphviz DOT
 ///
@@ -51,6 +52,9 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// More attributes than these are counted, not named: a file may hold as many names as it has bytes for.
+const MOST_NAMED: usize = 20;
+
 fn language(text: &str) -> Result<Language, String> {
     let names = Language::ALL.map(Language::name);
     let known = Language::ALL.into_iter().find(|language| language.name() == text);
@@ -58,7 +62,7 @@ fn language(text: &str) -> Result<Language, String> {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (name, text) = text_of(&args.file)?;
+    let (name, text) = text_of(&args.file, MACHINE_WRITTEN)?;
     let assume = Assume {
         leaves: if args.leaves_are_nodes { Leaves::Nodes } else { Leaves::Switches },
         ports: args.ports,
@@ -108,8 +112,11 @@ pub(super) fn say(name: &str, report: &Report) {
         eprintln!("unisono: {name}: {note}");
     }
     if !report.unknown.is_empty() {
-        let unknown: Vec<_> =
-            report.unknown.iter().map(|(what, times)| format!("{what} ({times})")).collect();
+        let named = report.unknown.iter().take(MOST_NAMED).map(|(what, times)| format!("{what} ({times})"));
+        let mut unknown: Vec<_> = named.collect();
+        if let Some(more) = report.unknown.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
+            unknown.push(format!("and {more} more"));
+        }
         eprintln!("unisono: {name}: left out, because it means nothing here: {}", unknown.join(", "));
     }
 }

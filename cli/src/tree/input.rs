@@ -1,13 +1,12 @@
 //! The network that a subcommand is given: which file, which members, and errors with file, line and column.
 
 use crate::exit::Failure;
-use anyhow::Context;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use unisono_btin::format::{ReadError, Step};
 use unisono_btin::reach::Parts;
 use unisono_btin::read::{self, Assume, Language, Report};
 use unisono_btin::{Group, GroupId, NodeId, Topology};
+use unisono_linux::read as file;
 
 /// Where the network comes from.
 #[derive(clap::Args)]
@@ -40,7 +39,7 @@ pub(crate) struct Input {
 impl Source {
     /// Reads the network.
     pub(crate) fn read(&self) -> anyhow::Result<Input> {
-        let (name, text) = text_of(&self.network)?;
+        let (name, text) = text_of(&self.network, file::MACHINE_WRITTEN)?;
         let (mut topology, report) =
             read::read(&text, None, &Assume::default()).map_err(|error| at(&name, &error))?;
         super::convert::say(&name, &report);
@@ -106,18 +105,14 @@ impl Input {
     }
 }
 
-/// Name and text of a file; - is standard input.
-pub(crate) fn text_of(path: &Path) -> anyhow::Result<(String, String)> {
+/// Name and text of a file of at most `most` bytes; - is standard input.
+pub(crate) fn text_of(path: &Path, most: u64) -> anyhow::Result<(String, String)> {
     let (name, bytes) = if path == Path::new("-") {
-        let mut bytes = Vec::new();
-        std::io::stdin().read_to_end(&mut bytes).context("cannot read standard input")?;
-        ("standard input".to_owned(), bytes)
+        ("standard input".to_owned(), file::all(std::io::stdin().lock(), most))
     } else {
-        let name = path.display().to_string();
-        let bytes =
-            std::fs::read(path).map_err(|error| Failure::Usage(format!("cannot read {name}: {error}")))?;
-        (name, bytes)
+        (path.display().to_string(), file::file(path, most))
     };
+    let bytes = bytes.map_err(|error| Failure::Usage(format!("cannot read {name}: {error}")))?;
     match String::from_utf8(bytes) {
         Ok(text) => Ok((name, text)),
         Err(error) => {

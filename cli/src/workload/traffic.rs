@@ -5,6 +5,7 @@ use anyhow::Context as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_linux::parent_death::die_with_parent;
+use unisono_linux::read;
 use unisono_study::workload::options::write_result;
 use unisono_study::workload::traffic::{self, Scene};
 
@@ -25,7 +26,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     die_with_parent(None)?;
     let place = args.scene.display();
-    let text = std::fs::read_to_string(&args.scene).with_context(|| format!("cannot read {place}"))?;
+    let text = read::text(&args.scene, read::HAND_WRITTEN).with_context(|| format!("cannot read {place}"))?;
     let scene: Scene = serde_json::from_str(&text)
         .map_err(|error| Failure::Usage(format!("{place} is no scene: {error}")))?;
     let json = match args.source {

@@ -24,6 +24,7 @@ pub mod privilege;
 pub mod process;
 pub mod process_group;
 pub mod process_vm;
+pub mod read;
 pub mod resource_limit;
 pub mod schedstat;
 pub mod scheduling;

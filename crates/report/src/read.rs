@@ -6,6 +6,7 @@
 
 use crate::Error;
 use std::path::Path;
+use unisono_linux::read::MACHINE_WRITTEN;
 use unisono_measure::record::{FORMAT, Line, RunLine, StudyLine};
 
 /// The lines of a records file.
@@ -18,7 +19,7 @@ pub(crate) struct Read {
 
 /// Reads all lines of a file.
 pub(crate) fn read(path: &Path) -> Result<Read, Error> {
-    let bytes = std::fs::read(path).map_err(|source| match source.kind() {
+    let bytes = unisono_linux::read::file(path, MACHINE_WRITTEN).map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound => Error::Missing { path: path.to_owned() },
         _ => Error::Read { path: path.to_owned(), source },
     })?;

@@ -24,7 +24,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("enforce/fuzz", &["enforce", "fairqueue"]),
     ("launch", &["linux", "rma"]),
     ("bpf", &["linux", "btin", "fairqueue", "measure"]),
-    ("report", &["measure"]),
+    ("report", &["linux", "measure"]),
     (
         "study",
         &[

@@ -20,6 +20,10 @@ const DEEPEST: usize = 64;
 /// Cables that edges between subgraphs may make: each vertex of one with each of the other.
 const MOST_CABLES: usize = 1_000_000;
 
+/// Attributes that `node [...]` may put in effect: every vertex takes them all, so the time grows with their number
+/// times that of the vertices. Graphviz knows about 180.
+const MOST_DEFAULTS: usize = 256;
+
 pub(super) fn read(text: &str) -> Result<Draft, ReadError> {
     let mut parser = Parser { lexer: Lexer::new(text), draft: Draft::default(), depth: 0, products: 0 };
     parser.graph()?;
@@ -99,8 +103,14 @@ impl Parser<'_> {
                 }
                 word if word.is_word("node") => {
                     self.lexer.next()?;
-                    for (_, key, value) in self.attributes()? {
+                    for (at, key, value) in self.attributes()? {
                         defaults.insert(key, value);
+                        if defaults.len() > MOST_DEFAULTS {
+                            let most = MOST_DEFAULTS;
+                            let problem =
+                                format!("more than {most} attributes of vertices in effect at once");
+                            return self.wrong(at, problem);
+                        }
                     }
                 }
                 _ => self.statement(&defaults, inside)?,

@@ -5,17 +5,25 @@
 //! `member`. Everything else is counted and reported. Nested graphs are read
 //! as if they were flat; hyperedges are left out, because a cable has two ends.
 
+mod limits;
+
 use super::draft::{Cable, Draft, Plug};
 use crate::format::ReadError;
-use roxmltree::{Document, Node, ParsingOptions};
+use roxmltree::{Document, Error, Node, ParsingOptions};
 use std::collections::HashMap;
 
-/// More elements than this are no network but an attack on the memory.
-const MOST_ELEMENTS: u32 = 50_000_000;
+/// Most elements and stretches of text in a file. Each takes about 70 bytes in memory, so this many take 1.1 GiB; an
+/// edge on a line of its own takes three, so a file of 256 MiB stays below the limit unless its elements are bare.
+const MOST_ELEMENTS: u32 = 16_000_000;
 
 pub(super) fn read(text: &str) -> Result<Draft, ReadError> {
-    let options = ParsingOptions { allow_dtd: true, nodes_limit: MOST_ELEMENTS, ..ParsingOptions::default() };
+    limits::check(text)?;
+    let options = ParsingOptions { nodes_limit: MOST_ELEMENTS, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options).map_err(|error| {
+        if error == Error::NodesLimitReached {
+            let problem = format!("more than {MOST_ELEMENTS} elements and stretches of text");
+            return ReadError::at(text, 0, "", problem);
+        }
         let place = error.pos();
         let said = error.to_string();
         let problem = said.rsplit_once(" at ").map_or(said.as_str(), |(before, _)| before).to_owned();

@@ -126,6 +126,31 @@ fn graphml_that_is_wrong_is_refused_with_line_and_element() {
 }
 
 #[test]
+fn graphml_with_a_document_type_is_refused_before_an_entity_grows() {
+    let entities: String = (1..9).map(|n| format!("<!ENTITY e{n} \"&e{};&e{};\">", n - 1, n - 1)).collect();
+    let text = format!(
+        "<?xml version=\"1.0\"?>\n<!DOCTYPE graphml [<!ENTITY e0 \"0123456789\">{entities}]>\n\
+         <graphml><graph><node id=\"&e8;\"/></graph></graphml>"
+    );
+    assert_eq!(refused(&text), "2:1: a document type (<!DOCTYPE ...>) is not read; remove it");
+}
+
+#[test]
+fn graphml_nested_without_bound_is_refused_with_the_limit() {
+    let deep = format!("<graphml>{}{}</graphml>", "<x>".repeat(50_000), "</x>".repeat(50_000));
+    assert_eq!(refused(&deep), "1:199: elements more than 64 deep");
+}
+
+#[test]
+fn an_element_of_graphml_with_very_many_attributes_is_refused_with_the_limit() {
+    let many: String = (0..200_000).map(|n| format!(" a{n}=''")).collect();
+    let text = format!("<graphml><graph><node id='a'{many}/></graph></graphml>");
+    assert_eq!(refused(&text), "1:17: an element with more than 256 attributes");
+    let spaces: String = (0..200_000).map(|n| format!(" xmlns:a{n}='{n}'")).collect();
+    assert!(refused(&format!("<graphml{spaces}/>")).contains("more than 256 attributes"));
+}
+
+#[test]
 fn dot_reads_chains_subgraphs_ports_defaults_and_comments() {
     let text = "/* a ring */ graph \"g\" {\n  rankdir=LR; // ignored\n# line\n  node [type=switch, shape=box]\n  a:1 -- b:2:ne; b -- c -- \"a b\"\n\
           { node [type=node] x y [member=true] } -- a\n  <b>x</b> ; subgraph s { c } -- b [weight=3]\n}\n";
@@ -154,6 +179,23 @@ fn dot_that_is_wrong_is_refused_with_line_and_column() {
     assert_eq!(refused("graph { a"), "1:10: the file ends before its } does");
     let deep = format!("graph {}", "{".repeat(100_000));
     assert!(refused(&deep).ends_with("subgraphs more than 64 deep"), "{}", refused(&deep));
+}
+
+#[test]
+fn dot_with_very_many_defaults_is_refused_before_each_vertex_takes_them_all() {
+    let defaults: Vec<String> = (0..300).map(|n| format!("a{n}=1")).collect();
+    let text = format!("graph {{ node [{}]; x; y; z }}", defaults.join(","));
+    assert_eq!(refused(&text), "1:1697: more than 256 attributes of vertices in effect at once");
+}
+
+#[test]
+fn json_nested_without_bound_is_refused() {
+    for text in [format!("{{\"x\":{}", "[".repeat(1_000_000)), "{\"registers\":".repeat(1_000_000)] {
+        let error = Topology::from_json(&text).expect_err("it never ends").to_string();
+        assert!(error.ends_with("recursion limit exceeded"), "{error}");
+        let error = crate::Tree::from_json(&text).expect_err("it never ends").to_string();
+        assert!(!error.is_empty());
+    }
 }
 
 #[test]

@@ -34,6 +34,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
+use unisono_linux::read::HAND_WRITTEN;
 use unisono_measure::record::{Budget, Chart, FORMAT, Paper, Question, StudyLine, Verdict};
 
 /// A study as its file says it.
@@ -161,7 +162,7 @@ impl StudyFile {
     /// [`BadStudy`] with the place.
     pub fn read(path: &Path) -> Result<Self, BadStudy> {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path)
+        let text = unisono_linux::read::text(path, HAND_WRITTEN)
             .map_err(|source| BadStudy::Unreadable { path: name.clone(), source })?;
         Self::parse(&name, &text)
     }

@@ -1,0 +1,76 @@
+//! What a GraphML text may not hold, looked for before the XML parser sees the text.
+//!
+//! The parser compares each attribute of an element with all others of the element, and whoever looks at the
+//! ancestors of an element pays for its depth; both take a time that grows with the square. A document type may
+//! define entities that grow without bound when they are used; GraphML has none. So the text is walked once from `<`
+//! to `<`, with no memory but the depth. What is no XML at all is left for the parser to place and name.
+
+use crate::format::ReadError;
+
+/// Deepest nesting of elements. Graph programs write at most six levels for each graph within a graph.
+const DEEPEST: usize = 64;
+
+/// Most attributes of one element. The GraphML schema knows ten; programs add a few of their own.
+const MOST_ATTRIBUTES: usize = 256;
+
+pub(super) fn check(text: &str) -> Result<(), ReadError> {
+    let mut depth = 0_usize;
+    let mut from = 0;
+    while let Some(found) = text[from..].find('<') {
+        let at = from + found;
+        let rest = &text[at..];
+        let wrong = |problem: String| Err(ReadError::at(text, at, "", problem));
+        let end = if rest.starts_with("<!--") {
+            rest.find("-->")
+        } else if rest.starts_with("<![CDATA[") {
+            rest.find("]]>")
+        } else if rest.starts_with("<?") {
+            rest.find("?>")
+        } else if rest.starts_with("<!") {
+            return wrong("a document type (<!DOCTYPE ...>) is not read; remove it".to_owned());
+        } else if rest.starts_with("</") {
+            depth = depth.saturating_sub(1);
+            rest.find('>')
+        } else {
+            let tag = Tag::read(rest);
+            if tag.attributes > MOST_ATTRIBUTES {
+                return wrong(format!("an element with more than {MOST_ATTRIBUTES} attributes"));
+            }
+            depth += usize::from(tag.opens);
+            if depth > DEEPEST {
+                return wrong(format!("elements more than {DEEPEST} deep"));
+            }
+            tag.end
+        };
+        let Some(end) = end else { return Ok(()) };
+        from = at + end;
+    }
+    Ok(())
+}
+
+/// What a tag says that begins an element.
+struct Tag {
+    attributes: usize,
+    /// The element has content, so that a closing tag follows.
+    opens: bool,
+    /// Byte of the `>`; none if the text ends before.
+    end: Option<usize>,
+}
+
+impl Tag {
+    fn read(text: &str) -> Self {
+        let (mut attributes, mut quote, mut before) = (0, None, 0);
+        for (at, byte) in text.bytes().enumerate() {
+            match (quote, byte) {
+                (Some(open), _) if byte == open => quote = None,
+                (Some(_), _) => {}
+                (None, b'"' | b'\'') => quote = Some(byte),
+                (None, b'=') => attributes += 1,
+                (None, b'>') => return Self { attributes, opens: before != b'/', end: Some(at) },
+                (None, _) => {}
+            }
+            before = byte;
+        }
+        Self { attributes, opens: true, end: None }
+    }
+}
