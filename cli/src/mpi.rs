@@ -89,8 +89,7 @@ fn shim(mpi: Mpi) -> Result<PathBuf, Error> {
         .map_err(|source| Error::Io { what: "find this program's own path".to_owned(), source })?;
     let core = build::core(&unisono)?;
     let compiler = build::compiler(mpi)?;
-    let cache = unisono_study::peer::default_cache().with_file_name("mpi");
-    build::shim(mpi, &compiler, &core, &cache, &mut |text| eprintln!("unisono: {text}"))
+    build::shim(mpi, &compiler, &core, &build::cache()?, &mut |text| eprintln!("unisono: {text}"))
 }
 
 fn worded(error: Error) -> anyhow::Error {

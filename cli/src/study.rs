@@ -194,9 +194,10 @@ fn measure(args: &Args, profile: Profile, planned: &[(StudyFile, Plan)]) -> anyh
         .chain(["unisono"])
         .collect();
     let preparing = Instant::now();
-    let bench = Bench::prepare_named(&peer::default_cache(), &unisono, &mut |text| say.note(text), |name| {
-        wanted.contains(name)
-    })?;
+    let bench =
+        Bench::prepare_named(&peer::default_cache()?, &unisono, &mut |text| say.note(text), |name| {
+            wanted.contains(name)
+        })?;
     if preparing.elapsed() >= NOTABLE {
         let (took, left) =
             (progress::time(preparing.elapsed()), planned.iter().map(|(_, plan)| plan.estimate));

@@ -152,7 +152,7 @@ pub(super) fn prepare(wanted: Vec<Wanted>) -> anyhow::Result<Vec<Variant>> {
         let unisono = std::env::current_exe()?;
         let mut said = |what: &str| eprintln!("{what}");
         bench =
-            Bench::prepare_named(&peer::default_cache(), &unisono, &mut said, |name| peers.contains(&name))?;
+            Bench::prepare_named(&peer::default_cache()?, &unisono, &mut said, |name| peers.contains(&name))?;
     }
     let mut variants = Vec::new();
     let mut missing = Vec::new();

@@ -20,6 +20,7 @@ pub mod packet;
 pub mod parent_death;
 pub mod pidfd;
 pub mod poll;
+pub mod private_directory;
 pub mod privilege;
 pub mod process;
 pub mod process_group;

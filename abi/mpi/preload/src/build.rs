@@ -1,13 +1,17 @@
 //! The shim, compiled by the program's MPI, once.
 //!
 //! A build lies in the cache under a key of all that went into it. The ranks of a job start at the same time: one
-//! of them builds, under a lock, and the others wait for it.
+//! of them builds, under a lock, and the others wait for it. The cache is private: another user who could write a file
+//! there would choose what the program preloads.
 
 use crate::{Error, Mpi, along_path};
-use std::fs::{self, File};
+use std::ffi::OsStr;
+use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use unisono_linux::private_directory::PrivateDirectory;
 
 /// A file of the shim.
 type Source = (&'static str, &'static str);
@@ -36,6 +40,25 @@ const SOURCES: &[Source] = sources![
 const FLAGS: &[&str] =
     &["-std=gnu11", "-O2", "-g1", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread"];
 const CORE: &str = "libunisono_mpi.so";
+const SHIM: &str = "libunisono-mpi-shim.so";
+
+/// Where shims are kept: a directory of this user's alone, whose path can stand in `LD_PRELOAD`.
+///
+/// # Errors
+/// [`Error::Io`]: there is none.
+pub fn cache() -> Result<PrivateDirectory, Error> {
+    PrivateDirectory::cache("mpi", preloadable).map_err(Error::io("keep the compiled preload"))
+}
+
+/// Whether a path can stand in `LD_PRELOAD`. Spaces and colons separate its entries, and there is no way to quote them;
+/// a dollar sign may begin a name that is replaced, such as `$LIB`. The dynamic linker only complains about an entry
+/// that it does not find, and runs the program without it (ld.so(8)).
+fn preloadable(path: &Path) -> Result<(), String> {
+    let wrong = [' ', ':', '$']
+        .into_iter()
+        .find(|wrong| path.as_os_str().as_encoded_bytes().contains(&(*wrong as u8)));
+    wrong.map_or(Ok(()), |wrong| Err(format!("a path with {wrong:?} cannot be preloaded")))
+}
 
 /// The core, which lies beside the program `unisono` (or in `../lib`, where it is installed).
 ///
@@ -88,24 +111,25 @@ pub fn shim(
     mpi: Mpi,
     compiler: &Path,
     core: &Path,
-    cache: &Path,
+    cache: &PrivateDirectory,
     progress: &mut dyn FnMut(&str),
 ) -> Result<PathBuf, Error> {
     let mut hasher = DefaultHasher::new();
     (HEADERS, SOURCES, FLAGS, compiler, core, what_it_runs(compiler)).hash(&mut hasher);
-    let directory = cache.join(format!("{}-{:016x}", mpi.name(), hasher.finish()));
-    let built = directory.join("libunisono-mpi-shim.so");
-    if built.is_file() {
+    let name = format!("{}-{:016x}", mpi.name(), hasher.finish());
+    let directory =
+        cache.inside(&name).map_err(Error::io(format!("use {}", cache.path().join(&name).display())))?;
+    let built = directory.path().join(SHIM);
+    if directory.has(SHIM) {
         return Ok(built);
     }
-    fs::create_dir_all(&directory).map_err(Error::io(format!("create {}", directory.display())))?;
-    let lock = directory.join("lock");
-    let file = File::create(&lock).map_err(Error::io(format!("create {}", lock.display())))?;
-    file.lock().map_err(Error::io(format!("lock {}", lock.display())))?;
+    let _lock = directory
+        .lock("lock")
+        .map_err(Error::io(format!("lock {}", directory.path().join("lock").display())))?;
     // another rank may have built it while this one waited
-    if !built.is_file() {
+    if !directory.has(SHIM) {
         progress(&format!("compiling the preload for {} with {}", mpi.name(), compiler.display()));
-        compile(compiler, core, &directory, &built)?;
+        compile(compiler, core, directory.path(), &built)?;
     }
     Ok(built)
 }
@@ -131,7 +155,8 @@ fn compile(compiler: &Path, core: &Path, directory: &Path, built: &Path) -> Resu
         .args(SOURCES.iter().map(|(name, _)| name))
         .args(["-o", "shim.part"])
         .arg(core)
-        .arg(format!("-Wl,-rpath,{}", library.display()))
+        // not -Wl,-rpath,PATH: a comma in the path would end it
+        .args([OsStr::new("-Xlinker"), OsStr::new("-rpath"), OsStr::new("-Xlinker"), library.as_os_str()])
         .arg("-ldl")
         .stdin(Stdio::null())
         .output()
@@ -142,6 +167,9 @@ fn compile(compiler: &Path, core: &Path, directory: &Path, built: &Path) -> Resu
         return Err(Error::NotBuilt { compiler: compiler.to_owned(), said: line.trim().to_owned() });
     }
     let part = directory.join("shim.part");
+    // whatever the umask of whoever started this says: others could write the library otherwise
+    fs::set_permissions(&part, fs::Permissions::from_mode(0o755))
+        .map_err(Error::io(format!("set the mode of {}", part.display())))?;
     fs::rename(&part, built).map_err(Error::io(format!("move {}", part.display())))
 }
 
@@ -160,6 +188,15 @@ mod tests {
         let mut listed: Vec<&str> = HEADERS.iter().chain(SOURCES).map(|(name, _)| *name).collect();
         listed.sort_unstable();
         assert_eq!(files, listed);
+    }
+
+    #[test]
+    fn a_path_that_the_dynamic_linker_would_take_apart_is_not_used() {
+        for path in ["/home/a b/mpi", "/home/a:b/mpi", "/home/$LIB/mpi"] {
+            let why = preloadable(Path::new(path)).expect_err("it would be ignored");
+            assert!(why.contains("cannot be preloaded"), "{why}");
+        }
+        assert_eq!(preloadable(Path::new("/home/a,b/mpi")), Ok(()));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use unisono_linux::private_directory::is_own_file;
 
 /// A program that was built.
 #[derive(Clone, Debug)]
@@ -76,7 +77,7 @@ impl Toolbox {
         }
         let directory = self.cache.join(format!("{key:016x}"));
         let built = Built { executable: directory.join("program"), version: compiler.version.clone() };
-        let result = if built.executable.exists() {
+        let result = if is_own_file(&built.executable) {
             Ok(built)
         } else {
             progress(&format!("compiling {} with {}", peer.source.file, compiler.path.display()));

@@ -18,10 +18,10 @@ pub mod compiler;
 use crate::workload::{Measurement, Options};
 use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use unisono_linux::private_directory::PrivateDirectory;
 
 /// What a program is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -273,35 +273,14 @@ impl Program {
     }
 }
 
-/// Where built peers are kept: `$XDG_CACHE_HOME/unisono/peers`, `~/.cache/unisono/peers`, or, where
-/// neither can be written, a directory for temporary files that only this user can write: what lies
-/// there is executed.
-#[must_use]
-pub fn default_cache() -> PathBuf {
-    let from = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    from("XDG_CACHE_HOME")
-        .or_else(|| from("HOME").map(|home| home.join(".cache")))
-        .map(|cache| cache.join("unisono/peers"))
-        .filter(|cache| fs::create_dir_all(cache).is_ok())
-        .unwrap_or_else(temporary_cache)
-}
-
-fn temporary_cache() -> PathBuf {
-    let owner = fs::metadata("/proc/self").map_or(0, |me| me.uid());
-    let of_user = std::env::temp_dir().join(format!("unisono-peers-{owner}"));
-    // an error means that it is there already, ours or not: looked at next
-    let _ = fs::DirBuilder::new().mode(0o700).create(&of_user);
-    if is_private(&of_user) {
-        return of_user;
-    }
-    std::env::temp_dir().join(format!("unisono-peers-{owner}-{}", std::process::id()))
-}
-
-/// A directory, no link, that belongs to this user and that nobody else may write.
-fn is_private(directory: &Path) -> bool {
-    let owner = fs::metadata("/proc/self").map(|me| me.uid());
-    fs::symlink_metadata(directory)
-        .is_ok_and(|found| found.is_dir() && Some(found.uid()) == owner.ok() && found.mode() & 0o022 == 0)
+/// Where built peers are kept, and executed from: a directory of this user's alone.
+///
+/// # Errors
+/// There is none; see [`PrivateDirectory::cache`].
+pub fn default_cache() -> Result<PathBuf, Error> {
+    PrivateDirectory::cache("peers", |_| Ok(()))
+        .map(|directory| directory.path().to_owned())
+        .map_err(|source| Error::Io { what: "keep compiled programs".to_owned(), source })
 }
 
 /// The known name that resembles `name` most, if any does.

@@ -1,0 +1,283 @@
+//! Directories that no other user can write into: for what is executed, preloaded or believed later.
+//!
+//! What is this? A directory of mode 0700 that belongs to this user ([`PrivateDirectory`]), files in it, and the
+//! place for caches ([`PrivateDirectory::cache`]).
+//!
+//! The idea: a path is as safe as the weakest directory on it. The owner of a directory, and each user who may write
+//! it, can replace what lies in it (in a sticky directory: only what belongs to them). Every directory from the root
+//! down to the private one is therefore looked at, at each use, after links are resolved: it belongs to the system or
+//! to this user, and nobody else may write it unless it is sticky. Nobody else can then change the path between the
+//! look and the use.
+//!
+//! Cost: a `stat` for each component of the path. When not to use: access lists are read only as far as the mode shows
+//! them (their mask is the mode's group part). Reference: path_resolution(7), inode(7) on the sticky bit.
+
+use crate::local_socket::own_user;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+const STICKY: u32 = 0o1000;
+
+/// A directory of this user's alone; see the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrivateDirectory {
+    path: PathBuf,
+}
+
+impl PrivateDirectory {
+    /// The directory at `path`, made if it is missing. One that others may only read loses that permission.
+    ///
+    /// # Errors
+    /// `PermissionDenied`, with the reason: another user could put files there. Otherwise the system's: the directory
+    /// cannot be made.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        if let Err(error) = DirBuilder::new().recursive(true).mode(0o700).create(path)
+            && error.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(error);
+        }
+        // held open while its path is looked at: what is changed below is this directory, wherever the path leads
+        let held = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW)
+            .open(path)
+            .map_err(|error| match error.raw_os_error() {
+                Some(libc::ELOOP | libc::ENOTDIR) => refused(path, "is a link, or no directory"),
+                _ => error,
+            })?;
+        let found = held.metadata()?;
+        let path = fs::canonicalize(path)?;
+        let there = fs::symlink_metadata(&path)?;
+        if (there.dev(), there.ino()) != (found.dev(), found.ino()) {
+            return Err(refused(&path, "was replaced just now"));
+        }
+        belongs_to_this_user(&path, &found)?;
+        for above in path.ancestors().skip(1) {
+            leads_safely(above)?;
+        }
+        if found.mode() & 0o7777 != 0o700 {
+            held.set_permissions(fs::Permissions::from_mode(0o700))?;
+        }
+        Ok(Self { path })
+    }
+
+    /// The directory `topic` for what can be made again: in `$XDG_CACHE_HOME/unisono`, `~/.cache/unisono`, or
+    /// `unisono-cache-UID` in the directory for temporary files: the first that can be made, that is private, and whose
+    /// path `suits`.
+    ///
+    /// # Errors
+    /// There is none; the words name each with its reason.
+    pub fn cache(topic: &str, suits: impl Fn(&Path) -> Result<(), String>) -> io::Result<Self> {
+        let from = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let of_user = from("XDG_CACHE_HOME").or_else(|| from("HOME").map(|home| home.join(".cache")));
+        let temporary = std::env::temp_dir().join(format!("unisono-cache-{}", own_user()));
+        let mut reasons = Vec::new();
+        for root in of_user.map(|cache| cache.join("unisono")).into_iter().chain([temporary]) {
+            let made = Self::open(&root).and_then(|root| root.inside(topic));
+            match made.and_then(|made| suits(made.path()).map(|()| made).map_err(io::Error::other)) {
+                Ok(directory) => return Ok(directory),
+                Err(why) => reasons.push(format!("{}: {why}", root.display())),
+            }
+        }
+        Err(io::Error::other(format!(
+            "no directory for what is compiled ({}); set XDG_CACHE_HOME to a directory of your own",
+            reasons.join("; ")
+        )))
+    }
+
+    /// The directory `name` in this one, made if it is missing.
+    ///
+    /// # Errors
+    /// As [`PrivateDirectory::open`].
+    pub fn inside(&self, name: &str) -> io::Result<Self> {
+        Self::open(&self.path.join(name))
+    }
+
+    /// Where it is: an absolute path without links.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether `name` is a regular file of this user's that nobody else may write.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        is_own_file(&self.path.join(name))
+    }
+
+    /// Opens `name`, made if it is missing, and waits until no other process has it locked. Closing it unlocks it.
+    ///
+    /// # Errors
+    /// The system's; `ELOOP` if it is a link.
+    pub fn lock(&self, name: &str) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        let file = options.open(self.path.join(name))?;
+        file.lock()?;
+        Ok(file)
+    }
+}
+
+/// Whether a path, not followed if it is a link, is a regular file of this user's that nobody else may write.
+#[must_use]
+pub fn is_own_file(path: &Path) -> bool {
+    fs::symlink_metadata(path)
+        .is_ok_and(|found| found.is_file() && belongs_to_this_user(path, &found).is_ok())
+}
+
+fn belongs_to_this_user(path: &Path, found: &Metadata) -> io::Result<()> {
+    if found.uid() != own_user() {
+        return Err(refused(path, &format!("belongs to user {}", found.uid())));
+    }
+    if found.mode() & WRITABLE_BY_OTHERS != 0 {
+        return Err(refused(
+            path,
+            &format!("may be written by other users (mode {:o})", found.mode() & 0o7777),
+        ));
+    }
+    Ok(())
+}
+
+/// Whether nobody but the system and this user can replace what lies in a directory above a private one.
+fn leads_safely(path: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(path)?;
+    // in a user namespace that root is not mapped into, the system's files seem to belong to another number
+    let system = [0, fs::symlink_metadata("/")?.uid()];
+    if found.uid() != own_user() && !system.contains(&found.uid()) {
+        return Err(refused(path, &format!("belongs to user {}", found.uid())));
+    }
+    if found.mode() & WRITABLE_BY_OTHERS != 0 && found.mode() & STICKY == 0 {
+        return Err(refused(
+            path,
+            &format!("may be written by other users (mode {:o})", found.mode() & 0o7777),
+        ));
+    }
+    Ok(())
+}
+
+fn refused(path: &Path, why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, format!("{} {why}", path.display()))
+}
+
+#[cfg(test)]
+#[allow(clippy::print_stderr, reason = "a skipped test says why")]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{chown, symlink};
+
+    const NOBODY: u32 = crate::privilege::NOBODY;
+
+    fn scratch() -> tempfile::TempDir {
+        tempfile::tempdir().expect("a directory for temporary files")
+    }
+
+    fn mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is this user's");
+    }
+
+    fn refusal(path: &Path) -> String {
+        let error = PrivateDirectory::open(path).expect_err("another user could put files there");
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+        error.to_string()
+    }
+
+    #[test]
+    fn a_directory_that_is_made_is_this_users_alone_whatever_the_umask() {
+        let scratch = scratch();
+        let made = PrivateDirectory::open(&scratch.path().join("a/b")).expect("it can be made");
+        for path in [made.path(), &scratch.path().join("a")] {
+            assert_eq!(fs::metadata(path).expect("it is there").mode() & 0o777, 0o700);
+        }
+        let inner = made.inside("c").expect("it can be made");
+        assert_eq!(inner.path(), made.path().join("c"));
+    }
+
+    #[test]
+    fn a_directory_that_others_may_read_is_closed_and_one_that_others_may_write_is_refused() {
+        let scratch = scratch();
+        let path = scratch.path().join("cache");
+        fs::create_dir(&path).expect("a directory");
+        mode(&path, 0o755);
+        PrivateDirectory::open(&path).expect("nobody else could write");
+        assert_eq!(fs::metadata(&path).expect("it is there").mode() & 0o777, 0o700);
+        for wrong in [0o770, 0o707, 0o1777] {
+            mode(&path, wrong);
+            assert!(refusal(&path).contains("may be written by other users"));
+        }
+    }
+
+    #[test]
+    fn a_directory_below_one_that_others_may_write_is_refused_unless_that_one_is_sticky() {
+        let scratch = scratch();
+        let (above, below) = (scratch.path().join("above"), scratch.path().join("above/below"));
+        PrivateDirectory::open(&below).expect("it can be made");
+        mode(&above, 0o777);
+        assert!(refusal(&below).contains("above may be written by other users"));
+        mode(&above, 0o1777);
+        assert!(PrivateDirectory::open(&below).is_ok());
+    }
+
+    #[test]
+    fn a_link_is_refused_and_what_it_leads_to_keeps_its_mode() {
+        let scratch = scratch();
+        let (theirs, link) = (scratch.path().join("theirs"), scratch.path().join("link"));
+        fs::create_dir(&theirs).expect("a directory");
+        mode(&theirs, 0o755);
+        symlink(&theirs, &link).expect("a link");
+        assert!(refusal(&link).contains("is a link"));
+        assert_eq!(fs::metadata(&theirs).expect("it is there").mode() & 0o777, 0o755);
+    }
+
+    #[test]
+    fn a_lock_is_never_taken_through_a_link() {
+        let scratch = scratch();
+        let directory = PrivateDirectory::open(&scratch.path().join("cache")).expect("it can be made");
+        let victim = scratch.path().join("victim");
+        symlink(&victim, directory.path().join("lock")).expect("a link");
+        assert!(directory.lock("lock").is_err());
+        assert!(!victim.exists());
+        assert!(directory.lock("other").is_ok());
+    }
+
+    #[test]
+    fn a_file_that_others_may_write_or_that_is_a_link_is_not_this_users_own() {
+        let scratch = scratch();
+        let directory = PrivateDirectory::open(&scratch.path().join("cache")).expect("it can be made");
+        assert!(!directory.has("file"));
+        let file = directory.path().join("file");
+        fs::write(&file, b"").expect("a file");
+        mode(&file, 0o755);
+        assert!(directory.has("file"));
+        mode(&file, 0o775);
+        assert!(!directory.has("file"));
+        mode(&file, 0o755);
+        symlink(&file, directory.path().join("link")).expect("a link");
+        assert!(!directory.has("link"));
+    }
+
+    #[test]
+    fn what_belongs_to_another_user_is_refused_even_by_root() {
+        if own_user() != 0 {
+            eprintln!("skipped: it needs root");
+            return;
+        }
+        let scratch = scratch();
+        let path = scratch.path().join("cache");
+        fs::create_dir(&path).expect("a directory");
+        chown(&path, Some(NOBODY), None).expect("root may");
+        assert!(refusal(&path).contains("belongs to user 65534"));
+        // nor is a directory safe whose parent is another user's: the owner could put another in its place
+        let inner = path.join("inner");
+        fs::create_dir(&inner).expect("a directory");
+        mode(&inner, 0o700);
+        assert!(refusal(&inner).contains("belongs to user 65534"));
+        let file = scratch.path().join("file");
+        fs::write(&file, b"").expect("a file");
+        assert!(is_own_file(&file));
+        chown(&file, Some(NOBODY), None).expect("root may");
+        assert!(!is_own_file(&file));
+    }
+}
