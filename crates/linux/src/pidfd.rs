@@ -58,8 +58,8 @@ impl PidFd {
     ///
     /// # Errors
     /// The kernel's reason (no memory).
-    pub fn ended(all: &[Self]) -> io::Result<Vec<usize>> {
-        let all: Vec<BorrowedFd<'_>> = all.iter().map(AsFd::as_fd).collect();
+    pub fn ended<'a>(all: impl IntoIterator<Item = &'a Self>) -> io::Result<Vec<usize>> {
+        let all: Vec<BorrowedFd<'_>> = all.into_iter().map(AsFd::as_fd).collect();
         let ended = readable(&all, Some(Duration::ZERO))?;
         Ok(ended.iter().enumerate().filter(|(_, ended)| **ended).map(|(at, _)| at).collect())
     }

@@ -13,11 +13,12 @@ use crate::packet::Kind;
 use crate::rank::Rank;
 use crate::stats::Noted;
 use crate::window::{Lock, copy};
+use rustix::io::Errno;
+use std::io::ErrorKind;
 use unisono_linux::process_vm;
 use unisono_sync::Wakeups;
 
-/// Up to so many bytes the memory that is held on to is faster than a call that has to look it up; what fails there
-/// is tried by that call, whose reason is the one reported.
+/// Up to this length (bytes) a copy through the held memory is faster than a call that has to look the process up.
 const HELD: usize = 4096;
 
 impl Direct {
@@ -149,25 +150,38 @@ impl Place<'_> {
         self.peer.address.wrapping_add_signed(place) as usize
     }
 
-    fn failed(&self) -> impl FnOnce(std::io::Error) -> Error {
-        let (rank, process) = (Rank::at(self.target), self.peer.process);
-        Error::system(format!("cannot access the memory of rank {rank} (process {process})"))
+    /// Why a copy did not come about. Memory that was held on to belongs to nobody any more when its process has ended
+    /// or has executed another program; the kernel knows no process of that number when it has just ended.
+    #[cold]
+    fn failed(&self, source: std::io::Error) -> Error {
+        let rank = Rank::at(self.target);
+        let has_ended = matches!(source.kind(), ErrorKind::UnexpectedEof | ErrorKind::WriteZero)
+            || Errno::from_io_error(&source) == Some(Errno::SRCH);
+        if has_ended {
+            return self.host.lost(rank);
+        }
+        let process = self.host.process(rank);
+        Error::system(format!("cannot access the memory of rank {rank} (process {process})"))(source)
+    }
+
+    /// The target's memory, if it is held on to and the faster way for this length.
+    #[inline]
+    fn held(&self, bytes: usize) -> Option<&process_vm::Held> {
+        if bytes <= HELD { self.host.memory(Rank::at(self.target)) } else { None }
     }
 
     pub(super) fn write(&self, place: i64, bytes: &[u8]) -> Result<(), Error> {
         if self.peer.base.is_null() {
-            if bytes.len() <= HELD
-                && let Some(memory) = self.host.memory(Rank::at(self.target))
-            {
+            let address = self.remote(place);
+            let written = if let Some(memory) = self.held(bytes.len()) {
                 // SAFETY: the range was checked against the part that its owner announced and vouched for.
-                let written = unsafe { memory.write(self.remote(place), bytes) };
-                if written.is_ok() {
-                    return Ok(());
-                }
-            }
-            // SAFETY: as above; what was written in part is written again.
-            let written = unsafe { process_vm::write(self.peer.process, self.remote(place), bytes) };
-            return written.map_err(self.failed());
+                unsafe { memory.write(address, bytes) }
+            } else {
+                let process = self.host.number_of_living(Rank::at(self.target))?;
+                // SAFETY: as above; the number still is that owner's, as was just asked.
+                unsafe { process_vm::write(process, address, bytes) }
+            };
+            return written.map_err(|source| self.failed(source));
         }
         // SAFETY: the range was checked against the mapped part; a caller may put a window onto itself, so
         // the two may overlap.
@@ -177,13 +191,14 @@ impl Place<'_> {
 
     pub(super) fn read(&self, place: i64, into: &mut [u8]) -> Result<(), Error> {
         if self.peer.base.is_null() {
-            if into.len() <= HELD
-                && let Some(memory) = self.host.memory(Rank::at(self.target))
-                && memory.read(self.remote(place), into).is_ok()
-            {
-                return Ok(());
-            }
-            return process_vm::read(self.peer.process, self.remote(place), into).map_err(self.failed());
+            let address = self.remote(place);
+            let read = if let Some(memory) = self.held(into.len()) {
+                memory.read(address, into)
+            } else {
+                let process = self.host.number_of_living(Rank::at(self.target))?;
+                process_vm::read(process, address, into)
+            };
+            return read.map_err(|source| self.failed(source));
         }
         // SAFETY: as in `write`.
         unsafe { copy(self.address(place), into.as_mut_ptr(), into.len()) };

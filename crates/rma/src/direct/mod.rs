@@ -64,7 +64,6 @@ pub(crate) struct Peer {
     pub(crate) base: *mut u8,
     /// Its part in its own address space.
     address: u64,
-    process: u32,
     /// Whether it is in the epoch that this member accesses it in.
     opened: bool,
     /// The fence epoch that it enters when it has applied what was staged for it, if it may not have.
@@ -177,7 +176,8 @@ impl Direct {
         };
         let reaches = |rank: usize| {
             let (mut probe, address) = ([0; 8], word(rank, 8) as usize);
-            let reached = process_vm::read(host.process(Rank::at(rank)), address, &mut probe).is_ok()
+            let number = host.number_of_living(Rank::at(rank));
+            let reached = number.is_ok_and(|number| process_vm::read(number, address, &mut probe).is_ok())
                 && u64::from_ne_bytes(probe) == PROBE;
             if reached {
                 host.hold_memory(Rank::at(rank), address, PROBE);
@@ -201,7 +201,6 @@ impl Direct {
                 (false, false) => std::ptr::null_mut(),
             },
             address: word(rank, 0),
-            process: host.process(Rank::at(rank)),
             opened: false,
             settling: None,
             queue: Vec::new(),
@@ -270,6 +269,7 @@ impl Direct {
 
     pub(crate) fn free(&mut self) -> Result<(), Error> {
         self.shared.barrier(self.number)?;
+        self.shared.core().forget_window(self.number);
         self.peers.iter_mut().for_each(|peer| (peer.direct, peer.base) = (false, std::ptr::null_mut()));
         Ok(())
     }

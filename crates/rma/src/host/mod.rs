@@ -24,8 +24,8 @@ use crate::error::Error;
 use crate::rank::Rank;
 use crate::transport::Gone;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock::{Nanos, now};
@@ -59,7 +59,8 @@ pub(crate) struct Host {
     pub(crate) processors: usize,
     /// How flags of this job find their sleepers; the same at all members.
     wakeups: Wakeups,
-    held: Mutex<Vec<(Rank, PidFd)>>,
+    /// Others' processes, held on to since somebody first asked whether they live; with their numbers.
+    processes: Box<[OnceLock<(u32, PidFd)>]>,
     /// Others' memory, where it was asked for and is in reach.
     memories: Box<[OnceLock<Option<process_vm::Held>>]>,
     next_roll: AtomicU64,
@@ -118,7 +119,7 @@ impl Host {
             crowded: false,
             processors: 1,
             wakeups: Wakeups::Symmetric(Scope::Shared),
-            held: Mutex::new(Vec::new()),
+            processes: std::iter::repeat_with(OnceLock::new).take(size).collect(),
             memories: std::iter::repeat_with(OnceLock::new).take(size).collect(),
             next_roll: AtomicU64::new(0),
         };
@@ -187,7 +188,9 @@ impl Host {
             }
             let held = process_vm::Held::open(self.process(rank)).ok()?;
             let mut found = [0; 8];
-            (held.read(address, &mut found).is_ok() && u64::from_ne_bytes(found) == word).then_some(held)
+            let is_it = held.read(address, &mut found).is_ok() && u64::from_ne_bytes(found) == word;
+            // The number was the member's when the memory was opened, because it still is.
+            (is_it && self.number_of_living(rank).is_ok()).then_some(held)
         });
     }
 
@@ -273,27 +276,76 @@ impl Host {
     }
 
     fn call_roll(&self) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        for rank in (0..self.size).map(Rank::at) {
-            let process = self.process(rank);
-            let known = held.iter().any(|(other, _)| *other == rank);
-            if known || self.standing(rank) != PRESENT || process == std::process::id() {
-                continue;
-            }
-            let line = self.member(rank);
-            let word = |at: usize| u64::from(line.word(at).load(Ordering::Relaxed));
-            let opened = PidFd::open(process);
-            if start_time(process) != Some(word(2) | word(3) << 32) {
-                self.declare(rank, DIED);
-            } else if let Ok(pidfd) = opened {
-                held.push((rank, pidfd));
+        let (mut ranks, mut held) = (Vec::new(), Vec::new());
+        for rank in (0..self.size).map(Rank::at).filter(|rank| self.standing(*rank) == PRESENT) {
+            if let Some((_, process)) = self.hold_process(rank) {
+                ranks.push(rank);
+                held.push(process);
             }
         }
-        let (ranks, pidfds): (Vec<Rank>, Vec<PidFd>) = std::mem::take(&mut *held).into_iter().unzip();
-        for at in PidFd::ended(&pidfds).unwrap_or_default() {
+        for at in PidFd::ended(held).unwrap_or_default() {
             self.declare(ranks[at], DIED);
         }
-        *held = ranks.into_iter().zip(pidfds).filter(|(rank, _)| self.standing(*rank) == PRESENT).collect();
+    }
+
+    /// Holds on to a member's process: its number, and the descriptor that knows it for ever. `None` for this process,
+    /// for one that has ended, which is declared, and where the kernel or the limit on descriptors forbids it.
+    fn hold_process(&self, rank: Rank) -> Option<&(u32, PidFd)> {
+        let known = &self.processes[rank.index()];
+        if known.get().is_none() {
+            let process = self.process(rank);
+            if process == std::process::id() {
+                return None;
+            }
+            // Held first, then looked at: the number cannot change hands in between.
+            let held = PidFd::open(process);
+            if !self.started_when_it_says(rank, process) {
+                self.declare(rank, DIED);
+                return None;
+            }
+            let _ = known.set((process, held.ok()?));
+        }
+        known.get()
+    }
+
+    fn started_when_it_says(&self, rank: Rank, process: u32) -> bool {
+        let line = self.member(rank);
+        let word = |at: usize| u64::from(line.word(at).load(Ordering::Relaxed));
+        start_time(process) == Some(word(2) | word(3) << 32)
+    }
+
+    /// The number of a member's process, for a call that knows processes by their numbers only. A process that has ended
+    /// gives its number back, and another one gets it: to write to that one's memory would be to write to a stranger's.
+    /// Cost: one poll(2).
+    ///
+    /// # Errors
+    /// [`Error::Gone`] for a process that has ended.
+    pub(crate) fn number_of_living(&self, rank: Rank) -> Result<u32, Error> {
+        let own = std::process::id();
+        let lives = match self.hold_process(rank) {
+            // It gave up its memory, by executing another program.
+            _ if self.standing(rank) == DIED => (own, false),
+            Some((number, process)) => {
+                let ended = process.has_ended(Some(Duration::ZERO));
+                (*number, !ended.unwrap_or(true))
+            }
+            None => {
+                let number = self.process(rank);
+                (number, number == own || self.started_when_it_says(rank, number))
+            }
+        };
+        match lives {
+            (number, true) => Ok(number),
+            (_, false) => Err(self.lost(rank)),
+        }
+    }
+
+    /// The error that says that a member's process has ended, or has given up the memory that it announced.
+    #[cold]
+    pub(crate) fn lost(&self, rank: Rank) -> Error {
+        self.declare(rank, DIED);
+        let why = || format!("process {} died", self.process(rank));
+        self.gone(rank).unwrap_or_else(|| Gone { rank, why: why() }).into()
     }
 
     fn declare(&self, rank: Rank, standing: u32) {

@@ -71,6 +71,8 @@ fn plays_a_part() {
         "passes" => {
             crate::many::passes_its_number_on(&place);
         }
+        "exposes" => crate::strangers::exposes(&place),
+        "stranger" => crate::strangers::is_a_stranger(),
         "dies" => crate::deaths::child(&place),
         other => panic!("no part is called {other}"),
     }

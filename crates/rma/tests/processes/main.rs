@@ -9,4 +9,5 @@ mod children;
 mod deaths;
 mod many;
 mod rendezvous;
+mod strangers;
 mod watchdog;

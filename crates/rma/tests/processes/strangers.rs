@@ -1,0 +1,194 @@
+//! Memory of a process that has ended, or is another program by now: nobody writes there, and the rank is named.
+
+use crate::children::{PATIENCE, WELL, command, place, start};
+use crate::watchdog::watched;
+use std::io::{BufRead, BufReader, Read};
+use std::ops::{Deref, DerefMut};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use unisono_rma::{Assert, Error, Job, Key, Lock, Place, Rank, Spec, Window};
+
+const BYTES: usize = 64 << 10;
+const VICTIM: Rank = Rank(1);
+
+/// At the same address in every process of this program, where the kernel does not move programs about.
+static mut EXPOSED: [u8; BYTES] = [0; BYTES];
+
+fn exposed() -> &'static mut [u8] {
+    let start = (&raw mut EXPOSED).cast::<u8>();
+    // SAFETY: the array has these bytes; each part asks once, and uses the memory through what it got.
+    unsafe { std::slice::from_raw_parts_mut(start, BYTES) }
+}
+
+fn window(place: &Place) -> (Job, Window) {
+    let mut job = Job::shared(place, PATIENCE).expect("all come");
+    let window = job.create_static(exposed(), Spec::new()).expect("a small window");
+    (job, window)
+}
+
+/// Exposes memory until it is killed, or until it is told to become another program.
+pub(crate) fn exposes(place: &Place) {
+    let (mut job, _window) = window(place);
+    job.barrier().expect("all live");
+    if std::io::stdin().read(&mut [0; 1]).is_ok_and(|read| read == 1) {
+        let error = Command::new("sleep").arg("1000").exec();
+        panic!("sleep(1) cannot be executed: {error}");
+    }
+}
+
+/// Somebody else, who says once that it is there, and whether anybody wrote to its memory when it is asked to end.
+pub(crate) fn is_a_stranger() {
+    eprintln!("here");
+    let _ = std::io::stdin().read(&mut [0; 1]);
+    assert!(exposed().iter().all(|byte| *byte == 0), "somebody wrote to a stranger's memory");
+}
+
+/// A process that ends with its test, however that one ends.
+struct Ends(Child);
+
+impl Deref for Ends {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Ends {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What each way to the victim's memory answers, the operation or the call that completes it.
+fn answers(window: &mut Window, operation: &str) -> Result<(), Error> {
+    window.lock(VICTIM, Lock::Shared, Assert::NONE)?;
+    match operation {
+        "short put" => window.put(&[7_u8; 8], VICTIM, 0)?,
+        "long put" => window.put(&[7_u8; BYTES], VICTIM, 0)?,
+        "short get" => window.get_now(&mut [0_u8; 8], VICTIM, 0)?,
+        "long get" => window.get_now(&mut [0_u8; BYTES], VICTIM, 0)?,
+        "accumulate" => window.accumulate(&[7_u64; 4], VICTIM, 0, unisono_rma::Operation::Sum)?,
+        other => panic!("no operation is called {other}"),
+    }
+    window.flush(VICTIM)?;
+    window.unlock(VICTIM)
+}
+
+const OPERATIONS: [&str; 5] = ["short put", "long put", "short get", "long get", "accumulate"];
+
+fn names_the_victim(window: &mut Window, operation: &str, process: u32) {
+    match answers(window, operation) {
+        Err(Error::Gone { rank, why }) => {
+            assert_eq!(rank, VICTIM, "{operation}: {why}");
+            assert!(why.contains(&process.to_string()), "{operation}: {why}");
+        }
+        other => panic!("{operation}: {other:?}"),
+    }
+}
+
+/// Does every operation against a victim of its own, of which `end` makes something that is not the rank any more.
+fn each_against(name: &str, mut end: impl FnMut(&mut Child)) {
+    for operation in OPERATIONS {
+        watched(&format!("{name}: {operation}"), || {
+            let key = Key::random().expect("the kernel has random bytes");
+            let mut victim = Ends(start("exposes", &place(1, 2, key)));
+            let (mut job, mut window) = window(&place(0, 2, key));
+            job.barrier().expect("all live");
+            end(&mut victim);
+            names_the_victim(&mut window, operation, victim.id());
+        });
+    }
+}
+
+#[test]
+fn whoever_accesses_the_memory_of_a_rank_that_was_killed_is_told_who_is_gone() {
+    each_against("killed", |victim| {
+        victim.kill().expect("our child can be killed");
+        victim.wait().expect("our child can be collected");
+    });
+}
+
+#[test]
+fn whoever_accesses_the_memory_of_a_rank_that_became_another_program_is_told_who_is_gone() {
+    watched("executes", || {
+        let key = Key::random().expect("the kernel has random bytes");
+        let mut victim = Ends(start("exposes", &place(1, 2, key)));
+        let (mut job, mut window) = window(&place(0, 2, key));
+        job.barrier().expect("all live");
+        std::io::Write::write_all(victim.stdin.as_mut().expect("it is piped"), b"x").expect("it reads");
+        let name = format!("/proc/{}/comm", victim.id());
+        let limit = Instant::now() + Duration::from_secs(60);
+        while std::fs::read_to_string(&name).is_ok_and(|name| name.trim() != "sleep") {
+            assert!(Instant::now() < limit, "it never became another program");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        names_the_victim(&mut window, "short put", victim.id());
+        // Who is known to be gone stays gone, also for what goes by the process's number.
+        let long = window.get_now(&mut [0_u8; BYTES], VICTIM, 0);
+        assert!(matches!(long, Err(Error::Gone { rank: VICTIM, .. })), "{long:?}");
+    });
+}
+
+/// A stranger with the number of a process that has ended. `None`: this host does not let one choose.
+fn stranger(number: u32, place: &Place) -> Option<Child> {
+    for _ in 0..100 {
+        std::fs::write("/proc/sys/kernel/ns_last_pid", (number - 1).to_string()).ok()?;
+        let mut stranger = unmoved("stranger", place).stderr(Stdio::piped()).spawn().ok()?;
+        if stranger.id() == number {
+            let mut line = String::new();
+            BufReader::new(stranger.stderr.as_mut()?).read_line(&mut line).ok()?;
+            return (line.trim() == "here").then_some(stranger);
+        }
+        stranger.kill().ok()?;
+        stranger.wait().ok()?;
+    }
+    None
+}
+
+/// A part of this program that lies where every other run of it lies: setarch(8), which keeps its process.
+fn unmoved(part: &str, place: &Place) -> Command {
+    let told = command(part, place);
+    let mut command = Command::new("setarch");
+    command
+        .arg("-R")
+        .arg(told.get_program())
+        .args(told.get_args())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null());
+    command.envs(told.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "the runner of tests counts what was skipped, with the reason")]
+fn a_stranger_that_got_the_number_of_a_rank_that_ended_keeps_its_memory() {
+    for operation in OPERATIONS {
+        let tried = watched(operation, || {
+            let key = Key::random().expect("the kernel has random bytes");
+            let mut victim = Ends(unmoved("exposes", &place(1, 2, key)).spawn().ok()?);
+            let (mut job, mut window) = window(&place(0, 2, key));
+            job.barrier().expect("all live");
+            victim.kill().expect("our child can be killed");
+            victim.wait().expect("our child can be collected");
+            let mut stranger = Ends(stranger(victim.id(), &place(1, 2, key))?);
+            names_the_victim(&mut window, operation, victim.id());
+            drop(stranger.stdin.take());
+            let code = stranger.wait().expect("our child can be collected").code();
+            assert_eq!(code, Some(WELL), "{operation}: the stranger's memory");
+            Some(())
+        });
+        if tried.is_none() {
+            println!("skipped: process numbers cannot be chosen here (needs root and setarch(8))");
+            return;
+        }
+    }
+}
