@@ -53,6 +53,8 @@ enum Kind {
 struct Flattened {
     id: u64,
     runs: Box<[Run]>,
+    /// For each run, how much data (bytes) an element has up to its end: where a piece begins is searched for here.
+    ends: Box<[u64]>,
     size: u64,
     extent: i64,
     /// First byte and one past the last, relative to the element's address.
@@ -96,6 +98,7 @@ impl Layout {
         }
         let runs: Vec<Run> = runs.into_iter().filter(|run| run.bytes > 0 && run.count > 0).collect();
         let (mut size, mut low, mut high) = (0_u64, i64::MAX, i64::MIN);
+        let mut ends = Vec::with_capacity(runs.len());
         for run in &runs {
             let Some((bytes, first, end)) = span(*run) else { return refuse("a place beyond 2^63") };
             if element.is_some_and(|element| !run.bytes.is_multiple_of(element.size() as u64)) {
@@ -103,6 +106,7 @@ impl Layout {
             }
             let Some(sum) = size.checked_add(bytes) else { return refuse("more than 2^64 bytes") };
             (size, low, high) = (sum, low.min(first), high.max(end));
+            ends.push(sum);
         }
         if runs.is_empty() {
             (low, high) = (0, 0);
@@ -115,7 +119,8 @@ impl Layout {
         }
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let flattened = Flattened { id, runs: runs.into(), size, extent, bounds: (low, high) };
+        let (runs, ends) = (runs.into(), ends.into());
+        let flattened = Flattened { id, runs, ends, size, extent, bounds: (low, high) };
         Ok(Self { kind: Kind::Flattened(Arc::new(flattened)), element })
     }
 
@@ -255,6 +260,19 @@ impl Layout {
         (whole > 0).then_some((0, whole)).into_iter().chain(strided)
     }
 
+    /// The block that byte `skip` of the data lies in. `None`: there is no data, or all of it lies in a row. Cost: two
+    /// divisions and a search of the runs, however far the byte is from the first.
+    pub(crate) fn find(&self, skip: u64) -> Option<Block> {
+        let Kind::Flattened(flattened) = &self.kind else { return None };
+        let element = skip.checked_div(flattened.size)?;
+        let inside = skip % flattened.size;
+        let run = flattened.ends.partition_point(|end| *end <= inside);
+        let Run { bytes, count, .. } = *flattened.runs.get(run)?;
+        let before = flattened.ends[run] - bytes * count;
+        let block = (inside - before) / bytes;
+        Some(Block { element, run, block, at: skip - (inside - before) % bytes })
+    }
+
     /// The description as messages carry it, in pieces if it is long; empty for a contiguous layout.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -300,6 +318,16 @@ impl Layout {
         let runs = (2..words.len()).step_by(4).map(run).collect();
         Self::from_runs(runs, word(0).cast_signed(), element)
     }
+}
+
+/// A block of a flattened layout, as [`Layout::find`] finds it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    pub(crate) element: u64,
+    pub(crate) run: usize,
+    pub(crate) block: u64,
+    /// Where in the data it begins.
+    pub(crate) at: u64,
 }
 
 /// Bytes of a run, its first byte and one past its last; `None` when one of them overflows.
