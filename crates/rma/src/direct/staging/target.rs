@@ -78,7 +78,9 @@ impl In {
         word == stamp.0
     }
 
-    /// Applies all entries up to a position that was claimed.
+    /// Applies all entries up to a position that was claimed. The origin's process wrote the position: its low bits
+    /// are cut off, because entries are read at multiples of [`HEAD`], and one that is further away than the ring is
+    /// long has nothing before it.
     pub(in crate::direct) fn drain_to(
         &mut self,
         ring: Ring<'_>,
@@ -86,7 +88,10 @@ impl In {
         stamp: Stamp,
         mut visit: impl FnMut(Head, *const u8),
     ) {
-        while position.wrapping_sub(self.read).cast_signed() > 0 && self.next(ring, stamp, &mut visit) {}
+        let position = position & !(HEAD as u32 - 1);
+        if position.wrapping_sub(self.read) as usize <= ring.size {
+            while position.wrapping_sub(self.read).cast_signed() > 0 && self.next(ring, stamp, &mut visit) {}
+        }
         self.read = position;
         // SYNC(given-back) release: the copies before the room is given back
         ring.given_back.store(position, Ordering::Release);

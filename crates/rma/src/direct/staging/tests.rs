@@ -166,3 +166,18 @@ proptest! {
         came.drain(ring, Stamp(0), reader);
     }
 }
+
+#[test]
+fn a_position_that_no_origin_would_claim_is_rounded_and_what_is_out_of_the_ring_is_not_read() {
+    let mut memory = vec![0_u128; 16];
+    let words = Words::default();
+    let ring = words.beside(memory.as_mut_ptr().cast::<u8>(), 256);
+    let (mut out, mut came) = (Out::default(), In::default());
+    assert!(stage(&mut out, ring, Stamp::PASSIVE, 0, 16) && stage(&mut out, ring, Stamp::PASSIVE, 16, 16));
+    let mut seen = 0;
+    came.drain_to(ring, out.position(ring) | 0xe, Stamp::PASSIVE, |_, _| seen += 1);
+    assert_eq!((seen, came.position()), (2, 64), "read at multiples of sixteen");
+    assert_eq!(words.given_back.load(Ordering::Relaxed), 64);
+    came.drain_to(ring, 64 + (1 << 30), Stamp::PASSIVE, |_, _| unreachable!("further than the ring is long"));
+    assert_eq!(came.position(), 64 + (1 << 30));
+}
