@@ -292,7 +292,10 @@ impl Job {
         let parts = self.exchange(flavor, bytes, spec)?;
         let number = self.shared.core().new_window();
         let wanted = Wanted { parts: &parts, spec, base, number };
-        let Some(direct) = Direct::make(host, &self.shared, &wanted)? else { return Ok(None) };
+        let Some(direct) = Direct::make(host, &self.shared, &wanted)? else {
+            self.shared.core().forget_window(number);
+            return Ok(None);
+        };
         let base = direct.own_base();
         let backend = Backend::Direct(Box::new(direct));
         Ok(Some(Window::new(flavor, spec, self.rank, base, parts, backend)))

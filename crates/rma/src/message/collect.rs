@@ -11,10 +11,41 @@ use crate::packet::{Header, Kind};
 use crate::rank::Rank;
 
 impl Core {
+    /// Numbers a collective call of a window that [`new_window`](Self::new_window) made known, or of the job (0).
     fn next_collection(&mut self, window: u32) -> u32 {
         let number = self.collections.entry(window).or_insert(0);
         *number = number.wrapping_add(1);
         *number
+    }
+
+    /// Keeps a contribution until this member is at its round.
+    ///
+    /// Nobody is further ahead than the next collective call: who leaves one has heard of this member's being in it. So a
+    /// peer that contributes to any other call, to a round that there is not, to a window that is none, or data to a
+    /// barrier, breaks the protocol, and what is kept of each peer is bounded.
+    pub(super) fn take_contribution(
+        &mut self,
+        from: Rank,
+        header: &Header,
+        data: &[u8],
+    ) -> Result<(), String> {
+        let Header { window, tag, extra: round, .. } = *header;
+        let number = *self.collections.get(&window).ok_or("a contribution to a window that is none")?;
+        let last_round = u64::from(self.size.next_power_of_two().ilog2()).saturating_sub(1);
+        if tag.wrapping_sub(number) > 1 || round > last_round {
+            return Err("a contribution that no call asks for".to_owned());
+        }
+        if !data.is_empty() && (window != 0 || round > 0) {
+            return Err("data at a barrier".to_owned());
+        }
+        self.collected.insert((window, tag, round, from), data.to_vec());
+        Ok(())
+    }
+
+    /// Forgets a window that all members have freed: whoever speaks of it now breaks the protocol.
+    pub(crate) fn forget_window(&mut self, window: u32) {
+        self.collections.remove(&window);
+        self.collected.retain(|(other, ..), _| *other != window);
     }
 
     fn contribute(&mut self, to: Rank, window: u32, tag: u32, round: u64, data: &[u8]) -> Result<(), Error> {

@@ -20,6 +20,10 @@ use crate::op::Op;
 use crate::packet::{Flags, Header, Kind};
 use crate::rank::Rank;
 
+/// Steps of the reduce-scatter that are not a distance: a vector lent to a partner, and the result given back.
+pub(super) const FOLD: i64 = -1;
+pub(super) const RESULT: i64 = -2;
+
 impl Shared {
     /// The deferred form.
     pub(crate) fn fence(&self, window: u32) -> Result<(), Error> {
@@ -71,8 +75,6 @@ impl Shared {
         size: usize,
         mut vector: Vec<u32>,
     ) -> Result<u32, Error> {
-        const FOLD: i64 = -1;
-        const RESULT: i64 = -2;
         if size == 1 {
             return Ok(0);
         }

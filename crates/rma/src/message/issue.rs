@@ -107,6 +107,7 @@ impl Core {
         }
         batch.bytes.resize((start + length).next_multiple_of(8), 0);
         batch.members += 1;
+        self.port(window).peers[target.index()].refusable += 1;
     }
 
     fn send_batch(&mut self, window: u32, target: Rank, batch: &mut Batch) -> Result<(), Error> {
@@ -143,6 +144,7 @@ impl Core {
             let length = most.min(op.total - skip);
             let flags = if skip + length == op.total { marks } else { Flags(0) };
             let header = Header { flags, extra: skip, ..header };
+            self.port(window).peers[target.index()].refusable += 1;
             if op.kind == Kind::Get {
                 self.send(target, &header, &length.to_le_bytes())?;
             } else if let Some(slice) = op.data.slice(op.total) {

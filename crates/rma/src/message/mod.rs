@@ -23,6 +23,8 @@ mod agent;
 mod collect;
 pub(crate) mod descriptions;
 mod fence;
+#[cfg(test)]
+mod hostile;
 mod issue;
 mod passive;
 mod port;
@@ -81,6 +83,7 @@ pub(crate) struct Core {
     told: Vec<Told>,
     /// Contributions to collective calls, by window, number, round and sender.
     collected: HashMap<(u32, u32, u64, Rank), Vec<u8>>,
+    /// Collective calls so far, of the job (0) and of each window that was not freed.
     collections: HashMap<u32, u32>,
     departed: Vec<bool>,
     unlocks: unlocks::Unlocks,
@@ -102,7 +105,7 @@ impl Shared {
             layouts: std::iter::repeat_with(Descriptions::default).take(size).collect(),
             told: std::iter::repeat_with(Told::default).take(size).collect(),
             collected: HashMap::new(),
-            collections: HashMap::new(),
+            collections: HashMap::from([(0, 0)]),
             departed: vec![false; size],
             unlocks: unlocks::Unlocks::default(),
             inbox: Vec::new(),
@@ -264,6 +267,7 @@ impl Core {
     pub(crate) fn new_window(&mut self) -> u32 {
         let number = self.next_window;
         self.next_window += 1;
+        self.collections.insert(number, 0);
         number
     }
 

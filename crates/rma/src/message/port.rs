@@ -1,5 +1,6 @@
 //! What one member keeps for one window of the message path: as a target, and as an origin.
 
+use super::fence::{FOLD, RESULT};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::{Back, Op};
@@ -84,6 +85,8 @@ pub(crate) struct Peer {
     pub(crate) grant: Grant,
     /// Posts that came and were not used yet.
     pub(crate) posts: u32,
+    /// Packets of operations that were sent to it: as many it may refuse.
+    pub(crate) refusable: u64,
     /// Whether something was sent since the last acknowledgement was asked for.
     pub(crate) unacknowledged: bool,
     /// The acknowledgement owed to it as an origin that does not wait for it yet.
@@ -138,6 +141,7 @@ impl Port {
             acknowledged: 0,
             grant: Grant::Idle,
             posts: 0,
+            refusable: 0,
             unacknowledged: false,
             owed: None,
         };
@@ -156,6 +160,29 @@ impl Port {
             next_tag: 1,
             refused: None,
         }
+    }
+
+    /// Keeps a count of a fence's reduce-scatter until this member is at its step.
+    ///
+    /// Nobody is further ahead than the next fence: who leaves one has heard of this member's being in it. So a peer that
+    /// speaks of any other epoch, of a step that there is not, or of more members than there are, breaks the protocol,
+    /// and what is kept of each peer is bounded.
+    pub(crate) fn take_count(
+        &mut self,
+        from: Rank,
+        header: &Header,
+        counts: &[u8],
+        size: usize,
+    ) -> Result<(), String> {
+        let ahead = header.tag.wrapping_sub(self.epoch);
+        let is_step = u32::try_from(header.place)
+            .is_ok_and(|distance| distance.is_power_of_two() && (distance as usize) < size)
+            || matches!(header.place, FOLD | RESULT);
+        if ahead > 1 || !is_step || counts.len() > size * size_of::<u32>() {
+            return Err("a fence count that no fence asks for".to_owned());
+        }
+        self.counts.insert((header.tag, header.place, from), counts.to_vec());
+        Ok(())
     }
 
     /// Takes the lock for `rank` if nothing conflicts.

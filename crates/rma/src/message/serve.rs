@@ -12,6 +12,7 @@ use crate::operation::Operation;
 use crate::packet::{Flags, Header, Kind, Packet};
 use crate::rank::Rank;
 use crate::window::Lock;
+use std::collections::hash_map::Entry;
 
 type Served = Result<(), String>;
 
@@ -38,10 +39,7 @@ impl Core {
             Kind::Layout => self.layouts[from.index()].take(&header, payload)?,
             Kind::Forget => self.layouts[from.index()].forget(header.layout),
             Kind::Goodbye => self.departed[from.index()] = true,
-            Kind::Collect => {
-                let key = (header.window, header.tag, header.extra, from);
-                self.collected.insert(key, payload.to_vec());
-            }
+            Kind::Collect => self.take_contribution(from, &header, payload)?,
             _ => return self.serve_window(from, header, payload),
         }
         Ok(())
@@ -50,10 +48,11 @@ impl Core {
     fn serve_window(&mut self, from: Rank, header: Header, payload: &[u8]) -> Served {
         let port = self.ports.get_mut(&header.window).ok_or("no such window")?;
         match header.kind {
-            Kind::FenceCount => {
-                port.counts.insert((header.tag, header.place, from), payload.to_vec());
+            Kind::FenceCount => port.take_count(from, &header, payload, self.size)?,
+            Kind::Post => {
+                let posts = &mut port.peers[from.index()].posts;
+                *posts = posts.checked_add(1).ok_or("more posts than anybody makes")?;
             }
-            Kind::Post => port.peers[from.index()].posts += 1,
             Kind::Done => self.finished(from, &header)?,
             Kind::LockRequest => {
                 let lock = match header.extra {
@@ -78,16 +77,7 @@ impl Core {
             Kind::Flush => self.acknowledge(from, &Header { flags: Flags::ACKNOWLEDGE, ..header })?,
             Kind::Complete => self.acknowledged(from, &header),
             Kind::Data => answered(port, from, &header, payload)?,
-            Kind::Refused => {
-                port.refused = Some(match header.extra {
-                    NO_MEMORY => Error::Unattached { target: from, address: header.place as usize },
-                    _ => Error::Type("the target refused an operation".to_owned()),
-                });
-                if let Some(answer) = port.answers.remove(&header.tag) {
-                    port.peers[from.index()].outstanding -= 1;
-                    drop(answer);
-                }
-            }
+            Kind::Refused => refused(port, from, &header)?,
             _ => return self.serve_operation(from, header, payload),
         }
         Ok(())
@@ -349,6 +339,24 @@ impl Access {
         );
         if split { Err("a block that splits an element".to_owned()) } else { Ok(()) }
     }
+}
+
+/// A target refuses an operation: only one that was asked may, and only for memory that is attached.
+fn refused(port: &mut Port, from: Rank, header: &Header) -> Served {
+    let peer = &mut port.peers[from.index()];
+    if header.extra != NO_MEMORY || !matches!(port.memory, Memory::Attached(_)) {
+        return Err("a refusal without a reason".to_owned());
+    }
+    peer.refusable = peer.refusable.checked_sub(1).ok_or("a refusal of what nobody asked for")?;
+    if let Entry::Occupied(answer) = port.answers.entry(header.tag) {
+        if answer.get().target != from {
+            return Err("a refusal of what another rank was asked for".to_owned());
+        }
+        answer.remove();
+        peer.outstanding -= 1;
+    }
+    port.refused = Some(Error::Unattached { target: from, address: header.place as usize });
+    Ok(())
 }
 
 fn answered(port: &mut Port, from: Rank, header: &Header, bytes: &[u8]) -> Served {

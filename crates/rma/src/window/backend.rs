@@ -49,6 +49,7 @@ impl Backend {
                 shared.barrier(*number)?;
                 let mut core = shared.core();
                 core.forget_unlocks(*number);
+                core.forget_window(*number);
                 core.ports.remove(number);
                 Ok(())
             }
