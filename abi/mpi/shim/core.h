@@ -123,7 +123,7 @@ struct core_messages {
 };
 
 const char *core_last_error(void);
-void core_key(unsigned char key[16]);
+int core_key(unsigned char key[16]);
 int core_job_shared(int rank, int size, const unsigned char key[16], void (*progress)(void),
 		    struct core_job **job);
 int core_job_messages(int rank, int size, const struct core_messages *messages, struct core_job **job);

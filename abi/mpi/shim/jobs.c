@@ -134,8 +134,10 @@ static int job_make(MPI_Comm comm, struct job **made)
 		free(job);
 		return code;
 	}
-	if (job->rank == 0)
-		core_key(job->key);
+	if (job->rank == 0 && core_key(job->key)) {
+		free(job);
+		return MPI_ERR_OTHER;
+	}
 	code = PMPI_Bcast(job->key, sizeof job->key, MPI_BYTE, 0, comm);
 	if (code) {
 		free(job);

@@ -2,7 +2,7 @@
 //! library, the window is used by nobody else meanwhile, and buffers are as large as counts and types say and
 //! stay untouched as long as the standard asks for.
 
-use crate::failure::{AGAIN, UNFINISHED, answer, failed};
+use crate::failure::{AGAIN, UNFINISHED, answer, failed, guard};
 use crate::types::Type;
 use crate::windows::rank_of;
 use std::ffi::{c_int, c_uint, c_void};
@@ -76,16 +76,18 @@ unsafe extern "C" fn core_put(
     target_count: i64,
     target_type: *const Type,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let window = unsafe { &mut *window };
-    // SAFETY: the caller's promise.
-    let source = unsafe { source(origin, origin_count, origin_type) };
-    // SAFETY: the caller's promise.
-    match unsafe { target(rank, place, target_count, target_type) } {
+    guard(|| {
         // SAFETY: the caller's promise.
-        Ok(target) => answer(unsafe { window.raw_put(source, target) }),
-        Err(error) => failed(&error),
-    }
+        let window = unsafe { &mut *window };
+        // SAFETY: the caller's promise.
+        let source = unsafe { source(origin, origin_count, origin_type) };
+        // SAFETY: the caller's promise.
+        match unsafe { target(rank, place, target_count, target_type) } {
+            // SAFETY: the caller's promise.
+            Ok(target) => answer(unsafe { window.raw_put(source, target) }),
+            Err(error) => failed(&error),
+        }
+    })
 }
 
 /// # Safety
@@ -101,16 +103,18 @@ unsafe extern "C" fn core_get(
     target_count: i64,
     target_type: *const Type,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let window = unsafe { &mut *window };
-    // SAFETY: the caller's promise.
-    let sink = unsafe { sink(origin, origin_count, origin_type) };
-    // SAFETY: the caller's promise.
-    match unsafe { target(rank, place, target_count, target_type) } {
+    guard(|| {
         // SAFETY: the caller's promise.
-        Ok(target) => answer(unsafe { window.raw_get(sink, target) }),
-        Err(error) => failed(&error),
-    }
+        let window = unsafe { &mut *window };
+        // SAFETY: the caller's promise.
+        let sink = unsafe { sink(origin, origin_count, origin_type) };
+        // SAFETY: the caller's promise.
+        match unsafe { target(rank, place, target_count, target_type) } {
+            // SAFETY: the caller's promise.
+            Ok(target) => answer(unsafe { window.raw_get(sink, target) }),
+            Err(error) => failed(&error),
+        }
+    })
 }
 
 /// # Safety
@@ -127,17 +131,21 @@ unsafe extern "C" fn core_accumulate(
     target_type: *const Type,
     operation: c_uint,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let window = unsafe { &mut *window };
-    // SAFETY: the caller's promise.
-    let source = unsafe { source(origin, origin_count, origin_type) };
-    // SAFETY: the caller's promise.
-    let target = unsafe { target(rank, place, target_count, target_type) };
-    match (target, operation_of(operation)) {
+    guard(|| {
         // SAFETY: the caller's promise.
-        (Ok(target), Ok(operation)) => answer(unsafe { window.raw_accumulate(source, target, operation) }),
-        (Err(error), _) | (_, Err(error)) => failed(&error),
-    }
+        let window = unsafe { &mut *window };
+        // SAFETY: the caller's promise.
+        let source = unsafe { source(origin, origin_count, origin_type) };
+        // SAFETY: the caller's promise.
+        let target = unsafe { target(rank, place, target_count, target_type) };
+        match (target, operation_of(operation)) {
+            (Ok(target), Ok(operation)) => {
+                // SAFETY: the caller's promise.
+                answer(unsafe { window.raw_accumulate(source, target, operation) })
+            }
+            (Err(error), _) | (_, Err(error)) => failed(&error),
+        }
+    })
 }
 
 /// # Safety
@@ -157,21 +165,23 @@ unsafe extern "C" fn core_get_accumulate(
     target_type: *const Type,
     operation: c_uint,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let window = unsafe { &mut *window };
-    // SAFETY: the caller's promise.
-    let source = unsafe { source(origin, origin_count, origin_type) };
-    // SAFETY: the caller's promise.
-    let sink = unsafe { sink(result, result_count, result_type) };
-    // SAFETY: the caller's promise.
-    let target = unsafe { target(rank, place, target_count, target_type) };
-    match (target, operation_of(operation)) {
-        (Ok(target), Ok(operation)) => {
-            // SAFETY: the caller's promise.
-            answer(unsafe { window.raw_get_accumulate(source, sink, target, operation) })
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let window = unsafe { &mut *window };
+        // SAFETY: the caller's promise.
+        let source = unsafe { source(origin, origin_count, origin_type) };
+        // SAFETY: the caller's promise.
+        let sink = unsafe { sink(result, result_count, result_type) };
+        // SAFETY: the caller's promise.
+        let target = unsafe { target(rank, place, target_count, target_type) };
+        match (target, operation_of(operation)) {
+            (Ok(target), Ok(operation)) => {
+                // SAFETY: the caller's promise.
+                answer(unsafe { window.raw_get_accumulate(source, sink, target, operation) })
+            }
+            (Err(error), _) | (_, Err(error)) => failed(&error),
         }
-        (Err(error), _) | (_, Err(error)) => failed(&error),
-    }
+    })
 }
 
 /// # Safety
@@ -186,16 +196,18 @@ unsafe extern "C" fn core_fetch_and_op(
     place: i64,
     operation: c_uint,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let window = unsafe { &mut *window };
-    match (rank_of(rank), element_of(element), operation_of(operation)) {
-        (Ok(rank), Ok(element), Ok(operation)) => {
-            let (origin, result) = (origin.cast(), result.cast());
-            // SAFETY: the caller's promise.
-            answer(unsafe { window.raw_fetch_and_op(origin, result, element, (rank, place), operation) })
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let window = unsafe { &mut *window };
+        match (rank_of(rank), element_of(element), operation_of(operation)) {
+            (Ok(rank), Ok(element), Ok(operation)) => {
+                let (origin, result) = (origin.cast(), result.cast());
+                // SAFETY: the caller's promise.
+                answer(unsafe { window.raw_fetch_and_op(origin, result, element, (rank, place), operation) })
+            }
+            (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => failed(&error),
         }
-        (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => failed(&error),
-    }
+    })
 }
 
 /// # Safety
@@ -210,16 +222,20 @@ unsafe extern "C" fn core_compare_and_swap(
     rank: c_int,
     place: i64,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let window = unsafe { &mut *window };
-    match (rank_of(rank), element_of(element)) {
-        (Ok(rank), Ok(element)) => {
-            let (origin, compare, result) = (origin.cast(), compare.cast(), result.cast());
-            // SAFETY: the caller's promise.
-            answer(unsafe { window.raw_compare_and_swap(origin, compare, result, element, (rank, place)) })
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let window = unsafe { &mut *window };
+        match (rank_of(rank), element_of(element)) {
+            (Ok(rank), Ok(element)) => {
+                let (origin, compare, result) = (origin.cast(), compare.cast(), result.cast());
+                // SAFETY: the caller's promise.
+                answer(unsafe {
+                    window.raw_compare_and_swap(origin, compare, result, element, (rank, place))
+                })
+            }
+            (Err(error), _) | (_, Err(error)) => failed(&error),
         }
-        (Err(error), _) | (_, Err(error)) => failed(&error),
-    }
+    })
 }
 
 /// # Safety
@@ -235,19 +251,21 @@ unsafe extern "C" fn core_rput(
     target_count: i64,
     target_type: *const Type,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let window = unsafe { &mut *window };
-    // SAFETY: the caller's promise.
-    let source = unsafe { source(origin, origin_count, origin_type) };
-    // SAFETY: the caller's promise.
-    match unsafe { target(rank, place, target_count, target_type) } {
-        Ok(target) => {
-            // SAFETY: the caller's promise.
-            let request = unsafe { window.raw_rput(source, target) };
-            finish(window, request)
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let window = unsafe { &mut *window };
+        // SAFETY: the caller's promise.
+        let source = unsafe { source(origin, origin_count, origin_type) };
+        // SAFETY: the caller's promise.
+        match unsafe { target(rank, place, target_count, target_type) } {
+            Ok(target) => {
+                // SAFETY: the caller's promise.
+                let request = unsafe { window.raw_rput(source, target) };
+                finish(window, request)
+            }
+            Err(error) => failed(&error),
         }
-        Err(error) => failed(&error),
-    }
+    })
 }
 
 /// # Safety
@@ -263,19 +281,21 @@ unsafe extern "C" fn core_rget(
     target_count: i64,
     target_type: *const Type,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let window = unsafe { &mut *window };
-    // SAFETY: the caller's promise.
-    let sink = unsafe { sink(origin, origin_count, origin_type) };
-    // SAFETY: the caller's promise.
-    match unsafe { target(rank, place, target_count, target_type) } {
-        Ok(target) => {
-            // SAFETY: the caller's promise.
-            let request = unsafe { window.raw_rget(sink, target) };
-            finish(window, request)
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let window = unsafe { &mut *window };
+        // SAFETY: the caller's promise.
+        let sink = unsafe { sink(origin, origin_count, origin_type) };
+        // SAFETY: the caller's promise.
+        match unsafe { target(rank, place, target_count, target_type) } {
+            Ok(target) => {
+                // SAFETY: the caller's promise.
+                let request = unsafe { window.raw_rget(sink, target) };
+                finish(window, request)
+            }
+            Err(error) => failed(&error),
         }
-        Err(error) => failed(&error),
-    }
+    })
 }
 
 /// # Safety
@@ -292,20 +312,22 @@ unsafe extern "C" fn core_raccumulate(
     target_type: *const Type,
     operation: c_uint,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let window = unsafe { &mut *window };
-    // SAFETY: the caller's promise.
-    let source = unsafe { source(origin, origin_count, origin_type) };
-    // SAFETY: the caller's promise.
-    let target = unsafe { target(rank, place, target_count, target_type) };
-    match (target, operation_of(operation)) {
-        (Ok(target), Ok(operation)) => {
-            // SAFETY: the caller's promise.
-            let request = unsafe { window.raw_raccumulate(source, target, operation) };
-            finish(window, request)
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let window = unsafe { &mut *window };
+        // SAFETY: the caller's promise.
+        let source = unsafe { source(origin, origin_count, origin_type) };
+        // SAFETY: the caller's promise.
+        let target = unsafe { target(rank, place, target_count, target_type) };
+        match (target, operation_of(operation)) {
+            (Ok(target), Ok(operation)) => {
+                // SAFETY: the caller's promise.
+                let request = unsafe { window.raw_raccumulate(source, target, operation) };
+                finish(window, request)
+            }
+            (Err(error), _) | (_, Err(error)) => failed(&error),
         }
-        (Err(error), _) | (_, Err(error)) => failed(&error),
-    }
+    })
 }
 
 /// # Safety
@@ -325,20 +347,22 @@ unsafe extern "C" fn core_rget_accumulate(
     target_type: *const Type,
     operation: c_uint,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let window = unsafe { &mut *window };
-    // SAFETY: the caller's promise.
-    let source = unsafe { source(origin, origin_count, origin_type) };
-    // SAFETY: the caller's promise.
-    let sink = unsafe { sink(result, result_count, result_type) };
-    // SAFETY: the caller's promise.
-    let target = unsafe { target(rank, place, target_count, target_type) };
-    match (target, operation_of(operation)) {
-        (Ok(target), Ok(operation)) => {
-            // SAFETY: the caller's promise.
-            let request = unsafe { window.raw_rget_accumulate(source, sink, target, operation) };
-            finish(window, request)
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let window = unsafe { &mut *window };
+        // SAFETY: the caller's promise.
+        let source = unsafe { source(origin, origin_count, origin_type) };
+        // SAFETY: the caller's promise.
+        let sink = unsafe { sink(result, result_count, result_type) };
+        // SAFETY: the caller's promise.
+        let target = unsafe { target(rank, place, target_count, target_type) };
+        match (target, operation_of(operation)) {
+            (Ok(target), Ok(operation)) => {
+                // SAFETY: the caller's promise.
+                let request = unsafe { window.raw_rget_accumulate(source, sink, target, operation) };
+                finish(window, request)
+            }
+            (Err(error), _) | (_, Err(error)) => failed(&error),
         }
-        (Err(error), _) | (_, Err(error)) => failed(&error),
-    }
+    })
 }

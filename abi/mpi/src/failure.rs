@@ -1,7 +1,9 @@
 //! Errors as C gets them: a number for the class, words on request.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use unisono_rma::{Error, ErrorClass};
 
 thread_local! {
@@ -14,6 +16,9 @@ pub(crate) const OK: c_int = 0;
 /// `CORE_AGAIN` and `CORE_UNFINISHED` in `shim/core.h`: no errors, but calls to be repeated.
 pub(crate) const AGAIN: c_int = -1;
 pub(crate) const UNFINISHED: c_int = -2;
+
+/// `CORE_OTHER` in `shim/core.h`.
+const OTHER: c_int = 6;
 
 /// `CORE_GONE` in `shim/core.h`: the standard has no class for it, but a program may want to know who.
 const GONE: c_int = 17;
@@ -37,7 +42,7 @@ fn number(class: ErrorClass) -> c_int {
         ErrorClass::UnsupportedOperation => 15,
         ErrorClass::Win => 16,
         // classes that the engine may learn later are other errors until they have a number
-        _ => 6,
+        _ => OTHER,
     }
 }
 
@@ -47,8 +52,7 @@ pub(crate) fn failed(error: &Error) -> c_int {
     if matches!(error, Error::NotYet) {
         return AGAIN;
     }
-    let text = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
-    WORDS.with_borrow_mut(|words| *words = text);
+    keep(&error.to_string());
     if matches!(error, Error::Gone { .. }) { GONE } else { number(error.class()) }
 }
 
@@ -61,10 +65,40 @@ pub(crate) fn answer(result: Result<(), Error>) -> c_int {
     }
 }
 
+/// Runs the body of a call and lets nothing unwind into C: a panic, which is a mistake of this library, is an error of
+/// the class `CORE_OTHER` with its words. The window's handler hears of it and by default ends the whole job; a process
+/// that aborted would leave its peers waiting.
+#[inline]
+pub(crate) fn guard(body: impl FnOnce() -> c_int) -> c_int {
+    guarded(OTHER, body)
+}
+
+/// As [`guard`], for calls that answer something else; `otherwise` after a panic.
+#[inline]
+pub(crate) fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
+        panicked(&*payload);
+        otherwise
+    })
+}
+
+#[cold]
+fn panicked(payload: &(dyn Any + Send)) {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    keep(&format!("a mistake in unisono: {text}; please report it"));
+}
+
+fn keep(words: &str) {
+    let text = CString::new(words.replace('\0', " ")).unwrap_or_default();
+    // without the thread's memory (it is ending) there is nobody to ask for the words
+    let _ = WORDS.try_with(|words| words.replace(text));
+}
+
 /// The words of this thread's last error; valid until the next.
 #[unsafe(no_mangle)]
 extern "C" fn core_last_error() -> *const c_char {
-    WORDS.with_borrow(|words| words.as_ptr())
+    WORDS.try_with(|words| words.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
 #[cfg(test)]
@@ -85,6 +119,41 @@ mod tests {
     fn who_is_gone_has_a_number_of_its_own() {
         let gone = Error::Gone { rank: unisono_rma::Rank(3), why: "process 7 died".to_owned() };
         assert_eq!((failed(&gone), number(gone.class())), (GONE, number(ErrorClass::Other)));
+    }
+
+    #[test]
+    fn a_panic_becomes_an_error_with_its_words() {
+        let answered = std::thread::spawn(|| {
+            assert_eq!(guard(|| panic!("an {}", "invariant")), OTHER);
+            assert_eq!(guarded(0, || panic!("another")), 0);
+            // SAFETY: the pointer is this thread's own, and nothing failed since.
+            unsafe { CStr::from_ptr(core_last_error()) }.to_string_lossy().into_owned()
+        });
+        let words = answered.join().expect("nothing unwinds");
+        assert!(words.contains("another") && words.contains("report"), "{words}");
+    }
+
+    #[test]
+    fn every_export_is_guarded() {
+        let files = [
+            include_str!("communicate.rs"),
+            include_str!("jobs.rs"),
+            include_str!("statistics.rs"),
+            include_str!("synchronize.rs"),
+            include_str!("types.rs"),
+            include_str!("windows.rs"),
+        ];
+        let mut exports = 0;
+        for (_, rest) in files
+            .iter()
+            .flat_map(|text| text.match_indices("extern \"C\" fn ").map(|(at, _)| text.split_at(at)))
+        {
+            let (declared, body) = rest.split_once("{\n").expect("a function has a body");
+            let name = declared.trim_start_matches("extern \"C\" fn ").split('(').next().unwrap_or_default();
+            assert!(body.trim_start().starts_with("guard"), "{name} lets a panic into C");
+            exports += 1;
+        }
+        assert!(exports > 30, "the exports were not found: {exports}");
     }
 
     #[test]

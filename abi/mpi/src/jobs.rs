@@ -1,6 +1,6 @@
 //! Jobs: one for each communicator that needs one.
 
-use crate::failure::{OK, answer, failed};
+use crate::failure::{OK, answer, failed, guard, guarded};
 use crate::messages::{Callbacks, Messages};
 use crate::statistics;
 use std::ffi::c_int;
@@ -22,12 +22,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// # Safety
 /// `key` has 16 bytes.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn core_key(key: *mut u8) {
-    // without the kernel's random numbers there is nothing safe to go on with
-    let random = Key::random().expect("a key because /dev/urandom is on every system that has processes");
-    // SAFETY: the caller's promise.
-    let bytes = unsafe { slice::from_raw_parts_mut(key, 16) };
-    bytes.copy_from_slice(random.bytes());
+unsafe extern "C" fn core_key(key: *mut u8) -> c_int {
+    guard(|| match Key::random() {
+        Ok(random) => {
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { slice::from_raw_parts_mut(key, 16) };
+            bytes.copy_from_slice(random.bytes());
+            OK
+        }
+        Err(error) => failed(&error),
+    })
 }
 
 /// A job and what its barriers use.
@@ -99,21 +103,23 @@ unsafe extern "C" fn core_job_shared(
     progress: extern "C" fn(),
     made: *mut *mut Member,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let key = unsafe { &*key.cast::<[u8; 16]>() };
-    let job = place(rank, size, Key::from_bytes(*key)).and_then(|place| Job::shared(&place, PATIENCE));
-    let job = job.map(|mut job| {
-        let moved = MOVED_SOMETHING.to_ticks();
-        let call = move || {
-            let before = ticks();
-            progress();
-            if ticks().since(before) > moved { Found::Work } else { Found::Nothing }
-        };
-        job.while_waiting(PROGRESS_EVERY, Box::new(call));
-        job
-    });
-    // SAFETY: the caller's promise.
-    unsafe { hand_out(job, true, made) }
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let key = unsafe { &*key.cast::<[u8; 16]>() };
+        let job = place(rank, size, Key::from_bytes(*key)).and_then(|place| Job::shared(&place, PATIENCE));
+        let job = job.map(|mut job| {
+            let moved = MOVED_SOMETHING.to_ticks();
+            let call = move || {
+                let before = ticks();
+                progress();
+                if ticks().since(before) > moved { Found::Work } else { Found::Nothing }
+            };
+            job.while_waiting(PROGRESS_EVERY, Box::new(call));
+            job
+        });
+        // SAFETY: the caller's promise.
+        unsafe { hand_out(job, true, made) }
+    })
 }
 
 /// # Safety
@@ -125,37 +131,45 @@ unsafe extern "C" fn core_job_messages(
     callbacks: *const Callbacks,
     made: *mut *mut Member,
 ) -> c_int {
-    // SAFETY: the caller's promise; a table of pointers, copied.
-    let callbacks = unsafe { *callbacks };
-    let job = place(rank, size, Key::from_bytes([0; 16]))
-        .map(|place| Job::over(Messages::new(place.rank, place.size, callbacks)));
-    // SAFETY: the caller's promise.
-    unsafe { hand_out(job, false, made) }
+    guard(|| {
+        // SAFETY: the caller's promise; a table of pointers, copied.
+        let callbacks = unsafe { *callbacks };
+        let job = place(rank, size, Key::from_bytes([0; 16]))
+            .map(|place| Job::over(Messages::new(place.rank, place.size, callbacks)));
+        // SAFETY: the caller's promise.
+        unsafe { hand_out(job, false, made) }
+    })
 }
 
 /// # Safety
 /// `job` came from this file and is used by nobody else meanwhile.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn core_job_barrier(job: *mut Member) -> c_int {
-    // SAFETY: the caller's promise.
-    let job = unsafe { &mut *job };
-    answer(job.barrier())
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let job = unsafe { &mut *job };
+        answer(job.barrier())
+    })
 }
 
 /// # Safety
 /// `job` came from this file.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn core_job_without_agent(job: *const Member) {
-    // SAFETY: the caller's promise.
-    let job = unsafe { &*job };
-    job.job.without_agent();
+    guarded((), || {
+        // SAFETY: the caller's promise.
+        let job = unsafe { &*job };
+        job.job.without_agent();
+    });
 }
 
 /// # Safety
 /// `job` came from this file and is never used again.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn core_job_finalize(job: *mut Member) -> c_int {
-    // SAFETY: it came from Box::into_raw, and the caller gives it back once.
-    let job = unsafe { Box::from_raw(job) };
-    answer(job.finalize())
+    guard(|| {
+        // SAFETY: it came from Box::into_raw, and the caller gives it back once.
+        let job = unsafe { Box::from_raw(job) };
+        answer(job.finalize())
+    })
 }

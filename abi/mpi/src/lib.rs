@@ -9,8 +9,8 @@
 //!                          |                                                                          |
 //!                          +--PMPI_Isend, PMPI_Improbe <---- messages to other hosts <----------------+
 //! ```
-//! Every function answers 0 or the number of an error class; the words are in `core_last_error`. Panics end the
-//! process: they never unwind into C.
+//! Every function answers 0 or the number of an error class; the words are in `core_last_error`. A panic never unwinds
+//! into C: each export catches it and answers an error.
 //!
 //! Windows that were allocated are mapped by all ranks of the host, created ones are reached through queues in shared
 //! memory and the kernel's copy. Dynamic ones go by packets, also within a host: `MPI_Win_attach` is not collective, so

@@ -1,5 +1,6 @@
 //! `UNISONO_MPI_STATS=1`: what each window did, printed when the program ends.
 
+use crate::failure::guarded;
 use std::ffi::c_int;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -42,17 +43,19 @@ fn lines(rank: c_int, windows: &[(String, WindowStats)]) -> String {
 
 #[unsafe(no_mangle)]
 extern "C" fn core_statistics(rank: c_int) {
-    if !wanted() {
-        return;
-    }
-    // taken, so that the next session's end does not print them again
-    let windows = std::mem::take(&mut *FREED.lock().unwrap_or_else(PoisonError::into_inner));
-    let mut text = lines(rank, &windows);
-    if text.is_empty() {
-        text = format!("unisono: rank {rank}: no window was used\n");
-    }
-    // in one piece, so that ranks do not interleave; a closed stderr is nobody's problem
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    guarded((), || {
+        if !wanted() {
+            return;
+        }
+        // taken, so that the next session's end does not print them again
+        let windows = std::mem::take(&mut *FREED.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut text = lines(rank, &windows);
+        if text.is_empty() {
+            text = format!("unisono: rank {rank}: no window was used\n");
+        }
+        // in one piece, so that ranks do not interleave; a closed stderr is nobody's problem
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    });
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Synchronization. The safety contract of all: the window came from this library and is used by nobody else
 //! meanwhile.
 
-use crate::failure::{OK, answer, failed};
+use crate::failure::{OK, answer, failed, guard};
 use crate::types::slice_of;
 use crate::windows::rank_of;
 use std::ffi::{c_int, c_uint};
@@ -27,9 +27,11 @@ unsafe fn ranks_of(ranks: *const c_int, count: usize) -> Result<Vec<Rank>, Error
 /// The module's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn core_fence(window: *mut Window, assert: c_uint) -> c_int {
-    // SAFETY: the caller's promise.
-    let window = unsafe { &mut *window };
-    answer(window.fence(asserts(assert)))
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let window = unsafe { &mut *window };
+        answer(window.fence(asserts(assert)))
+    })
 }
 
 /// # Safety
@@ -41,11 +43,13 @@ unsafe extern "C" fn core_post(
     count: usize,
     assert: c_uint,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let window = unsafe { &mut *window };
-    // SAFETY: the caller's promise.
-    let ranks = unsafe { ranks_of(ranks, count) };
-    answer(ranks.and_then(|ranks| window.post(&ranks, asserts(assert))))
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let window = unsafe { &mut *window };
+        // SAFETY: the caller's promise.
+        let ranks = unsafe { ranks_of(ranks, count) };
+        answer(ranks.and_then(|ranks| window.post(&ranks, asserts(assert))))
+    })
 }
 
 /// # Safety
@@ -57,46 +61,54 @@ unsafe extern "C" fn core_start(
     count: usize,
     assert: c_uint,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let window = unsafe { &mut *window };
-    // SAFETY: the caller's promise.
-    let ranks = unsafe { ranks_of(ranks, count) };
-    answer(ranks.and_then(|ranks| window.start(&ranks, asserts(assert))))
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let window = unsafe { &mut *window };
+        // SAFETY: the caller's promise.
+        let ranks = unsafe { ranks_of(ranks, count) };
+        answer(ranks.and_then(|ranks| window.start(&ranks, asserts(assert))))
+    })
 }
 
 /// # Safety
 /// The module's; `done` is writable.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn core_test(window: *mut Window, done: *mut c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    let window = unsafe { &mut *window };
-    match window.test() {
-        Ok(ended) => {
-            // SAFETY: the caller's promise.
-            unsafe { *done = c_int::from(ended) };
-            OK
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let window = unsafe { &mut *window };
+        match window.test() {
+            Ok(ended) => {
+                // SAFETY: the caller's promise.
+                unsafe { *done = c_int::from(ended) };
+                OK
+            }
+            Err(error) => failed(&error),
         }
-        Err(error) => failed(&error),
-    }
+    })
 }
 
 /// # Safety
 /// The module's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn core_lock(window: *mut Window, rank: c_int, exclusive: c_int, assert: c_uint) -> c_int {
-    // SAFETY: the caller's promise.
-    let window = unsafe { &mut *window };
-    let lock = if exclusive == 0 { Lock::Shared } else { Lock::Exclusive };
-    answer(rank_of(rank).and_then(|rank| window.lock(rank, lock, asserts(assert))))
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let window = unsafe { &mut *window };
+        let lock = if exclusive == 0 { Lock::Shared } else { Lock::Exclusive };
+        answer(rank_of(rank).and_then(|rank| window.lock(rank, lock, asserts(assert))))
+    })
 }
 
 /// # Safety
 /// The module's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn core_lock_all(window: *mut Window, assert: c_uint) -> c_int {
-    // SAFETY: the caller's promise.
-    let window = unsafe { &mut *window };
-    answer(window.lock_all(asserts(assert)))
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let window = unsafe { &mut *window };
+        answer(window.lock_all(asserts(assert)))
+    })
 }
 
 /// Calls with nothing but the window.
@@ -106,9 +118,11 @@ macro_rules! simple {
         /// The module's.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(window: *mut Window) -> c_int {
-            // SAFETY: the caller's promise.
-            let window = unsafe { &mut *window };
-            answer(window.$call())
+            guard(|| {
+                // SAFETY: the caller's promise.
+                let window = unsafe { &mut *window };
+                answer(window.$call())
+            })
         }
     )*};
 }
@@ -120,9 +134,11 @@ macro_rules! to_target {
         /// The module's.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(window: *mut Window, rank: c_int) -> c_int {
-            // SAFETY: the caller's promise.
-            let window = unsafe { &mut *window };
-            answer(rank_of(rank).and_then(|rank| window.$call(rank)))
+            guard(|| {
+                // SAFETY: the caller's promise.
+                let window = unsafe { &mut *window };
+                answer(rank_of(rank).and_then(|rank| window.$call(rank)))
+            })
         }
     )*};
 }

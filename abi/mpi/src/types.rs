@@ -7,7 +7,7 @@
 //!
 //! Cost: a run a block that does not continue the one before. Reference: MPI-4.0 sections 5.1.2 to 5.1.8.
 
-use crate::failure::failed;
+use crate::failure::{failed, guarded};
 use std::ffi::c_uint;
 use std::slice;
 use unisono_rma::{Element, Error, Layout, Run};
@@ -242,7 +242,7 @@ pub(crate) unsafe fn slice_of<'a, T>(start: *const T, count: usize) -> &'a [T] {
 
 #[unsafe(no_mangle)]
 extern "C" fn core_type_named(element: c_uint, bytes: u64) -> *mut Type {
-    Box::into_raw(Box::new(Type::named(element_of(element), bytes)))
+    guarded(std::ptr::null_mut(), || Box::into_raw(Box::new(Type::named(element_of(element), bytes))))
 }
 
 /// # Safety
@@ -258,13 +258,15 @@ unsafe extern "C" fn core_type_combine(
     children: *const *const Type,
     child_count: usize,
 ) -> *mut Type {
-    // SAFETY: the caller's promise.
-    let integers = unsafe { slice_of(integers, integer_count) };
-    // SAFETY: the caller's promise.
-    let addresses = unsafe { slice_of(addresses, address_count) };
-    // SAFETY: the caller's promise; a reference has the layout of a pointer that is not null.
-    let children: &[&Type] = unsafe { slice_of(children.cast(), child_count) };
-    boxed(combine(combiner, extent, integers, addresses, children))
+    guarded(std::ptr::null_mut(), || {
+        // SAFETY: the caller's promise.
+        let integers = unsafe { slice_of(integers, integer_count) };
+        // SAFETY: the caller's promise.
+        let addresses = unsafe { slice_of(addresses, address_count) };
+        // SAFETY: the caller's promise; a reference has the layout of a pointer that is not null.
+        let children: &[&Type] = unsafe { slice_of(children.cast(), child_count) };
+        boxed(combine(combiner, extent, integers, addresses, children))
+    })
 }
 
 /// # Safety
@@ -276,41 +278,49 @@ unsafe extern "C" fn core_type_traced(
     extent: i64,
     element: c_uint,
 ) -> *mut Type {
-    // SAFETY: the caller's promise.
-    let offsets = unsafe { slice_of(offsets, count) };
-    boxed(traced(offsets, extent, element_of(element)))
+    guarded(std::ptr::null_mut(), || {
+        // SAFETY: the caller's promise.
+        let offsets = unsafe { slice_of(offsets, count) };
+        boxed(traced(offsets, extent, element_of(element)))
+    })
 }
 
 /// # Safety
 /// `described` is a type of this file.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn core_type_element(described: *const Type) -> c_uint {
-    // SAFETY: the caller's promise.
-    let described = unsafe { &*described };
-    described.element.map_or(0, |element| element as c_uint)
+    guarded(0, || {
+        // SAFETY: the caller's promise.
+        let described = unsafe { &*described };
+        described.element.map_or(0, |element| element as c_uint)
+    })
 }
 
 /// # Safety
 /// `described` is a type of this file.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn core_type_single(described: *const Type) -> c_uint {
-    // SAFETY: the caller's promise.
-    let described = unsafe { &*described };
-    let single = described.element.filter(|element| {
+    guarded(0, || {
+        // SAFETY: the caller's promise.
+        let described = unsafe { &*described };
+        let single = described.element.filter(|element| {
         let bytes = element.size() as u64;
         matches!(described.runs.as_slice(), [run] if run.offset == 0 && run.bytes == bytes && run.count == 1)
     });
-    single.map_or(0, |element| element as c_uint)
+        single.map_or(0, |element| element as c_uint)
+    })
 }
 
 /// # Safety
 /// `described` is null, or a type of this file that nobody uses any more.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn core_type_free(described: *mut Type) {
-    if !described.is_null() {
-        // SAFETY: it came from Box::into_raw, and the caller gives it back once.
-        drop(unsafe { Box::from_raw(described) });
-    }
+    guarded((), || {
+        if !described.is_null() {
+            // SAFETY: it came from Box::into_raw, and the caller gives it back once.
+            drop(unsafe { Box::from_raw(described) });
+        }
+    });
 }
 
 #[cfg(test)]
