@@ -9,27 +9,42 @@ static struct keyval {
 	void (*on_delete)(void);
 	void *extra;
 	bool fortran; /* the callback is Fortran's */
-	bool freed;
-	int users;
+	bool held;    /* by the program, which has not freed the key */
+	int users;    /* attributes; the slot is free when nobody holds or uses it */
 } keyvals[MOST_KEYVALS];
-static int keyval_count;
+/* where the search for a free slot goes on: a freed one is the last to be used again, as with windows */
+static int next_keyval;
+/* of keys and of all windows' lists of attributes; never held while a callback runs, which may come back here
+ */
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 
 struct attribute {
 	int keyval;
 	void *value;
 	bool fortran; /* the value is an integer of Fortran's, for which C gets the address */
+	bool leaving; /* its delete callback runs; only the thread that calls it unlinks the attribute */
 	struct attribute *next;
 };
 
-bool keyval_is_ours(int keyval)
+/* The key behind a number, if there is one. With the guard. */
+static struct keyval *keyval_of(int number)
 {
-	return keyval >= FIRST_KEYVAL && keyval < FIRST_KEYVAL + keyval_count;
+	struct keyval *keyval;
+
+	if (number < FIRST_KEYVAL || number >= FIRST_KEYVAL + MOST_KEYVALS)
+		return NULL;
+	keyval = &keyvals[number - FIRST_KEYVAL];
+	return keyval->held || keyval->users > 0 ? keyval : NULL;
 }
 
-static struct keyval *keyval_of(int keyval)
+bool keyval_is_ours(int keyval)
 {
-	return keyval_is_ours(keyval) ? &keyvals[keyval - FIRST_KEYVAL] : NULL;
+	bool ours;
+
+	pthread_mutex_lock(&guard);
+	ours = keyval_of(keyval) != NULL;
+	pthread_mutex_unlock(&guard);
+	return ours;
 }
 
 int keyval_create(void (*on_delete)(void), void *extra, bool fortran)
@@ -37,9 +52,14 @@ int keyval_create(void (*on_delete)(void), void *extra, bool fortran)
 	int number = MPI_KEYVAL_INVALID;
 
 	pthread_mutex_lock(&guard);
-	if (keyval_count < MOST_KEYVALS) {
-		number = FIRST_KEYVAL + keyval_count;
-		keyvals[keyval_count++] = (struct keyval){ on_delete, extra, fortran, false, 0 };
+	for (int tried = 0; tried < MOST_KEYVALS && number == MPI_KEYVAL_INVALID; tried++) {
+		int slot = next_keyval++ % MOST_KEYVALS;
+
+		next_keyval %= MOST_KEYVALS;
+		if (!keyval_of(FIRST_KEYVAL + slot)) {
+			number = FIRST_KEYVAL + slot;
+			keyvals[slot] = (struct keyval){ on_delete, extra, fortran, true, 0 };
+		}
 	}
 	pthread_mutex_unlock(&guard);
 	return number;
@@ -47,94 +67,114 @@ int keyval_create(void (*on_delete)(void), void *extra, bool fortran)
 
 void keyval_is_fortran(int number)
 {
-	struct keyval *keyval = keyval_of(number);
+	struct keyval *keyval;
 
+	pthread_mutex_lock(&guard);
+	keyval = keyval_of(number);
 	if (keyval)
 		keyval->fortran = true;
+	pthread_mutex_unlock(&guard);
 }
 
-static int call_delete(struct window *window, struct attribute *attribute)
+static int call_delete(struct window *window, struct keyval keyval, int number, void *value)
 {
-	struct keyval *keyval = keyval_of(attribute->keyval);
-
-	if (!keyval || !keyval->on_delete)
+	if (!keyval.on_delete)
 		return MPI_SUCCESS;
-	if (keyval->fortran) {
+	if (keyval.fortran) {
 		typedef void function(MPI_Fint *, MPI_Fint *, MPI_Aint *, MPI_Aint *, MPI_Fint *);
-		MPI_Fint win = PMPI_Win_c2f(window->handle), number = attribute->keyval, code = MPI_SUCCESS;
-		MPI_Aint value = (MPI_Aint)attribute->value;
+		MPI_Fint win = PMPI_Win_c2f(window->handle), key = number, code = MPI_SUCCESS;
+		MPI_Aint integer = (MPI_Aint)value;
 #if HOST_MPICH /* whose binding hands on where the program's extra state lies */
-		MPI_Aint *extra = keyval->extra;
+		MPI_Aint *extra = keyval.extra;
 #else
-		MPI_Aint *extra = (MPI_Aint *)&keyval->extra;
+		MPI_Aint *extra = (MPI_Aint *)&keyval.extra;
 #endif
 
-		((function *)keyval->on_delete)(&win, &number, &value, extra, &code);
+		((function *)keyval.on_delete)(&win, &key, &integer, extra, &code);
 		return code;
 	}
-	return ((MPI_Win_delete_attr_function *)keyval->on_delete)(window->handle, attribute->keyval,
-								   attribute->value, keyval->extra);
+	return ((MPI_Win_delete_attr_function *)keyval.on_delete)(window->handle, number, value,
+								  keyval.extra);
 }
 
-static struct attribute **find(struct window *window, int keyval)
+/* The newest attribute with this key; also one whose callback runs. With the guard. */
+static struct attribute *find(struct window *window, int keyval)
 {
+	struct attribute *attribute = window->attributes;
+
+	while (attribute && attribute->keyval != keyval)
+		attribute = attribute->next;
+	return attribute;
+}
+
+/*
+ * Deletes an attribute unless its callback refuses. The callback runs without the guard: it may read, set or
+ * delete attributes of this window, this one included, for which deleting it once more does nothing. With the
+ * guard, before and afterwards.
+ */
+static int drop(struct window *window, struct attribute *attribute)
+{
+	struct keyval *keyval = keyval_of(attribute->keyval), copy = *keyval;
 	struct attribute **at = &window->attributes;
+	int code;
 
-	while (*at && (*at)->keyval != keyval)
-		at = &(*at)->next;
-	return at;
-}
-
-static int drop(struct window *window, struct attribute **at)
-{
-	struct attribute *attribute = *at;
-	int code = call_delete(window, attribute);
-
+	if (attribute->leaving)
+		return MPI_SUCCESS;
+	attribute->leaving = true;
+	pthread_mutex_unlock(&guard);
+	code = call_delete(window, copy, attribute->keyval, attribute->value);
+	pthread_mutex_lock(&guard);
+	attribute->leaving = false;
 	if (code)
 		return code;
-	/* the callback may have changed the list */
-	for (at = &window->attributes; *at && *at != attribute;)
+	while (*at != attribute)
 		at = &(*at)->next;
-	if (*at)
-		*at = attribute->next;
-	keyval_of(attribute->keyval)->users--;
+	*at = attribute->next;
+	keyval->users--;
 	free(attribute);
 	return MPI_SUCCESS;
 }
 
+/* For a window that is freed. One that is freed by a callback of its own attributes is kept. */
 int attributes_delete(struct window *window)
 {
 	int code = MPI_SUCCESS;
 
+	pthread_mutex_lock(&guard);
 	while (window->attributes && !code)
-		code = drop(window, &window->attributes);
+		code = window->attributes->leaving ? MPI_ERR_OTHER : drop(window, window->attributes);
+	pthread_mutex_unlock(&guard);
 	return code;
 }
 
 static int set(struct window *window, int number, void *value, bool fortran)
 {
-	struct keyval *keyval = keyval_of(number);
-	struct attribute **at, *attribute;
-	int code;
+	struct attribute *attribute = malloc(sizeof *attribute), *old;
+	struct keyval *keyval;
+	int code = MPI_SUCCESS;
 
-	if (!keyval)
-		return MPI_ERR_KEYVAL;
-	at = find(window, number);
-	if (*at) {
-		code = call_delete(window, *at);
-		if (code)
-			return code;
-		(*at)->value = value;
-		(*at)->fortran = fortran;
-		return MPI_SUCCESS;
-	}
-	attribute = malloc(sizeof *attribute);
 	if (!attribute)
 		return MPI_ERR_NO_MEM;
-	*attribute = (struct attribute){ number, value, fortran, window->attributes };
-	window->attributes = attribute;
-	keyval->users++;
-	return MPI_SUCCESS;
+	pthread_mutex_lock(&guard);
+	keyval = keyval_of(number);
+	if (keyval) {
+		/* from here on the key stays while callbacks run */
+		keyval->users++;
+		old = find(window, number);
+		code = old ? drop(window, old) : MPI_SUCCESS;
+		if (code) {
+			keyval->users--;
+		} else {
+			*attribute = (struct attribute){ number, value, fortran, false, window->attributes };
+			window->attributes = attribute;
+			attribute = NULL;
+		}
+	} else {
+		code = MPI_ERR_KEYVAL;
+	}
+	pthread_mutex_unlock(&guard);
+	free(attribute);
+	return code;
 }
 
 /* For Fortran bindings. */
@@ -174,9 +214,11 @@ bool attribute_find(struct window *window, int keyval, void **value)
 			(void *)(keyval == MPI_WIN_SIZE ? *(MPI_Aint *)address : (MPI_Aint) * (int *)address);
 		return true;
 	}
-	attribute = *find(window, keyval);
+	pthread_mutex_lock(&guard);
+	attribute = find(window, keyval);
 	if (attribute)
 		*value = attribute->value;
+	pthread_mutex_unlock(&guard);
 	return attribute != NULL;
 }
 
@@ -184,7 +226,7 @@ BOTH(int, Win_get_attr, (MPI_Win win, int keyval, void *value, int *flag))
 {
 	struct window *window = window_of(win);
 	struct attribute *attribute;
-	bool integer;
+	bool integer, known_key;
 	void *address;
 
 	if (!window)
@@ -196,15 +238,18 @@ BOTH(int, Win_get_attr, (MPI_Win win, int keyval, void *value, int *flag))
 	} else if (integer) {
 		memcpy(value, &address, sizeof address);
 	} else {
-		if (!keyval_of(keyval))
-			return window_error(window, "MPI_Win_get_attr", MPI_ERR_KEYVAL,
-					    "not a key of windows");
-		attribute = *find(window, keyval);
+		pthread_mutex_lock(&guard);
+		known_key = keyval_of(keyval) != NULL;
+		attribute = find(window, keyval);
 		*flag = attribute != NULL;
 		if (attribute) {
 			address = attribute->fortran ? &attribute->value : attribute->value;
 			memcpy(value, &address, sizeof address);
 		}
+		pthread_mutex_unlock(&guard);
+		if (!known_key)
+			return window_error(window, "MPI_Win_get_attr", MPI_ERR_KEYVAL,
+					    "not a key of windows");
 	}
 	return MPI_SUCCESS;
 }
@@ -223,13 +268,15 @@ BOTH(int, Win_set_attr, (MPI_Win win, int keyval, void *value))
 BOTH(int, Win_delete_attr, (MPI_Win win, int keyval))
 {
 	struct window *window = window_of(win);
-	struct attribute **at;
+	struct attribute *attribute;
 	int code;
 
 	if (!window)
 		return no_window("MPI_Win_delete_attr");
-	at = find(window, keyval);
-	code = *at ? drop(window, at) : MPI_ERR_KEYVAL;
+	pthread_mutex_lock(&guard);
+	attribute = find(window, keyval);
+	code = attribute ? drop(window, attribute) : MPI_ERR_KEYVAL;
+	pthread_mutex_unlock(&guard);
 	return code ? window_error(window, "MPI_Win_delete_attr", code, "the attribute cannot be deleted")
 		    : code;
 }
@@ -246,12 +293,18 @@ BOTH(int, Win_create_keyval,
 
 BOTH(int, Win_free_keyval, (int *number))
 {
-	struct keyval *keyval = keyval_of(*number);
+	struct keyval *keyval;
+	bool held;
 
-	if (!keyval || keyval->freed)
+	pthread_mutex_lock(&guard);
+	keyval = keyval_of(*number);
+	held = keyval && keyval->held;
+	if (held)
+		keyval->held = false;
+	pthread_mutex_unlock(&guard);
+	if (!held)
 		return comm_error(MPI_COMM_WORLD, "MPI_Win_free_keyval", MPI_ERR_KEYVAL,
 				  "not a key of windows");
-	keyval->freed = true;
 	*number = MPI_KEYVAL_INVALID;
 	return MPI_SUCCESS;
 }

@@ -1,37 +1,76 @@
 /*
  * Memory that the ranks of a host share, for contiguous shared windows: a memfd of the first rank's, opened
- * by the others through its path below /proc, so that no name is left behind. All calls are collective.
+ * by the others through its path below /proc, so that no name is left behind. By the time another rank opens
+ * the path, the number may be another process's or the descriptor another file's: each rank therefore checks
+ * that it opened the file that the first rank made, of the size that was asked for and sealed so that no rank
+ * can cut it short (a rank that touches memory behind the end of a file is killed). All calls are collective.
  */
 #include "shim.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
+
+/* A file, wherever it is opened: the process and descriptor to find it by, and what it is. */
+struct place {
+	long process;
+	int descriptor;
+	dev_t device;
+	ino_t number;
+};
+
+static bool is_it(int descriptor, const struct place *place, size_t bytes)
+{
+	struct stat found;
+
+	return fstat(descriptor, &found) == 0 && found.st_dev == place->device &&
+	       found.st_ino == place->number && (size_t)found.st_size == bytes &&
+	       (fcntl(descriptor, F_GET_SEALS) & SEALS) == SEALS;
+}
+
+/* The first rank's file: a descriptor, or -1. */
+static int make(size_t bytes, struct place *place)
+{
+	int descriptor = memfd_create("unisono-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	struct stat made;
+
+	if (descriptor < 0)
+		return -1;
+	if (ftruncate(descriptor, (off_t)bytes) || fcntl(descriptor, F_ADD_SEALS, SEALS) ||
+	    fstat(descriptor, &made)) {
+		close(descriptor);
+		return -1;
+	}
+	place->descriptor = descriptor;
+	place->device = made.st_dev;
+	place->number = made.st_ino;
+	return descriptor;
+}
 
 /* Maps `bytes` bytes, zeroed, at each rank of `comm`; NULL if that fails anywhere. */
 void *memory_share(MPI_Comm comm, size_t bytes)
 {
-	struct {
-		long process;
-		int descriptor;
-	} where = { getpid(), -1 };
+	struct place place = { .process = getpid(), .descriptor = -1 };
 	int rank, mine = -1, good, all;
 	char path[64];
 	void *memory = MAP_FAILED;
 
 	PMPI_Comm_rank(comm, &rank);
-	if (rank == 0) {
-		mine = memfd_create("unisono-window", MFD_CLOEXEC);
-		if (mine >= 0 && ftruncate(mine, (off_t)bytes) == 0)
-			where.descriptor = mine;
-	}
-	if (PMPI_Bcast(&where, sizeof where, MPI_BYTE, 0, comm))
+	if (rank == 0)
+		mine = make(bytes, &place);
+	if (PMPI_Bcast(&place, sizeof place, MPI_BYTE, 0, comm)) {
+		if (mine >= 0)
+			close(mine);
 		return NULL;
-	if (rank != 0 && where.descriptor >= 0) {
-		snprintf(path, sizeof path, "/proc/%ld/fd/%d", where.process, where.descriptor);
+	}
+	if (rank != 0 && place.descriptor >= 0) {
+		snprintf(path, sizeof path, "/proc/%ld/fd/%d", place.process, place.descriptor);
 		mine = open(path, O_RDWR | O_CLOEXEC);
 	}
-	if (mine >= 0)
+	if (mine >= 0 && is_it(mine, &place, bytes))
 		memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, mine, 0);
 	good = memory != MAP_FAILED;
 	/* also keeps the first rank's descriptor open until everybody has come through it */

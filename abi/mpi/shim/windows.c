@@ -69,9 +69,14 @@ static int begin(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info info,
 	pthread_mutex_init(&window->mutex, NULL);
 	pthread_mutex_init(&window->turn, NULL);
 	code = job_of(comm, &window->job);
-	if (!code)
+	if (!code) {
 		code = PMPI_Comm_group(comm, &window->group);
+		if (code)
+			job_release(window->job);
+	}
 	if (code) {
+		pthread_mutex_destroy(&window->mutex);
+		pthread_mutex_destroy(&window->turn);
 		free(window);
 		return comm_error(comm, call, code, core_last_error());
 	}
@@ -148,9 +153,9 @@ static int allocate(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info in
  * The standard wants the parts of a shared window one after the other: they are slices of one piece of
  * memory, and the window proper is made over them. Those who do not need that (alloc_shared_noncontig) get
  * parts of their own, which operations reach directly. The communicator's ranks may share memory even where
- * messages are forced.
+ * messages are forced. `words` of an error that is not the core's.
  */
-static int share(struct window *window, MPI_Comm comm, bool contiguous)
+static int share(struct window *window, MPI_Comm comm, bool contiguous, const char **words)
 {
 	int size = window->job->size, core = CORE_OK;
 	uint64_t bytes;
@@ -166,6 +171,7 @@ static int share(struct window *window, MPI_Comm comm, bool contiguous)
 	if (!all || !window->shared_bases || !window->shared_bytes || !window->shared_units ||
 	    PMPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, comm)) {
 		free(all);
+		*words = "no memory for a table of the ranks";
 		return CORE_OTHER;
 	}
 	for (int rank = 0; rank < size; rank++) {
@@ -186,8 +192,10 @@ static int share(struct window *window, MPI_Comm comm, bool contiguous)
 		/* a part of no bytes has an address as well */
 		window->memory_bytes += 1;
 		window->memory = next = memory_share(comm, window->memory_bytes);
-		if (!next)
-			return CORE_SIZE;
+		if (!next) {
+			*words = "the ranks cannot map one piece of memory";
+			return CORE_OTHER;
+		}
 		for (int rank = 0; rank < size; rank++) {
 			window->shared_bases[rank] = next;
 			next += window->shared_bytes[rank];
@@ -204,6 +212,7 @@ static int allocate_shared(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_
 {
 	struct window *window;
 	int code = begin(call, bytes, unit, info, comm, MPI_WIN_FLAVOR_SHARED, &window), core, here = 0;
+	const char *words = NULL;
 	MPI_Comm together;
 
 	if (code)
@@ -218,7 +227,12 @@ static int allocate_shared(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_
 				  "these ranks do not share memory; split with MPI_COMM_TYPE_SHARED first");
 	}
 	window->noncontiguous = says_true(info, "alloc_shared_noncontig", false);
-	core = share(window, comm, !window->noncontiguous);
+	core = share(window, comm, !window->noncontiguous, &words);
+	if (core && words) {
+		job_release(window->job);
+		discard(window);
+		return comm_error(comm, call, code_of_core(core), words);
+	}
 	code = finish(call, comm, window, core, win);
 	if (!code)
 		memcpy(base, &window->base, sizeof window->base);

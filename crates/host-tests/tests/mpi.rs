@@ -21,6 +21,7 @@ const PROGRAMS: &[&str] = &[
     "datatypes.c",
     "long_double.c",
     "attributes.c",
+    "callbacks.c",
     "errors.c",
     "misuse.c",
     "edges.c",
@@ -90,6 +91,16 @@ fn every_program_runs_over_messages_of_open_mpi() -> Outcome {
 fn every_program_runs_on_three_ranks() -> Outcome {
     all(Mpi::Mpich, 3, &[])?;
     all(Mpi::OpenMpi, 3, &[])
+}
+
+/// The memory of a shared window is one piece at all ranks, or there is no window.
+fn a_file_that_was_put_in_place_of_a_windows_is_not_mapped() -> Outcome {
+    for mpi in [Mpi::Mpich, Mpi::OpenMpi] {
+        let built = mpi.build(&source("swapped.c"))?;
+        let output = run(on_preload(mpi, 3, &[OsStr::new("--"), built.as_os_str()]));
+        verdict("swapped", &output).expect("no rank has the other file");
+    }
+    Ok(())
 }
 
 /// Twice as many ranks as processors on most machines that test this, each with locks that others want.
@@ -244,6 +255,7 @@ host_tests![
     every_program_runs_over_messages_of_open_mpi within 300,
     every_program_runs_on_three_ranks within 300,
     locks_in_opposite_orders_make_no_circle_on_four_ranks within 200,
+    a_file_that_was_put_in_place_of_a_windows_is_not_mapped within 120,
     one_rank_is_enough within 300,
     the_wheel_of_mpi4py_runs within 300,
     statistics_are_printed_at_the_end within 120,
