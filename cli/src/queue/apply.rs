@@ -35,11 +35,16 @@ use unisono_linux::read::HAND_WRITTEN;
   limit = "64KiB"                   # how much may wait; or packets = 100
   match = [{ address = "10.0.0.0/8", port = [8000, 8010] }, { priority = 6 }]
 
+  [class.voice]
+  match = [{ dscp = "ef" }, { mark = 0x10 }, { vlan = 5 }]
+
   [cpu]                             # processor time of the control groups that classes match
   video = 3
 The first match in the file decides. Address and port are of the same end of a packet, the
 sender's or the receiver's; a control group means all below it, and is that of the process that
-made the socket; priority is SO_PRIORITY. examples/policies has more.
+made the socket; priority is SO_PRIORITY; mark is the one that SO_MARK, nftables or iptables
+(before the device) set; dscp is a number or a name (cs0 to cs7, af11 to af43, ef); vlan is
+the number of the outermost tag. Every place knows all of them. examples/policies has more.
 
 Examples:
   unisono queue apply policy.toml --check                read it, and say what each class is sure of

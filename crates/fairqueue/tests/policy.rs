@@ -4,7 +4,9 @@ use proptest::option::weighted as maybe;
 use proptest::prelude::*;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
-use unisono_fairqueue::{ClassId, Facts, Limit, Matcher, Network, Order, Overflow, Policy, Protocol, Rate};
+use unisono_fairqueue::{
+    ClassId, Dscp, Facts, Limit, Matcher, Network, Order, Overflow, Policy, Protocol, Rate,
+};
 
 const WHOLE: &str = r#"
 rate = "100mbit"   # a comment
@@ -224,6 +226,26 @@ fn everything_bad_is_refused_with_its_place_and_what_to_write_instead() {
         ("[class.a]\nmatch = [{ address = \"example\" }]", "3:22: address: `example` is no address"),
         ("[class.a]\nmatch = [{ priority = -1 }]", "3:23: a priority is a whole number from 0"),
         (
+            "[class.a]\nmatch = [{ mark = \"1\" }]",
+            "3:19: a mark is a whole number from 0, as nftables",
+        ),
+        (
+            "[class.a]\nmatch = [{ mark = 0x1_0000_0000 }]",
+            "3:19: a mark is a whole number from 0, as nftables",
+        ),
+        (
+            "[class.a]\nmatch = [{ dscp = 64 }]",
+            "3:19: dscp: a code point is a number from 0 to 63 or a name",
+        ),
+        (
+            "[class.a]\nmatch = [{ dscp = \"af44\" }]",
+            "3:19: dscp: a code point is a number from 0 to 63 or a name",
+        ),
+        (
+            "[class.a]\nmatch = [{ vlan = 4095 }]",
+            "3:19: vlan: expected the number of a VLAN, from 1 to 4094",
+        ),
+        (
             "[class.a]\nmatch = [{ cgroup = \"a\" }]",
             "3:21: \"a\" is no path from the root of the control groups",
         ),
@@ -289,6 +311,9 @@ fn a_match_that_can_never_hit_is_refused_and_those_before_it_are_named() {
              { port = 7, protocol = 132 }, { port = 7, protocol = 136 }",
             "{ port = 7 }",
         ),
+        (&code_points(64), "{ address = \"0.0.0.0/0\" }"),
+        ("{ address = \"0.0.0.0/0\" }, { address = \"::/0\" }", "{ dscp = 46, mark = 3 }"),
+        ("{ vlan = 5 }", "{ vlan = 5, dscp = \"ef\" }"),
     ];
     for (first, second) in shadowed {
         let said = refused(&policy(first, second));
@@ -305,6 +330,11 @@ fn a_match_that_can_never_hit_is_refused_and_those_before_it_are_named() {
         ("{ port = [1, 50] }, { port = [52, 100] }", "{ port = [20, 80] }"),
         ("{ address = \"0.0.0.0/0\" }", "{ protocol = \"tcp\" }"),
         ("{ address = \"0.0.0.0/0\" }, { address = \"::/0\" }", "{ priority = 3 }"),
+        ("{ address = \"0.0.0.0/0\" }", "{ dscp = 3 }"),
+        ("{ dscp = \"ef\" }", "{ dscp = \"cs0\" }"),
+        ("{ vlan = 5, mark = 1 }", "{ vlan = 5 }"),
+        (&code_points(63), "{ address = \"0.0.0.0/0\" }"),
+        (&code_points(64), "{ vlan = 7 }"),
     ];
     for (first, second) in open {
         Policy::parse(&policy(first, second)).unwrap_or_else(|error| panic!("{first} {second}: {error}"));
@@ -344,18 +374,27 @@ fn matchers() -> impl Strategy<Value = Matcher> {
         maybe(0.4, ports),
         maybe(0.3, protocol),
         maybe(0.2, 0_u32..2),
+        (maybe(0.1, Just(0)), maybe(0.2, Just(0)), maybe(0.1, Just(5))),
     )
-        .prop_map(|(cgroup, address, ports, protocol, priority)| Matcher {
+        .prop_map(|(cgroup, address, ports, protocol, priority, (mark, dscp, vlan))| Matcher {
             cgroup,
             address,
             ports,
             protocol,
             priority,
+            mark,
+            dscp: dscp.and_then(Dscp::new),
+            vlan,
         })
         .prop_filter("it asks for something", |matcher| {
             !matcher.is_empty()
                 && (matcher.ports.is_none() || matcher.protocol.is_none_or(Protocol::has_ports))
         })
+}
+
+/// The first of the 64 code points, as matches.
+fn code_points(number: u8) -> String {
+    (0..number).map(|point| format!("{{ dscp = {point} }}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Every packet of a small world: one address outside of all networks, one port, one protocol with ports and one
@@ -377,15 +416,25 @@ fn world() -> Vec<Facts<'static>> {
         for protocol in protocols {
             for priority in [None, Some(0), Some(1)] {
                 for cgroup in [None, Some("/a"), Some("/a/b"), Some("/c")] {
-                    facts.push(Facts {
-                        source: address,
-                        destination: address,
-                        source_port: port,
-                        destination_port: port,
-                        protocol,
-                        priority,
-                        cgroup,
+                    let points = [9, 0].map(|point| protocol.and(Dscp::new(point)));
+                    let others = points.into_iter().flat_map(|dscp| {
+                        [(None, None), (None, Some(5)), (Some(0), None), (Some(0), Some(5))]
+                            .map(|(mark, vlan)| (mark, dscp, vlan))
                     });
+                    for (mark, dscp, vlan) in others {
+                        facts.push(Facts {
+                            source: address,
+                            destination: address,
+                            source_port: port,
+                            destination_port: port,
+                            protocol,
+                            priority,
+                            mark,
+                            dscp,
+                            vlan,
+                            cgroup,
+                        });
+                    }
                 }
             }
         }

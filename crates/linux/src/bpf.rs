@@ -246,16 +246,17 @@ impl Classifier {
     /// # Errors
     /// The frame is shorter than an Ethernet header, or memory is short.
     pub fn test(&self, frame: &[u8]) -> io::Result<u32> {
-        self.test_with_priority(frame, 0)
+        self.test_with(frame, 0, 0)
     }
 
-    /// The same for a frame of a socket with this `SO_PRIORITY`.
+    /// The same for a frame of a socket with this `SO_PRIORITY` and `SO_MARK`.
     ///
     /// # Errors
     /// As [`Self::test`].
-    pub fn test_with_priority(&self, frame: &[u8], priority: u32) -> io::Result<u32> {
-        // struct __sk_buff, of which only the priority may be set here
+    pub fn test_with(&self, frame: &[u8], priority: u32, mark: u32) -> io::Result<u32> {
+        // struct __sk_buff, of which the priority and the mark may be set here
         let mut context = [0_u8; CONTEXT];
+        context[8..12].copy_from_slice(&mark.to_ne_bytes());
         context[32..36].copy_from_slice(&priority.to_ne_bytes());
         let mut attributes = Attributes::new()
             .word(0, self.0.as_raw_fd() as u32)

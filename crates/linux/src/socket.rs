@@ -12,6 +12,22 @@ pub fn set_priority(socket: &impl AsFd, priority: u32) -> io::Result<()> {
     set_option(socket, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority)
 }
 
+/// The mark of what a socket sends (`SO_MARK`), which rules of this host's network see.
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN`.
+pub fn set_mark(socket: &impl AsFd, mark: u32) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_MARK, &mark)
+}
+
+/// The field in the header of what a socket sends by IPv4 (`IP_TOS`): six bits of code point, two of congestion.
+///
+/// # Errors
+/// None is known for sockets of this family.
+pub fn set_type_of_service(socket: &impl AsFd, field: u8) -> io::Result<()> {
+    set_option(socket, libc::IPPROTO_IP, libc::IP_TOS, &i32::from(field))
+}
+
 /// Lets so many bytes of messages wait at a socket (`SO_RCVBUFFORCE`), beyond what `net.core.rmem_max` allows.
 ///
 /// # Errors

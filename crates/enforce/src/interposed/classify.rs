@@ -1,15 +1,16 @@
 //! Whose a frame is: what the kernel knew of its sender, carried in a tag, and what the frame says itself.
 //!
-//! The control group and the priority of a socket are known where the frame leaves the network stack and nowhere else. The
-//! program there ([`super::program`]) writes what it finds into a VLAN tag before it hands the frame over; here it is
-//! taken off again. A number of 16 bits is enough because only control groups and priorities that the policy names
-//! matter: `number = group * (priorities + 1) + priority`, where 0 is "none that is named".
+//! The control group and the priority of a socket, and the packet's mark, are known where the frame leaves the network
+//! stack and nowhere else. The program there ([`super::program`]) writes what it finds into a VLAN tag before it hands the
+//! frame over; here it is taken off again. A number of 16 bits is enough because only control groups, priorities and marks
+//! that the policy names matter: `number = (group * (priorities + 1) + priority) * (marks + 1) + mark`, where 0 is "none that
+//! is named". The frame's own VLAN tags stay behind this one.
 //!
 //! Later fragments of a packet carry no ports: they follow their first one, as long as it is remembered.
 
 use super::parse::{Frame, Malformed, Packet, Part, parse};
 use std::net::IpAddr;
-use unisono_fairqueue::{ClassId, Facts, Policy, Protocol};
+use unisono_fairqueue::{ClassId, Dscp, Facts, Policy, Protocol};
 
 /// Between the addresses and the EtherType.
 pub const TAG: usize = 4;
@@ -20,12 +21,13 @@ pub const TAG_TYPE: u16 = 0x8100;
 /// Packets whose first fragment is remembered.
 const REMEMBERED: usize = 64;
 
-/// The control groups and priorities that a policy names, numbered.
+/// The control groups, priorities and marks that a policy names, numbered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Named {
     /// The deepest first.
     cgroups: Vec<String>,
     priorities: Vec<u32>,
+    marks: Vec<u32>,
 }
 
 impl Named {
@@ -33,38 +35,54 @@ impl Named {
     #[must_use]
     pub fn of(policy: &Policy) -> Option<Self> {
         let mut cgroups: Vec<String> = Vec::new();
-        let mut priorities: Vec<u32> = Vec::new();
+        let (mut priorities, mut marks) = (Vec::new(), Vec::new());
         for rule in &policy.rules {
             cgroups.extend(rule.matcher.cgroup.clone());
             priorities.extend(rule.matcher.priority);
+            marks.extend(rule.matcher.mark);
         }
         let depth = |path: &String| path.split('/').filter(|part| !part.is_empty()).count();
         cgroups.sort_by(|one, other| depth(other).cmp(&depth(one)).then_with(|| one.cmp(other)));
         cgroups.dedup();
-        priorities.sort_unstable();
-        priorities.dedup();
-        let numbers = (cgroups.len() + 1).checked_mul(priorities.len() + 1)?;
-        (numbers <= 1 << 16).then_some(Self { cgroups, priorities })
+        for numbers in [&mut priorities, &mut marks] {
+            numbers.sort_unstable();
+            numbers.dedup();
+        }
+        let named = Self { cgroups, priorities, marks };
+        let numbers = (named.cgroups.len() + 1).checked_mul(named.step())?;
+        (numbers <= 1 << 16).then_some(named)
+    }
+
+    /// What the next control group adds to the number.
+    fn step(&self) -> usize {
+        (self.priorities.len() + 1) * (self.marks.len() + 1)
     }
 
     /// The control groups, the deepest first, each with what it adds to the number.
     pub fn cgroups(&self) -> impl Iterator<Item = (&str, u16)> {
-        let step = self.priorities.len() + 1;
+        let step = self.step();
         self.cgroups.iter().zip(1..).map(move |(path, at)| (path.as_str(), (at * step) as u16))
     }
 
     /// The priorities, each with what it adds to the number.
     pub fn priorities(&self) -> impl Iterator<Item = (u32, u16)> {
-        self.priorities.iter().copied().zip(1..)
+        let step = self.marks.len() + 1;
+        self.priorities.iter().copied().zip(1..).map(move |(priority, at)| (priority, (at * step) as u16))
+    }
+
+    /// The marks, each with what it adds to the number.
+    pub fn marks(&self) -> impl Iterator<Item = (u32, u16)> {
+        self.marks.iter().copied().zip(1..)
     }
 
     /// What a number means.
-    fn read(&self, number: u16) -> (Option<&str>, Option<u32>) {
-        let step = self.priorities.len() + 1;
-        let (cgroup, priority) = (usize::from(number) / step, usize::from(number) % step);
-        let cgroup = cgroup.checked_sub(1).and_then(|at| self.cgroups.get(at));
-        let priority = priority.checked_sub(1).and_then(|at| self.priorities.get(at));
-        (cgroup.map(String::as_str), priority.copied())
+    fn read(&self, number: u16) -> Facts<'_> {
+        let (number, marks) = (usize::from(number), self.marks.len() + 1);
+        let (cgroup, priority, mark) = (number / self.step(), number % self.step() / marks, number % marks);
+        let cgroup = cgroup.checked_sub(1).and_then(|at| self.cgroups.get(at)).map(String::as_str);
+        let priority = priority.checked_sub(1).and_then(|at| self.priorities.get(at)).copied();
+        let mark = mark.checked_sub(1).and_then(|at| self.marks.get(at)).copied();
+        Facts { cgroup, priority, mark, ..Facts::default() }
     }
 }
 
@@ -110,8 +128,8 @@ impl Classifier {
     pub fn class(&mut self, policy: &Policy, frame: &[u8]) -> Result<ClassId, NoClass> {
         let tag = frame.get(TAG_AT..TAG_AT + TAG).filter(|tag| tag[..2] == TAG_TYPE.to_be_bytes());
         let tag = tag.ok_or(NoClass::Stranger)?;
-        let (cgroup, priority) = self.named.read(u16::from_be_bytes([tag[2], tag[3]]));
-        let sender = Facts { cgroup, priority, ..Facts::default() };
+        let known = self.named.read(u16::from_be_bytes([tag[2], tag[3]]));
+        let sender = Facts { vlan: own_vlan(frame), ..known };
         // our tag is a VLAN tag like others, which the parser passes over
         let packet = match parse(frame)? {
             Frame::Ip(packet) => packet,
@@ -133,6 +151,7 @@ impl Classifier {
             source_port,
             destination_port,
             protocol: Some(Protocol(packet.protocol)),
+            dscp: Some(Dscp::of_field(packet.service)),
             ..sender
         });
         if let Some((whole, Part::First)) = fragmented {
@@ -141,6 +160,13 @@ impl Classifier {
         }
         Ok(class)
     }
+}
+
+/// The number in the outermost of the frame's own VLAN tags, which follow ours.
+fn own_vlan(frame: &[u8]) -> Option<u16> {
+    let own: &[u8; 4] = frame.get(TAG_AT + TAG..)?.first_chunk()?;
+    let is_tag = matches!(u16::from_be_bytes([own[0], own[1]]), TAG_TYPE | 0x88a8);
+    is_tag.then(|| u16::from_be_bytes([own[2], own[3]]) & 0xfff)
 }
 
 /// Takes the tag off: moves the addresses over it. The frame begins [`TAG`] bytes later then.
@@ -201,6 +227,38 @@ mod tests {
             assert_eq!(name(&mut classifier, &policy, &frame(tag, [0, 0], [1, 2])), class, "{tag}");
         }
         assert_eq!(name(&mut classifier, &policy, &frame(0, [0, 0], [53, 2])), "b");
+    }
+
+    #[test]
+    fn marks_code_points_and_vlans_find_their_class() {
+        let policy = Policy::parse(
+            "rate = \"1mbit\"\ndefault = \"rest\"\n\
+             [class.both]\nmatch = [{ mark = 9, priority = 6, cgroup = \"/a\" }]\n\
+             [class.mark]\nmatch = [{ mark = 7 }, { mark = 9 }]\n\
+             [class.vlan]\nmatch = [{ vlan = 5 }]\n\
+             [class.ef]\nmatch = [{ dscp = \"ef\" }]\n",
+        )
+        .expect("a sound policy");
+        let named = Named::of(&policy).expect("a few");
+        assert_eq!(named.marks().collect::<Vec<_>>(), [(7, 1), (9, 2)]);
+        assert_eq!((named.priorities().next(), named.cgroups().next()), (Some((6, 3)), Some(("/a", 6))));
+        let mut classifier = Classifier::new(named);
+        for (tag, class) in [(0, "rest"), (1, "mark"), (2, "mark"), (3, "rest"), (5, "mark"), (11, "both")] {
+            assert_eq!(name(&mut classifier, &policy, &frame(tag, [0, 0], [1, 2])), class, "{tag}");
+        }
+        let mut marked = frame(0, [0, 0], [1, 2]);
+        marked[TAG_AT + TAG + 2 + 1] = 46 << 2 | 2;
+        assert_eq!(name(&mut classifier, &policy, &marked), "ef");
+        for (own, class) in
+            [([0x81, 0, 0x20, 5], "vlan"), ([0x88, 0xa8, 0, 5], "vlan"), ([0x81, 0, 0, 6], "ef")]
+        {
+            let mut tagged = marked.clone();
+            tagged.splice(TAG_AT + TAG..TAG_AT + TAG, own);
+            assert_eq!(name(&mut classifier, &policy, &tagged), class, "{own:?}");
+        }
+        let mut other = frame(0, [0, 0], [1, 2]);
+        other.splice(TAG_AT + TAG.., [0x81, 0, 0, 5, 8, 6, 0, 1]);
+        assert_eq!(name(&mut classifier, &policy, &other), "vlan", "ARP in a VLAN");
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct Packet {
     pub destination: IpAddr,
     /// The protocol above IP, behind all extension headers.
     pub protocol: u8,
+    /// The field that IPv4 calls type of service, and IPv6 traffic class.
+    pub service: u8,
     /// Source and destination port, of protocols that have some, where they are in the packet.
     pub ports: Option<(u16, u16)>,
     /// For a fragment: of which packet (its identification), and which part.
@@ -140,6 +142,7 @@ fn ipv4(bytes: &[u8]) -> Result<Packet, Malformed> {
         source: Ipv4Addr::from(four(header, 12)).into(),
         destination: Ipv4Addr::from(four(header, 16)).into(),
         protocol,
+        service: header[1],
         ports: ports(protocol, content, fragment)?,
         fragment,
     })
@@ -188,6 +191,7 @@ fn ipv6(bytes: &[u8]) -> Result<Packet, Malformed> {
         source: Ipv6Addr::from(sixteen(header, 8)).into(),
         destination: Ipv6Addr::from(sixteen(header, 24)).into(),
         protocol,
+        service: header[0] << 4 | header[1] >> 4,
         ports: if protocol == NOTHING { None } else { ports(protocol, content, fragment)? },
         fragment,
     })

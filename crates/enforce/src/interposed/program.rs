@@ -1,7 +1,7 @@
 //! The two programs in the kernel, a few dozen instructions each.
 //!
-//! *Where the device sends*: if the queue is alive and its own device is there, write into a VLAN tag which control group
-//! and priority of the policy the sender has ([`super::classify`]), and hand the frame over to that device; else let it pass.
+//! *Where the device sends*: if the queue is alive and its own device is there, write into a VLAN tag which control group,
+//! priority and mark of the policy the sender has ([`super::classify`]), and hand the frame over to that device; else let it pass.
 //! This is what happens when the queue's process dies, stops or is killed: the traffic flows on, unscheduled. The queue
 //! says that it is alive by a time in a shared word, until when it is to be believed.
 //!
@@ -26,6 +26,7 @@ const CHECK_MTU: i32 = 163;
 const PASS: i32 = -1;
 const DROP: i32 = 1;
 /// Places in `struct __sk_buff` and `struct xdp_md`.
+const MARK: i16 = 8;
 const PRIORITY: i16 = 32;
 const QUEUE: i16 = 16;
 
@@ -47,7 +48,7 @@ pub(super) struct Group {
 /// be believed; `groups` come with the deepest first.
 pub(super) fn capture(alive: BorrowedFd<'_>, queue: Index, groups: &[Group], named: &Named) -> Vec<u64> {
     let mut program = Assembler::default();
-    let (pass, tag) = (program.label(), program.label());
+    let pass = program.label();
     let device = queue.0 as i32;
 
     program.copy(CONTEXT, R1).array(R1, alive).load(Size::Eight, LIMIT, R1, 0);
@@ -69,21 +70,29 @@ pub(super) fn capture(alive: BorrowedFd<'_>, queue: Index, groups: &[Group], nam
         program.set(NUMBER, group.number.into()).jump(priority).here(next);
     }
     program.here(priority);
-    let mut names = named.priorities().peekable();
-    if names.peek().is_some() {
-        program.load(Size::Four, R0, CONTEXT, PRIORITY);
-    }
-    for (value, number) in names {
-        let next = program.label();
-        program.set_long(R1, value.into()).jump_if_registers(When::Not, R0, R1, next);
-        program.number(Operation::Add, NUMBER, number.into()).jump(tag).here(next);
-    }
+    add(&mut program, PRIORITY, named.priorities());
+    add(&mut program, MARK, named.marks());
 
-    program.here(tag).copy(R1, CONTEXT).set(R2, TAG_TYPE.to_be().into()).copy(R3, NUMBER);
+    program.copy(R1, CONTEXT).set(R2, TAG_TYPE.to_be().into()).copy(R3, NUMBER);
     program.call(SKB_VLAN_PUSH).jump_if(When::SignedBelow, R0, 0, pass);
     program.set(R1, device).set(R2, 0).call(REDIRECT).exit();
     program.here(pass).set(R0, PASS).exit();
     program.finish().expect("short because a tag names a few hundred groups and priorities")
+}
+
+/// Adds what the named value in the context adds to the number.
+fn add(program: &mut Assembler, place: i16, named: impl Iterator<Item = (u32, u16)>) {
+    let mut named = named.peekable();
+    let done = program.label();
+    if named.peek().is_some() {
+        program.load(Size::Four, R0, CONTEXT, place);
+    }
+    for (value, number) in named {
+        let next = program.label();
+        program.set_long(R1, value.into()).jump_if_registers(When::Not, R0, R1, next);
+        program.number(Operation::Add, NUMBER, number.into()).jump(done).here(next);
+    }
+    program.here(done);
 }
 
 /// The program for where the queue's device receives.
@@ -115,8 +124,10 @@ mod tests {
                 return;
             }
         };
-        let rules: String = (0..40)
-            .map(|at| format!("{{ cgroup = \"/{at}/a\" }}, {{ priority = {} }},", u32::MAX - at))
+        let rules: String = (0..30)
+            .map(|at| {
+                format!("{{ cgroup = \"/{at}/a\" }}, {{ priority = {} }}, {{ mark = {at} }},", u32::MAX - at)
+            })
             .collect();
         let policy =
             Policy::parse(&format!("rate = \"1mbit\"\n[class.a]\nmatch = [{rules}]")).expect("sound");

@@ -43,7 +43,7 @@ impl Groups {
 pub(super) fn named(policy: &Policy) -> Result<Named, Error> {
     Named::of(policy).ok_or_else(|| {
         Error::Unfit(
-            "the policy names more control groups and priorities than a tag of 16 bits tells apart"
+            "the policy names more control groups, priorities and marks than a tag of 16 bits tells apart"
                 .to_owned(),
         )
     })

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use unisono_fairqueue::{ClassId, Matcher, Network, Policy, Protocol};
+use unisono_fairqueue::{ClassId, Dscp, Matcher, Network, Policy, Protocol};
 use unisono_linux::bpf::assembler::{
     Assembler, Label, Operation, R0, R1, R2, R3, R4, R5, Register, STACK, Size, When,
 };
@@ -24,8 +24,12 @@ pub(super) const ANCESTOR_CGROUP: i32 = 83;
 /// `bpf_skb_load_bytes_relative`.
 const LOAD_BYTES: i32 = 68;
 const FROM_NETWORK_HEADER: i32 = 1;
+const FROM_MAC_HEADER: i32 = 0;
 /// In `struct __sk_buff`.
+const MARK: i16 = 8;
 const PROTOCOL: i16 = 16;
+const VLAN_PRESENT: i16 = 20;
+const VLAN_TAG: i16 = 24;
 const PRIORITY: i16 = 32;
 
 /// The packet.
@@ -41,10 +45,13 @@ const PORTS: Register = Register(9);
 const GO_ON: i32 = -1;
 const NONE: i32 = 256;
 const HAS_PORTS: u64 = 1 << 32;
-/// The header, 40 bytes; what is read after it, 8 bytes; then the control groups, 8 bytes each.
+/// The header, 40 bytes; what is read after it, 8 bytes; the outermost VLAN, 8 bytes; then the control groups, 8 bytes each.
 const HEADER: i16 = -40;
 const MORE: i16 = -48;
-const CGROUPS: i16 = -56;
+const VLAN: i16 = -56;
+const CGROUPS: i16 = -64;
+/// More than any number of a VLAN.
+const NO_VLAN: i32 = 1 << 12;
 /// So many extension headers of IPv6 are passed over.
 const MOST_EXTENSIONS: usize = 6;
 /// So many depths of control groups fit on the stack.
@@ -97,13 +104,16 @@ fn write_after(
     };
 
     read(&mut code);
+    if policy.rules.iter().any(|rule| rule.matcher.vlan.is_some()) {
+        read_vlan(&mut code);
+    }
     for depth in &depths {
         code.copy(R1, PACKET).set(R2, depth.cast_signed()).call(ANCESTOR_CGROUP);
         code.store(STACK, slot(*depth), R0);
     }
     for rule in &policy.rules {
         let next = code.label();
-        let Matcher { cgroup, address, ports, protocol, priority } = &rule.matcher;
+        let Matcher { cgroup, address, ports, protocol, priority, mark, dscp, vlan } = &rule.matcher;
         if let Some(place) = cgroup.as_ref().and_then(|cgroup| cgroups.get(cgroup)) {
             code.load(Size::Eight, R1, STACK, slot(place.depth)).set_long(R2, place.number);
             code.jump_if_registers(When::Not, R1, R2, next);
@@ -114,6 +124,16 @@ fn write_after(
         if let Some(priority) = priority {
             code.load(Size::Four, R1, PACKET, PRIORITY);
             code.jump_if(When::Not32, R1, priority.cast_signed(), next);
+        }
+        if let Some(mark) = mark {
+            code.load(Size::Four, R1, PACKET, MARK);
+            code.jump_if(When::Not32, R1, mark.cast_signed(), next);
+        }
+        if let Some(vlan) = vlan {
+            code.load(Size::Eight, R1, STACK, VLAN).jump_if(When::Not, R1, i32::from(*vlan), next);
+        }
+        if let Some(dscp) = dscp {
+            dscp_matches(&mut code, *dscp, next);
         }
         let ports = ports.as_ref().map(|ports| (*ports.start(), *ports.end()));
         if address.is_some() || ports.is_some() {
@@ -178,6 +198,35 @@ fn read(code: &mut Assembler) {
     code.load(Size::Two, R1, STACK, MORE + 2).swap_from_network(R1).or(PORTS, R1);
     code.set_long(R1, HAS_PORTS).or(PORTS, R1).jump(done);
     code.here(nothing).set(PORTS, 0).here(done);
+}
+
+/// Reads the number of the outermost VLAN tag onto the stack. The kernel keeps the tag beside the packet where the device
+/// writes tags itself, and in the frame otherwise.
+fn read_vlan(code: &mut Assembler) {
+    let (in_frame, tagged, known, done) = (code.label(), code.label(), code.label(), code.label());
+    code.set(R1, NO_VLAN).store(STACK, VLAN, R1);
+    code.load(Size::Four, R0, PACKET, VLAN_PRESENT).jump_if(When::Equal, R0, 0, in_frame);
+    code.load(Size::Four, R1, PACKET, VLAN_TAG).jump(known);
+    code.here(in_frame).load(Size::Four, R0, PACKET, PROTOCOL);
+    for ether in [0x8100_u16, 0x88a8] {
+        code.jump_if(When::Equal, R0, i32::from(ether.to_be()), tagged);
+    }
+    code.jump(done).here(tagged);
+    // behind the two addresses and the type
+    code.copy(R1, PACKET).set(R2, 14).copy(R3, STACK).number(Operation::Add, R3, i32::from(MORE));
+    code.set(R4, 2).set(R5, FROM_MAC_HEADER).call(LOAD_BYTES).jump_if(When::Not, R0, 0, done);
+    code.load(Size::Two, R1, STACK, MORE).swap_from_network(R1);
+    code.here(known).number(Operation::And, R1, 0xfff).store(STACK, VLAN, R1).here(done);
+}
+
+fn dscp_matches(code: &mut Assembler, dscp: Dscp, or_else: Label) {
+    let (six, known) = (code.label(), code.label());
+    // version, then the field: after eight bits in IPv4, after four in IPv6
+    code.load(Size::Two, R1, STACK, HEADER).swap_from_network(R1);
+    code.jump_if(When::Equal, FAMILY, 6, six).jump_if(When::Not, FAMILY, 4, or_else);
+    code.number(Operation::Right, R1, 2).jump(known);
+    code.here(six).number(Operation::Right, R1, 6).here(known).number(Operation::And, R1, 0x3f);
+    code.jump_if(When::Not, R1, i32::from(dscp.number()), or_else);
 }
 
 /// Copies what follows the first `PORTS` bytes of the network header onto the stack.
@@ -295,6 +344,7 @@ mod tests {
 
     fn frame(facts: &Facts<'_>, before: &Before) -> Vec<u8> {
         let carries = facts.protocol.map_or(0, |protocol| protocol.0);
+        let field = facts.dscp.map_or(0, |dscp| dscp.number() << 2 | 1);
         let mut frame = vec![2; 12];
         let mut ports = [facts.source_port, facts.destination_port]
             .iter()
@@ -305,7 +355,7 @@ mod tests {
             (Some(IpAddr::V4(source)), Some(IpAddr::V4(destination))) => {
                 let words = if let Before::Options(words) = before { *words } else { 0 };
                 let fragment = if let Before::Fragment(offset) = before { *offset } else { 0 };
-                frame.extend([8, 0, 0x45 + words, 0, 0, 40, 0, 0]);
+                frame.extend([8, 0, 0x45 + words, field, 0, 40, 0, 0]);
                 frame.extend(fragment.to_be_bytes());
                 frame.extend([64, carries, 0, 0]);
                 frame.extend(source.octets());
@@ -319,7 +369,7 @@ mod tests {
                     _ => Vec::new(),
                 };
                 headers.push(carries);
-                frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 60, headers[0], 64]);
+                frame.extend([0x86, 0xdd, 0x60 | field >> 4, field << 4, 0, 0, 0, 60, headers[0], 64]);
                 frame.extend(source.octets());
                 frame.extend(destination.octets());
                 for pair in headers.windows(2) {
@@ -351,13 +401,20 @@ mod tests {
         let ports = (1_u16..6, 0_u16..3).prop_map(|(first, more)| first..=first + more);
         let protocol = prop_oneof![Just(Protocol::TCP), Just(Protocol::UDP), Just(Protocol(1))];
         let priority = prop_oneof![Just(0_u32), Just(6), Just(u32::MAX)];
-        (maybe(0.6, network), maybe(0.5, ports), maybe(0.3, protocol), maybe(0.3, priority)).prop_map(
-            |(address, ports, protocol, priority)| Matcher {
+        let mark = prop_oneof![Just(0_u32), Just(1 << 31)];
+        let dscp =
+            prop_oneof![Just(0), Just(46), Just(63)].prop_map(|number| Dscp::new(number).expect("below 64"));
+        let parts = (maybe(0.6, network), maybe(0.5, ports), maybe(0.3, protocol), maybe(0.3, priority));
+        (parts, maybe(0.3, mark), maybe(0.3, dscp)).prop_map(
+            |((address, ports, protocol, priority), mark, dscp)| Matcher {
                 cgroup: None,
                 address,
                 ports,
                 protocol,
                 priority,
+                mark,
+                dscp,
+                vlan: None,
             },
         )
     }
@@ -386,8 +443,10 @@ mod tests {
         let protocol =
             prop_oneof![Just(Protocol::TCP), Just(Protocol::UDP), Just(Protocol(1)), Just(Protocol(136))];
         let priority = prop_oneof![Just(0_u32), Just(6), Just(u32::MAX), Just(7)];
-        (ends, (1_u16..9, 1_u16..9), protocol, priority, before).prop_map(
-            |((source, destination), (from, to), protocol, priority, before)| {
+        let mark = prop_oneof![Just(0_u32), Just(1), Just(1 << 31)];
+        let dscp = prop_oneof![Just(0), Just(46), Just(63), Just(7)].prop_map(Dscp::new);
+        (ends, (1_u16..9, 1_u16..9), protocol, (priority, mark, dscp), before).prop_map(
+            |((source, destination), (from, to), protocol, (priority, mark, dscp), before)| {
                 let protocol = source.map(|_| protocol);
                 let has_ports =
                     protocol.is_some_and(Protocol::has_ports) && !matches!(before, Before::Fragment(_));
@@ -398,6 +457,9 @@ mod tests {
                     destination_port: has_ports.then_some(to),
                     protocol,
                     priority: Some(priority),
+                    mark: Some(mark),
+                    dscp: source.and(dscp),
+                    vlan: None,
                     cgroup: None,
                 };
                 (facts, before)
@@ -435,7 +497,8 @@ mod tests {
             let classifier = load(&policy).map_err(TestCaseError::fail)?;
             for (facts, before) in &packets {
                 let frame = frame(facts, before);
-                let got = classifier.test_with_priority(&frame, facts.priority.unwrap_or(0)).expect("it is a frame");
+                let (priority, mark) = (facts.priority.unwrap_or(0), facts.mark.unwrap_or(0));
+                let got = classifier.test_with(&frame, priority, mark).expect("it is a frame");
                 let wanted = u32::try_from(policy.class_of(facts).index()).expect("few classes") + 100;
                 prop_assert_eq!(got, wanted, "{:?} {:?}\n{}", facts, before, policy.text);
             }
@@ -452,6 +515,28 @@ mod tests {
             let class = load(&policy).expect("it is sound").test(&bytes);
             // a frame that is cut short is refused by the kernel, or classified
             prop_assert!(class.is_err() || (101..=102).contains(&class.expect("it is no error")));
+        }
+    }
+
+    #[test]
+    fn the_outermost_vlan_of_a_frame_decides() {
+        if !can_load() {
+            return;
+        }
+        let policy =
+            Policy::parse("rate = \"1mbit\"\n[class.a]\nmatch = [{ vlan = 5 }]").expect("it is sound");
+        let classifier = load(&policy).expect("it is loaded");
+        let rest = frame(&Facts::default(), &Before::Nothing);
+        for (tags, class) in [
+            (&[][..], policy.default),
+            (&[[0x81, 0, 0xe0, 5]], policy.rules[0].class),
+            (&[[0x88, 0xa8, 0, 5], [0x81, 0, 0, 6]], policy.rules[0].class),
+            (&[[0x88, 0xa8, 0, 6], [0x81, 0, 0, 5]], policy.default),
+            (&[[0x81, 0, 1, 5]], policy.default),
+        ] {
+            let tagged = [&rest[..12], &tags.concat(), &rest[12..]].concat();
+            let got = classifier.test(&tagged).expect("it is a frame");
+            assert_eq!(got, u32::try_from(class.index()).expect("few classes") + 100, "{tags:?}");
         }
     }
 

@@ -3,6 +3,7 @@
 //! Address and port speak of one *end* of a packet, the sender or the receiver: `{ address = "10.0.0.5", port = 80 }`
 //! is what 10.0.0.5 serves at port 80, seen from either side. A control group means all below it too.
 
+use super::dscp::Dscp;
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -23,6 +24,12 @@ pub struct Facts<'a> {
     pub protocol: Option<Protocol>,
     /// `SO_PRIORITY` of the socket, where it can be known.
     pub priority: Option<u32>,
+    /// The mark of the packet (`SO_MARK`, nftables, iptables), where it can be known.
+    pub mark: Option<u32>,
+    /// Its differentiated services code point; packets that are not IP have none.
+    pub dscp: Option<Dscp>,
+    /// The number of its outermost VLAN tag; frames without a tag have none.
+    pub vlan: Option<u16>,
     /// The control group of the sender, from the root of its hierarchy, where it can be known.
     pub cgroup: Option<&'a str>,
 }
@@ -40,6 +47,12 @@ pub struct Matcher {
     pub protocol: Option<Protocol>,
     /// `SO_PRIORITY` of the socket.
     pub priority: Option<u32>,
+    /// The packet's mark in this host (fwmark).
+    pub mark: Option<u32>,
+    /// The differentiated services code point in the IP header.
+    pub dscp: Option<Dscp>,
+    /// The number of the outermost VLAN tag.
+    pub vlan: Option<u16>,
 }
 
 impl Matcher {
@@ -53,6 +66,9 @@ impl Matcher {
         self.cgroup.as_deref().is_none_or(|path| facts.cgroup.is_some_and(|cgroup| is_within(cgroup, path)))
             && self.protocol.is_none_or(|protocol| facts.protocol == Some(protocol))
             && self.priority.is_none_or(|priority| facts.priority == Some(priority))
+            && self.mark.is_none_or(|mark| facts.mark == Some(mark))
+            && self.dscp.is_none_or(|dscp| facts.dscp == Some(dscp))
+            && self.vlan.is_none_or(|vlan| facts.vlan == Some(vlan))
             && (end(facts.source, facts.source_port) || end(facts.destination, facts.destination_port))
     }
 
@@ -69,6 +85,9 @@ impl Matcher {
             })
             && part(self.protocol.as_ref(), other.protocol.as_ref(), PartialEq::eq)
             && part(self.priority.as_ref(), other.priority.as_ref(), PartialEq::eq)
+            && part(self.mark.as_ref(), other.mark.as_ref(), PartialEq::eq)
+            && part(self.dscp.as_ref(), other.dscp.as_ref(), PartialEq::eq)
+            && part(self.vlan.as_ref(), other.vlan.as_ref(), PartialEq::eq)
     }
 
     /// Whether it asks nothing, so that every packet is meant.
@@ -284,6 +303,15 @@ impl fmt::Display for Matcher {
         }
         if let Some(priority) = self.priority {
             parts.push(format!("priority = {priority}"));
+        }
+        if let Some(mark) = self.mark {
+            parts.push(format!("mark = {mark}"));
+        }
+        if let Some(dscp) = self.dscp {
+            parts.push(format!("dscp = {dscp}"));
+        }
+        if let Some(vlan) = self.vlan {
+            parts.push(format!("vlan = {vlan}"));
         }
         write!(f, "{{ {} }}", parts.join(", "))
     }

@@ -16,6 +16,9 @@
 //! [class.video.archive]       # packets wait at leaves, so that matches belong to classes without classes in them
 //! match = [{ address = "10.0.0.0/8", port = [8000, 8010] }, { priority = 6 }]
 //!
+//! [class.voice]               # by what other programs and switches write on packets
+//! match = [{ dscp = "ef" }, { mark = 0x10 }, { vlan = 5 }]
+//!
 //! [cpu]                       # shares of processor time of the control groups that classes match
 //! live = 3
 //! ```
@@ -25,12 +28,14 @@
 //! write instead. Pure: whether the host has the device, and can do it, is for whoever enforces it.
 
 mod check;
+mod dscp;
 mod error;
 mod matcher;
 mod read;
 mod shadow;
 mod units;
 
+pub use dscp::Dscp;
 pub use error::{PolicyError, Position};
 pub use matcher::{Facts, Matcher, Network, NetworkError, Protocol};
 pub use units::{Rate, RateError};

@@ -1,5 +1,6 @@
 //! From TOML to classes as they were written: every value checked by itself, with its place.
 
+use super::dscp::Dscp;
 use super::error::{Wrong, meant, wrong};
 use super::matcher::{Matcher, Network, Protocol};
 use super::units::{self, Rate};
@@ -14,7 +15,7 @@ const LEAST_BYTES: u64 = 1514;
 /// So deep may classes be nested.
 pub(super) const MOST_DEPTH: usize = 64;
 const KEYS: [&str; 8] = ["weight", "ceiling", "limit", "packets", "overflow", "order", "match", "parent"];
-const PARTS: [&str; 5] = ["cgroup", "address", "port", "protocol", "priority"];
+const PARTS: [&str; 8] = ["cgroup", "address", "port", "protocol", "priority", "mark", "dscp", "vlan"];
 
 /// A value and where it is written.
 #[derive(Clone, Debug)]
@@ -327,7 +328,15 @@ fn read_matcher(value: &Value<'_>) -> Result<Placed<Matcher>, Wrong> {
             "address" => matcher.address = Some(read_network(value)?),
             "port" => (matcher.ports, ports_at) = (Some(read_ports(value)?), at),
             "protocol" => matcher.protocol = Some(read_protocol(value)?),
-            "priority" => matcher.priority = Some(read_priority(value)?),
+            "priority" => {
+                matcher.priority =
+                    Some(read_word("a priority", "as a program gives it to SO_PRIORITY", value)?);
+            }
+            "mark" => {
+                matcher.mark = Some(read_word("a mark", "as nftables, iptables or SO_MARK set it", value)?);
+            }
+            "dscp" => matcher.dscp = Some(read_dscp(value)?),
+            "vlan" => matcher.vlan = Some(read_vlan(value)?),
             _ => return wrong(at, format!("unknown key `{key}` in a match; {}", meant(key, &PARTS))),
         }
     }
@@ -411,15 +420,42 @@ fn read_protocol(value: &Value<'_>) -> Result<Protocol, Wrong> {
     }
 }
 
-fn read_priority(value: &Value<'_>) -> Result<u32, Wrong> {
+/// A number of 32 bits.
+fn read_word(what: &str, whence: &str, value: &Value<'_>) -> Result<u32, Wrong> {
     match number_of(value).map(u32::try_from) {
-        Some(Ok(priority)) => Ok(priority),
+        Some(Ok(number)) => Ok(number),
         _ => wrong(
             start(value),
-            format!(
-                "a priority is a whole number from 0, as a program gives it to SO_PRIORITY, not {}",
-                kind(value.get_ref())
-            ),
+            format!("{what} is a whole number from 0, {whence}, not {}", kind(value.get_ref())),
+        ),
+    }
+}
+
+fn read_dscp(value: &Value<'_>) -> Result<Dscp, Wrong> {
+    let point = match value.get_ref() {
+        DeValue::String(name) => Dscp::named(name),
+        _ => number_of(value).and_then(|number| Dscp::new(u8::try_from(number).ok()?)),
+    };
+    point.map_or_else(
+        || {
+            wrong(
+                start(value),
+                format!(
+                    "dscp: a code point is a number from 0 to 63 or a name, cs0 to cs7, af11 to af43, ef, va or le, not {}",
+                    kind(value.get_ref())
+                ),
+            )
+        },
+        Ok,
+    )
+}
+
+fn read_vlan(value: &Value<'_>) -> Result<u16, Wrong> {
+    match number_of(value).map(u16::try_from) {
+        Some(Ok(number @ 1..=4094)) => Ok(number),
+        _ => wrong(
+            start(value),
+            format!("vlan: expected the number of a VLAN, from 1 to 4094, not {}", kind(value.get_ref())),
         ),
     }
 }

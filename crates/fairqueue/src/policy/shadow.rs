@@ -5,10 +5,11 @@
 //! corner is tried with the ordinary matching, which also finds those that several earlier matches shadow together.
 //!
 //! Two simplifications make that exact and short. A packet that is sure of nothing it was not asked for (no priority,
-//! no control group below the one asked for) meets fewest of the earlier matches. And so does a packet whose two ends
+//! no mark, no VLAN, no control group below the one asked for) meets fewest of the earlier matches. And so does a packet whose two ends
 //! are the same: another end could only meet more of them.
 
 use super::Rule;
+use super::dscp::Dscp;
 use super::matcher::{Facts, Matcher, Protocol};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -20,7 +21,12 @@ pub(super) fn shadows_of<'a>(rule: &Matcher, earlier: &'a [Rule]) -> Vec<&'a Rul
     let mut shadows = Vec::new();
     for protocol in protocols(rule, earlier) {
         for address in addresses(rule, protocol, earlier) {
-            for port in ports(rule, earlier) {
+            let rest = || {
+                ports(rule, earlier)
+                    .into_iter()
+                    .flat_map(|port| dscps(rule, protocol, earlier).into_iter().map(move |dscp| (port, dscp)))
+            };
+            for (port, dscp) in rest() {
                 let facts = Facts {
                     source: address,
                     destination: address,
@@ -28,6 +34,9 @@ pub(super) fn shadows_of<'a>(rule: &Matcher, earlier: &'a [Rule]) -> Vec<&'a Rul
                     destination_port: port,
                     protocol,
                     priority: rule.priority,
+                    mark: rule.mark,
+                    dscp,
+                    vlan: rule.vlan,
                     cgroup: rule.cgroup.as_deref(),
                 };
                 match earlier.iter().find(|one| one.matcher.matches(&facts)) {
@@ -49,7 +58,7 @@ fn protocols(rule: &Matcher, earlier: &[Rule]) -> Vec<Option<Protocol>> {
     if rule.ports.is_some() {
         return Protocol::WITH_PORTS.map(Some).to_vec();
     }
-    if rule.address.is_none() {
+    if rule.address.is_none() && rule.dscp.is_none() {
         return vec![None];
     }
     let named = |number: &u8| earlier.iter().any(|one| one.matcher.protocol == Some(Protocol(*number)));
@@ -73,6 +82,18 @@ fn addresses(rule: &Matcher, protocol: Option<Protocol>, earlier: &[Rule]) -> Ve
     all.sort_unstable();
     all.dedup();
     all
+}
+
+/// Every IP packet has one of the 64, so that earlier matches can name all of them. A packet without any stands for one
+/// that nobody names.
+fn dscps(rule: &Matcher, protocol: Option<Protocol>, earlier: &[Rule]) -> Vec<Option<Dscp>> {
+    let named = |point: &Dscp| earlier.iter().any(|one| one.matcher.dscp == Some(*point));
+    match rule.dscp {
+        None if protocol.is_some() && Dscp::all().all(|point| named(&point)) => {
+            Dscp::all().map(Some).collect()
+        }
+        point => vec![point],
+    }
 }
 
 fn ports(rule: &Matcher, earlier: &[Rule]) -> Vec<Option<u16>> {

@@ -1,0 +1,101 @@
+//! Matches by what others write on packets (marks, code points, VLANs), in each place; counted as a monitoring program
+//! reads it.
+
+use std::net::UdpSocket;
+use std::process::{Command, Output};
+use unisono_host_tests::hosts::{Hosts, ip};
+use unisono_host_tests::{Outcome, Skipped, host_tests, program};
+use unisono_linux::network_namespace::NetworkNamespace;
+use unisono_linux::socket::{set_mark, set_type_of_service};
+
+const DEVICE: &str = "cable";
+const POLICY: &str = "rate = \"100mbit\"\ndefault = \"rest\"\n\
+    [class.marked]\nmatch = [{ mark = 7, port = 9 }]\n\
+    [class.voice]\nmatch = [{ dscp = \"ef\" }]\n\
+    [class.vlan]\nmatch = [{ vlan = 5 }]\n";
+const DATAGRAMS: u64 = 10;
+
+fn unisono(arguments: &[&str]) -> Output {
+    Command::new(program::unisono()).args(arguments).output().expect("it starts")
+}
+
+/// Packets that a class has sent, from the text that monitoring programs read.
+fn packets(class: &str) -> u64 {
+    let output = unisono(&["queue", "metrics", "--dev", DEVICE]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.ends_with("# EOF\n"), "{output:?}");
+    let labels = format!("{{device=\"{DEVICE}\",class=\"{class}\",parent=\"\"}} ");
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("unisono_queue_class_packets_total")?.strip_prefix(&labels));
+    line.unwrap_or_else(|| panic!("{class} is not in {text}")).parse().expect("a whole number")
+}
+
+fn send(to: &str, mark: u32, field: u8) {
+    let socket = UdpSocket::bind("0.0.0.0:0").expect("a port is free");
+    set_mark(&socket, mark).expect("root may");
+    set_type_of_service(&socket, field).expect("it is IPv4");
+    for _ in 0..DATAGRAMS {
+        socket.send_to(b"hello", to).expect("the cable is up");
+    }
+}
+
+fn found_by(backend: &str) -> Outcome {
+    let hosts = Hosts::new()?;
+    let near = NetworkNamespace::named(hosts.name(0)).expect("it was just made");
+    near.enter().map_err(|error| Skipped::because(format!("no namespace can be entered: {error}")))?;
+    let policy = tempfile::NamedTempFile::new().expect("there is room");
+    std::fs::write(&policy, POLICY).expect("there is room");
+    let file = policy.path().to_str().expect("a plain name");
+    let applied = unisono(&["queue", "apply", file, "--dev", DEVICE, "--backend", backend]);
+    match applied.status.code() {
+        Some(0) => {}
+        Some(3) => return Err(Skipped::because(String::from_utf8_lossy(&applied.stderr))),
+        _ => panic!("{applied:?}"),
+    }
+    let on = |arguments: &[&str]| ip(&[&["-n", hosts.name(0)], arguments].concat());
+    let vlan = on(&["link", "add", "link", DEVICE, "name", "five", "type", "vlan", "id", "5"]);
+    if vlan.is_ok() {
+        on(&["addr", "add", "10.78.0.1/24", "dev", "five"]).expect("root may");
+        on(&["link", "set", "five", "up"]).expect("root may");
+        on(&["neigh", "add", "10.78.0.2", "lladdr", "02:00:00:00:00:02", "dev", "five"]).expect("root may");
+    }
+    // what is sent by the way (neighbours, IPv6) goes to the default class
+    for (class, to, mark, field, is_there) in [
+        ("marked", "10.77.0.2:9", 7, 0, true),
+        ("marked", "10.77.0.2:9", 7, 0xb8, true),
+        ("voice", "10.77.0.2:9", 8, 0xb8, true),
+        ("voice", "10.77.0.2:10", 7, 0xba, true),
+        ("rest", "10.77.0.2:9", 0, 0, true),
+        ("vlan", "10.78.0.2:9", 0, 0, vlan.is_ok()),
+    ] {
+        if !is_there {
+            eprintln!("no VLAN devices here: {}", vlan.as_ref().expect_err("it is not there"));
+            continue;
+        }
+        let before = packets(class);
+        send(to, mark, field);
+        // the interposed queue sends by itself, soon
+        while packets(class) < before + DATAGRAMS {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        if class != "rest" && class != "vlan" {
+            assert_eq!(packets(class), before + DATAGRAMS, "{class} {to} {mark} {field:#x}");
+        }
+    }
+    assert!(unisono(&["queue", "clear", "--dev", DEVICE]).status.success());
+    Ok(())
+}
+
+fn the_kernels_place_finds_marks_code_points_and_vlans() -> Outcome {
+    found_by("kernel")
+}
+
+fn the_interposed_place_finds_marks_code_points_and_vlans() -> Outcome {
+    found_by("interposed")
+}
+
+host_tests![
+    the_kernels_place_finds_marks_code_points_and_vlans,
+    the_interposed_place_finds_marks_code_points_and_vlans,
+];
