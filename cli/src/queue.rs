@@ -5,7 +5,9 @@ mod broker;
 mod clear;
 mod cpu;
 mod failure;
+mod install;
 mod interpose;
+mod metrics;
 mod show;
 mod simulate;
 mod units;
@@ -28,6 +30,9 @@ pub(crate) struct Args {
 enum QueueCommand {
     Apply(apply::Args),
     Show(show::Args),
+    Metrics(metrics::Args),
+    Install(install::Args),
+    Uninstall(install::UninstallArgs),
     Clear(clear::Args),
     Cpu(cpu::Args),
     Simulate(simulate::Args),
@@ -42,6 +47,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         QueueCommand::Apply(args) => apply::run(&args),
         QueueCommand::Show(args) => show::run(&args),
+        QueueCommand::Metrics(args) => metrics::run(&args),
+        QueueCommand::Install(args) => install::run(&args),
+        QueueCommand::Uninstall(args) => install::uninstall(&args),
         QueueCommand::Clear(args) => clear::run(&args),
         QueueCommand::Cpu(args) => cpu::run(&args),
         QueueCommand::Guard(args) => cpu::guard(&args),

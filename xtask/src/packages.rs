@@ -53,6 +53,11 @@ const PACKAGES: &[Package] = &[
         without: "the data plane (unisono tree deploy), the BPF queueing discipline, and their tests",
     },
     Package {
+        name: "python3-prometheus-client",
+        reason: "an OpenMetrics parser of others, which reads what `unisono queue metrics` writes",
+        without: "the test that another program can read the metrics",
+    },
+    Package {
         name: "libomp-dev",
         reason: "the LLVM OpenMP runtime (libomp)",
         without: "the libomp peer and its tests",

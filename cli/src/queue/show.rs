@@ -84,14 +84,14 @@ struct Reading {
 }
 
 /// Processor time that the control groups of a policy have used until now.
-struct Time {
+pub(super) struct Time {
     by: &'static str,
-    groups: Vec<(CpuShare, Option<u64>)>,
+    pub(super) groups: Vec<(CpuShare, Option<u64>)>,
 }
 
 impl Time {
     /// None if nobody keeps shares of it.
-    fn of(device: &str) -> Result<Option<Self>, unisono_enforce::Error> {
+    pub(super) fn of(device: &str) -> Result<Option<Self>, unisono_enforce::Error> {
         let held = Journal::of(device)?.read::<serde_json::Value>()?;
         let (by, text) = match (super::cpu::of(device)?, held) {
             (Some(running), _) => ("core", running.policy),

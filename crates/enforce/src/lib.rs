@@ -21,7 +21,9 @@ mod error;
 pub mod interposed;
 pub mod journal;
 pub mod kernel;
+pub mod metrics;
 mod place;
+pub mod unit;
 
 pub use background::READY;
 pub use error::{Blame, Error};

@@ -1,0 +1,170 @@
+//! `unisono queue install` and `uninstall`: a policy is in force after every boot.
+
+use crate::exit::Failure;
+use crate::output;
+use crate::tree::input::text_of;
+use anyhow::Context;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use unisono_enforce::unit::{self, DeviceUnit, UnitError};
+use unisono_fairqueue::Policy;
+use unisono_linux::read::HAND_WRITTEN;
+
+/// Where systemd runs.
+const SYSTEMD: &str = "/run/systemd/system";
+
+/// Have systemd put a policy in force at boot, and again after the device was gone
+///
+/// Writes /etc/systemd/system/unisono-queue-DEV.service, enables it and starts it. The unit applies the policy whenever the
+/// device appears, and clears it when the unit is stopped or the device goes. The policy stays where it is: after a change,
+/// `systemctl reload unisono-queue-DEV` applies it again. It is checked first, and against this host where the device is there.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono queue install /etc/unisono/office.toml --dev eth0
+  unisono queue install office.toml --dev eth0 -- --backend interposed --way af-xdp
+  unisono queue install office.toml --dev eth0 --print             only show the unit
+  unisono queue install office.toml --dev eth0 --root /mnt/image   in another system's files
+  unisono queue uninstall --dev eth0")]
+pub(crate) struct Args {
+    /// The policy's file
+    #[arg(value_name = "POLICY")]
+    policy: PathBuf,
+    /// The device; may be given several times
+    #[arg(long, value_name = "DEV", required = true)]
+    dev: Vec<String>,
+    /// Print the units, and change nothing
+    #[arg(long)]
+    print: bool,
+    /// Write below this directory, and neither start nor reload anything
+    #[arg(long, value_name = "DIR", conflicts_with = "print")]
+    root: Option<PathBuf>,
+    /// Options for `unisono queue apply`
+    #[arg(last = true, value_name = "APPLY OPTIONS")]
+    options: Vec<String>,
+}
+
+/// Take away what `unisono queue install` wrote; the device is as it was before the policy
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono queue uninstall --dev eth0
+  unisono queue uninstall --dev eth0 --root /mnt/image")]
+pub(crate) struct UninstallArgs {
+    /// The device; may be given several times
+    #[arg(long, value_name = "DEV", required = true)]
+    dev: Vec<String>,
+    /// Remove below this directory, and neither stop nor reload anything
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.policy.as_os_str() == "-" {
+        return Err(Failure::Usage(
+            "a policy for every boot has to be a file, not standard input".to_owned(),
+        )
+        .into());
+    }
+    let (name, text) = text_of(&args.policy, HAND_WRITTEN)?;
+    Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
+    let program = std::env::current_exe().context("cannot find this program's file")?;
+    let policy = args.policy.canonicalize().with_context(|| format!("cannot find {name}"))?;
+    let mut units = Vec::new();
+    for device in &args.dev {
+        unit::unit_name(device).map_err(refused)?;
+        units.push(DeviceUnit {
+            program: utf8(&program)?,
+            policy: utf8(&policy)?,
+            device: device.clone(),
+            options: args.options.clone(),
+        });
+    }
+    if let Some(code) = checked(&units, &program, args.print || args.root.is_some())? {
+        return Ok(code);
+    }
+    if args.print {
+        let texts: Vec<String> = units.iter().map(DeviceUnit::text).collect();
+        output::answer(texts.join("\n").trim_end())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let root = root_of(args.root.as_deref())?;
+    for unit in &units {
+        let path = unit.install(root).map_err(refused)?;
+        if args.root.is_none() {
+            systemctl(&["daemon-reload"])?;
+            systemctl(&["restart", &unit::unit_name(&unit.device).map_err(refused)?])?;
+        }
+        output::answer(&format!("{}: {}", unit.device, path.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<ExitCode> {
+    let root = root_of(args.root.as_deref())?;
+    for device in &args.dev {
+        unit::installed(root, device).map_err(refused)?;
+        if args.root.is_none() {
+            // which clears the device
+            systemctl(&["stop", &unit::unit_name(device).map_err(refused)?])?;
+        }
+        let path = unit::uninstall(root, device).map_err(refused)?;
+        if args.root.is_none() {
+            systemctl(&["daemon-reload"])?;
+        }
+        output::answer(&format!("{device}: removed {}", path.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks `unisono queue apply --check` what the unit will ask `apply`; the exit code, if it says no. The text alone is
+/// checked where the unit is for another host, or the device is not there yet.
+fn checked(units: &[DeviceUnit], program: &Path, elsewhere: bool) -> anyhow::Result<Option<ExitCode>> {
+    for unit in units {
+        let mut check = Command::new(program);
+        check.args(["queue", "apply", &unit.policy, "--check"]).args(&unit.options);
+        if !elsewhere && Path::new("/sys/class/net").join(&unit.device).exists() {
+            check.args(["--dev", &unit.device]);
+        }
+        let output = check.output().context("cannot start this program again")?;
+        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+        if !output.status.success() {
+            let code = output.status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+            return Ok(Some(ExitCode::from(code)));
+        }
+    }
+    Ok(None)
+}
+
+fn root_of(root: Option<&Path>) -> anyhow::Result<&Path> {
+    if root.is_none() && !Path::new(SYSTEMD).exists() {
+        return Err(Failure::Host(
+            "this host was not started by systemd; --print shows the unit, and --root DIR writes it for another host"
+                .to_owned(),
+        )
+        .into());
+    }
+    Ok(root.unwrap_or(Path::new("/")))
+}
+
+fn utf8(path: &Path) -> anyhow::Result<String> {
+    path.to_str().map(str::to_owned).ok_or_else(|| {
+        Failure::Usage(format!("{} is no UTF-8, and a unit cannot name it; rename it", path.display())).into()
+    })
+}
+
+fn refused(error: UnitError) -> anyhow::Error {
+    match error {
+        UnitError::File { .. } => error.into(),
+        other => Failure::Usage(other.to_string()).into(),
+    }
+}
+
+fn systemctl(arguments: &[&str]) -> anyhow::Result<()> {
+    let status = Command::new("systemctl").args(arguments).status().context("cannot start systemctl")?;
+    anyhow::ensure!(
+        status.success(),
+        "systemctl {} failed; see: journalctl -xe, systemctl status {}",
+        arguments.join(" "),
+        arguments.last().unwrap_or(&"")
+    );
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! `unisono queue metrics`: what the classes have got, for monitoring programs.
+
+use super::failure;
+use super::show::Time;
+use crate::exit::Failure;
+use crate::output;
+use std::process::ExitCode;
+use unisono_enforce::journal::Journal;
+use unisono_enforce::metrics::{Scrape, ScrapeListener, openmetrics, serve};
+use unisono_enforce::{Error, Place};
+use unisono_linux::interrupt;
+
+/// Statistics of all classes in the OpenMetrics format, for monitoring programs
+///
+/// The same figures as `unisono queue show --json`, since the policy holds: packets, bytes and drops of each class
+/// (counters, `_total`), what waits and how long packets waited (gauges). Labels name the device, the class and the class
+/// above it. Sum the classes with parent="" to have the link. With --listen it answers `GET /metrics` until Ctrl-C.
+/// Whoever can connect can read: there is no password.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono queue metrics                                       the text, once
+  unisono queue metrics --dev eth0 > /var/lib/node_exporter/queue.prom
+  unisono queue metrics --listen 127.0.0.1:9469               for Prometheus to scrape
+  unisono queue metrics --listen /run/unisono.metrics         a socket: curl --unix-socket")]
+pub(crate) struct Args {
+    /// The device; without it every device of this network namespace that has a policy
+    #[arg(long, value_name = "DEV")]
+    dev: Option<String>,
+    /// Answer there instead: ADDRESS:PORT, or the path of a Unix socket (with a / in it)
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    failure::warn(&unisono_enforce::cpu::settle().map_err(failure::of)?);
+    let Some(place) = &args.listen else {
+        if let Some(device) = &args.dev {
+            // a policy that is missing is said, where a text without samples would look like no traffic
+            Place::of(device).map_err(failure::of)?;
+        }
+        output::answer(text(args.dev.as_deref()).map_err(failure::of)?.trim_end())?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let listener = ScrapeListener::at(place).map_err(|error| {
+        Failure::Usage(format!(
+            "cannot listen at {place}: {error}; name an ADDRESS:PORT of this host that is free, or a path"
+        ))
+    })?;
+    interrupt::catch()?;
+    eprintln!("unisono: answering at {listener}; Ctrl-C ends it");
+    let answer = || text(args.dev.as_deref()).map_err(|error| error.to_string());
+    serve(&listener, answer, || interrupt::caught().is_some())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All figures as text. A device whose place does not answer is told as down, so that the others are still seen.
+fn text(device: Option<&str>) -> Result<String, Error> {
+    let devices = match device {
+        Some(device) => vec![device.to_owned()],
+        None => Journal::all()?.into_iter().map(|(device, _)| device).collect(),
+    };
+    let scrape = |device: String| {
+        let figures = Place::of(&device).and_then(|mut place| place.figures());
+        if let Err(error) = &figures {
+            failure::warn(&[error.to_string()]);
+        }
+        let time = Time::of(&device).ok().flatten();
+        let processor_time = time.map(|time| time.groups).unwrap_or_default();
+        Scrape { device, figures: figures.ok(), processor_time }
+    };
+    Ok(openmetrics(devices.into_iter().map(scrape).collect()))
+}

@@ -1,0 +1,228 @@
+//! What the classes have got, as text in the OpenMetrics format that monitoring programs read.
+//!
+//! ```text
+//!   Scrape of each device --> text --> standard output, or the answer to a monitoring program (serve)
+//! ```
+//! Counters only grow while a policy holds and begin at zero when another one is applied for the first time. Units are
+//! seconds, bytes, and bits a second for rates of links. A class with children counts what all classes below it have
+//! got: sum the classes whose label `parent` is empty.
+//!
+//! Cost: one question to the place for each device and scrape. When not to use it: to see rates at once
+//! (`unisono queue show`).
+//! Reference: the OpenMetrics specification 1.0, <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
+
+mod serve;
+
+pub use serve::{ScrapeListener, serve};
+
+use crate::interposed::Counters;
+use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+use std::fmt;
+use unisono_fairqueue::{CpuShare, Live, LiveClass};
+
+/// What one device's place answered.
+#[derive(Clone, Debug)]
+pub struct Scrape {
+    /// The device.
+    pub device: String,
+    /// What the place counted. `None`: it did not answer.
+    pub figures: Option<(Live, Option<Counters>)>,
+    /// Processor time of the control groups in `[cpu]`, in nanoseconds. `None`: the group is not there.
+    pub processor_time: Vec<(CpuShare, Option<u64>)>,
+}
+
+/// The readings as OpenMetrics text.
+#[must_use]
+pub fn openmetrics(readings: Vec<Scrape>) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Scrapes(readings)));
+    let mut text = String::new();
+    text::encode(&mut text, &registry).expect("because no value here fails to be written to memory");
+    text
+}
+
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+
+/// A value with the labels that tell it from others of its family.
+type Sample<'a, V> = (Labels<'a>, V);
+
+/// A counter of the interposed place: its name, what it counts, and its value.
+type Kind = (&'static str, &'static str, fn(&Counters) -> u64);
+
+#[derive(Debug)]
+struct Scrapes(Vec<Scrape>);
+
+impl prometheus_client::collector::Collector for Scrapes {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let families = &mut Families(&mut encoder);
+        self.devices(families)?;
+        self.classes(families)?;
+        self.delays(families)?;
+        self.frames(families)?;
+        self.processors(families)
+    }
+}
+
+impl Scrapes {
+    fn devices(&self, families: &mut Families<'_, '_>) -> fmt::Result {
+        let answers = self
+            .0
+            .iter()
+            .map(|reading| (vec![("device", reading.device.as_str())], u64::from(reading.figures.is_some())));
+        families.gauges(
+            "up",
+            None,
+            "Whether the place that enforces the device's policy answered",
+            answers,
+        )?;
+        let places = self.answered().map(|(live, _)| {
+            (vec![("device", live.device.as_str()), ("backend", live.backend.as_str())], 1_u64)
+        });
+        families.gauges("backend", None, "The place that enforces the device's policy", places)?;
+        let rates = self.answered().map(|(live, _)| (vec![("device", live.device.as_str())], live.rate));
+        families.gauges("link_rate", Some(bits_per_second()), "What the policy says the link carries", rates)
+    }
+
+    fn answered(&self) -> impl Iterator<Item = &(Live, Option<Counters>)> {
+        self.0.iter().filter_map(|reading| reading.figures.as_ref())
+    }
+
+    /// One value of each class of each device.
+    fn of_classes<V>(&self, of: fn(&LiveClass) -> V) -> impl Iterator<Item = Sample<'_, V>> {
+        self.answered().flat_map(move |(live, _)| {
+            live.classes.iter().map(move |class| (labels_of(live, class), of(class)))
+        })
+    }
+
+    fn classes(&self, families: &mut Families<'_, '_>) -> fmt::Result {
+        let sure = self.of_classes(|class| class.guarantee);
+        let what = "What the class is sure of while all others want more";
+        families.gauges("class_guarantee", Some(bits_per_second()), what, sure)?;
+        let packets = self.of_classes(|class| class.packets);
+        families.counters("class_packets", None, "Packets that have left", packets)?;
+        let bytes = self.of_classes(|class| class.bytes);
+        families.counters("class_sent", Some(Unit::Bytes), "Bytes of the packets that have left", bytes)?;
+        let dropped = self.of_classes(|class| class.dropped);
+        families.counters("class_dropped_packets", None, "Packets that were dropped", dropped)?;
+        let waiting = self.of_classes(|class| class.backlog.packets);
+        families.gauges("class_waiting_packets", None, "Packets that wait now", waiting)?;
+        let waiting = self.of_classes(|class| class.backlog.bytes);
+        families.gauges("class_waiting", Some(Unit::Bytes), "Bytes of the packets that wait now", waiting)
+    }
+
+    fn delays(&self, families: &mut Families<'_, '_>) -> fmt::Result {
+        let mut samples = Vec::new();
+        for (live, _) in self.answered() {
+            for class in &live.classes {
+                let Some(delay) = class.delay else { continue };
+                for (figure, nanos) in [
+                    ("min", delay.min_ns),
+                    ("median", delay.median_ns),
+                    ("mean", delay.mean_ns),
+                    ("p99", delay.p99_ns),
+                    ("max", delay.max_ns),
+                ] {
+                    let mut labels = labels_of(live, class);
+                    labels.push(("figure", figure));
+                    samples.push((labels, seconds(nanos)));
+                }
+            }
+        }
+        let what = "How long packets have waited since the policy holds, where the place counts it";
+        families.gauges("class_delay", Some(Unit::Seconds), what, samples.into_iter())
+    }
+
+    fn frames(&self, families: &mut Families<'_, '_>) -> fmt::Result {
+        let kinds: [Kind; 6] = [
+            ("received_frames", "Frames that came to the interposed queue", |of| of.received),
+            ("malformed_frames", "Frames dropped because they contradict themselves", |of| of.malformed),
+            ("stranger_frames", "Frames dropped because they did not come from the device", |of| {
+                of.strangers
+            }),
+            ("overrun_frames", "Frames dropped because more came than there was room for", |of| {
+                of.overrun
+            }),
+            ("unsent_frames", "Frames lost because the device did not take them", |of| of.unsent),
+            ("merged_frames", "Frames handed to the device as parts of larger ones", |of| of.merged),
+        ];
+        for (name, what, of) in kinds {
+            let samples = self.answered().filter_map(|(live, counters)| {
+                Some((vec![("device", live.device.as_str())], of(counters.as_ref()?)))
+            });
+            families.counters(name, None, what, samples)?;
+        }
+        Ok(())
+    }
+
+    fn processors(&self, families: &mut Families<'_, '_>) -> fmt::Result {
+        let groups = || {
+            self.0.iter().flat_map(|reading| {
+                reading.processor_time.iter().map(|(share, used)| {
+                    (vec![("device", reading.device.as_str()), ("cgroup", &share.cgroup)], share, *used)
+                })
+            })
+        };
+        let weights = groups().map(|(labels, share, _)| (labels, share.weight.to_f64()));
+        families.gauges("cpu_weight", None, "Weight of the control group in [cpu]", weights)?;
+        let used = groups().filter_map(|(labels, _, used)| Some((labels, seconds(used?))));
+        let what = "Processor time that the control group has used";
+        families.counters("cpu", Some(Unit::Seconds), what, used)
+    }
+}
+
+fn bits_per_second() -> Unit {
+    Unit::Other("bits_per_second".to_owned())
+}
+
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
+fn labels_of<'a>(live: &'a Live, class: &'a LiveClass) -> Labels<'a> {
+    let parent = class.parent.as_deref().unwrap_or_default();
+    vec![("device", live.device.as_str()), ("class", class.name.as_str()), ("parent", parent)]
+}
+
+/// Writes families of metrics, each with its samples; one without samples is left out.
+struct Families<'a, 'e>(&'a mut DescriptorEncoder<'e>);
+
+impl Families<'_, '_> {
+    fn gauges<'s, V: prometheus_client::encoding::EncodeGaugeValue>(
+        &mut self,
+        name: &str,
+        unit: Option<Unit>,
+        what: &str,
+        samples: impl Iterator<Item = Sample<'s, V>>,
+    ) -> fmt::Result {
+        let mut samples = samples.peekable();
+        if samples.peek().is_none() {
+            return Ok(());
+        }
+        let name = format!("unisono_queue_{name}");
+        let mut family = self.0.encode_descriptor(&name, what, unit.as_ref(), MetricType::Gauge)?;
+        samples.try_for_each(|(labels, value)| family.encode_family(&labels)?.encode_gauge(&value))
+    }
+
+    fn counters<'s, V: prometheus_client::encoding::EncodeCounterValue>(
+        &mut self,
+        name: &str,
+        unit: Option<Unit>,
+        what: &str,
+        samples: impl Iterator<Item = Sample<'s, V>>,
+    ) -> fmt::Result {
+        let mut samples = samples.peekable();
+        if samples.peek().is_none() {
+            return Ok(());
+        }
+        let name = format!("unisono_queue_{name}");
+        let mut family = self.0.encode_descriptor(&name, what, unit.as_ref(), MetricType::Counter)?;
+        samples.try_for_each(|(labels, value)| {
+            family.encode_family(&labels)?.encode_counter::<Labels<'_>, _, f64>(&value, None)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+use super::*;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use unisono_fairqueue::{Backlog, DelayFigures, Policy};
+
+/// Reads OpenMetrics from standard input; prints every sample as name, sorted labels, value. Fails on what is no
+/// OpenMetrics.
+const PARSER: &str = "
+import sys
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
+for family in parse(sys.stdin.read()):
+    for sample in family.samples:
+        print(family.type, family.unit, sample.name, sorted(sample.labels.items()), sample.value, sep='|')
+";
+
+fn readings() -> Vec<Scrape> {
+    let class = |name: &str, parent: Option<&str>, packets: u64| LiveClass {
+        name: name.to_owned(),
+        parent: parent.map(str::to_owned),
+        guarantee: 2.5e7,
+        packets,
+        bytes: packets * 1000,
+        dropped: 3,
+        backlog: Backlog { packets: 2, bytes: 2000 },
+        delay: Some(DelayFigures {
+            min_ns: 1000,
+            median_ns: 20_000,
+            mean_ns: 30_000,
+            p99_ns: 4_000_000,
+            max_ns: 5_000_000_000,
+        }),
+    };
+    let live = Live {
+        backend: "interposed".to_owned(),
+        device: "eth0".to_owned(),
+        at_ns: 7,
+        rate: 100_000_000,
+        classes: vec![class("office", None, 12), class(NASTY, Some("office"), u64::MAX / 2000)],
+    };
+    let text = "rate = \"1mbit\"\n[class.a]\nmatch = [{ cgroup = \"/a \\\"b\\\"\" }]\n[cpu]\na = 2.5\n";
+    let shares = Policy::parse(text).expect("it is sound").cpu.expect("it is there").shares;
+    let counters = Counters { received: 90, malformed: 1, ..Counters::default() };
+    let answers = Scrape {
+        device: "eth0".to_owned(),
+        figures: Some((live, Some(counters))),
+        processor_time: shares.into_iter().map(|share| (share, Some(1_500_000_000))).collect(),
+    };
+    vec![answers, Scrape { device: "eth1".to_owned(), figures: None, processor_time: Vec::new() }]
+}
+
+/// A class whose name has all that has to be escaped.
+const NASTY: &str = "a\\b \"c\"\nd,e={f}# EOF";
+
+#[test]
+fn another_program_reads_from_the_text_what_was_measured() {
+    let mut there = Command::new("python3");
+    there.args(["-c", "import prometheus_client.openmetrics.parser"]).stderr(Stdio::null());
+    if !there.status().is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no OpenMetrics parser here: apt-get install python3-prometheus-client");
+        return;
+    }
+    let mut python = Command::new("python3")
+        .args(["-c", PARSER])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it was there just now");
+    let text = openmetrics(readings());
+    let mut input = python.stdin.take().expect("it is piped");
+    input.write_all(text.as_bytes()).expect("it reads");
+    drop(input);
+    let output = python.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{text}");
+    let read = String::from_utf8(output.stdout).expect("python writes UTF-8");
+    let nasty = "[('class', 'a\\\\b \"c\"\\nd,e={f}# EOF'), ('device', 'eth0'), ('parent', 'office')]";
+    let office = "('class', 'office'), ('device', 'eth0')";
+    for line in [
+        "gauge||unisono_queue_up|[('device', 'eth0')]|1.0".to_owned(),
+        "gauge||unisono_queue_up|[('device', 'eth1')]|0.0".to_owned(),
+        format!("counter||unisono_queue_class_packets_total|[{office}, ('parent', '')]|12.0"),
+        format!("counter|bytes|unisono_queue_class_sent_bytes_total|[{office}, ('parent', '')]|12000.0"),
+        format!("gauge|bytes|unisono_queue_class_waiting_bytes|{nasty}|2000.0"),
+        format!(
+            "gauge|seconds|unisono_queue_class_delay_seconds|[{office}, ('figure', 'p99'), ('parent', '')]|0.004"
+        ),
+        "gauge|bits_per_second|unisono_queue_link_rate_bits_per_second|[('device', 'eth0')]|100000000.0"
+            .to_owned(),
+        "counter||unisono_queue_malformed_frames_total|[('device', 'eth0')]|1.0".to_owned(),
+        "counter|seconds|unisono_queue_cpu_seconds_total|[('cgroup', '/a \"b\"'), ('device', 'eth0')]|1.5"
+            .to_owned(),
+    ] {
+        assert!(read.lines().any(|other| other == line), "{line}\n{read}\n{text}");
+    }
+}
+
+#[test]
+fn without_a_device_the_text_is_still_openmetrics() {
+    assert_eq!(openmetrics(Vec::new()), "# EOF\n");
+}
+
+fn ask(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer
+}
+
+#[test]
+fn a_client_that_says_nothing_holds_up_no_scrape() {
+    let listener = ScrapeListener::at("127.0.0.1:0").expect("loopback is there");
+    let ScrapeListener::Tcp(tcp) = &listener else { panic!("it is an address") };
+    let address = tcp.local_addr().expect("it is bound").to_string();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| serve(&listener, || Ok("# EOF\n".to_owned()), || over.load(Ordering::Relaxed)));
+        let silent = TcpStream::connect(&address).expect("somebody listens");
+        let answer = ask(&address, "GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n");
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text;"),
+            "{answer}"
+        );
+        assert!(answer.ends_with("\r\n\r\n# EOF\n"), "{answer}");
+        assert!(ask(&address, "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+        assert!(ask(&address, "POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
+        over.store(true, Ordering::Relaxed);
+        drop(silent);
+    });
+}
+
+#[test]
+fn a_socket_that_a_killed_program_left_is_replaced_and_one_in_use_is_not() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let path = directory.path().join("metrics");
+    let place = path.to_str().expect("a plain name");
+    drop(std::os::unix::net::UnixListener::bind(&path).expect("there is room"));
+    assert!(path.exists(), "it was left");
+    let listener = ScrapeListener::at(place).expect("nobody listens there");
+    let refused = ScrapeListener::at(place).expect_err("somebody listens there");
+    assert_eq!(refused.kind(), std::io::ErrorKind::AddrInUse);
+    drop(listener);
+    assert!(!path.exists());
+}
