@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use unisono_launch::{Bind, Error, Options, Prefix};
+use unisono_launch::{Bind, Error, Options, Prefix, WindowTable};
 use unisono_measure::units;
 
 /// Start N processes of a native one-sided program (no MPI needed)
@@ -53,6 +53,9 @@ pub(crate) struct Args {
     /// What the other ranks get before they are told to end, and then before they are killed
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "2s")]
     grace: Duration,
+    /// Print at the end what the windows of all ranks did together
+    #[arg(long)]
+    stats: bool,
     /// Print a summary as one JSON object on standard output, after the ranks' output
     #[arg(long)]
     json: bool,
@@ -114,6 +117,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             BindTo::None => Bind::None,
         },
         prefix: if args.prefix { Prefix::Rank } else { Prefix::None },
+        windows: if args.stats { WindowTable::Printed } else { WindowTable::Omitted },
         grace: args.grace,
         limit: args.timeout,
     };

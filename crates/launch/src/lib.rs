@@ -39,4 +39,4 @@ pub use error::Error;
 pub use lines::Prefix;
 pub use placement::Bind;
 pub use summary::{RankSummary, Summary};
-pub use supervise::{Options, run};
+pub use supervise::{Options, WindowTable, run};

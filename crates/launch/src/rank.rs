@@ -4,6 +4,7 @@ use crate::ending::How;
 use crate::error::Error;
 use crate::lines::{Lines, Prefix};
 use crate::standard_input;
+use crate::supervise::WindowTable;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::parent_death::end_with_starter;
 use unisono_linux::process::{self, Family, PidFd, Signal, readable};
-use unisono_rma::{Key, environment};
+use unisono_rma::{Key, STATS, environment};
 
 /// What a rank is told.
 #[derive(Debug)]
@@ -25,6 +26,7 @@ pub(crate) struct Place<'a> {
     pub(crate) key: Key,
     pub(crate) cpu: Option<usize>,
     pub(crate) prefix: Prefix,
+    pub(crate) windows: WindowTable,
     /// What the launcher itself may use.
     pub(crate) allowed: &'a CpuSet,
 }
@@ -45,7 +47,7 @@ pub(crate) struct RankProcess {
 impl RankProcess {
     /// Starts it. The calling thread has to live as long as the rank should.
     pub(crate) fn start(command: &[OsString], place: &Place<'_>) -> Result<Self, Error> {
-        let Place { rank, size, key, cpu, prefix, allowed } = *place;
+        let Place { rank, size, key, cpu, prefix, windows, allowed } = *place;
         let [program, arguments @ ..] = command else {
             return Err(Error::Input("no program was given; write: unisono run -n 4 ./program".into()));
         };
@@ -58,6 +60,9 @@ impl RankProcess {
             .stdin(standard_input::of(rank))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        if windows == WindowTable::Printed {
+            command.env(STATS, "1");
+        }
         end_with_starter(&mut command);
         let started = Instant::now();
         let bound = || format!("bind rank {rank} to processor {}", cpu.unwrap_or(0));

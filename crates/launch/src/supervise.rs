@@ -19,6 +19,16 @@ use unisono_rma::{Key, MOST_RANKS};
 /// How long the launcher leaves full pipes alone.
 const FULL: Duration = Duration::from_millis(5);
 
+/// Whether the job prints at its end what its windows did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WindowTable {
+    /// No.
+    #[default]
+    Omitted,
+    /// Rank 0 does, on its standard error, when the program ends its membership.
+    Printed,
+}
+
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -30,6 +40,8 @@ pub struct Options {
     pub bind: Bind,
     /// Whether lines say whose they are.
     pub prefix: Prefix,
+    /// Whether rank 0 prints what the windows of the job did.
+    pub windows: WindowTable,
     /// What the others get after a failure before SIGTERM, and after SIGTERM before SIGKILL.
     pub grace: Duration,
     /// The longest that the job may take.
@@ -102,8 +114,15 @@ impl Running {
         let key = Key::random().map_err(|error| Error::Input(error.to_string()))?;
         for rank in 0..options.ranks {
             let cpu = places.as_ref().map(|places| places[rank]);
-            let place =
-                Place { rank, size: options.ranks, key, cpu, prefix: options.prefix, allowed: &allowed };
+            let place = Place {
+                rank,
+                size: options.ranks,
+                key,
+                cpu,
+                prefix: options.prefix,
+                windows: options.windows,
+                allowed: &allowed,
+            };
             self.ranks.push(RankProcess::start(&options.command, &place)?);
         }
         Ok(if places.is_some() { "core" } else { "none" })

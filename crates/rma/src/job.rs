@@ -17,12 +17,14 @@ use crate::error::Error;
 use crate::hook::Found;
 use crate::host::Host;
 use crate::host::episodes::Episodes;
+use crate::ledger::Ledger;
 use crate::message::{Memory, Port, Shared};
 use crate::rank::Rank;
 use crate::spec::{Locks, Spec, Style};
 use crate::transport::Transport;
 use crate::window::{Backend, Flavor, Part, Window};
 use std::fmt;
+use std::io::Write as _;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -367,13 +369,39 @@ impl Job {
         self.shared.stop_agent();
     }
 
-    /// Ends the membership in an orderly way; collective. A job that is dropped without it looks to the others
+    /// Adds up what the windows of all members did, and prints it at rank 0.
+    fn print_ledger(&mut self, own: &[u8]) -> Result<(), Error> {
+        let mut sum = Ledger::default();
+        for theirs in self.gather(own)?.iter().filter_map(|bytes| Ledger::decode(bytes)) {
+            sum.merge(&theirs);
+        }
+        if self.rank == Rank(0) {
+            // In one piece, so that nothing else gets in between; a closed standard error is nobody's problem.
+            let _ = std::io::stderr().write_all(format!("unisono: {sum}").as_bytes());
+        }
+        Ok(())
+    }
+
+    /// Ends the membership in an orderly way; collective. Where the environment has [`STATS`](crate::STATS), rank 0
+    /// prints what the windows that have ended did. A job that is dropped without it looks to the others
     /// like a member that is gone.
     ///
     /// # Errors
     /// [`Error::Gone`].
-    pub fn finalize(self) -> Result<(), Error> {
-        self.shared.barrier(0)?;
+    pub fn finalize(mut self) -> Result<(), Error> {
+        let own = self.shared.ledger().map(|ledger| {
+            let bytes = ledger.encode();
+            // A transport may carry less than many names take.
+            if bytes.len() <= self.shared.core().transport.max_payload() {
+                bytes
+            } else {
+                ledger.folded().encode()
+            }
+        });
+        match own {
+            Some(own) => self.print_ledger(&own)?,
+            None => self.shared.barrier(0)?,
+        }
         self.shared.core().say_goodbye()?;
         self.shared.wait_for(|core| Ok(core.transport.flush()?.then_some(())))?;
         self.shared.stop_agent();

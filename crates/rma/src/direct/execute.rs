@@ -11,7 +11,7 @@ use crate::op::Op;
 use crate::operation::Operation;
 use crate::packet::Kind;
 use crate::rank::Rank;
-use crate::stats::Noted;
+use crate::stats::{Noted, Verb};
 use crate::window::{Lock, copy};
 use rustix::io::Errno;
 use std::io::ErrorKind;
@@ -25,6 +25,9 @@ impl Direct {
     /// Does an operation whose target is in its epoch.
     pub(super) fn execute(&self, target: usize, op: &Op) -> Result<(), Error> {
         let place = self.place(target);
+        if place.peer.base.is_null() {
+            self.by_kernel.count(Verb::of(op.kind), op.total);
+        }
         let copied;
         let brought: &[u8] = match (op.kind, op.data.slice(op.total)) {
             (Kind::Get, _) => &[],
@@ -70,6 +73,10 @@ impl Direct {
     /// Does a staged operation.
     pub(super) fn enter(&self, target: usize, head: Head, data: &[u8]) -> Result<(), Error> {
         let place = self.place(target);
+        if place.peer.base.is_null() {
+            let verb = if head.how.is_none() { Verb::Put } else { Verb::Accumulate };
+            self.by_kernel.count(verb, head.length as u64);
+        }
         match head.how {
             None => place.write(head.place, data),
             Some(how) => place.accumulate(head.place, how, data, None),

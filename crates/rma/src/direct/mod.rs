@@ -42,7 +42,7 @@ use crate::message::Shared;
 use crate::op::Op;
 use crate::rank::Rank;
 use crate::spec::Spec;
-use crate::stats::{Noted, Waits};
+use crate::stats::{Counts, Noted, Waits};
 use crate::window::{Lock, Part};
 use region::{Plan, Region};
 use staging::{In, Out, Stamp};
@@ -127,6 +127,8 @@ pub(crate) struct Direct {
     /// Whether passive operations are handed to targets that are there.
     hands_over: bool,
     own_bytes: u64,
+    /// Operations that the kernel copied.
+    by_kernel: Counts,
 }
 
 /// What the path needs to know about a window's parts.
@@ -237,6 +239,7 @@ impl Direct {
             number: wanted.number,
             hands_over: !mapped && !host.crowded && size <= passive::MANY,
             own_bytes: wanted.parts[me].bytes,
+            by_kernel: Counts::default(),
         }))
     }
 
@@ -256,6 +259,14 @@ impl Direct {
     #[inline]
     pub(crate) fn take_gate_waits(&mut self) -> Waited {
         self.gate_waits.take()
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    pub(crate) fn by_kernel(&self) -> &Counts {
+        &self.by_kernel
     }
 
     pub(crate) fn own_base(&self) -> *mut u8 {

@@ -36,6 +36,7 @@ pub(crate) use port::{Memory, Port};
 
 use crate::error::Error;
 use crate::hook::Hook;
+use crate::ledger::Ledger;
 use crate::packet::{Header, Kind, Packet};
 use crate::rank::Rank;
 use crate::stats::waited_for_messages;
@@ -57,6 +58,8 @@ pub(crate) struct Shared {
     bell: Option<Arc<dyn Bell>>,
     pub(crate) hook: Hook,
     agent: agent::Agent,
+    /// What windows did that have ended, where the environment asks for it.
+    ledger: Option<Mutex<Ledger>>,
     /// Threads in [`wait_for`](Self::wait_for), which serve packets themselves. Counted before a thread looks
     /// whether it has to wait, read with the core's lock held: who serves packets for nobody did so before that look.
     waiters: AtomicUsize,
@@ -117,6 +120,7 @@ impl Shared {
             bell,
             hook: Hook::default(),
             agent: agent::Agent::default(),
+            ledger: Ledger::is_wanted().then(|| Mutex::new(Ledger::new())),
             waiters: AtomicUsize::new(0),
             patience: AtomicU64::new(0),
         })
@@ -126,6 +130,12 @@ impl Shared {
         // A panic with the lock held poisons it; the state is then that of a packet half served, which
         // later calls report as they find it.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What windows did that have ended; `None`: nobody asks.
+    pub(crate) fn ledger(&self) -> Option<MutexGuard<'_, Ledger>> {
+        // Each entry is made as a whole: whoever panicked left a whole ledger.
+        self.ledger.as_ref().map(|ledger| ledger.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Starts the agent, unless it runs.

@@ -25,6 +25,14 @@ impl Backend {
         }
     }
 
+    /// What all windows of the job share.
+    pub(crate) fn shared(&self) -> &Shared {
+        match self {
+            Self::Message { shared, .. } => shared,
+            Self::Direct(direct) => direct.shared(),
+        }
+    }
+
     /// How long this member has waited for flags of the window's; what it waited for messages is counted by call.
     pub(crate) fn waits(&self) -> Waits {
         match self {

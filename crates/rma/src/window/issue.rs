@@ -10,7 +10,7 @@ use crate::operation::Operation;
 use crate::packet::{Flags, Kind};
 use crate::rank::Rank;
 use crate::spec::Style;
-use crate::stats::Stats;
+use crate::stats::{Amount, Stats, Verb};
 use crate::transfer::Target;
 
 impl Window {
@@ -57,9 +57,8 @@ impl Window {
             return Ok(());
         }
         self.epochs.issued(reach);
-        let stats = self.stats_of(reach);
-        stats.operations += 1;
-        stats.bytes += total;
+        let verb = Verb::of(kind);
+        self.count(reach, verb, total);
         let op = Op {
             kind,
             element: how.map(|(element, _)| element),
@@ -78,9 +77,7 @@ impl Window {
             Backend::Direct(direct) => {
                 let issued = direct.issue(reach, target.rank.index(), op);
                 if matches!(issued, Err(Error::NotYet)) {
-                    let stats = self.stats_of(reach);
-                    stats.operations -= 1;
-                    stats.bytes -= total;
+                    self.discount(reach, verb, total);
                 }
                 return issued;
             }
@@ -88,6 +85,7 @@ impl Window {
         if own {
             // Others may see it at once.
             shared.await_unlocks(None)?;
+            self.here.count(verb, total);
             return shared.core().perform_here(*number, &op);
         }
         if naive {
@@ -123,8 +121,7 @@ impl Window {
             }
         }
         self.epochs.fence_operations += 1;
-        self.at_once.0 += 1;
-        self.at_once.1 += bytes as u64;
+        self.issued.count(Verb::Put, bytes as u64);
         true
     }
 
@@ -168,8 +165,8 @@ impl Window {
         direct.dirty = true;
         direct.combine(index, start.cast_signed(), (element, operation), brought, back)?;
         self.epochs.fence_operations += 1;
-        self.at_once.0 += 1;
-        self.at_once.1 += bytes as u64;
+        let verb = if result.is_null() { Verb::Accumulate } else { Verb::GetAccumulate };
+        self.issued.count(verb, bytes as u64);
         Ok(true)
     }
 
@@ -181,8 +178,7 @@ impl Window {
         let part = self.parts.get(target.index())?;
         let start = inside(*part, bytes, place)?;
         self.epochs.fence_operations += 1;
-        self.at_once.0 += 1;
-        self.at_once.1 += bytes as u64;
+        self.issued.count(Verb::Get, bytes as u64);
         Some(peer.base.wrapping_add(start as usize))
     }
 
@@ -199,9 +195,28 @@ impl Window {
             return Ok(None);
         }
         self.epochs.issued(reach);
-        self.at_once.0 += 1;
-        self.at_once.1 += data.len() as u64;
+        self.issued.count(Verb::Put, data.len() as u64);
         Ok(Some(()))
+    }
+
+    /// Counts an operation that is not done at once: its kind of synchronization is known now.
+    fn count(&mut self, reach: Reach, verb: Verb, bytes: u64) {
+        self.issued.count(verb, bytes);
+        let amount = Amount { operations: 1, bytes };
+        self.counted += amount;
+        let stats = self.stats_of(reach);
+        stats.operations += 1;
+        stats.bytes += bytes;
+    }
+
+    /// Takes back one that has to be issued again.
+    fn discount(&mut self, reach: Reach, verb: Verb, bytes: u64) {
+        self.issued.discount(verb, bytes);
+        self.counted.operations -= 1;
+        self.counted.bytes -= bytes;
+        let stats = self.stats_of(reach);
+        stats.operations -= 1;
+        stats.bytes -= bytes;
     }
 
     pub(crate) fn stats_of(&mut self, reach: Reach) -> &mut Stats {

@@ -33,7 +33,7 @@ use crate::error::Error;
 use crate::message::Memory;
 use crate::rank::Rank;
 use crate::spec::{Spec, Style};
-use crate::stats::WindowStats;
+use crate::stats::{Amount, Counts, Medium, Traffic, WindowStats};
 use std::collections::HashMap;
 
 /// How a window came by its memory.
@@ -93,9 +93,14 @@ pub struct Window {
     pub(crate) parts: Box<[Part]>,
     pub(crate) epochs: Epochs,
     pub(crate) backend: Backend,
+    /// Operations so far.
+    pub(crate) issued: Counts,
+    /// How many of them are in the counts of a synchronization; those done at once get there when their epoch ends.
+    pub(crate) counted: Amount,
+    /// On the message path, operations on this rank's own part, which take no message.
+    pub(crate) here: Counts,
+    name: Option<String>,
     /// What was asked for by the safe layer: where from, and the data.
-    /// Operations and bytes of the open epoch that were done at once.
-    pub(crate) at_once: (u64, u64),
     kept: HashMap<u64, (Rank, Vec<u8>)>,
     next_kept: u64,
 }
@@ -124,7 +129,10 @@ impl Window {
             parts,
             epochs,
             backend,
-            at_once: (0, 0),
+            issued: Counts::default(),
+            counted: Amount::default(),
+            here: Counts::default(),
+            name: None,
             kept: HashMap::new(),
             next_kept: 0,
         }
@@ -167,7 +175,38 @@ impl Window {
         stats.fence.add(waits.fence);
         stats.pscw.add(waits.pscw);
         stats.passive.add(waits.passive);
+        stats.traffic = match &self.backend {
+            Backend::Message { .. } => {
+                Traffic::divided(&self.issued, &self.here, Medium::Stores, Medium::Messages)
+            }
+            Backend::Direct(direct) => {
+                Traffic::divided(&self.issued, direct.by_kernel(), Medium::Kernel, Medium::Stores)
+            }
+        };
         stats
+    }
+
+    /// Names the window, for the table of the job ([`Ledger`](crate::Ledger)). Members may give it different names, and
+    /// are added up by name.
+    pub fn set_name(&mut self, name: impl Into<String>) {
+        self.name = Some(name.into());
+    }
+
+    /// The name that it was given, or how it came by its memory.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or(match self.flavor {
+            Flavor::Allocated => "allocated",
+            Flavor::Created => "created",
+            Flavor::Dynamic => "dynamic",
+        })
+    }
+
+    /// Enters what this window did into the job's ledger, if the job keeps one.
+    fn enter(&self) {
+        if let Some(mut ledger) = self.backend.shared().ledger() {
+            ledger.enter(self.name(), self.stats());
+        }
     }
 
     /// Where a member's part lies in this process's address space; `None` where it is out of reach.
@@ -200,6 +239,7 @@ impl Window {
     pub fn free(&mut self) -> Result<(), Error> {
         self.epochs.free("free")?;
         self.backend.free()?;
+        self.enter();
         self.epochs.freed();
         self.base = std::ptr::null_mut();
         Ok(())
@@ -266,6 +306,7 @@ impl Window {
 impl Drop for Window {
     fn drop(&mut self) {
         if self.epochs.usable("drop").is_ok() {
+            self.enter();
             self.backend.abandon();
         }
     }

@@ -312,12 +312,13 @@ impl Window {
 
     /// Counts an epoch as completed.
     pub(crate) fn count_epoch(&mut self, reach: Reach) {
-        let (operations, bytes) = std::mem::take(&mut self.at_once);
+        let issued = self.issued.sum();
+        let before = std::mem::replace(&mut self.counted, issued);
         let waited = self.backend.take_gate_waits();
         let stats = self.stats_of(reach);
         stats.epochs += 1;
         stats.add(waited);
-        stats.operations += operations;
-        stats.bytes += bytes;
+        stats.operations += issued.operations - before.operations;
+        stats.bytes += issued.bytes - before.bytes;
     }
 }

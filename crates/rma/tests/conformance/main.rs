@@ -3,6 +3,7 @@
 #![cfg(not(loom))]
 
 mod atomicity;
+mod counts;
 mod crosswise;
 mod drive;
 mod endings;

@@ -1,8 +1,9 @@
 //! More ranks than processors by far: they meet, make a window, fence, and take little memory for it.
 
-use crate::children::{PATIENCE, place, start, went_well};
+use crate::children::{PATIENCE, WELL, command, place, start, went_well};
 use crate::watchdog::watched;
-use unisono_rma::{Assert, Job, Key, Place, Rank, Spec};
+use std::process::Stdio;
+use unisono_rma::{Assert, Job, Key, Place, Rank, STATS, Spec};
 
 const RANKS: usize = 64;
 
@@ -50,5 +51,35 @@ fn sixty_four_ranks_make_a_window_and_touch_little_memory() {
             }
             _ => println!("skipped: /proc/self/status has no RssShmem here"),
         }
+    });
+}
+
+#[test]
+fn a_job_that_is_asked_to_prints_one_table_of_all_its_ranks() {
+    watched("table", || {
+        let key = Key::random().expect("the kernel has random bytes");
+        let begin = |rank| {
+            let mut part = command("passes", &place(rank, 3, key));
+            part.env(STATS, "1").stderr(Stdio::piped()).spawn().expect("this test can be started again")
+        };
+        let tables: Vec<String> = [0, 1, 2]
+            .map(begin)
+            .into_iter()
+            .map(|rank| {
+                let output = rank.wait_with_output().expect("our child can be collected");
+                assert_eq!(output.status.code(), Some(WELL));
+                String::from_utf8_lossy(&output.stderr).into_owned()
+            })
+            .collect();
+        // Three rounds, one put of eight bytes a rank.
+        let puts = tables[0].lines().find(|line| line.trim_start().starts_with("put")).unwrap_or_default();
+        assert_eq!(
+            puts.split_whitespace().collect::<Vec<_>>(),
+            ["put", "9", "72", "B", "-", "-"],
+            "{tables:?}"
+        );
+        assert!(tables[0].starts_with("unisono: windows of 3 ranks together\n"), "{tables:?}");
+        assert!(tables[0].contains("\nallocated (3 times)\n"), "{tables:?}");
+        assert!(tables[1].is_empty() && tables[2].is_empty(), "{tables:?}");
     });
 }
