@@ -24,6 +24,7 @@ mod spin;
 mod spin_block;
 mod wait;
 mod watch;
+mod wide;
 mod yielding;
 
 pub use adaptive::{Adaptive, LONG_YIELD};
@@ -40,4 +41,5 @@ pub use spin::Spin;
 pub use spin_block::SpinBlock;
 pub use wait::{BadSpinBudget, BadWait, SpinBudget, Wait, WaitPolicy, Waited};
 pub use watch::{Advice, Until, Unwatched, Verdict, Watch};
+pub use wide::{Wide, vectorized};
 pub use yielding::Yield;

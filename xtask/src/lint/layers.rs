@@ -13,7 +13,8 @@ const MAY: &[(&str, &[&str])] = &[
     // The one arrow between topics besides eventchannel's: docs/decisions/0006.
     ("rma", &["linux", "sync", "barrier"]),
     ("rma/fuzz", &["rma"]),
-    ("btin", &[]),
+    // the planner's loops for wide vectors
+    ("btin", &["sync"]),
     ("fairqueue", &["sync"]),
     ("fairqueue/fuzz", &["fairqueue"]),
     // programs' messages in the order of the fair queue: the place "middleware"

@@ -1,7 +1,8 @@
 //! Rows of 512 bits, one a search: what searches in one walk are made of.
 //!
-//! A row is a cache line, and with the widest vectors of today one register. [`vectorized`] runs code compiled for
-//! the widest that the processor at hand has.
+//! A row is a cache line, and with the widest vectors of today one register.
+
+use unisono_sync::{Wide, vectorized};
 
 /// As many searches go together.
 pub(super) const LANES: usize = 512;
@@ -11,30 +12,6 @@ pub(super) const WORDS: usize = LANES / 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Bits(pub(super) [u64; WORDS]);
-
-/// What is worth being compiled several times: for the vectors that every processor has, and for wider ones.
-pub(super) trait Wide {
-    type Output;
-
-    /// To be inlined, with all that matters in it: a call leaves the code for wider vectors.
-    fn run(self) -> Self::Output;
-}
-
-struct Adapted<W>(W);
-
-impl<W: Wide> pulp::WithSimd for Adapted<W> {
-    type Output = W::Output;
-
-    #[inline(always)]
-    fn with_simd<S: pulp::Simd>(self, _: S) -> W::Output {
-        self.0.run()
-    }
-}
-
-/// Runs it with the widest vectors that the processor at hand has.
-pub(super) fn vectorized<W: Wide>(work: W) -> W::Output {
-    pulp::Arch::new().dispatch(Adapted(work))
-}
 
 impl Bits {
     pub(super) const NONE: Self = Self([0; WORDS]);

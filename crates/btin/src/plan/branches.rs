@@ -16,12 +16,13 @@
 //! which is why roots come in portions in large networks, each with a walk over everything. It pays where so many
 //! roots are tied that one search a root costs more.
 
-use super::bits::{Bits, Counter, LANES, WORDS, Wide, transpose, vectorized};
+use super::bits::{Bits, Counter, LANES, WORDS, transpose};
 use super::crew::Crew;
 use super::graph::Graph;
 use super::lean::Limit;
 use super::walk::{Keep, Walk};
 use std::sync::{Mutex, PoisonError};
+use unisono_sync::{Wide, vectorized};
 
 /// So many bits in memory at most: roots times switches.
 const MOST_BITS: usize = 16 << 30;

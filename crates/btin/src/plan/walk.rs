@@ -10,8 +10,9 @@
 //! all of a random network's dozen levels, wherever searches begin; in a torus about the width of the area in
 //! which they begin, which is why [`blocks`] takes switches that lie together.
 
-use super::bits::{Bits, LANES, Wide, vectorized};
+use super::bits::{Bits, LANES};
 use super::graph::Graph;
+use unisono_sync::{Wide, vectorized};
 
 /// What is remembered of who was reached from where.
 pub(super) trait Keep {
