@@ -39,6 +39,13 @@ pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
     summary.step("clippy", || {
         cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "--deny", "warnings"])
     });
+    summary.step("documentation", || {
+        let mut command = Command::new("cargo");
+        command.args(["doc", "--locked", "--workspace", "--no-deps", "--quiet"]).current_dir(workspace());
+        command.env("RUSTDOCFLAGS", "--deny warnings");
+        let done = Step::new("cargo doc", command).succeeds();
+        if done { Verdict::passed(1) } else { Verdict::failed("cargo doc") }
+    });
     for (name, check) in CHECKS {
         summary.step(name, || {
             let problems = check(&sources);
@@ -50,6 +57,7 @@ pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
     }
     summary.step("format of C sources", || c_format::check(&sources));
     summary.step("licences, bans and sources of dependencies", || deny(install));
+    summary.step("advisories about dependencies", advisories);
     Ok(summary.conclude())
 }
 
@@ -60,22 +68,54 @@ fn cargo(arguments: &[&str]) -> Verdict {
     if Step::new(&name, command).succeeds() { Verdict::passed(1) } else { Verdict::failed(name) }
 }
 
-/// Works without a network: the advisory database, which would need one, is not asked.
+const NO_DENY: &str = "cargo-deny is not installed: cargo install --locked cargo-deny";
+
+fn has_deny() -> bool {
+    let mut version = Command::new("cargo");
+    version.args(["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+    version.status().is_ok_and(|status| status.success())
+}
+
+/// Asks the RustSec database, which cargo-deny fetches: without a network, or with one that does not lead there,
+/// the check is skipped with cargo-deny's own words.
+fn advisories() -> Verdict {
+    if !has_deny() {
+        return Verdict::skipped(NO_DENY);
+    }
+    let mut command = Command::new("cargo");
+    command.args(["deny", "--workspace", "check", "--hide-inclusion-graph", "advisories"]);
+    command.current_dir(workspace());
+    let step = Step::new("cargo deny", command).within(Duration::from_secs(120)).showing(|_| false);
+    match step.run() {
+        Ok(done) if done.success => Verdict::passed(1),
+        Ok(done) => match database_out_of_reach(&done.lines) {
+            Some(line) => Verdict::skipped(format!("the advisory database is out of reach: {line}")),
+            None => {
+                println!("{}", done.lines.join("\n"));
+                Verdict::failed("cargo deny check advisories")
+            }
+        },
+        Err(error) => Verdict::failed(error.to_string()),
+    }
+}
+
+/// The line in which cargo-deny says that it could not fetch the database.
+fn database_out_of_reach(lines: &[String]) -> Option<&str> {
+    let about = |line: &&String| line.contains("advisory database") && line.contains("fail");
+    Some(lines.iter().find(about)?.trim())
+}
+
+/// Works without a network.
 fn deny(install: Install) -> Verdict {
-    let there = || {
-        let mut version = Command::new("cargo");
-        version.args(["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
-        version.status().is_ok_and(|status| status.success())
-    };
-    if !there() && install == Install::IfAllowed {
+    if !has_deny() && install == Install::IfAllowed {
         println!("installing cargo-deny: a few minutes");
         let mut command = Command::new("cargo");
         // a debug build takes half the time, and it runs for a second
         command.args(["install", "--locked", "--debug", "--quiet", "cargo-deny"]);
         Step::new("cargo install cargo-deny", command).within(Duration::from_secs(15 * 60)).succeeds();
     }
-    if !there() {
-        return Verdict::skipped("cargo-deny is not installed: cargo install --locked cargo-deny");
+    if !has_deny() {
+        return Verdict::skipped(NO_DENY);
     }
     // crates for other systems are looked at too, so all of Cargo.lock must be on this machine
     let quietly = |arguments: &[&str]| {

@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, reason = "a command line program speaks")]
 
 mod fuzz;
+mod install;
 mod lint;
 mod packages;
 mod smoke;
@@ -36,6 +37,10 @@ Usage: cargo xtask COMMAND [OPTIONS]
   vm [NAME...]          the tests that need a newer kernel than most machines have (fair queuing as a BPF
                         queueing discipline), or these, in a virtual machine with Debian unstable's;
                         needs qemu-system-x86 and, once, the mirror that apt is configured for
+  install [--prefix DIR] [--destdir DIR]
+                        build, and install the program, the preload, libunisono with its header and
+                        pkg-config file, manual pages and completions below /usr/local or DIR, without
+                        debug information; --destdir puts all of it below another directory, for packages
   packages              what `test` would install, and why
 
 Exit codes: 0 all passed or skipped; 1 something failed; 2 bad usage.
@@ -60,6 +65,13 @@ fn main() -> ExitCode {
             fuzz::run(seconds.parse().unwrap_or(60), only)
         }
         ["vm", ref only @ ..] => vm::run(only),
+        ["install", ref words @ ..] => match install::Prefix::parse(words) {
+            Ok(prefix) => install::run_with(&prefix),
+            Err(error) => {
+                eprintln!("xtask: {error:#}");
+                return ExitCode::from(2);
+            }
+        },
         ["packages"] => {
             packages::print();
             Ok(true)

@@ -145,17 +145,20 @@ pub(crate) fn provide(install: Install) -> Verdict {
         return Verdict::skipped(format!("{refusal}; {}", consequences(&missing)));
     }
     let list: Vec<&str> = missing.iter().map(|package| package.name).collect();
-    println!("installing {}", names(&missing));
     let apt = |arguments: &[&str]| {
         let mut command = Command::new("apt-get");
         command.args(["--quiet=2", "-o", "DPkg::Lock::Timeout=120"]).args(arguments);
         command.env("DEBIAN_FRONTEND", "noninteractive");
         // hundreds of lines of unpacking say nothing; errors and warnings do
         let says_something = |line: &str| line.starts_with("E:") || line.starts_with("W:");
-        Step::new("apt-get", command).within(Duration::from_secs(600)).showing(says_something).succeeds()
+        Step::new("apt-get", command).within(Duration::from_secs(30 * 60)).showing(says_something).succeeds()
     };
     // an update that fails may leave lists that are good enough
     apt(&["update"]);
+    println!("installing {}", names(&missing));
+    if let Some(count) = with_dependencies(&list) {
+        println!("with what they need: {count} packages, some minutes");
+    }
     apt(&[&["install", "--yes", "--no-install-recommends"], list.as_slice()].concat());
     let missing = self::missing();
     if missing.is_empty() {
@@ -163,6 +166,14 @@ pub(crate) fn provide(install: Install) -> Verdict {
     } else {
         Verdict::skipped(format!("apt-get could not install them; {}", consequences(&missing)))
     }
+}
+
+/// How many packages apt-get would install for these.
+fn with_dependencies(list: &[&str]) -> Option<usize> {
+    let mut command = Command::new("apt-get");
+    command.args(["install", "--simulate", "--no-install-recommends"]).args(list).stderr(Stdio::null());
+    let said = String::from_utf8(command.output().ok()?.stdout).ok()?;
+    Some(said.lines().filter(|line| line.starts_with("Inst ")).count()).filter(|count| *count > 0)
 }
 
 fn consequences(missing: &[&Package]) -> String {

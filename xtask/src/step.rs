@@ -47,28 +47,47 @@ pub(crate) struct Step {
     name: String,
     command: Command,
     deadline: Duration,
-    silence: Duration,
+    tests: Option<TestLimits>,
     /// Whether a line is shown.
     show: Box<dyn FnMut(&str) -> bool>,
 }
 
+/// Limits that hold from the first line for which `begun` answers yes.
+struct TestLimits {
+    begun: fn(&str) -> bool,
+    deadline: Duration,
+    silence: Duration,
+}
+
 impl Step {
-    /// Twenty minutes in all, ten without a line of output: generous, because only a hang may meet them.
+    /// An hour in all, silent or not: a compiler on a slow machine is silent for many minutes.
     pub(crate) fn new(name: impl Into<String>, command: Command) -> Self {
         Self {
             name: name.into(),
             command,
-            deadline: Duration::from_secs(20 * 60),
-            silence: Duration::from_secs(10 * 60),
+            deadline: Duration::from_secs(60 * 60),
+            tests: None,
             show: Box::new(|_| true),
         }
     }
 
-    /// With another deadline, for the whole step and for its silence.
+    /// With another deadline for the whole step.
     #[must_use]
     pub(crate) fn within(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
-        self.silence = self.silence.min(deadline);
+        self
+    }
+
+    /// Forty minutes for the tests, ten of them without a line of output: generous, because only a test that
+    /// hangs may meet these limits. They count from the first line for which `begun` answers yes, so not while
+    /// the tests are compiled.
+    #[must_use]
+    pub(crate) fn testing(self, begun: fn(&str) -> bool) -> Self {
+        self.testing_within(begun, Duration::from_secs(40 * 60), Duration::from_secs(10 * 60))
+    }
+
+    fn testing_within(mut self, begun: fn(&str) -> bool, deadline: Duration, silence: Duration) -> Self {
+        self.tests = Some(TestLimits { begun, deadline, silence });
         self
     }
 
@@ -127,17 +146,28 @@ impl Step {
         });
         let start = Instant::now();
         let mut last_line = Instant::now();
+        let mut tests_begun = None;
         let mut lines = Vec::new();
         let mut hung = None;
         let ended = watchdog::wait_unless(&mut child, Reach::Descendants, || {
             while let Ok(line) = receiver.try_recv() {
                 last_line = Instant::now();
+                if let Some(tests) = &self.tests
+                    && tests_begun.is_none()
+                    && (tests.begun)(&line)
+                {
+                    tests_begun = Some(last_line);
+                }
                 keep(&mut lines, &mut self.show, line);
             }
             if start.elapsed() >= self.deadline {
                 hung = Some(format!("it did not end within {} s", self.deadline.as_secs()));
-            } else if last_line.elapsed() >= self.silence {
-                hung = Some(format!("it was silent for {} s", self.silence.as_secs()));
+            } else if let (Some(tests), Some(begun)) = (&self.tests, tests_begun) {
+                if begun.elapsed() >= tests.deadline {
+                    hung = Some(format!("its tests did not end within {} s", tests.deadline.as_secs()));
+                } else if last_line.elapsed() >= tests.silence {
+                    hung = Some(format!("a test was silent for {} s", tests.silence.as_secs()));
+                }
             }
             hung.is_some()
         })?;
@@ -194,6 +224,18 @@ mod tests {
         assert!(!done.success);
         assert_eq!(done.hung.as_deref(), Some("it did not end within 1 s"));
         assert_eq!(done.lines, ["begun"]);
+    }
+
+    #[test]
+    fn silence_counts_only_while_tests_run() {
+        let second = Duration::from_secs(1);
+        let begun = |line: &str| line == "running";
+        let compiling = shell("echo compiling; sleep 3; echo running; echo ok");
+        let done = compiling.testing_within(begun, 60 * second, second).run().expect("it starts");
+        assert_eq!(done.hung, None);
+        let hanging = shell("echo compiling; echo running; sleep 3600");
+        let done = hanging.testing_within(begun, 60 * second, second).run().expect("it starts");
+        assert_eq!(done.hung.as_deref(), Some("a test was silent for 1 s"));
     }
 
     #[test]

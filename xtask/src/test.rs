@@ -40,7 +40,7 @@ pub(crate) fn miri() -> anyhow::Result<bool> {
             "unisono-barrier",
         ]);
         command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
-        verdict(Step::new("miri", command))
+        verdict(Step::new("miri", command).testing(test_output::runs_a_program))
     });
     Ok(summary.conclude())
 }
@@ -50,7 +50,8 @@ fn tests(arguments: &[&str], prepare: impl FnOnce(&mut Command)) -> Verdict {
     command.args(["test", "--locked", "--no-fail-fast"]).args(arguments).args(["--", "--show-output"]);
     command.current_dir(workspace());
     prepare(&mut command);
-    verdict(Step::new(format!("cargo test {}", arguments.join(" ")), command).showing(test_output::filter()))
+    let step = Step::new(format!("cargo test {}", arguments.join(" ")), command);
+    verdict(step.testing(test_output::runs_a_program).showing(test_output::filter()))
 }
 
 fn verdict(step: Step) -> Verdict {

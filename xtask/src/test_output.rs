@@ -11,10 +11,8 @@ pub(crate) fn read(lines: &[String]) -> Verdict {
     let mut program = String::new();
     let mut test = None;
     for line in lines {
-        if let Some(rest) =
-            line.trim_start().strip_prefix("Running ").or(line.trim_start().strip_prefix("Doc-tests "))
-        {
-            program = rest.split(" (").next().unwrap_or(rest).to_owned();
+        if let Some(begun) = test_program(line) {
+            program = begun.split(" (").next().unwrap_or(begun).to_owned();
         } else if let Some(name) =
             line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"))
         {
@@ -36,6 +34,17 @@ pub(crate) fn read(lines: &[String]) -> Verdict {
         }
     }
     verdict
+}
+
+/// The test program that cargo says it runs now.
+fn test_program(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    line.strip_prefix("Running ").or_else(|| line.strip_prefix("Doc-tests "))
+}
+
+/// Whether cargo says in this line that it has compiled the tests and runs a program of them.
+pub(crate) fn runs_a_program(line: &str) -> bool {
+    test_program(line).is_some()
 }
 
 fn single(name: &str, result: &str, program: &str, verdict: &mut Verdict) {

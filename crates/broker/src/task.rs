@@ -20,7 +20,7 @@ pub enum Task {
         /// The frame.
         frame: Vec<u8>,
     },
-    /// Open a socket, and say how it went by [`Broker::opened`].
+    /// Open a socket, and say how it went by [`Broker::opened`](crate::Broker::opened).
     Open {
         /// For which channel.
         channel: ChannelId,
@@ -42,7 +42,7 @@ pub enum Task {
 /// What is to be sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// Send this now, and say how it went by [`Broker::transmitted`].
+    /// Send this now, and say how it went by [`Broker::transmitted`](crate::Broker::transmitted).
     Transmit {
         /// On which channel.
         channel: ChannelId,
@@ -60,7 +60,7 @@ pub enum Next {
 pub enum Sent {
     /// It has left.
     Whole,
-    /// The destination takes nothing more; it is kept, [`Broker::drained`] follows.
+    /// The destination takes nothing more; it is kept, [`Broker::drained`](crate::Broker::drained) follows.
     Kept,
     /// It is gone and will not arrive.
     Lost,

@@ -1,6 +1,6 @@
 //! Networks from files of other programs: ibnetdiscover, GraphML, Graphviz DOT, and btin-topo-1.
 //!
-//! The idea: each reader fills a [`draft::Draft`] of vertices and cables with the places they were read at;
+//! The idea: each reader fills a `Draft` of vertices and cables with the places they were read at;
 //! what all of them need - which vertices are nodes, which ports are free, what was left out - is done once, there.
 //! Nothing is dropped in silence: a [`Report`] says what was found, assumed and left out.
 

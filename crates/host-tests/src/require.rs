@@ -2,6 +2,7 @@
 
 use crate::{Outcome, Skipped};
 use std::path::Path;
+use std::process::Command;
 
 /// Root's privilege.
 ///
@@ -49,4 +50,19 @@ pub fn program(name: &str, remedy: &str) -> Outcome {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(name).is_file()));
     if found { Ok(()) } else { Err(Skipped::because(format!("no {name} on PATH; {remedy}"))) }
+}
+
+/// The namespaces of their own that `unshare` gives a command with these options.
+///
+/// # Errors
+/// [`Skipped`] with what `unshare` says when it fails, as it does in many containers.
+pub fn unshare(options: &[&str]) -> Outcome {
+    program("unshare", "apt-get install util-linux")?;
+    let tried = Command::new("unshare").args(options).arg("true").output();
+    let why = match tried {
+        Ok(output) if output.status.success() => return Ok(()),
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(Skipped::because(format!("unshare {} fails here: {why}", options.join(" "))))
 }

@@ -81,6 +81,12 @@ fn an_unmet_need_names_its_remedy() -> Outcome {
     assert_eq!(unmet, Skipped::because("no unisono-no-such-program on PATH; install it"));
     require::cpus(usize::MAX).expect_err("nobody has that many");
     require::path("/sys/no-such-file", "a made-up interface").expect_err("it does not exist");
+    let unmet = require::unshare(&["--no-such-namespace"]).expect_err("nobody has that");
+    let unmet = format!("{unmet:?}");
+    assert!(
+        unmet.contains("unshare --no-such-namespace") && unmet.contains("unrecognized option"),
+        "{unmet}"
+    );
     Ok(())
 }
 

@@ -38,7 +38,7 @@ struct Ended {
 /// `mpiexec -n 3 unisono mpi -- endings HOW WHERE`, with an empty /dev/shm that nobody else uses.
 fn endings(mpi: Mpi, launcher: Launcher, options: &[&str], arguments: &[&str]) -> Result<Ended, Outcome> {
     require::root().map_err(Err)?;
-    require::program("unshare", "apt-get install util-linux").map_err(Err)?;
+    require::unshare(&["--mount"]).map_err(Err)?;
     let built = mpi.build(&source("endings.c")).map_err(Err)?;
     let directory = tempfile::tempdir().expect("a directory");
     let left = directory.path().join("left");
@@ -63,7 +63,9 @@ fn endings(mpi: Mpi, launcher: Launcher, options: &[&str], arguments: &[&str]) -
     command.arg(built);
     let output = command.args(arguments).stdin(std::process::Stdio::null()).output().expect("it was found");
     let words = format!("{}{}", text(&output.stdout), text(&output.stderr));
-    let left = std::fs::read_to_string(left).expect("the list, which the shell wrote");
+    let left = std::fs::read_to_string(left).unwrap_or_else(|error| {
+        panic!("the shell in its own mount namespace wrote no list ({error}): {words}")
+    });
     Ok(Ended { output, words, left })
 }
 

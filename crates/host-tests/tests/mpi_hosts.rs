@@ -68,7 +68,7 @@ fn mpiexec(hosts: &Hosts, mpi: Mpi, each: usize, wire: Wire) -> Command {
 }
 
 fn hosts() -> Result<Hosts, Skipped> {
-    require::program("unshare", "apt-get install util-linux")?;
+    require::unshare(&["--uts"])?;
     Hosts::new()
 }
 

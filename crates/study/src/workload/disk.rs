@@ -1,6 +1,6 @@
 //! A file server's requests to one disk: what is read at length, what somebody waits for, and what has a deadline.
 //!
-//! Three classes share a file of [`FILE`] bytes: two downloads that always have four reads of 256 KiB waiting
+//! Three classes share a file of `FILE` bytes: two downloads that always have four reads of 256 KiB waiting
 //! (*throughput*), a user who reads 8 KiB at a random place and thinks 2 ms (*interactive*), and a player that reads 64 KiB
 //! every 10 ms and needs them within 10 ms (*real-time*).
 //!

@@ -1,0 +1,208 @@
+//! `cargo xtask install`: the program, its libraries, header, manual pages and completions, below a prefix.
+//!
+//! ```text
+//! bin/unisono                            share/man/man1/unisono*.1
+//! include/unisono.h                      share/bash-completion/completions/unisono
+//! lib/libunisono.so.0.1.0                share/zsh/site-functions/_unisono
+//! lib/libunisono.so.0, libunisono.so     share/fish/vendor_completions.d/unisono.fish
+//! lib/libunisono_mpi.so                  lib/pkgconfig/unisono.pc
+//! ```
+//!
+//! What is installed carries no debug information, which is five sixths of what a release build makes.
+
+use crate::{target, workspace};
+use anyhow::{Context, bail, ensure};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The library's name for the dynamic linker. The number grows with every release that breaks programs.
+const SONAME: &str = "libunisono.so.0";
+
+/// Where files go, and where they will lie for those who use them.
+pub(crate) struct Prefix {
+    prefix: PathBuf,
+    staging: Option<PathBuf>,
+}
+
+impl Prefix {
+    /// Reads `--prefix DIR` and `--destdir DIR`.
+    pub(crate) fn parse(words: &[&str]) -> anyhow::Result<Self> {
+        let mut answer = Self { prefix: "/usr/local".into(), staging: None };
+        for pair in words.chunks(2) {
+            match *pair {
+                ["--prefix", directory] => answer.prefix = directory.into(),
+                ["--destdir", directory] => answer.staging = Some(directory.into()),
+                _ => bail!("cargo xtask install [--prefix DIR] [--destdir DIR]; {:?} is neither", pair[0]),
+            }
+        }
+        ensure!(
+            answer.prefix.is_absolute(),
+            "the prefix {} is not an absolute path, which programs need to find the library",
+            answer.prefix.display()
+        );
+        Ok(answer)
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        let prefix = match &self.staging {
+            Some(staging) => staging.join(self.prefix.strip_prefix("/").unwrap_or(&self.prefix)),
+            None => self.prefix.clone(),
+        };
+        prefix.join(below)
+    }
+
+    /// Puts a file there, in one step: a program that runs keeps the old one.
+    fn put(&self, below: &str, mode: u32, bytes: &[u8]) -> anyhow::Result<()> {
+        let path = self.path(below);
+        let new = path.with_extension("unisono-new");
+        let write = || -> std::io::Result<()> {
+            if let Some(directory) = path.parent() {
+                fs::create_dir_all(directory)?;
+            }
+            fs::write(&new, bytes)?;
+            fs::set_permissions(&new, PermissionsExt::from_mode(mode))?;
+            fs::rename(&new, &path)
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))?;
+        println!("{}", path.display());
+        Ok(())
+    }
+
+    /// Puts a program or library there, without its debug information.
+    fn put_stripped(&self, below: &str, built: &Path) -> anyhow::Result<()> {
+        let bytes = fs::read(built).with_context(|| format!("cannot read {}", built.display()))?;
+        self.put(below, 0o755, &bytes)?;
+        run(Command::new("strip").arg("--strip-debug").arg(self.path(below)))
+    }
+
+    fn link(&self, below: &str, to: &str) -> anyhow::Result<()> {
+        let path = self.path(below);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot replace {}", path.display()));
+            }
+            _ => {}
+        }
+        symlink(to, &path).with_context(|| format!("cannot make {}", path.display()))?;
+        println!("{} -> {to}", path.display());
+        Ok(())
+    }
+}
+
+/// Builds what is missing, and installs everything.
+pub(crate) fn run_with(prefix: &Prefix) -> anyhow::Result<bool> {
+    let release = target().join("release");
+    // the library of its own build: its name for the linker would keep programs from running in the source tree
+    let named = target().join("install");
+    let cargo = |arguments: &[&str]| run(Command::new("cargo").args(arguments).current_dir(workspace()));
+    cargo(&["build", "--release", "--locked", "--package", "unisono", "--package", "unisono-mpi"])?;
+    let into = named.display().to_string();
+    let name = format!("link-arg=-Wl,-soname,{SONAME}");
+    cargo(&[
+        "rustc",
+        "--release",
+        "--locked",
+        "--package",
+        "unisono-c",
+        "--lib",
+        "--crate-type",
+        "cdylib",
+        "--target-dir",
+        &into,
+        "--",
+        "-C",
+        &name,
+    ])?;
+    let program = release.join("unisono");
+    prefix.put_stripped("bin/unisono", &program)?;
+    prefix.put_stripped("lib/libunisono_mpi.so", &release.join("libunisono_mpi.so"))?;
+    let version = env!("CARGO_PKG_VERSION");
+    let library = format!("libunisono.so.{version}");
+    prefix.put_stripped(&format!("lib/{library}"), &named.join("release/libunisono.so"))?;
+    prefix.link(&format!("lib/{SONAME}"), &library)?;
+    prefix.link("lib/libunisono.so", SONAME)?;
+    let header = workspace().join("abi/c/include/unisono.h");
+    prefix.put("include/unisono.h", 0o644, &fs::read(&header).context("the header cannot be read")?)?;
+    prefix.put("lib/pkgconfig/unisono.pc", 0o644, description(&prefix.prefix, version)?.as_bytes())?;
+    let pages = prefix.path("share/man/man1");
+    run(Command::new(&program).arg("man").arg(&pages))?;
+    let completions = [
+        ("bash", "share/bash-completion/completions/unisono"),
+        ("zsh", "share/zsh/site-functions/_unisono"),
+        ("fish", "share/fish/vendor_completions.d/unisono.fish"),
+    ];
+    for (shell, file) in completions {
+        let script = Command::new(&program).args(["completions", shell]).output();
+        prefix.put(file, 0o644, &script.context("the program does not start")?.stdout)?;
+    }
+    if prefix.staging.is_none() {
+        println!(
+            "for programs in C: pkg-config --cflags --libs unisono; as root, ldconfig lets them find the library"
+        );
+    }
+    Ok(true)
+}
+
+/// Installs into a new directory, and has an example in C use what lies there.
+pub(crate) fn trial(directory: &Path) -> anyhow::Result<String> {
+    let prefix = Prefix { prefix: directory.to_owned(), staging: None };
+    run_with(&prefix)?;
+    let (library, heat) = (prefix.path("lib"), prefix.path("heat"));
+    let example = workspace().join("examples/c/heat.c");
+    let include = format!("-I{}", prefix.path("include").display());
+    let (search, rpath) = (format!("-L{}", library.display()), format!("-Wl,-rpath,{}", library.display()));
+    run(
+        Command::new("gcc").args(["-std=c11", "-O2", &include, "-o"]).arg(&heat).arg(&example).args([
+            &search,
+            "-lunisono",
+            "-lm",
+            &rpath,
+        ]),
+    )?;
+    let mut job = Command::new(prefix.path("bin/unisono"));
+    run(job.args(["run", "-n", "2"]).arg(&heat).args(["--size", "32", "--steps", "10"]))?;
+    let pages = fs::read_dir(prefix.path("share/man/man1")).context("there are no manual pages")?.count();
+    ensure!(pages > 20, "only {pages} manual pages");
+    // the linker wrote the library's own name into the example
+    let needed = fs::read(&heat).context("the example cannot be read")?;
+    let holds = needed.windows(SONAME.len()).any(|window| window == SONAME.as_bytes());
+    ensure!(holds, "the example does not ask for {SONAME}");
+    Ok(format!("a program in C runs with the installed library; {pages} manual pages"))
+}
+
+/// What pkg-config answers.
+fn description(prefix: &Path, version: &str) -> anyhow::Result<String> {
+    let template = fs::read_to_string(workspace().join("abi/c/unisono.pc.in")).context("unisono.pc.in")?;
+    let text = template.replace("@PREFIX@", &prefix.display().to_string()).replace("@VERSION@", version);
+    Ok(text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect())
+}
+
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let status = command.status().with_context(|| format!("{name} cannot be started"))?;
+    ensure!(status.success(), "{name} failed ({status})");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn staging_keeps_the_prefix_of_those_who_will_use_it() {
+        let prefix = Prefix::parse(&["--prefix", "/usr", "--destdir", "/tmp/stage"]).expect("both are known");
+        assert_eq!(prefix.path("bin/unisono"), Path::new("/tmp/stage/usr/bin/unisono"));
+        let text = description(&prefix.prefix, "1.2.3").expect("the template is there");
+        assert!(text.starts_with("prefix=/usr\n") && text.contains("\nVersion: 1.2.3\n"), "{text}");
+        assert!(!text.contains('@'), "{text}");
+    }
+
+    #[test]
+    fn a_relative_prefix_and_an_unknown_word_are_refused() {
+        assert!(Prefix::parse(&["--prefix", "here"]).is_err());
+        assert!(Prefix::parse(&["--perfix", "/usr"]).is_err());
+        assert!(Prefix::parse(&["--prefix"]).is_err());
+    }
+}
