@@ -4,16 +4,22 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;
-use unisono_linux::capability::{self, Capability, Effort};
+use unisono_linux::capability::{self, Capability, Effort, Status};
 
 /// Say what this host supports, and if not why, and what to do
 ///
 /// One line a capability: found, or the exact reason why not and the remedy. Most are tried, not
-/// guessed; nothing is left behind, and no kernel module is loaded. Works without root and then
-/// says what root would add. Nothing that is missing is an error: the exit code is 0.
+/// guessed; nothing is left behind, and no kernel module is loaded. A trial that does not end in time says
+/// nothing: its line begins with "unknown". Works without root and then says what root would add. Nothing
+/// that is missing is an error: the exit code is 0.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono doctor                         one line a capability
+  unisono doctor --without-compiling     only what takes milliseconds
+  unisono doctor --json | jq -r '.capabilities[] | select(.found | not) | .remedy'")]
 pub(crate) struct Args {
-    /// One JSON object on standard output: {"capabilities":[{"name","found","reason","remedy",...}]}
+    /// One JSON object on standard output: {"capabilities":[{"name","found","status","reason","remedy",...}]},
+    /// with the status found, missing or unknown
     #[arg(long)]
     json: bool,
 
@@ -61,11 +67,13 @@ fn table(capabilities: &[Capability]) -> String {
 }
 
 fn sentence(capability: &Capability) -> String {
-    let Capability { found, detail, reason, remedy, .. } = capability;
+    let Capability { status, detail, reason, remedy, .. } = capability;
     let remedy = remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default();
-    match found {
-        true => format!("found: {detail}{remedy}"),
-        false => format!("not found: {}{remedy}", reason.as_deref().unwrap_or("no reason known")),
+    let reason = reason.as_deref().unwrap_or("no reason known");
+    match status {
+        Status::Found => format!("found: {detail}{remedy}"),
+        Status::Missing => format!("not found: {reason}{remedy}"),
+        Status::Unknown => format!("unknown: {reason}{remedy}"),
     }
 }
 
@@ -79,11 +87,19 @@ mod tests {
             name: "tun",
             group: "network",
             found: false,
+            status: Status::Missing,
             detail: String::new(),
             reason: Some("no device".into()),
             remedy: Some("make one".into()),
         };
-        let text = table(&[capability]);
+        let unknown = Capability {
+            name: "cc",
+            status: Status::Unknown,
+            reason: Some("too slow".into()),
+            ..capability.clone()
+        };
+        let text = table(&[capability, unknown]);
         assert!(text.starts_with("network\n  tun  not found: no device; make one\n"), "{text}");
+        assert!(text.contains("\n  cc   unknown: too slow; make one\n"), "{text}");
     }
 }

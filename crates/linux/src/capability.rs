@@ -3,7 +3,8 @@
 //! Each probe answers one [`Capability`]. Where it is cheap and harmless a probe tries the real thing
 //! rather than conclude from a version number: a real-time class is asked for by a thread that ends at
 //! once, a queueing discipline is installed in a network namespace that vanishes with its process, a
-//! control group is made and removed. A probe never loads a kernel module, never needs root to
+//! control group is made and removed. A trial that does not end in time, as on a machine under load, says nothing:
+//! its capability is [`Status::Unknown`], not missing. A probe never loads a kernel module, never needs root to
 //! answer, and never leaves anything behind.
 //!
 //! Cost: a few milliseconds together, except the compilers, which are asked to compile (up to 2 s;
@@ -33,8 +34,10 @@ pub struct Capability {
     pub name: &'static str,
     /// The heading under which it is listed.
     pub group: &'static str,
-    /// Whether it can be used, here and now, by this user.
+    /// Whether it can be used, here and now, by this user. False as well where that is unknown.
     pub found: bool,
+    /// What is known of it.
+    pub status: Status,
     /// What exactly was found; empty if nothing was.
     pub detail: String,
     /// Why it cannot be used.
@@ -43,9 +46,21 @@ pub struct Capability {
     pub remedy: Option<String>,
 }
 
+/// What is known of a capability.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// It was tried, or read, and it is there.
+    Found,
+    /// It is not there.
+    Missing,
+    /// The trial did not end in time or could not begin: it may be there.
+    Unknown,
+}
+
 /// What a probe says; the table of probes adds name and group.
 struct Finding {
-    found: bool,
+    status: Status,
     detail: String,
     reason: Option<String>,
     remedy: Option<String>,
@@ -53,11 +68,22 @@ struct Finding {
 
 impl Finding {
     fn found(detail: impl Into<String>) -> Self {
-        Self { found: true, detail: detail.into(), reason: None, remedy: None }
+        Self { status: Status::Found, detail: detail.into(), reason: None, remedy: None }
     }
 
     fn missing(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { found: false, detail: String::new(), reason: Some(reason.into()), remedy: Some(remedy.into()) }
+        let (reason, remedy) = (Some(reason.into()), Some(remedy.into()));
+        Self { status: Status::Missing, detail: String::new(), reason, remedy }
+    }
+
+    /// The trial says nothing about the capability.
+    fn unknown(reason: impl Into<String>) -> Self {
+        let remedy = "a busy machine may be the cause: run unisono doctor again when it is idle";
+        Self { status: Status::Unknown, ..Self::missing(reason, remedy) }
+    }
+
+    fn is_found(&self) -> bool {
+        self.status == Status::Found
     }
 
     /// Found, but something about it deserves a hint.
@@ -228,8 +254,8 @@ pub fn one(name: &str) -> Option<Capability> {
 }
 
 fn capability(group: &'static str, name: &'static str, finding: Finding) -> Capability {
-    let Finding { found, detail, reason, remedy } = finding;
-    Capability { name, group, found, detail, reason, remedy }
+    let Finding { status, detail, reason, remedy } = finding;
+    Capability { name, group, found: status == Status::Found, status, detail, reason, remedy }
 }
 
 /// Whether `name` is a program on `PATH`; its path if so.

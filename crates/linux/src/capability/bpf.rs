@@ -121,9 +121,10 @@ mod tests {
 
     #[test]
     fn the_bpf_queueing_discipline_is_found_by_the_kernel_s_own_words() {
-        let found = |name, words| qdisc(&FakeRoot::with(name, &[("sys/kernel/btf/vmlinux", words)]).0).found;
+        let found =
+            |name, words| qdisc(&FakeRoot::with(name, &[("sys/kernel/btf/vmlinux", words)]).0).is_found();
         assert!(found("qdisc", "\0bpf_struct_ops_Qdisc_ops\0"));
         assert!(!found("no-qdisc", "\0bpf_struct_ops_tcp_congestion_ops\0"));
-        assert!(!qdisc(&FakeRoot::with("no-types", &[]).0).found, "there is nothing to read");
+        assert!(!qdisc(&FakeRoot::with("no-types", &[]).0).is_found(), "there is nothing to read");
     }
 }

@@ -214,10 +214,10 @@ mod tests {
     #[test]
     fn a_controller_that_v1_holds_is_missing_in_v2_for_that_reason() {
         let root = mixed("mixed");
-        assert!(v1(&root.0, "cpu").found);
+        assert!(v1(&root.0, "cpu").is_found());
         let missing = v2_controller(&root.0, "cpu");
         assert_eq!(missing.reason.as_deref(), Some("the cpu controller is bound to a v1 hierarchy"));
-        assert!(v2_controller(&root.0, "io").found);
+        assert!(v2_controller(&root.0, "io").is_found());
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn a_trial_leaves_no_group_behind() {
         let root = mixed("clean");
-        assert!(v1(&root.0, "cpu").found);
+        assert!(v1(&root.0, "cpu").is_found());
         let left = fs::read_dir(root.0.path("sys/fs/cgroup/cpu")).expect("directory").count();
         assert_eq!(left, 1, "only the group that was there before");
     }

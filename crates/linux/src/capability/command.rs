@@ -1,5 +1,6 @@
 //! Runs a program, but not for long.
 
+use super::Finding;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,8 +11,37 @@ use std::{fs, thread};
 /// What a probe may take; compilers on a loaded machine are slow.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Runs `program` and answers what it printed (both streams), or why it failed, in one line.
-pub(super) fn run(program: impl AsRef<Path>, arguments: &[&str]) -> Result<String, String> {
+/// Why a trial brought no answer, in one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Trial {
+    /// The program cannot do it.
+    Failed(String),
+    /// The program was ended before it had answered.
+    Unfinished(String),
+}
+
+impl Trial {
+    /// What the trial says of the capability that it tried.
+    pub(super) fn finding(self, remedy: &str) -> Finding {
+        match self {
+            Trial::Failed(reason) => Finding::missing(reason, remedy),
+            Trial::Unfinished(reason) => Finding::unknown(reason),
+        }
+    }
+}
+
+impl From<String> for Trial {
+    fn from(reason: String) -> Self {
+        Trial::Failed(reason)
+    }
+}
+
+/// Runs `program` and answers what it printed (both streams).
+pub(super) fn run(program: impl AsRef<Path>, arguments: &[&str]) -> Result<String, Trial> {
+    run_within(DEADLINE, program, arguments)
+}
+
+fn run_within(deadline: Duration, program: impl AsRef<Path>, arguments: &[&str]) -> Result<String, Trial> {
     let program = program.as_ref();
     let name = program.display();
     let mut child = Command::new(program)
@@ -26,14 +56,14 @@ pub(super) fn run(program: impl AsRef<Path>, arguments: &[&str]) -> Result<Strin
         .map_err(|error| format!("{name} cannot be started: {error}"))?;
     // both pipes are drained while it runs, so that it cannot block on a full one
     let streams = [child.stdout.take().map(drain), child.stderr.take().map(drain)];
-    let success =
-        wait(&mut child).ok_or_else(|| format!("{name} did not end within {} s", DEADLINE.as_secs()))?;
+    let success = wait(&mut child, deadline)
+        .ok_or_else(|| Trial::Unfinished(format!("{name} did not end within {deadline:?}")))?;
     let printed: String = streams.into_iter().flatten().filter_map(|stream| stream.join().ok()).collect();
     if success {
         return Ok(printed);
     }
     let first = printed.lines().find(|line| !line.trim().is_empty()).unwrap_or("without saying why").trim();
-    Err(format!("{name} failed: {first}"))
+    Err(Trial::Failed(format!("{name} failed: {first}")))
 }
 
 fn drain(mut stream: impl Read + Send + 'static) -> thread::JoinHandle<String> {
@@ -45,12 +75,12 @@ fn drain(mut stream: impl Read + Send + 'static) -> thread::JoinHandle<String> {
     })
 }
 
-fn wait(child: &mut Child) -> Option<bool> {
+fn wait(child: &mut Child, deadline: Duration) -> Option<bool> {
     let start = Instant::now();
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return Some(status.success()),
-            Ok(None) if start.elapsed() < DEADLINE => thread::sleep(Duration::from_millis(2)),
+            Ok(None) if start.elapsed() < deadline => thread::sleep(Duration::from_millis(2)),
             _ => {
                 // an error means that it ended meanwhile
                 let _ = child.kill();
@@ -98,8 +128,17 @@ mod tests {
     #[test]
     fn a_failure_carries_the_programs_first_line() {
         let failure = run("/bin/sh", &["-c", "echo; echo what went wrong >&2; exit 3"]);
-        assert_eq!(failure, Err("/bin/sh failed: what went wrong".to_owned()));
+        assert_eq!(failure, Err(Trial::Failed("/bin/sh failed: what went wrong".to_owned())));
         assert!(run("/nonexistent/program", &[]).is_err());
+    }
+
+    #[test]
+    fn a_trial_that_does_not_end_says_nothing_about_the_capability() {
+        let trial = run_within(Duration::from_millis(20), "/bin/sh", &["-c", "sleep 60"]);
+        let finding = trial.expect_err("it sleeps").finding("install it");
+        assert_eq!(finding.status, super::super::Status::Unknown);
+        assert!(finding.reason.is_some_and(|reason| reason.contains("did not end within 20ms")));
+        assert!(finding.remedy.is_some_and(|remedy| remedy.contains("busy machine")));
     }
 
     #[test]

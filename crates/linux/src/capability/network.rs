@@ -24,7 +24,7 @@ pub(super) fn user_namespaces(host: &Host) -> Finding {
     let tried = unsafe { in_child::<1>(|answer| answer[0] = unshare(libc::CLONE_NEWUSER)) };
     let errno = match tried {
         Ok([errno]) => errno,
-        Err(error) => return Finding::missing(format!("it could not be tried: {error}"), "none known"),
+        Err(error) => return Finding::unknown(format!("it could not be tried: {error}")),
     };
     if errno == 0 {
         return Finding::found("an unprivileged process can make one");
@@ -55,14 +55,14 @@ pub(super) fn network_namespaces(_: &Host) -> Finding {
             format!("unshare: {}", words(errno)),
             "run as root: unisono tree deploy needs them",
         ),
-        Err(error) => Finding::missing(format!("it could not be tried: {error}"), "none known"),
+        Err(error) => Finding::unknown(format!("it could not be tried: {error}")),
     }
 }
 
 pub(super) fn qdiscs(host: &Host) -> Finding {
     // a discipline that needs options is refused with another errno than one that is unknown
     let finding = kinds(host, "sch", &QDISCS, netlink::new_qdisc, |errno| errno != libc::ENOENT);
-    if finding.found && !finding.detail.split(", ").any(|kind| kind.starts_with("htb")) {
+    if finding.is_found() && !finding.detail.split(", ").any(|kind| kind.starts_with("htb")) {
         return finding.but("unisono queue apply needs htb: a kernel with CONFIG_NET_SCH_HTB");
     }
     finding
@@ -102,7 +102,7 @@ fn kinds<const N: usize>(
     };
     let answers = match tried {
         Ok(answers) => answers,
-        Err(error) => return Finding::missing(format!("they could not be tried: {error}"), "none known"),
+        Err(error) => return Finding::unknown(format!("they could not be tried: {error}")),
     };
     if let Some(errno) = answers.iter().copied().find(|errno| matches!(*errno, libc::EPERM | libc::ENOSPC)) {
         return Finding::missing(
@@ -167,7 +167,7 @@ pub(super) fn tun(host: &Host) -> Finding {
             format!("/dev/net/tun: {}", words(errno)),
             "run as root; nothing in this version uses it",
         ),
-        Err(error) => Finding::missing(format!("it could not be tried: {error}"), "none known"),
+        Err(error) => Finding::unknown(format!("it could not be tried: {error}")),
     }
 }
 
@@ -268,7 +268,7 @@ mod tests {
             kinds(&Host::here(), "sch", &["pfifo", "unisono_made_up"], netlink::new_qdisc, |errno| {
                 errno != libc::ENOENT
             });
-        if finding.found {
+        if finding.is_found() {
             assert_eq!(finding.detail, "pfifo; not unisono_made_up");
         } else {
             // without a namespace to try it in there must be a reason

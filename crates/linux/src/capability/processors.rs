@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_kernel_without_a_steal_column_is_named() {
         let root = FakeRoot::with("no-steal", &[("proc/stat", "cpu 50 0 0 25\n")]);
-        assert!(!steal(&root.0).found);
+        assert!(!steal(&root.0).is_found());
     }
 
     #[test]

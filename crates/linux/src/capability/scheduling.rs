@@ -166,14 +166,14 @@ mod tests {
                 ("proc/sys/kernel/sched_rt_period_us", "1000000\n"),
             ],
         );
-        assert!(!throttling(&root.0).found);
+        assert!(!throttling(&root.0).is_found());
     }
 
     #[test]
     fn a_host_without_files_is_described_without_a_panic() {
         let root = FakeRoot::with("scheduling-empty", &[]);
         for probe in [throttling, autogroup, sched_ext] {
-            assert!(!probe(&root.0).found);
+            assert!(!probe(&root.0).is_found());
         }
     }
 }

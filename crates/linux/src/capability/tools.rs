@@ -1,7 +1,7 @@
 //! Programs beside Unisono: compilers, OpenMP runtimes, MPIs. Compilers are asked to compile, link and
 //! run a few lines, because a driver is often there without its library.
 
-use super::command::{ScratchDirectory, run};
+use super::command::{ScratchDirectory, Trial, run};
 use super::{Finding, on_path};
 
 /// An MPI implementation.
@@ -42,11 +42,18 @@ impl Mpi {
 }
 
 pub(super) fn mpi(which: Mpi) -> Finding {
+    let mut finding = Finding::missing("no mpiexec of it on PATH", which.package());
     for (compiler, starter) in which.programs() {
         let Some(path) = on_path(starter) else { continue };
-        let Some(version) = run(path, &["--version"]).ok().and_then(|printed| which.version(&printed)) else {
-            continue;
+        let printed = match run(path, &["--version"]) {
+            Ok(printed) => printed,
+            Err(Trial::Unfinished(reason)) => {
+                finding = Finding::unknown(reason);
+                continue;
+            }
+            Err(Trial::Failed(_)) => continue,
         };
+        let Some(version) = which.version(&printed) else { continue };
         return match on_path(compiler) {
             Some(_) => Finding::found(format!("{version}: {compiler}, {starter}")),
             None => {
@@ -54,7 +61,7 @@ pub(super) fn mpi(which: Mpi) -> Finding {
             }
         };
     }
-    Finding::missing("no mpiexec of it on PATH", which.package())
+    finding
 }
 
 const HELLO: &str = "int main(void) { return 0; }\n";
@@ -116,7 +123,7 @@ pub(super) fn switch_program() -> Finding {
     let Some(clang) = on_path("clang") else {
         return Finding::missing("no clang on PATH", remedy);
     };
-    let trial = || -> Result<(), String> {
+    let trial = || -> Result<(), Trial> {
         let scratch = ScratchDirectory::new().map_err(|error| format!("no temporary directory: {error}"))?;
         let source =
             scratch.file("trial.bpf.c", SWITCH).map_err(|error| format!("no temporary file: {error}"))?;
@@ -127,7 +134,7 @@ pub(super) fn switch_program() -> Finding {
     };
     match trial() {
         Ok(()) => Finding::found("clang compiles for the kernel, with the headers of libbpf"),
-        Err(reason) => Finding::missing(reason, remedy),
+        Err(trial) => trial.finding(remedy),
     }
 }
 
@@ -136,7 +143,7 @@ fn compile(compiler: &str, flags: &[&str], name: &str, source: &str, remedy: &st
     let Some(path) = on_path(compiler) else {
         return Finding::missing(format!("no {compiler} on PATH"), remedy);
     };
-    let trial = || -> Result<String, String> {
+    let trial = || -> Result<String, Trial> {
         let scratch = ScratchDirectory::new().map_err(|error| format!("no temporary directory: {error}"))?;
         let source = scratch.file(name, source).map_err(|error| format!("no temporary file: {error}"))?;
         let program = scratch.path("trial");
@@ -147,7 +154,7 @@ fn compile(compiler: &str, flags: &[&str], name: &str, source: &str, remedy: &st
     };
     match trial() {
         Ok(version) => Finding::found(version.lines().next().unwrap_or(compiler).trim()),
-        Err(reason) => Finding::missing(reason, remedy),
+        Err(trial) => trial.finding(remedy),
     }
 }
 
