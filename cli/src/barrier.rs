@@ -5,11 +5,14 @@ pub(crate) mod variant;
 
 use crate::exit::Failure;
 use crate::flags::Flags;
+use crate::help::Completed;
 use anyhow::Context;
+use clap::builder::StringValueParser;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 use unisono_measure::units;
+use unisono_study::peer::catalogue;
 use unisono_study::workload::competitor::Competitors;
 use unisono_study::workload::options::write_result;
 use unisono_study::workload::{self, Measurement, Options, Pin};
@@ -37,17 +40,17 @@ pub(crate) struct Args {
     #[command(flatten)]
     flags: Flags,
     /// Unisono's algorithm: recommended, by name, or all; several separated by commas
-    #[arg(long, value_name = "A", value_delimiter = ',')]
+    #[arg(long, value_name = "A", value_delimiter = ',', value_parser = Completed::new(variant::algorithms(), StringValueParser::new()), hide_possible_values = true)]
     algorithm: Vec<String>,
     /// How to wait: spin, yield, block, spin-block, adaptive, or all; several separated by commas
-    #[arg(long, value_name = "W", value_delimiter = ',')]
+    #[arg(long, value_name = "W", value_delimiter = ',', value_parser = Completed::new(variant::waits(), StringValueParser::new()), hide_possible_values = true)]
     wait: Vec<String>,
     /// How long spin-block spins before it blocks
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     spin_budget: Option<Duration>,
     /// Whose barrier: unisono, std, pthread, cxx, libgomp, libomp, also libgomp-active, libgomp-passive,
     /// libomp-active, libomp-passive, or all; several separated by commas
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = Completed::new(catalogue::barriers(), StringValueParser::new()), hide_possible_values = true)]
     implementation: Vec<String>,
     /// Busy loops beside the run, each a process of its own
     #[arg(long, value_name = "N", default_value_t = 0)]

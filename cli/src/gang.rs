@@ -2,6 +2,7 @@
 
 use crate::exit::Failure;
 use crate::gang_table;
+use crate::help::Completed;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
@@ -21,6 +22,10 @@ use unisono_study::peer::nearest;
 
 /// Run programs as gangs
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  sudo unisono gang run -- ./solver ::: make -j2     two programs in turns of 20 ms each
+  unisono gang simulate spec.json                    the same policy on simulated cores
+  sudo unisono gang restore                          when both scheduler and guardian were killed")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: GangCommand,
@@ -63,7 +68,7 @@ struct RunArgs {
     #[arg(long, value_delimiter = ',', value_name = "N,N,...")]
     weights: Vec<u32>,
     /// How gangs are held back: auto, freeze (the cgroup freezer), real-time (priorities), stop (signals)
-    #[arg(long, default_value = "auto", value_parser = mechanism)]
+    #[arg(long, default_value = "auto", value_parser = Completed::new(["auto", "freeze", "real-time", "stop"], mechanism), hide_possible_values = true)]
     mechanism: Mechanism,
     /// Keep all other programs off the processors (real-time priorities; they get the system's reserve)
     #[arg(long)]
@@ -109,6 +114,9 @@ fn mechanism(text: &str) -> Result<Mechanism, String> {
 /// SPEC is a JSON file: {"cores":1000,"slice":"20ms","switch":"50us","backfill":true,"gangs":[
 /// {"name":"a","threads":700,"work":"2s","weight":1,"arrives":"0","count":20}]}
 #[derive(Parser)]
+#[command(after_help = "Examples:
+  unisono gang simulate spec.json
+  unisono gang simulate spec.json --json")]
 struct SimulateArgs {
     /// The simulation, a JSON file
     spec: PathBuf,
@@ -122,6 +130,9 @@ struct SimulateArgs {
 /// A scheduler that ends restores the machine itself, and its guardian does when it is killed. This is for
 /// the case that both were killed.
 #[derive(Parser)]
+#[command(after_help = "Examples:
+  sudo unisono gang restore
+  sudo unisono gang restore --json")]
 struct RestoreArgs {
     /// Print one JSON object
     #[arg(long)]

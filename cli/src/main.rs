@@ -3,6 +3,10 @@
 //!
 //! Exit codes: 0 done; 1 the work failed; 2 bad usage or bad input; 3 this host cannot do it.
 #![forbid(unsafe_code)]
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "the documents of arguments are help texts, in which [x] is no link"
+)]
 
 mod barrier;
 mod completions;
@@ -11,6 +15,8 @@ mod exit;
 mod flags;
 mod gang;
 mod gang_table;
+mod help;
+mod man;
 mod mpi;
 mod output;
 mod queue;
@@ -20,8 +26,9 @@ mod study;
 mod tree;
 mod workload;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 /// Keep parallel programs in step on machines they have to share
 ///
@@ -31,7 +38,7 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(
     name = "unisono",
-    version,
+    version = VERSION.as_str(),
     propagate_version = true,
     after_long_help = EXAMPLES,
     subcommand_required = true,
@@ -41,6 +48,10 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+/// The release and the commit, as in `0.1.0 (0123456789ab)`.
+static VERSION: LazyLock<String> =
+    LazyLock::new(|| format!("{} ({})", env!("CARGO_PKG_VERSION"), unisono_study::COMMIT));
 
 const EXAMPLES: &str = "\
 Start here:
@@ -67,12 +78,20 @@ enum Command {
     Tree(tree::Args),
     Queue(queue::Args),
     Completions(completions::Args),
+    Man(man::Args),
     #[command(hide = true)]
     Workload(Box<workload::Args>),
 }
 
+/// The program's arguments and help.
+fn command() -> clap::Command {
+    help::filled(Cli::command())
+}
+
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let program = command();
+    let parsed = program.clone().try_get_matches().and_then(|found| Cli::from_arg_matches(&found));
+    let result = match parsed.unwrap_or_else(|error| help::explained(error, &program).exit()).command {
         Command::Doctor(args) => doctor::run(args),
         Command::Study(args) => study::run(args),
         Command::Report(args) => report::run(args),
@@ -82,7 +101,8 @@ fn main() -> ExitCode {
         Command::Mpi(args) => mpi::run(args),
         Command::Tree(args) => tree::run(args),
         Command::Queue(args) => queue::run(args),
-        Command::Completions(args) => completions::run(&args, &mut Cli::command()),
+        Command::Completions(args) => completions::run(&args, &mut command()),
+        Command::Man(args) => man::run(&args, program),
         Command::Workload(args) => workload::run(*args),
     };
     exit::code(result)

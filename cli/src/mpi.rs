@@ -16,6 +16,11 @@ use unisono_mpi_preload::{self as preload, Error, Mpi, build};
 ///
 /// Ranks of one host share memory; to other hosts the MPI's own messages are used.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  mpiexec -n 8 unisono mpi -- ./program input
+  mpiexec -n 8 unisono mpi --stats -- ./program       what its windows did, at the end
+  mpiexec -n 8 unisono mpi -- python3 script.py       mpi4py
+  unisono mpi --print -- ./program                    builds what is preloaded, and prints its path")]
 pub(crate) struct Args {
     /// The program's MPI, where it cannot be found out
     #[arg(long, value_name = "MPI", value_parser = ["mpich", "openmpi"])]

@@ -21,6 +21,11 @@ use std::process::ExitCode;
 /// classes. What a class does not use goes to its siblings in proportion to their weights, then to the rest.
 /// Write a policy, apply it to a device, watch it hold, and clear it: programs need to know nothing of it.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono queue apply policy.toml --check              nothing is changed
+  sudo unisono queue apply policy.toml --dev eth0
+  sudo unisono queue show                              rates, shares, drops, delays: live
+  sudo unisono queue clear                             every device as it was before")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: QueueCommand,

@@ -3,7 +3,9 @@
 mod progress;
 
 use crate::exit::Failure;
+use crate::help::Completed;
 use anyhow::Context as _;
+use clap::builder::StringValueParser;
 use progress::Progress;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -44,7 +46,7 @@ Examples:
 A quiet machine measures best: the report warns where other programs disturbed a run.")]
 pub(crate) struct Args {
     /// Topics (barrier, gang, rma, tree, queue) or single studies by their id; all if none is given
-    #[arg(value_name = "TOPIC")]
+    #[arg(value_name = "TOPIC", value_parser = Completed::new(names(), StringValueParser::new()), hide_possible_values = true)]
     topics: Vec<String>,
     /// Two minutes for everything (the default)
     #[arg(long, conflicts_with_all = ["paper", "smoke"])]
@@ -73,6 +75,13 @@ pub(crate) struct Args {
     /// Print the records to standard output, one JSON object a line
     #[arg(long)]
     json: bool,
+}
+
+/// What a shell offers for TOPIC: the topics, then the ids.
+fn names() -> Vec<String> {
+    let all = library::studies().unwrap_or_default();
+    let topics: BTreeSet<String> = all.iter().map(|file| file.topic.clone()).collect();
+    topics.into_iter().chain(all.into_iter().map(|file| file.id)).collect()
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {

@@ -26,6 +26,11 @@ use std::process::ExitCode;
 /// that combine arrivals on the way up and replicate the release on the way down make that the height of a
 /// tree. Networks are files: draw one with `generate`, or `convert` one of your own.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono tree generate --switches 300 --nodes 1024 --members 256 --out net.json
+  unisono tree plan net.json                 the best tree, and what a barrier takes
+  unisono tree simulate net.json             beside unicast and multicast
+  sudo unisono tree bench net.json           in this host's kernel, beside barriers over UDP")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: TreeCommand,

@@ -57,6 +57,19 @@ pub(super) enum Wanted {
     Peer(String),
 }
 
+/// The choice that the crate makes by itself.
+const RECOMMENDED: &str = "recommended";
+
+/// What `--algorithm` takes.
+pub(super) fn algorithms() -> impl Iterator<Item = &'static str> {
+    std::iter::once(RECOMMENDED).chain(Algorithm::ALL.iter().map(|algorithm| algorithm.name()))
+}
+
+/// What `--wait` takes.
+pub(super) fn waits() -> impl Iterator<Item = &'static str> {
+    Wait::ALL.iter().map(|wait| wait.name())
+}
+
 /// Reads what to compare; names that do not exist are answered with the nearest.
 pub(super) fn parse(
     implementations: &[String],
@@ -71,8 +84,8 @@ pub(super) fn parse(
         names => names.to_vec(),
     };
     let implementations = &every(implementations, catalogue::barriers().collect());
-    let algorithms = &every(algorithms, Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect());
-    let waits = &every(waits, Wait::ALL.iter().map(|wait| wait.name()).collect());
+    let algorithms = &every(algorithms, self::algorithms().filter(|name| *name != RECOMMENDED).collect());
+    let waits = &every(waits, self::waits().collect());
     let mut choices = Vec::new();
     for algorithm in or_nothing(algorithms) {
         for wait in or_nothing(waits) {
@@ -107,17 +120,14 @@ pub(crate) fn read_choice(
     spin_budget: Option<Duration>,
 ) -> Result<Choice, Failure> {
     let algorithm = match algorithm {
-        None | Some("recommended") => None,
-        Some(name) => Some(name.parse().map_err(|_| {
-            let names = Algorithm::ALL.iter().map(|algorithm| algorithm.name());
-            unknown("algorithm", name, &std::iter::once("recommended").chain(names).collect::<Vec<_>>())
-        })?),
+        None | Some(RECOMMENDED) => None,
+        Some(name) => {
+            Some(name.parse().map_err(|_| unknown("algorithm", name, &algorithms().collect::<Vec<_>>()))?)
+        }
     };
     let wait = match wait {
-        None | Some("recommended") => None,
-        Some(name) => Some(name.parse().map_err(|_| {
-            unknown("wait", name, &Wait::ALL.iter().map(|wait| wait.name()).collect::<Vec<_>>())
-        })?),
+        None | Some(RECOMMENDED) => None,
+        Some(name) => Some(name.parse().map_err(|_| unknown("wait", name, &waits().collect::<Vec<_>>()))?),
     };
     let spin_budget = spin_budget
         .map(|budget| SpinBudget::new(Nanos::from(budget)))
