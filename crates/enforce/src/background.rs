@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
+use unisono_linux::descriptors;
 use unisono_linux::process::{Family, start};
 
 /// What such a program says on its standard output when the policy holds.
@@ -20,8 +21,10 @@ pub(crate) enum Begun {
     },
 }
 
-/// Starts a program in a session of its own, with `input` to read.
+/// Starts a program in a session of its own, with `input` to read. It gets neither descriptors nor the environment of this
+/// one, and works in the root directory.
 pub(crate) fn begin(mut command: Command, input: &[u8]) -> io::Result<Begun> {
+    descriptors::leave_behind(&mut command);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut program = start(&mut command, Vec::new(), Family::OwnSession)?;
     if let Some(mut stdin) = program.stdin.take() {

@@ -1,176 +1,23 @@
 //! A queue between unmodified programs and a device: it holds, it tells senders apart, it goes without a trace, and if it
 //! dies the traffic flows on.
 
+mod interposed_shared;
+
+use interposed_shared::{DEVICE, Flow, POLICY, Place, WAYS, kill};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
-use unisono_enforce::interposed::{Counters, Interposed};
-use unisono_fairqueue::{Live, LiveClass};
 use unisono_host_tests::hosts::{Hosts, ip};
-use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
+use unisono_host_tests::{Outcome, Skipped, host_tests, program};
 use unisono_linux::ethtool::{self, Offload, On};
 use unisono_linux::interface::Interface;
-use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::packet::PacketSocket;
-use unisono_linux::socket::{set_congestion_control, set_priority};
-
-const WAYS: [&str; 2] = ["tun", "af-xdp"];
-const DEVICE: &str = "cable";
-const POLICY: &str = "rate = \"50mbit\"\ndefault = \"rest\"\n[class.a]\nweight = 3\nmatch = [{ port = 5001 }]\n\
-    [class.b]\nmatch = [{ port = 5002 }, { priority = 6 }]\n";
-
-/// Two hosts of which the first has the queue.
-struct Place {
-    hosts: Hosts,
-    policy: tempfile::NamedTempFile,
-}
-
-impl Place {
-    fn new(policy: &str) -> Result<Self, Skipped> {
-        require::path("/dev/net/tun", "load the module `tun`")?;
-        let hosts = Hosts::new()?;
-        let mut file = tempfile::NamedTempFile::new().expect("room for a policy");
-        file.write_all(policy.as_bytes()).expect("room for a policy");
-        Ok(Self { hosts, policy: file })
-    }
-
-    fn enter(&self, host: usize) {
-        let file = fs::File::open(Path::new("/run/netns").join(self.hosts.name(host))).expect("it was made");
-        NetworkNamespace::from(std::os::fd::OwnedFd::from(file)).enter().expect("root may");
-    }
-
-    /// `unisono queue ARGUMENTS --dev cable` on the first host, in this mount namespace, which has the control groups.
-    fn queue(&self, arguments: &[&str]) -> Output {
-        self.enter(0);
-        let mut command = Command::new(program::unisono());
-        command.arg("queue").args(arguments).args(["--dev", DEVICE]).stdin(Stdio::null());
-        command.output().expect("the program starts")
-    }
-
-    fn apply(&self, way: &str) -> Result<(), Skipped> {
-        let policy = self.policy.path().to_str().expect("a path of letters").to_owned();
-        let output = self.queue(&["apply", &policy, "--backend", "interposed", "--way", way]);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        match output.status.code() {
-            Some(0) => Ok(()),
-            Some(3) => Err(Skipped::because(said)),
-            _ => panic!("{said}"),
-        }
-    }
-
-    fn figures(&self) -> (Live, Counters) {
-        self.enter(0);
-        Interposed::at(DEVICE).figures().expect("a queue is there")
-    }
-
-    fn class(&self, name: &str) -> LiveClass {
-        self.figures().0.classes.into_iter().find(|class| class.name == name).expect("it is in the policy")
-    }
-
-    /// The processes of the queue: the one that looks after it, and the one that frames pass through.
-    fn processes(&self) -> (u32, u32) {
-        self.enter(0);
-        let journal = unisono_enforce::journal::Journal::of(DEVICE).expect("proc is mounted");
-        let record = journal.read::<serde_json::Value>().expect("sound").expect("a policy holds");
-        let children = format!("/proc/{0}/task/{0}/children", record.process);
-        let worker = fs::read_to_string(children).expect("it runs").trim().parse().expect("it has one child");
-        (record.process, worker)
-    }
-
-    /// What a policy changes of the device, in words.
-    fn looks(&self) -> String {
-        let near = self.hosts.name(0);
-        let links = ip(&["-n", near, "-br", "link"]).expect("it lists");
-        let qdiscs = Command::new("ip").args(["netns", "exec", near, "tc", "qdisc", "show"]).output();
-        links + &String::from_utf8_lossy(&qdiscs.expect("tc is with ip").stdout)
-    }
-
-    /// Waits until nothing of the queue is left; says how it looks if that takes too long for the watchdog.
-    fn wait_until_it_looks(&self, before: &str) {
-        while self.looks() != before {
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn flow(&self, port: u16) -> Flow {
-        let to = SocketAddr::new(Hosts::address(1).parse().expect("an address"), port);
-        self.enter(1);
-        let listener = TcpListener::bind(to).expect("the port is free");
-        self.enter(0);
-        let mut near = TcpStream::connect(to).expect("the far host answers");
-        set_congestion_control(&near, "cubic")
-            .or_else(|_| set_congestion_control(&near, "reno"))
-            .expect("it is built in");
-        let (mut far, _) = listener.accept().expect("it connected");
-        for stream in [&near, &far] {
-            stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a socket");
-            stream.set_write_timeout(Some(Duration::from_secs(5))).expect("a socket");
-        }
-        let (got, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let (counts, stops) = (Arc::clone(&got), Arc::clone(&stop));
-        let reader = thread::spawn(move || {
-            let mut bytes = vec![0; 1 << 16];
-            loop {
-                match far.read(&mut bytes) {
-                    Ok(0) => return,
-                    Ok(count) => _ = counts.fetch_add(count as u64, Ordering::Relaxed),
-                    // the end of a child interrupts a wait that has a time limit
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) => panic!("nothing arrives any more: {error}"),
-                }
-            }
-        });
-        let writer = thread::spawn(move || {
-            let bytes = [7; 1 << 14];
-            while !stops.load(Ordering::Relaxed) && near.write_all(&bytes).is_ok() {}
-        });
-        Flow { got, stop, threads: vec![reader, writer] }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // whatever a failed test left
-        let _ = self.queue(&["clear"]);
-    }
-}
-
-/// A TCP connection that sends all it can.
-struct Flow {
-    got: Arc<AtomicU64>,
-    stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Flow {
-    fn got(&self) -> u64 {
-        self.got.load(Ordering::Relaxed)
-    }
-
-    /// Waits until so many more bytes have arrived.
-    fn wait_for(&self, bytes: u64) {
-        let until = self.got() + bytes;
-        while self.got() < until {
-            assert!(!self.threads.iter().any(JoinHandle::is_finished), "the connection ended");
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Flow {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
-    }
-}
+use unisono_linux::socket::set_priority;
 
 fn filters_that_others_have_put_beside_ours_outlive_a_policy() -> Outcome {
     let place = Place::new(POLICY)?;
@@ -212,12 +59,6 @@ fn shares(flows: &[Flow; 2], wanted: f64, way: &str) {
         }
     }
     panic!("{way}: {seen:.2?} instead of {wanted}");
-}
-
-fn kill(process: u32, signal: &str) {
-    let killed =
-        Command::new("kill").args([signal, &process.to_string()]).status().expect("kill is everywhere");
-    assert!(killed.success(), "{process} runs");
 }
 
 fn classes_share_by_weight_and_the_device_is_as_before_when_the_policy_is_cleared() -> Outcome {
@@ -326,26 +167,6 @@ fn a_signal_ends_a_queue_in_the_foreground_and_puts_everything_back() -> Outcome
         assert!(served.wait().expect("it ends").success());
         assert_eq!(place.looks(), before, "{signal}");
         flow.wait_for(1_000_000);
-    }
-    Ok(())
-}
-
-fn the_process_that_frames_pass_through_is_not_root_and_has_no_capability() -> Outcome {
-    let place = Place::new(POLICY)?;
-    for way in WAYS {
-        place.apply(way)?;
-        let (_, worker) = place.processes();
-        let status = fs::read_to_string(format!("/proc/{worker}/status")).expect("it runs");
-        let line =
-            |name: &str| status.lines().find(|line| line.starts_with(name)).expect("a line").to_owned();
-        assert_eq!(line("Uid:"), "Uid:\t65534\t65534\t65534\t65534");
-        assert_eq!(line("Gid:"), "Gid:\t65534\t65534\t65534\t65534");
-        assert_eq!(line("Groups:").trim(), "Groups:");
-        for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
-            assert_eq!(line(set), format!("{set}\t0000000000000000"));
-        }
-        assert_eq!(line("NoNewPrivs:"), "NoNewPrivs:\t1");
-        assert!(place.queue(&["clear"]).status.success());
     }
     Ok(())
 }
@@ -539,7 +360,6 @@ host_tests![
     the_next_command_puts_back_what_a_killed_guard_left within 120,
     a_queue_that_is_stopped_is_passed_by_and_goes_on_afterwards within 120,
     a_signal_ends_a_queue_in_the_foreground_and_puts_everything_back within 120,
-    the_process_that_frames_pass_through_is_not_root_and_has_no_capability,
     senders_are_told_apart_by_priority_and_by_control_group within 120,
     frames_that_contradict_themselves_are_dropped_and_counted within 120,
     a_burst_that_is_too_much_is_dropped_and_counted_and_the_queue_goes_on within 120,

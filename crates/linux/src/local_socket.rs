@@ -10,7 +10,46 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+/// Connections that the kernel keeps at a listening socket until they are accepted.
+pub const BACKLOG: i32 = 128;
+
+/// Listens at a path that nothing is at. The socket there has this mode (less the process's umask) from its first moment:
+/// one whose mode is set after binding could be connected to by anybody in between.
+///
+/// # Errors
+/// `EADDRINUSE`: something is there. `ENAMETOOLONG`: paths of sockets have less than 108 bytes.
+pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    // SAFETY: takes no pointers.
+    let socket = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+    if socket < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just made this descriptor for us alone.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    let done = |result: i32| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    // SAFETY: takes numbers. The kernel gives the file that bind makes the mode of the socket (since Linux 2.6).
+    done(unsafe { libc::fchmod(socket.as_raw_fd(), mode) })?;
+    // SAFETY: all zeros is a valid sockaddr_un.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.len() >= address.sun_path.len() || bytes.contains(&0) {
+        return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+    }
+    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
+        *to = *from as libc::c_char;
+    }
+    let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+    // SAFETY: `address` is a valid sockaddr_un of that length, whose path ends with a zero.
+    done(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) })?;
+    // SAFETY: takes numbers.
+    done(unsafe { libc::listen(socket.as_raw_fd(), BACKLOG) })?;
+    Ok(UnixListener::from(socket))
+}
 
 /// A process at the other end of a connection, as the kernel knows it: at the time of connecting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +194,32 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
+
+    #[test]
+    fn a_listening_socket_has_its_mode_without_anybody_changing_it_later() {
+        use crate::seccomp::{Call, Filter, Rule};
+        use std::os::unix::fs::MetadataExt;
+        let path = std::env::temp_dir().join(format!("unisono-test-{}", std::process::id()));
+        let at = path.clone();
+        let made = std::thread::spawn(move || {
+            let by_path = [
+                Rule(Call::FCHMODAT, &[]),
+                #[cfg(target_arch = "x86_64")]
+                Rule(Call::CHMOD, &[]),
+            ];
+            Filter::refusing(&by_path, libc::EXDEV).install()?;
+            listen(&at, 0o600)
+        });
+        match made.join().expect("it does not panic") {
+            Ok(_listener) => {
+                let mode = std::fs::metadata(&path).expect("it is there").mode();
+                UnixStream::connect(&path).expect("it listens");
+                std::fs::remove_file(&path).expect("it is ours");
+                assert_eq!(mode & 0o777, 0o600);
+            }
+            Err(error) => eprintln!("skipped: no filters here: {error}"),
+        }
+    }
 
     #[test]
     fn the_other_end_of_a_pair_is_this_process() {

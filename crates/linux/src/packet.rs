@@ -149,6 +149,10 @@ impl LargePacketSocket {
         const PACKET_VNET_HDR: i32 = 15;
         let socket = PacketSocket::open(device, 0)?;
         socket::set_option(&socket.0, libc::SOL_PACKET, PACKET_VNET_HDR, &1_i32)?;
+        // SAFETY: takes numbers; the descriptor is this socket's alone.
+        if unsafe { libc::fcntl(socket.0.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
         // with less room it takes more calls
         let _ = socket::set_option(&socket.0, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &Self::ROOM);
         Ok(Self(socket))
@@ -177,18 +181,21 @@ impl LargePacketSocket {
         let mut all = [IoSlice::new(&[]); 1 + Self::MOST_PARTS];
         all[0] = IoSlice::new(large);
         all[1..=parts.len()].copy_from_slice(parts);
-        // SAFETY: all zeros is a valid msghdr.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        message.msg_iov = all.as_mut_ptr().cast();
-        message.msg_iovlen = 1 + parts.len();
-        let socket = self.0.0.as_raw_fd();
-        // SAFETY: the message points to slices (which are laid out as iovec) that live until the call returns.
-        let sent = unsafe { libc::sendmsg(socket, &raw const message, libc::MSG_DONTWAIT) };
+        let count = 1 + parts.len() as libc::c_int;
+        // writev names no address, so that a process may be allowed this call and no other device
+        // SAFETY: the slices (which are laid out as iovec) live until the call returns.
+        let sent = unsafe { libc::writev(self.0.0.as_raw_fd(), all.as_ptr().cast(), count) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
 
 impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsFd for LargePacketSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

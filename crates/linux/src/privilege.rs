@@ -1,20 +1,49 @@
-//! Giving root away for good.
+//! Giving privileges away for good.
 //!
 //! What was opened before stays open and usable: packet sockets, mapped memory, TAP devices. Nothing else that root may
-//! do can be done again by this process or by what it starts. Reference: credentials(7), capabilities(7),
-//! PR_SET_NO_NEW_PRIVS(2const).
+//! do can be done again by this process or by what it starts. All of this is for processes of one thread: the C library
+//! tells other threads of a change of user, but the kernel keeps capabilities for each thread.
+//! Reference: credentials(7), capabilities(7), PR_SET_NO_NEW_PRIVS(2const).
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 
 /// The user and group called `nobody` on most systems, which own nothing.
 pub const NOBODY: u32 = 65_534;
 
-/// Becomes that user and group, without other groups, capabilities or a way back. For processes of one thread.
+/// Users that nobody hands out: between those of containers (systemd's go up to 1,879,048,191) and 2^31.
+/// Reference: systemd, Users, Groups, UIDs and GIDs, "unused".
+const UNUSED: std::ops::Range<u32> = 1_879_048_192..2_147_352_576;
+
+/// A user and group that no process has at the moment, for one process alone: nobody else can signal or trace that one.
 ///
 /// # Errors
-/// `EPERM`: this process is not root.
+/// `/proc` cannot be read, or the kernel has no random numbers.
+pub fn unused_user() -> io::Result<u32> {
+    let processes: Vec<u32> = std::fs::read_dir("/proc")?
+        .filter_map(|entry| entry.ok()?.metadata().ok())
+        .filter(std::fs::Metadata::is_dir)
+        .map(|facts| facts.uid())
+        .collect();
+    loop {
+        let mut number = [0; 4];
+        // SAFETY: four bytes valid for writes.
+        let got = unsafe { libc::getrandom(number.as_mut_ptr().cast(), number.len(), 0) };
+        if got != 4 {
+            return Err(io::Error::last_os_error());
+        }
+        let user = UNUSED.start + u32::from_ne_bytes(number) % (UNUSED.end - UNUSED.start);
+        if !processes.contains(&user) {
+            return Ok(user);
+        }
+    }
+}
+
+/// Becomes that user and group, without other groups, capabilities or a way back.
+///
+/// # Errors
+/// `EPERM`: this process is not root. `EINVAL`: this user namespace has no such user.
 pub fn give_up(user: u32, group: u32) -> io::Result<()> {
-    let done = |result: i32| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
     // SAFETY: the list of groups is empty.
     done(unsafe { libc::setgroups(0, std::ptr::null()) })?;
     // SAFETY: takes numbers.
@@ -22,6 +51,88 @@ pub fn give_up(user: u32, group: u32) -> io::Result<()> {
     // leaving user 0 takes all capabilities with it
     // SAFETY: takes numbers.
     done(unsafe { libc::setresuid(user, user, user) })?;
+    never_more()
+}
+
+/// Gets no privileges by starting a program any more, such as one that belongs to root and is set-user-id.
+///
+/// # Errors
+/// None in practice.
+pub fn never_more() -> io::Result<()> {
     // SAFETY: takes numbers.
     done(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })
+}
+
+/// A part of what root may do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Capability {
+    /// Signals to processes of other users.
+    Kill = 5,
+    /// Devices, queueing disciplines, filters.
+    NetworkAdministration = 12,
+    /// Loading BPF programs. Linux before 5.8 has no such capability: there that of all administration is kept.
+    Bpf = 39,
+}
+
+/// All administration.
+const SYSTEM_ADMINISTRATION: u32 = 21;
+
+/// Keeps these capabilities and gives all others away.
+///
+/// # Errors
+/// `EPERM`: this process does not have those to be kept.
+pub fn keep(capabilities: &[Capability]) -> io::Result<()> {
+    const VERSION_3: u32 = 0x2008_0522;
+    const MOST: u32 = 63;
+    // SAFETY: takes numbers.
+    let is_known = |number: u32| unsafe { libc::prctl(libc::PR_CAPBSET_READ, number, 0, 0, 0) >= 0 };
+    let kept = capabilities.iter().fold(0_u64, |kept, capability| {
+        let number = *capability as u32;
+        kept | 1 << if is_known(number) { number } else { SYSTEM_ADMINISTRATION }
+    });
+    for number in (0..=MOST).filter(|number| kept & 1 << number == 0 && is_known(*number)) {
+        // SAFETY: takes numbers.
+        done(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, number, 0, 0, 0) })?;
+    }
+    // `struct __user_cap_header_struct`, and two of `__user_cap_data_struct`: effective, permitted, inheritable
+    let header = [VERSION_3, 0];
+    let (lower, upper) = (kept as u32, (kept >> 32) as u32);
+    let sets = [lower, lower, 0, upper, upper, 0];
+    // SAFETY: the header and the sets are as long as this version of them, and valid for reads during the call.
+    let set = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
+    done(set as i32)
+}
+
+fn done(result: i32) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unused_user_is_another_each_time_and_has_no_process() {
+        let (one, other) = (unused_user().expect("proc"), unused_user().expect("proc"));
+        assert!(one != other && UNUSED.contains(&one) && UNUSED.contains(&other));
+    }
+
+    #[test]
+    fn capabilities_that_are_not_kept_are_gone_also_for_programs_to_be_started() {
+        if !crate::process::is_root() {
+            eprintln!("skipped: it needs root");
+            return;
+        }
+        // capabilities belong to a thread: this one's alone change
+        let kept = std::thread::spawn(|| {
+            keep(&[Capability::Kill, Capability::NetworkAdministration])?;
+            std::fs::read_to_string("/proc/thread-self/status")
+        });
+        let status = kept.join().expect("it does not panic").expect("root may");
+        for set in ["CapPrm:", "CapEff:", "CapBnd:"] {
+            let line = status.lines().find(|line| line.starts_with(set)).expect("a line");
+            assert_eq!(line, format!("{set}\t{:016x}", 1 << 5 | 1 << 12));
+        }
+        assert!(status.contains("CapInh:\t0000000000000000"));
+    }
 }

@@ -70,8 +70,11 @@ pub(crate) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize>
     if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
 }
 
-/// Receives one message if one is there (`EWOULDBLOCK` otherwise); what does not fit is cut off.
-pub(crate) fn receive_now(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
+/// Receives one message, or of a stream what is there, without waiting; what does not fit of a message is cut off.
+///
+/// # Errors
+/// `EWOULDBLOCK`: nothing is there.
+pub fn receive_now(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
     let (socket, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_DONTWAIT);
     // SAFETY: `bytes` is valid for writes of its length.
     let got = unsafe { libc::recv(socket, bytes.as_mut_ptr().cast(), bytes.len(), flags) };

@@ -9,9 +9,11 @@ use std::time::Duration;
 use unisono_fairqueue::Live;
 
 /// Longer lines are nonsense; a policy has at most 1 MiB.
-const MOST: u64 = 4 << 20;
-/// Who does not answer in this time is stuck.
+pub(super) const MOST: u64 = 4 << 20;
+/// A guard that does not answer in this time is stuck.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A worker that does not answer in this time is stopped or stuck. At the end it sends for at most 2 s what waits.
+const PATIENCE_WITH_WORKER: Duration = Duration::from_secs(4);
 
 /// A question.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -66,22 +68,26 @@ pub struct Counters {
     pub merged: u64,
 }
 
-/// Asks, and waits for the answer.
+/// Asks the worker, and waits for the answer.
 ///
 /// # Errors
-/// Nobody answers.
-pub(super) fn ask(stream: &UnixStream, question: &Question) -> io::Result<Answer> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    say(stream, question)?;
-    hear(stream)
+/// It does not answer.
+pub(super) fn ask_worker(stream: &UnixStream, question: &Question) -> io::Result<Answer> {
+    ask(stream, question, PATIENCE_WITH_WORKER)
 }
 
-/// Asks whoever listens at a path.
+/// Asks the guard that listens at a path.
 ///
 /// # Errors
-/// Nobody does, or nobody answers.
+/// Nobody listens, or the guard does not answer.
 pub(super) fn ask_at(path: &Path, question: &Question) -> io::Result<Answer> {
-    ask(&UnixStream::connect(path)?, question)
+    ask(&UnixStream::connect(path)?, question, PATIENCE)
+}
+
+fn ask(stream: &UnixStream, question: &Question, patience: Duration) -> io::Result<Answer> {
+    stream.set_read_timeout(Some(patience))?;
+    say(stream, question)?;
+    hear(stream)
 }
 
 /// Says one thing.

@@ -25,6 +25,7 @@
 //! Reference: DESIGN of the places in [`crate`]; Pruthi et al. for why a queue belongs in front of the device.
 
 mod classify;
+mod confine;
 mod control;
 mod engine;
 mod error;
@@ -36,6 +37,7 @@ mod program;
 mod restore;
 mod sender;
 mod service;
+mod visitors;
 mod way;
 mod worker;
 

@@ -6,7 +6,7 @@ use crate::journal::{Journal, Record};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
-use unisono_linux::interface::Interface;
+use unisono_linux::netlink::link::{self, Index};
 use unisono_linux::netlink::{Socket, capture, egress};
 
 /// What is to be put back.
@@ -16,6 +16,9 @@ pub(super) struct Before {
     pub(super) made_clsact: bool,
     /// The queue's own device.
     pub(super) queue: String,
+    /// Its number once it is made; 0 before. A device of that name with another number is somebody else's.
+    #[serde(default)]
+    pub(super) queue_index: u32,
 }
 
 /// Where questions are asked.
@@ -33,26 +36,33 @@ pub(super) fn put_back_leftovers(journal: &Journal, device: &str) -> Result<(), 
         return Err(Error::Taken { device: device.to_owned(), backend: record.backend });
     }
     match journal.read::<Before>()? {
-        Some(record) => put_back(journal, &record),
+        Some(record) => {
+            let mut netlink = Socket::open().map_err(failed("open a netlink socket"))?;
+            put_back(journal, &record, &mut netlink)
+        }
         None => Ok(()),
     }
 }
 
-/// Puts back what was there before. What is gone already is no error.
-pub(super) fn put_back(journal: &Journal, record: &Record<Before>) -> Result<(), Error> {
-    let mut netlink = Socket::open().map_err(failed("open a netlink socket"))?;
-    // a device of the same name that is another one is not ours
-    if let Ok(found) = Interface::find(&record.device)
-        && found.index.0 == record.index
-    {
-        let _ = netlink.run(&[egress::detach(found.index)]);
+/// Puts back what was there before. What is gone already is no error. Devices are found by their numbers, which stay when
+/// they are renamed.
+pub(super) fn put_back(
+    journal: &Journal,
+    record: &Record<Before>,
+    netlink: &mut Socket,
+) -> Result<(), Error> {
+    let there = link::all(netlink)?;
+    if there.iter().any(|link| link.index.0 == record.index) {
+        let device = Index(record.index);
+        let _ = netlink.run(&[egress::detach(device)]);
         if record.before.made_clsact {
             // what others have put there since stays, and so does the place for it
-            let _ = egress::remove_unused_clsact(&mut netlink, found.index);
+            let _ = egress::remove_unused_clsact(netlink, device);
         }
     }
-    if let Ok(queue) = Interface::find(&record.before.queue) {
-        let _ = netlink.run(&[capture::remove(queue.index)]);
+    let Before { queue, queue_index, .. } = &record.before;
+    if there.iter().any(|link| link.index.0 == *queue_index && link.name == *queue) {
+        let _ = netlink.run(&[capture::remove(Index(*queue_index))]);
     }
     match std::fs::remove_file(socket_of(journal)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

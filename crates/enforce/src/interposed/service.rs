@@ -7,25 +7,28 @@
 //!     |  questions on a socket     v
 //!     +--> clear, a signal, the worker's death --> program away -> worker ends -> journal away
 //! ```
-//! This process keeps root, to take the program away again, and reads nothing but questions of root. If it is killed
+//! This process stays user 0, with the few capabilities that it takes to take the program away again, and reads nothing but
+//! questions of root; both processes are bound by a filter of system calls ([`super::confine`]). If it is killed
 //! the worker is killed with it by the kernel, the program passes the traffic by, and the journal tells the next
 //! `unisono queue` what is left to put back.
 
 use super::classify::Named;
-use super::control::{Answer, Question, ask, hear, say};
+use super::confine;
+use super::control::{Answer, Question, ask_worker, hear, say};
 use super::engine::Choice;
 use super::error::{Error, failed};
 use super::plumbing::{FAR, Plumbing};
 use super::restore::{Before, put_back, put_back_leftovers, socket_of};
 use super::sender::{Groups, PROGRAM, load, named};
+use super::visitors::Visitors;
 use super::way::{AfXdp, Tun};
 use super::worker::{Parts, Patience, Worker};
 use super::{NAME, WayName};
 use crate::journal::{Journal, Phase, Record};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::Duration;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 use unisono_fairqueue::Policy;
 use unisono_linux::affinity::{CpuSet, Tid, restrict};
 use unisono_linux::bpf::Words;
@@ -34,9 +37,9 @@ use unisono_linux::interface::Interface;
 use unisono_linux::netlink::link::{self, Index};
 use unisono_linux::netlink::{Socket, egress, qdisc, traffic};
 use unisono_linux::parent_death::die_with_parent;
-use unisono_linux::process::{PidFd, Signal, SignalFd};
+use unisono_linux::process::{self, PidFd, Signal, SignalFd};
 use unisono_linux::xdp::Place;
-use unisono_linux::{poll, privilege};
+use unisono_linux::{descriptors, poll, privilege};
 
 /// How often control groups are looked at: one that was made anew has another number.
 const LOOK: Duration = Duration::from_secs(1);
@@ -56,7 +59,8 @@ pub struct Options {
     pub processor: Option<usize>,
 }
 
-/// Interposes a queue and looks after it until it is told to end. `ready` is called when the policy holds.
+/// Interposes a queue and looks after it until it is told to end. `ready` is called when the policy holds. From then on the
+/// calling process can do little else, for good ([`super::confine`]): it is to end when this returns.
 ///
 /// # Errors
 /// It could not begin, or the queue's process ended by itself; everything was put back.
@@ -65,7 +69,8 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
     let named = named(&policy)?;
     let device = find(options)?;
     let journal = Journal::of(&options.device)?;
-    let before = Before { made_clsact: false, queue: format!("unisono{}", device.index.0) };
+    let queue = format!("unisono{}", device.index.0);
+    let before = Before { made_clsact: false, queue, queue_index: 0 };
     let mut record = Record::new(NAME, &options.device, device.index.0, text, before);
     {
         let _lock = journal.lock()?;
@@ -75,8 +80,10 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
     // before the worker is made, which is not to be ended by a signal to the group
     let signals = SignalFd::new(&[Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit])
         .map_err(failed("wait for signals"))?;
-    let result = hold(&policy, &named, &device, options, &journal, &mut record, &signals, ready);
-    let restored = put_back(&journal, &record);
+    let mut netlink = Socket::open().map_err(failed("open a netlink socket"))?;
+    let result =
+        hold(&policy, &named, &device, options, &journal, &mut record, &signals, &mut netlink, ready);
+    let restored = put_back(&journal, &record, &mut netlink);
     result.and(restored)
 }
 
@@ -89,13 +96,14 @@ fn hold(
     journal: &Journal,
     record: &mut Record<Before>,
     signals: &SignalFd,
+    netlink: &mut Socket,
     ready: impl FnOnce(),
 ) -> Result<(), Error> {
     let groups = Groups::of(named)?;
     let alive = Words::new("unisono_alive", 1).map_err(failed("make a BPF array"))?;
-    let mut netlink = Socket::open().map_err(failed("open a netlink socket"))?;
-    let plumbing = Plumbing::make(options.way, &record.before.queue, device, &mut netlink)?;
+    let plumbing = Plumbing::make(options.way, &record.before.queue, device, netlink)?;
     let queue = plumbing.queue();
+    record.before.queue_index = queue.0;
     let program = load(&alive, queue, &groups, named)?;
     let (master, theirs) = UnixStream::pair().map_err(failed("make a pair of sockets"))?;
     let parts = Start {
@@ -121,17 +129,20 @@ fn hold(
             return Err(failure(&mut worker, "ended before it began".to_owned()));
         }
     }
-    let listener = listen(journal).map_err(failed("listen for questions"))?;
-    record.before.made_clsact = make_clsact(&mut netlink, device.index)?;
+    let visitors = Visitors::expect_at(&socket_of(journal)).map_err(failed("listen for questions"))?;
+    let process = PidFd::open(worker.process()).map_err(failed("hold on to the queue's process"))?;
+    record.before.made_clsact = make_clsact(netlink, device.index)?;
     journal.write(record)?;
     netlink.run(&[egress::attach(device.index, program.as_fd(), PROGRAM)])?;
     record.phase = Phase::Holds;
     journal.write(record)?;
+    confine::guard().map_err(failed("give privileges away"))?;
     ready();
     let mut guard = Guard {
         worker,
+        process,
         master,
-        listener,
+        visitors,
         signals,
         netlink,
         device,
@@ -149,10 +160,12 @@ fn hold(
 /// The process while the policy holds.
 struct Guard<'a> {
     worker: Child,
+    /// The same process, to be waited for.
+    process: PidFd,
     master: UnixStream,
-    listener: UnixListener,
+    visitors: Visitors,
     signals: &'a SignalFd,
-    netlink: Socket,
+    netlink: &'a mut Socket,
     device: &'a Interface,
     alive: std::os::fd::OwnedFd,
     queue: Index,
@@ -165,46 +178,48 @@ struct Guard<'a> {
 
 impl Guard<'_> {
     fn watch(&mut self) -> Result<(), Error> {
-        let process = PidFd::open(self.worker.process()).map_err(failed("hold on to the queue's process"))?;
+        let mut look = Instant::now() + LOOK;
         loop {
-            let waited = [process.as_fd(), self.signals.as_fd(), self.listener.as_fd()];
-            let [ended, signalled, asked] =
-                poll::readable(waited, Some(LOOK)).map_err(failed("wait for the queue's process"))?;
-            if ended {
+            let mut waited = vec![self.process.as_fd(), self.signals.as_fd()];
+            waited.extend(self.visitors.descriptors());
+            let ready =
+                process::readable(&waited, Some(LOOK)).map_err(failed("wait for the queue's process"))?;
+            if ready[0] {
                 let how = self.worker.ended().map_or_else(String::new, |how| how.to_string());
                 return Err(Error::Worker {
                     device: self.options.device.clone(),
                     what: format!("{how}; traffic flows on unscheduled"),
                 });
             }
-            if signalled && self.signals.next().is_some() {
+            if ready[1] && self.signals.next().is_some() {
                 return self.end();
             }
-            if asked
-                && let Ok((stream, _)) = self.listener.accept()
-                && self.answer(&stream)
-            {
-                let ended = self.end();
-                let restored = put_back(self.journal, self.record);
-                let answer = match ended.and(restored) {
-                    Ok(()) => Answer::Done,
-                    Err(error) => Answer::Refused { why: error.to_string() },
-                };
-                // who asked may have gone
-                let _ = say(&stream, &answer);
-                return Ok(());
+            let now = Instant::now();
+            for (stream, question) in self.visitors.questions(now) {
+                if self.answer(&stream, question) {
+                    let ended = self.end();
+                    let restored = put_back(self.journal, self.record, self.netlink);
+                    let answer = match ended.and(restored) {
+                        Ok(()) => Answer::Done,
+                        Err(error) => Answer::Refused { why: error.to_string() },
+                    };
+                    // who asked may have gone
+                    let _ = say(&stream, &answer);
+                    return Ok(());
+                }
             }
-            self.look_at_groups();
+            if now >= look {
+                self.look_at_groups();
+                look = now + LOOK;
+            }
         }
     }
 
     /// Answers a question; whether it was the last one, which is answered when everything has been put back.
-    fn answer(&mut self, stream: &UnixStream) -> bool {
-        let _ = stream.set_read_timeout(Some(LOOK));
-        let Ok(question) = hear::<Question>(stream) else { return false };
+    fn answer(&mut self, stream: &UnixStream, question: Question) -> bool {
         let answer = match question {
             Question::End => return true,
-            Question::Live => ask(&self.master, &question).map(|answer| self.with_lost(answer)),
+            Question::Live => ask_worker(&self.master, &question).map(|answer| self.with_lost(answer)),
             Question::Apply { policy } => Ok(self
                 .change(policy)
                 .map_or_else(|error| Answer::Refused { why: error.to_string() }, |()| Answer::Done)),
@@ -219,8 +234,8 @@ impl Guard<'_> {
     /// Adds what was lost between the program and the worker, which sees the rest.
     fn with_lost(&mut self, answer: Answer) -> Answer {
         let Answer::Live { live, mut counters } = answer else { return answer };
-        let device = link::dropped(&mut self.netlink, self.queue).unwrap_or_default();
-        let before_it = qdisc::dropped(&mut self.netlink, self.queue).unwrap_or_default();
+        let device = link::dropped(self.netlink, self.queue).unwrap_or_default();
+        let before_it = qdisc::dropped(self.netlink, self.queue).unwrap_or_default();
         counters.overrun += device + before_it;
         Answer::Live { live, counters }
     }
@@ -231,7 +246,7 @@ impl Guard<'_> {
         let named = named(&policy)?;
         let groups = Groups::of(&named)?;
         let program = load(&self.alive, self.queue, &groups, &named)?;
-        match ask(&self.master, &Question::Apply { policy: text.clone() }) {
+        match ask_worker(&self.master, &Question::Apply { policy: text.clone() }) {
             Ok(Answer::Done) => {}
             Ok(Answer::Refused { why }) => {
                 return Err(Error::Refused { device: self.options.device.clone(), why });
@@ -263,7 +278,7 @@ impl Guard<'_> {
     fn end(&mut self) -> Result<(), Error> {
         self.netlink.run(&[egress::detach(self.device.index)])?;
         // a process that does not answer is killed when this returns
-        let _ = ask(&self.master, &Question::End);
+        let _ = ask_worker(&self.master, &Question::End);
         self.worker.kill();
         Ok(())
     }
@@ -281,15 +296,7 @@ struct Start {
 
 /// The worker's process.
 fn work(start: Start, plumbing: Plumbing, parent: u32) -> i32 {
-    let master = match start.master.try_clone() {
-        Ok(master) => master,
-        Err(_) => return 1,
-    };
-    let refused = |why: String| {
-        // if nobody listens any more, this process is about to be killed
-        let _ = say(&master, &Answer::Refused { why });
-        1
-    };
+    let Ok(master) = start.master.try_clone() else { return 1 };
     let ran = match plumbing {
         Plumbing::Tun { tap, .. } => Tun::new(tap, start.device.index, start.device.mtu)
             .map_err(|error| format!("open a packet socket: {error}"))
@@ -298,18 +305,25 @@ fn work(start: Start, plumbing: Plumbing, parent: u32) -> i32 {
             let mut mtu = start.device.mtu;
             mtu = mtu.max(1500);
             let at = |device| Place { device, queue: 0 };
-            AfXdp::new(mtu, at(Index(FAR)), start.device.index, || far.enter(), || home.enter())
+            let way = AfXdp::new(mtu, at(Index(FAR)), start.device.index, || far.enter(), || home.enter())
                 .and_then(|way| sockets.put(0, way.socket()).map(|()| way))
-                .map_err(|error| format!("open AF_XDP sockets: {error}"))
-                .and_then(|way| begin(way, start, parent))
+                .map_err(|error| format!("open AF_XDP sockets: {error}"));
+            // its sockets keep the far namespace from now on
+            drop((far, home, sockets));
+            way.and_then(|way| begin(way, start, parent))
         }
     };
     match ran {
         Ok(()) => 0,
-        Err(why) => refused(why),
+        Err(why) => {
+            // if nobody listens any more, this process is about to be killed
+            let _ = say(&master, &Answer::Refused { why });
+            1
+        }
     }
 }
 
+/// Gives away what the worker does not need, and works until it is told to end.
 fn begin<W: super::way::Way>(way: W, start: Start, parent: u32) -> Result<(), String> {
     let Start { policy, named, options, device: _, master, alive } = start;
     let text = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
@@ -317,13 +331,16 @@ fn begin<W: super::way::Way>(way: W, start: Start, parent: u32) -> Result<(), St
         restrict(Tid::SELF, &CpuSet::single(processor)).map_err(text("stay on its processor"))?;
     }
     poll::punctual().map_err(text("ask for punctual timers"))?;
-    privilege::give_up(privilege::NOBODY, privilege::NOBODY).map_err(text("give root away"))?;
+    std::env::set_current_dir("/").map_err(text("leave the directory"))?;
+    let user = privilege::unused_user().map_err(text("find an unused user"))?;
+    privilege::give_up(user, user).map_err(text("become an unused user instead of root"))?;
     // the wish to die with the parent was lost with root
     die_with_parent(Some(parent)).map_err(text("die with its parent"))?;
     let Options { choice, device, patience, .. } = options;
-    let said = master.try_clone().map_err(text("answer"))?;
     let mut worker = Worker::new(Parts { way, policy, named, choice, device, patience, master, alive })?;
-    say(&said, &Answer::Done).map_err(text("answer"))?;
+    // what the guard has open stays the guard's: sockets, programs, its end of the connection between both
+    descriptors::keep_only(&worker.descriptors()).map_err(text("close what the guard opened"))?;
+    confine::worker().map_err(text("filter system calls"))?;
     worker.run().map_err(|error| error.to_string())
 }
 
@@ -346,17 +363,6 @@ pub(super) fn find(options: &Options) -> Result<Interface, Error> {
         )));
     }
     Ok(found)
-}
-
-fn listen(journal: &Journal) -> io::Result<UnixListener> {
-    let path = socket_of(journal);
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = UnixListener::bind(&path)?;
-    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-    Ok(listener)
 }
 
 /// Makes the place for programs; whether it was not there before.

@@ -49,6 +49,9 @@ pub(super) trait Way {
     /// What becomes readable when a frame comes.
     fn arrivals(&self) -> BorrowedFd<'_>;
 
+    /// What it has open and needs.
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>>;
+
     /// Frames that were dropped because there was no room for them, those that could not be sent, those merged.
     fn lost(&self) -> Lost;
 }

@@ -1,7 +1,7 @@
 //! The process that all frames pass through: takes them, has the engine decide, sends them on.
 //!
 //! It has given root away and has nothing but what it opened before: the way's sockets, one word shared with the program at
-//! the device, and a connection to the process that looks after it. While there is work it never sleeps between frames of
+//! the device, and a connection to the process that looks after it ([`super::confine`] says what it may do with them). While there is work it never sleeps between frames of
 //! one burst; without work it waits as it was told ([`Patience`]).
 
 use super::classify::{Classifier, Named, NoClass, TAG, untag};
@@ -9,7 +9,7 @@ use super::control::{Answer, Counters, Question, hear, say};
 use super::engine::{Choice, Engine, Next};
 use super::way::Way;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -50,7 +50,8 @@ pub(super) struct Worker<W: Way> {
     patience: Patience,
     master: UnixStream,
     alive: Words,
-    ending: Option<(u64, UnixStream)>,
+    /// When to end at the latest, once it was told to.
+    ending: Option<u64>,
     scratch: Vec<W::Frame>,
 }
 
@@ -84,11 +85,19 @@ impl<W: Way> Worker<W> {
         })
     }
 
-    /// Works until it is told to end.
+    /// What it needs to go on.
+    pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        let mut all = vec![self.master.as_fd()];
+        all.extend(self.way.descriptors());
+        all
+    }
+
+    /// Says that it has begun, and works until it is told to end.
     ///
     /// # Errors
     /// The device is gone, or nobody looks after this process any more.
     pub(super) fn run(&mut self) -> io::Result<()> {
+        say(&self.master, &Answer::Done)?;
         let (mut beat, mut listen, mut worked) = (0, 0, clock::now().0);
         loop {
             let now = clock::now().0;
@@ -104,12 +113,8 @@ impl<W: Way> Worker<W> {
             }
             let came = self.take(now)?;
             let (sent, wait_until) = self.send(now)?;
-            if let Some((until, stream)) =
-                self.ending.take_if(|(until, _)| *until <= now || self.engine.waiting() == 0)
-            {
-                debug_assert!(until > 0);
-                say(&stream, &Answer::Done)?;
-                return Ok(());
+            if self.ending.is_some_and(|until| until <= now || self.engine.waiting() == 0) {
+                return say(&self.master, &Answer::Done);
             }
             if came > 0 || sent > 0 {
                 worked = now;
@@ -207,7 +212,7 @@ impl<W: Way> Worker<W> {
                 Err(why) => Answer::Refused { why },
             },
             Question::End => {
-                self.ending = Some((now + LAST, self.master.try_clone()?));
+                self.ending = Some(now + LAST);
                 return Ok(());
             }
         };

@@ -238,6 +238,10 @@ impl Way for AfXdp {
         self.arrivals.as_fd()
     }
 
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.arrivals.as_fd(), self.device.as_fd()]
+    }
+
     fn lost(&self) -> Lost {
         let counted = self.arrivals.statistics().unwrap_or_default();
         Lost {

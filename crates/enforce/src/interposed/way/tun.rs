@@ -128,6 +128,10 @@ impl Way for Tun {
         self.tap.as_fd()
     }
 
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.tap.as_fd(), self.device.as_fd()]
+    }
+
     fn lost(&self) -> Lost {
         self.lost
     }

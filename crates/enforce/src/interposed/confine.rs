@@ -1,0 +1,201 @@
+//! What the two processes of a queue may still ask of the kernel once they have begun.
+//!
+//! | process | user | capabilities | system calls |
+//! |---|---|---|---|
+//! | worker: reads frames of strangers | one of its own | none | [`WORKER`]: what it has open is read and written, nothing is opened |
+//! | guard: reads questions of root | root | [`CAPABILITIES`] | [`GUARD`]: files too, and BPF programs; no sockets, no programs, no processes |
+//!
+//! Both lists are of what may be done; all else fails with `EPERM`. No list has a call that takes an address for a socket: a
+//! packet socket that is bound to one device stays there. `sendmsg` is in neither, because its address stands behind a
+//! pointer that a filter cannot follow: frames in several pieces go by `writev`, which has none.
+//!
+//! If a filter forbids what a process needs, the worker ends or the guard cannot answer; the traffic then flows on
+//! unscheduled, as after any other end. Reference: seccomp(2); [`unisono_linux::seccomp`].
+
+use std::io;
+use unisono_linux::privilege::{self, Capability};
+use unisono_linux::seccomp::When::{Is, Without};
+use unisono_linux::seccomp::{Call, Filter, Rule};
+
+/// The guard takes the program away from the device, loads another one, and ends the worker, whose user is another.
+const CAPABILITIES: [Capability; 3] = [Capability::NetworkAdministration, Capability::Bpf, Capability::Kill];
+
+const SOL_SOCKET: u64 = 1;
+const SOL_XDP: u64 = 283;
+const RECEIVE_TIMEOUT: u64 = 20;
+const SEND_TIMEOUT: u64 = 21;
+const PROGRAM_LOAD: u64 = 5;
+const EXECUTABLE: u32 = 4;
+
+/// What both do: wait, read, write, look at the time, take and return memory that is not to be executed, and end.
+const BOTH: [Rule; 26] = [
+    Rule(Call::READ, &[]),
+    Rule(Call::WRITE, &[]),
+    // the fifth argument is the address of whom to send to
+    Rule(Call::SENDTO, &[Is(4, 0)]),
+    Rule(Call::RECVFROM, &[]),
+    Rule(Call::PPOLL, &[]),
+    Rule(Call::CLOSE, &[]),
+    Rule(Call::CLOCK_GETTIME, &[]),
+    Rule(Call::CLOCK_NANOSLEEP, &[]),
+    Rule(Call::NANOSLEEP, &[]),
+    Rule(Call::SCHED_YIELD, &[]),
+    Rule(Call::BRK, &[]),
+    Rule(Call::MMAP, &[Without(2, EXECUTABLE)]),
+    Rule(Call::MPROTECT, &[Without(2, EXECUTABLE)]),
+    Rule(Call::MREMAP, &[]),
+    Rule(Call::MUNMAP, &[]),
+    Rule(Call::MADVISE, &[]),
+    Rule(Call::FUTEX, &[]),
+    Rule(Call::GETRANDOM, &[]),
+    Rule(Call::GETPID, &[]),
+    Rule(Call::RT_SIGRETURN, &[]),
+    Rule(Call::RT_SIGPROCMASK, &[]),
+    Rule(Call::RT_SIGACTION, &[]),
+    Rule(Call::SIGALTSTACK, &[]),
+    Rule(Call::RESTART_SYSCALL, &[]),
+    Rule(Call::EXIT, &[]),
+    Rule(Call::EXIT_GROUP, &[]),
+];
+
+/// What the worker does besides: frames in pieces, and what the kernel counted for it.
+const WORKER: [Rule; 2] = [Rule(Call::WRITEV, &[]), Rule(Call::GETSOCKOPT, &[Is(1, SOL_XDP)])];
+
+/// What the guard does besides: it answers questions, keeps the journal, follows control groups with another program, and
+/// ends the worker.
+const GUARD: &[Rule] = &[
+    Rule(Call::ACCEPT4, &[]),
+    Rule(Call::SETSOCKOPT, &[Is(1, SOL_SOCKET), Is(2, RECEIVE_TIMEOUT)]),
+    Rule(Call::SETSOCKOPT, &[Is(1, SOL_SOCKET), Is(2, SEND_TIMEOUT)]),
+    Rule(Call::BPF, &[Is(0, PROGRAM_LOAD)]),
+    Rule(Call::KILL, &[]),
+    Rule(Call::WAIT4, &[]),
+    Rule(Call::PIDFD_OPEN, &[]),
+    Rule(Call::OPENAT, &[]),
+    Rule(Call::FCNTL, &[]),
+    Rule(Call::FLOCK, &[]),
+    Rule(Call::FSYNC, &[]),
+    Rule(Call::FSTAT, &[]),
+    Rule(Call::NEWFSTATAT, &[]),
+    Rule(Call::STATX, &[]),
+    Rule(Call::LSEEK, &[]),
+    Rule(Call::GETDENTS64, &[]),
+    Rule(Call::MKDIRAT, &[]),
+    Rule(Call::RENAMEAT, &[]),
+    Rule(Call::UNLINKAT, &[]),
+    #[cfg(target_arch = "x86_64")]
+    Rule(Call::MKDIR, &[]),
+    #[cfg(target_arch = "x86_64")]
+    Rule(Call::POLL, &[]),
+    #[cfg(target_arch = "x86_64")]
+    Rule(Call::RENAME, &[]),
+    #[cfg(target_arch = "x86_64")]
+    Rule(Call::RMDIR, &[]),
+    #[cfg(target_arch = "x86_64")]
+    Rule(Call::UNLINK, &[]),
+];
+
+/// Binds the worker. It has given its privileges away already.
+///
+/// # Errors
+/// This kernel has no filters.
+pub(super) fn worker() -> io::Result<()> {
+    Filter::allowing(&[&WORKER[..], &BOTH].concat()).install()
+}
+
+/// Binds the guard, and gives away the privileges that it does not use.
+///
+/// # Errors
+/// This kernel has no filters, or this process is not root.
+pub(super) fn guard() -> io::Result<()> {
+    privilege::keep(&CAPABILITIES)?;
+    Filter::allowing(&[&BOTH[..], GUARD].concat()).install()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+    use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, SocketType, sockopt};
+    use std::io::IoSlice;
+    use std::net::SocketAddr;
+    use std::os::fd::AsFd;
+    use std::process::Command;
+
+    /// A call that a process might make, in words, and what became of it.
+    type Tried = (&'static str, Result<(), Errno>);
+
+    fn errno<T>(result: io::Result<T>) -> Result<(), Errno> {
+        result.map(drop).map_err(|error| Errno::from_raw_os_error(error.raw_os_error().unwrap_or(0)))
+    }
+
+    /// Tries what neither process may do, in a thread that a filter binds.
+    fn tried(bind: fn() -> io::Result<()>) -> io::Result<Vec<Tried>> {
+        let socket = |kind| rustix::net::socket(AddressFamily::INET, kind, None).expect("a socket");
+        let (datagrams, stream) = (socket(SocketType::DGRAM), socket(SocketType::STREAM));
+        let namespace = std::fs::File::open("/proc/self/ns/net").expect("proc is mounted");
+        let nowhere: SocketAddr = "127.0.0.1:9".parse().expect("an address");
+        let anywhere: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+        let bound = std::thread::spawn(move || {
+            bind()?;
+            let (none, pieces) = (SendFlags::empty(), [IoSlice::new(b"x")]);
+            let mut no_descriptors = SendAncillaryBuffer::default();
+            Ok(vec![
+                ("socket", rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).map(drop)),
+                ("bind", rustix::net::bind(&datagrams, &anywhere)),
+                ("connect", rustix::net::connect(&datagrams, &nowhere)),
+                ("listen", rustix::net::listen(&stream, 1)),
+                ("sendto with an address", {
+                    rustix::net::sendto(&datagrams, b"x", none, &nowhere).map(|_| ())
+                }),
+                ("sendmsg", {
+                    rustix::net::sendmsg(&datagrams, &pieces, &mut no_descriptors, none).map(|_| ())
+                }),
+                ("setsockopt", sockopt::set_socket_broadcast(&datagrams, true)),
+                ("getsockopt", sockopt::socket_type(&datagrams).map(|_| ())),
+                ("setns", { rustix::thread::move_into_link_name_space(namespace.as_fd(), None) }),
+                ("setuid", rustix::thread::set_thread_uid(rustix::process::Uid::ROOT)),
+                ("a program", errno(Command::new("/bin/true").status())),
+                ("a thread", errno(std::thread::Builder::new().spawn(|| ()))),
+            ])
+        });
+        bound.join().expect("it does not panic")
+    }
+
+    #[test]
+    fn neither_process_can_reach_another_device_or_address_or_start_anything() {
+        let filters: [fn() -> io::Result<()>; 2] =
+            [worker, || Filter::allowing(&[&BOTH[..], GUARD].concat()).install()];
+        for filter in filters {
+            match tried(filter) {
+                Ok(tried) => {
+                    let done: Vec<&Tried> =
+                        tried.iter().filter(|(_, result)| *result != Err(Errno::PERM)).collect();
+                    assert!(tried.len() == 12 && done.is_empty(), "{done:?}");
+                }
+                Err(error) => eprintln!("skipped: no filters here: {error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_worker_opens_no_file_and_signals_nobody_and_sends_through_what_it_has() {
+        let bound = std::thread::spawn(|| {
+            let (near, far) = std::os::unix::net::UnixStream::pair()?;
+            worker()?;
+            let sent = rustix::net::send(&near, b"x", SendFlags::empty());
+            let own = rustix::process::getpid();
+            Ok::<_, io::Error>((
+                sent,
+                rustix::io::writev(&near, &[IoSlice::new(b"y"), IoSlice::new(b"z")]),
+                rustix::io::read(&far, &mut [0; 8]),
+                errno(std::fs::File::open("/dev/null")),
+                rustix::process::test_kill_process(own),
+            ))
+        });
+        match bound.join().expect("it does not panic") {
+            Ok(done) => assert_eq!(done, (Ok(1), Ok(2), Ok(3), Err(Errno::PERM), Err(Errno::PERM))),
+            Err(error) => eprintln!("skipped: no filters here: {error}"),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Who asks the guard: connections to the socket for questions. None is waited for, so that one that says nothing
+//! keeps nobody else from an answer.
+//!
+//! A visitor has [`PATIENCE`] to say its question. Of more than [`MOST`] visitors the one that came first has to go.
+//! Cost: one system call a visitor whenever one has spoken.
+
+use super::control::{self, Question};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use unisono_linux::{local_socket, socket};
+
+/// How long a visitor may take to say its question, and to take the answer. Those of `unisono queue` say it at once.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Each costs a descriptor, of which a process has 1,024 where nobody says otherwise.
+const MOST: usize = 512;
+
+/// All connections to the socket.
+#[derive(Debug)]
+pub(super) struct Visitors {
+    listener: UnixListener,
+    /// In the order in which they came.
+    all: Vec<Visitor>,
+}
+
+#[derive(Debug)]
+struct Visitor {
+    stream: UnixStream,
+    /// What it has said of its question.
+    said: Vec<u8>,
+    until: Instant,
+}
+
+impl Visitors {
+    /// Listens at a path, for root alone.
+    ///
+    /// # Errors
+    /// The socket cannot be made there.
+    pub(super) fn expect_at(path: &Path) -> io::Result<Self> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = local_socket::listen(path, 0o600)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener, all: Vec::new() })
+    }
+
+    /// What becomes readable when somebody comes, or says something.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [self.listener.as_fd()].into_iter().chain(self.all.iter().map(|visitor| visitor.stream.as_fd()))
+    }
+
+    /// The questions that have been said, each with where to answer it. Never waits.
+    pub(super) fn questions(&mut self, now: Instant) -> Vec<(UnixStream, Question)> {
+        // as many as the kernel keeps for us, so that a flood of them ends
+        for _ in 0..local_socket::BACKLOG {
+            let Ok((stream, _)) = self.listener.accept() else { break };
+            if self.all.len() == MOST {
+                self.all.remove(0);
+            }
+            self.all.push(Visitor { stream, said: Vec::new(), until: now + PATIENCE });
+        }
+        let mut asked = Vec::new();
+        for mut visitor in std::mem::take(&mut self.all) {
+            match visitor.listen() {
+                Said::Question(question) => {
+                    // one that does not take its answer must not hold up others for long
+                    if visitor.stream.set_write_timeout(Some(PATIENCE)).is_ok() {
+                        asked.push((visitor.stream, question));
+                    }
+                }
+                Said::Nothing if now < visitor.until => self.all.push(visitor),
+                Said::Nothing | Said::Nonsense => {}
+            }
+        }
+        asked
+    }
+}
+
+/// What a visitor has said.
+enum Said {
+    /// Not all of a question yet.
+    Nothing,
+    Question(Question),
+    /// No question, or it has gone.
+    Nonsense,
+}
+
+impl Visitor {
+    fn listen(&mut self) -> Said {
+        let mut piece = [0; 4096];
+        loop {
+            match socket::receive_now(&self.stream, &mut piece) {
+                Ok(0) => return Said::Nonsense,
+                Ok(length) => self.said.extend_from_slice(&piece[..length]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Said::Nothing,
+                Err(_) => return Said::Nonsense,
+            }
+            if let Some(question) = self.said.strip_suffix(b"\n") {
+                return serde_json::from_slice(question).map_or(Said::Nonsense, Said::Question);
+            }
+            if self.said.len() as u64 > control::MOST {
+                return Said::Nonsense;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+    use std::os::unix::fs::MetadataExt;
+
+    fn ask(mut stream: &UnixStream) {
+        control::say(stream, &Question::Live).expect("room");
+        stream.flush().expect("a stream");
+    }
+
+    #[test]
+    fn who_says_nothing_keeps_nobody_waiting_and_has_to_go() {
+        let directory = tempfile::tempdir().expect("room");
+        let path = directory.path().join("questions");
+        let mut visitors = Visitors::expect_at(&path).expect("room");
+        let start = Instant::now();
+        let mut idle = Vec::new();
+        for _ in 0..600 {
+            idle.push(UnixStream::connect(&path).expect("it listens"));
+            if idle.len() % 100 == 0 {
+                assert!(visitors.questions(start).is_empty());
+            }
+        }
+        let speaks = UnixStream::connect(&path).expect("it listens");
+        ask(&speaks);
+        assert_eq!(visitors.questions(start).len(), 1, "one look is enough");
+        assert!(visitors.all.len() <= MOST, "the others are few");
+        assert!(
+            visitors.questions(start + PATIENCE).is_empty() && visitors.all.is_empty(),
+            "and have gone"
+        );
+    }
+
+    #[test]
+    fn a_question_in_pieces_is_heard_when_it_is_whole_and_nonsense_ends_a_visit() {
+        let directory = tempfile::tempdir().expect("room");
+        let path = directory.path().join("questions");
+        let mut visitors = Visitors::expect_at(&path).expect("room");
+        let now = Instant::now();
+        let mut speaks = UnixStream::connect(&path).expect("it listens");
+        speaks.write_all(b"{\"ask\":").expect("room");
+        assert!(visitors.questions(now).is_empty());
+        speaks.write_all(b"\"live\"}\n").expect("room");
+        let heard = visitors.questions(now);
+        assert!(matches!(heard[..], [(_, Question::Live)]));
+        let mut other = UnixStream::connect(&path).expect("it listens");
+        other.write_all(b"hello\n").expect("room");
+        assert!(visitors.questions(now).is_empty() && visitors.all.is_empty());
+    }
+
+    #[test]
+    fn the_socket_is_never_open_to_others() {
+        let directory = tempfile::tempdir().expect("room");
+        let path = directory.path().join("questions");
+        let _visitors = Visitors::expect_at(&path).expect("room");
+        assert_eq!(std::fs::metadata(&path).expect("it is there").mode() & 0o777, 0o600);
+    }
+}

@@ -1,0 +1,69 @@
+//! Which descriptors a process keeps: close_range(2).
+//!
+//! A program that stays when its starter ends must not keep what the starter had open by chance: a lock that flock(1) took
+//! for a command would be held until the program ends, and a pipe never be at its end. A process that gives its
+//! privileges away must not keep what it opened with them and needs no more.
+//! Reference: close_range(2) (Linux 5.9), flock(2).
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// The first number after standard input, output and error.
+const FIRST: RawFd = 3;
+
+/// Has the program that this command starts get nothing of this process but its standard input, output and error: no
+/// other descriptor, no environment, and the root directory to work in.
+pub fn leave_behind(command: &mut Command) {
+    command.env_clear().current_dir("/");
+    // those of the standard library's own are closed when the program begins, too
+    let close = || close_range(FIRST, RawFd::MAX, libc::CLOSE_RANGE_CLOEXEC);
+    // SAFETY: `close` allocates nothing and makes an async-signal-safe call alone.
+    unsafe { command.pre_exec(close) };
+}
+
+/// Closes all descriptors of this process but these and standard input, output and error. For a copy of a process
+/// ([`crate::fork`]) that will not use, nor drop, what the others belong to.
+///
+/// # Errors
+/// `ENOSYS`: the kernel is older than 5.9.
+pub fn keep_only(kept: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut kept: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).filter(|kept| *kept >= FIRST).collect();
+    kept.sort_unstable();
+    let mut from = FIRST;
+    for descriptor in kept {
+        if descriptor > from {
+            close_range(from, descriptor - 1, 0)?;
+        }
+        from = from.max(descriptor + 1);
+    }
+    close_range(from, RawFd::MAX, 0)
+}
+
+fn close_range(first: RawFd, last: RawFd, flags: u32) -> io::Result<()> {
+    // SAFETY: takes numbers. Who calls this owns no descriptor of the range, or leaves its closing to the kernel.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
+    if closed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Stdio;
+
+    #[test]
+    fn a_program_gets_neither_descriptors_nor_the_environment_nor_the_directory() {
+        let file = std::fs::File::open("/dev/null").expect("it is on every Linux");
+        // SAFETY: duplicates an open descriptor, as one that a child inherits; the kernel closes it when this process ends.
+        let inherited = unsafe { libc::dup(file.as_raw_fd()) };
+        assert!(inherited >= FIRST);
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "/bin/ls /proc/self/fd | /usr/bin/tr '\\n' ' '; pwd; echo ${HOME-none}"]);
+        command.stdin(Stdio::null());
+        leave_behind(&mut command);
+        let said = command.output().expect("the shell starts").stdout;
+        // 3 is the directory that ls reads
+        assert_eq!(String::from_utf8_lossy(&said), "0 1 2 3 /\nnone\n");
+    }
+}
