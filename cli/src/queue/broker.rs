@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// The socket to listen at
     #[arg(long, value_name = "SOCKET", required_unless_present = "status")]
     listen: Option<PathBuf>,
+    /// Who may connect, as chmod(1) writes it: 600 is your own programs and root's, 660 those of your group, 666 everybody's
+    #[arg(long, value_name = "MODE", value_parser = mode, default_value = "600")]
+    mode: u32,
     /// Ask the broker that listens there what it has done, instead
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["policy", "listen"])]
     status: Option<PathBuf>,
@@ -49,7 +52,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let mut client = Client::connect(socket)?;
             client.statistics()?
         }
-        (None, Some(policy), Some(socket)) => serve(policy, socket, args.json)?,
+        (None, Some(policy), Some(socket)) => serve(policy, socket, args)?,
         _ => return Err(Failure::Usage("a policy and --listen SOCKET are needed".to_owned()).into()),
     };
     if args.json {
@@ -60,7 +63,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn serve(path: &std::path::Path, socket: &std::path::Path, json: bool) -> anyhow::Result<Statistics> {
+fn serve(path: &std::path::Path, socket: &std::path::Path, args: &Args) -> anyhow::Result<Statistics> {
     let place = path.display();
     let text = unisono_linux::read::text(path, HAND_WRITTEN)
         .map_err(|error| Failure::Usage(format!("cannot read the policy {place}: {error}")))?;
@@ -77,15 +80,21 @@ fn serve(path: &std::path::Path, socket: &std::path::Path, json: bool) -> anyhow
     let pace = Pace::new(policy.rate.bits_per_second());
     let broker = Broker::new(policy.hierarchy.clone(), pace, Limits::default());
     interrupt::catch().context("cannot catch Ctrl-C")?;
-    let mut server = Server::listen(socket, broker).map_err(|error| match error {
+    let mut server = Server::listen(socket, args.mode, broker).map_err(|error| match error {
         ServeError::Wait(_) => anyhow::Error::from(error),
         other => Failure::Usage(other.to_string()).into(),
     })?;
-    if !json {
+    if !args.json {
         eprintln!("serving at {} with {}; Ctrl-C ends it", socket.display(), policy.rate);
     }
     server.serve(&|| interrupt::caught().is_some())?;
     Ok(server.broker().statistics(unisono_linux::timer::now()))
+}
+
+/// Permissions in octal digits.
+fn mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| "permissions are three octal digits, such as 600".to_owned())
 }
 
 fn table(statistics: &Statistics) -> String {

@@ -11,6 +11,7 @@
 //! is full), the channel *stalls*: what is chosen meanwhile is kept at its socket, what arrives is held before the
 //! scheduler, and nobody else waits for it. Both are part of the credit, so that memory has a bound.
 
+mod abandoned;
 mod statistics;
 
 use crate::account::Account;
@@ -43,6 +44,9 @@ struct InService {
 
 #[derive(Debug, Default)]
 struct Client {
+    user: u32,
+    /// When it connected.
+    since: u64,
     greeted: bool,
     /// By the program's own numbers.
     channels: BTreeMap<u32, ChannelId>,
@@ -63,6 +67,10 @@ enum State {
 struct Channel {
     /// Nobody once its program has gone.
     client: Option<ClientId>,
+    /// Whose program that is, or was.
+    user: u32,
+    /// When its program left it, or its destination last took something since.
+    alone_since: u64,
     number: u32,
     class: ClassId,
     destination: Destination,
@@ -90,6 +98,8 @@ pub struct Broker {
     channels: HashMap<ChannelId, Channel>,
     next_channel: u32,
     sent_away: u64,
+    /// When to look for programs and destinations that do nothing.
+    next_look: u64,
     /// What was dequeued last, until the link is free.
     busy: bool,
     in_service: Option<InService>,
@@ -113,6 +123,7 @@ impl Broker {
             channels: HashMap::new(),
             next_channel: 0,
             sent_away: 0,
+            next_look: 0,
             busy: false,
             in_service: None,
             tasks: VecDeque::new(),
@@ -130,11 +141,13 @@ impl Broker {
         self.tasks.pop_front()
     }
 
-    /// A program has connected; whether it may stay.
-    pub fn connected(&mut self, client: ClientId) -> bool {
-        let may = self.clients.len() < self.limits.clients;
+    /// A program of this user has connected; whether it may stay.
+    pub fn connected(&mut self, now: u64, client: ClientId, user: u32) -> bool {
+        self.advance(now);
+        let theirs = self.clients.values().filter(|client| client.user == user).count();
+        let may = self.clients.len() < self.limits.clients && theirs < self.limits.clients_of_user;
         if may {
-            self.clients.insert(client, Client::default());
+            self.clients.insert(client, Client { user, since: now, ..Client::default() });
         }
         may
     }
@@ -155,7 +168,7 @@ impl Broker {
             Ok(Frame::Message { channel, deadline, payload }) => {
                 self.message(now, client, channel, deadline, payload)
             }
-            Ok(Frame::Close { channel }) => self.close(client, channel),
+            Ok(Frame::Close { channel }) => self.close(now, client, channel),
             Ok(Frame::Flush { channel }) => self.flush(client, channel),
             Ok(Frame::Ask) => {
                 let json = self.statistics_as_json(now);
@@ -174,10 +187,7 @@ impl Broker {
         self.advance(now);
         let Some(client) = self.clients.remove(&client) else { return };
         for id in client.channels.into_values() {
-            if let Some(channel) = self.channels.get_mut(&id) {
-                channel.client = None;
-            }
-            self.drain(id);
+            self.leave(now, id);
         }
     }
 
@@ -198,13 +208,16 @@ impl Broker {
         destination: Destination,
         class: &str,
     ) -> Result<(), String> {
-        let theirs = &self.clients.get(&client).ok_or("it is gone")?.channels;
+        let Client { user, channels: theirs, .. } = self.clients.get(&client).ok_or("it is gone")?;
+        let user = *user;
         if theirs.contains_key(&number) {
             return Err(format!("the channel {number} is open already; close it first"));
         }
         let hierarchy = self.scheduler.hierarchy();
         let found = if class.is_empty() { hierarchy.default_class() } else { hierarchy.find(class) };
-        let reserved = self.channels.len() as u64 * u64::from(self.limits.credit);
+        let credit = u64::from(self.limits.credit);
+        let reserved = self.channels.len() as u64 * credit;
+        let of_user = self.channels.values().filter(|channel| channel.user == user).count() as u64 * credit;
         let refused = match found {
             None if class.is_empty() => Some("the policy has no default class; name one".to_owned()),
             None => Some(format!("the policy has no class `{class}`")),
@@ -214,9 +227,13 @@ impl Broker {
             Some(_) if theirs.len() >= self.limits.channels => {
                 Some(format!("a program may have {} channels; close one", self.limits.channels))
             }
-            Some(_) if reserved + u64::from(self.limits.credit) > self.limits.memory => Some(format!(
+            Some(_) if reserved + credit > self.limits.memory => Some(format!(
                 "the broker has given all credit it may ({} bytes); try later",
                 self.limits.memory
+            )),
+            Some(_) if of_user + credit > self.limits.memory_of_user => Some(format!(
+                "the programs of user {user} have all credit that one user may have ({} bytes); close a channel",
+                self.limits.memory_of_user
             )),
             Some(_) => None,
         };
@@ -232,6 +249,8 @@ impl Broker {
         self.next_channel = self.next_channel.wrapping_add(1);
         let channel = Channel {
             client: Some(client),
+            user,
+            alone_since: 0,
             number,
             class,
             destination: destination.clone(),
@@ -317,20 +336,18 @@ impl Broker {
         }
     }
 
-    fn close(&mut self, client: ClientId, number: u32) -> Result<(), String> {
+    fn close(&mut self, now: u64, client: ClientId, number: u32) -> Result<(), String> {
         let theirs = &mut self.clients.get_mut(&client).ok_or("it is gone")?.channels;
         let known = theirs.remove(&number);
         let id = known.ok_or_else(|| format!("channel {number} cannot be closed: it was never opened"))?;
-        if let Some(channel) = self.channels.get_mut(&id) {
-            channel.client = None;
-        }
-        self.drain(id);
+        self.leave(now, id);
         Ok(())
     }
 
-    /// No more messages come on a channel.
-    fn drain(&mut self, id: ChannelId) {
+    /// No more messages come on a channel, which has no program any more.
+    fn leave(&mut self, now: u64, id: ChannelId) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
+        (channel.client, channel.alone_since) = (None, now);
         if channel.state != State::Broken {
             channel.state = State::Draining;
         }
@@ -389,6 +406,7 @@ impl Broker {
 
     /// Time has passed: what was in service may have been served.
     fn advance(&mut self, now: u64) {
+        self.look(now);
         if self.busy && now >= self.pace.free_at() {
             self.busy = false;
             self.scheduler.finish(now);
@@ -445,7 +463,7 @@ impl Broker {
     pub fn drained(&mut self, now: u64, id: ChannelId) {
         self.advance(now);
         let Some(channel) = self.channels.get_mut(&id) else { return };
-        channel.stalled = false;
+        (channel.stalled, channel.alone_since) = (false, now);
         let (class, held) = (channel.class, std::mem::take(&mut channel.held));
         let kept = std::mem::take(&mut channel.kept);
         if kept > 0 {
@@ -459,6 +477,10 @@ impl Broker {
     /// A channel's destination is gone (or was never there); its socket is closed.
     pub fn broken(&mut self, now: u64, id: ChannelId, reason: &str) {
         self.advance(now);
+        self.give_up_on(id, reason);
+    }
+
+    fn give_up_on(&mut self, id: ChannelId, reason: &str) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
         if channel.state == State::Broken {
             return;

@@ -40,7 +40,7 @@ pub use destination::{Destination, Transport};
 pub use frame::{Bad, Frame};
 pub use limits::Limits;
 pub use pace::Pace;
-pub use server::{ServeError, Server};
+pub use server::{OWNER, ServeError, Server};
 pub use task::{ChannelId, ClientId, Next, Sent, Task};
 
 /// A deadline later than all others: none.

@@ -7,6 +7,8 @@ use crate::frame::MESSAGE_HEAD;
 pub struct Limits {
     /// Programs at a time.
     pub clients: usize,
+    /// Programs of one user at a time.
+    pub clients_of_user: usize,
     /// Channels of one program.
     pub channels: usize,
     /// The credit of a channel, in bytes; a message costs its payload and [`Limits::ENTRY`]. At least two of the
@@ -14,6 +16,11 @@ pub struct Limits {
     pub credit: u32,
     /// The credit of all channels together.
     pub memory: u64,
+    /// The credit of one user's channels together.
+    pub memory_of_user: u64,
+    /// Nanoseconds that a destination may take nothing of what a program that has gone left for it, and that a program may
+    /// take to greet.
+    pub patience: u64,
     /// The longest payload: it is what a class may have to wait for.
     pub largest: u32,
 }
@@ -37,6 +44,16 @@ impl Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { clients: 256, channels: 64, credit: 128 << 10, memory: 64 << 20, largest: 16 << 10 }
+        Self {
+            clients: 256,
+            clients_of_user: 128,
+            channels: 64,
+            credit: 128 << 10,
+            memory: 64 << 20,
+            memory_of_user: 32 << 20,
+            // a connection that has lost packets tries again after 0.2, 0.4, 0.8, ... s: seven times in this time
+            patience: 30_000_000_000,
+            largest: 16 << 10,
+        }
     }
 }

@@ -13,6 +13,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// What waits in the kernel for a connection: enough for the path, little enough to be part of the bound.
 const KERNEL_BUFFER: usize = 256 << 10;
 
+/// How much of what was kept has gone on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flushed {
+    Nothing,
+    Part,
+    All,
+}
+
 /// A channel's socket.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
@@ -90,24 +98,27 @@ impl Outgoing {
         Ok(Sent::Lost)
     }
 
-    /// Sends on what was kept; whether nothing is left.
-    pub(crate) fn flush(&mut self) -> Result<bool, Errno> {
+    /// Sends on what was kept, as much as is taken.
+    pub(crate) fn flush(&mut self) -> Result<Flushed, Errno> {
+        let mut so_far = Flushed::Nothing;
         while !self.datagrams.is_empty() {
             let first = self.datagrams.remove(0);
             let rest = std::mem::take(&mut self.datagrams);
             let sent = self.send_datagram(first)?;
             self.datagrams.extend(rest);
             if sent == Sent::Kept {
-                return Ok(false);
+                return Ok(so_far);
             }
+            so_far = Flushed::Part;
         }
         while !self.kept.is_empty() {
             match write(self.socket.as_fd(), &[], &self.kept)? {
-                0 => return Ok(false),
+                0 => return Ok(so_far),
                 sent => drop(self.kept.drain(..sent)),
             }
+            so_far = Flushed::Part;
         }
-        Ok(true)
+        Ok(Flushed::All)
     }
 
     /// What went wrong, if something did.

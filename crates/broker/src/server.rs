@@ -4,17 +4,20 @@
 //! frame that is too long is seen to be. Whoever cannot be answered at once does not read, and is sent away: a program
 //! that does nothing wrong never has more answers waiting than its socket holds, because credit bounds them.
 //!
+//! Who may connect, the mode of the socket says: [`OWNER`] alone unless told otherwise.
+//!
 //! Cost: two system calls for a message that comes, one or two for one that goes, and one to set the timer.
 
 use crate::broker::Broker;
-use crate::outgoing::Outgoing;
+use crate::outgoing::{Flushed, Outgoing};
 use crate::task::{ChannelId, ClientId, Next, Sent, Task};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{Timespec, epoll as events};
+use rustix::fs::{Mode, chmod, fchmod};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
-    listen, recv, send, socket_with,
+    listen, recv, send, socket_with, sockopt,
 };
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
@@ -53,6 +56,9 @@ pub enum ServeError {
     Wait(#[from] Errno),
 }
 
+/// The mode of a socket that root and the broker's own user may connect to.
+pub const OWNER: u32 = 0o600;
+
 const LISTENER: u64 = 0;
 const TIMER: u64 = 1;
 const CLIENT: u64 = 1 << 32;
@@ -79,18 +85,23 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `path`. A socket that a killed broker has left is replaced.
+    /// Listens at `path`; `mode` says who may connect ([`OWNER`]). A socket that a killed broker has left is replaced.
     ///
     /// # Errors
     /// [`ServeError`].
-    pub fn listen(path: &Path, broker: Broker) -> Result<Self, ServeError> {
+    pub fn listen(path: &Path, mode: u32, broker: Broker) -> Result<Self, ServeError> {
         let refused = |source| ServeError::Listen { path: path.to_owned(), source };
         let address = SocketAddrUnix::new(path).map_err(refused)?;
         make_room(path, &address)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener =
             socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(refused)?;
+        // what bind makes has the mode of the socket: it is open to others at no moment before it is meant to be
+        fchmod(&listener, Mode::from_raw_mode(OWNER)).map_err(refused)?;
         bind(&listener, &address).map_err(refused)?;
+        if mode != OWNER {
+            chmod(path, Mode::from_raw_mode(mode)).map_err(refused)?;
+        }
         listen(&listener, 64).map_err(refused)?;
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
@@ -244,12 +255,16 @@ impl Server {
         }
         let id = ClientId(self.next_client);
         self.next_client = self.next_client.wrapping_add(1);
-        if self.broker.connected(id) {
-            let data = EventData::new_u64(CLIENT | u64::from(id.0));
-            epoll::add(&self.epoll, &socket, data, EventFlags::IN)?;
+        let data = EventData::new_u64(CLIENT | u64::from(id.0));
+        // one whose user the kernel does not say, one too many, and one that cannot be waited for (each user may have
+        // only so many descriptors waited for) are closed here, and the others are served on
+        if let Ok(user) = sockopt::socket_peercred(&socket)
+            && epoll::add(&self.epoll, &socket, data, EventFlags::IN).is_ok()
+            && self.broker.connected(timer::now(), id, user.uid.as_raw())
+        {
             self.clients.insert(id, socket);
         }
-        Ok(()) // one too many is closed here
+        Ok(())
     }
 
     /// A program has sent something, or gone.
@@ -289,11 +304,12 @@ impl Server {
         }
         if flags.contains(EventFlags::OUT) {
             match outgoing.flush() {
-                Ok(true) => {
+                Ok(Flushed::All) => {
                     self.watch(id, EventFlags::empty());
                     self.broker.drained(timer::now(), id);
                 }
-                Ok(false) => {}
+                Ok(Flushed::Part) => self.broker.progressed(timer::now(), id),
+                Ok(Flushed::Nothing) => {}
                 Err(error) => self.broken(id, error),
             }
         }

@@ -39,7 +39,7 @@ fn bytes(frame: &Frame<'_>) -> Vec<u8> {
 fn connected(limits: Limits) -> Broker {
     let mut broker = Broker::new(hierarchy(), link(), limits);
     let client = ClientId(7);
-    assert!(broker.connected(client));
+    assert!(broker.connected(0, client, 0));
     broker.received(0, client, &bytes(&Frame::Hello));
     for (channel, class) in (0..).zip(CLASSES) {
         broker.received(0, client, &bytes(&Frame::Open { channel, destination: destination(), class }));
@@ -104,7 +104,7 @@ fn of_the_scheduler(arrivals: &[Arrival]) -> Vec<u32> {
 }
 
 fn of_the_broker(arrivals: &[Arrival]) -> Vec<u32> {
-    let roomy = Limits { credit: 1 << 24, ..Limits::default() };
+    let roomy = Limits { credit: 1 << 24, memory_of_user: 64 << 20, ..Limits::default() };
     let mut broker = connected(roomy);
     let (mut order, mut now) = (Vec::new(), 0);
     let mut send = |broker: &mut Broker, now: u64| loop {
@@ -201,7 +201,9 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 proptest! {
     #[test]
     fn whatever_happens_channels_end_credit_comes_back_and_memory_has_a_bound(events in events()) {
-        let limits = Limits { clients: 3, channels: 3, credit: 6000, memory: 40_000, largest: 2000 };
+        let limits = Limits {
+            clients: 3, channels: 3, credit: 6000, memory: 40_000, largest: 2000, patience: 20_000, ..Limits::default()
+        };
         let mut broker = Broker::new(hierarchy(), link(), limits);
         let (mut now, mut next_client) = (0, BTreeMap::new());
         let (mut asked, mut open) = (Vec::new(), BTreeSet::new());
@@ -212,7 +214,7 @@ proptest! {
             match event {
                 Event::Connect(client) => {
                     numbers += 1;
-                    if broker.connected(ClientId(numbers))
+                    if broker.connected(now, ClientId(numbers), numbers % 2)
                         && let Some(before) = next_client.insert(client, numbers)
                     {
                         broker.gone(now, ClientId(before));
@@ -328,4 +330,89 @@ fn a_destination_that_takes_nothing_holds_up_nobody_else() {
     broker.drained(now, ChannelId(1));
     assert_eq!(run(&mut broker, &mut now, None), [0, 40, 40, 0]);
     assert!(broker.is_empty());
+}
+
+/// A broker with a channel whose destination takes nothing, a message on it, and its program gone at this time.
+fn abandoned(at: u64) -> Broker {
+    let mut broker = connected(Limits::default());
+    let message = bytes(&Frame::Message { channel: 1, deadline: NO_DEADLINE, payload: &[0; 1000] });
+    broker.received(0, ClientId(7), &message);
+    let Next::Transmit { channel: ChannelId(1), .. } = broker.next(0) else { panic!("it waits for nothing") };
+    broker.transmitted(0, Sent::Kept);
+    broker.gone(at, ClientId(7));
+    while broker.task().is_some() {}
+    assert_eq!(broker.statistics(at).channels, 1, "those with nothing on them are gone");
+    broker
+}
+
+#[test]
+fn a_channel_without_a_program_ends_when_its_destination_takes_nothing_for_a_while() {
+    let patience = Limits::default().patience;
+    let mut broker = abandoned(5);
+    assert_eq!(broker.next(4 + patience), Next::Idle);
+    assert_eq!(broker.statistics(0).channels, 1);
+    // the look is due once a second
+    assert_eq!(broker.next(5 + patience + 1_000_000_000), Next::Idle);
+    assert_eq!(broker.task(), Some(Task::Release { channel: ChannelId(1) }));
+    assert!(broker.statistics(0).channels == 0 && broker.is_empty());
+}
+
+#[test]
+fn a_destination_that_reads_slowly_is_waited_for() {
+    let patience = Limits::default().patience;
+    let mut broker = abandoned(0);
+    for round in 1..10 {
+        let now = round * (patience - 1_000_000_000);
+        assert_eq!(broker.next(now), Next::Idle);
+        broker.progressed(now, ChannelId(1));
+    }
+    assert_eq!(broker.statistics(0).channels, 1);
+    broker.drained(10 * patience, ChannelId(1));
+    assert_eq!(broker.statistics(0).channels, 0);
+}
+
+#[test]
+fn one_user_cannot_take_all_places_nor_all_credit() {
+    let limits = Limits {
+        clients: 8,
+        clients_of_user: 4,
+        channels: 64,
+        credit: 40_000,
+        memory: 400_000,
+        memory_of_user: 200_000,
+        ..Limits::default()
+    };
+    let mut broker = Broker::new(hierarchy(), link(), limits);
+    let may: Vec<bool> = (0..6).map(|client| broker.connected(0, ClientId(client), 1000)).collect();
+    assert_eq!(may, [true, true, true, true, false, false]);
+    assert!(broker.connected(0, ClientId(9), 1001), "there is room for others");
+    let mut opened = |client: u32| {
+        let client = ClientId(client);
+        broker.received(0, client, &bytes(&Frame::Hello));
+        for channel in 0..8 {
+            broker.received(
+                0,
+                client,
+                &bytes(&Frame::Open { channel, destination: destination(), class: CLASSES[0] }),
+            );
+        }
+        let mut count = 0;
+        while let Some(task) = broker.task() {
+            if let Task::Open { channel, .. } = task {
+                broker.opened(channel, false);
+                count += 1;
+            }
+        }
+        count
+    };
+    assert_eq!((opened(0), opened(1), opened(9)), (5, 0, 5));
+}
+
+#[test]
+fn who_connects_and_does_not_greet_has_to_go() {
+    let mut broker = Broker::new(hierarchy(), link(), Limits::default());
+    assert!(broker.connected(5, ClientId(1), 0));
+    assert_eq!(broker.next(5 + Limits::default().patience + 1_000_000_000), Next::Idle);
+    let last = std::iter::from_fn(|| broker.task()).last();
+    assert_eq!((last, broker.statistics(0).clients), (Some(Task::SendAway { client: ClientId(1) }), 0));
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 use unisono_broker::{
-    Broker, Client, Destination, Error, Frame, Limits, NO_DEADLINE, Pace, ServeError, Server,
+    Broker, Client, Destination, Error, Frame, Limits, NO_DEADLINE, OWNER, Pace, ServeError, Server,
 };
 use unisono_fairqueue::{ClassSpec, Hierarchy};
 
@@ -27,7 +27,7 @@ fn with_broker(test: impl FnOnce(&Path) + Send + 'static) {
         let tree = ClassSpec::new("link").with([leaf("video", "3"), leaf("web", "1")]);
         let tree = Hierarchy::new(tree).and_then(|tree| tree.with_default("web")).expect("it is sound");
         let broker = Broker::new(tree, Pace::new(80_000_000), Limits::default());
-        let mut server = Server::listen(&path, broker).expect("it listens");
+        let mut server = Server::listen(&path, OWNER, broker).expect("it listens");
         std::thread::scope(|scope| {
             let serving = scope.spawn(|| server.serve(&|| stop.load(Ordering::Relaxed)));
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&path)));
@@ -252,9 +252,57 @@ fn a_socket_left_by_a_killed_broker_is_replaced_and_one_in_use_is_not() {
     let left = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
     rustix::net::bind(&left, &SocketAddrUnix::new(&path).expect("short")).expect("bound");
     drop(left);
-    let first = Server::listen(&path, broker()).expect("it is replaced");
-    assert!(matches!(Server::listen(&path, broker()), Err(ServeError::Taken { .. })));
+    let first = Server::listen(&path, OWNER, broker()).expect("it is replaced");
+    assert!(matches!(Server::listen(&path, OWNER, broker()), Err(ServeError::Taken { .. })));
     drop(first);
     std::fs::write(&path, "text").expect("written");
-    assert!(matches!(Server::listen(&path, broker()), Err(ServeError::NoSocket { .. })));
+    assert!(matches!(Server::listen(&path, OWNER, broker()), Err(ServeError::NoSocket { .. })));
+}
+
+/// A broker of one class that nobody has connected to.
+fn server(path: &Path, mode: u32) -> Server {
+    let tree = Hierarchy::new(ClassSpec::new("link")).expect("one class");
+    Server::listen(path, mode, Broker::new(tree, Pace::new(1_000_000), Limits::default()))
+        .expect("it listens")
+}
+
+#[test]
+fn nobody_else_may_connect_unless_the_mode_says_so() {
+    use std::os::unix::fs::MetadataExt;
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let path = directory.path().join("broker");
+    for mode in [OWNER, 0o660, 0o666] {
+        let _server = server(&path, mode);
+        assert_eq!(std::fs::metadata(&path).expect("it is there").mode() & 0o777, mode);
+    }
+}
+
+#[test]
+fn a_program_that_cannot_be_waited_for_is_closed_and_the_broker_serves_on() {
+    use unisono_linux::seccomp::{Call, Filter, Rule, When};
+    /// `EPOLL_CTL_ADD`, and what the kernel says when a user has as many descriptors waited for as one may have.
+    const ADD: u64 = 1;
+    const ENOSPC: i32 = 28;
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let path = directory.path().join("broker");
+    let mut server = server(&path, OWNER);
+    let stop = std::sync::Arc::new(AtomicBool::new(false));
+    let stops = std::sync::Arc::clone(&stop);
+    let serving = std::thread::spawn(move || {
+        Filter::refusing(&[Rule(Call::EPOLL_CTL, &[When::Is(1, ADD)])], ENOSPC).install()?;
+        Ok::<_, std::io::Error>(server.serve(&|| stops.load(Ordering::Relaxed)))
+    });
+    for _ in 0..3 {
+        if serving.is_finished() {
+            break; // no filters here
+        }
+        let socket = raw(&path);
+        let answer = recv(&socket, &mut [0; 8][..], RecvFlags::empty());
+        assert_eq!(answer.expect("it is closed").1, 0);
+    }
+    stop.store(true, Ordering::Relaxed);
+    match serving.join().expect("it does not panic") {
+        Ok(served) => served.expect("one program's trouble is not the broker's"),
+        Err(error) => eprintln!("skipped: no filters here: {error}"),
+    }
 }

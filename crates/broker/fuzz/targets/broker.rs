@@ -8,10 +8,11 @@ use unisono_fairqueue::{ClassSpec, Hierarchy};
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let tree = ClassSpec::new("link").with([ClassSpec::new("a"), ClassSpec::new("b")]);
     let tree = Hierarchy::new(tree).and_then(|tree| tree.with_default("b")).expect("it is sound");
-    let limits = Limits { clients: 2, channels: 3, credit: 2000, memory: 6000, largest: 200 };
+    let limits =
+        Limits { clients: 2, channels: 3, credit: 2000, memory: 6000, largest: 200, ..Limits::default() };
     let mut broker = Broker::new(tree, Pace::new(8_000_000_000), limits);
     let (client, mut now, mut rest) = (ClientId(1), 0, bytes);
-    assert!(broker.connected(client));
+    assert!(broker.connected(0, client, 0));
     let mut hello = Vec::new();
     Frame::Hello.write(&mut hello);
     broker.received(0, client, &hello);
