@@ -136,6 +136,18 @@ typedef enum unisono_element {
         UNISONO_ELEMENT_SHORT_INT = 19,
         // `long double` of x86-64.
         UNISONO_ELEMENT_LONG_DOUBLE = 20,
+        // `long double complex` of x86-64.
+        UNISONO_ELEMENT_COMPLEX_LONG = 21,
+        // `struct { long double value; int place; }` of x86-64
+        UNISONO_ELEMENT_LONG_DOUBLE_INT = 22,
+        // `struct { float value, place; }`
+        UNISONO_ELEMENT_F32F32 = 23,
+        // `struct { double value, place; }`
+        UNISONO_ELEMENT_F64F64 = 24,
+        // 16 bytes without arithmetic: replace and no-op.
+        UNISONO_ELEMENT_BITS128 = 25,
+        // 32 bytes without arithmetic: replace and no-op.
+        UNISONO_ELEMENT_BITS256 = 26,
 } unisono_element;
 
 // The predefined operations.

@@ -53,6 +53,18 @@ pub enum Element {
     ShortInt = 19,
     /// `long double` of x86-64.
     LongDouble = 20,
+    /// `long double complex` of x86-64.
+    ComplexLong = 21,
+    /// `struct { long double value; int place; }` of x86-64
+    LongDoubleInt = 22,
+    /// `struct { float value, place; }`
+    F32F32 = 23,
+    /// `struct { double value, place; }`
+    F64F64 = 24,
+    /// 16 bytes without arithmetic: replace and no-op.
+    Bits128 = 25,
+    /// 32 bytes without arithmetic: replace and no-op.
+    Bits256 = 26,
 }
 
 /// `count` blocks of `bytes` bytes, the first at `offset`, each `stride` bytes after the one before.
@@ -96,6 +108,12 @@ static ELEMENTS: [LayoutHandle; unisono_rma::Element::ALL.len()] = {
         of(E::LongInt),
         of(E::ShortInt),
         of(E::LongDouble),
+        of(E::ComplexLong),
+        of(E::LongDoubleInt),
+        of(E::F32F32),
+        of(E::F64F64),
+        of(E::Bits128),
+        of(E::Bits256),
     ]
 };
 
@@ -255,6 +273,9 @@ mod tests {
             (Element::Bool, unisono_rma::Element::Bool),
             (Element::ShortInt, unisono_rma::Element::ShortInt),
             (Element::LongDouble, unisono_rma::Element::LongDouble),
+            (Element::ComplexLong, unisono_rma::Element::ComplexLong),
+            (Element::F32F32, unisono_rma::Element::F32F32),
+            (Element::Bits256, unisono_rma::Element::Bits256),
         ];
         for (ours, theirs) in mirror {
             assert_eq!(ours as c_int, c_int::from(theirs as u8));
@@ -264,7 +285,7 @@ mod tests {
             // SAFETY: a handle that exists for ever.
             assert_eq!(unsafe { unisono_layout_size(handle) }, theirs.size() as u64, "{}", theirs.name());
         }
-        assert!(unisono_layout_of(0).is_null() && unisono_layout_of(21).is_null());
+        assert!(unisono_layout_of(0).is_null() && unisono_layout_of(27).is_null());
     }
 
     #[test]

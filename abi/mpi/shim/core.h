@@ -64,6 +64,12 @@ enum core_element {
 	CORE_LONG_INT,
 	CORE_SHORT_INT,
 	CORE_LONG_DOUBLE,
+	CORE_COMPLEX_LONG,
+	CORE_LONG_DOUBLE_INT,
+	CORE_F32_F32,
+	CORE_F64_F64,
+	CORE_BITS128,
+	CORE_BITS256,
 };
 
 /* Operations; the engine's codes. */

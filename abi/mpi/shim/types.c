@@ -42,6 +42,9 @@ static unsigned element_of(MPI_Datatype handle)
 		{ MPI_DOUBLE, CORE_F64 },
 #if defined(__x86_64__) /* elsewhere it is another type, which only moves */
 		{ MPI_LONG_DOUBLE, CORE_LONG_DOUBLE },
+		{ MPI_C_LONG_DOUBLE_COMPLEX, CORE_COMPLEX_LONG },
+		{ MPI_CXX_LONG_DOUBLE_COMPLEX, CORE_COMPLEX_LONG },
+		{ MPI_LONG_DOUBLE_INT, CORE_LONG_DOUBLE_INT },
 #endif
 		{ MPI_WCHAR, CORE_I32 },
 		{ MPI_INT8_T, CORE_I8 },
@@ -82,12 +85,20 @@ static unsigned element_of(MPI_Datatype handle)
 		{ MPI_COMPLEX16, CORE_COMPLEX64 },
 		{ MPI_DOUBLE_COMPLEX, CORE_COMPLEX64 },
 		{ MPI_2INTEGER, CORE_INT_INT },
+		{ MPI_2REAL, CORE_F32_F32 },
+		{ MPI_2DOUBLE_PRECISION, CORE_F64_F64 },
 	};
 
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
 		if (known[i].handle == handle)
 			return known[i].element;
 	return CORE_OPAQUE;
+}
+
+/* What is replaced and read by accumulates, without arithmetic: types that only some compilers have. */
+static unsigned bits_of(MPI_Aint bytes)
+{
+	return bytes == 1 ? CORE_BYTE : bytes == 16 ? CORE_BITS128 : bytes == 32 ? CORE_BITS256 : CORE_OPAQUE;
 }
 
 static MPI_Aint extent_of(MPI_Datatype handle)
@@ -339,28 +350,30 @@ static struct core_type *described(MPI_Datatype handle)
 	struct contents of = { 0 };
 	struct core_type *type = NULL;
 	bool known, large;
+	unsigned element;
 	int combiner = combiner_of(handle, &large);
 
 	switch (combiner) {
 	case MPI_UNDEFINED:
 		return NULL;
 	case MPI_COMBINER_NAMED:
-		return named(handle, element_of(handle));
+		element = element_of(handle);
+		return named(handle, element ? element : bits_of(extent_of(handle)));
 	case MPI_COMBINER_F90_INTEGER: {
 		static const unsigned by_size[] = {
 			[1] = CORE_I8, [2] = CORE_I16, [4] = CORE_I32, [8] = CORE_I64
 		};
 		MPI_Aint size = extent_of(handle);
-		return named(handle, size <= 8 ? by_size[size] : CORE_OPAQUE);
+		return named(handle, size <= 8 ? by_size[size] : bits_of(size));
 	}
 	case MPI_COMBINER_F90_REAL:
 		return named(handle, extent_of(handle) == 4   ? CORE_F32
 				     : extent_of(handle) == 8 ? CORE_F64
-							      : CORE_OPAQUE);
+							      : bits_of(extent_of(handle)));
 	case MPI_COMBINER_F90_COMPLEX:
 		return named(handle, extent_of(handle) == 8    ? CORE_COMPLEX32
 				     : extent_of(handle) == 16 ? CORE_COMPLEX64
-							       : CORE_OPAQUE);
+							       : bits_of(extent_of(handle)));
 	}
 #if MPI_VERSION >= 4
 	known = large ? contents_get_large(handle, &of) : contents_get(handle, &of);

@@ -11,6 +11,7 @@ use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
 const PROGRAMS: &[&str] = &[
     "flavours.c",
     "operations.c",
+    "operators.c",
     "requests.c",
     "requests_freed.c",
     "requests_mixed.c",

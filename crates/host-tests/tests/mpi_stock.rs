@@ -16,6 +16,7 @@ const PROGRAMS: &[(&str, Option<&str>, Option<&str>)] = &[
         None,
         Some("4.1.4 crashes in compare-and-swap where vader has no single copy"),
     ),
+    ("operators.c", None, Some("4.1.4 looks at types of which no element is combined")),
     ("long_double.c", None, None),
     ("requests.c", None, None),
     ("requests_freed.c", Some("4.0.2 knows no MPI_Request_free of such requests"), None),

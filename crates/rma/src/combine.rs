@@ -130,12 +130,12 @@ macro_rules! complexes {
 
 /// A value and a place as C lays them out, with what pads them.
 macro_rules! pairs {
-    ($value:ty, $operation:expr, $target:expr, $source:expr, $count:expr) => {{
+    ($value:ty, $place:ty, $operation:expr, $target:expr, $source:expr, $count:expr) => {{
         #[repr(C)]
         #[derive(Clone, Copy)]
         struct Pair {
             value: $value,
-            place: i32,
+            place: $place,
         }
         let (t, s, n) = ($target, $source, $count);
         let choose = |a: Pair, b: Pair, better: bool| {
@@ -173,17 +173,26 @@ fn dispatch(element: Element, operation: Operation, t: *mut u8, s: *const u8, n:
         Element::Complex64 => complexes!(f64, operation, t, s, n),
         // Any nonzero byte is true, so that no byte is an invalid bool.
         Element::Bool => integers!(u8, operation, t, s, n),
-        Element::F32Int => pairs!(f32, operation, t, s, n),
-        Element::F64Int => pairs!(f64, operation, t, s, n),
-        Element::IntInt => pairs!(i32, operation, t, s, n),
-        Element::LongInt => pairs!(i64, operation, t, s, n),
-        Element::ShortInt => pairs!(i16, operation, t, s, n),
-        Element::LongDouble => {
-            for at in (0..n).map(|index| index * long_double::SIZE) {
+        Element::F32Int => pairs!(f32, i32, operation, t, s, n),
+        Element::F64Int => pairs!(f64, i32, operation, t, s, n),
+        Element::IntInt => pairs!(i32, i32, operation, t, s, n),
+        Element::LongInt => pairs!(i64, i32, operation, t, s, n),
+        Element::ShortInt => pairs!(i16, i32, operation, t, s, n),
+        Element::F32F32 => pairs!(f32, f32, operation, t, s, n),
+        Element::F64F64 => pairs!(f64, f64, operation, t, s, n),
+        Element::LongDouble | Element::ComplexLong | Element::LongDoubleInt => {
+            let one = match element {
+                Element::LongDouble => long_double::combine,
+                Element::ComplexLong => long_double::combine_complex,
+                _ => long_double::combine_pair,
+            };
+            for at in (0..n).map(|index| index * element.size()) {
                 // SAFETY: `combine`'s caller promises `n` elements at both.
-                unsafe { long_double::combine(operation, t.wrapping_add(at), s.wrapping_add(at)) };
+                unsafe { one(operation, t.wrapping_add(at), s.wrapping_add(at)) };
             }
         }
+        // nothing but replace and no-op, which do not come here
+        Element::Bits128 | Element::Bits256 => {}
     }
 }
 

@@ -49,11 +49,23 @@ pub enum Element {
     ShortInt = 19,
     /// C's `long double` on x86-64: 80 bits in 16 bytes. Elsewhere only replace and no-op are defined.
     LongDouble = 20,
+    /// Two of C's `long double`: 32 bytes on x86-64. Elsewhere as there.
+    ComplexLong = 21,
+    /// A `long double` and an int: 32 bytes on x86-64. Elsewhere as there.
+    LongDoubleInt = 22,
+    /// Two floats, of which the second is the place: Fortran's `MPI_2REAL`.
+    F32F32 = 23,
+    /// Two doubles, of which the second is the place: Fortran's `MPI_2DOUBLE_PRECISION`.
+    F64F64 = 24,
+    /// 16 bytes of a type without arithmetic here, such as a quadruple float: replace and no-op.
+    Bits128 = 25,
+    /// 32 bytes of a type without arithmetic here, such as a complex of quadruple floats: replace and no-op.
+    Bits256 = 26,
 }
 
 impl Element {
     /// Every type, in the order of codes.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 26] = [
         Self::Byte,
         Self::I8,
         Self::I16,
@@ -74,7 +86,16 @@ impl Element {
         Self::LongInt,
         Self::ShortInt,
         Self::LongDouble,
+        Self::ComplexLong,
+        Self::LongDoubleInt,
+        Self::F32F32,
+        Self::F64F64,
+        Self::Bits128,
+        Self::Bits256,
     ];
+
+    /// No element is larger (bytes).
+    pub(crate) const LARGEST: usize = 32;
 
     /// Bytes from one element to the next, padding included.
     #[inline]
@@ -90,8 +111,15 @@ impl Element {
             | Self::Complex32
             | Self::F32Int
             | Self::IntInt
-            | Self::ShortInt => 8,
-            Self::Complex64 | Self::F64Int | Self::LongInt | Self::LongDouble => 16,
+            | Self::ShortInt
+            | Self::F32F32 => 8,
+            Self::Complex64
+            | Self::F64Int
+            | Self::LongInt
+            | Self::LongDouble
+            | Self::F64F64
+            | Self::Bits128 => 16,
+            Self::ComplexLong | Self::LongDoubleInt | Self::Bits256 => 32,
         }
     }
 
@@ -119,6 +147,12 @@ impl Element {
             Self::LongInt => "(i64, i32)",
             Self::ShortInt => "(i16, i32)",
             Self::LongDouble => "long double",
+            Self::ComplexLong => "complex long double",
+            Self::LongDoubleInt => "(long double, i32)",
+            Self::F32F32 => "(f32, f32)",
+            Self::F64F64 => "(f64, f64)",
+            Self::Bits128 => "16 bytes without arithmetic",
+            Self::Bits256 => "32 bytes without arithmetic",
         }
     }
 
@@ -163,9 +197,10 @@ mod tests {
     fn codes_lead_back_to_their_types_and_nothing_else_is_a_code() {
         for element in Element::ALL {
             assert_eq!(Element::from_code(element as u8), Some(element));
+            assert!(element.size() <= Element::LARGEST);
         }
         assert_eq!(Element::from_code(0), None);
-        assert_eq!(Element::from_code(21), None);
+        assert_eq!(Element::from_code(27), None);
     }
 
     #[test]

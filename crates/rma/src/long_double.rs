@@ -89,6 +89,82 @@ unsafe fn compare(a: *const u8, b: *const u8) -> Option<std::cmp::Ordering> {
     (unordered == 0).then(|| above.cmp(&below))
 }
 
+/// As [`combine`] for two of them each, the real part first.
+///
+/// # Safety
+/// As there, twice [`SIZE`] bytes.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn combine_complex(operation: Operation, target: *mut u8, source: *const u8) {
+    // SAFETY: the caller's promise; arrays of bytes need no alignment.
+    let [a, b] = unsafe { target.cast::<Parts>().read() };
+    // SAFETY: as above.
+    let [c, d] = unsafe { source.cast::<Parts>().read() };
+    let result = match operation {
+        Operation::Sum => [of(Operation::Sum, a, c), of(Operation::Sum, b, d)],
+        Operation::Product => {
+            let mut negative = of(Operation::Product, b, d);
+            // the sign is the uppermost of the ten bytes' bits
+            negative[9] ^= 0x80;
+            [
+                of(Operation::Sum, of(Operation::Product, a, c), negative),
+                of(Operation::Sum, of(Operation::Product, a, d), of(Operation::Product, b, c)),
+            ]
+        }
+        _ => [a, b],
+    };
+    // SAFETY: the caller's promise.
+    unsafe { target.cast::<Parts>().write(result) };
+}
+
+/// The real and the imaginary part.
+#[cfg(target_arch = "x86_64")]
+type Parts = [[u8; SIZE]; 2];
+
+/// `a` combined with `b`.
+#[cfg(target_arch = "x86_64")]
+fn of(operation: Operation, mut a: [u8; SIZE], b: [u8; SIZE]) -> [u8; SIZE] {
+    // SAFETY: two arrays of the size.
+    unsafe { combine(operation, a.as_mut_ptr(), b.as_ptr()) };
+    a
+}
+
+/// The pair (value, place as an int behind it) with the smaller or greater value; of equal ones the smaller place.
+///
+/// # Safety
+/// As [`combine`], twice [`SIZE`] bytes.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn combine_pair(operation: Operation, target: *mut u8, source: *const u8) {
+    use std::cmp::Ordering;
+    let place = |of: *const u8| {
+        // SAFETY: the caller's promise; the int begins behind the value.
+        unsafe { of.wrapping_add(SIZE).cast::<i32>().read_unaligned() }
+    };
+    let better = if operation == Operation::MinLoc { Ordering::Less } else { Ordering::Greater };
+    // SAFETY: the caller promises both.
+    let taken = match unsafe { compare(source, target) } {
+        Some(Ordering::Equal) => place(source) < place(target),
+        order => order == Some(better),
+    };
+    if taken {
+        // SAFETY: as above; value and place are the first 20 bytes.
+        unsafe { std::ptr::copy(source, target, SIZE + size_of::<i32>()) };
+    }
+}
+
+/// Never called: no operation is defined.
+///
+/// # Safety
+/// None needed.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) unsafe fn combine_complex(_operation: Operation, _target: *mut u8, _source: *const u8) {}
+
+/// Never called: no operation is defined.
+///
+/// # Safety
+/// None needed.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) unsafe fn combine_pair(_operation: Operation, _target: *mut u8, _source: *const u8) {}
+
 /// Never called: no operation is defined.
 ///
 /// # Safety

@@ -91,9 +91,13 @@ impl Operation {
         use Element as E;
         let integer = matches!(element, E::I8 | E::I16 | E::I32 | E::I64 | E::U8 | E::U16 | E::U32 | E::U64);
         let real = matches!(element, E::F32 | E::F64);
-        let complex = matches!(element, E::Complex32 | E::Complex64);
-        let pair = matches!(element, E::F32Int | E::F64Int | E::IntInt | E::LongInt | E::ShortInt);
         let long = matches!(element, E::LongDouble) && crate::long_double::IS_SUPPORTED;
+        let complex = matches!(element, E::Complex32 | E::Complex64)
+            || matches!(element, E::ComplexLong) && crate::long_double::IS_SUPPORTED;
+        let pair = matches!(
+            element,
+            E::F32Int | E::F64Int | E::IntInt | E::LongInt | E::ShortInt | E::F32F32 | E::F64F64
+        ) || matches!(element, E::LongDoubleInt) && crate::long_double::IS_SUPPORTED;
         match self {
             Self::Replace | Self::NoOp => true,
             Self::Sum | Self::Product => integer || real || long || complex,

@@ -48,6 +48,7 @@ impl Window {
         let total = target.layout.total(target.count)?;
         if let Some((element, operation)) = how
             && kind != Kind::CompareAndSwap
+            && total > 0
         {
             operation.check(element)?;
         }

@@ -76,7 +76,15 @@ impl Window {
         target: Target<'_>,
         operation: Operation,
     ) -> Result<(), Error> {
-        let element = element_of(target.layout, source.layout)?;
+        let element = match element_of(target.layout, source.layout) {
+            Ok(element) => element,
+            // the standard asks nothing of types and operation where no element is combined
+            Err(_) if moves_nothing(&target) => {
+                let data = Data::borrowed(source);
+                return self.issue("accumulate", Kind::Accumulate, None, target, data, None);
+            }
+            Err(error) => return Err(error),
+        };
         let (bytes, at) = (in_a_row(&target, source.layout, source.count), (target.rank, target.place));
         if let Some(bytes) = bytes {
             let (how, data) = ((element, operation), (source.address, std::ptr::null_mut()));
@@ -104,6 +112,11 @@ impl Window {
         target: Target<'_>,
         operation: Operation,
     ) -> Result<(), Error> {
+        if moves_nothing(&target) {
+            let data = if operation == Operation::NoOp { Data::Nothing } else { Data::borrowed(source) };
+            let back = Some(Back::new(result));
+            return self.issue("get_accumulate", Kind::GetAccumulate, None, target, data, back);
+        }
         let element = element_of(target.layout, target.layout)?;
         let data = if operation == Operation::NoOp {
             // Atomic and in order like the others, though it brings nothing.
@@ -141,7 +154,7 @@ impl Window {
         target: (Rank, i64),
         operation: Operation,
     ) -> Result<(), Error> {
-        let nothing = [0_u8; 16];
+        let nothing = [0_u8; Element::LARGEST];
         let brought = if operation == Operation::NoOp { nothing.as_ptr() } else { source };
         // SAFETY: the caller promises one readable and one writable element; none is longer than `nothing`.
         if unsafe { self.combine_at_once((element, operation), (brought, result), element.size(), target) }? {
@@ -268,6 +281,10 @@ fn in_a_row(target: &Target<'_>, layout: &Layout, count: u64) -> Option<usize> {
     let bytes = target.layout.size().checked_mul(target.count)?;
     let fits = layout.size().checked_mul(count) == Some(bytes);
     fits.then(|| usize::try_from(bytes).ok())?
+}
+
+fn moves_nothing(target: &Target<'_>) -> bool {
+    target.count == 0 || target.layout.size() == 0
 }
 
 /// The one predefined type that both layouts are made of.

@@ -21,10 +21,17 @@ fn value(element: Element, seed: usize) -> Value {
     let wide = [5, 0, 1, 0x7f, 0x80, 0xff, 0x1234_5678, i128::from(i64::MAX), i128::from(i64::MIN), -1];
     match element {
         Element::F32 | Element::F64 | Element::LongDouble => Real(small),
-        Element::Complex32 | Element::Complex64 => Complex(small, (seed % 5) as f64 - 2.0),
-        Element::F32Int | Element::F64Int | Element::IntInt | Element::LongInt | Element::ShortInt => {
-            Located(small, (seed * 7 % 11) as i32 - 5)
+        Element::Complex32 | Element::Complex64 | Element::ComplexLong => {
+            Complex(small, (seed % 5) as f64 - 2.0)
         }
+        Element::F32Int
+        | Element::F64Int
+        | Element::IntInt
+        | Element::LongInt
+        | Element::ShortInt
+        | Element::LongDoubleInt
+        | Element::F32F32
+        | Element::F64F64 => Located(small, (seed * 7 % 11) as i32 - 5),
         Element::Bool => Integer((seed % 3 % 2) as i128),
         _ => Integer(wrapped(element, wide[seed % wide.len()])),
     }
@@ -33,7 +40,8 @@ fn value(element: Element, seed: usize) -> Value {
 /// What is left of an integer in an element.
 fn wrapped(element: Element, value: i128) -> i128 {
     let bits = 8 * element.size() as u32;
-    let low = value & ((1 << bits) - 1);
+    let Some(above) = 1_i128.checked_shl(bits) else { return value };
+    let low = value & (above - 1);
     let signed = matches!(element, Element::I8 | Element::I16 | Element::I32 | Element::I64);
     if signed && low >> (bits - 1) == 1 { low - (1 << bits) } else { low }
 }
@@ -53,7 +61,8 @@ fn extended(value: f64) -> [u8; 10] {
 /// Where the value of a located one ends and its place begins.
 fn place_of(element: Element) -> usize {
     match element {
-        Element::F64Int | Element::LongInt => 8,
+        Element::F64Int | Element::LongInt | Element::F64F64 => 8,
+        Element::LongDoubleInt => 16,
         _ => 4,
     }
 }
@@ -73,17 +82,26 @@ fn encode(element: Element, value: Value) -> Vec<u8> {
             put(0, &re.to_le_bytes());
             put(8, &im.to_le_bytes());
         }
+        (Element::ComplexLong, Complex(re, im)) => {
+            put(0, &extended(re));
+            put(16, &extended(im));
+        }
         (_, Located(number, place)) => {
             match element {
-                Element::F32Int => put(0, &(number as f32).to_le_bytes()),
-                Element::F64Int => put(0, &number.to_le_bytes()),
+                Element::F32Int | Element::F32F32 => put(0, &(number as f32).to_le_bytes()),
+                Element::LongDoubleInt => put(0, &extended(number)),
+                Element::F64Int | Element::F64F64 => put(0, &number.to_le_bytes()),
                 Element::IntInt => put(0, &(number as i32).to_le_bytes()),
                 Element::LongInt => put(0, &(number as i64).to_le_bytes()),
                 _ => put(0, &(number as i16).to_le_bytes()),
             }
-            put(place_of(element), &place.to_le_bytes());
+            match element {
+                Element::F32F32 => put(4, &(place as f32).to_le_bytes()),
+                Element::F64F64 => put(8, &f64::from(place).to_le_bytes()),
+                _ => put(place_of(element), &place.to_le_bytes()),
+            }
         }
-        (_, Integer(number)) => put(0, &number.to_le_bytes()[..element.size()]),
+        (_, Integer(number)) => put(0, &number.to_le_bytes()[..element.size().min(16)]),
         other => panic!("no such value: {other:?}"),
     }
     bytes
@@ -93,6 +111,8 @@ fn encode(element: Element, value: Value) -> Vec<u8> {
 fn without_padding(element: Element, bytes: &[u8]) -> Vec<u8> {
     let used = match element {
         Element::LongDouble => [0..10, 0..0],
+        Element::ComplexLong => [0..10, 16..26],
+        Element::LongDoubleInt => [0..10, 16..20],
         Element::F64Int | Element::LongInt => [0..12, 0..0],
         Element::ShortInt => [0..2, 4..8],
         _ => return bytes.to_vec(),
@@ -146,7 +166,7 @@ fn combined(element: Element, operation: Operation, there: Value, brought: Value
 
 /// Rows by atomic instructions, of more elements than those are for, and by vectors of every length with a rest.
 const LENGTHS: [usize; 4] = [1, 5, 67, 301];
-const ROOM: usize = 16 * 301 + 16;
+const ROOM: usize = 32 * 301 + 16;
 
 /// One operation in one row at rank 1, whose part is written, combined into twice and read.
 struct Row {
@@ -223,7 +243,7 @@ fn all_rows(
                     row.go(window, &mut complete)?;
                     rows += 1;
                 } else {
-                    let (layout, bytes) = (element.layout(), [0; 16]);
+                    let (layout, bytes) = (element.layout(), [0; 32]);
                     let source = Source { address: bytes.as_ptr(), count: 1, layout: &layout };
                     let target = Target { rank: Rank(1), place, count: 1, layout: &layout };
                     // SAFETY: the bytes live on this screen, and nothing is queued because it is refused.
@@ -288,7 +308,7 @@ fn swaps(path: &Path, mut job: Job) -> Result<(), Error> {
         for element in Element::ALL {
             let integer = Operation::BitAnd.is_defined_for(element) || element == Element::Bool;
             let [old, new, other] = [0, 1, 1].map(|number| encode_one(element, number));
-            let mut found = [0; 16];
+            let mut found = [0; 32];
             for (compare, expected, left) in [(&other, &old, &old), (&old, &old, &new), (&old, &new, &new)] {
                 // SAFETY: an element of at most sixteen bytes each, on this screen.
                 let swapped = unsafe {
