@@ -7,13 +7,14 @@ use crate::output;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_btin::{Group, Plan, Port, SwitchId, Topology};
+use unisono_btin::{Certainty, Group, Plan, Port, SwitchId, Ties, Topology};
 
 /// Plan the best barrier tree for a group: its root, the registers of its switches, what a barrier takes
 ///
 /// A breadth-first tree from every switch with members; leaves without members removed; then the least height,
 /// the fewest links, the fewest leaves and the lowest number of the root switch decide, in this order. The
-/// member at the root's lowest port is the root node.
+/// member at the root's lowest port is the root node. In large networks leaves do not count, because to compare them takes
+/// a search from nearly every switch: see --ties.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree plan net.json
@@ -24,6 +25,8 @@ use unisono_btin::{Group, Plan, Port, SwitchId, Topology};
       parents by number instead of by who was first; switches without members may be the root
   unisono tree plan net.json --group 3 --share-links --registers 2
       the fourth of the file's groups, over links that the others leave free, in switches with two registers
+  unisono tree plan net.json --ties exact --threads 8
+      the paper's root in a large network, too; Ctrl-C takes the best so far
   unisono tree plan net.json --without-link 3:7 --without-switch 5
       the tree after these failed: the root stays, what was cut off is hung on again, and who is cut off for
       good is named")]
@@ -54,7 +57,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let worth = Worth::of(topology, &planned[0]);
     if args.json {
         eprint!("{said}");
-        output::answer(&json(plan, &worth))?;
+        output::answer(&json(&planned[0], &worth))?;
     } else {
         let between = if said.is_empty() { "" } else { "\n\n" };
         let table = table(topology, group, plan);
@@ -65,12 +68,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// The registers as a file, which says beside them what the table says.
-fn json(plan: &Plan, worth: &Worth) -> String {
+fn json(Planned { plan, chosen, .. }: &Planned, worth: &Worth) -> String {
     let registers = plan.to_json();
     let registers = registers.trim_end();
     let registers = registers.strip_suffix('}').unwrap_or(registers);
+    let mut how = String::new();
+    if let Some((ties, sure)) = chosen.filter(|(ties, sure)| *ties == Ties::Fast || sure.stopped) {
+        let ties = if ties == Ties::Fast { "fast" } else { "exact" };
+        let Certainty { least_height, open, stopped, .. } = sure;
+        let _ = write!(
+            how,
+            "\n\"ties\":\"{ties}\",\"least_height\":{least_height},\"roots_not_measured\":{open},\"stopped\":{stopped},"
+        );
+    }
     format!(
-        "{registers},\n\"height\":{},\"edges\":{},\"leaves\":{},\n\"simulated\":{}}}",
+        "{registers},\n\"height\":{},\"edges\":{},\"leaves\":{},{how}\n\"simulated\":{}}}",
         plan.height,
         plan.edges,
         plan.leaves,

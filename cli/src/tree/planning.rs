@@ -7,8 +7,12 @@ use crate::exit::Failure;
 use std::collections::HashSet;
 use std::fmt::Write;
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 use unisono_btin::setup::allot;
-use unisono_btin::{End, Group, Loads, Plan, PlanOptions, Roots, Scan, Topology, plan, plan_watched};
+use unisono_btin::{
+    Certainty, End, Group, Loads, Network, Plan, PlanOptions, Roots, Scan, Ties, Topology, plan, plan_watched,
+};
+use unisono_linux::interrupt;
 
 #[derive(clap::Args)]
 pub(crate) struct Planning {
@@ -27,6 +31,10 @@ pub(crate) struct Planning {
     /// no room is kept in the memory of a node there [default: enough for all]
     #[arg(long, value_name = "N")]
     registers: Option<u16>,
+    /// What decides between roots whose trees have the same height and as many links: the fewest leaves, then the lowest
+    /// number (exact), or the lowest number (fast) [default: exact; fast from 20000 switches or 200000 links on]
+    #[arg(long, value_enum)]
+    ties: Option<TiesFlag>,
     /// Plan on at most as many threads; the tree is the same with any number [default: as many as processors]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
@@ -42,6 +50,14 @@ enum ScanFlag {
     Level,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum TiesFlag {
+    /// A few dozen searches of the network at most; says what they do not prove
+    Fast,
+    /// As in the paper; in a regular network a search from nearly every switch. Ctrl-C takes the best so far
+    Exact,
+}
+
 /// Whose trees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Asked {
@@ -55,6 +71,9 @@ pub(crate) enum Asked {
 pub(crate) struct Planned {
     pub(crate) group: Group,
     pub(crate) plan: Plan,
+    /// Which rule chose the root, and how far the choice is proved; none where links are shared or
+    /// failed since.
+    pub(crate) chosen: Option<(Ties, Certainty)>,
     /// What a freer root is worth and what failures did, a line each.
     said: String,
 }
@@ -75,30 +94,32 @@ impl Planning {
         let mut topology = input.topology.clone();
         let one = input.group()?;
         let wrong = |error: String| Failure::Usage(format!("{}: {error}", input.name));
-        let options = self.options();
+        let options = self.options(&topology.network);
         // others matter where they take links or registers
         let matter = asked == Asked::All || self.share_links || self.registers.is_some();
         let groups: Vec<&Group> = if matter { input.groups()?.iter().collect() } else { vec![one] };
 
         let mut said = String::new();
         let plans = if self.share_links {
-            self.shared(&topology, &groups, &mut said).map_err(wrong)?
+            let plans = self.shared(&topology, &groups, &mut said).map_err(wrong)?;
+            plans.into_iter().map(|plan| (plan, None)).collect()
         } else {
-            let mut slow = Slow::new();
             let each = groups.iter().map(|group| {
-                plan_watched(&topology.network, group, &options, &mut |done, all| slow.tell(done, all))
+                let (plan, sure) = planned(&topology.network, group, &options)?;
+                Ok((plan, Some((options.ties, sure))))
             });
-            let plans = each.collect::<Result<_, _>>();
-            slow.end();
-            plans.map_err(|error| wrong(error.to_string()))?
+            each.collect::<Result<Vec<_>, _>>().map_err(wrong)?
         };
         let planned = groups.into_iter().zip(plans);
         let mut planned: Vec<Planned> = planned
-            .map(|(group, plan)| Planned { group: group.clone(), plan, said: String::new() })
+            .map(|(group, (plan, chosen))| {
+                let said = chosen.map_or_else(String::new, |(ties, sure)| choice(ties, sure, plan.height));
+                Planned { group: group.clone(), plan, chosen, said }
+            })
             .collect();
         if self.any_root {
-            for Planned { group, plan, said } in &mut planned {
-                *said = self.against_members(&topology, group, plan).map_err(wrong)?;
+            for Planned { group, plan, said, .. } in &mut planned {
+                said.push_str(&self.against_members(&topology, group, plan).map_err(wrong)?);
             }
         }
         let mut links: Vec<u32> = (0..).take(topology.network.links().len()).collect();
@@ -107,7 +128,7 @@ impl Planning {
                 let group = &planned.group;
                 let outcome = self.failures.repair(&input.topology, group, &planned.plan, &options)?;
                 let said = format!("{}{}", planned.said, outcome.said);
-                *planned = Planned { group: outcome.group, plan: outcome.plan, said };
+                *planned = Planned { group: outcome.group, plan: outcome.plan, chosen: None, said };
                 topology.network = outcome.network;
             }
             let left: HashSet<End> = topology.network.links().iter().map(|link| link.a).collect();
@@ -122,7 +143,7 @@ impl Planning {
             planned.retain(|planned| planned.group.id() == one.id());
         }
         let several = planned.len() > 1;
-        for Planned { group, plan, said: repair } in &planned {
+        for Planned { group, plan, said: repair, .. } in &planned {
             let whose = if several { format!("group {}: ", group.id().0) } else { String::new() };
             for line in repair.lines() {
                 let _ = writeln!(said, "{whose}{line}");
@@ -134,11 +155,16 @@ impl Planning {
         Ok(Trees { topology, links, planned, said })
     }
 
-    fn options(&self) -> PlanOptions {
+    fn options(&self, network: &Network) -> PlanOptions {
         let mut options = PlanOptions::default();
         options.scan = match self.scan {
             ScanFlag::Queue => Scan::Queue,
             ScanFlag::Level => Scan::Level,
+        };
+        options.ties = match self.ties {
+            Some(TiesFlag::Fast) => Ties::Fast,
+            Some(TiesFlag::Exact) => Ties::Exact,
+            None => Ties::usual(network),
         };
         options.threads = self.threads;
         options.roots = if self.any_root { Roots::Any } else { Roots::Members };
@@ -147,9 +173,9 @@ impl Planning {
 
     /// What it is worth that a switch without members may be the root.
     fn against_members(&self, topology: &Topology, group: &Group, any: &Plan) -> Result<String, String> {
-        let mut options = self.options();
+        let mut options = self.options(&topology.network);
         options.roots = Roots::Members;
-        let paper = plan(&topology.network, group, &options).map_err(|error| error.to_string())?;
+        let (paper, _) = planned(&topology.network, group, &options)?;
         let root = |plan: &Plan| format!("switch {}", topology.switch_name(plan.tree.root_switch));
         Ok(format!(
             "any root: height {} and {} from {}; without --any-root height {} and {} from {}\n",
@@ -164,7 +190,7 @@ impl Planning {
 
     /// Plans over links that carry little, and says what that is worth.
     fn shared(&self, topology: &Topology, groups: &[&Group], said: &mut String) -> Result<Vec<Plan>, String> {
-        let (network, options) = (&topology.network, self.options());
+        let (network, options) = (&topology.network, self.options(&topology.network));
         let (mut shared, mut plain) = (Loads::new(network), Loads::new(network));
         let mut plans = Vec::with_capacity(groups.len());
         for group in groups {
@@ -182,6 +208,48 @@ impl Planning {
         );
         Ok(plans)
     }
+}
+
+/// Plans one group. Where that takes long, shows progress; from then on Ctrl-C ends the search with the best so far.
+fn planned(network: &Network, group: &Group, options: &PlanOptions) -> Result<(Plan, Certainty), String> {
+    let mut slow = Slow::new();
+    let planned = plan_watched(network, group, options, &mut |done, all| {
+        if slow.tell(done, all) {
+            // without a handler Ctrl-C ends the program, as everywhere else
+            let _ = interrupt::catch();
+        }
+        if interrupt::caught().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    if slow.end() {
+        // what follows does not ask for signals
+        let _ = interrupt::usual();
+    }
+    planned.map_err(|error| error.to_string())
+}
+
+/// What is to be known about how the root was chosen, a line each; nothing where the choice is the paper's.
+fn choice(ties: Ties, sure: Certainty, height: u32) -> String {
+    let mut said = String::new();
+    if ties == Ties::Fast {
+        said.push_str(
+            "ties: fast: of the roots with the same height and as many links that of the lowest number, not that with \
+             the fewest leaves (--ties exact)\n",
+        );
+    }
+    let open = counted(sure.open, "root was", "roots were");
+    if sure.stopped {
+        let _ = writeln!(said, "stopped: the best so far; {open} not measured");
+    }
+    if sure.least_height < height {
+        let least = sure.least_height;
+        let _ = writeln!(
+            said,
+            "the height may not be the least: {open} not measured; no tree is lower than {least}"
+        );
+    } else if sure.open > 0 && !sure.stopped {
+        let _ = writeln!(said, "the height is the least; links may not be the fewest: {open} not measured");
+    }
+    said
 }
 
 /// Which registers are not in their switches.

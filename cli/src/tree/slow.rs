@@ -13,17 +13,21 @@ impl Slow {
         Self { since: Instant::now(), bar: None }
     }
 
-    /// So many roots of so many are measured.
-    pub(super) fn tell(&mut self, done: usize, all: usize) {
-        if self.bar.is_none() && self.since.elapsed() > Duration::from_secs(2) {
-            let style = ProgressStyle::with_template("planning: {bar:30} root {pos} of {len}, {eta} left")
-                .expect("the template is valid because it is a constant");
+    /// So many roots of so many are measured; answers whether that is shown for the first time.
+    pub(super) fn tell(&mut self, done: usize, all: usize) -> bool {
+        let is_first = self.bar.is_none() && self.since.elapsed() > Duration::from_secs(2);
+        if is_first {
+            let style = ProgressStyle::with_template(
+                "planning: {bar:30} root {pos} of {len}, {eta} left; Ctrl-C takes the best so far",
+            )
+            .expect("the template is valid because it is a constant");
             self.bar = Some(ProgressBar::new(all as u64).with_style(style));
         }
         if let Some(bar) = &self.bar {
             bar.set_length(all as u64);
             bar.set_position(done as u64);
         }
+        is_first
     }
 
     /// So often messages have crossed cables in the simulation of this scheme; nobody knows how often they will.
@@ -54,9 +58,12 @@ impl Slow {
         }
     }
 
-    pub(super) fn end(self) {
+    /// Takes the bar away; answers whether there was one.
+    pub(super) fn end(self) -> bool {
+        let was_shown = self.bar.is_some();
         if let Some(bar) = self.bar {
             bar.finish_and_clear();
         }
+        was_shown
     }
 }

@@ -9,7 +9,7 @@ use unisono_btin::Topology;
 use unisono_btin::simulate::{Barrier, Conditions, Scheme, Simulated, Simulator, Time};
 
 /// With more members than this a plan is ready long before it is simulated, so that has to be asked for.
-const MOST_MEMBERS: usize = 100_000;
+const MOST_MEMBERS: usize = 20_000;
 
 /// What each scheme takes; none where there are so many members that it would take long to say.
 pub(super) struct Worth(Option<Vec<Simulated>>);

@@ -43,6 +43,6 @@ pub use member::{Member, Part};
 pub use message::{Kind, Message};
 pub use network::{End, Link, Neighbour, Network, NetworkError, NodeId, Port, SwitchId};
 pub use operation::Operation;
-pub use plan::{Loads, Plan, PlanError, PlanOptions, Roots, Scan, plan, plan_watched};
+pub use plan::{Certainty, Loads, Plan, PlanError, PlanOptions, Roots, Scan, Ties, plan, plan_watched};
 pub use registers::{Register, Tree};
 pub use switch::{Dropped, Outcome, Switch, Turn};

@@ -17,7 +17,7 @@
 //! roots are tied that one search a root costs more.
 
 use super::bits::{Bits, Counter, LANES, WORDS, transpose};
-use super::crew::Crew;
+use super::crew::{Crew, Watch, unwatched};
 use super::graph::Graph;
 use super::lean::Limit;
 use super::walk::{Keep, Walk};
@@ -96,8 +96,8 @@ pub(super) struct Queue<'a> {
 }
 
 impl Queue<'_> {
-    /// None if a switch has more neighbours than there are digits for.
-    pub(super) fn measure(&self, roots: &[u32], watch: &mut dyn FnMut(usize, usize)) -> Option<Vec<Limit>> {
+    /// None if a switch has more neighbours than there are digits for, or if the caller stopped it.
+    pub(super) fn measure(&self, roots: &[u32], watch: &mut Watch) -> Option<Vec<Limit>> {
         let mut found = Vec::with_capacity(roots.len());
         for portion in roots.chunks(self.portion) {
             found.extend(match digits(self.graph)? {
@@ -108,11 +108,14 @@ impl Queue<'_> {
                 5 => self.together::<5>(portion, watch),
                 _ => self.together::<6>(portion, watch),
             });
+            if watch.stopped {
+                return None;
+            }
         }
         Some(found)
     }
 
-    fn together<const D: usize>(&self, roots: &[u32], watch: &mut dyn FnMut(usize, usize)) -> Vec<Limit> {
+    fn together<const D: usize>(&self, roots: &[u32], watch: &mut Watch) -> Vec<Limit> {
         let Self { graph, all, crew, .. } = *self;
         let everywhere = vec![true; graph.len()];
         let mut column = vec![usize::MAX; graph.len()];
@@ -126,8 +129,11 @@ impl Queue<'_> {
             let walk = Walk::new(graph, Branch(vec![[Bits::NONE; D]; graph.len()]));
             (walk, vec![[Bits::NONE; D]; LANES], Vec::new())
         };
-        let each =
-            crew.each(blocks, &mut |block| watch(block, blocks), state, |(walk, turned, heights), block| {
+        let each = crew.each(
+            blocks,
+            &mut |block| watch.tell(block, blocks),
+            state,
+            |(walk, turned, heights), block| {
                 let around = &all[block * LANES..all.len().min((block + 1) * LANES)];
                 let found = walk.run(graph, around, &everywhere, u32::MAX);
                 heights.extend(around.iter().copied().zip(found));
@@ -143,14 +149,15 @@ impl Queue<'_> {
                     let first = chunk * LANES;
                     vectorized(Mark { graph, around, turned, parents: &mut parents, column: &column, first });
                 }
-            });
+            },
+        );
         let mut height = vec![0; graph.len()];
         for (around, found) in each.into_iter().flat_map(|(_, _, heights)| heights) {
             height[around as usize] = found;
         }
         let count = u32::try_from(all.len()).expect("fits because switches are counted in 32 bits");
         let mut inner = vec![0; roots.len()];
-        let counted = crew.each(parents.len(), &mut |_| {}, Vec::new, |counted, chunk| {
+        let counted = crew.each(parents.len(), &mut unwatched, Vec::new, |counted, chunk| {
             counted.push((chunk, Counter::of(open(chunk).iter())));
         });
         for (chunk, counter) in counted.into_iter().flatten() {

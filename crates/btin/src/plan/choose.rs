@@ -24,14 +24,14 @@
 
 use super::bits::LANES;
 use super::branches::{self, Queue};
-use super::crew::Crew;
+use super::crew::{Crew, Watch};
 use super::graph::Graph;
 use super::lanes::{self, Leaves, Parents};
 use super::lean::{Lean, Limit};
 use super::search::{Search, Shape};
 use super::symmetry::Alike;
 use super::walk::{Nothing, Walk, blocks};
-use super::{Members, Scan};
+use super::{Certainty, Members, Scan, Ties};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -44,8 +44,8 @@ pub(super) struct Choice {
 }
 
 /// So many searches in a row that drop less than one candidate in [`FEW`] end the bounding.
-const PATIENCE: u32 = 2;
-const FEW: usize = 16;
+pub(super) const PATIENCE: u32 = 2;
+pub(super) const FEW: usize = 16;
 
 /// A network so many times narrower than long (a ring, a path) is left by one root at a switch before the next
 /// comes, so that searches together save nothing.
@@ -61,10 +61,6 @@ const WORTH_LANES: usize = 32;
 /// From so much measuring on, in nanoseconds about, symmetries are looked for.
 const WORTH_SYMMETRY: f64 = 1e6;
 
-/// Told how many candidates of how many have been measured; the numbers start again where the way of
-/// measuring changes.
-pub(super) type Watch<'a> = &'a mut dyn FnMut(usize, usize);
-
 /// What measuring takes, in nanoseconds about, to choose between ways and to know how many threads are worth it:
 /// a look from one switch at another by one search; by all searches of a walk; and by those with branches, for each
 /// digit more.
@@ -77,45 +73,15 @@ pub(super) fn choose(
     graph: &Graph,
     members: &Members,
     candidates: &[u32],
-    scan: Scan,
+    rule: (Scan, Ties),
     (reached, crew): (&[u32], Crew),
-    watch: Watch,
-) -> Choice {
-    let floor = least_height(graph, members.switches.len());
-    let mut bounds = Bounds {
-        graph,
-        members,
-        scan,
-        crew,
-        search: Search::new(graph),
-        alive: candidates.to_vec(),
-        at_least: vec![floor; graph.len()],
-        away: vec![0; graph.len()],
-        best: None,
-    };
-    bounds.narrow();
-    let mut best = bounds.best.expect("the first search is from a candidate");
-    bounds.alive.retain(|&root| bounds.at_least[root as usize] <= best.shape.height);
-    bounds.alive.sort_unstable();
-    let everywhere = members.switches.len() == reached.len();
-    if everywhere {
-        bounds.drop_beaten(&best);
+    watch: &mut Watch,
+) -> (Choice, Certainty) {
+    let bounds = Bounds::new(graph, members, candidates, rule, crew);
+    match bounds.ties {
+        Ties::Fast => bounds.fast(),
+        Ties::Exact => bounds.exact(reached, watch),
     }
-    let narrow = bounds.best.map_or(0, |best| best.shape.height) as usize * NARROW > graph.len();
-    let everything = everywhere && reached.len() == graph.len();
-    let all_alike = if everything { bounds.leave_one_of_those_alike() } else { None };
-    let apart = all_alike.is_some() && (scan == Scan::Queue || best.shape.height as usize > FAR_APART);
-    if bounds.alive.len() >= WORTH_LANES && !narrow && !apart {
-        if everywhere && scan == Scan::Level {
-            bounds.by_lanes(&mut best, || Parents::new(graph), true, watch);
-            return best;
-        }
-        let look = bounds.by_lanes(&mut best, || Nothing, false, watch);
-        if everywhere && bounds.by_branches(&mut best, look, watch) {
-            return best;
-        }
-    }
-    if everywhere { bounds.each_leaves(best, all_alike.as_ref(), watch) } else { bounds.each(best, watch) }
 }
 
 /// What no height can be less than, with so many members to reach.
@@ -138,22 +104,91 @@ impl Choice {
     }
 }
 
-struct Bounds<'a> {
-    graph: &'a Graph,
-    members: &'a Members,
-    scan: Scan,
-    crew: Crew,
+pub(super) struct Bounds<'a> {
+    pub(super) graph: &'a Graph,
+    pub(super) members: &'a Members,
+    pub(super) scan: Scan,
+    pub(super) ties: Ties,
+    pub(super) crew: Crew,
     search: Search,
     /// Candidates that are neither measured nor dropped.
-    alive: Vec<u32>,
+    pub(super) alive: Vec<u32>,
     /// By switch: what its height is at least.
-    at_least: Vec<u32>,
+    pub(super) at_least: Vec<u32>,
     /// By switch: the sum of its distances from where searches began.
-    away: Vec<u32>,
-    best: Option<Choice>,
+    pub(super) away: Vec<u32>,
+    pub(super) best: Option<Choice>,
 }
 
-impl Bounds<'_> {
+impl<'a> Bounds<'a> {
+    /// Nothing is searched yet.
+    pub(super) fn new(
+        graph: &'a Graph,
+        members: &'a Members,
+        candidates: &[u32],
+        (scan, ties): (Scan, Ties),
+        crew: Crew,
+    ) -> Self {
+        let floor = least_height(graph, members.switches.len());
+        Self {
+            graph,
+            members,
+            scan,
+            ties,
+            crew,
+            search: Search::new(graph),
+            alive: candidates.to_vec(),
+            at_least: vec![floor; graph.len()],
+            away: vec![0; graph.len()],
+            best: None,
+        }
+    }
+
+    /// By the paper's rule.
+    fn exact(mut self, reached: &[u32], watch: &mut Watch) -> (Choice, Certainty) {
+        self.narrow();
+        let best = self.best.expect("the first search is from a candidate");
+        self.alive.retain(|&root| self.at_least[root as usize] <= best.shape.height);
+        self.alive.sort_unstable();
+        let least_height = self.least_height();
+        let best = self.measure(best, reached, watch);
+        let (least_height, open) = if watch.stopped { (least_height, watch.left) } else { (u32::MAX, 0) };
+        (
+            best,
+            Certainty { least_height: least_height.min(best.shape.height), open, stopped: watch.stopped },
+        )
+    }
+
+    /// What is left once bounds drop nothing more: by symmetries, then many at once or one by one.
+    fn measure(mut self, mut best: Choice, reached: &[u32], watch: &mut Watch) -> Choice {
+        let everywhere = self.members.switches.len() == reached.len();
+        if everywhere {
+            self.drop_beaten(&best);
+        }
+        let narrow = best.shape.height as usize * NARROW > self.graph.len();
+        let everything = everywhere && reached.len() == self.graph.len();
+        let all_alike = if everything { self.leave_one_of_those_alike() } else { None };
+        let apart =
+            all_alike.is_some() && (self.scan == Scan::Queue || best.shape.height as usize > FAR_APART);
+        if self.alive.len() >= WORTH_LANES && !narrow && !apart {
+            if everywhere && self.scan == Scan::Level {
+                self.by_lanes(&mut best, || Parents::new(self.graph), true, watch);
+                return best;
+            }
+            let look = self.by_lanes(&mut best, || Nothing, false, watch);
+            if watch.stopped || everywhere && self.by_branches(&mut best, look, watch) {
+                return best;
+            }
+        }
+        if everywhere { self.each_leaves(best, all_alike.as_ref(), watch) } else { self.each(best, watch) }
+    }
+
+    /// What the height of the best tree is at least, as far as is known.
+    pub(super) fn least_height(&self) -> u32 {
+        let most = self.best.map_or(u32::MAX, |best| best.shape.height);
+        self.alive.iter().map(|&root| self.at_least[root as usize]).fold(most, u32::min)
+    }
+
     /// Drops who can at best be equal to one that comes before it, where every switch has a member.
     fn drop_beaten(&mut self, best: &Choice) {
         let Self { alive, at_least, graph, .. } = self;
@@ -177,7 +212,11 @@ impl Bounds<'_> {
 
     fn choice(&mut self, root: u32) -> Choice {
         let without_members = !self.members.is_member[root as usize];
-        Choice { shape: self.search.shape(&self.members.is_member), without_members, root }
+        let mut shape = self.search.shape(&self.members.is_member);
+        if self.ties == Ties::Fast {
+            shape.leaves = 0; // they do not count there
+        }
+        Choice { shape, without_members, root }
     }
 
     fn narrow(&mut self) {
@@ -187,7 +226,7 @@ impl Bounds<'_> {
             let Some(&centre) = self.alive.iter().min_by_key(key) else { return };
             let before = self.alive.len();
             self.search_from(centre);
-            let rim = self.search.last_reached(&self.members.is_member);
+            let rim = self.furthest_member();
             if rim != centre {
                 self.search_from(rim);
             }
@@ -203,7 +242,7 @@ impl Bounds<'_> {
         best: &mut Choice,
         keep: impl Fn() -> K + Sync,
         decides: bool,
-        watch: Watch,
+        watch: &mut Watch,
     ) -> usize {
         let Self { graph, members, .. } = *self;
         let ordered = blocks(graph, &self.alive, LANES);
@@ -224,7 +263,7 @@ impl Bounds<'_> {
         };
         let state = || (Walk::new(graph, keep()), Vec::new());
         let all = ordered.len().div_ceil(LANES);
-        watch(0, ordered.len());
+        let _ = watch.tell(0, ordered.len()); // whether to stop is asked again before the next block
         let mut first = state();
         measure(&mut first, 0);
         let looks = first.0.looks;
@@ -233,7 +272,7 @@ impl Bounds<'_> {
         let regular = !decides && found.len() == ordered.len().min(LANES) && all > 1;
         if !regular {
             let crew = self.crew.for_steps((looks as f64 * (all - 1) as f64 * LOOK_TOGETHER) as usize);
-            let mut tell = |block: usize| watch((block + 1) * LANES, ordered.len());
+            let mut tell = |block: usize| watch.tell((block + 1) * LANES, ordered.len());
             let others = crew.each(all - 1, &mut tell, state, |own, block| measure(own, block + 1));
             found.extend(others.into_iter().flat_map(|(_, found)| found));
         }
@@ -248,6 +287,11 @@ impl Bounds<'_> {
             left.extend(&ordered[LANES..]);
         }
         let least = least.load(Ordering::Relaxed);
+        if watch.stopped && least < best.shape.height {
+            let lowest = found.iter().filter(|(_, limit)| limit.height == least).map(|(root, _)| *root).min();
+            self.search.run(graph, lowest.unwrap_or(best.root), self.scan);
+            *best = self.choice(self.search.root());
+        }
         left.retain(|&root| self.at_least[root as usize] <= least);
         left.sort_unstable();
         self.alive = left;
@@ -255,7 +299,7 @@ impl Bounds<'_> {
     }
 
     /// Measures what is left, many at once, by queue where every switch has a member; not if one by one is faster.
-    fn by_branches(&self, best: &mut Choice, looks: usize, watch: Watch) -> bool {
+    fn by_branches(&self, best: &mut Choice, looks: usize, watch: &mut Watch) -> bool {
         let Self { graph, members, alive, .. } = self;
         let all = &members.switches;
         let Some(digits) = branches::digits(graph) else { return false };
@@ -279,7 +323,7 @@ impl Bounds<'_> {
     }
 
     /// Measures what is left one by one where every switch has a member.
-    fn each_leaves(self, best: Choice, alike: Option<&Alike>, watch: Watch) -> Choice {
+    fn each_leaves(self, best: Choice, alike: Option<&Alike>, watch: &mut Watch) -> Choice {
         let crew = self.crew.for_steps(self.one_by_one() as usize);
         let Self { graph, members, scan, alive, at_least, .. } = self;
         let all = alive.len();
@@ -296,12 +340,17 @@ impl Bounds<'_> {
                 *best = (*best).min(best.with(found, root));
             }
         };
-        crew.each(all, &mut |done| watch(done, all), || Lean::new(graph, members.switches.len()), measure);
+        crew.each(
+            all,
+            &mut |done| watch.tell(done, all),
+            || Lean::new(graph, members.switches.len()),
+            measure,
+        );
         best.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Measures what is left one by one.
-    fn each(self, best: Choice, watch: Watch) -> Choice {
+    fn each(self, best: Choice, watch: &mut Watch) -> Choice {
         let crew = self.crew.for_steps(self.one_by_one() as usize);
         let Self { graph, members, scan, alive, .. } = self;
         let all = alive.len();
@@ -315,18 +364,24 @@ impl Bounds<'_> {
                 *best = (*best).min(found);
             }
         };
-        let found = crew.each(all, &mut |done| watch(done, all), || (Search::new(graph), best), measure);
+        let found = crew.each(all, &mut |done| watch.tell(done, all), || (Search::new(graph), best), measure);
         found.into_iter().map(|(_, best)| best).fold(best, Choice::min)
     }
 
-    fn search_from(&mut self, from: u32) {
+    pub(super) fn search_from(&mut self, from: u32) {
         self.search.run(self.graph, from, self.scan);
         self.take_searched(from);
+    }
+
+    /// One of the members furthest from where the last search began.
+    pub(super) fn furthest_member(&self) -> u32 {
+        self.search.last_reached(&self.members.is_member)
     }
 
     /// Learns from a search that was made.
     fn take_searched(&mut self, from: u32) {
         let height = self.search.height(&self.members.is_member);
+        self.at_least[from as usize] = height;
         let at = self.alive.iter().position(|&root| root == from);
         if let Some(at) = at {
             self.alive.swap_remove(at);

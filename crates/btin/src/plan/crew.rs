@@ -2,7 +2,37 @@
 //! them is the same however many threads there are.
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Tells the caller how many candidates of how many have been measured, and stops the measuring when the caller says so.
+/// The numbers start again where the way of measuring changes.
+pub(super) struct Watch<'a> {
+    tell: &'a mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+    /// The caller has said `Break`; nothing is told after that.
+    pub(super) stopped: bool,
+    /// Candidates that were not yet measured when the caller was last told.
+    pub(super) left: usize,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(tell: &'a mut dyn FnMut(usize, usize) -> ControlFlow<()>) -> Self {
+        Self { tell, stopped: false, left: 0 }
+    }
+
+    pub(super) fn tell(&mut self, done: usize, all: usize) -> ControlFlow<()> {
+        if !self.stopped {
+            self.left = all.saturating_sub(done);
+            self.stopped = (self.tell)(done, all).is_break();
+        }
+        if self.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// For work that nobody watches.
+pub(super) fn unwatched(_: usize) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
 
 /// How many threads there may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,31 +52,36 @@ impl Crew {
     }
 
     /// Does each of so many pieces; every thread makes a state of its own, and all states are handed back. `watch`
-    /// is told on this thread how many pieces have been taken.
+    /// is told on this thread how many pieces have been taken. After its `Break` no thread begins another piece.
     pub(super) fn each<S: Send>(
         self,
         pieces: usize,
-        watch: &mut dyn FnMut(usize),
+        watch: &mut dyn FnMut(usize) -> ControlFlow<()>,
         state: impl Fn() -> S + Sync,
         work: impl Fn(&mut S, usize) + Sync,
     ) -> Vec<S> {
         let next = AtomicUsize::new(0);
-        let take = |before: &mut dyn FnMut(usize)| {
+        let stop = AtomicBool::new(false);
+        let take = |before: &mut dyn FnMut(usize) -> ControlFlow<()>| {
             let mut own = state();
             loop {
                 // nothing but the number itself is handed over
                 let piece = next.fetch_add(1, Ordering::Relaxed);
-                if piece >= pieces {
+                // a piece too many does no harm, so no order with other memory is needed
+                if piece >= pieces || stop.load(Ordering::Relaxed) {
                     return own;
                 }
-                before(piece);
+                if before(piece).is_break() {
+                    stop.store(true, Ordering::Relaxed);
+                    return own;
+                }
                 work(&mut own, piece);
             }
         };
         let take = &take;
         std::thread::scope(|scope| {
             let others = 1..self.0.get().min(pieces);
-            let others: Vec<_> = others.map(|_| scope.spawn(move || take(&mut |_| {}))).collect();
+            let others: Vec<_> = others.map(|_| scope.spawn(move || take(&mut unwatched))).collect();
             let mut states = vec![take(watch)];
             states.extend(others.into_iter().map(|one| match one.join() {
                 Ok(own) => own,
@@ -66,13 +101,24 @@ mod tests {
         for threads in 1..5 {
             let crew = Crew::new(NonZeroUsize::new(threads));
             let mut told = 0;
-            let done =
-                crew.each(100, &mut |_| told += 1, Vec::new, |own: &mut Vec<usize>, piece| own.push(piece));
+            let mut watch = |_| {
+                told += 1;
+                ControlFlow::Continue(())
+            };
+            let done = crew.each(100, &mut watch, Vec::new, |own: &mut Vec<usize>, piece| own.push(piece));
             let mut done: Vec<usize> = done.into_iter().flatten().collect();
             done.sort_unstable();
             assert_eq!(done, (0..100).collect::<Vec<_>>());
             assert!(told <= 100);
             assert_eq!(crew.for_steps(10), Crew::new(NonZeroUsize::new(1)));
         }
+    }
+
+    #[test]
+    fn no_piece_is_begun_after_the_caller_has_said_stop() {
+        let crew = Crew::new(NonZeroUsize::new(1));
+        let mut watch = |piece| if piece < 7 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        let done = crew.each(100, &mut watch, Vec::new, |own: &mut Vec<usize>, piece| own.push(piece));
+        assert_eq!(done.concat(), (0..7).collect::<Vec<_>>());
     }
 }

@@ -16,6 +16,8 @@ mod bits;
 mod branches;
 mod choose;
 mod crew;
+mod farthest;
+mod fast;
 mod graph;
 mod lanes;
 mod lean;
@@ -27,13 +29,14 @@ mod walk;
 
 use crate::{Group, Network, NodeId, SwitchId, Tree};
 use choose::choose;
-use crew::Crew;
+use crew::{Crew, Watch};
 use graph::Graph;
 pub use load::Loads;
 pub(crate) use registers::members_at;
 use search::{Search, Shape};
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 
 /// In which order the breadth-first search takes switches: who becomes the parent where there is a choice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -57,6 +60,47 @@ pub enum Roots {
     Any,
 }
 
+/// What decides between roots whose trees have the same height and as many links.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Ties {
+    /// Fewest leaves, then the lowest number, as in the paper. In a regular network that takes a search from a great
+    /// part of the switches.
+    #[default]
+    Exact,
+    /// The lowest number. That takes as long as a few dozen searches; [`Certainty`] says what could not be proved in that
+    /// time.
+    Fast,
+}
+
+impl Ties {
+    /// Networks of this many switches or links are planned [`Fast`](Self::Fast) by [`usual`](Self::usual). Below, the
+    /// exact rule takes less than a second on two processors in every network measured (`benches/plan.rs`, and fat
+    /// trees of three levels).
+    pub const MANY_SWITCHES: usize = 20_000;
+    /// As [`MANY_SWITCHES`](Self::MANY_SWITCHES), for links.
+    pub const MANY_LINKS: usize = 200_000;
+
+    /// What suits a network of this size.
+    #[must_use]
+    pub fn usual(network: &Network) -> Self {
+        let is_large =
+            network.switch_count() >= Self::MANY_SWITCHES || network.links().len() >= Self::MANY_LINKS;
+        if is_large { Self::Fast } else { Self::Exact }
+    }
+}
+
+/// How far it is proved that no candidate has a better tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Certainty {
+    /// No candidate's tree is lower than this: the plan's height if that is proved to be the least.
+    pub least_height: u32,
+    /// Candidates whose trees may be lower, or have as little height and fewer links. 0: height and links are proved.
+    pub open: usize,
+    /// The caller stopped the search; the tree is the best of those measured until then.
+    pub stopped: bool,
+}
+
 /// What to plan; the default is the paper's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
@@ -65,6 +109,8 @@ pub struct PlanOptions {
     pub scan: Scan,
     /// The candidates.
     pub roots: Roots,
+    /// What decides where height and links do not.
+    pub ties: Ties,
     /// On how many threads at most, if not as many as the host runs at once. The tree is the same with any number;
     /// small networks are planned on the caller's thread alone.
     pub threads: Option<NonZeroUsize>,
@@ -140,12 +186,12 @@ pub enum PlanError {
 /// # Panics
 /// May panic if the group was made for another network.
 pub fn plan(network: &Network, group: &Group, options: &PlanOptions) -> Result<Plan, PlanError> {
-    plan_watched(network, group, options, &mut |_, _| {})
+    plan_watched(network, group, options, &mut |_, _| ControlFlow::Continue(())).map(|(plan, _)| plan)
 }
 
 /// As [`plan`], telling on the way how many candidates of how many have been measured, for networks in which
 /// that takes long: large, random, and nearly the same around every switch. The numbers start again where the
-/// way of measuring changes.
+/// way of measuring changes. After `Break` the plan is the best of the trees measured until then.
 ///
 /// # Errors
 /// As [`plan`].
@@ -156,8 +202,8 @@ pub fn plan_watched(
     network: &Network,
     group: &Group,
     options: &PlanOptions,
-    watch: &mut dyn FnMut(usize, usize),
-) -> Result<Plan, PlanError> {
+    watch: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+) -> Result<(Plan, Certainty), PlanError> {
     let graph = Graph::new(network);
     let members = Members::new(network, group);
     let mut search = Search::new(&graph);
@@ -169,11 +215,13 @@ pub fn plan_watched(
         Roots::Any => search.reached(),
     };
     let crew = Crew::new(options.threads);
-    let best = choose(&graph, &members, candidates, options.scan, (search.reached(), crew), watch);
+    let rule = (options.scan, options.ties);
+    let (best, proof) =
+        choose(&graph, &members, candidates, rule, (search.reached(), crew), &mut Watch::new(watch));
     search.run(&graph, best.root, options.scan);
-    let Shape { height, edges, leaves } = best.shape;
+    let Shape { height, edges, leaves } = search.shape(&members.is_member);
     let tree = registers::fill(network, group, &mut search, &members.is_member);
-    Ok(Plan { tree, height, edges, leaves, in_memory: BTreeMap::new() })
+    Ok((Plan { tree, height, edges, leaves, in_memory: BTreeMap::new() }, proof))
 }
 
 /// Where a group's members are.

@@ -5,6 +5,7 @@ use super::*;
 use crate::GroupId;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::ControlFlow;
 
 /// Height, edges, leaves, without members, root: what trees are compared by.
 type Key = (usize, usize, usize, bool, u32);
@@ -181,7 +182,8 @@ proptest! {
         let roots = Members::new(&network, &group).switches;
         let mut search = Search::new(&graph);
         let queue = branches::Queue { graph: &graph, all: &all, crew, portion };
-        let found = queue.measure(&roots, &mut |_, _| {});
+        let mut tell = |_, _| ControlFlow::Continue(());
+        let found = queue.measure(&roots, &mut crew::Watch::new(&mut tell));
         for (&root, found) in roots.iter().zip(found.expect("there are few neighbours")) {
             search.run(&graph, root, Scan::Queue);
             let Shape { height, leaves, .. } = search.shape(&vec![true; graph.len()]);

@@ -22,7 +22,7 @@ mod numbers;
 mod ways;
 
 use super::Scan;
-use super::crew::Crew;
+use super::crew::{Crew, unwatched};
 use super::graph::Graph;
 use numbers::Numbers;
 use std::collections::HashMap;
@@ -62,7 +62,7 @@ impl Alike {
                 sound.store(false, Ordering::Relaxed);
             }
         };
-        crew.each(moves.len(), &mut |_| {}, || (), prove);
+        crew.each(moves.len(), &mut unwatched, || (), prove);
         if !sound.into_inner() {
             return None;
         }
@@ -73,7 +73,7 @@ impl Alike {
             let images = moves[at].images(count);
             found.extend(Judge::new(&ways, &places, scan).fails_for(&images).map(|fails| (images, fails)));
         };
-        let judged = crew.each(moves.len(), &mut |_| {}, Vec::new, judge);
+        let judged = crew.each(moves.len(), &mut unwatched, Vec::new, judge);
         let mut classes = Classes((0..count).collect());
         for (images, fails) in judged.into_iter().flatten() {
             let kept = (0..).zip(&images).filter(|&(root, &image)| root != image && !fails[root as usize]);
@@ -93,6 +93,38 @@ impl Alike {
     pub(super) fn leaves_at_least(&self, root: u32) -> &[u32] {
         &self.leaves_at_least[usize::from(self.kind[root as usize])]
     }
+}
+
+/// By switch: the lowest switch that symmetries of the network map onto it, if they map members onto members, so that
+/// the members are as far from one as from the other; and how many looks at a neighbour the proof took. `None` if there
+/// are no symmetries, or if the proof takes more than `most` looks.
+pub(super) fn orbits(
+    graph: &Graph,
+    is_member: &[bool],
+    crew: Crew,
+    most: usize,
+) -> Option<(Vec<u32>, usize)> {
+    let moves = Numbers::guess(graph)?.moves;
+    let count = graph.len() as u32;
+    let degree = (0..count).map(|switch| graph.near(switch).len()).max().unwrap_or(0);
+    let looks = graph.looks() * moves.len() * degree;
+    if looks > most {
+        return None;
+    }
+    let proved = |found: &mut Vec<Vec<u32>>, at: usize| {
+        let images = moves[at].images(count);
+        let keeps_members =
+            (0..).zip(&images).all(|(from, &to): (usize, _)| is_member[from] == is_member[to as usize]);
+        if keeps_members && Numbers::keeps(graph, &images) {
+            found.push(images);
+        }
+    };
+    let proved = crew.for_steps(looks).each(moves.len(), &mut unwatched, Vec::new, proved);
+    let mut classes = Classes((0..count).collect());
+    for images in proved.into_iter().flatten() {
+        (0..).zip(images).for_each(|(switch, image)| classes.join(switch, image));
+    }
+    Some(((0..count).map(|switch| classes.lowest(switch)).collect(), looks))
 }
 
 /// By switch and slot: which of the switch's own neighbours, in order of id, that is.

@@ -1,0 +1,337 @@
+//! Which root, in about the time of two dozen searches: least height, then fewest links, then the lowest number.
+//!
+//! Leaves are what makes the paper's rule slow: in a regular network nearly all roots tie in height and links, and the
+//! leaves of a tree are known only once the tree is grown. They hardly matter to a barrier, which takes as long as its
+//! tree is high. Without them a root needs no tree of its own where a bound says that its tree is no lower than the best,
+//! and has no fewer links.
+//!
+//! Bounds on the height come from four sources, the cheapest first:
+//! - searches from likely centres and from the members furthest from them (as in [`choose`](super::choose));
+//! - symmetries of the network that map members onto members: the height is the same around a root and its image;
+//! - walks from 64 members at once, spread over the network ([`Farthest`]);
+//! - searches from what is left, the likeliest root first, until the work that may be done is used up.
+//!
+//! Where every switch has a member all trees have the same links, and only the lowest root whose height is the least is
+//! looked for. Elsewhere the links of each root of least height are counted by a search, the lowest root first, as long
+//! as work is left.
+//!
+//! What cannot be proved within that work is said: [`Certainty`] has the least height that a tree may have, and how many
+//! roots may be better. That happens in networks that are nearly the same from everywhere without being symmetric (a
+//! torus with one more link, or numbered at random: every switch then has its own furthest member, which one search
+//! each would have to find), and with groups that do not have members everywhere. Which root is chosen never depends on
+//! the time that something took or on the number of threads, so that every member comes to the same tree.
+//!
+//! Cost: at most [`SEARCHES`] searches of the network, or [`ALWAYS`] looks where that is more, and one walk beyond that.
+
+use super::Certainty;
+use super::choose::{Bounds, Choice, FEW, PATIENCE};
+use super::farthest::{Farthest, TARGETS};
+use super::search::Shape;
+use super::symmetry;
+
+/// Work that may be done, in searches of the whole network. Reading a network's file takes as long as 30 to 60 searches
+/// (measured on files of 300,000 to 11,000,000 links), and planning shall not take longer than reading.
+const SEARCHES: usize = 24;
+
+/// Work that may be done in any network, in looks at a neighbour: about 20 ms.
+const ALWAYS: usize = 20_000_000;
+
+/// More orbits than this are not worth a search each: then symmetries do not tell enough.
+const MOST_ORBITS: usize = 64;
+
+/// What may be done in a network.
+pub(super) struct Budget {
+    /// Looks at a neighbour.
+    looks: usize,
+    search: usize,
+}
+
+impl Budget {
+    pub(super) fn new(looks: usize, search: usize) -> Self {
+        Self { looks, search }
+    }
+
+    /// Takes the work of a search, if there is enough left.
+    fn take_search(&mut self) -> bool {
+        let enough = self.looks >= self.search;
+        self.looks = self.looks.saturating_sub(self.search);
+        enough
+    }
+}
+
+impl Bounds<'_> {
+    /// The best root by height, links and number, and how far that is proved.
+    pub(super) fn fast(self) -> (Choice, Certainty) {
+        let search = self.graph.looks() + self.graph.len();
+        self.fast_within(Budget::new(ALWAYS.max(SEARCHES * search), search))
+    }
+
+    pub(super) fn fast_within(mut self, mut budget: Budget) -> (Choice, Certainty) {
+        self.search_in_turn(&mut budget);
+        self.compare_by_symmetry(&mut budget);
+        self.walk_from_members(&mut budget);
+        while let Some(next) = self.likeliest()
+            && budget.take_search()
+        {
+            self.search_from(next);
+        }
+        let best = self.best.expect("the first search is from a candidate");
+        let open = self.alive.iter().filter(|&&root| self.at_best(root).shape < best.shape).count();
+        (best, Certainty { least_height: self.least_height(), open, stopped: false })
+    }
+
+    /// Candidates whose trees may be lower than the lowest found.
+    fn lower(&self) -> impl Iterator<Item = u32> {
+        let most = self.best.map_or(u32::MAX, |best| best.shape.height);
+        self.alive.iter().copied().filter(move |&root| self.at_least[root as usize] < most)
+    }
+
+    /// The best that a candidate's tree can be.
+    fn at_best(&self, root: u32) -> Choice {
+        let edges = u32::try_from(self.members.switches.len()).unwrap_or(u32::MAX) - 1;
+        let shape = Shape { height: self.at_least[root as usize], edges, leaves: 0 };
+        Choice { shape, without_members: !self.members.is_member[root as usize], root }
+    }
+
+    /// The next to search from: who may be lower, and is likely near the middle; else the lowest who may be better.
+    fn likeliest(&self) -> Option<u32> {
+        let key = |&root: &u32| (self.at_least[root as usize], self.away[root as usize], root);
+        if let Some(lower) = self.lower().min_by_key(key) {
+            return Some(lower);
+        }
+        let best = self.best?;
+        self.alive.iter().map(|&root| self.at_best(root)).filter(|one| *one < best).min().map(|one| one.root)
+    }
+
+    /// Searches from likely centres and the members furthest from them, while that settles candidates.
+    fn search_in_turn(&mut self, budget: &mut Budget) {
+        let mut in_vain = 0;
+        while in_vain < PATIENCE {
+            let key = |&root: &u32| (self.at_least[root as usize], self.away[root as usize], root);
+            let Some(centre) = self.lower().min_by_key(key) else { return };
+            let before = self.lower().count();
+            budget.take_search();
+            self.search_from(centre);
+            let rim = self.furthest_member();
+            if rim != centre && budget.take_search() {
+                self.search_from(rim);
+            }
+            in_vain = if (before - self.lower().count()) * FEW > before { 0 } else { in_vain + 1 };
+        }
+    }
+
+    /// What is known of the height around one switch holds for all switches that symmetries map it onto.
+    fn compare_by_symmetry(&mut self, budget: &mut Budget) {
+        if self.lower().nth(FEW).is_none() {
+            return;
+        }
+        let found = symmetry::orbits(self.graph, &self.members.is_member, self.crew, budget.looks);
+        let Some((orbits, looks)) = found else { return };
+        budget.looks -= looks;
+        self.share(&orbits);
+        let mut open: Vec<u32> = self.lower().collect();
+        open.sort_unstable_by_key(|&root| (orbits[root as usize], root));
+        open.dedup_by_key(|root| orbits[*root as usize]);
+        if open.len() > MOST_ORBITS {
+            return;
+        }
+        for root in open {
+            if budget.take_search() {
+                self.search_from(root);
+            }
+        }
+        self.share(&orbits);
+    }
+
+    /// Shares what is known within each orbit.
+    fn share(&mut self, orbits: &[u32]) {
+        let mut known = vec![0; self.graph.len()];
+        for (&orbit, &at_least) in orbits.iter().zip(&self.at_least) {
+            known[orbit as usize] = at_least.max(known[orbit as usize]);
+        }
+        for (at_least, &orbit) in self.at_least.iter_mut().zip(orbits) {
+            *at_least = known[orbit as usize];
+        }
+        self.drop_higher();
+    }
+
+    /// Walks from members that are spread over the network, while that settles candidates.
+    fn walk_from_members(&mut self, budget: &mut Budget) {
+        let members = &self.members.switches;
+        // steps of the golden ratio spread over the members without a pattern that the network might share
+        let spread = |number: u64| {
+            members[((((number * 0x9E37_79B9) & 0xFFFF_FFFF) * members.len() as u64) >> 32) as usize]
+        };
+        for walk in 0.. {
+            let before = self.lower().count();
+            if before == 0 || budget.looks == 0 {
+                return;
+            }
+            let mut from: Vec<u32> =
+                (1..=TARGETS as u64).map(|at| spread(walk * TARGETS as u64 + at)).collect();
+            from.sort_unstable();
+            from.dedup();
+            let told = Farthest::of(self.graph, &from, &self.members.is_member);
+            budget.looks = budget.looks.saturating_sub(told.looks);
+            for (at_least, away) in self.at_least.iter_mut().zip(told.away) {
+                *at_least = away.max(*at_least);
+            }
+            for (&root, &height) in from.iter().zip(&told.heights) {
+                self.at_least[root as usize] = height;
+            }
+            let most = self.best.map_or(u32::MAX, |best| best.shape.height);
+            let lowest = told.heights.iter().zip(&from).min().filter(|(height, _)| **height < most);
+            if let Some((_, &root)) = lowest {
+                self.search_from(root);
+            }
+            self.drop_higher();
+            if (before - self.lower().count()) * FEW <= before {
+                return;
+            }
+        }
+    }
+
+    /// Drops candidates whose trees are higher than the lowest found.
+    fn drop_higher(&mut self) {
+        let most = self.best.map_or(u32::MAX, |best| best.shape.height);
+        let Self { alive, at_least, .. } = self;
+        alive.retain(|&root| at_least[root as usize] <= most);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::families::{Links, fat_tree, network_and_group, regular, torus};
+    use super::super::tests::{everybody, network};
+    use super::super::*;
+    use super::*;
+    use crate::Group;
+    use proptest::prelude::*;
+
+    fn options(ties: Ties, scan: Scan, roots: Roots) -> PlanOptions {
+        PlanOptions { ties, scan, roots, ..PlanOptions::default() }
+    }
+
+    fn watched(network: &Network, group: &Group, options: &PlanOptions) -> (Plan, Certainty) {
+        let mut watch = |_, _| ControlFlow::Continue(());
+        plan_watched(network, group, options, &mut watch).expect("the network is connected")
+    }
+
+    /// What comes of this much work.
+    fn within(network: &Network, group: &Group, looks: usize) -> (Choice, Certainty) {
+        let graph = Graph::new(network);
+        let members = Members::new(network, group);
+        let mut search = Search::new(&graph);
+        search.run(&graph, members.switches[0], Scan::Queue);
+        let crew = Crew::new(None);
+        let bounds = Bounds::new(&graph, &members, &members.switches, (Scan::Queue, Ties::Fast), crew);
+        bounds.fast_within(Budget::new(looks, graph.looks() + graph.len()))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn fast_and_exact_agree_on_height_and_links((network, group) in network_and_group()) {
+            for scan in [Scan::Queue, Scan::Level] {
+                for roots in [Roots::Members, Roots::Any] {
+                    let (fast, sure) = watched(&network, &group, &options(Ties::Fast, scan, roots));
+                    let exact = plan(&network, &group, &options(Ties::Exact, scan, roots)).expect("connected");
+                    prop_assert_eq!((fast.height, fast.edges), (exact.height, exact.edges));
+                    prop_assert_eq!((sure.least_height, sure.open, sure.stopped), (exact.height, 0, false));
+                }
+            }
+        }
+
+        #[test]
+        fn what_is_said_to_be_proved_is_true_with_any_amount_of_work(
+            (network, group) in network_and_group(), looks in 0_usize..20_000,
+        ) {
+            let (found, sure) = within(&network, &group, looks);
+            let exact = plan(&network, &group, &PlanOptions::default()).expect("connected");
+            prop_assert!(sure.least_height <= exact.height && exact.height <= found.shape.height);
+            if sure.open == 0 {
+                prop_assert_eq!((found.shape.height, found.shape.edges), (exact.height, exact.edges));
+                prop_assert_eq!(sure.least_height, exact.height);
+            }
+        }
+    }
+
+    fn torus_of_cubes(side: u32) -> Links {
+        let at = |x: u32, y: u32, z: u32| (x % side * side + y % side) * side + z % side;
+        let all = (0..side.pow(3)).map(|at| (at / side / side, at / side % side, at % side));
+        let links = |(x, y, z)| {
+            [(x + 1, y, z), (x, y + 1, z), (x, y, z + 1)].map(|(a, b, c)| (at(x, y, z), at(a, b, c)))
+        };
+        (side.pow(3), all.flat_map(links).collect())
+    }
+
+    /// Edge, aggregation and core switches, of so many ports each.
+    fn fat_tree_of_pods(ports: u32) -> Links {
+        let half = ports / 2;
+        let (edges, above) = (ports * half, 2 * ports * half);
+        let mut links = Vec::new();
+        for (pod, one) in (0..ports).flat_map(|pod| (0..half).map(move |one| (pod * half, one))) {
+            links.extend((0..half).map(|other| (pod + one, edges + pod + other)));
+            links.extend((0..half).map(|core| (edges + pod + one, above + one * half + core)));
+        }
+        (above + half * half, links)
+    }
+
+    #[test]
+    fn two_dozen_searches_prove_the_height_in_tori_fat_trees_and_random_networks() {
+        let cases =
+            [torus_of_cubes(14), torus(51, 52), fat_tree(4, 5), fat_tree_of_pods(24), regular(3_000, 8)];
+        for (n, links) in cases {
+            let network = network(n, &links, &(0..n).collect::<Vec<_>>());
+            let search = Graph::new(&network).looks() + n as usize;
+            let (found, sure) = within(&network, &everybody(&network), SEARCHES * search);
+            assert_eq!((sure.least_height, sure.open), (found.shape.height, 0), "{n} switches");
+            let exact = plan(&network, &everybody(&network), &PlanOptions::default()).expect("connected");
+            assert_eq!((found.shape.height, found.shape.edges), (exact.height, exact.edges), "{n} switches");
+        }
+    }
+
+    #[test]
+    fn a_torus_with_a_link_more_is_planned_though_its_least_height_is_not_proved() {
+        let (n, mut links) = torus_of_cubes(14);
+        links.push((5, 1700));
+        let network = network(n, &links, &(0..n).collect::<Vec<_>>());
+        let search = Graph::new(&network).looks() + n as usize;
+        let (found, sure) = within(&network, &everybody(&network), SEARCHES * search);
+        assert!(sure.open > 0 && sure.least_height < found.shape.height);
+        assert!(
+            found.shape.height <= 21 && sure.least_height >= 14,
+            "{} {}",
+            found.shape.height,
+            sure.least_height
+        );
+    }
+
+    #[test]
+    fn a_plan_that_is_stopped_is_the_best_of_those_measured_and_says_so() {
+        let (n, links) = regular(700, 4);
+        let network = network(n, &links, &(0..n).collect::<Vec<_>>());
+        let most = (0..n).filter(|node| node % 7 != 3).map(NodeId).collect();
+        let most = Group::new(&network, crate::GroupId(0), most).expect("all exist");
+        for (group, scan) in
+            [(&everybody(&network), Scan::Queue), (&everybody(&network), Scan::Level), (&most, Scan::Queue)]
+        {
+            for after in 0..3 {
+                let mut asked = 0;
+                let mut watch = |_, _| {
+                    asked += 1;
+                    if asked > after { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                };
+                let options = options(Ties::Exact, scan, Roots::Members);
+                let (stopped, sure) = plan_watched(&network, group, &options, &mut watch).expect("connected");
+                let whole = plan(&network, group, &options).expect("connected");
+                assert_eq!(sure.stopped, asked > after);
+                assert!(sure.least_height <= whole.height && whole.height <= stopped.height);
+                assert!(sure.stopped || stopped == whole);
+                crate::check::check(&network, group, &stopped.tree, crate::check::Rules::Sound)
+                    .expect("it is a tree");
+            }
+        }
+    }
+}
