@@ -32,8 +32,10 @@ const LONG: Duration = Duration::from_secs(10);
   sudo unisono tree bench net.json --hop
       also what one hop through a switch costs, from lines of switches of two lengths
 
-With more members than processors the time of a barrier is the work of all members together, not its latency:
-`tree simulate` shows latencies. Runs of all variants are interleaved, intervals are 95 % of the median.")]
+With more members than processors the time of a barrier is the work of all members together, not its latency: \
+`tree simulate` shows latencies. Each variant is run until it is warm; then runs of all variants are interleaved. n: runs of \
+each variant. Intervals are 95 % of the median, less where n is below six. The ratio is the median of the ratios within \
+each repetition.")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
@@ -123,8 +125,12 @@ fn as_table(
     }
     if let Some((ours, theirs, ratio)) = bench::advantage(rows) {
         output::answer(&format!(
-            "best in software ({theirs}) / best in the switches ({ours}): {:.2} ({:.2} to {:.2})",
-            ratio.value, ratio.low, ratio.high
+            "best in software ({theirs}) / best in the switches ({ours}): {:.2} ({:.2} to {:.2}, n = {}, {:.0} % interval)",
+            ratio.value,
+            ratio.low,
+            ratio.high,
+            ratio.n,
+            100.0 * ratio.honest_level()
         ))?;
     }
     if let Some(hop) = hop {

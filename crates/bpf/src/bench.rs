@@ -13,13 +13,25 @@ use crate::software::Algorithm;
 use std::fmt;
 use std::time::Duration;
 use unisono_btin::Turn;
-use unisono_measure::bootstrap::{Estimate, median_interval, ratio_of_medians};
+use unisono_measure::bootstrap::{Estimate, median_interval};
+use unisono_measure::paired;
+use unisono_measure::record::Better;
 
 /// Barriers that a run has at least; and where those would take longer than this, half as many.
 const FEWEST: u32 = 10;
 const TOO_LONG: f64 = 1e6;
-/// Barriers of the first trial, which is cold.
+/// Barriers of the first trial, and of any trial at least.
 const TRIAL: u32 = 3;
+/// Barriers before a trial can count as warm. With 256 processes on two processors the first two or three barriers take up
+/// to a hundred times as long as later ones: each process touches its memory for the first time, and learns how long to
+/// wait before it repeats a message.
+const COLD: u32 = 20;
+/// A trial is warm if it takes at least this part of the time per barrier of the trial before.
+const STEADY: f64 = 0.8;
+/// Microseconds of trials after which fewer barriers than [`COLD`] are enough.
+const MOST_TRYING: f64 = 4e6;
+/// A variant that gets faster from trial to trial for so long is measured as it is.
+const MOST_TRIALS: u32 = 12;
 /// After which a barrier counts as one that does not end.
 const STUCK_AFTER: u64 = 20_000;
 const LEVEL: f64 = 0.95;
@@ -73,8 +85,8 @@ pub enum Progress<'a> {
 
 /// Measures the variants, `repetitions` runs of about `length` each, but of ten barriers at least, or five of slow ones.
 ///
-/// A trial of each variant says how many barriers make a run; it also teaches the members how long a barrier of it
-/// takes, so that no timer runs out later because a barrier is slow.
+/// Trials of each variant, until it is warm, say how many barriers make a run; they also teach the members how long a
+/// barrier takes, so that no timer runs out later because a barrier is slow.
 ///
 /// # Errors
 /// A node is gone, or a barrier does not end.
@@ -89,10 +101,7 @@ pub fn compare(
     let mut planned = 0.0;
     for variant in variants {
         let wanted = length.as_secs_f64() * 1e6;
-        let (cold, _) = once(deployment, *variant, TRIAL, TRIAL)?;
-        let (micros, _) = once(deployment, *variant, 1, ((wanted / cold) as u32).clamp(TRIAL, 100))?;
-        let fewest = if micros * f64::from(FEWEST) > TOO_LONG { FEWEST / 2 } else { FEWEST };
-        let barriers = (wanted / micros).clamp(f64::from(fewest), 1e6) as u32;
+        let (barriers, micros) = size(wanted, |count| Ok(once(deployment, *variant, 0, count)?.0))?;
         planned += micros / 1e6 * f64::from(barriers + warm_up(barriers)) * f64::from(repetitions);
         rows.push(Row { variant: *variant, runs: Vec::new(), micros: None, barriers, repeated: 0 });
     }
@@ -118,7 +127,8 @@ pub fn compare(
     Ok(rows)
 }
 
-/// How many times longer the best software barrier takes than a variant in the switches, with its interval.
+/// How many times longer the best software barrier takes than the best in the switches: the median over the repetitions,
+/// each of which has a run of both, with its interval.
 #[must_use]
 pub fn advantage(rows: &[Row]) -> Option<(Variant, Variant, Estimate)> {
     let median = |row: &Row| row.micros.map_or(f64::INFINITY, |micros| micros.value);
@@ -126,8 +136,31 @@ pub fn advantage(rows: &[Row]) -> Option<(Variant, Variant, Estimate)> {
     let best = |rows: Vec<&Row>| rows.into_iter().min_by(|a, b| median(a).total_cmp(&median(b))).cloned();
     let ours = best(rows.iter().filter(is_switch).collect())?;
     let theirs = best(rows.iter().filter(|row| !is_switch(row)).collect())?;
-    let ratio = ratio_of_medians(&theirs.runs, &ours.runs, LEVEL, 1)?;
-    Some((ours.variant, theirs.variant, ratio))
+    let pairs: Vec<(f64, f64)> = theirs.runs.into_iter().zip(ours.runs).collect();
+    let compared = paired::compare(&pairs, Better::Higher, LEVEL, 1)?;
+    Some((ours.variant, theirs.variant, compared.ratio))
+}
+
+/// How many barriers make a run of `wanted` microseconds, and how long one takes. `trial` runs barriers and answers the
+/// microseconds of each. The first barriers say nothing about later ones, so the trials go on until barriers no longer get
+/// faster; the last trial decides.
+fn size(wanted: f64, mut trial: impl FnMut(u32) -> Result<f64, Error>) -> Result<(u32, f64), Error> {
+    let mut micros = trial(TRIAL)?;
+    let (mut done, mut spent) = (TRIAL, micros * f64::from(TRIAL));
+    for _ in 1..MOST_TRIALS {
+        // a quarter of a run, but no more than twice what was done, because the time of a cold barrier is no measure
+        let count = ((wanted / 4.0 / micros) as u32).clamp(TRIAL, 2 * done);
+        let before = std::mem::replace(&mut micros, trial(count)?);
+        done += count;
+        spent += micros * f64::from(count);
+        let took_long = spent > MOST_TRYING;
+        if (done - count >= COLD || took_long) && micros >= before * STEADY {
+            break;
+        }
+    }
+    let fewest = if micros * f64::from(FEWEST) > TOO_LONG { FEWEST / 2 } else { FEWEST };
+    let barriers = (wanted / micros).clamp(f64::from(fewest), 1e6) as u32;
+    Ok((barriers, micros))
 }
 
 /// Barriers before the clock starts.
@@ -147,4 +180,36 @@ fn once(
         Variant::Software(algorithm) => deployment.software(algorithm, 0, run)?,
     };
     Ok((ran.nanos as f64 / 1e3 / f64::from(count), ran.repeated))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A variant whose first barriers take longer: mean microseconds of the next `count`.
+    fn variant(cold: u32, slow: f64, warm: f64) -> impl FnMut(u32) -> Result<f64, Error> {
+        let mut done = 0;
+        move |count| {
+            let left = f64::from(u32::min(count, cold.saturating_sub(done)));
+            done += count;
+            Ok((left * slow + (f64::from(count) - left) * warm) / f64::from(count))
+        }
+    }
+
+    #[test]
+    fn a_run_is_sized_by_barriers_that_are_warm_however_slow_the_first_ones_were() {
+        for cold in [0, 3, 10, 20] {
+            for slow in [1_000.0, 10_000.0, 100_000.0] {
+                let (barriers, micros) = size(2e5, variant(cold, slow, 1_000.0)).expect("it runs");
+                assert!((900.0..1_300.0).contains(&micros), "{cold} barriers of {slow} us: {micros} us");
+                assert!((150..=220).contains(&barriers), "{cold} barriers of {slow} us: {barriers}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_variant_that_is_slow_when_warm_too_gets_five_barriers() {
+        let (barriers, micros) = size(2e5, variant(2, 9e5, 3e5)).expect("it runs");
+        assert_eq!((barriers, micros), (5, 3e5));
+    }
 }
