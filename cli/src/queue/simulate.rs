@@ -7,12 +7,12 @@ use serde_json::json;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_fairqueue::{Departure, Discipline, Fifo, RoundRobin, Scheduler, Trace, Weighted};
+use unisono_fairqueue::{Departure, Discipline, Fifo, RoundRobin, Trace, Weighted, start_time};
 use unisono_linux::read::MACHINE_WRITTEN;
 
 /// Compute when each packet of a trace leaves the link
 ///
-/// Exact and without chance: the same trace gives the same departures everywhere. Arrivals at the instant of a
+/// Without rounding, whatever the weights, and without chance: the same trace gives the same departures everywhere. Arrivals at the instant of a
 /// choice come before it; an arrival exactly at the end of the last packet begins a new busy period; of classes with
 /// equal tags the one that has waited longest is served.
 #[derive(clap::Args)]
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let trace = Trace::parse(&text).map_err(|error| Failure::Usage(format!("{name}: {error}")))?;
     let classes = trace.hierarchy().clone();
     let mut discipline: Box<dyn Discipline<usize>> = match args.discipline {
-        Choice::StartTime => Box::new(Scheduler::new(classes)),
+        Choice::StartTime => start_time(classes),
         Choice::Fifo => Box::new(Fifo::default()),
         Choice::Weighted => Box::new(Weighted::new(classes, trace.rate())),
         Choice::RoundRobin => Box::new(RoundRobin::new(classes, 1500)),

@@ -117,18 +117,24 @@ impl Scale {
 }
 
 fn exact_costs(weights: &[Weight]) -> Option<Vec<u64>> {
-    let common = weights.iter().try_fold(1_u128, |common, weight| {
-        lcm(common, u128::from(weight.denominator.get())).filter(|common| *common < 1 << 64)
-    })?;
-    let whole: Vec<u128> = weights
-        .iter()
-        .map(|weight| u128::from(weight.numerator.get()) * (common / u128::from(weight.denominator.get())))
-        .collect();
-    let unit = whole.iter().try_fold(1_u128, |unit, whole| lcm(unit, *whole))?;
-    whole.iter().map(|whole| u64::try_from(unit / whole).ok().filter(|cost| *cost <= MOST_COST)).collect()
+    let whole = whole(weights);
+    let unit = whole.iter().try_fold(1_u128, |unit, whole| lcm(unit, u128::from(*whole)))?;
+    let cost = |whole: &u64| u64::try_from(unit / u128::from(*whole)).ok().filter(|cost| *cost <= MOST_COST);
+    whole.iter().map(cost).collect()
 }
 
-fn gcd(a: u128, b: u128) -> u128 {
+/// The weights as whole numbers: all times the same. A denominator divides 10^9 and a numerator is below that, so they fit.
+pub(crate) fn whole(weights: &[Weight]) -> Vec<u64> {
+    let divide = |a: u64, b: u64| u64::try_from(gcd(a.into(), b.into())).map_or(1, |common| a / common);
+    let common = weights.iter().fold(1, |common, weight| {
+        let denominator = u64::from(weight.denominator.get());
+        divide(common, denominator) * denominator
+    });
+    let times = |weight: &Weight| common / u64::from(weight.denominator.get());
+    weights.iter().map(|weight| u64::from(weight.numerator.get()) * times(weight)).collect()
+}
+
+pub(crate) fn gcd(a: u128, b: u128) -> u128 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 

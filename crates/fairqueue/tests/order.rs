@@ -4,7 +4,10 @@ mod reference;
 
 use proptest::prelude::*;
 use reference::Reference;
-use unisono_fairqueue::{ClassId, ClassSpec, Discipline, Hierarchy, Packet, Scheduler, Weight};
+use std::num::NonZeroU32;
+use unisono_fairqueue::{
+    ClassId, ClassSpec, Discipline, Exact, Hierarchy, Packet, Scheduler, Weight, start_time,
+};
 
 fn weight() -> impl Strategy<Value = Weight> {
     let text = prop_oneof![
@@ -42,22 +45,21 @@ fn hierarchy(most: usize, skew: bool) -> impl Strategy<Value = Hierarchy> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Arrive { leaf: prop::sample::Index, length: u32 },
+    Arrive { leaf: usize, length: u32 },
     Finish,
     Choose,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let length = prop_oneof![3 => 1..1500_u32, 1 => Just(1500_u32), 1 => 0..4_u32];
-    let arrive =
-        (any::<prop::sample::Index>(), length).prop_map(|(leaf, length)| Step::Arrive { leaf, length });
+    let arrive = (any::<usize>(), length).prop_map(|(leaf, length)| Step::Arrive { leaf, length });
     prop::collection::vec(prop_oneof![5 => arrive, 1 => Just(Step::Finish), 4 => Just(Step::Choose)], 1..200)
 }
 
 fn follow(
     hierarchy: &Hierarchy,
     steps: &[Step],
-    mut scheduler: Scheduler<usize>,
+    scheduler: &mut dyn Discipline<usize>,
 ) -> Result<(), TestCaseError> {
     let leaves: Vec<ClassId> =
         hierarchy.classes().map(|(id, _)| id).filter(|id| hierarchy.is_leaf(*id)).collect();
@@ -67,7 +69,7 @@ fn follow(
     for (at, step) in steps.iter().chain(rest).enumerate() {
         match step {
             Step::Arrive { leaf, length } => {
-                let leaf = *leaf.get(&leaves);
+                let leaf = leaves[leaf % leaves.len()];
                 scheduler.enqueue(0, leaf, Packet::new(*length, at)).expect("a leaf takes packets");
                 reference.enqueue(leaf, *length);
             }
@@ -101,16 +103,40 @@ proptest! {
 
     #[test]
     fn every_choice_has_the_least_start_tag_on_every_level(tree in hierarchy(12, false), steps in steps()) {
-        let scheduler = Scheduler::new(tree.clone());
+        let mut scheduler = Scheduler::new(tree.clone());
         prop_assume!(scheduler.is_exact());
-        follow(&tree, &steps, scheduler)?;
+        follow(&tree, &steps, &mut scheduler)?;
     }
 
     #[test]
     fn so_it_has_in_deep_and_skewed_trees(tree in hierarchy(60, true), steps in steps()) {
-        let scheduler = Scheduler::new(tree.clone());
+        let mut scheduler = Scheduler::new(tree.clone());
         prop_assume!(scheduler.is_exact());
-        follow(&tree, &steps, scheduler)?;
+        follow(&tree, &steps, &mut scheduler)?;
+    }
+
+    #[test]
+    fn longer_tags_decide_as_the_scheduler_does_where_that_does_not_round(
+        tree in hierarchy(12, false), steps in steps(),
+    ) {
+        let (mut scheduler, mut longer) = (Scheduler::new(tree.clone()), Exact::new(tree.clone()));
+        prop_assume!(scheduler.is_exact());
+        let leaves: Vec<ClassId> = tree.classes().map(|(id, _)| id).filter(|id| tree.is_leaf(*id)).collect();
+        for (at, step) in steps.iter().enumerate() {
+            match step {
+                Step::Arrive { leaf, length } => {
+                    let packet = Packet::new(*length, at);
+                    scheduler.enqueue(0, leaves[leaf % leaves.len()], packet.clone()).expect("a leaf takes packets");
+                    longer.enqueue(0, leaves[leaf % leaves.len()], packet).expect("a leaf takes packets");
+                }
+                Step::Finish => {
+                    scheduler.finish(0);
+                    longer.finish(0);
+                }
+                Step::Choose => prop_assert_eq!(scheduler.dequeue(0), longer.dequeue(0)),
+            }
+            prop_assert_eq!(scheduler.backlog(), longer.backlog());
+        }
     }
 
     #[test]
@@ -123,6 +149,32 @@ proptest! {
         };
         let root = ClassSpec::new("link").with(weights.iter().enumerate().map(leaf));
         let tree = Hierarchy::new(root).expect("names are unique");
-        follow(&tree, &steps, Scheduler::new(tree.clone()))?;
+        follow(&tree, &steps, &mut Scheduler::new(tree.clone()))?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn start_time_is_never_rounded_however_odd_the_weights_are(
+        heavy in prop::collection::vec(100_000..1_000_000_u32, 8..24), light in 1..9_u32,
+        lengths in prop::collection::vec(1..1500_u32, 40..60),
+    ) {
+        let weights = heavy.iter().chain([&light]).enumerate();
+        let leaf = |(at, weight): (usize, &u32)| {
+            let weight = Weight::whole(NonZeroU32::new(*weight).expect("it is above 0"));
+            ClassSpec::new(at.to_string()).weighing(weight)
+        };
+        let tree = Hierarchy::new(ClassSpec::new("link").with(weights.map(leaf))).expect("names are unique");
+        prop_assume!(!Scheduler::<usize>::new(tree.clone()).is_exact());
+        // everybody has packets at all times, and other lengths than the others at the same time
+        let turns = (0..lengths.len()).flat_map(|packet| (0..=heavy.len()).map(move |leaf| (packet, leaf)));
+        let steps: Vec<Step> = turns
+            .map(|(packet, leaf)| {
+                Step::Arrive { leaf, length: lengths[(packet + 7 * leaf) % lengths.len()] }
+            })
+            .collect();
+        follow(&tree, &steps, start_time(tree.clone()).as_mut())?;
     }
 }

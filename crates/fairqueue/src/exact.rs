@@ -1,0 +1,171 @@
+//! Start-time fair queuing whose tags are never rounded, whatever the weights.
+//!
+//! The [`Scheduler`] counts tags in 64 bits. Among siblings of weights such as 999,983 and 1,000,003 and some more the
+//! unit in which a byte costs each of them a whole number does not fit there, and it rounds. Here tags are whole numbers of any
+//! length, in that unit. Otherwise the two decide alike: least start tag, of equal ones the child that has waited longest.
+//!
+//! Cost: a choice looks at all children of each class on the way, and a tag has as many digits as the siblings' weights
+//! together. When not to use it: where time matters, and where [`Scheduler::is_exact`] holds; [`start_time`] takes the
+//! scheduler there. Limits of classes are not applied.
+//!
+//! Reference: as [`Scheduler`].
+
+use crate::discipline::{Backlog, Discipline, EnqueueError};
+use crate::hierarchy::{ClassId, Hierarchy};
+use crate::lines::{Line, Lines};
+use crate::natural::Natural;
+use crate::packet::Packet;
+use crate::scheduler::Scheduler;
+use crate::weight::{Weight, whole};
+
+/// Start-time fair queuing without rounding: the scheduler where its tags are exact, else one with longer tags.
+#[must_use]
+pub fn start_time<T: 'static>(hierarchy: Hierarchy) -> Box<dyn Discipline<T>> {
+    let scheduler = Scheduler::new(hierarchy.clone());
+    if scheduler.is_exact() { Box::new(scheduler) } else { Box::new(Exact::new(hierarchy)) }
+}
+
+struct Class {
+    /// The root is its own parent.
+    parent: usize,
+    /// What a byte costs in its parent's virtual time.
+    cost: Natural,
+    /// In its parent's virtual time: its start tag while it waits or is in service, else its last finish tag.
+    tag: Natural,
+    /// Whether it waits among its siblings, or is in service.
+    busy: bool,
+    /// When it began to wait among its siblings, while it does.
+    since: Option<u64>,
+    /// Its virtual time: the start tag of the child served last.
+    now: Natural,
+    /// The greatest finish tag of its children.
+    last_finish: Natural,
+    line: Line,
+}
+
+/// The discipline.
+pub struct Exact<T> {
+    hierarchy: Hierarchy,
+    classes: Vec<Class>,
+    lines: Lines<T>,
+    /// The leaf in service, and the bytes of its packet.
+    in_service: Option<(usize, u32)>,
+    /// How often a class has begun to wait.
+    entered: u64,
+    waiting: Backlog,
+}
+
+impl<T> Exact<T> {
+    /// Without packets.
+    #[must_use]
+    pub fn new(hierarchy: Hierarchy) -> Self {
+        let mut lines = Lines::new();
+        let mut classes: Vec<Class> = hierarchy
+            .classes()
+            .map(|(_, class)| Class {
+                parent: class.parent.index(),
+                cost: Natural::default(),
+                tag: Natural::default(),
+                busy: false,
+                since: None,
+                now: Natural::default(),
+                last_finish: Natural::default(),
+                line: lines.line(class.order),
+            })
+            .collect();
+        for (_, class) in hierarchy.classes() {
+            let weights: Vec<Weight> =
+                class.children.iter().map(|child| hierarchy.class(*child).weight).collect();
+            let weights = whole(&weights);
+            let unit = weights.iter().fold(Natural::from(1), |unit, weight| unit.common_multiple(*weight));
+            for (child, weight) in class.children.iter().zip(weights) {
+                classes[child.index()].cost = unit.divided_by(weight).0;
+            }
+        }
+        let waiting = Backlog::default();
+        Self { hierarchy, classes, lines, in_service: None, entered: 0, waiting }
+    }
+
+    /// Enters a class among its siblings that wait.
+    fn enter(&mut self, at: usize, start: Natural) {
+        self.entered += 1;
+        let class = &mut self.classes[at];
+        (class.tag, class.busy, class.since) = (start, true, Some(self.entered));
+    }
+
+    /// The child that is next.
+    fn next(&self, at: usize) -> Option<usize> {
+        let children = self.hierarchy.class(ClassId(u32::try_from(at).ok()?)).children.iter();
+        let waiting =
+            children.map(|child| child.index()).filter(|child| self.classes[*child].since.is_some());
+        waiting.min_by_key(|child| (&self.classes[*child].tag, self.classes[*child].since))
+    }
+}
+
+impl<T> Discipline<T> for Exact<T> {
+    fn enqueue(&mut self, _now: u64, class: ClassId, packet: Packet<T>) -> Result<(), EnqueueError> {
+        if !self.hierarchy.is_leaf(class) {
+            return Err(EnqueueError::NotALeaf { class: self.hierarchy.class(class).name.clone() });
+        }
+        let length = packet.length;
+        if length > Packet::<T>::MOST_LENGTH {
+            return Err(EnqueueError::TooLong { length, most: Packet::<T>::MOST_LENGTH });
+        }
+        self.waiting += Backlog { packets: 1, bytes: u64::from(length) };
+        let mut at = class.index();
+        self.lines.push(&mut self.classes[at].line, packet);
+        while at != 0 && !self.classes[at].busy {
+            let parent = self.classes[at].parent;
+            let start = self.classes[parent].now.clone().max(self.classes[at].tag.clone());
+            self.enter(at, start);
+            at = parent;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _now: u64) {
+        let Some((leaf, length)) = self.in_service.take() else { return };
+        let (mut at, mut more) = (leaf, !self.classes[leaf].line.is_empty());
+        while at != 0 {
+            let class = &mut self.classes[at];
+            let parent = class.parent;
+            let finish = class.tag.plus(&class.cost.times(length.into()));
+            (class.tag, class.busy) = (finish.clone(), more);
+            let last = &mut self.classes[parent].last_finish;
+            *last = finish.clone().max(std::mem::take(last));
+            if more {
+                self.enter(at, finish);
+            } else {
+                more = self.next(parent).is_some();
+                if !more {
+                    self.classes[parent].now = self.classes[parent].last_finish.clone();
+                }
+            }
+            at = parent;
+        }
+    }
+
+    fn dequeue(&mut self, now: u64) -> Option<(ClassId, Packet<T>)> {
+        self.finish(now);
+        let mut at = 0;
+        while let Some(next) = self.next(at) {
+            self.classes[at].now = self.classes[next].tag.clone();
+            self.classes[next].since = None;
+            at = next;
+        }
+        let packet = self.lines.detach(&mut self.classes[at].line)?;
+        let length = self.lines.length(packet);
+        self.in_service = Some((at, length));
+        self.waiting.packets -= 1;
+        self.waiting.bytes -= u64::from(length);
+        Some((ClassId(u32::try_from(at).ok()?), self.lines.take(packet)))
+    }
+
+    fn dropped(&mut self) -> Option<(ClassId, Packet<T>)> {
+        None
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.waiting
+    }
+}
