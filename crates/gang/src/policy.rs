@@ -24,11 +24,21 @@ struct Member {
     id: GangId,
     weight: Weight,
     width: usize,
-    /// Cores it kept busy in its own turns, as far as observed.
-    busy: Option<f64>,
+    /// Cores it kept busy in its own turns: an average in which the last observation counts [`NEWEST`].
+    /// All cores before the first observation.
+    busy: f64,
+    /// The last observation was far from the average.
+    unsure: bool,
     /// The turn in which it last ran by right; 0: never.
     served: u64,
 }
+
+/// How much the newest observation of a gang counts. A single turn in which a gang kept half of two cores
+/// busy (it was starting, or another program held its core) must not be enough to lend the other half: 2 becomes 1.6.
+const NEWEST: f64 = 0.4;
+/// Fewer idle cores than this are not lent. A gang on idle cores is not stopped by a switch but by the next
+/// tick, so lending what interruptions leave would cost both gangs more than it gives.
+const WORTH_LENDING: f64 = 0.5;
 
 /// Who runs from when to when.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +105,7 @@ impl Rotation {
         if self.members.iter().all(|member| member.id != id) {
             // as if served just now: it waits for those who waited before it
             let served = if self.turns == 0 { 0 } else { self.turns };
-            self.members.push(Member { id, weight, width: self.cores, busy: None, served });
+            self.members.push(Member { id, weight, width: self.cores, busy: self.cores as f64, unsure: false, served });
             self.repack();
         }
     }
@@ -124,8 +134,16 @@ impl Rotation {
         let Some(member) = self.members.iter_mut().find(|member| member.id == id) else { return };
         if length.0 > 0 {
             let cores = used.0 as f64 / length.0 as f64;
-            member.busy = Some(member.busy.map_or(cores, |busy| busy * 0.7 + cores * 0.3));
+            member.busy = member.busy * (1.0 - NEWEST) + cores * NEWEST;
+            member.unsure = (cores - member.busy).abs() > WORTH_LENDING;
         }
+    }
+
+    /// Whether one more observation of this gang could change what is lent: the last one was far from those
+    /// before it.
+    #[must_use]
+    pub fn is_unsure(&self, id: GangId) -> bool {
+        self.member(id).is_some_and(|member| member.unsure)
     }
 
     /// How many gangs there are.
@@ -189,7 +207,7 @@ impl Rotation {
         if self.backfill == Backfill::Never {
             return Vec::new();
         }
-        let demand = |member: &Member| member.busy.unwrap_or(member.width as f64).min(member.width as f64);
+        let demand = |member: &Member| member.busy.min(member.width as f64);
         let used: f64 = run.iter().filter_map(|place| self.member(place.gang)).map(demand).sum();
         let mut idle = self.cores as f64 - used;
         let mut waiting: Vec<&Member> =
@@ -197,9 +215,7 @@ impl Rotation {
         waiting.sort_by_key(|member| (member.served, member.id));
         let mut fill = Vec::new();
         for member in waiting {
-            // a gang that is demoted to idle cores is not stopped by the switch but by the next tick, so lending
-            // what interruptions leave would cost both gangs more than it gives
-            if idle < 0.5 {
+            if idle < WORTH_LENDING {
                 break;
             }
             idle -= demand(member);
@@ -256,6 +272,26 @@ mod tests {
         }
         let first = rotation.next_turn(Nanos(0)).expect("a turn");
         assert_eq!((ids(&first), first.backfill), (vec![0], vec![]), "1.6 of 2 cores are busy");
+    }
+
+    #[test]
+    fn one_turn_of_a_gang_that_is_still_starting_lends_nothing_and_asks_for_another_look() {
+        let mut rotation = rotation(2, &[1, 1]);
+        rotation.observe(GangId(0), SLICE, SLICE);
+        let first = rotation.next_turn(Nanos(0)).expect("a turn");
+        assert_eq!((ids(&first), first.backfill), (vec![0], vec![]), "one of 2 cores was busy, once");
+        assert!(rotation.is_unsure(GangId(0)) && !rotation.is_unsure(GangId(1)));
+        rotation.observe(GangId(0), SLICE.times(2), SLICE);
+        assert!(!rotation.is_unsure(GangId(0)), "both cores are busy after all");
+    }
+
+    #[test]
+    fn a_gang_that_leaves_a_core_idle_twice_lends_it() {
+        let mut rotation = rotation(2, &[1, 1]);
+        rotation.observe(GangId(0), SLICE, SLICE);
+        rotation.observe(GangId(0), SLICE, SLICE);
+        assert!(!rotation.is_unsure(GangId(0)));
+        assert_eq!(rotation.next_turn(Nanos(0)).expect("a turn").backfill, [GangId(1)]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::arena::Arena;
 use super::hold::{self, Holders, Lead};
-use super::watch::{self, Members, Plan, Samples, Watcher};
+use super::watch::{self, Arrival, Members, Plan, Samples, Watcher};
 use crate::error::Result;
 use crate::gang::{GangId, Nanos};
 use crate::matrix::Place;
@@ -14,6 +14,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use unisono_linux::affinity::Tid;
+use unisono_linux::cgroup::Version;
 use unisono_linux::scheduling::{self, Children, Policy, Urgency};
 use unisono_linux::timer::{self, Alarm, Woken};
 
@@ -88,6 +89,7 @@ impl Scheduler {
         let mut running: Vec<GangId> = Vec::new();
         // the gangs whose coming is being recorded, and all threads before it
         let mut watched: Option<(Vec<GangId>, Members)> = None;
+        let mut last_watched = 0;
         let mut prepared = self.prepare(Nanos(timer::now()), &running);
         loop {
             let Some(next) = prepared.take() else {
@@ -99,7 +101,7 @@ impl Scheduler {
                 prepared = self.prepare(Nanos(timer::now()), &running);
                 continue;
             };
-            let Next { turn, standings, incoming } = next;
+            let Next { turn, standings, incoming, .. } = next;
             let members = match watched.take() {
                 Some((gangs, members)) if gangs == incoming => Some(members),
                 other => {
@@ -140,7 +142,7 @@ impl Scheduler {
             let mut until = turn.until;
             loop {
                 let watch =
-                    watched.is_none() && prepared.as_ref().is_some_and(|next| next.is_watched(outcome));
+                    watched.is_none() && prepared.as_ref().is_some_and(|next| next.is_watched(outcome, last_watched));
                 let planned = prepared.as_ref().filter(|next| !next.incoming.is_empty()).map(|_| until.0);
                 if let Some(holders) = holders {
                     holders.plan(planned);
@@ -156,6 +158,7 @@ impl Scheduler {
                         break;
                     }
                     watched = prepared.as_ref().map(|next| (next.incoming.clone(), self.begin_to_watch()));
+                    last_watched = until.0;
                     continue;
                 }
                 match self.listen() {
@@ -185,7 +188,8 @@ impl Scheduler {
         let standings = self.standings(&turn);
         let incoming =
             turn.run.iter().map(|place| place.gang).filter(|gang| !running.contains(gang)).collect();
-        Some(Next { turn, standings, incoming })
+        let unsure = turn.run.iter().any(|place| self.rotation.is_unsure(place.gang));
+        Some(Next { turn, standings, incoming, unsure })
     }
 
     fn standings(&self, turn: &Turn) -> Vec<(GangId, Standing)> {
@@ -246,7 +250,8 @@ impl Scheduler {
             .collect();
         let runs: Vec<GangId> = turn.run.iter().map(|place| place.gang).collect();
         let cores: Vec<usize> = turn.run.iter().flat_map(|place| place.cores.clone()).collect();
-        let plan = Plan { from: turn.from.0, until, runs: &runs, waits: &waits, cores: &cores };
+        let arrival = self.arrival();
+        let plan = Plan { from: turn.from.0, until, runs: &runs, waits: &waits, cores: &cores, arrival };
         for place in &turn.run {
             let (wanted, time) = plan.wanted(&records, &members, place.gang, place.cores.len());
             self.rotation.observe(place.gang, wanted, time);
@@ -262,6 +267,16 @@ impl Scheduler {
                 samples.skew_us.push((last - first) as f64 / 1e3);
             }
             None => samples.unfilled += 1,
+        }
+    }
+
+    /// What a switch does to threads of the gang that comes; a turn is watched only when its gang comes.
+    fn arrival(&self) -> Arrival {
+        let version = self.arena.as_ref().map(|arena| arena.control.version());
+        if self.mechanism.kind() == Kind::Freeze && version == Some(Version::V2) {
+            Arrival::Woken
+        } else {
+            Arrival::AsItWas
         }
     }
 
@@ -293,12 +308,15 @@ struct Next {
     turn: Turn,
     standings: Vec<(GangId, Standing)>,
     incoming: Vec<GangId>,
+    /// One more look at a gang of this turn could change what is lent.
+    unsure: bool,
 }
 
 impl Next {
-    fn is_watched(&self, outcome: &Outcome) -> bool {
-        let length = self.turn.until.since(self.turn.from);
-        !self.incoming.is_empty() && watch::is_watched(outcome.switches, length)
+    fn is_watched(&self, outcome: &Outcome, last: u64) -> bool {
+        let (from, length) = (self.turn.from, self.turn.until.since(self.turn.from));
+        let again = self.unsure && watch::may_watch_again(last, from, length);
+        !self.incoming.is_empty() && (again || watch::is_watched(outcome.switches, length))
     }
 }
 

@@ -14,7 +14,7 @@
 //! threads alone.
 //!
 //! Cost: 0.3 to 0.6 ms of one core in a watched turn and 0.2 us a context switch. The first ten are watched, then every
-//! 17th, of short turns one in 340 ms.
+//! 17th, of short turns one in 340 ms; a gang whose last two watched turns differed is watched again within 85 ms.
 
 use super::arena::Arena;
 use crate::gang::{GangId, Nanos};
@@ -26,6 +26,9 @@ use unisono_linux::switches::{Change, Left, Recorder};
 const LOOK: u64 = 1_000_000;
 /// The least time between two watched turns after the first ten.
 const OFTEN: u64 = 340_000_000;
+/// The least time before a turn is watched because the policy is unsure of its gang: watching costs 0.5 ms, so this is
+/// 0.6 % of one core at most.
+const AGAIN: u64 = 85_000_000;
 /// How long before a switch recording begins.
 const LEAD: u64 = 500_000;
 /// The longest time after a switch that is recorded.
@@ -73,6 +76,11 @@ impl Samples {
 pub(crate) fn is_watched(turn: u64, length: Nanos) -> bool {
     let stride = (OFTEN / length.0.max(1)).max(17) | 1;
     length.0 >= 4 * LOOK && (turn < 10 || turn.is_multiple_of(stride))
+}
+
+/// Whether a turn of this length may be watched out of its order, when the last watched one began at `last`.
+pub(crate) fn may_watch_again(last: u64, from: Nanos, length: Nanos) -> bool {
+    length.0 >= 4 * LOOK && from.0.saturating_sub(last) >= AGAIN
 }
 
 /// When to begin to watch a switch.
@@ -140,6 +148,16 @@ pub(crate) struct Found {
     pub(crate) leaked_ns: u64,
 }
 
+/// What a switch did to the threads of the gang that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// It woke every thread, sleepers too, as the freezer of cgroup version 2 does: a thread that has not run since
+    /// then waits for a processor. (A thread in uninterruptible sleep is not woken and counts as waiting, too.)
+    Woken,
+    /// Sleepers slept on.
+    AsItWas,
+}
+
 /// One watched turn, as planned.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
@@ -151,6 +169,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) waits: &'a [GangId],
     /// Which of the recorded processors those that run should fill.
     pub(crate) cores: &'a [usize],
+    /// What the switch at `from` did to the threads of `runs`.
+    pub(crate) arrival: Arrival,
 }
 
 impl Plan<'_> {
@@ -184,8 +204,9 @@ impl Plan<'_> {
         Some(Found { started, leaked_ns })
     }
 
-    /// For how long in sum threads of this gang ran or had been interrupted, on at most so many cores at once, and in
-    /// how much time; nanoseconds. A thread that wakes and has to wait is seen only when it runs.
+    /// For how long in sum threads of this gang ran, had been interrupted or had not yet run since the switch woke them,
+    /// on at most so many cores at once, and in how much time; nanoseconds. A thread that wakes later and has to wait
+    /// is seen only when it runs.
     pub(crate) fn wanted(
         &self,
         records: &[Vec<Change>],
@@ -203,7 +224,10 @@ impl Plan<'_> {
             .flat_map(|(core, changes)| changes.iter().map(move |c| (core, c)))
             .collect();
         all.sort_by_key(|(_, change)| change.time);
-        let mut interrupted: BTreeSet<Tid> = BTreeSet::new();
+        let mut interrupted: BTreeSet<Tid> = match self.arrival {
+            Arrival::Woken => own.iter().filter(|thread| !runs.contains(&Some(**thread))).copied().collect(),
+            Arrival::AsItWas => BTreeSet::new(),
+        };
         let (mut wanted, mut before) = (0, from);
         for (core, change) in all {
             let now = change.time.clamp(before, self.until.max(before));
@@ -241,7 +265,7 @@ mod tests {
     fn read(cores: &[usize], records: &[Vec<Change>]) -> Option<Found> {
         let gang = |id, threads: [i32; 2]| (GangId(id), threads.map(Tid).into_iter().collect());
         let members = Members([gang(0, [10, 11]), gang(1, [20, 21])].into_iter().collect());
-        let plan = Plan { from: 1000, until: 2000, runs: &[GangId(1)], waits: &[GangId(0)], cores };
+        let plan = Plan { from: 1000, until: 2000, runs: &[GangId(1)], waits: &[GangId(0)], cores, arrival: Arrival::AsItWas };
         plan.read(records, &members)
     }
 
@@ -270,8 +294,12 @@ mod tests {
         assert_eq!(read(&[0], &records), Some(Found { started: Some((1, 1)), leaked_ns: 211 }));
     }
 
-    /// How many of two cores the running gang wanted between 3 and 11 ms.
+    /// How many of two cores the running gang wanted between 3 and 11 ms; the switch woke nobody.
     fn wanted(records: &[Vec<Change>]) -> f64 {
+        wanted_after(Arrival::AsItWas, records)
+    }
+
+    fn wanted_after(arrival: Arrival, records: &[Vec<Change>]) -> f64 {
         let threads = |threads: [i32; 2]| threads.map(Tid).into_iter().collect();
         let members = Members([(GangId(0), threads([10, 11])), (GangId(1), threads([20, 21]))].into());
         let plan = Plan {
@@ -280,6 +308,7 @@ mod tests {
             runs: &[GangId(1)],
             waits: &[GangId(0)],
             cores: &[0, 1],
+            arrival,
         };
         let (wanted, time) = plan.wanted(records, &members, GangId(1), 2);
         wanted.0 as f64 / time.0 as f64
@@ -299,6 +328,16 @@ mod tests {
         assert!((wanted(&[busy.clone(), sleeps]) - 1.5).abs() < 1e-9);
         assert!((wanted(&[busy, vec![asleep(2_000_010, 5, 0)]]) - 1.0).abs() < 1e-9);
         assert!(wanted(&[vec![change(1, 0, 10)], vec![change(1, 0, 11)]]) < 1e-9, "the lent gang runs");
+    }
+
+    #[test]
+    fn a_thread_that_another_program_keeps_from_running_since_the_switch_is_not_idle() {
+        let busy = vec![change(2_000_010, 5, 20)];
+        let taken = vec![change(2_000_010, 5, 77)];
+        assert!((wanted_after(Arrival::Woken, &[busy.clone(), taken.clone()]) - 2.0).abs() < 1e-9);
+        assert!((wanted(&[busy.clone(), taken]) - 1.0).abs() < 1e-9, "one that slept on does not wait");
+        let slept = vec![change(2_000_010, 5, 21), asleep(2_000_030, 21, 77)];
+        assert!((wanted_after(Arrival::Woken, &[busy, slept]) - 1.0).abs() < 1e-9, "it ran and fell asleep");
     }
 
     #[test]
