@@ -10,14 +10,14 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use unisono_gang::host::{guardian, journal, run as host};
+use unisono_gang::host::{guardian, leftover, run as host};
 use unisono_gang::mechanism::Kind;
 use unisono_gang::policy::Backfill;
 use unisono_gang::simulate::{Spec, simulate};
 use unisono_gang::{Error, Weight};
 use unisono_linux::affinity::Tid;
 use unisono_linux::read::HAND_WRITTEN;
-use unisono_measure::units;
+use unisono_measure::units::{self, counted};
 use unisono_study::peer::nearest;
 
 /// Run programs as gangs
@@ -50,16 +50,24 @@ enum GangCommand {
       two programs in turns of 20 ms each
   unisono gang run --slice 5ms --weights 1,2 -- ./background ::: ./interactive
       shorter turns; the second program gets two thirds of the time
+  unisono gang run --share 0.5 -- ./a ::: ./b
+      other programs keep half of the processor time while they want it, all of them together
   unisono gang run --isolate -- ./a ::: ./b
       real-time priorities: other programs get only the system's reserve
 
 Gangs help programs whose threads wait for each other often and briefly. For programs that block often,
 or whose threads have unequal work, they cost time: try `unisono study gang`.
 
-Summary: switch is the time from the planned moment until all cores ran the new gang, skew the time between
-the first core and the last, leak the part of processor time that waiting gangs got, the switch included. They
-are read from the kernel's own records of context switches in some turns (the first ten, then every 17th); where
-those cannot be made, or a gang left a core idle, the summary says that they were not measured and why.")]
+Other programs: a gang waits as a whole when one of its threads is interrupted, so others keep only a tenth of
+the processor time (--share 0.9), all of them together, and more while no gang wants it.
+
+Summary: a switch takes from the planned moment until all cores run the new gang; what leaked is the part of processor
+time that waiting gangs got, switches included. Both are read from the kernel's own records of context switches
+in some turns (the first ten, then every 17th); where those cannot be made, or a gang left a core idle, the summary says
+that they were not measured and why. `ended s` counts from the start of the run. More is in the JSON (--json, --summary):
+the skew between the first core and the last, why this mechanism, the class of the scheduler's own thread.
+
+Ctrl-Z and other signals that a process can catch are passed on to the programs.")]
 struct RunArgs {
     /// Length of a turn (1ms to 10s)
     #[arg(long, default_value = "20ms", value_parser = units::duration)]
@@ -82,7 +90,7 @@ struct RunArgs {
     /// Leave cores idle that the gang in turn does not use
     #[arg(long)]
     no_backfill: bool,
-    /// Part of the processor time that gangs get when others want it too; the rest is their reserve
+    /// Part of the processor time that gangs get while other programs want it, too; those keep the rest, together
     #[arg(long, default_value_t = 0.9)]
     share: f64,
     /// The most threads and processes that a gang may have
@@ -94,6 +102,9 @@ struct RunArgs {
     /// Print the summary as one JSON object on standard output, after the programs' output
     #[arg(long)]
     json: bool,
+    /// Print no summary, only warnings and errors
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
     /// Write the summary as JSON into a file
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
@@ -199,7 +210,7 @@ fn run_gangs(args: RunArgs) -> anyhow::Result<ExitCode> {
     }
     if args.json {
         writeln!(std::io::stdout(), "{}", serde_json::to_string(&summary)?)?;
-    } else if args.summary.is_none() {
+    } else if args.summary.is_none() && !args.quiet {
         eprint!("{}", gang_table::summary(&summary));
     }
     for warning in &summary.warnings {
@@ -248,22 +259,14 @@ fn simulate_spec(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
-    let (mut restored, mut alive, mut left) = (0, 0, Vec::new());
-    for path in journal::all() {
-        if journal::is_alive(&journal::read(&path).map_err(failure)?) {
-            alive += 1;
-            continue;
-        }
-        let done = journal::restore(&path).map_err(failure)?;
-        restored += 1;
-        left.extend(done.left);
-    }
+    let leftover::Leftover { restored, alive, left } = leftover::restore();
     let mut out = std::io::stdout();
     if args.json {
         let answer = serde_json::json!({ "restored": restored, "still_running": alive, "left": left });
         writeln!(out, "{answer}")?;
     } else {
-        writeln!(out, "{restored} killed schedulers undone, {alive} still running and left alone")?;
+        let restored = counted(restored, "killed scheduler");
+        writeln!(out, "{restored} undone, {alive} still running and left alone")?;
     }
     for what in &left {
         eprintln!("unisono: not restored: {what}");

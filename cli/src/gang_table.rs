@@ -1,10 +1,12 @@
 //! The tables that `unisono gang` prints.
 
 use std::fmt::Write;
-use unisono_gang::host::run::{Quantiles, Summary};
+use unisono_gang::host::run::Summary;
+use unisono_gang::mechanism::Kind;
 use unisono_gang::simulate::Report;
+use unisono_measure::units::counted;
 
-/// The summary of a run.
+/// The summary of a run: a line a gang and two more. The rest is in its JSON.
 pub(crate) fn summary(summary: &Summary) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "\n  gang  weight  slices    cpu s   ended s  exit  command");
@@ -21,29 +23,43 @@ pub(crate) fn summary(summary: &Summary) -> String {
             gang.exit_code,
         );
     }
-    let times = |quantiles: &Option<Quantiles>| match quantiles {
-        Some(q) => format!("{:.0} us median, {:.0} us p99 ({} watched)", q.median, q.p99, q.n),
-        None => format!("not measured: {}", summary.not_measured.as_deref().unwrap_or("no switch")),
-    };
-    let plural =
-        |count: u64, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+    let cores = counted(summary.cores, "core");
     let _ = writeln!(
         text,
-        "\n  {}, {}, slice {} ms",
-        plural(summary.cores as u64, "core", "cores"),
-        plural(summary.switches, "switch", "switches"),
-        summary.slice_ms
+        "  {cores} in turns of {} ms ({}): {}",
+        summary.slice_ms,
+        summary.mechanism,
+        switches(summary)
     );
-    let _ = writeln!(text, "  switch      {}", times(&summary.switch_us));
-    if let Some(skew) = summary.skew_us {
-        let _ = writeln!(text, "  skew        {skew:.0} us median");
-    }
-    if let Some(leak) = summary.leak {
-        let _ = writeln!(text, "  leak        {:.3} % of processor time to waiting gangs", leak * 100.0);
-    }
-    let _ = writeln!(text, "  mechanism   {}: {}", summary.mechanism, summary.reason);
-    let _ = writeln!(text, "  scheduler   {} class", summary.scheduler_class);
+    let _ = writeln!(text, "  {}", others(summary));
     text
+}
+
+/// How often the running gang changed, and how long that took.
+fn switches(summary: &Summary) -> String {
+    let count = counted(usize::try_from(summary.switches).unwrap_or(usize::MAX), "switch");
+    let Some(time) = &summary.switch_us else {
+        let why = summary.not_measured.as_deref().unwrap_or("there was none");
+        return format!("{count}, not measured: {why}");
+    };
+    let leak =
+        summary.leak.map_or(String::new(), |leak| format!(", {:.3} % leaked to waiting gangs", leak * 100.0));
+    format!("{count} of {:.0} us (99 %: {:.0} us){leak}", time.median, time.p99)
+}
+
+/// What other programs got, and what they may count on.
+fn others(summary: &Summary) -> String {
+    let got = summary.others.map_or(String::new(), |others| {
+        format!("other programs got {:.1} % of the time; ", others * 100.0)
+    });
+    let keep = match (summary.share, summary.mechanism) {
+        (Some(share), _) => {
+            format!("all of them together keep {:.0} % while they want it (--share)", (1.0 - share) * 100.0)
+        }
+        (None, Kind::RealTime) => "other programs keep what the kernel reserves, 5 % by default".into(),
+        (None, Kind::Freeze | Kind::Stop) => "other programs and the running gang compete as equals".into(),
+    };
+    got + &keep
 }
 
 /// The result of a simulation.
@@ -65,10 +81,10 @@ pub(crate) fn simulation(report: &Report) -> String {
     }
     let _ = writeln!(
         text,
-        "\n  {} cores, done after {:.3} s in {} turns, {:.1} % of processor time worked",
-        report.cores,
+        "\n  {}, done after {:.3} s in {}, {:.1} % of processor time worked",
+        counted(report.cores, "core"),
         report.makespan_s,
-        report.turns,
+        counted(usize::try_from(report.turns).unwrap_or(usize::MAX), "turn"),
         report.utilization * 100.0
     );
     text

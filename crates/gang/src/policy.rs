@@ -105,7 +105,14 @@ impl Rotation {
         if self.members.iter().all(|member| member.id != id) {
             // as if served just now: it waits for those who waited before it
             let served = if self.turns == 0 { 0 } else { self.turns };
-            self.members.push(Member { id, weight, width: self.cores, busy: self.cores as f64, unsure: false, served });
+            self.members.push(Member {
+                id,
+                weight,
+                width: self.cores,
+                busy: self.cores as f64,
+                unsure: false,
+                served,
+            });
             self.repack();
         }
     }

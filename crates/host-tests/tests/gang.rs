@@ -1,33 +1,24 @@
 //! `unisono gang run` on this host: what it gives to gangs, and that nothing is left changed, however it ends.
 
+mod gang_shared;
+
+use gang_shared::{
+    assert_nothing_is_left, descendants, end, gangs, groups_of, is_gone, journal_of, kill, programs, summary,
+    unisono, until,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
-use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
+use std::time::Duration;
+use unisono_host_tests::{Outcome, Skipped, host_tests, program};
 use unisono_linux::affinity::{self, Tid};
-use unisono_linux::cgroup::{Version, hierarchies};
-use unisono_linux::process::{PidFd, Signal};
+use unisono_linux::cgroup::hierarchies;
+use unisono_linux::process::Signal;
 use unisono_linux::schedstat;
 use unisono_linux::scheduling::{self, Policy};
-
-fn gangs() -> Outcome {
-    require::root()?;
-    require::cpus(2)?;
-    let all = hierarchies().expect("mounts");
-    let freezes =
-        all.iter().any(|h| h.version == Version::V2 || h.controllers.iter().any(|c| c == "freezer"));
-    if freezes { Ok(()) } else { Err(Skipped::because("it needs a cgroup freezer; mount cgroup2")) }
-}
-
-fn unisono(arguments: &[&str]) -> Command {
-    let mut command = Command::new(program::unisono());
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
 
 /// Two programs that spin in a shell loop of two processes each, until they are ended.
 const SPIN: &str = "while :; do :; done & while :; do :; done";
@@ -40,80 +31,6 @@ fn start(options: &[&str]) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::null());
     // a group of its own, as a shell gives to what it starts
     command.process_group(0).spawn().expect("unisono starts")
-}
-
-/// Groups of this scheduler that exist in any hierarchy.
-fn groups_of(scheduler: u32) -> Vec<PathBuf> {
-    let name = format!("unisono-{scheduler}");
-    let all = hierarchies().expect("mounts");
-    all.iter().map(|h| h.root.join(&name)).filter(|dir| dir.exists()).collect()
-}
-
-fn journal_of(scheduler: u32) -> PathBuf {
-    format!("/run/unisono/gang-{scheduler}.journal").into()
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while !done() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// The processes below a process, from /proc.
-fn descendants(of: u32) -> BTreeSet<i32> {
-    let mut parents: Vec<(i32, i32)> = Vec::new();
-    for entry in fs::read_dir("/proc").expect("proc").flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let parent = stat.rsplit_once(") ").and_then(|(_, r)| r.split(' ').nth(1)?.parse().ok());
-        parents.extend(parent.map(|parent| (pid, parent)));
-    }
-    let mut found = BTreeSet::from([of as i32]);
-    loop {
-        let more: Vec<i32> = parents
-            .iter()
-            .filter(|(pid, up)| found.contains(up) && !found.contains(pid))
-            .map(|(p, _)| *p)
-            .collect();
-        if more.is_empty() {
-            found.remove(&(of as i32));
-            return found;
-        }
-        found.extend(more);
-    }
-}
-
-/// The programs of a scheduler: its descendants inside its groups, once both gangs have their two processes.
-fn programs(scheduler: u32) -> BTreeSet<i32> {
-    let mut inside = BTreeSet::new();
-    until("four processes in the gangs", || {
-        inside = descendants(scheduler);
-        let here = format!("unisono-{scheduler}/");
-        inside.retain(|pid| {
-            fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default().contains(&here)
-        });
-        inside.len() == 4
-    });
-    inside
-}
-
-fn kill(pid: i32, signal: Signal) {
-    if let Ok(process) = PidFd::open(Tid(pid)) {
-        let _ = process.send(signal); // it has just ended
-    }
-}
-
-fn end(programs: &BTreeSet<i32>) {
-    for pid in programs {
-        kill(*pid, Signal::Kill);
-    }
-    until("the programs' end", || programs.iter().all(|pid| is_gone(*pid)));
-}
-
-fn is_gone(pid: i32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
 }
 
 /// The program runs on: free of groups, with all processors, in the default class, and using time.
@@ -131,19 +48,8 @@ fn assert_free(pid: i32) {
     until("progress of a released program", || ran() > before);
 }
 
-fn assert_nothing_is_left(scheduler: u32) {
-    until("the removal of its groups", || groups_of(scheduler).is_empty());
-    until("the removal of its journal", || !journal_of(scheduler).exists());
-}
-
 fn finish(child: Child) -> Output {
     child.wait_with_output().expect("unisono ends")
-}
-
-fn summary(output: &Output) -> Value {
-    let text = String::from_utf8_lossy(&output.stdout);
-    serde_json::from_str(text.lines().last().unwrap_or_default())
-        .unwrap_or_else(|e| panic!("{e}: {output:?}"))
 }
 
 fn an_orderly_end_leaves_nothing_and_passes_output_and_exit_codes() -> Outcome {
@@ -463,7 +369,7 @@ fn bad_input_starts_nothing() -> Outcome {
         (vec!["--slice", "500us"], vec!["touch", touch], "1ms to 10s"),
         (vec!["--slice", "11s"], vec!["touch", touch], "1ms to 10s"),
         (vec!["--weights", "0,1"], vec!["touch", touch, ":::", "true"], "weight of 0"),
-        (vec!["--weights", "1"], vec!["touch", touch, ":::", "true"], "one weight for each gang"),
+        (vec!["--weights", "1"], vec!["touch", touch, ":::", "true"], "1 weight for 2 gangs"),
         (vec!["--share", "1.5"], vec!["touch", touch], "share of 1.5"),
         (vec![], vec!["touch", touch, ":::"], "no command"),
     ] {

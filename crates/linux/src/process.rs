@@ -28,6 +28,10 @@ pub enum Signal {
     User1,
     /// For the program's own use.
     User2,
+    /// A timer of alarm(2), which also outlives an exec.
+    Alarm,
+    /// The terminal has another size.
+    WindowChange,
     /// Ends a process without its help.
     Kill,
     /// Stops a process.
@@ -49,6 +53,8 @@ impl Signal {
             Signal::Terminate => libc::SIGTERM,
             Signal::User1 => libc::SIGUSR1,
             Signal::User2 => libc::SIGUSR2,
+            Signal::Alarm => libc::SIGALRM,
+            Signal::WindowChange => libc::SIGWINCH,
             Signal::Kill => libc::SIGKILL,
             Signal::Stop => libc::SIGSTOP,
             Signal::Suspend => libc::SIGTSTP,
@@ -65,6 +71,24 @@ pub fn signal_group(leader: Tid, signal: Signal) -> io::Result<()> {
     // SAFETY: kill takes two numbers; a group number above 1 reaches that group alone.
     let result = unsafe { libc::kill(-leader.0.max(2), signal.number()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Does with this process what the signal does by default, although this thread receives it as data: for
+/// [`Signal::Suspend`] the process stops here until somebody continues it. Nothing happens where the signal is ignored, or
+/// where nobody is left who could continue the process (an orphaned process group).
+pub fn obey(signal: Signal) {
+    let (mut set, mut before) =
+        (MaybeUninit::<libc::sigset_t>::uninit(), MaybeUninit::<libc::sigset_t>::uninit());
+    // SAFETY: `set` is valid for writes; sigemptyset initialises it.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: `set` was initialised above.
+    unsafe { libc::sigaddset(set.as_mut_ptr(), signal.number()) };
+    // SAFETY: raise takes a number; the signal waits while this thread blocks it.
+    unsafe { libc::raise(signal.number()) };
+    // SAFETY: `set` is initialised and `before` valid for writes.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), before.as_mut_ptr()) };
+    // SAFETY: the call above filled `before` with this thread's mask.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
 }
 
 /// Waits until one of the descriptors can be read, at most so long; answers which can.

@@ -1,4 +1,5 @@
-//! What this process has used so far: processor time and context switches (`getrusage(2)`).
+//! What this process, or the children that it has collected, have used so far: processor time and context switches
+//! (`getrusage(2)`).
 //!
 //! A *voluntary* switch is a thread that went to sleep: the difference over a measurement counts how
 //! often waiting blocked. An *involuntary* one is a preemption, or a `sched_yield` that let somebody else
@@ -32,9 +33,19 @@ impl Usage {
 /// What this process has used until now.
 #[must_use]
 pub fn of_this_process() -> Usage {
+    of(libc::RUSAGE_SELF)
+}
+
+/// What the children of this process have used that it has waited for, with all descendants for which those waited.
+#[must_use]
+pub fn of_collected_children() -> Usage {
+    of(libc::RUSAGE_CHILDREN)
+}
+
+fn of(whom: libc::c_int) -> Usage {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: `usage` is valid for writes of one rusage; RUSAGE_SELF is always accepted.
-    unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
+    // SAFETY: `usage` is valid for writes of one rusage; both values that callers pass are always accepted.
+    unsafe { libc::getrusage(whom, usage.as_mut_ptr()) };
     // SAFETY: an all-zero rusage is a valid value, and the call only writes valid fields.
     let usage = unsafe { usage.assume_init() };
     let time = |t: libc::timeval| {
@@ -61,5 +72,14 @@ mod tests {
             std::hint::black_box(0);
         }
         assert!(of_this_process().since(start).voluntary_switches >= 5);
+    }
+
+    #[test]
+    fn a_grandchild_counts_once_its_parent_and_this_process_have_waited() {
+        let start = of_collected_children();
+        let script = "sh -c 'i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done' & wait";
+        let mut child = std::process::Command::new("sh").args(["-c", script]).spawn().expect("a shell");
+        child.wait().expect("our child can be collected");
+        assert!(of_collected_children().since(start).cpu > Duration::ZERO);
     }
 }

@@ -22,9 +22,10 @@ use std::sync::PoisonError;
 use std::sync::mpsc::Sender as Channel;
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::{self, CpuSet, Tid};
-use unisono_linux::process::{self, Sender, Signal, SignalFd};
-use unisono_linux::schedstat;
+use unisono_linux::process::{self, Sender, Signal, SignalFd, signal_group};
 use unisono_linux::timer::Alarm;
+use unisono_linux::{schedstat, usage};
+use unisono_measure::units::counted;
 
 /// How soon threads are looked at after their number changed, and how often at the least.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -88,8 +89,9 @@ impl Floor<'_> {
             let left = left.map_or(0, |processes| processes.len());
             if left > 0 {
                 let pid = program.child.id();
+                let (left, go) = (counted(left, "process"), if left == 1 { "it goes" } else { "they go" });
                 warnings.push(format!(
-                    "{} left {left} processes behind (its program was process {pid}); they go on",
+                    "{} left {left} behind (its program was process {pid}); {go} on",
                     GangId(gang)
                 ));
             }
@@ -97,22 +99,35 @@ impl Floor<'_> {
         warnings
     }
 
+    /// Passes a signal on to the programs, and does what it asks of this process itself.
     fn forward(&self, programs: &[Program], signal: Signal, sender: Sender) {
-        // a key reached the programs already, unless they are in groups of their own
-        if sender == Sender::Kernel && self.kind != Kind::Stop {
-            return;
-        }
         for program in programs.iter().filter(|program| program.status.is_none()) {
-            let _ = program.process.send(signal); // it has ended
+            // one that cannot be reached has ended
+            let _ = match (sender, self.kind) {
+                (Sender::Process, _) => program.process.send(signal),
+                // the terminal reaches the foreground group, in which programs without control groups are not
+                (Sender::Kernel, Kind::Stop) => signal_group(program.leader(), signal),
+                (Sender::Kernel, Kind::Freeze | Kind::RealTime) => Ok(()),
+            };
+        }
+        match signal {
+            Signal::Suspend => process::obey(signal),
+            Signal::Continue => {
+                // the receiver lives until it is told to finish
+                let _ = self.notices.send(Notice::Continued);
+                self.alarm.call();
+            }
+            _ => {}
         }
     }
 
     fn reap(&self, gang: GangId, program: &mut Program) -> Result<()> {
         if program.status.is_none() && program.process.has_ended(Some(Duration::ZERO)).unwrap_or(false) {
-            if self.arena.is_none() {
-                program.cpu_ns = schedstat::refresh(Tid(program.child.id() as i32)).unwrap_or(0);
-            }
+            let before = usage::of_collected_children();
             program.status = program.child.try_wait().map_err(system("wait for a program"))?;
+            // replaced below where control groups count it
+            let used = usage::of_collected_children().since(before).cpu;
+            program.cpu_ns = u64::try_from(used.as_nanos()).unwrap_or(u64::MAX);
             program.ended = Some(Instant::now());
         }
         if program.status.is_some() && !program.left {
@@ -138,10 +153,11 @@ impl Floor<'_> {
         let counted = looked.gauge.as_ref().and_then(|gauge| gauge.read().ok());
         let count = counted.unwrap_or_else(|| arena.of(gang).control.threads().map_or(0, |t| t.len() as u64));
         let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let home = places.get(&gang);
-        if looked.count != count || looked.home.as_ref() != home {
+        // held until its first turn it has the one thread with which it was started, and would count as narrow
+        let Some(home) = places.get(&gang) else { return false };
+        if looked.count != count || looked.home.as_ref() != Some(home) {
             *changed = Instant::now();
-            (looked.count, looked.home) = (count, home.cloned());
+            (looked.count, looked.home) = (count, Some(home.clone()));
             looked.pause = Duration::ZERO;
         }
         // a timer may be early by less than that

@@ -3,7 +3,8 @@
 //! It holds a pidfd of the scheduler, which becomes readable when that process ends, however it ends. A
 //! scheduler that ends in order has removed its journal; when the journal is still there the guardian undoes
 //! what it says. It lives in its own session, so that keys and signals meant for the programs do not reach
-//! it, and outside the gangs, so that nobody freezes it. When it is killed too, `unisono gang restore` is left.
+//! it, and outside the gangs, so that nobody freezes it. When it is killed, too, the next
+//! run or `unisono gang restore` does its work (`leftover.rs`).
 //!
 //! After a kill of the scheduler the programs go on, without gangs: whoever wants them ended kills them.
 

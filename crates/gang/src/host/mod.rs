@@ -5,6 +5,7 @@ mod floor;
 pub mod guardian;
 mod hold;
 pub mod journal;
+pub mod leftover;
 mod options;
 pub mod placement;
 mod program;

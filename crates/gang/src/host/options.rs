@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use unisono_measure::units::counted;
 
 /// What to run and how.
 #[derive(Debug)]
@@ -56,8 +57,9 @@ pub(crate) fn check(options: &Options) -> Result<()> {
         return input(format!("a slice of {:?} is out of range; choose 1ms to 10s", options.slice));
     }
     if options.weights.len() != options.commands.len() {
-        let (weights, gangs) = (options.weights.len(), options.commands.len());
-        return input(format!("{weights} weights for {gangs} gangs; write one weight for each gang"));
+        let weights = counted(options.weights.len(), "weight");
+        let gangs = counted(options.commands.len(), "gang");
+        return input(format!("{weights} for {gangs}; write one weight for each gang"));
     }
     if !(0.05..=0.99).contains(&options.share) {
         return input(format!("a share of {} is out of range; choose 0.05 to 0.99", options.share));

@@ -98,6 +98,8 @@ impl Spread {
             }
         }
         let fits = threads.len() > 1 && free.len() <= self.home.len() + 1;
+        // so many may share a core: more only where the home was narrower before, and then the others move
+        let most = free.len().div_ceil(self.home.len().max(1));
         let mut load: BTreeMap<usize, usize> = self.home.iter().map(|cpu| (cpu, 0)).collect();
         let mut changes = Vec::new();
         // those that have a core keep it, then the others get the emptiest
@@ -106,7 +108,7 @@ impl Spread {
         for thread in stay {
             if let Some(Known::Pinned(cpu)) = self.known.get(&thread.thread) {
                 let count = load.entry(*cpu).or_default();
-                if fits && *count < 2 {
+                if fits && *count < most {
                     *count += 1;
                     continue;
                 }
@@ -223,6 +225,20 @@ mod tests {
         let changes = spread.look(&threads);
         apply(&mut threads, &changes);
         assert!(threads.iter().all(|t| t.allowed == cpus("0-1")), "{threads:?}");
+    }
+
+    #[test]
+    fn threads_that_shared_the_only_core_of_a_narrow_place_part_when_it_becomes_wider() {
+        let mut spread = Spread::new(cpus("0-1"));
+        spread.set_home(cpus("1"));
+        let mut threads = vec![thread(1, 1, "0-1"), thread(2, 1, "0-1")];
+        let changes = spread.look(&threads);
+        apply(&mut threads, &changes);
+        assert!(threads.iter().all(|t| t.allowed == cpus("1")), "{threads:?}");
+        spread.set_home(cpus("0-1"));
+        let changes = spread.look(&threads);
+        apply(&mut threads, &changes);
+        assert_eq!((&threads[0].allowed, &threads[1].allowed), (&cpus("1"), &cpus("0")));
     }
 
     #[test]

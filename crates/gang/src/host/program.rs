@@ -7,13 +7,14 @@ use super::placement::Spread;
 use super::width::Width;
 use crate::error::{Error, Result, system};
 use crate::gang::GangId;
+use crate::mechanism::{Mechanism, Standing};
 use std::ffi::OsString;
 use std::ops::Range;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::{CpuSet, Tid};
 use unisono_linux::cgroup::Gauge;
-use unisono_linux::process::{self, Family, PidFd};
+use unisono_linux::process::{self, Family, PidFd, Signal, signal_group};
 
 /// The program of a gang, and what is known of its threads.
 pub(crate) struct Program {
@@ -29,6 +30,13 @@ pub(crate) struct Program {
     pub(crate) looked: Looked,
 }
 
+impl Program {
+    /// The process that was started, which leads the process group of a gang without control groups.
+    pub(crate) fn leader(&self) -> Tid {
+        Tid(self.child.id() as i32)
+    }
+}
+
 /// When the threads of a gang were last looked at, one by one.
 pub(crate) struct Looked {
     /// How many there were; counting them is cheap.
@@ -42,28 +50,30 @@ pub(crate) struct Looked {
     pub(crate) gauge: Option<Gauge>,
 }
 
-/// Starts every gang's program inside its groups, or none.
+/// Starts every gang's program inside its groups and holds it until its first turn, so that no gang runs while
+/// others are still being started. Those that were started are in `programs`, also after an error.
 ///
 /// # Errors
-/// A program cannot be started.
+/// A program cannot be started or held.
 pub(crate) fn start_all(
     options: &Options,
     arena: Option<&Arena>,
     whole: &CpuSet,
     journal: &mut Journal,
-) -> Result<Vec<Program>> {
-    let mut programs: Vec<Program> = Vec::new();
+    mut mechanism: Option<&mut dyn Mechanism>,
+    programs: &mut Vec<Program>,
+) -> Result<()> {
     for (gang, command) in options.commands.iter().enumerate() {
-        let started = start_one(GangId(gang), command, arena, whole, journal);
-        match started {
-            Ok(gang) => programs.push(gang),
-            Err(error) => {
-                end_all(&mut programs);
-                return Err(error);
-            }
+        let program = start_one(GangId(gang), command, arena, whole, journal)?;
+        let leader = program.leader();
+        programs.push(program);
+        match &mut mechanism {
+            Some(mechanism) => mechanism.apply(&[(GangId(gang), Standing::Waiting)])?,
+            // it has ended, or changed to another user
+            None => drop(signal_group(leader, Signal::Stop)),
         }
     }
-    Ok(programs)
+    Ok(())
 }
 
 fn start_one(
@@ -94,7 +104,8 @@ fn start_one(
     Ok(Program { child, process, status, left: false, cpu_ns: 0, ended, spread, width, looked })
 }
 
-/// Ends programs that were started for a run that cannot be.
+/// Ends programs that were started for a run that cannot be; nobody may hold them any more, because a process that a
+/// version 1 freezer holds does not end.
 pub(crate) fn end_all(programs: &mut [Program]) {
     for gang in programs {
         let _ = gang.child.kill(); // it has ended by itself

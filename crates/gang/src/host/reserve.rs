@@ -72,13 +72,35 @@ impl Steering {
     }
 }
 
+/// Seconds of processor time at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Figures {
+    at: Instant,
+    gangs: f64,
+    unused: f64,
+}
+
+impl Figures {
+    /// Seconds that gangs, others, and all together got between `earlier` and these, on so many cores.
+    fn since(self, earlier: Figures, cores: usize) -> (f64, f64, f64) {
+        let all = (self.at - earlier.at).as_secs_f64() * cores as f64;
+        let gangs = self.gangs - earlier.gangs;
+        (gangs, all - gangs - (self.unused - earlier.unused), all)
+    }
+}
+
+/// The shortest run of which it is said what others got: `/proc/stat` counts in hundredths of a second.
+const TELLING: f64 = 0.5;
+
 /// Reads the figures and sets the weight.
 #[derive(Debug)]
 pub(crate) struct Reserve {
     arena: Arc<Arena>,
     cpus: CpuSet,
     steering: Steering,
-    before: Option<(Instant, f64, f64)>,
+    /// The figures at the first look and at the last.
+    first: Option<Figures>,
+    before: Option<Figures>,
     period: Duration,
     gangs: Meter,
     all: File,
@@ -91,22 +113,20 @@ impl Reserve {
         let gangs = arena.control.meter().ok()?;
         let all = File::open("/proc/stat").ok()?;
         let steering = Steering::new(share);
-        Some(Reserve { arena, cpus, steering, before: None, period: PERIOD, gangs, all })
+        let mut reserve =
+            Reserve { arena, cpus, steering, first: None, before: None, period: PERIOD, gangs, all };
+        reserve.first = reserve.figures();
+        Some(reserve)
     }
 
     /// Looks if it is time to. Figures that cannot be read leave the weight as it is.
     pub(crate) fn look(&mut self) {
-        let now = Instant::now();
-        if self.before.is_some_and(|(then, _, _)| now - then < self.period) {
+        if self.before.is_some_and(|before| before.at.elapsed() < self.period) {
             return;
         }
-        let (Some(unused), Ok(gangs)) = (self.unused_s(), self.gangs.used_ns()) else { return };
-        let gangs = gangs as f64 / 1e9;
-        let before = self.before.replace((now, gangs, unused));
-        let Some((then, gangs_before, unused_before)) = before else { return };
-        let all = (now - then).as_secs_f64() * self.cpus.len() as f64;
-        let gangs = gangs - gangs_before;
-        let others = all - gangs - (unused - unused_before);
+        let Some(now) = self.figures() else { return };
+        let Some(before) = self.before.replace(now) else { return };
+        let (gangs, others, _) = now.since(before, self.cpus.len());
         let Some(weight) = self.steering.learn(gangs, others) else {
             self.period = (self.period * 2).min(CALM);
             return;
@@ -115,6 +135,17 @@ impl Reserve {
         if let Some(scale) = &self.arena.scale {
             let _ = scale.set_weight(weight * self.cpus.len() as f64); // as it was, then
         }
+    }
+
+    /// Part of the processors' time that others got so far; `None` when it is too early to tell.
+    pub(crate) fn others(&mut self) -> Option<f64> {
+        let (_, others, all) = self.figures()?.since(self.first?, self.cpus.len());
+        (all > TELLING).then(|| (others / all).clamp(0.0, 1.0))
+    }
+
+    fn figures(&self) -> Option<Figures> {
+        let (at, unused, gangs) = (Instant::now(), self.unused_s()?, self.gangs.used_ns().ok()?);
+        Some(Figures { at, gangs: gangs as f64 / 1e9, unused })
     }
 
     fn unused_s(&self) -> Option<f64> {

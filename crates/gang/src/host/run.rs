@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   main thread                          scheduler thread (real-time)          guardian (a process)
+//!   undo what killed schedulers left
 //!   journal, guardian, groups
-//!   start programs inside their groups
+//!   start programs, held in their groups
 //!   signals, ends, placement   --notices-->  policy -> mechanism -> samples     waits for our end
 //!   ends: restore from the journal                                             restores if we were killed
 //! ```
@@ -15,13 +16,14 @@ use super::arena::{Arena, Plan, Weighing};
 use super::floor::Floor;
 use super::guardian;
 use super::journal::{self, Journal};
+use super::leftover;
 pub use super::options::Options;
 use super::options::check;
-use super::program::{end_all, start_all};
+use super::program::{Program, end_all, start_all};
 use super::reserve::Reserve;
 use super::scheduler::{Notice, Outcome, Places, Scheduler};
 pub use super::summary::{GangSummary, Quantiles, Summary};
-use super::summary::{refused, summarize};
+use super::summary::{Run, refused, summarize};
 use super::watch::Watcher;
 use crate::error::{Result, system};
 use crate::gang::{GangId, Nanos};
@@ -33,6 +35,21 @@ use std::time::Instant;
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::process::{Signal, SignalFd};
 use unisono_linux::timer::Alarm;
+use unisono_measure::units::counted;
+
+/// What is passed on to the programs: what ends, stops or interrupts a process from outside.
+const PASSED_ON: [Signal; 10] = [
+    Signal::Interrupt,
+    Signal::Terminate,
+    Signal::Hangup,
+    Signal::Quit,
+    Signal::User1,
+    Signal::User2,
+    Signal::Alarm,
+    Signal::WindowChange,
+    Signal::Suspend,
+    Signal::Continue,
+];
 
 /// Runs the programs as gangs until all have ended.
 ///
@@ -49,9 +66,8 @@ pub fn run(mut options: Options) -> Result<Summary> {
         }
     };
     let whole = affinity::allowed(Tid::SELF).map_err(system("read which processors may be used"))?;
-    let signals =
-        [Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit, Signal::User1, Signal::User2];
-    let signals = SignalFd::new(&signals).map_err(system("receive signals"))?;
+    let signals = SignalFd::new(&PASSED_ON).map_err(system("receive signals"))?;
+    let leftover = leftover::restore();
     let mut journal = Journal::create()?;
     let path = journal.path().to_owned();
     let guardian = options.guardian.take().map(|command| guardian::post(command, &path)).transpose();
@@ -75,6 +91,13 @@ pub fn run(mut options: Options) -> Result<Summary> {
         ),
         Err(error) => summary.warnings.push(format!("not restored: {error}; try: unisono gang restore")),
     }
+    if leftover.restored > 0 {
+        let who = counted(leftover.restored, "killed scheduler");
+        summary.warnings.push(format!("put back before the start what {who} had left"));
+    }
+    summary.warnings.extend(
+        leftover.left.into_iter().map(|left| format!("left by a killed scheduler and not restored: {left}")),
+    );
     Ok(summary)
 }
 
@@ -97,19 +120,25 @@ fn run_guarded(
             Some(Arc::new(Arena::build(&plan, journal)?))
         }
     };
-    let mut programs = start_all(options, arena.as_deref(), whole, journal)?;
-    let started = Instant::now();
-    let mechanism: Result<Box<dyn Mechanism>> = match (kind, &arena) {
-        (Kind::Freeze, Some(arena)) => Freeze::new(arena).map(|m| Box::new(m) as _),
-        (Kind::RealTime, Some(arena)) => RealTime::new(arena, journal).map(|m| Box::new(m) as _),
-        _ => {
-            let leaders: Vec<Tid> = programs.iter().map(|gang| Tid(gang.child.id() as i32)).collect();
-            Ok(Box::new(Stop::new(&leaders)) as _)
-        }
-    };
-    let mechanism = mechanism.inspect_err(|_| end_all(&mut programs))?;
-    let (notices, inbox) = channel();
     let alarm = Alarm::new().map_err(system("make an alarm"))?;
+    let mut mechanism: Option<Box<dyn Mechanism>> = match (kind, &arena) {
+        (Kind::Freeze, Some(arena)) => Some(Box::new(Freeze::new(arena)?)),
+        (Kind::RealTime, Some(arena)) => Some(Box::new(RealTime::new(arena, journal)?)),
+        _ => None,
+    };
+    let started = Instant::now();
+    let mut programs = Vec::new();
+    let hold = mechanism.as_deref_mut().map(|mechanism| mechanism as &mut dyn Mechanism);
+    if let Err(error) = start_all(options, arena.as_deref(), whole, journal, hold, &mut programs) {
+        drop(mechanism);
+        end_all(&mut programs);
+        return Err(error);
+    }
+    let mechanism = mechanism.unwrap_or_else(|| {
+        let leaders: Vec<Tid> = programs.iter().map(Program::leader).collect();
+        Box::new(Stop::new(&leaders))
+    });
+    let (notices, inbox) = channel();
     let places = Places::default();
     let gangs: Vec<GangId> = (0..programs.len()).map(GangId).collect();
     let slice = Nanos::from(options.slice);
@@ -150,6 +179,7 @@ fn run_guarded(
     let mut reserve =
         arena.as_ref().and_then(|arena| Reserve::new(Arc::clone(arena), whole.clone(), options.share));
     let stragglers = floor.attend(&mut programs, signals, journal, reserve.as_mut());
+    let others = reserve.as_mut().and_then(Reserve::others);
     // the receiver lives as long as the thread, which ends at this notice
     let _ = notices.send(Notice::Finish);
     alarm.call();
@@ -167,5 +197,6 @@ fn run_guarded(
         warnings.push("stop signals act late: gangs overlap by up to milliseconds; without --unprivileged and as root they do not".into());
     }
     warnings.extend(refused(arena.as_deref(), options.max_threads));
-    Ok(summarize(options, kind, reason, cores, &programs, started, outcome, warnings))
+    let run = Run { kind, reason, cores, started, others, weighed: reserve.is_some() };
+    Ok(summarize(options, run, &programs, outcome, warnings))
 }

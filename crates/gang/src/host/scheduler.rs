@@ -25,6 +25,8 @@ pub(crate) enum Notice {
     Left(GangId),
     /// The gang can use so many cores at once.
     Width(GangId, usize),
+    /// This process was continued after it had been stopped: the programs were, too, without regard to whose turn it is.
+    Continued,
     /// Release everybody and end.
     Finish,
 }
@@ -141,8 +143,8 @@ impl Scheduler {
             prepared = self.prepare(turn.until, &running);
             let mut until = turn.until;
             loop {
-                let watch =
-                    watched.is_none() && prepared.as_ref().is_some_and(|next| next.is_watched(outcome, last_watched));
+                let watch = watched.is_none()
+                    && prepared.as_ref().is_some_and(|next| next.is_watched(outcome, last_watched));
                 let planned = prepared.as_ref().filter(|next| !next.incoming.is_empty()).map(|_| until.0);
                 if let Some(holders) = holders {
                     holders.plan(planned);
@@ -164,6 +166,14 @@ impl Scheduler {
                 match self.listen() {
                     Listened::Finish => return Ok(()),
                     Listened::Nothing => {}
+                    Listened::Continued => {
+                        // what the mechanism did is undone for good, so that the next turn does all of it anew
+                        self.mechanism.release()?;
+                        running.clear();
+                        until = Nanos(timer::now());
+                        self.rotation.take_back();
+                        prepared = self.prepare(until, &running);
+                    }
                     Listened::Changed => {
                         // the turn that was prepared may name gangs that are gone
                         running.retain(|gang| self.gangs.contains(gang));
@@ -285,16 +295,17 @@ impl Scheduler {
         for notice in self.notices.try_iter() {
             match notice {
                 Notice::Finish => return Listened::Finish,
+                Notice::Continued => listened = Listened::Continued,
                 Notice::Left(gang) => {
                     self.rotation.leave(gang);
                     self.gangs.retain(|other| *other != gang);
-                    listened = Listened::Changed;
+                    listened = listened.max(Listened::Changed);
                 }
                 Notice::Width(gang, width) => {
                     let crowd = if width > self.cpus.len() { Crowd::Queues } else { Crowd::Fits };
                     self.mechanism.crowd(gang, crowd);
                     if self.rotation.set_width(gang, width) {
-                        listened = Listened::Changed;
+                        listened = listened.max(Listened::Changed);
                     }
                 }
             }
@@ -325,10 +336,12 @@ fn slept_through(turn: &Turn) -> u64 {
     turn.until.since(turn.from).0
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What the notices since the last time mean; a later one includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Listened {
     Nothing,
     Changed,
+    Continued,
     Finish,
 }
 

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Instant;
+use unisono_measure::units::counted;
 
 /// Median and 99th percentile of a number of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -43,13 +44,13 @@ pub struct GangSummary {
     pub command: String,
     /// Its program's exit code; 128 and the signal's number when a signal ended it.
     pub exit_code: i32,
-    /// Processor time of all its processes.
+    /// Processor time of all its processes; without groups, of those that their parents waited for.
     pub cpu_s: f64,
     /// How many turns it had.
     pub slices: u64,
     /// Its weight.
     pub weight: u32,
-    /// From start to end.
+    /// From the start of the run, just before its first program was started, to the end of this gang's program.
     pub elapsed_s: f64,
 }
 
@@ -74,6 +75,10 @@ pub struct Summary {
     pub mechanism: Kind,
     /// Why that one.
     pub reason: String,
+    /// Part of contended processor time that the gangs ask for; `None` where gangs have no weight against others.
+    pub share: Option<f64>,
+    /// Part of the cores' time that other programs got during the run, the scheduler included. `None`: not measured.
+    pub others: Option<f64>,
     /// Class of the scheduler's own thread.
     pub scheduler_class: &'static str,
     /// Length of a turn of weight 1, milliseconds.
@@ -104,7 +109,7 @@ pub(crate) fn refused(arena: Option<&Arena>, most: u32) -> Vec<String> {
     (0..arena.gangs.len())
         .filter_map(|gang| Some((gang, times(gang).filter(|n| *n > 0)?)))
         .map(|(gang, times)| {
-            let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+            let times = counted(usize::try_from(times).unwrap_or(usize::MAX), "time");
             let gang = GangId(gang);
             format!(
                 "{gang} was refused a new thread {times} at its limit of {most}; raise it with --max-threads"
@@ -113,18 +118,27 @@ pub(crate) fn refused(arena: Option<&Arena>, most: u32) -> Vec<String> {
         .collect()
 }
 
+/// What is known of a run beside its gangs.
+pub(crate) struct Run {
+    pub(crate) kind: Kind,
+    pub(crate) reason: String,
+    pub(crate) cores: usize,
+    /// Just before the first program was started.
+    pub(crate) started: Instant,
+    pub(crate) others: Option<f64>,
+    /// Gangs had a weight against other programs.
+    pub(crate) weighed: bool,
+}
+
 /// Puts the summary together.
-#[allow(clippy::too_many_arguments, reason = "the parts of a report, put together once")]
 pub(crate) fn summarize(
     options: &Options,
-    kind: Kind,
-    reason: String,
-    cores: usize,
+    run: Run,
     programs: &[Program],
-    started: Instant,
     outcome: Outcome,
     warnings: Vec<String>,
 ) -> Summary {
+    let Run { kind, reason, cores, started, others, weighed } = run;
     let code = |status: Option<ExitStatus>| {
         status.map_or(1, |s| s.code().or_else(|| s.signal().map(|n| 128 + n)).unwrap_or(1))
     };
@@ -156,6 +170,8 @@ pub(crate) fn summarize(
         not_measured: samples.not_measured(),
         mechanism: kind,
         reason,
+        share: weighed.then_some(options.share),
+        others,
         scheduler_class: outcome.class,
         slice_ms: options.slice.as_secs_f64() * 1e3,
         cores,

@@ -265,7 +265,14 @@ mod tests {
     fn read(cores: &[usize], records: &[Vec<Change>]) -> Option<Found> {
         let gang = |id, threads: [i32; 2]| (GangId(id), threads.map(Tid).into_iter().collect());
         let members = Members([gang(0, [10, 11]), gang(1, [20, 21])].into_iter().collect());
-        let plan = Plan { from: 1000, until: 2000, runs: &[GangId(1)], waits: &[GangId(0)], cores, arrival: Arrival::AsItWas };
+        let plan = Plan {
+            from: 1000,
+            until: 2000,
+            runs: &[GangId(1)],
+            waits: &[GangId(0)],
+            cores,
+            arrival: Arrival::AsItWas,
+        };
         plan.read(records, &members)
     }
 
@@ -337,7 +344,10 @@ mod tests {
         assert!((wanted_after(Arrival::Woken, &[busy.clone(), taken.clone()]) - 2.0).abs() < 1e-9);
         assert!((wanted(&[busy.clone(), taken]) - 1.0).abs() < 1e-9, "one that slept on does not wait");
         let slept = vec![change(2_000_010, 5, 21), asleep(2_000_030, 21, 77)];
-        assert!((wanted_after(Arrival::Woken, &[busy, slept]) - 1.0).abs() < 1e-9, "it ran and fell asleep");
+        assert!(
+            (wanted_after(Arrival::Woken, &[busy, slept]) - 1.0).abs() < 1e-9,
+            "it ran and fell asleep"
+        );
     }
 
     #[test]

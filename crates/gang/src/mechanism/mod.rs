@@ -30,6 +30,7 @@ use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
+use unisono_measure::units::counted;
 
 /// What a gang may do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +111,9 @@ pub trait Mechanism: Send {
 /// Refuses standings of gangs that a mechanism of so many gangs does not know.
 fn known(standings: &[(GangId, Standing)], gangs: usize) -> Result<()> {
     match standings.iter().find(|(gang, _)| gang.0 >= gangs) {
-        Some((gang, _)) => Err(Error::Input(format!("{gang} is unknown; there are {gangs} gangs"))),
+        Some((gang, _)) => {
+            Err(Error::Input(format!("{gang} is unknown; this mechanism has {}", counted(gangs, "gang"))))
+        }
         None => Ok(()),
     }
 }
@@ -168,10 +171,7 @@ pub fn recommended(wish: Wish) -> (Kind, &'static str) {
     if wish.isolate {
         return (Kind::RealTime, "nothing else runs on the gangs' cores beyond the real-time reserve");
     }
-    (
-        Kind::Freeze,
-        "catches every thread, gives idle cores to the next gang, leaves other programs alone",
-    )
+    (Kind::Freeze, "catches every thread and gives idle cores to the next gang")
 }
 
 #[cfg(test)]

@@ -18,21 +18,22 @@ use unisono_linux::process::{Signal, signal_group};
 /// See the module's text.
 #[derive(Debug)]
 pub struct Stop {
-    gangs: Vec<(Tid, Standing)>,
+    /// The leaders of the process groups, and what they were last told; `None`: nothing yet.
+    gangs: Vec<(Tid, Option<Standing>)>,
 }
 
 impl Stop {
     /// Ready to stop the process groups that these processes lead.
     #[must_use]
     pub fn new(leaders: &[Tid]) -> Stop {
-        Stop { gangs: leaders.iter().map(|leader| (*leader, Standing::Running)).collect() }
+        Stop { gangs: leaders.iter().map(|leader| (*leader, None)).collect() }
     }
 
     fn signal(&mut self, gang: usize, standing: Standing) {
         let signal = if standing == Standing::Running { Signal::Continue } else { Signal::Stop };
         // nobody is left in the group, or somebody in it changed to another user
         let _ = signal_group(self.gangs[gang].0, signal);
-        self.gangs[gang].1 = standing;
+        self.gangs[gang].1 = Some(standing);
     }
 }
 
@@ -53,7 +54,7 @@ impl Mechanism for Stop {
                 // nothing can make a backfilled gang yield to the running one
                 let wanted =
                     if *standing == Standing::Running { Standing::Running } else { Standing::Waiting };
-                if wanted == now && self.gangs[id.0].1 != now {
+                if wanted == now && self.gangs[id.0].1 != Some(now) {
                     self.signal(id.0, now);
                 }
             }

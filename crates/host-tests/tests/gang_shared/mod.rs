@@ -1,0 +1,113 @@
+//! What the tests of `unisono gang run` share: starting it, finding its groups and programs, reading its summary.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use unisono_host_tests::{Outcome, Skipped, program, require};
+use unisono_linux::affinity::Tid;
+use unisono_linux::cgroup::{Version, hierarchies};
+use unisono_linux::process::{PidFd, Signal};
+
+pub(crate) fn gangs() -> Outcome {
+    require::root()?;
+    require::cpus(2)?;
+    let all = hierarchies().expect("mounts");
+    let freezes =
+        all.iter().any(|h| h.version == Version::V2 || h.controllers.iter().any(|c| c == "freezer"));
+    if freezes { Ok(()) } else { Err(Skipped::because("it needs a cgroup freezer; mount cgroup2")) }
+}
+
+pub(crate) fn unisono(arguments: &[&str]) -> Command {
+    let mut command = Command::new(program::unisono());
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Groups of this scheduler that exist in any hierarchy.
+pub(crate) fn groups_of(scheduler: u32) -> Vec<PathBuf> {
+    let name = format!("unisono-{scheduler}");
+    let all = hierarchies().expect("mounts");
+    all.iter().map(|h| h.root.join(&name)).filter(|dir| dir.exists()).collect()
+}
+
+pub(crate) fn journal_of(scheduler: u32) -> PathBuf {
+    format!("/run/unisono/gang-{scheduler}.journal").into()
+}
+
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The processes below a process, from /proc.
+pub(crate) fn descendants(of: u32) -> BTreeSet<i32> {
+    let mut parents: Vec<(i32, i32)> = Vec::new();
+    for entry in fs::read_dir("/proc").expect("proc").flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let parent = stat.rsplit_once(") ").and_then(|(_, r)| r.split(' ').nth(1)?.parse().ok());
+        parents.extend(parent.map(|parent| (pid, parent)));
+    }
+    let mut found = BTreeSet::from([of as i32]);
+    loop {
+        let more: Vec<i32> = parents
+            .iter()
+            .filter(|(pid, up)| found.contains(up) && !found.contains(pid))
+            .map(|(p, _)| *p)
+            .collect();
+        if more.is_empty() {
+            found.remove(&(of as i32));
+            return found;
+        }
+        found.extend(more);
+    }
+}
+
+/// The programs of a scheduler: its descendants inside its groups, once both gangs have their two processes.
+pub(crate) fn programs(scheduler: u32) -> BTreeSet<i32> {
+    let mut inside = BTreeSet::new();
+    until("four processes in the gangs", || {
+        inside = descendants(scheduler);
+        let here = format!("unisono-{scheduler}/");
+        inside.retain(|pid| {
+            fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default().contains(&here)
+        });
+        inside.len() == 4
+    });
+    inside
+}
+
+pub(crate) fn kill(pid: i32, signal: Signal) {
+    if let Ok(process) = PidFd::open(Tid(pid)) {
+        let _ = process.send(signal); // it has just ended
+    }
+}
+
+pub(crate) fn end(programs: &BTreeSet<i32>) {
+    for pid in programs {
+        kill(*pid, Signal::Kill);
+    }
+    until("the programs' end", || programs.iter().all(|pid| is_gone(*pid)));
+}
+
+pub(crate) fn is_gone(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
+}
+
+pub(crate) fn assert_nothing_is_left(scheduler: u32) {
+    until("the removal of its groups", || groups_of(scheduler).is_empty());
+    until("the removal of its journal", || !journal_of(scheduler).exists());
+}
+
+pub(crate) fn summary(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(text.lines().last().unwrap_or_default())
+        .unwrap_or_else(|e| panic!("{e}: {output:?}"))
+}
