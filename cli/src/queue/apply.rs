@@ -33,6 +33,8 @@ use unisono_linux::read::HAND_WRITTEN;
 
   [class.office.mail]               # a class in a class
   limit = "64KiB"                   # how much may wait; or packets = 100
+  flows = "fair"                    # each flow in the class has its turn (--backend interposed)
+  ecn = "5ms"                       # mark what waited longer, if its sender understands (the same)
   match = [{ address = "10.0.0.0/8", port = [8000, 8010] }, { priority = 6 }]
 
   [class.voice]

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_broker::{Broker, Client, Limits, Pace, ServeError, Server, Statistics};
-use unisono_fairqueue::Policy;
+use unisono_fairqueue::{Flows, Policy};
 use unisono_linux::interrupt;
 use unisono_linux::read::HAND_WRITTEN;
 
@@ -29,7 +29,7 @@ Examples:
 Give the policy a rate a little below that of the link (98mbit for 100mbit), so that messages wait in the broker, which
 knows their order, and not behind it.")]
 pub(crate) struct Args {
-    /// The policy: classes, weights, limits, the rate; no ceilings
+    /// The policy: classes, weights, limits, the rate; no ceilings, flows or ecn
     #[arg(value_name = "POLICY", required_unless_present = "status")]
     policy: Option<PathBuf>,
     /// The socket to listen at
@@ -74,6 +74,16 @@ fn serve(path: &std::path::Path, socket: &std::path::Path, args: &Args) -> anyho
         return Err(Failure::Usage(format!(
             "{place}: the class {class} has a ceiling of {ceiling}, which the broker cannot keep; remove it, or use \
              `unisono queue apply`"
+        ))
+        .into());
+    }
+    let mut classes = policy.hierarchy.classes();
+    if let Some((_, class)) =
+        classes.find(|(id, _)| policy.flows(*id) == Flows::Fair || policy.congestion(*id).is_some())
+    {
+        return Err(Failure::Usage(format!(
+            "{place}: the class {} has `flows` or `ecn`, which messages do not have; remove them, or use `unisono queue apply`",
+            class.name
         ))
         .into());
     }

@@ -50,8 +50,8 @@ pub use fifo::Fifo;
 pub use hierarchy::{Class, ClassId, ClassSpec, Hierarchy, HierarchyError, Limit, Order, Overflow};
 pub use packet::{NO_DEADLINE, Packet};
 pub use policy::{
-    CpuPolicy, CpuShare, Dscp, Facts, Matcher, Network, NetworkError, Policy, PolicyError, Position,
-    Protocol, Rate, RateError, Rule,
+    CpuPolicy, CpuShare, Dscp, Facts, Flows, LeafQueue, Matcher, Network, NetworkError, Policy, PolicyError,
+    Position, Protocol, Rate, RateError, Rule,
 };
 pub use processor::{Processor, Wants};
 pub use round_robin::RoundRobin;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use unisono_fairqueue::{
-    ClassId, Dscp, Facts, Limit, Matcher, Network, Order, Overflow, Policy, Protocol, Rate,
+    ClassId, Dscp, Facts, Flows, Limit, Matcher, Network, Order, Overflow, Policy, Protocol, Rate,
 };
 
 const WHOLE: &str = r#"
@@ -45,7 +45,7 @@ fn the_example_of_the_documentation_is_a_policy() {
     let example = source.split("//! ```").nth(1).expect("it has one").trim_start_matches("toml");
     let text: String = example.lines().map(|line| format!("{}\n", line.trim_start_matches("//!"))).collect();
     let policy = Policy::parse(&text).expect("it is sound");
-    assert_eq!((policy.rules.len(), policy.cpu.map_or(0, |cpu| cpu.shares.len())), (4, 1));
+    assert_eq!((policy.rules.len(), policy.cpu.map_or(0, |cpu| cpu.shares.len())), (7, 1));
 }
 
 #[test]
@@ -86,6 +86,16 @@ fn the_first_match_in_the_file_decides_and_the_default_takes_the_rest() {
     assert_eq!(name(&Facts { destination_port: Some(8010), priority: Some(6), ..base }), "stored");
     assert_eq!(name(&Facts { cgroup: Some("/system.slice/live.service/sub"), ..base }), "live");
     assert_eq!(name(&Facts { cgroup: Some("/system.slice/live.service2"), ..base }), "rest");
+}
+
+#[test]
+fn a_leaf_says_who_waits_for_whom_in_it_and_when_packets_are_marked() {
+    let text =
+        "rate = \"1mbit\"\n[class.a]\nflows = \"fair\"\necn = \"1.5ms\"\n[class.b]\nflows = \"together\"\n";
+    let policy = Policy::parse(text).expect("it is sound");
+    let id = |name: &str| policy.hierarchy.find(name).expect("it is there");
+    assert_eq!((policy.flows(id("a")), policy.congestion(id("a"))), (Flows::Fair, Some(1_500_000)));
+    assert_eq!((policy.flows(id("b")), policy.congestion(id("b"))), (Flows::Together, None));
 }
 
 #[test]
@@ -173,6 +183,28 @@ fn everything_bad_is_refused_with_its_place_and_what_to_write_instead() {
             "[class.a]\norder = \"deadline\"\n[class.a.b]",
             "3:9: class `a` has children; say the order at its leaves",
         ),
+        (
+            "[class.a]\nflows = \"fare\"",
+            "3:9: flows: unknown word `fare`; expected one of together, fair",
+        ),
+        (
+            "[class.a]\norder = \"deadline\"\nflows = \"fair\"",
+            "4:9: packets leave by their deadlines or by turns of their flows; take `order` or `flows` out",
+        ),
+        (
+            "[class.a]\nflows = \"fair\"\n[class.a.b]",
+            "3:9: class `a` has children, and packets wait at leaves; say `flows` there",
+        ),
+        (
+            "[class.a]\necn = \"5ms\"\n[class.a.b]",
+            "3:7: class `a` has children, and packets wait at leaves; say `ecn` there",
+        ),
+        (
+            "[class.a]\necn = \"5\"",
+            "3:7: ecn: \"5\" is no duration; write a positive number and its unit",
+        ),
+        ("[class.a]\necn = \"0ms\"", "3:7: ecn: \"0ms\" is no duration"),
+        ("[class.a]\necn = 5", "3:7: "),
         ("[class.a]\nwieght = 2", "3:1: unknown key `wieght`; did you mean `weight`?"),
         (
             "[class.a]\nmatch = [{ ports = 80 }]",

@@ -1,8 +1,9 @@
-//! Matches by what others write on packets (marks, code points, VLANs), in each place; counted as a monitoring program
-//! reads it.
+//! Matches by what others write on packets (marks, code points, VLANs), in each place, counted as a monitoring program
+//! reads it; and flows inside of a class.
 
 use std::net::UdpSocket;
 use std::process::{Command, Output};
+use std::time::Duration;
 use unisono_host_tests::hosts::{Hosts, ip};
 use unisono_host_tests::{Outcome, Skipped, host_tests, program};
 use unisono_linux::network_namespace::NetworkNamespace;
@@ -17,6 +18,18 @@ const DATAGRAMS: u64 = 10;
 
 fn unisono(arguments: &[&str]) -> Output {
     Command::new(program::unisono()).args(arguments).output().expect("it starts")
+}
+
+fn apply(policy: &str, backend: &str) -> Outcome {
+    let file = tempfile::NamedTempFile::new().expect("there is room");
+    std::fs::write(&file, policy).expect("there is room");
+    let path = file.path().to_str().expect("a plain name");
+    let applied = unisono(&["queue", "apply", path, "--dev", DEVICE, "--backend", backend]);
+    match applied.status.code() {
+        Some(0) => Ok(()),
+        Some(3) => Err(Skipped::because(String::from_utf8_lossy(&applied.stderr))),
+        _ => panic!("{applied:?}"),
+    }
 }
 
 /// Packets that a class has sent, from the text that monitoring programs read.
@@ -44,15 +57,7 @@ fn found_by(backend: &str) -> Outcome {
     let hosts = Hosts::new()?;
     let near = NetworkNamespace::named(hosts.name(0)).expect("it was just made");
     near.enter().map_err(|error| Skipped::because(format!("no namespace can be entered: {error}")))?;
-    let policy = tempfile::NamedTempFile::new().expect("there is room");
-    std::fs::write(&policy, POLICY).expect("there is room");
-    let file = policy.path().to_str().expect("a plain name");
-    let applied = unisono(&["queue", "apply", file, "--dev", DEVICE, "--backend", backend]);
-    match applied.status.code() {
-        Some(0) => {}
-        Some(3) => return Err(Skipped::because(String::from_utf8_lossy(&applied.stderr))),
-        _ => panic!("{applied:?}"),
-    }
+    apply(POLICY, backend)?;
     let on = |arguments: &[&str]| ip(&[&["-n", hosts.name(0)], arguments].concat());
     let vlan = on(&["link", "add", "link", DEVICE, "name", "five", "type", "vlan", "id", "5"]);
     if vlan.is_ok() {
@@ -77,7 +82,7 @@ fn found_by(backend: &str) -> Outcome {
         send(to, mark, field);
         // the interposed queue sends by itself, soon
         while packets(class) < before + DATAGRAMS {
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
         if class != "rest" && class != "vlan" {
             assert_eq!(packets(class), before + DATAGRAMS, "{class} {to} {mark} {field:#x}");
@@ -95,7 +100,37 @@ fn the_interposed_place_finds_marks_code_points_and_vlans() -> Outcome {
     found_by("interposed")
 }
 
+fn a_flow_beside_a_bulk_one_in_its_class_does_not_wait_for_all_of_it() -> Outcome {
+    for (flows, is_early) in [("fair", true), ("together", false)] {
+        let hosts = Hosts::new()?;
+        let far = NetworkNamespace::named(hosts.name(1)).expect("it was just made");
+        far.enter().map_err(|error| Skipped::because(format!("no namespace can be entered: {error}")))?;
+        let receiver = UdpSocket::bind("10.77.0.2:5001").expect("the address is ours");
+        receiver.set_read_timeout(Some(Duration::from_secs(30))).expect("it is positive");
+        let near = NetworkNamespace::named(hosts.name(0)).expect("it was just made");
+        near.enter().expect("the other one could be entered");
+        // 40 frames of 1.4 kB take nearly half a second: all are there before the small one leaves
+        apply(
+            &format!("rate = \"1mbit\"\ndefault = \"a\"\n[class.a]\nflows = \"{flows}\"\n"),
+            "interposed",
+        )?;
+        let [bulk, small] = [(); 2].map(|()| UdpSocket::bind("10.77.0.1:0").expect("a port is free"));
+        const BULK: usize = 40;
+        for _ in 0..BULK {
+            bulk.send_to(&[0; 1400], "10.77.0.2:5001").expect("the cable is up");
+        }
+        small.send_to(b"ping", "10.77.0.2:5001").expect("the cable is up");
+        let mut bytes = [0; 2048];
+        let lengths = (0..=BULK).map(|_| receiver.recv(&mut bytes).expect("nothing is lost"));
+        let place = lengths.collect::<Vec<_>>().iter().position(|length| *length == 4).expect("it has come");
+        assert_eq!(place < BULK / 2, is_early, "{flows}: {place} of {BULK} before the small one");
+        assert!(unisono(&["queue", "clear", "--dev", DEVICE]).status.success());
+    }
+    Ok(())
+}
+
 host_tests![
     the_kernels_place_finds_marks_code_points_and_vlans,
     the_interposed_place_finds_marks_code_points_and_vlans,
+    a_flow_beside_a_bulk_one_in_its_class_does_not_wait_for_all_of_it,
 ];

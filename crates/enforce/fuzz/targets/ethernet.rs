@@ -11,7 +11,8 @@ use unisono_fairqueue::Policy;
 
 static POLICY: LazyLock<Policy> = LazyLock::new(|| {
     let text = "rate = \"1mbit\"\n[class.a]\nmatch = [{ cgroup = \"/a\", port = 5 }, { priority = 6 }]\n\
-                [class.b]\nmatch = [{ address = \"10.0.0.0/8\", protocol = \"udp\" }]\n";
+                [class.b]\nflows = \"fair\"\nmatch = [{ address = \"10.0.0.0/8\", protocol = \"udp\" }]\n\
+                [class.c]\nmatch = [{ mark = 7 }, { dscp = \"ef\" }, { vlan = 5 }]\n";
     Policy::parse(text).expect("a sound policy")
 });
 

@@ -8,9 +8,10 @@
 //!
 //! Later fragments of a packet carry no ports: they follow their first one, as long as it is remembered.
 
+use super::flows::{FlowHash, FlowNumber};
 use super::parse::{Frame, Malformed, Packet, Part, parse};
 use std::net::IpAddr;
-use unisono_fairqueue::{ClassId, Dscp, Facts, Policy, Protocol};
+use unisono_fairqueue::{ClassId, Dscp, Facts, Flows, Policy, Protocol};
 
 /// Between the addresses and the EtherType.
 pub const TAG: usize = 4;
@@ -103,6 +104,7 @@ pub struct Classifier {
     named: Named,
     fragments: [Option<(Fragmented, ClassId)>; REMEMBERED],
     next: usize,
+    flows: FlowHash,
 }
 
 /// A packet that comes in parts.
@@ -118,7 +120,7 @@ impl Classifier {
     /// A classifier for frames tagged by these numbers.
     #[must_use]
     pub fn new(named: Named) -> Self {
-        Self { named, fragments: [None; REMEMBERED], next: 0 }
+        Self { named, fragments: [None; REMEMBERED], next: 0, flows: FlowHash::default() }
     }
 
     /// The class of a frame as it came: with the tag.
@@ -126,6 +128,18 @@ impl Classifier {
     /// # Errors
     /// It has no tag, or contradicts itself.
     pub fn class(&mut self, policy: &Policy, frame: &[u8]) -> Result<ClassId, NoClass> {
+        self.class_and_flow(policy, frame).map(|(class, _)| class)
+    }
+
+    /// The same, and which flow of the class the frame belongs to.
+    ///
+    /// # Errors
+    /// As [`Self::class`].
+    pub fn class_and_flow(
+        &mut self,
+        policy: &Policy,
+        frame: &[u8],
+    ) -> Result<(ClassId, FlowNumber), NoClass> {
         let tag = frame.get(TAG_AT..TAG_AT + TAG).filter(|tag| tag[..2] == TAG_TYPE.to_be_bytes());
         let tag = tag.ok_or(NoClass::Stranger)?;
         let known = self.named.read(u16::from_be_bytes([tag[2], tag[3]]));
@@ -133,7 +147,11 @@ impl Classifier {
         // our tag is a VLAN tag like others, which the parser passes over
         let packet = match parse(frame)? {
             Frame::Ip(packet) => packet,
-            Frame::Other(_) => return Ok(policy.class_of(&sender)),
+            Frame::Other(_) => return Ok((policy.class_of(&sender), FlowNumber::default())),
+        };
+        let flow = |class| match policy.flows(class) {
+            Flows::Fair => self.flows.of(&packet),
+            Flows::Together => FlowNumber::default(),
         };
         let fragmented = packet.fragment.map(|(identification, part)| {
             let Packet { source, destination, protocol, .. } = packet;
@@ -142,7 +160,7 @@ impl Classifier {
         if let Some((whole, Part::Later)) = fragmented
             && let Some((_, class)) = self.fragments.iter().flatten().find(|(known, _)| *known == whole)
         {
-            return Ok(*class);
+            return Ok((*class, flow(*class)));
         }
         let (source_port, destination_port) = packet.ports.unzip();
         let class = policy.class_of(&Facts {
@@ -154,11 +172,12 @@ impl Classifier {
             dscp: Some(Dscp::of_field(packet.service)),
             ..sender
         });
+        let flow = flow(class);
         if let Some((whole, Part::First)) = fragmented {
             self.fragments[self.next] = Some((whole, class));
             self.next = (self.next + 1) % REMEMBERED;
         }
-        Ok(class)
+        Ok((class, flow))
     }
 }
 

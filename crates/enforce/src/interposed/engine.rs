@@ -6,23 +6,20 @@
 //!                                   classes at            the link
 //!                                   their ceiling       (a virtual clock, pace.rs)
 //! ```
+//! Where a class has fair flows, each flow waits in a leaf of its own below the class (`flows.rs`).
 //! A class at its ceiling is held back until the clock of its own says that it is free; its siblings have the link
-//! meanwhile. A class without a limit gets one that bounds its delay ([`DELAY`]), since programs fill whatever queue
+//! meanwhile. A class without a limit gets one that bounds its delay, since programs fill whatever queue
 //! they find.
 //!
 //! Pure: time is an argument. Cost: the scheduler's, and some 30 ns for the clocks and the statistics; nothing is allocated per frame.
 
+use super::flows::{self, FlowNumber, FlowTree};
 use super::pace::Pacer;
 use unisono_fairqueue::{
-    Backlog, ClassId, ClassSpec, DelayFigures, Discipline, Fifo, Hierarchy, HierarchyError, Limit, LiveClass,
-    Overflow, Packet, Policy, Scheduler, Served,
+    Backlog, ClassId, DelayFigures, Discipline, Fifo, Hierarchy, HierarchyError, LiveClass, Packet, Policy,
+    Scheduler, Served,
 };
 use unisono_measure::Histogram;
-
-/// A leaf without a limit of its own may keep what its share of the link carries in this time,
-const DELAY: f64 = 0.020;
-/// but at least this, since programs send this much at once.
-const LEAST_LIMIT: u64 = 64 * 1024;
 
 /// Who decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -78,6 +75,8 @@ pub enum Next<F> {
 pub struct Engine<F> {
     policy: Policy,
     queue: Queue<F>,
+    /// Where the policy's classes are in the scheduler's tree.
+    layout: FlowTree,
     link: Pacer,
     /// The clock of each class that has a ceiling.
     ceilings: Vec<Option<Pacer>>,
@@ -85,6 +84,8 @@ pub struct Engine<F> {
     held: Vec<(u64, ClassId)>,
     /// Nothing that may leave waited when we last looked.
     is_resting: bool,
+    /// The frame sent last waited longer than its class allows.
+    was_late: bool,
     /// What leaves have got, by number.
     served: Vec<Served>,
     delays: Vec<Histogram>,
@@ -96,9 +97,13 @@ impl<F> Engine<F> {
     /// # Errors
     /// None for a policy that has been checked.
     pub fn new(policy: Policy, choice: Choice) -> Result<Self, HierarchyError> {
-        let queue = match choice {
-            Choice::Fair => Queue::Fair(Box::new(Scheduler::new(with_limits(&policy)?))),
-            Choice::Fifo => Queue::Fifo(Fifo::default()),
+        let (queue, layout) = match choice {
+            Choice::Fair => {
+                let tree = flows::tree(&policy)?;
+                let layout = FlowTree::of(&policy, &tree);
+                (Queue::Fair(Box::new(Scheduler::new(tree))), layout)
+            }
+            Choice::Fifo => (Queue::Fifo(Fifo::default()), FlowTree::plain(&policy)),
         };
         let classes = policy.hierarchy.classes().count();
         Ok(Self {
@@ -106,10 +111,12 @@ impl<F> Engine<F> {
             ceilings: ceilings(&policy, choice),
             held: Vec::new(),
             is_resting: true,
+            was_late: false,
             served: vec![Served::default(); classes],
             delays: vec![Histogram::new(); classes],
             policy,
             queue,
+            layout,
         })
     }
 
@@ -127,9 +134,12 @@ impl<F> Engine<F> {
     pub fn change(&mut self, policy: Policy) -> Result<(), ChangeError> {
         let Queue::Fair(scheduler) = &mut self.queue else { return Err(ChangeError::Fifo) };
         for (_, class) in self.held.drain(..) {
-            scheduler.release(class);
+            scheduler.release(self.layout.place(class));
         }
-        scheduler.apply(with_limits(&policy)?)?;
+        let tree = flows::tree(&policy)?;
+        let layout = FlowTree::of(&policy, &tree);
+        scheduler.apply(tree)?;
+        self.layout = layout;
         let old = &self.policy.hierarchy;
         let (mut served, mut delays) = (Vec::new(), Vec::new());
         for (_, class) in policy.hierarchy.classes() {
@@ -146,7 +156,7 @@ impl<F> Engine<F> {
 
     /// A frame of a leaf has come. What is dropped because a class is full is asked for by
     /// [`dropped`](Self::dropped).
-    pub fn accept(&mut self, now: u64, class: ClassId, length: u32, frame: F) {
+    pub fn accept(&mut self, now: u64, class: ClassId, flow: FlowNumber, length: u32, frame: F) {
         if self.is_resting || self.waiting() == 0 {
             self.link.rest_until(now);
             if self.link.free_at() <= now {
@@ -156,7 +166,10 @@ impl<F> Engine<F> {
         }
         let packet = Packet::new(length, Waiting { since: now, frame });
         let taken = match &mut self.queue {
-            Queue::Fair(queue) => queue.enqueue(now, class, packet),
+            Queue::Fair(queue) => {
+                let leaf = self.layout.leaf(queue.hierarchy(), class, flow);
+                queue.enqueue(now, leaf, packet)
+            }
             Queue::Fifo(queue) => queue.enqueue(now, class, packet),
         };
         debug_assert!(taken.is_ok(), "rules name leaves, and no device has frames of 16 MiB");
@@ -176,7 +189,7 @@ impl<F> Engine<F> {
             Queue::Fair(queue) => queue.dropped(),
             Queue::Fifo(queue) => queue.dropped(),
         }?;
-        self.served[class.index()].dropped += 1;
+        self.served[self.layout.owner(class).index()].dropped += 1;
         Some(packet.item.frame)
     }
 
@@ -209,14 +222,23 @@ impl<F> Engine<F> {
             self.link.rest_until(now);
             return if earliest == u64::MAX { Next::Rest } else { Next::Wait(earliest) };
         };
+        let class = self.layout.owner(class);
         self.is_resting = false;
         self.link.carry(now, packet.length);
         self.charge(now, class, packet.length);
         let served = &mut self.served[class.index()];
         served.packets += 1;
         served.bytes += u64::from(packet.length);
-        self.delays[class.index()].record_nanos(now.saturating_sub(packet.item.since));
+        let waited = now.saturating_sub(packet.item.since);
+        self.delays[class.index()].record_nanos(waited);
+        self.was_late = self.policy.congestion(class).is_some_and(|most| waited > most);
         Next::Send(packet.item.frame)
+    }
+
+    /// Whether the frame that was sent last waited longer than `ecn` of its class says.
+    #[must_use]
+    pub fn was_late(&self) -> bool {
+        self.was_late
     }
 
     /// Counts a packet towards the ceilings of its class and of those above, and holds back who has reached one.
@@ -225,8 +247,9 @@ impl<F> Engine<F> {
         while class != ClassId::ROOT {
             if let Some(pacer) = &mut self.ceilings[class.index()] {
                 pacer.carry(now, length);
-                if pacer.free_at() > now && !queue.is_held(class) {
-                    queue.hold(class);
+                let place = self.layout.place(class);
+                if pacer.free_at() > now && !queue.is_held(place) {
+                    queue.hold(place);
                     self.held.push((pacer.free_at(), class));
                 }
             }
@@ -237,13 +260,13 @@ impl<F> Engine<F> {
     /// Releases whose time has come; answers when the next one's does.
     fn release(&mut self, now: u64) -> u64 {
         let Queue::Fair(queue) = &mut self.queue else { return u64::MAX };
-        let ceilings = &self.ceilings;
+        let (ceilings, layout) = (&self.ceilings, &self.layout);
         let mut earliest = u64::MAX;
         self.held.retain_mut(|(until, class)| {
             // what was in service when it was held may have been followed by another below
             *until = ceilings[class.index()].map_or(0, |pacer| pacer.free_at());
             if *until <= now {
-                queue.release(*class);
+                queue.release(layout.place(*class));
                 return false;
             }
             earliest = earliest.min(*until);
@@ -271,7 +294,7 @@ impl<F> Engine<F> {
                     served += self.served[leaf.index()];
                     delays.merge(&self.delays[leaf.index()]);
                     if let Queue::Fair(queue) = &self.queue {
-                        backlog += queue.waiting(leaf);
+                        backlog += queue.waiting(self.layout.place(leaf));
                     }
                 }
                 LiveClass {
@@ -318,37 +341,6 @@ fn ceilings(policy: &Policy, choice: Choice) -> Vec<Option<Pacer>> {
         (choice == Choice::Fair).then(|| Pacer::new(ceiling.bits_per_second()))
     };
     policy.hierarchy.classes().map(pacer).collect()
-}
-
-/// The policy's classes, with a limit for every leaf that has none at itself or above.
-fn with_limits(policy: &Policy) -> Result<Hierarchy, HierarchyError> {
-    let hierarchy = &policy.hierarchy;
-    let default = hierarchy.class(policy.default).name.clone();
-    Hierarchy::new(spec(policy, ClassId::ROOT, Limited::No))?.with_default(&default)
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Limited {
-    Yes,
-    No,
-}
-
-fn spec(policy: &Policy, id: ClassId, above: Limited) -> ClassSpec {
-    let class = policy.hierarchy.class(id);
-    let limited = if class.limit.is_some() { Limited::Yes } else { above };
-    let limit = class.limit.or_else(|| {
-        let bytes = policy.rate.bytes_per_second() * policy.hierarchy.share(id) * DELAY;
-        let bytes = (bytes as u64).max(LEAST_LIMIT);
-        let wanted = limited == Limited::No && class.children.is_empty();
-        wanted.then_some(Limit { packets: u64::MAX, bytes, overflow: Overflow::DropTail })
-    });
-    ClassSpec {
-        name: class.name.clone(),
-        weight: class.weight,
-        order: class.order,
-        limit,
-        children: class.children.iter().map(|child| spec(policy, *child, limited)).collect(),
-    }
 }
 
 #[cfg(test)]

@@ -26,9 +26,11 @@
 
 mod classify;
 mod confine;
+mod congestion;
 mod control;
 mod engine;
 mod error;
+mod flows;
 pub mod merge;
 mod pace;
 pub mod parse;
@@ -46,6 +48,7 @@ pub use classify::{Classifier, Named, NoClass, TAG, TAG_AT, TAG_TYPE, untag};
 pub use control::Counters;
 pub use engine::{ChangeError, Choice, Engine, Next};
 pub use error::Error;
+pub use flows::FlowNumber;
 pub use service::{Options, serve};
 pub use worker::Patience;
 

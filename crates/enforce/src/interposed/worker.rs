@@ -5,6 +5,7 @@
 //! one burst; without work it waits as it was told ([`Patience`]).
 
 use super::classify::{Classifier, Named, NoClass, TAG, untag};
+use super::congestion;
 use super::control::{Answer, Counters, Question, hear, say};
 use super::engine::{Choice, Engine, Next};
 use super::way::Way;
@@ -154,12 +155,12 @@ impl<W: Way> Worker<W> {
         self.counters.received += came as u64;
         for mut frame in frames.drain(..) {
             let bytes = self.way.bytes(&mut frame);
-            match self.classifier.class(self.engine.policy(), bytes) {
-                Ok(class) => {
+            match self.classifier.class_and_flow(self.engine.policy(), bytes) {
+                Ok((class, flow)) => {
                     untag(bytes);
                     let length = (bytes.len() - TAG) as u32;
                     self.way.advance(&mut frame, TAG);
-                    self.engine.accept(now, class, length, frame);
+                    self.engine.accept(now, class, flow, length, frame);
                 }
                 Err(why) => {
                     match why {
@@ -188,7 +189,10 @@ impl<W: Way> Worker<W> {
                 break;
             }
             match self.engine.next(now) {
-                Next::Send(frame) => {
+                Next::Send(mut frame) => {
+                    if self.engine.was_late() {
+                        congestion::mark(self.way.bytes(&mut frame));
+                    }
                     self.way.send(frame)?;
                     sent += 1;
                 }

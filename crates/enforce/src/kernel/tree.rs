@@ -11,7 +11,7 @@
 //!   longest packets: with less, such a packet would never fit. Short, because what waits there is the delay of the class.
 
 use std::collections::BTreeMap;
-use unisono_fairqueue::{ClassId, Hierarchy, Limit, Order, Overflow, Policy};
+use unisono_fairqueue::{ClassId, Flows, Hierarchy, Limit, Order, Overflow, Policy};
 use unisono_linux::netlink::htb;
 use unisono_linux::netlink::qdisc::Room;
 
@@ -193,10 +193,30 @@ fn room(limit: Option<Limit>, rate: u64, longest: u64) -> Room {
     }
 }
 
+/// What neither of the kernel's queues does inside of a class.
+pub(super) fn not_in_classes(policy: &Policy) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (id, class) in policy.hierarchy.classes() {
+        if policy.flows(id) == Flows::Fair {
+            notes.push(format!(
+                "class `{}`: the flows of a class wait together in the kernel; --backend interposed gives each its turn",
+                class.name
+            ));
+        }
+        if policy.congestion(id).is_some() {
+            notes.push(format!(
+                "class `{}`: packets that waited long are marked (ecn) by --backend interposed only",
+                class.name
+            ));
+        }
+    }
+    notes
+}
+
 /// What the kernel's classes cannot do of what a policy asks for.
 pub(super) fn not_done(policy: &Policy) -> Vec<String> {
     let tree = &policy.hierarchy;
-    let mut notes = Vec::new();
+    let mut notes = not_in_classes(policy);
     for (id, class) in tree.classes() {
         if class.order == Order::Deadline {
             notes.push(format!(
@@ -297,9 +317,10 @@ mod tests {
     #[test]
     fn what_the_kernel_cannot_do_is_said() {
         let notes = not_done(&policy(
-            "[class.a]\norder = \"deadline\"\n[class.b]\npackets = 3\n[class.b.c]\npackets = 9\noverflow = \"drop-longest\"",
+            "[class.a]\norder = \"deadline\"\n[class.b]\npackets = 3\n[class.b.c]\npackets = 9\noverflow = \"drop-longest\"\n\
+             [class.d]\nflows = \"fair\"\necn = \"5ms\"",
         ));
-        assert_eq!(notes.len(), 3, "{notes:?}");
+        assert_eq!(notes.len(), 5, "{notes:?}");
         assert!(not_done(&policy(THREE)).is_empty());
     }
 }

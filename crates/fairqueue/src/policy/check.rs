@@ -4,7 +4,7 @@ use super::error::{Position, Wrong, nearest, wrong};
 use super::read::{MOST_DEPTH, Placed, Written, WrittenClass};
 use super::shadow::shadows_of;
 use super::units::Rate;
-use super::{CpuPolicy, CpuShare, Policy, ROOT, Rule};
+use super::{CpuPolicy, CpuShare, Flows, LeafQueue, Policy, ROOT, Rule};
 use crate::hierarchy::{ClassId, ClassSpec, Hierarchy, Order};
 use crate::weight::Weight;
 use std::collections::HashMap;
@@ -39,6 +39,23 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Wrong> {
         if let Some(order) = class.order.as_ref().filter(|order| order.value == Order::Deadline) {
             return wrong(order.at, format!("class `{name}` has children; say the order at its leaves"));
         }
+        let flows = class.flows.as_ref().map(|flows| ("flows", flows.at));
+        if let Some((key, at)) = flows.or(class.congestion.as_ref().map(|most| ("ecn", most.at))) {
+            return wrong(
+                at,
+                format!("class `{name}` has children, and packets wait at leaves; say `{key}` there"),
+            );
+        }
+    }
+    for class in &classes {
+        let is_by_deadline = class.order.as_ref().is_some_and(|order| order.value == Order::Deadline);
+        if let Some(flows) = class.flows.as_ref().filter(|flows| flows.value == Flows::Fair && is_by_deadline)
+        {
+            return wrong(
+                flows.at,
+                "packets leave by their deadlines or by turns of their flows; take `order` or `flows` out",
+            );
+        }
     }
     ceilings_fit(text, rate, &classes, &parents)?;
     if let Some(default) = &default {
@@ -54,13 +71,18 @@ pub(super) fn check(text: &str, written: Written) -> Result<Policy, Wrong> {
         hierarchy.find(&class.name.value).expect("present because the tree was made of these classes")
     };
     let mut ceilings = vec![None; hierarchy.classes().count()];
+    let mut queues = vec![LeafQueue::default(); ceilings.len()];
     for class in &classes {
+        queues[id(class).index()] = LeafQueue {
+            flows: class.flows.as_ref().map_or(Flows::Together, |flows| flows.value),
+            congestion: class.congestion.as_ref().map(|most| most.value),
+        };
         ceilings[id(class).index()] = class.ceiling.as_ref().map(|ceiling| ceiling.value);
     }
     let rules = rules(text, &classes, id)?;
     let cpu = cpu.map(|shares| check_cpu(&shares, &hierarchy, &rules)).transpose()?;
     let default = hierarchy.default_class().expect("present because it was just set");
-    Ok(Policy { text: text.to_owned(), rate, hierarchy, default, ceilings, rules, cpu })
+    Ok(Policy { text: text.to_owned(), rate, hierarchy, default, ceilings, queues, rules, cpu })
 }
 
 /// The children of each class, in the order of the file; those of the root last.

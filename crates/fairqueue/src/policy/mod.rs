@@ -11,6 +11,7 @@
 //! [class.video.live]          # a class in a class; or [class.live] with parent = "video"
 //! limit = "64KiB"             # or packets = 100; overflow = "drop-tail" or "drop-longest"
 //! order = "deadline"          # or "fifo"
+//! ecn = "5ms"                 # what has waited longer is marked, if its sender understands marks
 //! match = [{ cgroup = "/system.slice/video.service" }, { port = 5004, protocol = "udp" }]
 //!
 //! [class.video.archive]       # packets wait at leaves, so that matches belong to classes without classes in them
@@ -49,6 +50,25 @@ const ROOT: &str = "root";
 /// Longer texts are no policies.
 const MOST_TEXT: usize = 1 << 20;
 
+/// Who waits for whom inside of a leaf.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Flows {
+    /// All packets of the class, in its order.
+    #[default]
+    Together,
+    /// Each flow has its turn: packets wait for those of their own flow.
+    Fair,
+}
+
+/// How the packets of a leaf wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LeafQueue {
+    /// Who waits for whom.
+    pub flows: Flows,
+    /// After how many nanoseconds a packet is marked (ECN). `None`: never.
+    pub congestion: Option<u64>,
+}
+
 /// A policy that has been checked.
 #[derive(Clone, Debug)]
 pub struct Policy {
@@ -62,6 +82,8 @@ pub struct Policy {
     pub default: ClassId,
     /// The most that each class may have, by its number.
     pub ceilings: Vec<Option<Rate>>,
+    /// How packets wait in each class, by its number.
+    pub queues: Vec<LeafQueue>,
     /// Which packets are whose, in the order of the file: the first that matches decides.
     pub rules: Vec<Rule>,
     /// Shares of processor time.
@@ -115,6 +137,18 @@ impl Policy {
     pub fn class_of(&self, facts: &Facts<'_>) -> ClassId {
         let rule = self.rules.iter().find(|rule| rule.matcher.matches(facts));
         rule.map_or(self.default, |rule| rule.class)
+    }
+
+    /// Who waits for whom in a class.
+    #[must_use]
+    pub fn flows(&self, class: ClassId) -> Flows {
+        self.queues.get(class.index()).copied().unwrap_or_default().flows
+    }
+
+    /// After how many nanoseconds of waiting a packet of a class is marked.
+    #[must_use]
+    pub fn congestion(&self, class: ClassId) -> Option<u64> {
+        self.queues.get(class.index())?.congestion
     }
 
     /// The most that a class may have: its own ceiling or the least above it.

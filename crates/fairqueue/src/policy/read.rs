@@ -1,5 +1,6 @@
 //! From TOML to classes as they were written: every value checked by itself, with its place.
 
+use super::Flows;
 use super::dscp::Dscp;
 use super::error::{Wrong, meant, wrong};
 use super::matcher::{Matcher, Network, Protocol};
@@ -14,7 +15,8 @@ use toml::de::{DeArray, DeTable, DeValue};
 const LEAST_BYTES: u64 = 1514;
 /// So deep may classes be nested.
 pub(super) const MOST_DEPTH: usize = 64;
-const KEYS: [&str; 8] = ["weight", "ceiling", "limit", "packets", "overflow", "order", "match", "parent"];
+const KEYS: [&str; 10] =
+    ["weight", "ceiling", "limit", "packets", "overflow", "order", "flows", "ecn", "match", "parent"];
 const PARTS: [&str; 8] = ["cgroup", "address", "port", "protocol", "priority", "mark", "dscp", "vlan"];
 
 /// A value and where it is written.
@@ -44,6 +46,8 @@ pub(super) struct WrittenClass {
     pub(super) ceiling: Option<Placed<Rate>>,
     pub(super) limit: Option<Limit>,
     pub(super) order: Option<Placed<Order>>,
+    pub(super) flows: Option<Placed<Flows>>,
+    pub(super) congestion: Option<Placed<u64>>,
     pub(super) matchers: Vec<Placed<Matcher>>,
 }
 
@@ -124,6 +128,8 @@ fn read_class(
         ceiling: None,
         limit: None,
         order: None,
+        flows: None,
+        congestion: None,
         matchers: Vec::new(),
     };
     let number = classes.len();
@@ -138,6 +144,8 @@ fn read_class(
             "packets" => waiting.packets = Some(read_packets(value)?),
             "overflow" => waiting.overflow = Some(read_overflow(value)?),
             "order" => class.order = Some(read_order(value)?),
+            "flows" => class.flows = Some(read_flows(value)?),
+            "ecn" => class.congestion = Some(read_congestion(value)?),
             "match" => class.matchers = read_matchers(value)?,
             "parent" => class.parent = Some(text_of("parent", "the name of a class", value)?),
             _ if matches!(value.get_ref(), DeValue::Table(_)) => {
@@ -303,6 +311,24 @@ fn read_overflow(value: &Value<'_>) -> Result<Placed<Overflow>, Wrong> {
 
 fn read_order(value: &Value<'_>) -> Result<Placed<Order>, Wrong> {
     word_of("order", &[("fifo", Order::Fifo), ("deadline", Order::Deadline)], value)
+}
+
+fn read_flows(value: &Value<'_>) -> Result<Placed<Flows>, Wrong> {
+    word_of("flows", &[("together", Flows::Together), ("fair", Flows::Fair)], value)
+}
+
+fn read_congestion(value: &Value<'_>) -> Result<Placed<u64>, Wrong> {
+    let text = text_of("ecn", "a duration such as \"5ms\"", value)?;
+    match units::nanos(&text.value).filter(|nanos| *nanos > 0) {
+        Some(value) => Ok(Placed { value, at: text.at }),
+        None => wrong(
+            text.at,
+            format!(
+                "ecn: {:?} is no duration; write a positive number and its unit: us, ms or s, as in \"5ms\"",
+                text.value
+            ),
+        ),
+    }
 }
 
 fn read_matchers(value: &Value<'_>) -> Result<Vec<Placed<Matcher>>, Wrong> {

@@ -72,6 +72,14 @@ pub(super) fn bytes(text: &str) -> Option<u64> {
     measured(text, &UNITS).filter(|bytes| *bytes <= MOST_BYTES).and_then(|bytes| u64::try_from(bytes).ok())
 }
 
+/// A duration with its unit, in nanoseconds; at most a thousand seconds.
+pub(super) fn nanos(text: &str) -> Option<u64> {
+    const UNITS: [(&str, u128); 3] = [("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+    measured(text, &UNITS)
+        .filter(|nanos| *nanos <= 1_000_000_000_000)
+        .and_then(|nanos| u64::try_from(nanos).ok())
+}
+
 /// A decimal number with one of the units (the shortest last), in ones, rounded down.
 fn measured(text: &str, units: &[(&str, u128)]) -> Option<u128> {
     let (number, of) = units.iter().find_map(|(unit, of)| Some((text.strip_suffix(unit)?, of)))?;

@@ -17,13 +17,13 @@ fn busy(engine: &mut Engine<u32>, names: &[&str], length: u32, seconds: f64, lat
     let end = now + (seconds * 1e9) as u64;
     for _ in 0..20 {
         for (class, at) in classes.iter().zip(0..) {
-            engine.accept(now, *class, length, at);
+            engine.accept(now, *class, FlowNumber::default(), length, at);
         }
     }
     while now < end {
         match engine.next(now) {
             Next::Send(frame) => {
-                engine.accept(now, classes[frame as usize], length, frame);
+                engine.accept(now, classes[frame as usize], FlowNumber::default(), length, frame);
             }
             Next::Wait(until) => now = until + late,
             Next::Rest => panic!("something always waits"),
@@ -93,7 +93,7 @@ fn a_class_without_a_limit_is_kept_short_and_says_what_it_dropped() {
     let mut engine = Engine::new(policy("rate = \"10mbit\"\n[class.a]\n"), Choice::Fair).expect("sound");
     let a = class(&engine, "a");
     for frame in 0..100 {
-        engine.accept(0, a, 1000, frame);
+        engine.accept(0, a, FlowNumber::default(), 1000, frame);
     }
     let dropped: Vec<u32> = std::iter::from_fn(|| engine.dropped()).collect();
     assert_eq!(dropped, (65..100).collect::<Vec<_>>(), "64 KiB may wait");
@@ -107,7 +107,7 @@ fn first_in_first_out_keeps_the_order_of_arrival() {
         Engine::new(policy("rate = \"10mbit\"\n[class.a]\n[class.b]\n"), Choice::Fifo).expect("sound");
     let classes = ["a", "b"].map(|name| class(&engine, name));
     for frame in 0..10 {
-        engine.accept(0, classes[frame as usize % 2], 1000, frame);
+        engine.accept(0, classes[frame as usize % 2], FlowNumber::default(), 1000, frame);
     }
     let mut now = 0;
     for frame in 0..10 {
@@ -145,7 +145,7 @@ proptest! {
             match coming.peek().copied() {
                 Some(((time, class, length), frame)) if time <= next => {
                     now = now.max(time);
-                    engine.accept(now, class, length, frame);
+                    engine.accept(now, class, FlowNumber::default(), length, frame);
                     coming.next();
                 }
                 _ if next == u64::MAX => break,

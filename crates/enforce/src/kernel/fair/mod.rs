@@ -149,6 +149,7 @@ impl FairQueue {
                         --cpu-shares core".to_owned();
             return Err(Error::NotByThis { what });
         }
+        self.notes.extend(super::tree::not_in_classes(policy));
         for (id, class) in tree.classes() {
             if policy.ceiling(id) != policy.rate {
                 let what = format!(
