@@ -70,7 +70,7 @@ pub fn judge(verdict: &Verdict, runs: &[&RunLine]) -> Vec<Judgement> {
         .copied()
         .filter(|r| r.has(&verdict.only) && (r.variant == verdict.variant || r.variant == verdict.against))
         .collect();
-    let Some(by) = &verdict.by else { return vec![judge_group(verdict, None, &relevant)] };
+    let Some(by) = &verdict.by else { return vec![judge_group(verdict, None, &relevant, &relevant)] };
     let mut values: Vec<&serde_json::Value> = relevant.iter().filter_map(|r| r.parameters.get(by)).collect();
     values.sort_by(|a, b| match (a.as_f64(), b.as_f64()) {
         (Some(a), Some(b)) => a.total_cmp(&b),
@@ -78,7 +78,7 @@ pub fn judge(verdict: &Verdict, runs: &[&RunLine]) -> Vec<Judgement> {
     });
     values.dedup_by(|a, b| same_value(a, b));
     if values.is_empty() {
-        return vec![judge_group(verdict, None, &relevant)];
+        return vec![judge_group(verdict, None, &relevant, &relevant)];
     }
     values
         .into_iter()
@@ -88,12 +88,18 @@ pub fn judge(verdict: &Verdict, runs: &[&RunLine]) -> Vec<Judgement> {
                 .copied()
                 .filter(|r| r.parameters.get(by).is_some_and(|v| same_value(v, value)))
                 .collect();
-            judge_group(verdict, Some(value.clone()), &here)
+            judge_group(verdict, Some(value.clone()), &here, &relevant)
         })
         .collect()
 }
 
-fn judge_group(verdict: &Verdict, at: Option<serde_json::Value>, runs: &[&RunLine]) -> Judgement {
+/// Judges `runs`, those at one place of the axis among `all` of both variants.
+fn judge_group(
+    verdict: &Verdict,
+    at: Option<serde_json::Value>,
+    runs: &[&RunLine],
+    all: &[&RunLine],
+) -> Judgement {
     let of = |variant: &str| -> Vec<f64> {
         runs.iter().filter(|r| r.variant == variant).filter_map(|r| r.value(&verdict.figure)).collect()
     };
@@ -103,7 +109,7 @@ fn judge_group(verdict: &Verdict, at: Option<serde_json::Value>, runs: &[&RunLin
     // a fixed seed: the same records give the same words
     let answer = match paired::compare(&pairs, verdict.better, LEVEL, 0x0075_6e69_736f_6e6f) {
         Some(comparison) => Answer::Compared { comparison, finding: comparison.finding(verdict.better) },
-        None => Answer::Unanswered(why_unanswered(verdict, runs)),
+        None => Answer::Unanswered(why_unanswered(verdict, runs, all)),
     };
     let mut judgement = Judgement { at, answer, variant_modes, against_modes, words: String::new() };
     judgement.words = sentence(verdict, &judgement);
@@ -146,19 +152,27 @@ pub fn pairs(variant: &str, against: &str, figure: &str, runs: &[&RunLine]) -> V
     groups.into_iter().flat_map(of_group).collect()
 }
 
-fn why_unanswered(verdict: &Verdict, runs: &[&RunLine]) -> String {
+fn why_unanswered(verdict: &Verdict, runs: &[&RunLine], all: &[&RunLine]) -> String {
+    fn reason<'a>(runs: &[&'a RunLine], variant: &str) -> Option<&'a str> {
+        runs.iter().filter(|r| r.variant == variant).find_map(|r| r.reason.as_deref())
+    }
     for variant in [&verdict.variant, &verdict.against] {
-        let mut of_variant = runs.iter().filter(|r| &r.variant == variant).peekable();
-        if of_variant.peek().is_none() {
-            return format!("{variant} was not run");
-        }
-        if of_variant.clone().any(|r| r.value(&verdict.figure).is_some()) {
+        if runs.iter().any(|r| &r.variant == variant && r.value(&verdict.figure).is_some()) {
             continue;
         }
-        let reason = of_variant.find_map(|r| r.reason.as_deref()).unwrap_or("no run gave the figure");
-        return format!("{variant}: {reason}");
+        // a variant that is skipped as a whole has its reason in one record, not in one for each place of the axis
+        if let Some(reason) = reason(runs, variant).or_else(|| reason(all, variant)) {
+            return format!("{variant}: {reason}");
+        }
+        return match runs.iter().any(|r| &r.variant == variant) {
+            true => format!("{variant}: no run gave the figure; see its output with `unisono study --json`"),
+            false => format!("{variant} was not run; let a study run to its end"),
+        };
     }
-    format!("no repetition has both {} and {}", verdict.variant, verdict.against)
+    format!(
+        "no repetition has both {} and {}; let a study run to its end, or ask for more repetitions by --paper",
+        verdict.variant, verdict.against
+    )
 }
 
 fn sentence(verdict: &Verdict, judgement: &Judgement) -> String {
@@ -361,8 +375,16 @@ mod tests {
         let runs = [skipped, run("spread", 0, 0, 10.0)];
         let said = judge(&verdict(None), &runs.iter().collect::<Vec<_>>());
         assert_eq!(said[0].words, "gangs against spread Linux: not answered; gang: needs root");
+        let said = judge(&verdict(Some("interval_us")), &runs.iter().collect::<Vec<_>>());
+        assert_eq!(
+            said[0].words, "gangs against spread Linux at interval_us = 0: not answered; gang: needs root",
+            "the reason of a variant that was skipped as a whole holds at every interval"
+        );
         let said = judge(&verdict(Some("interval_us")), &[]);
-        assert_eq!(said[0].words, "gangs against spread Linux: not answered; gang was not run");
+        assert_eq!(
+            said[0].words,
+            "gangs against spread Linux: not answered; gang was not run; let a study run to its end"
+        );
     }
 
     #[test]

@@ -164,7 +164,8 @@ fn control_tree(all: &[Hierarchy], journal: &mut Journal) -> Result<Tree> {
     parent_in(hierarchy, journal).map_err(|error| {
         Error::Host(format!(
             "gangs need the right to make control groups: {error}; run as root, or inside a delegated \
-             group: systemd-run --user --scope -p Delegate=yes COMMAND (or try --unprivileged)"
+             group: systemd-run --user --scope -p Delegate=yes COMMAND; without either, `unisono gang run \
+             --unprivileged` switches by stop signals"
         ))
     })
 }
