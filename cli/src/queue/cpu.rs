@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use unisono_enforce::cpu::{self, Options, Running};
+use unisono_enforce::cpu::{self, GroupTime, Options, Running};
 use unisono_enforce::{Error, READY};
 use unisono_fairqueue::Policy;
 use unisono_linux::read::HAND_WRITTEN;
@@ -25,6 +25,7 @@ use unisono_measure::units;
 #[command(after_help = "Examples:
   unisono queue cpu policy.toml
   unisono queue cpu policy.toml --quantum 4ms
+  unisono queue cpu policy.toml --json | tail -n 1       what each group used, once it was ended
   unisono queue apply policy.toml --dev eth0 --cpu-shares core     the same in the background, with the link")]
 pub(crate) struct Args {
     /// The policy, of which [cpu] is heeded; - is standard input
@@ -32,6 +33,9 @@ pub(crate) struct Args {
     policy: PathBuf,
     #[command(flatten)]
     turns: Turns,
+    /// JSON Lines: {"kept":true} when the shares hold, and at the end {"groups":[{"cgroup","weight","used_us","share"}]}
+    #[arg(long)]
+    json: bool,
     /// The device whose policy this belongs to
     #[arg(long, value_name = "DEV", hide = true)]
     of: Option<String>,
@@ -59,18 +63,46 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let options = Options { quantum: args.turns.quantum, device: args.of.clone() };
     let in_background = args.of.is_some();
     let ready = || {
-        let line =
-            if in_background { READY } else { "processor time is shared out by turns; Ctrl-C ends it" };
+        let line = match (in_background, args.json) {
+            (true, _) => READY,
+            (_, true) => "{\"kept\":true}",
+            _ => "processor time is shared out by turns; Ctrl-C ends it",
+        };
         // whoever waits for it may have gone
         let mut output = std::io::stdout();
         let _ = writeln!(output, "{line}").and_then(|()| output.flush());
     };
-    cpu::serve(&policy, &options, this_program(&["queue", "guard"]), ready)
+    let times = cpu::serve(&policy, &options, this_program(&["queue", "guard"]), ready)
         .map_err(|error| failure::in_policy(Some(&name), error))?;
-    if !in_background {
-        output::answer("processor time: as before")?;
+    if args.json {
+        output::answer(&json(&times).to_string())?;
+    } else if !in_background {
+        output::answer(&format!("{}processor time: as before", table(&times)))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The part of all time that these groups used. Zero where none used any.
+fn share(time: &GroupTime, all: &[GroupTime]) -> f64 {
+    let total: u64 = all.iter().map(|time| time.used_us).sum();
+    time.used_us as f64 / total.max(1) as f64
+}
+
+fn json(times: &[GroupTime]) -> serde_json::Value {
+    let group = |time: &GroupTime| serde_json::json!({"cgroup": time.cgroup, "weight": time.weight, "used_us": time.used_us, "share": share(time, times)});
+    serde_json::json!({"groups": times.iter().map(group).collect::<Vec<_>>()})
+}
+
+fn table(times: &[GroupTime]) -> String {
+    let width = times.iter().map(|time| time.cgroup.len()).max().unwrap_or(0);
+    let line = |time: &GroupTime| {
+        let (seconds, part) = (time.used_us as f64 / 1e6, 100.0 * share(time, times));
+        format!(
+            "{:width$}  weight {:>3}  used {seconds:>9.2} s  {part:>5.1} %\n",
+            time.cgroup, time.weight
+        )
+    };
+    times.iter().map(line).collect()
 }
 
 pub(crate) fn guard(args: &GuardArgs) -> anyhow::Result<ExitCode> {

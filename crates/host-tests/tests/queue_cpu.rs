@@ -145,6 +145,33 @@ fn keeping(two: &Two, file: &tempfile::NamedTempFile) -> Child {
     child
 }
 
+fn what_each_group_used_is_an_object_at_the_end() -> Outcome {
+    let two = Two::new(Version::V2)?;
+    let file = two.file();
+    let mut command = Command::new(program::unisono());
+    command.args(["queue", "cpu", "--json"]).arg(file.path()).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is a pipe")).lines();
+    assert_eq!(lines.next().expect("a line").expect("it speaks"), "{\"kept\":true}");
+    let before: f64 = two.used().iter().sum();
+    while two.used().iter().sum::<f64>() - before < 5e8 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    signal(child.id(), Signal::Interrupt);
+    let answer: serde_json::Value =
+        serde_json::from_str(&lines.next().expect("a line").expect("it speaks")).expect("JSON");
+    assert!(child.wait().expect("it is ours").success());
+    let groups = answer["groups"].as_array().expect("a list");
+    let weights: Vec<&str> = groups.iter().filter_map(|group| group["weight"].as_str()).collect();
+    assert_eq!(weights.len(), 2, "{answer}");
+    assert!(weights.contains(&"3") && weights.contains(&"1"), "{answer}");
+    let used: u64 = groups.iter().filter_map(|group| group["used_us"].as_u64()).sum();
+    assert!(used > 300_000, "half a second was used, except for the last turn: {answer}");
+    let shares: f64 = groups.iter().filter_map(|group| group["share"].as_f64()).sum();
+    assert!((shares - 1.0).abs() < 1e-9, "{answer}");
+    Ok(())
+}
+
 fn journal(process: u32) -> PathBuf {
     format!("/run/unisono/queue/cpu-{process}.json").into()
 }
@@ -316,6 +343,7 @@ host_tests![
     whatever_ends_it_groups_of_version_1_run_on_and_nothing_is_left,
     after_the_death_of_its_guard_the_next_command_lets_groups_of_version_1_run,
     busy_groups_get_time_by_weight,
+    what_each_group_used_is_an_object_at_the_end,
     whatever_ends_it_everybody_runs_on_and_nothing_is_left,
     after_the_death_of_its_guard_too_the_next_command_lets_everybody_run,
     it_comes_with_a_policy_of_a_device_and_goes_with_it,

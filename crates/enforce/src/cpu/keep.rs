@@ -86,6 +86,17 @@ fn shared_by(groups: &Before) -> Result<Option<(u32, PathBuf)>, Error> {
     Ok(None)
 }
 
+/// What a control group has used while its share was kept.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct GroupTime {
+    /// The group's path, as the policy names it.
+    pub cgroup: String,
+    /// Its weight among its siblings.
+    pub weight: String,
+    /// Processor time that it used.
+    pub used_us: u64,
+}
+
 /// Shares that are kept while [`Keeper::turn`] is called; when dropped, everybody runs.
 #[derive(Debug)]
 pub struct Keeper {
@@ -96,6 +107,7 @@ pub struct Keeper {
     look: u64,
     /// Turns taken.
     pub taken: u64,
+    times: Vec<GroupTime>,
     journal: Journal,
     guard: Child,
 }
@@ -121,6 +133,11 @@ impl Keeper {
         }
         shares.all_run(policy)?;
         let (classes, found): (Vec<_>, Vec<_>) = shares.leaves.into_iter().unzip();
+        let times = classes.iter().map(|id| {
+            let class = shares.hierarchy.class(*id);
+            GroupTime { cgroup: class.name.clone(), weight: class.weight.to_string(), used_us: 0 }
+        });
+        let times = times.collect();
         let groups = found.into_iter().map(Held::of).collect::<Result<Vec<_>, _>>()?;
         let quantum = u32::try_from(options.quantum.as_micros()).unwrap_or(u32::MAX).clamp(100, 1_000_000);
         let turns = Turns::new(shares.hierarchy, &classes, quantum);
@@ -136,7 +153,7 @@ impl Keeper {
         })?;
         let now = timer::now();
         let quantum = u64::from(quantum) * 1000;
-        Ok(Self { turns, groups, quantum, last: now, look: now + LOOK, taken: 0, journal, guard })
+        Ok(Self { turns, groups, quantum, last: now, look: now + LOOK, taken: 0, times, journal, guard })
     }
 
     /// Ends a turn and begins the next. Answers when that is over, on the monotonic clock.
@@ -159,6 +176,9 @@ impl Keeper {
         for (used, group) in used.iter_mut().zip(&mut self.groups) {
             *used += group.used();
         }
+        for (time, used) in self.times.iter_mut().zip(&used) {
+            time.used_us += used;
+        }
         self.turns.next(&used, now.saturating_sub(self.last) / 1000, wants);
         self.last = now;
         self.taken += 1;
@@ -178,6 +198,14 @@ impl Keeper {
     }
 }
 
+impl Keeper {
+    /// What each group has used since this began, until the last turn.
+    #[must_use]
+    pub fn times(&self) -> &[GroupTime] {
+        &self.times
+    }
+}
+
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.groups.iter_mut().for_each(Held::release);
@@ -187,11 +215,17 @@ impl Drop for Keeper {
     }
 }
 
-/// Keeps the shares of a policy until a signal comes. `ready` is called when they hold.
+/// Keeps the shares of a policy until a signal comes, and answers what each group has used. `ready` is called when
+/// the shares hold.
 ///
 /// # Errors
 /// As [`Keeper::begin`].
-pub fn serve(policy: &Policy, options: &Options, guard: Command, ready: impl FnOnce()) -> Result<(), Error> {
+pub fn serve(
+    policy: &Policy,
+    options: &Options,
+    guard: Command,
+    ready: impl FnOnce(),
+) -> Result<Vec<GroupTime>, Error> {
     let system = |what| move |source| Error::System { what, source };
     let signals = SignalFd::new(&[Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit])
         .map_err(system("wait for signals"))?;
@@ -203,7 +237,7 @@ pub fn serve(policy: &Policy, options: &Options, guard: Command, ready: impl FnO
         let pause = Duration::from_nanos(until.saturating_sub(timer::now()));
         let [signalled] = poll::readable([signals.as_fd()], Some(pause)).map_err(system("wait"))?;
         if signalled && signals.next().is_some() {
-            return Ok(());
+            return Ok(keeper.times().to_vec());
         }
         if timer::now() >= until {
             until = keeper.turn();

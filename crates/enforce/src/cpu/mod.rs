@@ -26,7 +26,7 @@ mod turns;
 
 pub(crate) use groups::below;
 pub use groups::used;
-pub use keep::{Keeper, Options, Running, begin, check, end, guard, running, serve, settle};
+pub use keep::{GroupTime, Keeper, Options, Running, begin, check, end, guard, running, serve, settle};
 
 use unisono_fairqueue::{Policy, Position};
 
