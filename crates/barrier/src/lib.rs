@@ -1,6 +1,29 @@
 //! Thread and process barriers behind one trait.
 //!
-//! A barrier lets nobody go on before everybody has come. Here are the algorithms of the literature, one
+//! A barrier lets nobody go on before everybody has come. [`Barrier`] has the interface of `std::sync::Barrier` and takes
+//! its place in a program; it chooses how to wait, and notices when that changes:
+//!
+//! ```
+//! use unisono_barrier::Barrier;
+//!
+//! let barrier = Barrier::new(2);
+//! std::thread::scope(|threads| {
+//!     for _ in 0..2 {
+//!         threads.spawn(|| {
+//!             barrier.wait();
+//!         });
+//!     }
+//! });
+//! ```
+//!
+//! The crate is not on crates.io; in `Cargo.toml` it is, from a clone of the repository,
+//!
+//! ```toml
+//! [dependencies]
+//! unisono-barrier = { path = "unisono/crates/barrier" }   # or { git = "URL OF THE REPOSITORY" }
+//! ```
+//!
+//! For more there are *groups*, whose members have places. Here are the algorithms of the literature, one
 //! file each, every one with every way to wait (`unisono-sync`), for the threads of one process and for
 //! processes that share memory - the same code over lines of cache:
 //!
@@ -22,7 +45,7 @@
 //! # Ok::<(), unisono_barrier::Error>(())
 //! ```
 //!
-//! Beyond `std::sync::Barrier`: split arrive and wait ([`Participant::arrive`]), deadlines, members that
+//! Groups know, beyond `std::sync::Barrier`: split arrive and wait ([`Participant::arrive`]), deadlines, members that
 //! come and go between episodes ([`Group::join`], [`Participant::leave`]), and poisoning: when a member
 //! panics, goes away or is killed, the others get an error that names it ([`Error::Gone`]), never a hang.
 //!
@@ -32,6 +55,7 @@
 #[cfg(not(loom))]
 mod adaptivity;
 mod algorithm;
+mod barrier;
 mod central;
 mod combining_tree;
 mod competitive;
@@ -56,9 +80,10 @@ mod static_tree;
 mod tournament;
 
 pub use algorithm::{Algorithm, BadAlgorithm};
+pub use barrier::{Barrier, BarrierWaitResult};
 pub use error::{Cause, Error, Gone};
 pub use group::Group;
 pub use participant::{Arrival, Episode, Participant};
 pub use recommended::{Load, Recommendation, recommended};
 pub use spec::Spec;
-pub use unisono_sync::{BadSpinBudget, BadWait, SpinBudget, Wait};
+pub use unisono_sync::{BadSpinBudget, BadWait, SpinBudget, Wait, Waited, Wakeups};

@@ -15,7 +15,7 @@
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use unisono_barrier::{Algorithm, Cause, Error, Group, Participant, Spec, Wait};
+use unisono_barrier::{Algorithm, Barrier, Cause, Error, Group, Participant, Spec, Wait};
 use unisono_sync::Advice;
 
 /// Plain memory that the barrier has to order: loom reports any race on it.
@@ -27,8 +27,12 @@ unsafe impl Sync for Plain {}
 unsafe impl Send for Plain {}
 
 fn model(check: impl Fn() + Sync + Send + 'static) {
+    model_within(2, check);
+}
+
+fn model_within(preemptions: usize, check: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
     builder.max_branches = 20_000;
     builder.check(check);
 }
@@ -252,5 +256,63 @@ fn two_leave_one_after_the_other() {
         assert_eq!(first.members(), 1);
         episodes(first, &plain, 1);
         thread.join().expect("no participant panics");
+    });
+}
+
+/// Threads of a [`Barrier`]: each writes its own cell, waits, reads all, and waits again.
+fn shared(threads: usize, count: u32) {
+    model(move || {
+        let barrier = Arc::new(Barrier::new(threads));
+        let plain = Arc::new(Plain((0..threads).map(|_| UnsafeCell::new(0)).collect()));
+        let rounds = move |me: usize, barrier: Arc<Barrier>, plain: Arc<Plain>| {
+            for episode in 1..=count {
+                // SAFETY: only this thread writes its cell, and nobody reads before the barrier.
+                plain.0[me].with_mut(|cell| unsafe { *cell = episode });
+                barrier.wait();
+                for cell in &plain.0 {
+                    // SAFETY: written before the barrier just passed, and not again before the next.
+                    cell.with(|cell| assert_eq!(unsafe { *cell }, episode));
+                }
+                barrier.wait();
+            }
+        };
+        let running: Vec<_> = (1..threads)
+            .map(|me| {
+                let (barrier, plain) = (Arc::clone(&barrier), Arc::clone(&plain));
+                thread::spawn(move || rounds(me, barrier, plain))
+            })
+            .collect();
+        rounds(0, barrier, plain);
+        for thread in running {
+            thread.join().expect("no thread panics");
+        }
+    });
+}
+
+#[test]
+fn two_threads_of_a_shared_barrier_pass_four_episodes() {
+    shared(2, 2);
+}
+
+#[test]
+fn three_threads_of_a_shared_barrier_pass_two_episodes() {
+    shared(3, 1);
+}
+
+#[test]
+fn signals_of_a_shared_barrier_keep_their_order_when_more_threads_use_it_than_make_an_episode() {
+    // four threads; a signal out of order needs one preemption, between the last arrival and its signal
+    model_within(1, || {
+        let barrier = Arc::new(Barrier::new(2));
+        let led = |barrier: Arc<Barrier>| u32::from(barrier.wait().is_leader());
+        let running: Vec<_> = (0..3)
+            .map(|_| {
+                let barrier = Arc::clone(&barrier);
+                thread::spawn(move || led(barrier))
+            })
+            .collect();
+        let first = led(barrier);
+        let others: u32 = running.into_iter().map(|thread| thread.join().expect("no thread panics")).sum();
+        assert_eq!(first + others, 2);
     });
 }

@@ -62,7 +62,9 @@ impl Company {
         Companion { company: self, policy: Adaptive::new(budget, wakeups), learner }
     }
 
-    fn regime(&self) -> Regime<'_> {
+    /// The words in which its members agree how to wait, for a [`Learner`] that is no [`Companion`]'s.
+    #[must_use]
+    pub fn regime(&self) -> Regime<'_> {
         Regime::new(&self.mode, &self.last_long_yield)
     }
 

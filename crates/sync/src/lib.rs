@@ -6,6 +6,13 @@
 //! keeps wake-ups from being lost or wasted ([`Flag`]), and memory for such words that is either private
 //! or shared between processes ([`Lines`]).
 //!
+//! The crate is not on crates.io; in `Cargo.toml` it is, from a clone of the repository,
+//!
+//! ```toml
+//! [dependencies]
+//! unisono-sync = { path = "unisono/crates/sync" }   # or { git = "URL OF THE REPOSITORY" }
+//! ```
+//!
 //! It does *not* know what is awaited (barriers, locks, windows are other crates) nor who is dead: the
 //! awaited's liveness and deadlines are questions a waiter asks through [`Watch`].
 

@@ -1,0 +1,239 @@
+//! A barrier with the interface of `std::sync::Barrier`: one value that all threads share, and `wait()`.
+//!
+//! The idea: every arrival takes the next number of one counter. Of the numbers `k*n` to `k*n + n-1` each is an arrival in
+//! episode `k`; the last of them signals the episode and leads, the others wait for the signal. The counter is never
+//! reset, so a thread that arrives for the next episode cannot be mistaken for one of this, even when more
+//! than `n` threads use the barrier. With more than `n`, the leader of the next episode may be ready before this episode
+//! is signalled; the leader therefore waits for the signal before its own, so that signals keep their order.
+//!
+//! Threads have no places here, so what is learnt about waiting (see [`Company`]) belongs to the barrier: the leader
+//! of an episode learns for all.
+//!
+//! Cost per participant: one atomic addition to a contended line, a division, and one transfer of the signal's
+//! line; an episode of n takes O(n). When not to use: where an episode has to fail instead of hang when a thread panics or
+//! dies, where processes meet, or where a hundred nanoseconds matter: a [`Group`](crate::Group) does all of that.
+//!
+//! Reference: std::sync::Barrier; Hensgen, Finkel, Manber 1988 for the central counter.
+
+#[cfg(not(loom))]
+use std::sync::{Mutex, TryLockError};
+use std::{fmt, num::NonZeroU64};
+#[cfg(not(loom))]
+use unisono_linux::affinity::{self, Tid};
+#[cfg(not(loom))]
+use unisono_linux::clock;
+use unisono_linux::futex::Scope;
+#[cfg(loom)]
+use unisono_sync::Block;
+use unisono_sync::atomics::{AtomicU64, Ordering};
+#[cfg(not(loom))]
+use unisono_sync::{Company, Learner, SpinBudget};
+use unisono_sync::{Flag, Lines, Unwatched, WaitPolicy, Wakeups};
+
+/// A barrier for `n` threads at a time, to be shared by reference or in an `Arc`.
+///
+/// ```
+/// use unisono_barrier::Barrier;
+///
+/// let barrier = Barrier::new(3);
+/// let leaders = std::thread::scope(|threads| {
+///     let running: Vec<_> = (0..3).map(|_| threads.spawn(|| barrier.wait().is_leader())).collect();
+///     running.into_iter().filter_map(|thread| thread.join().ok()).filter(|leads| *leads).count()
+/// });
+/// assert_eq!(leaders, 1);
+/// ```
+pub struct Barrier {
+    /// How many threads have arrived since the barrier was made.
+    arrivals: Counter,
+    /// How many make an episode.
+    threads: NonZeroU64,
+    lines: Lines,
+    wakeups: Wakeups,
+    #[cfg(not(loom))]
+    company: Company,
+    #[cfg(not(loom))]
+    learner: Mutex<Learner>,
+    /// How often threads slept here; what the learner decides by.
+    #[cfg(not(loom))]
+    sleeps: AtomicU64,
+}
+
+/// On a line of its own: every arrival writes here.
+#[repr(align(128))]
+struct Counter(AtomicU64);
+
+impl Barrier {
+    /// A barrier that lets threads go on in groups of `n`; 0 counts as 1, as in the standard library. Whether `n`
+    /// threads have a processor each is asked here, once.
+    #[must_use]
+    pub fn new(n: usize) -> Self {
+        let threads = NonZeroU64::new(n as u64).unwrap_or(NonZeroU64::MIN);
+        #[cfg(not(loom))]
+        let company = Company::new(n, affinity::allowed(Tid::SELF).map_or(1, |set| set.len()));
+        Self {
+            arrivals: Counter(AtomicU64::new(0)),
+            threads,
+            lines: Lines::on_heap(1),
+            #[cfg(not(loom))]
+            wakeups: company.wakeups(Scope::Private),
+            #[cfg(loom)]
+            wakeups: Wakeups::Symmetric(Scope::Private),
+            #[cfg(not(loom))]
+            company,
+            #[cfg(not(loom))]
+            learner: Mutex::new(Learner::default()),
+            #[cfg(not(loom))]
+            sleeps: AtomicU64::new(0),
+        }
+    }
+
+    /// Arrives, and waits until `n` threads have. What each did before, all see after.
+    pub fn wait(&self) -> BarrierWaitResult {
+        // SYNC(tickets) release: publishes this thread's writes to the last of its episode;
+        // SYNC(tickets) acquire: the last sees everybody's
+        let number = self.arrivals.0.fetch_add(1, Ordering::AcqRel);
+        let (episode, place) = (number / self.threads, number % self.threads);
+        // A flag's word wraps, and is compared so: an episode is never half of all numbers behind another.
+        let before = episode as u32;
+        let leads = place == self.threads.get() - 1;
+        if leads {
+            if !self.signal().reached(before) {
+                self.wait_for(before);
+            }
+            self.learn();
+            self.signal().signal(before.wrapping_add(1), self.wakeups);
+        } else {
+            self.wait_for(before.wrapping_add(1));
+        }
+        BarrierWaitResult { leads }
+    }
+
+    /// Holds the number of the last episode that is complete.
+    fn signal(&self) -> Flag<'_> {
+        self.lines.line(0).flag(0)
+    }
+
+    fn wait_for(&self, episode: u32) {
+        #[cfg(not(loom))]
+        let mut policy = self.company.companion(1, SpinBudget::DEFAULT, self.wakeups);
+        #[cfg(loom)]
+        let mut policy = Block::new(self.wakeups);
+        // the verdict is to go on: nobody watches who could stop it
+        let _ = policy.wait(self.signal(), episode, &mut Unwatched);
+        #[cfg(not(loom))]
+        if policy.blocks() > 0 {
+            self.sleeps.fetch_add(policy.blocks(), Ordering::Relaxed);
+        }
+    }
+
+    /// Counts an episode for what is learnt. Leaders come one after the other but for a barrier that more threads use
+    /// than make an episode; the one that finds another at it leaves the episode uncounted.
+    #[cfg(not(loom))]
+    fn learn(&self) {
+        let mut learner = match self.learner.try_lock() {
+            Ok(learner) => learner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        learner.learn(self.company.regime(), self.sleeps.load(Ordering::Relaxed), clock::now);
+    }
+
+    /// In a model there is no clock to learn from.
+    #[cfg(loom)]
+    #[allow(clippy::unused_self, reason = "as outside of models")]
+    fn learn(&self) {}
+}
+
+impl fmt::Debug for Barrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Barrier").field("threads", &self.threads).finish_non_exhaustive()
+    }
+}
+
+/// What [`Barrier::wait`] says of an episode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BarrierWaitResult {
+    leads: bool,
+}
+
+impl BarrierWaitResult {
+    /// Whether this thread is the one of its episode that is told so.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.leads
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    /// The standard library's barrier, as far as this one has its interface.
+    trait Meeting: Sync {
+        fn meet(&self) -> bool;
+    }
+
+    impl Meeting for Barrier {
+        fn meet(&self) -> bool {
+            self.wait().is_leader()
+        }
+    }
+
+    impl Meeting for std::sync::Barrier {
+        fn meet(&self) -> bool {
+            self.wait().is_leader()
+        }
+    }
+
+    /// How many lead in all when so many threads meet so often; each checks that nobody is an episode away.
+    fn leaders(barrier: &dyn Meeting, threads: usize, times: usize) -> usize {
+        let (come, led) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    for time in 1..=times {
+                        come.fetch_add(1, Ordering::Relaxed);
+                        led.fetch_add(usize::from(barrier.meet()), Ordering::Relaxed);
+                        let come = come.load(Ordering::Relaxed);
+                        assert!(come >= time * threads, "{come} arrivals after episode {time} of {threads}");
+                        barrier.meet();
+                    }
+                });
+            }
+        });
+        led.into_inner()
+    }
+
+    #[test]
+    fn it_does_what_the_standard_librarys_barrier_does() {
+        for threads in [1, 2, 3, 8] {
+            let expected = leaders(&std::sync::Barrier::new(threads), threads, 200);
+            assert_eq!(leaders(&Barrier::new(threads), threads, 200), expected, "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn a_barrier_of_none_lets_each_go_on_alone_as_the_standard_librarys_does() {
+        assert!(std::sync::Barrier::new(0).wait().is_leader());
+        assert!(Barrier::new(0).wait().is_leader());
+    }
+
+    #[test]
+    fn more_threads_than_make_an_episode_are_served_in_groups() {
+        const ARRIVALS: usize = 3_000;
+        let (barrier, led, begun) = (Barrier::new(3), AtomicUsize::new(0), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for _ in 0..6 {
+                // any thread makes the next arrival: at most two of the six wait for a third at the end
+                scope.spawn(|| {
+                    while begun.fetch_add(1, Ordering::Relaxed) < ARRIVALS {
+                        led.fetch_add(usize::from(barrier.wait().is_leader()), Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(led.into_inner(), ARRIVALS / 3);
+    }
+}
