@@ -4,7 +4,7 @@ mod table;
 pub(crate) mod variant;
 
 use crate::exit::Failure;
-use crate::flags::Flags;
+use crate::flags::{Flags, one_number};
 use crate::help::Completed;
 use anyhow::Context;
 use clap::builder::StringValueParser;
@@ -53,13 +53,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = Completed::new(catalogue::barriers(), StringValueParser::new()), hide_possible_values = true)]
     implementation: Vec<String>,
     /// Busy loops beside the run, each a process of its own
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = one_number)]
     competitors: usize,
     /// Where the busy loops run: none, spread or processors like 0-3,8
     #[arg(long, value_name = "PIN", default_value = "spread")]
     competitor_pin: Pin,
     /// Runs of each variant, in turns
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = one_number)]
     runs: usize,
     /// Print one JSON object a variant
     #[arg(long)]

@@ -10,7 +10,7 @@ use unisono_study::workload::{Options, Pin};
 #[derive(clap::Args)]
 pub(crate) struct Flags {
     /// Participants
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = one_number)]
     pub(crate) threads: usize,
     /// Computation before each barrier
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "0us")]
@@ -46,6 +46,12 @@ pub(crate) struct Flags {
     /// End with the thread that started this program
     #[arg(long, hide = true)]
     pub(crate) die_with_parent: bool,
+}
+
+/// Reads a number of things, of which there can be one value only.
+pub(crate) fn one_number(text: &str) -> Result<usize, String> {
+    let refuse = |_| "write one whole number; to compare several, run the command once for each".to_owned();
+    text.parse().map_err(refuse)
 }
 
 impl Flags {
