@@ -4,6 +4,7 @@
 //! window stays usable unless the variant says otherwise. [`Error::class`] is what an MPI binding returns.
 
 use crate::rank::Rank;
+use rustix::io::Errno;
 use std::io;
 
 /// Why a one-sided operation failed.
@@ -137,7 +138,9 @@ pub enum Error {
         /// Ours.
         ours: String,
     },
-    /// A rank is gone. Final: whatever needs it fails alike. `MPI_ERR_PROC_FAILED` where the MPI has it.
+    /// A rank is gone. Final: whatever needs it fails alike, in every call and on every path. The standard has no class
+    /// for it, and [`Error::class`] answers `MPI_ERR_OTHER`; a binding that can make classes has one for this variant
+    /// (`abi/mpi` adds one, with a code for each rank that is gone).
     #[error("rank {rank} is gone ({why}); end the job and start it anew")]
     Gone {
         /// Who.
@@ -162,6 +165,16 @@ pub enum Error {
     /// A description of a job that makes no sense, such as a rank beyond its size. `MPI_ERR_ARG`.
     #[error("{0}")]
     Job(String),
+    /// A limit is reached: of descriptors, of mappings, or of memory. Nothing was made, and all members that wanted it
+    /// are told. `MPI_ERR_NO_MEM`.
+    #[error("{doing}: {source}; {}", remedy(source))]
+    Exhausted {
+        /// What was attempted.
+        doing: String,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
     /// The kernel or the network refused. `MPI_ERR_OTHER`.
     #[error("{doing}: {source}")]
     System {
@@ -181,6 +194,15 @@ pub enum Error {
     },
 }
 
+/// What to do about a limit.
+fn remedy(source: &io::Error) -> &'static str {
+    match Errno::from_io_error(source) {
+        Some(Errno::MFILE) => "free windows or files, or raise the limit of open files: ulimit -n 65536",
+        Some(Errno::NFILE) => "raise the host's limit of open files: sysctl fs.file-max",
+        _ => "free windows or memory, or raise the limit of mappings: sysctl vm.max_map_count",
+    }
+}
+
 /// Error classes of the MPI standard (MPI-4.0, sections 9.4 and 12.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -193,6 +215,8 @@ pub enum ErrorClass {
     Count,
     /// `MPI_ERR_DISP`
     Disp,
+    /// `MPI_ERR_NO_MEM`
+    NoMem,
     /// `MPI_ERR_OP`
     Op,
     /// `MPI_ERR_OTHER`
@@ -239,6 +263,7 @@ impl Error {
             Self::Conflict { .. } => ErrorClass::RmaConflict,
             Self::Mismatch { .. } | Self::Job(_) => ErrorClass::Arg,
             Self::Unsupported { .. } => ErrorClass::UnsupportedOperation,
+            Self::Exhausted { .. } => ErrorClass::NoMem,
             Self::Gone { .. } | Self::TimedOut { .. } | Self::NotYet | Self::System { .. } => {
                 ErrorClass::Other
             }
@@ -252,6 +277,12 @@ impl Error {
 
     pub(crate) fn system(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let doing = doing.into();
-        move |source| Self::System { doing, source }
+        move |source| {
+            let is_limit = matches!(
+                Errno::from_io_error(&source),
+                Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOSPC)
+            );
+            if is_limit { Self::Exhausted { doing, source } } else { Self::System { doing, source } }
+        }
     }
 }
