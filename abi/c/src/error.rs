@@ -81,7 +81,7 @@ impl Fault {
         match error {
             Error::Gone { .. } => return Status::Gone,
             Error::TimedOut { .. } => return Status::TimedOut,
-            Error::System { .. } => return Status::System,
+            Error::System { .. } | Error::Exhausted { .. } => return Status::System,
             _ => {}
         }
         match error.class() {

@@ -31,7 +31,8 @@ enum core_class {
 	CORE_TYPE,
 	CORE_UNSUPPORTED,
 	CORE_WIN,
-	CORE_GONE, /* a rank, which the words name; the standard has no class for it */
+	CORE_GONE, /* a rank is gone: the words name it; the standard has no class for it */
+	CORE_NO_MEM, /* a limit of descriptors, mappings or memory */
 };
 
 /* Not errors: with a patience, calls that wait for another rank's next call are to be repeated. */

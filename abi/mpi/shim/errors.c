@@ -34,6 +34,8 @@ static int class_of_core(int core)
 		return MPI_ERR_COUNT;
 	case CORE_DISP:
 		return MPI_ERR_DISP;
+	case CORE_NO_MEM:
+		return MPI_ERR_NO_MEM;
 	case CORE_OP:
 		return MPI_ERR_OP;
 	case CORE_RANK:

@@ -24,14 +24,33 @@ const VERSION: u32 = 3;
 const ASYMMETRIC: u32 = 1;
 const SYMMETRIC: u32 = 2;
 
+impl Spec {
+    /// How many lines a group of this kind takes.
+    #[must_use]
+    pub fn lines(&self) -> usize {
+        Group::lines(self)
+    }
+
+    /// Makes a barrier for processes in memory that they share for other reasons, too: zeroed lines, of which the first
+    /// [`Self::lines`] are taken. Others open it by [`Group::open_in`]; it has no path. Panics when there are too few.
+    #[must_use]
+    pub fn for_processes_in(&self, lines: &Lines) -> Group {
+        Group::in_lines(self, lines.part(0, self.lines()))
+    }
+}
+
 impl Group {
     pub(crate) fn in_shared_memory(spec: &Spec) -> Result<Self, Error> {
         let bytes = Self::lines(spec) * size_of::<unisono_sync::Line>();
         let region =
             SharedMemory::create(bytes).map_err(|source| Error::SharedMemory { path: None, source })?;
-        let group = Self::create(spec, Lines::in_region(region), Scope::Shared);
+        Ok(Self::in_lines(spec, Lines::in_region(region)))
+    }
+
+    fn in_lines(spec: &Spec, lines: Lines) -> Self {
+        let group = Self::create(spec, lines, Scope::Shared);
         group.write_configuration();
-        Ok(group)
+        group
     }
 
     /// Where processes of the same user find a group made by [`Spec::for_processes`], while this one lives.
@@ -47,7 +66,15 @@ impl Group {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let region = SharedMemory::open(path)
             .map_err(|source| Error::SharedMemory { path: Some(path.to_owned()), source })?;
-        let lines = Lines::in_region(region);
+        Self::open_in(Lines::in_region(region), path)
+    }
+
+    /// Opens a group that another process made by [`Spec::for_processes_in`], in lines that both map; errors name the
+    /// region `path`.
+    ///
+    /// # Errors
+    /// [`Error::NotABarrier`], [`Error::NoMembarrier`].
+    pub fn open_in(lines: Lines, path: &Path) -> Result<Self, Error> {
         let refuse = |what: &str| Error::NotABarrier { path: path.to_owned(), what: what.to_owned() };
         let word = |index: usize| lines.line(0).word(index).load(Ordering::Relaxed);
         // SYNC(configuration) acquire: the configuration after its magic number

@@ -22,14 +22,34 @@ use std::sync::atomic::AtomicU32;
 #[derive(Debug)]
 pub struct SharedMemory {
     file: File,
+    mapping: Mapping,
+}
+
+/// A region that is mapped, and that nobody else finds through this process: it has no descriptor. Unmapped on drop.
+#[derive(Debug)]
+pub struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread; all access goes through atomics.
-unsafe impl Send for SharedMemory {}
-// SAFETY: as above; `&SharedMemory` hands out only atomics.
-unsafe impl Sync for SharedMemory {}
+// SAFETY: the mapping belongs to the process, not to a thread; whoever uses the address keeps to atomics.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `&Mapping` hands out an address only.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Size in bytes, whole pages.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Its first byte, page-aligned. Valid as long as `self`.
+    #[must_use]
+    pub const fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+}
 
 impl SharedMemory {
     /// A fresh, zeroed region of at least `bytes`, rounded up to whole pages.
@@ -101,10 +121,17 @@ impl SharedMemory {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
     }
 
+    /// The mapping, and the descriptor, which is not needed any more once everybody has mapped the region: a program may
+    /// have more regions than it may have descriptors.
+    #[must_use]
+    pub fn into_parts(self) -> (Mapping, OwnedFd) {
+        (self.mapping, self.file.into())
+    }
+
     /// Size in bytes, whole pages.
     #[must_use]
     pub const fn len(&self) -> usize {
-        self.bytes
+        self.mapping.bytes
     }
 
     /// Never: a region has at least a page.
@@ -116,16 +143,16 @@ impl SharedMemory {
     /// Its first byte, page-aligned. Valid as long as `self`.
     #[must_use]
     pub const fn start(&self) -> NonNull<u8> {
-        self.start
+        self.mapping.start
     }
 
     /// The region as words that any process may change at any time.
     #[must_use]
     pub fn words(&self) -> &[AtomicU32] {
-        let words = self.bytes / size_of::<AtomicU32>();
+        let words = self.mapping.bytes / size_of::<AtomicU32>();
         // SAFETY: the mapping is page-aligned, readable and writable for `bytes` bytes until drop, its
         // size is sealed, and every bit pattern is a valid AtomicU32.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast::<AtomicU32>(), words) }
+        unsafe { std::slice::from_raw_parts(self.mapping.start.as_ptr().cast::<AtomicU32>(), words) }
     }
 
     fn map_sealed(file: File) -> io::Result<Self> {
@@ -148,7 +175,7 @@ impl SharedMemory {
         }
         let start =
             NonNull::new(start.cast::<u8>()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
-        Ok(Self { file, start, bytes })
+        Ok(Self { file, mapping: Mapping { start, bytes } })
     }
 }
 
@@ -159,7 +186,7 @@ impl AsFd for SharedMemory {
     }
 }
 
-impl Drop for SharedMemory {
+impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: this mapping was made in `map` with this size, and borrows of it end before `self`.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
@@ -195,6 +222,18 @@ mod tests {
         let refused = SharedMemory::open(Path::new("/dev/null")).expect_err("/dev/null is no region");
         assert!(refused.to_string().contains("sealed") || refused.kind() == io::ErrorKind::InvalidInput);
         assert!(SharedMemory::create(0).is_err());
+    }
+
+    #[test]
+    fn a_region_stays_mapped_without_its_descriptor_and_is_not_found_any_more() {
+        let region = SharedMemory::create(1).expect("a page can be mapped");
+        let other = SharedMemory::open(&region.path()).expect("our own region opens by path");
+        let (mapping, descriptor) = region.into_parts();
+        drop(descriptor);
+        other.words()[3].store(7, SeqCst);
+        // SAFETY: the mapping has a page, which is only seen as atomics.
+        let word = unsafe { &*mapping.start().as_ptr().cast::<AtomicU32>().wrapping_add(3) };
+        assert_eq!((word.load(SeqCst), mapping.bytes()), (7, page_size()));
     }
 
     #[test]

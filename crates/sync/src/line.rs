@@ -13,7 +13,7 @@ use crate::flag::{Flag, Sleepers};
 #[cfg(not(loom))]
 use std::ptr::NonNull;
 #[cfg(not(loom))]
-use unisono_linux::shared_memory::SharedMemory;
+use unisono_linux::shared_memory::{Mapping, SharedMemory};
 
 /// Words that are written together.
 #[repr(C, align(128))]
@@ -94,6 +94,8 @@ enum Owner {
     Heap(Box<[Line]>),
     #[cfg(not(loom))]
     Shared(SharedMemory),
+    #[cfg(not(loom))]
+    Mapped(Mapping),
 }
 
 // SAFETY: `first` points into memory that `owner` keeps alive and in place; lines are made of atomics.
@@ -112,6 +114,7 @@ impl Lines {
         let first = match &*owner {
             Owner::Heap(lines) => NonNull::from(&**lines).cast::<Line>(),
             Owner::Shared(region) => region.start().cast::<Line>(),
+            Owner::Mapped(mapping) => mapping.start().cast::<Line>(),
         };
         Self {
             owner,
@@ -127,6 +130,21 @@ impl Lines {
     pub fn in_region(region: SharedMemory) -> Self {
         let (first, count) = (region.start().cast::<Line>(), region.len() / size_of::<Line>());
         Self { owner: Arc::new(Owner::Shared(region)), first, count }
+    }
+
+    /// The lines of a region that nobody finds through this process: as many as fit.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn in_mapping(mapping: Mapping) -> Self {
+        let (first, count) = (mapping.start().cast::<Line>(), mapping.bytes() / size_of::<Line>());
+        Self { owner: Arc::new(Owner::Mapped(mapping)), first, count }
+    }
+
+    /// The first byte of the first line. Valid as long as any of the lines.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn start(&self) -> NonNull<u8> {
+        self.first.cast()
     }
 
     /// So many of these lines from `first` on, as lines of their own that share the memory. Panics past the last.
@@ -145,7 +163,7 @@ impl Lines {
     #[must_use]
     pub fn region(&self) -> Option<&SharedMemory> {
         match &*self.owner {
-            Owner::Heap(_) => None,
+            Owner::Heap(_) | Owner::Mapped(_) => None,
             Owner::Shared(region) => Some(region),
         }
     }

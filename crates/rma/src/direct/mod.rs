@@ -35,9 +35,10 @@ mod staging;
 
 use crate::epochs::Reach;
 use crate::error::Error;
-use crate::host::episodes::{self, Episodes, path, refused};
+use crate::host::Host;
+use crate::host::episodes::{self, Episodes};
+use crate::host::segment::{Segment, agreed, outcome};
 use crate::host::waiting::Waiting;
-use crate::host::{self, Host};
 use crate::message::Shared;
 use crate::op::Op;
 use crate::rank::Rank;
@@ -46,14 +47,11 @@ use crate::stats::{Counts, Noted, Waits};
 use crate::window::{Lock, Part};
 use region::{Plan, Region};
 use staging::{In, Out, Stamp};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use unisono_barrier::Group;
 use unisono_linux::clock::{Nanos, now, ticks};
 use unisono_linux::process_vm;
-use unisono_sync::{Flag, Verdict, Waited, Wakeups};
+use unisono_sync::{Flag, Lines, Verdict, Waited, Wakeups};
 
 /// What a member keeps for one other.
 #[derive(Debug)]
@@ -152,26 +150,17 @@ impl Direct {
     ) -> Result<Option<Self>, Error> {
         let (me, size) = (host.rank.index(), host.size);
         let mapped = wanted.base.is_null();
-        let plan = Plan::new(wanted.parts, mapped, wanted.spec.placement)?;
-        let first = if me == 0 { Some(create(host, plan.bytes)) } else { None };
-        let announced = first
-            .as_ref()
-            .and_then(|made| made.as_ref().ok())
-            .map(|(memory, group)| [memory.path().as_os_str().as_bytes(), b"\n", &path(group)].concat());
-        let paths = shared.gather(&announced.unwrap_or_default())?;
-        let made = match first {
-            Some(made) => made,
-            None => open(&paths[0], plan.bytes),
-        };
-        let joined = made.and_then(|(memory, group)| {
-            let joined = group.participant(me).map_err(refused)?;
-            Ok((memory, joined))
-        });
+        let spec = episodes::spec(host)?;
+        let plan = Plan::new(wanted.parts, mapped, wanted.spec.placement, spec.lines())?;
+        let prepare = |lines: &Lines| drop(spec.for_processes_in(lines));
+        let Segment { lines, descriptor } = Segment::share(host, shared, plan.bytes, prepare)?;
+        let joined = lines.and_then(|lines| Ok((episodes::join(host, &lines)?, lines)));
         let mut announcement = [0_u8; 24];
         announcement[..8].copy_from_slice(&(wanted.base as u64).to_le_bytes());
         announcement[8..16].copy_from_slice(&((&raw const PROBE) as u64).to_le_bytes());
-        announcement[16] = u8::from(joined.is_ok());
+        announcement[16..20].copy_from_slice(&outcome(&joined).to_le_bytes());
         let addresses = shared.gather(&announcement)?;
+        drop(descriptor);
         let word = |rank: usize, at: usize| {
             let bytes = addresses[rank].get(at..at + 8).and_then(|bytes| bytes.first_chunk::<8>());
             bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
@@ -186,15 +175,14 @@ impl Direct {
             }
             reached
         };
-        let all_joined = (0..size).all(|rank| word(rank, 16) & 0xff == 1);
-        let reachable = all_joined && (mapped || (0..size).all(reaches));
-        let all_reach = shared.gather(&[u8::from(reachable)])?.iter().all(|answer| answer == &[1]);
-        if !all_reach {
-            // Without the segment nothing is possible; without reach the message path is.
-            return if all_joined { Ok(None) } else { joined.map(|_| None) };
+        let outcomes = (0..size).map(|rank| (word(rank, 16) & 0xffff_ffff) as u32);
+        let (barrier, lines) = agreed(host, joined, outcomes, "map the window's memory")?;
+        let reachable = mapped || (0..size).all(reaches);
+        if !shared.gather(&[u8::from(reachable)])?.iter().all(|answer| answer == &[1]) {
+            // The message path is possible without.
+            return Ok(None);
         }
-        let (memory, barrier) = joined?;
-        let region = Region::new(memory, plan);
+        let region = Region::new(&lines, plan);
         let peer = |rank: usize| Peer {
             direct: false,
             base: match (mapped, rank == me) {
@@ -343,21 +331,4 @@ impl Waiter {
         self.waits.of(reach).add(ticks().since(start).to_nanos(), slept);
         reached
     }
-}
-
-fn create(host: &Host, bytes: usize) -> Result<(unisono_linux::shared_memory::SharedMemory, Group), Error> {
-    let memory = host::create(bytes)?;
-    Ok((memory, episodes::group(host)?))
-}
-
-fn open(paths: &[u8], bytes: usize) -> Result<(unisono_linux::shared_memory::SharedMemory, Group), Error> {
-    let text = String::from_utf8_lossy(paths);
-    let Some((memory, group)) = text.split_once('\n') else {
-        return Err(Error::Job("rank 0 could not make the window's memory; see its error".to_owned()));
-    };
-    let memory = host::open(Path::new(memory))?;
-    if memory.len() < bytes {
-        return Err(Error::Job("the window's segment has another size; use one version".to_owned()));
-    }
-    Ok((memory, Group::open(Path::new(group)).map_err(refused)?))
 }

@@ -1,7 +1,7 @@
 //! A window's segment: who writes which line, and where the parts lie.
 //!
 //! ```text
-//!   line 0                what it is
+//!   the barrier's lines   unisono-barrier's
 //!   3 lines a rank        exposure (its owner)  |  lock word (anybody)  |  gate of accumulates (anybody)
 //!   a line for each pair  from a rank, to a rank: posts, completions, how much of the ring is given back
 //!   rings                 for each pair, operations staged by the first for the second
@@ -13,7 +13,6 @@ use super::staging::Ring;
 use crate::error::Error;
 use crate::spec::Placement;
 use crate::window::Part;
-use unisono_linux::shared_memory::SharedMemory;
 use unisono_sync::{Flag, Line, Lines};
 
 const PAGE: u64 = 4096;
@@ -22,13 +21,20 @@ const PAGE: u64 = 4096;
 #[derive(Debug)]
 pub(super) struct Plan {
     size: usize,
+    /// Lines of the barrier of fences, which come first.
+    barrier: usize,
     pub(super) ring_bytes: usize,
     pub(super) offsets: Box<[u64]>,
     pub(super) bytes: usize,
 }
 
 impl Plan {
-    pub(super) fn new(parts: &[Part], with_memory: bool, placement: Placement) -> Result<Self, Error> {
+    pub(super) fn new(
+        parts: &[Part],
+        with_memory: bool,
+        placement: Placement,
+        barrier: usize,
+    ) -> Result<Self, Error> {
         let size = parts.len();
         let ring_bytes = match size {
             // Whatever the kernel would copy otherwise goes through them; pages that nobody touches are none.
@@ -38,7 +44,7 @@ impl Plan {
             9..=32 => 4 << 10,
             _ => 1 << 10,
         };
-        let lines = bytes_of_lines(size);
+        let lines = barrier * size_of::<Line>() + bytes_of_lines(size);
         let mut end = ((lines + size * size * ring_bytes) as u64).next_multiple_of(PAGE);
         let mut offsets = Vec::with_capacity(size);
         for part in parts {
@@ -50,13 +56,17 @@ impl Plan {
             end = end.checked_add(bytes).filter(|end| *end < 1 << 46).ok_or(Error::Size(part.bytes))?;
         }
         let bytes = usize::try_from(end).map_err(|_| Error::Size(end))?;
-        Ok(Self { size, ring_bytes, offsets: offsets.into(), bytes })
+        Ok(Self { size, barrier, ring_bytes, offsets: offsets.into(), bytes })
     }
 }
 
-/// What the lines before the rings take.
+/// What this module's lines, before the rings, take.
 fn bytes_of_lines(size: usize) -> usize {
-    (1 + 3 * size + size * size) * size_of::<Line>()
+    lines_of(size) * size_of::<Line>()
+}
+
+const fn lines_of(size: usize) -> usize {
+    3 * size + size * size
 }
 
 /// A mapped segment.
@@ -68,36 +78,36 @@ pub(super) struct Region {
 }
 
 impl Region {
-    pub(super) fn new(memory: SharedMemory, plan: Plan) -> Self {
-        let start = memory.start().as_ptr();
-        Self { lines: Lines::in_region(memory), start, plan }
+    pub(super) fn new(segment: &Lines, plan: Plan) -> Self {
+        let start = segment.start().as_ptr();
+        Self { lines: segment.part(plan.barrier, lines_of(plan.size)), start, plan }
     }
 
     /// The exposure of a rank: the last fence epoch that it has entered.
     #[inline]
     pub(super) fn exposure(&self, rank: usize) -> Flag<'_> {
-        self.lines.line(1 + 3 * rank).flag(0)
+        self.lines.line(3 * rank).flag(0)
     }
 
     /// At whom a rank accumulates right now (plus one).
     #[inline]
     pub(super) fn presence(&self, rank: usize) -> &Line {
-        self.lines.line(1 + 3 * rank)
+        self.lines.line(3 * rank)
     }
 
     #[inline]
     pub(super) fn lock(&self, rank: usize) -> &Line {
-        self.lines.line(2 + 3 * rank)
+        self.lines.line(1 + 3 * rank)
     }
 
     #[inline]
     pub(super) fn gate(&self, rank: usize) -> &Line {
-        self.lines.line(3 + 3 * rank)
+        self.lines.line(2 + 3 * rank)
     }
 
     #[inline]
     fn pair(&self, from: usize, to: usize) -> &Line {
-        self.lines.line(1 + 3 * self.plan.size + from * self.plan.size + to)
+        self.lines.line(3 * self.plan.size + from * self.plan.size + to)
     }
 
     /// How often `target` has exposed its part to `origin`.
@@ -122,7 +132,10 @@ impl Region {
     #[inline]
     pub(super) fn place_of_ring(&self, origin: usize, target: usize) -> (*mut u8, usize) {
         let (lines, size) = (bytes_of_lines(self.plan.size), self.plan.ring_bytes);
-        (self.start.wrapping_add(lines + (origin * self.plan.size + target) * size), size)
+        (
+            self.lines.start().as_ptr().wrapping_add(lines + (origin * self.plan.size + target) * size),
+            size,
+        )
     }
 
     /// The ring from `origin` to `target`. How far it is filled lies beside the origin's completions in one line.

@@ -5,15 +5,16 @@
 //! a look at the packets every so often. When not to use: between hosts.
 
 use super::Host;
+use super::segment::{Segment, agreed, outcome};
 use crate::error::Error;
 use crate::message::Shared;
 use crate::rank::Rank;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use unisono_barrier::{Cause, Group, Load, Participant, recommended};
+use unisono_barrier::{Cause, Group, Load, Participant, Spec, recommended};
 use unisono_linux::clock::Nanos;
-use unisono_sync::Waited;
+use unisono_sync::{Line, Lines, Waited};
 
 /// How long one waits between two looks at packets that others may need served.
 const SERVING: Nanos = Nanos(200_000);
@@ -40,26 +41,17 @@ impl Episodes {
 
     /// Makes a group of the job's members; collective.
     pub(crate) fn make(host: &Arc<Host>, shared: &Arc<Shared>) -> Result<Self, Error> {
-        let first = if host.rank == Rank(0) { Some(group(host)) } else { None };
-        let announced = first.as_ref().and_then(|made| made.as_ref().ok()).map(path).unwrap_or_default();
-        let paths = shared.gather(&announced)?;
-        let made = match first {
-            Some(made) => made,
-            None if paths[0].is_empty() => {
-                Err(Error::Job("rank 0 could not make the job's barrier; see its error".to_owned()))
-            }
-            None => Group::open(Path::new(&*String::from_utf8_lossy(&paths[0]))).map_err(refused),
-        };
-        let joined = made.and_then(|group| group.participant(host.rank.index()).map_err(refused));
-        // Rank 0 keeps the group open until all have it.
-        let all = shared.gather(&[u8::from(joined.is_ok())])?;
-        let participant = joined?;
-        match all.iter().position(|answer| answer != &[1]) {
-            Some(rank) => {
-                Err(Error::Job(format!("rank {rank} could not join the job's barrier; see its error")))
-            }
-            None => Ok(Self::new(host, shared, participant)),
-        }
+        let spec = spec(host)?;
+        let bytes = spec.lines() * size_of::<Line>();
+        let prepare = |lines: &Lines| drop(spec.for_processes_in(lines));
+        let Segment { lines, descriptor } = Segment::share(host, shared, bytes, prepare)?;
+        let joined = lines.and_then(|lines| join(host, &lines));
+        let all = shared.gather(&outcome(&joined).to_le_bytes())?;
+        drop(descriptor);
+        let outcomes =
+            all.iter().map(|told| told.first_chunk().map_or(u32::MAX, |code| u32::from_le_bytes(*code)));
+        let participant = agreed(host, joined, outcomes, "join the job's barrier")?;
+        Ok(Self::new(host, shared, participant))
     }
 
     /// How long this member has waited here.
@@ -117,18 +109,16 @@ impl Episodes {
     }
 }
 
-/// A group for the members of a job.
-pub(crate) fn group(host: &Host) -> Result<Group, Error> {
+/// A barrier for the members of a job; all compute the same.
+pub(crate) fn spec(host: &Host) -> Result<Spec, Error> {
     let algorithm = recommended(host.size, host.processors, Load::Unknown).algorithm;
-    unisono_barrier::Spec::new(host.size)
-        .and_then(|spec| spec.algorithm(algorithm).for_processes())
-        .map_err(refused)
+    Spec::new(host.size).map(|spec| spec.algorithm(algorithm)).map_err(refused)
 }
 
-/// Where others find it.
-pub(crate) fn path(group: &Group) -> Vec<u8> {
-    // Made for processes just now, so that it has one.
-    group.path().map_or_else(Vec::new, |path| path.into_os_string().into_encoded_bytes())
+/// Takes this member's place in the barrier that rank 0 has made in the first lines of a segment.
+pub(crate) fn join(host: &Host, lines: &Lines) -> Result<Participant, Error> {
+    let group = Group::open_in(lines.clone(), Path::new("the job's memory")).map_err(refused)?;
+    group.participant(host.rank.index()).map_err(refused)
 }
 
 /// A barrier's error as this crate's.

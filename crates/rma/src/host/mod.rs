@@ -3,6 +3,8 @@
 //! | file | holds |
 //! |---|---|
 //! | `mod.rs` | the job's segment, membership, who is gone |
+//! | `kin.rs` | other processes, held on to |
+//! | `segment.rs` | memory that all members map |
 //! | `rendezvous.rs`, `name.rs` | how processes that nobody forked together find the segment |
 //! | `episodes.rs` | barriers of all members |
 //! | `waiting.rs` | waiting for a flag of another member, adaptively |
@@ -16,16 +18,19 @@
 //! Reference: memfd_create(2), pidfd_open(2).
 
 pub(crate) mod episodes;
+mod kin;
 mod name;
 pub(crate) mod rendezvous;
+pub(crate) mod segment;
 pub(crate) mod waiting;
 
 use crate::error::Error;
 use crate::rank::Rank;
 use crate::transport::Gone;
+use kin::{Kin, Unheld};
 use std::path::Path;
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock::{Nanos, now};
@@ -59,10 +64,8 @@ pub(crate) struct Host {
     pub(crate) processors: usize,
     /// How flags of this job find their sleepers; the same at all members.
     wakeups: Wakeups,
-    /// Others' processes, held on to since somebody first asked whether they live; with their numbers.
-    processes: Box<[OnceLock<(u32, PidFd)>]>,
-    /// Others' memory, where it was asked for and is in reach.
-    memories: Box<[OnceLock<Option<process_vm::Held>>]>,
+    /// Others' processes, held on to since somebody first asked whether they live.
+    processes: Box<[OnceLock<Arc<Kin>>]>,
     next_roll: AtomicU64,
 }
 
@@ -85,7 +88,9 @@ impl Host {
         size: usize,
         patience: Duration,
     ) -> Result<Self, Error> {
-        let lines = Lines::in_region(region);
+        // Rank 0's is what the others find the segment by: it is kept until all have mapped it.
+        let (mapping, descriptor) = region.into_parts();
+        let lines = Lines::in_mapping(mapping);
         if lines.count() < Self::lines(size) {
             return Err(Error::Job(format!(
                 "the job's segment is too short for {size} ranks; use one version"
@@ -120,10 +125,10 @@ impl Host {
             processors: 1,
             wakeups: Wakeups::Symmetric(Scope::Shared),
             processes: std::iter::repeat_with(OnceLock::new).take(size).collect(),
-            memories: std::iter::repeat_with(OnceLock::new).take(size).collect(),
             next_roll: AtomicU64::new(0),
         };
         host.await_all(patience)?;
+        drop(descriptor);
         let bits = (0..size).fold(0, |bits, index| {
             let line = host.lines.line(MEMBERS + size + index);
             let half = |at: usize| u64::from(line.word(at).load(Ordering::Relaxed));
@@ -182,22 +187,17 @@ impl Host {
 
     /// Holds on to a member's memory if it is in reach, which it is if this word is found at this address.
     pub(crate) fn hold_memory(&self, rank: Rank, address: usize, word: u64) {
-        self.memories[rank.index()].get_or_init(|| {
-            if self.size > MOST_HELD {
-                return None;
-            }
-            let held = process_vm::Held::open(self.process(rank)).ok()?;
-            let mut found = [0; 8];
-            let is_it = held.read(address, &mut found).is_ok() && u64::from_ne_bytes(found) == word;
-            // The number was the member's when the memory was opened, because it still is.
-            (is_it && self.number_of_living(rank).is_ok()).then_some(held)
-        });
+        if self.size <= MOST_HELD
+            && let Some(kin) = self.hold_process(rank)
+        {
+            kin.hold_memory(address, word);
+        }
     }
 
     /// A member's memory, if it is held.
     #[inline]
     pub(crate) fn memory(&self, rank: Rank) -> Option<&process_vm::Held> {
-        self.memories[rank.index()].get()?.as_ref()
+        self.processes[rank.index()].get()?.memory()
     }
 
     /// What a member's transport sleeps on.
@@ -278,9 +278,9 @@ impl Host {
     fn call_roll(&self) {
         let (mut ranks, mut held) = (Vec::new(), Vec::new());
         for rank in (0..self.size).map(Rank::at).filter(|rank| self.standing(*rank) == PRESENT) {
-            if let Some((_, process)) = self.hold_process(rank) {
+            if let Some(kin) = self.hold_process(rank) {
                 ranks.push(rank);
-                held.push(process);
+                held.push(&kin.process);
             }
         }
         for at in PidFd::ended(held).unwrap_or_default() {
@@ -288,30 +288,28 @@ impl Host {
         }
     }
 
-    /// Holds on to a member's process: its number, and the descriptor that knows it for ever. `None` for this process,
-    /// for one that has ended, which is declared, and where the kernel or the limit on descriptors forbids it.
-    fn hold_process(&self, rank: Rank) -> Option<&(u32, PidFd)> {
+    /// Holds on to a member's process. `None` for this process, for one that has ended, which is declared, and where the
+    /// kernel or the limit on descriptors forbids it.
+    fn hold_process(&self, rank: Rank) -> Option<&Kin> {
         let known = &self.processes[rank.index()];
         if known.get().is_none() {
-            let process = self.process(rank);
-            if process == std::process::id() {
+            let number = self.process(rank);
+            if number == std::process::id() {
                 return None;
             }
-            // Held first, then looked at: the number cannot change hands in between.
-            let held = PidFd::open(process);
-            if !self.started_when_it_says(rank, process) {
-                self.declare(rank, DIED);
-                return None;
+            match Kin::hold(number, self.started(rank)) {
+                Ok(kin) => drop(known.set(kin)),
+                Err(Unheld::Ended) => self.declare(rank, DIED),
+                Err(Unheld::Refused) => {}
             }
-            let _ = known.set((process, held.ok()?));
         }
-        known.get()
+        known.get().map(|kin| &**kin)
     }
 
-    fn started_when_it_says(&self, rank: Rank, process: u32) -> bool {
-        let line = self.member(rank);
-        let word = |at: usize| u64::from(line.word(at).load(Ordering::Relaxed));
-        start_time(process) == Some(word(2) | word(3) << 32)
+    /// When a member's process started.
+    fn started(&self, rank: Rank) -> u64 {
+        let word = |at: usize| u64::from(self.member(rank).word(at).load(Ordering::Relaxed));
+        word(2) | word(3) << 32
     }
 
     /// The number of a member's process, for a call that knows processes by their numbers only. A process that has ended
@@ -325,13 +323,10 @@ impl Host {
         let lives = match self.hold_process(rank) {
             // It gave up its memory, by executing another program.
             _ if self.standing(rank) == DIED => (own, false),
-            Some((number, process)) => {
-                let ended = process.has_ended(Some(Duration::ZERO));
-                (*number, !ended.unwrap_or(true))
-            }
+            Some(kin) => (kin.number, kin.lives()),
             None => {
                 let number = self.process(rank);
-                (number, number == own || self.started_when_it_says(rank, number))
+                (number, number == own || start_time(number) == Some(self.started(rank)))
             }
         };
         match lives {
@@ -369,7 +364,6 @@ impl Drop for Host {
 }
 
 /// Maps a segment that another member made.
-#[allow(dead_code, reason = "how windows of shared memory map theirs")]
 pub(crate) fn open(path: &Path) -> Result<SharedMemory, Error> {
     SharedMemory::open(path).map_err(Error::system(format!("cannot map {}", path.display())))
 }

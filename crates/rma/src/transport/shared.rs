@@ -98,7 +98,7 @@ impl SharedTransport {
         let size = self.host.size;
         let first = pair(size, from, to);
         let start = lines(size) * size_of::<Line>() + (from * size + to) * self.ring_bytes;
-        let base = self.host.lines.region().map_or(std::ptr::null_mut(), |region| region.start().as_ptr());
+        let base = self.host.lines.start().as_ptr();
         Ring {
             tail: self.host.lines.line(first).word(0),
             wish: self.host.lines.line(first).word(1),

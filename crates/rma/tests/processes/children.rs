@@ -71,6 +71,8 @@ fn plays_a_part() {
         "passes" => {
             crate::many::passes_its_number_on(&place);
         }
+        "many windows" => crate::limits::has_many_windows(&place),
+        "runs out" => crate::limits::runs_out(&place),
         "exposes" => crate::strangers::exposes(&place),
         "stranger" => crate::strangers::is_a_stranger(),
         "dies" => crate::deaths::child(&place),

@@ -7,6 +7,7 @@
 
 mod children;
 mod deaths;
+mod limits;
 mod many;
 mod rendezvous;
 mod strangers;

@@ -1,0 +1,102 @@
+//! Memory that all members of a job map: for a window, and for the job's own barrier.
+//!
+//! The idea: rank 0 makes a segment, tells the others where they find it, and everybody maps it. Then its descriptor is
+//! closed: the mappings keep it, so that a job may have more windows than a process may have descriptors, and it is gone
+//! with the last process that maps it. What one member fails at, all are told ([`agreed`]), with the kernel's reason.
+//!
+//! ```text
+//!   rank 0   makes it, gathers its path      maps it     gathers how it went    closes the descriptor
+//!   others                      gather       open it, map it, close   gather
+//! ```
+//! Cost: two gathers; a descriptor at each member between them. When not to use: for memory that somebody finds later.
+//! Reference: memfd_create(2), mmap(2).
+
+use super::{Host, create, open};
+use crate::error::Error;
+use crate::message::Shared;
+use crate::rank::Rank;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use unisono_sync::Lines;
+
+/// A member's attempt.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    /// Where it is mapped, or why it is not.
+    pub(crate) lines: Result<Lines, Error>,
+    /// Rank 0's descriptor, by which the others find the segment; to be kept until they have.
+    pub(crate) descriptor: Option<OwnedFd>,
+}
+
+impl Segment {
+    /// Has rank 0 make a segment of so many bytes and `prepare` it, and maps it; collective. Whether all could is to be
+    /// found out by gathering [`outcome`].
+    pub(crate) fn share(
+        host: &Host,
+        shared: &Shared,
+        bytes: usize,
+        prepare: impl FnOnce(&Lines),
+    ) -> Result<Self, Error> {
+        if host.rank != Rank(0) {
+            let paths = shared.gather(&[])?;
+            return Ok(Self { lines: map(&paths[0], bytes), descriptor: None });
+        }
+        let (path, lines, descriptor) = match create(bytes) {
+            Ok(memory) => {
+                let (path, (mapping, descriptor)) = (memory.path(), memory.into_parts());
+                let lines = Lines::in_mapping(mapping);
+                prepare(&lines);
+                (path, Ok(lines), Some(descriptor))
+            }
+            Err(error) => (PathBuf::new(), Err(error), None),
+        };
+        shared.gather(path.as_os_str().as_bytes())?;
+        Ok(Self { lines, descriptor })
+    }
+}
+
+fn map(path: &[u8], bytes: usize) -> Result<Lines, Error> {
+    if path.is_empty() {
+        return Err(Error::Job("rank 0 could not make the memory; see its error".to_owned()));
+    }
+    let memory = open(Path::new(std::ffi::OsStr::from_bytes(path)))?;
+    if memory.len() < bytes {
+        return Err(Error::Job("the memory that rank 0 made has another size; use one version".to_owned()));
+    }
+    let (mapping, _) = memory.into_parts();
+    Ok(Lines::in_mapping(mapping))
+}
+
+/// What a member tells the others about an attempt: 0 for success, the kernel's number of its reason, or [`OTHER`].
+pub(crate) fn outcome<T>(attempt: &Result<T, Error>) -> u32 {
+    match attempt {
+        Ok(_) => 0,
+        Err(Error::System { source, .. } | Error::Exhausted { source, .. }) => {
+            source.raw_os_error().and_then(|number| u32::try_from(number).ok()).unwrap_or(OTHER)
+        }
+        Err(_) => OTHER,
+    }
+}
+
+/// A failure without a number.
+const OTHER: u32 = u32::MAX;
+
+/// This member's attempt, if everybody's succeeded. Otherwise the error of the first rank that failed, with the class
+/// that it has there.
+pub(crate) fn agreed<T>(
+    host: &Host,
+    mine: Result<T, Error>,
+    outcomes: impl Iterator<Item = u32>,
+    doing: &str,
+) -> Result<T, Error> {
+    let Some((rank, code)) = outcomes.enumerate().find(|(_, code)| *code != 0) else { return mine };
+    let theirs = match i32::try_from(code) {
+        Ok(number) => {
+            let reason = std::io::Error::from_raw_os_error(number);
+            Error::system(format!("rank {rank} cannot {doing}"))(reason)
+        }
+        Err(_) => Error::Job(format!("rank {rank} cannot {doing}; see its error")),
+    };
+    Err(mine.err().filter(|_| rank == host.rank.index()).unwrap_or(theirs))
+}
