@@ -149,7 +149,19 @@ impl Place {
 /// The most members a job can have.
 pub const MOST_RANKS: u32 = 4096;
 
-/// One rank's membership in a job. See the module.
+/// One rank's membership in a job: a group of members that make windows together.
+///
+/// A job is what MPI calls a communicator's group: the ranks of a window are the ranks of its job. Making and freeing
+/// windows, [`barrier`](Self::barrier), [`gather`](Self::gather) and [`finalize`](Self::finalize) are collective: every
+/// member calls them, in the same order.
+///
+/// | members | made by | windows |
+/// |---|---|---|
+/// | threads of a process | [`Job::threads`] | by messages between threads |
+/// | processes of a host | [`Job::shared`] | by loads and stores in shared memory; dynamic ones by messages |
+/// | anything | [`Job::over`] a [`Transport`] | by messages |
+///
+/// A process that `unisono run` started finds its rank in its environment ([`Place::from_environment`]).
 #[derive(Debug)]
 pub struct Job {
     shared: Arc<Shared>,

@@ -32,7 +32,7 @@ struct Entered {
     stats: WindowStats,
 }
 
-/// What windows did, by name. See the module.
+/// What windows did, by name: entered as they end, added up over ranks, printed as one table by `Display`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     rows: BTreeMap<String, Entered>,

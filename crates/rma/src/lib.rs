@@ -15,6 +15,41 @@
 //!   Transport: loopback, shared memory, TCP, ...     two paths: messages (the paper's), direct (shared memory)
 //! ```
 //!
+//! ```toml
+//! [dependencies]
+//! unisono-rma = { path = "unisono/crates/rma" }   # in a checkout of the repository
+//! ```
+//!
+//! Each of four members puts its rank into the window of the next, and reads what has come from the one before:
+//!
+//! ```
+//! use unisono_rma::{Assert, Error, Job, Rank, Spec};
+//!
+//! fn passes_on(mut job: Job) -> Result<u32, Error> {
+//!     let next = Rank((job.rank().0 + 1) % job.size() as u32);
+//!     let mut window = job.allocate(4, Spec::new())?;
+//!     window.fence(Assert::NO_PRECEDE)?;
+//!     window.put(&[job.rank().0], next, 0)?;
+//!     window.fence(Assert::NO_SUCCEED)?;
+//!     let mut came = [0];
+//!     window.load(0, &mut came)?;
+//!     window.free()?;
+//!     job.finalize()?;
+//!     Ok(came[0])
+//! }
+//!
+//! // Threads, so that the example runs by itself; processes begin with `Job::shared` and `Place::from_environment`.
+//! let members: Vec<_> =
+//!     Job::threads(4).into_iter().map(|job| std::thread::spawn(move || passes_on(job))).collect();
+//! let came: Result<Vec<u32>, Error> =
+//!     members.into_iter().map(|member| member.join().expect("no member panics")).collect();
+//! assert_eq!(came?, [3, 0, 1, 2]);
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! Where to read on: [`Job`] says how members come together and make windows, [`Window`] has the operations and the
+//! synchronizations and says what they promise, [`Layout`] is data that does not lie in a row.
+//!
 //! The windows have the meaning of MPI-4.0 chapter 12, in its words; [`Error::class`] names the standard's
 //! error class. The crate does *not* know MPI (bindings are `abi/mpi` and `abi/c`), does not start processes
 //! (`unisono run` does), and offers no point-to-point messages.

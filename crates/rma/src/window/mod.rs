@@ -81,7 +81,24 @@ pub(crate) struct Part {
     pub(crate) unit: u32,
 }
 
-/// A window. See the module.
+/// A window: memory of each member of a [`Job`](crate::Job) that the others read and write.
+///
+/// Operations belong into an epoch: between two [`fence`](Self::fence)s; between [`start`](Self::start) and
+/// [`complete`](Self::complete), where the target calls [`post`](Self::post) and [`wait`](Self::wait); or between
+/// [`lock`](Self::lock) and [`unlock`](Self::unlock), without the target. They are complete when the epoch has ended.
+///
+/// Two layers. The *safe* one ([`put`](Self::put), [`get`](Self::get), [`accumulate`](Self::accumulate)) moves slices of
+/// [`Plain`](crate::Plain) values, and copies what cannot be moved at once. The *raw* one (names that begin with `raw_`)
+/// takes addresses and [`Layout`](crate::Layout)s, copies nothing that it can leave in place, and leaves to the caller
+/// that origin buffers stay valid and untouched until the operation is complete. Both may be mixed.
+///
+/// Promised over every transport:
+/// - Every misuse is an [`Error`] at the caller, with nothing written or sent.
+/// - Accumulates, fetch-and-op and compare-and-swap on the same element are atomic among each other, and those of one
+///   origin happen in the order issued.
+/// - A member that is gone makes every call that needs it fail within a second, naming it ([`Error::Gone`]).
+///
+/// A window is used by one thread at a time (`&mut self`), and may move between threads.
 #[derive(Debug)]
 pub struct Window {
     pub(crate) flavor: Flavor,
