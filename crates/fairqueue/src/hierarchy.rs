@@ -282,17 +282,22 @@ impl Hierarchy {
     pub fn share(&self, mut id: ClassId) -> f64 {
         let mut share = 1.0;
         while id != ClassId::ROOT {
-            let class = self.class(id);
-            let all: f64 = self
-                .class(class.parent)
-                .children
-                .iter()
-                .map(|child| self.class(*child).weight.to_f64())
-                .sum();
-            share *= class.weight.to_f64() / all;
-            id = class.parent;
+            share *= self.part(id);
+            id = self.class(id).parent;
         }
         share
+    }
+
+    /// The part of what the class above has that a class gets by its weight beside its siblings, from 0 to 1.
+    #[must_use]
+    pub fn part(&self, id: ClassId) -> f64 {
+        if id == ClassId::ROOT {
+            return 1.0;
+        }
+        let class = self.class(id);
+        let siblings = &self.class(class.parent).children;
+        let all: f64 = siblings.iter().map(|child| self.class(*child).weight.to_f64()).sum();
+        class.weight.to_f64() / all
     }
 }
 

@@ -72,6 +72,18 @@ fn a_policy_means_what_was_written() {
 }
 
 #[test]
+fn the_classes_below_one_are_never_sure_of_more_than_its_ceiling() {
+    // a third of the link is more than the ceiling
+    let text = "rate = \"100mbit\"\ndefault = \"x\"\n[class.x]\n[class.y]\n[class.g]\nceiling = \"30mbit\"\n\
+        [class.g.a]\nweight = 2\n[class.g.b]\n[class.g.b.c]\nceiling = \"2mbit\"\n[class.g.b.d]\nweight = 4\n";
+    let policy = Policy::parse(text).expect("it is sound");
+    let sure = |name: &str| policy.guarantee(policy.hierarchy.find(name).expect("it is there"));
+    for (name, wanted) in [("g", 30e6), ("a", 20e6), ("b", 10e6), ("c", 2e6), ("d", 8e6)] {
+        assert!((sure(name) - wanted).abs() < 1.0, "{name}: {}", sure(name));
+    }
+}
+
+#[test]
 fn the_first_match_in_the_file_decides_and_the_default_takes_the_rest() {
     let policy = Policy::parse(WHOLE).expect("it is sound");
     let name = |facts: &Facts<'_>| policy.hierarchy.class(policy.class_of(facts)).name.clone();

@@ -290,12 +290,15 @@ mod tests {
 
     #[test]
     fn children_never_have_more_than_their_parent() {
-        let text = "[class.a.b]\nweight = 7\n[class.a.c]\nweight = 3\n[class.a.d]\nweight = 1.7\n[class.x]\nweight = 13";
-        let policy = policy(text);
-        let plan = planned(&policy);
-        for above in &plan {
-            let below = plan.iter().filter(|planned| planned.class.parent == above.class.number);
-            assert!(below.map(|planned| planned.class.rate).sum::<u64>() <= above.class.rate);
+        let below = "[class.a.b]\nweight = 7\n[class.a.c]\nweight = 3\n[class.a.d]\nweight = 1.7\n[class.x]\nweight = 3";
+        let with_ceiling = format!("[class.a]\nweight = 2\nceiling = \"30mbit\"\n{below}");
+        for text in [below, &with_ceiling] {
+            let plan = planned(&policy(text));
+            for above in &plan {
+                let below = plan.iter().filter(|planned| planned.class.parent == above.class.number);
+                assert!(below.map(|planned| planned.class.rate).sum::<u64>() <= above.class.rate, "{text}");
+                assert!(above.class.rate <= above.class.ceiling, "{text}");
+            }
         }
     }
 

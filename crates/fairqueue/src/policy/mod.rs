@@ -163,10 +163,15 @@ impl Policy {
         }
     }
 
-    /// What a class is sure of while all others want more than their own, in bits a second.
+    /// What a class is sure of while all others want more than their own, in bits a second: its part, by weight, of
+    /// what the class above it is sure of, and no more than its ceiling. The classes below one are together never sure
+    /// of more than that one, whose ceiling may be less than its share.
     #[must_use]
     pub fn guarantee(&self, class: ClassId) -> f64 {
-        (self.hierarchy.share(class) * self.rate.bits_per_second() as f64)
-            .min(self.ceiling(class).bits_per_second() as f64)
+        if class == ClassId::ROOT {
+            return self.rate.bits_per_second() as f64;
+        }
+        let above = self.guarantee(self.hierarchy.class(class).parent);
+        (above * self.hierarchy.part(class)).min(self.ceiling(class).bits_per_second() as f64)
     }
 }
