@@ -56,6 +56,20 @@ fn packets_find_their_class_by_port_address_protocol_and_priority() -> Outcome {
     Ok(())
 }
 
+fn all_fragments_of_a_large_datagram_are_of_the_class_of_its_port() -> Outcome {
+    let _hosts = on_a_host()?;
+    let mut kernel = apply("rate = \"100mbit\"\n[class.port]\nmatch = [{ port = 7000 }]\n")?;
+    let got = packets(&mut kernel, "port", || {
+        let socket = UdpSocket::bind("10.77.0.1:0").expect("the address is ours");
+        for _ in 0..5 {
+            socket.send_to(&[7; 4000], "10.77.0.2:7000").expect("the cable is up");
+        }
+    });
+    assert_eq!(got, 15, "three fragments each");
+    kernel.clear().expect("it is there");
+    Ok(())
+}
+
 fn packets_find_their_class_by_control_group_and_those_below_it_too() -> Outcome {
     let _hosts = on_a_host()?;
     let all = hierarchies().expect("mounts can be read");
@@ -398,6 +412,7 @@ fn watching_ends_when_nobody_reads_any_more() -> Outcome {
 host_tests![
     watching_ends_when_nobody_reads_any_more,
     packets_find_their_class_by_port_address_protocol_and_priority,
+    all_fragments_of_a_large_datagram_are_of_the_class_of_its_port,
     packets_find_their_class_by_control_group_and_those_below_it_too,
     a_control_group_that_is_not_there_is_named_with_its_place_and_nothing_changes,
     a_control_group_of_version_1_alone_is_refused_with_what_to_do,

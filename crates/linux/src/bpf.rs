@@ -9,11 +9,13 @@
 
 pub mod assembler;
 mod operations;
+mod recent;
 mod redirector;
 mod type_information;
 mod words;
 
 pub use operations::{Operation, Operations};
+pub use recent::Recent;
 pub use redirector::{Redirector, SocketMap};
 pub use type_information::TypeInformation;
 pub use words::Words;

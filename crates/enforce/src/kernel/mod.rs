@@ -77,6 +77,12 @@ fn record_of<B: for<'a> serde::Deserialize<'a>>(
     }
 }
 
+/// What the classifier of a policy refers to in the kernel.
+fn sources(policy: &Policy) -> Result<program::Sources, Error> {
+    program::Sources::of(policy, cgroups::places(policy)?)
+        .map_err(|source| Error::System { what: "make the map of fragments", source })
+}
+
 /// All that a policy means on this host, checked, with nothing changed.
 struct Wanted {
     numbers: Numbers,
@@ -176,17 +182,17 @@ impl Kernel {
                 what: "more classes than the kernel has numbers, 65535".to_owned(),
             });
         };
-        let places = cgroups::places(policy)?;
+        let sources = sources(policy)?;
         let weights = controller::weights(policy)?;
         let number = |class: ClassId| numbers[&tree.class(class).name].own;
-        let program = program::write(policy, &places, |class| tree::whole(number(class)));
+        let program = program::write(policy, &sources, |class| tree::whole(number(class)));
         let Some(program) = program else {
             return Err(Error::NotByThis {
                 what: "the rules make a program that is too long for the kernel".to_owned(),
             });
         };
         let classifier = Classifier::load("unisono_queue", &program).map_err(|error| {
-            if places.is_empty() || !error.is_refused_by_verifier() {
+            if !sources.have_cgroups() || !error.is_refused_by_verifier() {
                 return Error::Classifier(error);
             }
             Error::Lacks {

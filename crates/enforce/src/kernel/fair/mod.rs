@@ -16,7 +16,7 @@ mod change;
 mod figures;
 
 use super::saved::{self, Root, root_of};
-use super::{Host, Kernel, cgroups, program};
+use super::{Host, Kernel, program};
 use crate::error::Error;
 use crate::journal::{Journal, Phase, Record};
 use serde::{Deserialize, Serialize};
@@ -360,7 +360,8 @@ fn wanted(policy: &Policy, major: u16) -> Result<Wanted, Error> {
 /// The program that gives packets the priorities of classes of a generation.
 fn classifier(policy: &Policy, major: u16, generation: u32) -> Result<Classifier, Error> {
     let number = |class: ClassId| discipline::priority(major, generation, class);
-    let program = program::write_marking(policy, &cgroups::places(policy)?, discipline::kick(major), number);
+    let sources = super::sources(policy)?;
+    let program = program::write_marking(policy, &sources, discipline::kick(major), number);
     let program = program.ok_or_else(|| Error::NotByThis {
         what: "the rules make a program that is too long for the kernel".to_owned(),
     })?;

@@ -1,0 +1,34 @@
+//! A map from short keys to numbers that programs in the kernel fill, and that forgets what was used longest ago.
+
+use super::{Attributes, MAP_CREATE, bpf, owned};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+const LEAST_RECENTLY_USED: u32 = 9;
+
+/// The map (`BPF_MAP_TYPE_LRU_HASH`); its values have four bytes.
+#[derive(Debug)]
+pub struct Recent(OwnedFd);
+
+impl Recent {
+    /// Makes one with keys of so many bytes, which keeps about so many of them.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_BPF`, `ENOMEM`; `EINVAL`: the kernel is older than 4.10.
+    pub fn new(name: &str, key_bytes: u32, keys: u32) -> io::Result<Self> {
+        let mut attributes = Attributes::new()
+            .word(0, LEAST_RECENTLY_USED)
+            .word(4, key_bytes)
+            .word(8, 4)
+            .word(12, keys)
+            .name(28, name);
+        // SAFETY: the command follows no pointers.
+        Ok(Self(owned(unsafe { bpf(MAP_CREATE, &mut attributes)? })))
+    }
+}
+
+impl AsFd for Recent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
