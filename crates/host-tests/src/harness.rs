@@ -1,5 +1,6 @@
 //! Runs a list of host tests, one after the other, each in a process of its own.
 
+use crate::groups;
 use crate::watchdog::{self, Ended};
 use std::any::Any;
 use std::fs::File;
@@ -163,6 +164,7 @@ fn run_apart(test: &Test) -> std::io::Result<Verdict> {
     let ended = watchdog::wait(&mut child, test.deadline)?;
     let left = watchdog::left_behind(GRACE);
     watchdog::kill_left();
+    groups::remove_left_behind();
     let printed = printed(&mut output)?;
     Ok(match ended {
         Ended::Hung(stacks) => Verdict::Failed(format!(

@@ -24,6 +24,7 @@
 //! functions beside the code.
 #![forbid(unsafe_code)]
 
+pub mod groups;
 mod harness;
 pub mod hosts;
 pub mod mpi;

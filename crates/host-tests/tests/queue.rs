@@ -14,7 +14,7 @@ use unisono_enforce::Error;
 use unisono_enforce::kernel::Kernel;
 use unisono_fairqueue::Backend;
 use unisono_host_tests::hosts::Hosts;
-use unisono_host_tests::{Outcome, Skipped, host_tests, program};
+use unisono_host_tests::{Outcome, Skipped, groups, host_tests, program};
 use unisono_linux::cgroup::{Hierarchy, Version, hierarchies};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::socket::set_congestion_control;
@@ -76,7 +76,7 @@ fn packets_find_their_class_by_control_group_and_those_below_it_too() -> Outcome
     let Some(hierarchy) = Hierarchy::of_version(&all, Version::V2) else {
         return Err(Skipped::because("no cgroup2 is mounted"));
     };
-    let top = format!("unisono-queue-{}", std::process::id());
+    let top = groups::name("queue");
     let group = hierarchy.top().create(&top).map_err(|error| Skipped::because(error.to_string()))?;
     let below = group.create("below").expect("a group below");
     let text = format!(
@@ -131,7 +131,7 @@ fn a_control_group_of_version_1_alone_is_refused_with_what_to_do() -> Outcome {
         return Err(Skipped::because("no control groups of both versions are mounted"));
     };
     let before = seen();
-    let top = format!("unisono-first-{}", std::process::id());
+    let top = groups::name("first");
     let group = first.top().create(&top).map_err(|error| Skipped::because(error.to_string()))?;
     let file = file(&format!("rate = \"1mbit\"\n[class.a]\nmatch = [{{ cgroup = \"/{top}\" }}]\n"));
     let output = unisono(&["queue", "apply", name(&file), "--dev", DEVICE]);
@@ -359,7 +359,7 @@ fn processor_weights_are_set_and_put_back() -> Outcome {
     let Some(unified) = Hierarchy::of_version(&all, Version::V2) else {
         return Err(Skipped::because("no cgroup2 is mounted"));
     };
-    let top = format!("unisono-cpu-{}", std::process::id());
+    let top = groups::name("cpu");
     let group = cpu.top().create(&top).map_err(|error| Skipped::because(error.to_string()))?;
     let same = (unified != cpu).then(|| unified.top().create(&top).expect("root may"));
     let file = group.path().join(if cpu.version == Version::V1 { "cpu.shares" } else { "cpu.weight" });

@@ -8,7 +8,7 @@ use std::time::Duration;
 use unisono_enforce::cpu::{Keeper, Options};
 use unisono_fairqueue::Policy;
 use unisono_host_tests::hosts::Hosts;
-use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
+use unisono_host_tests::{Outcome, Skipped, groups, host_tests, program, require};
 use unisono_linux::affinity::{Tid, allowed};
 use unisono_linux::cgroup::{Group, Hierarchy, Version, hierarchies};
 use unisono_linux::network_namespace::NetworkNamespace;
@@ -46,7 +46,7 @@ impl Two {
                 Version::V1 => "no control groups of version 1 with freezer and cpuacct are mounted",
             }));
         };
-        let name = format!("unisono-test-{}", std::process::id());
+        let name = groups::name("cpu");
         let mut two =
             Self { version, tops: Vec::new(), groups: Vec::new(), counted: Vec::new(), loops: Vec::new() };
         for tree in trees {

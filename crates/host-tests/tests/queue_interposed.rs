@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 use unisono_host_tests::hosts::{Hosts, ip};
-use unisono_host_tests::{Outcome, Skipped, host_tests, program};
+use unisono_host_tests::{Outcome, Skipped, groups, host_tests, program};
 use unisono_linux::ethtool::{self, Offload, On};
 use unisono_linux::interface::Interface;
 use unisono_linux::packet::PacketSocket;
@@ -172,7 +172,7 @@ fn a_signal_ends_a_queue_in_the_foreground_and_puts_everything_back() -> Outcome
 }
 
 fn senders_are_told_apart_by_priority_and_by_control_group() -> Outcome {
-    let group = format!("/unisono-test-{}", std::process::id());
+    let group = format!("/{}", groups::name("senders"));
     let all = unisono_linux::cgroup::hierarchies().expect("proc is mounted");
     let tree = unisono_linux::cgroup::Hierarchy::of_version(&all, unisono_linux::cgroup::Version::V2)
         .ok_or_else(|| Skipped::because("no control groups of version 2 are mounted"))?;
@@ -192,7 +192,6 @@ fn senders_are_told_apart_by_priority_and_by_control_group() -> Outcome {
             place.enter(0);
             let join = directory.map(|directory| fs::write(directory.join("cgroup.procs"), "0"));
             if let Some(Err(error)) = join {
-                let _ = (fs::remove_dir(&inner), fs::remove_dir(&here));
                 return Err(Skipped::because(format!("a control group cannot be joined: {error}")));
             }
             // the group of a socket is that of its maker when it was made
@@ -217,8 +216,6 @@ fn senders_are_told_apart_by_priority_and_by_control_group() -> Outcome {
         }
         assert!(place.queue(&["clear"]).status.success());
     }
-    drop(place);
-    fs::remove_dir(&inner).and_then(|()| fs::remove_dir(&here)).expect("nobody is in them");
     Ok(())
 }
 

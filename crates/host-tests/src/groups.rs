@@ -1,0 +1,87 @@
+//! Control groups that tests make: removed when their test has ended, however it ended.
+//!
+//! A test that fails or is killed cannot remove its own. So their names contain the test's process id, and the harness
+//! removes those of processes that are gone, after each test; what a killed harness left, the next one removes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use unisono_linux::cgroup::hierarchies;
+
+const PREFIX: &str = "unisono-test-";
+/// How often removing is tried, and how long between: processes that were killed leave their group when they have been
+/// collected.
+const TRIES: u32 = 200;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The name of a control group of this test's, below the root of a hierarchy; `what` tells it from others of the test.
+#[must_use]
+pub fn name(what: &str) -> String {
+    format!("{PREFIX}{what}-{}", std::process::id())
+}
+
+/// Removes the control groups of tests that have ended.
+pub(crate) fn remove_left_behind() {
+    for hierarchy in hierarchies().unwrap_or_default() {
+        for group in below(&hierarchy.root) {
+            let name = group.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let process =
+                name.strip_prefix(PREFIX).and_then(|rest| rest.rsplit('-').next()?.parse::<u32>().ok());
+            if process.is_some_and(|process| !Path::new("/proc").join(process.to_string()).exists()) {
+                remove(&group);
+            }
+        }
+    }
+}
+
+fn below(group: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(group).map(|all| all.flatten().collect::<Vec<_>>()).unwrap_or_default();
+    let is_group = |entry: &&fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    entries.iter().filter(is_group).map(fs::DirEntry::path).collect()
+}
+
+fn remove(group: &Path) {
+    for inner in below(group) {
+        remove(&inner);
+    }
+    // a stopped process does not end; of the two files one is there
+    let _ = (
+        fs::write(group.join("cgroup.freeze"), "0"),
+        fs::write(group.join("freezer.state"), "THAWED"),
+    );
+    for _ in 0..TRIES {
+        if fs::remove_dir(group).is_ok() || !group.exists() {
+            return;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn groups_of_a_test_that_has_ended_are_removed_and_others_stay() {
+        let mut gone = Command::new("true").spawn().expect("true starts");
+        gone.wait().expect("it ends");
+        let dead = format!("{PREFIX}groups-{}", gone.id());
+        let mut tried = 0;
+        for hierarchy in hierarchies().expect("mounts can be read") {
+            let (dead, alive) = (hierarchy.root.join(&dead), hierarchy.root.join(name("groups")));
+            if fs::create_dir_all(dead.join("inner")).is_err() {
+                continue;
+            }
+            fs::create_dir(&alive).expect("the one beside it could be made");
+            remove_left_behind();
+            let found = (dead.exists(), alive.exists());
+            fs::remove_dir(&alive).expect("nobody is in it");
+            assert_eq!(found, (false, true), "{}", hierarchy.root.display());
+            tried += 1;
+        }
+        if tried == 0 {
+            eprintln!("skipped: no control groups can be made here");
+        }
+    }
+}
