@@ -39,5 +39,6 @@ pub mod terminal;
 pub mod timer;
 pub mod topology;
 pub mod tun;
+pub mod undo;
 pub mod usage;
 pub mod xdp;

@@ -29,6 +29,19 @@ pub fn die_with_parent(parent: Option<u32>) -> io::Result<()> {
     }
 }
 
+/// Takes the wish back: this process goes on when the thread that started it ends. If that has ended already, the
+/// kernel's signal has been sent, and this does not return.
+///
+/// # Errors
+/// None in practice: prctl(2) itself failed.
+pub fn outlive_starter() -> io::Result<()> {
+    // SAFETY: PR_SET_PDEATHSIG takes a signal number, here that of none, and touches no memory of ours.
+    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Has the kernel kill the program that this command starts when the thread that starts it ends.
 pub fn end_with_starter(command: &mut Command) {
     let starter = std::process::id();

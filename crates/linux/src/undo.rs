@@ -1,0 +1,445 @@
+//! Where programs write down what they change on a host, so that it is undone when they are killed.
+//!
+//! What is this? A private directory of small files, [`UndoDirectory`]. A process that is about to change something
+//! writes a file first, and removes it when all is as it was. The process that finds a file whose writer has died
+//! undoes what it says.
+//!
+//! The idea: such files are orders, carried out with the privilege of their reader. They are read only if nobody else
+//! can have written them: the directory is a [`PrivateDirectory`], the file a regular file of this user's, no link.
+//! A file appears whole or not at all ([`UndoDirectory::write`]), and the room for what will be written at the end
+//! of a change can be had before the change begins ([`UndoDirectory::prepare`]).
+//!
+//! One process at a time changes the directory: [`UndoDirectory::lock`] is flock(2) on the directory itself, so that
+//! it ends with its holder and leaves no file. It can be handed to a program that goes on with the change
+//! ([`DirectoryLock::pass_to`]).
+//!
+//! Cost: a look at each directory of the path and some five system calls a file. When not to use it: for data that
+//! change often. Reference: flock(2), rename(2), open(2) on `O_NOFOLLOW`.
+
+use crate::local_socket::own_user;
+use crate::private_directory::PrivateDirectory;
+use crate::read;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How names end of files that are being written.
+const UNFINISHED: &str = ".new";
+/// The longest file that is read, in bytes: a journal with a line for each of 100,000 threads has a quarter of it.
+const MOST: u64 = 64 << 20;
+/// How often a lock that somebody else has is tried again.
+const AGAIN: Duration = Duration::from_millis(2);
+/// How often a directory is made that another process removes at the same time.
+const MOST_TRIES: usize = 100;
+
+/// How many files this process has begun to write: several of one name may be prepared.
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
+
+/// A directory of files that say what has to be undone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UndoDirectory {
+    path: PathBuf,
+}
+
+/// The sole right to change what lies in a directory, until dropped.
+#[derive(Debug)]
+pub struct DirectoryLock {
+    directory: PathBuf,
+    /// The directory, locked.
+    held: File,
+}
+
+/// A file that has been written beside its place. Dropped without [`Prepared::commit`], it is removed.
+#[derive(Debug)]
+pub struct Prepared {
+    beside: PathBuf,
+    place: PathBuf,
+}
+
+impl UndoDirectory {
+    /// The directory at an absolute path, which need not be there yet.
+    #[must_use]
+    pub fn at(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The same, if it is there.
+    ///
+    /// # Errors
+    /// `PermissionDenied`: others than this user could have written into it.
+    fn existing(&self) -> io::Result<Option<PrivateDirectory>> {
+        match fs::symlink_metadata(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+            Ok(_) => PrivateDirectory::open(&self.path).map(Some),
+        }
+    }
+
+    /// The names of its files that end with `suffix`, in order; none if there is no directory.
+    ///
+    /// # Errors
+    /// `PermissionDenied`: others than this user could have written into it.
+    pub fn files(&self, suffix: &str) -> io::Result<Vec<String>> {
+        let Some(directory) = self.existing()? else { return Ok(Vec::new()) };
+        let entries = match fs::read_dir(directory.path()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut names: Vec<String> = names.filter(|name| name.ends_with(suffix)).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// What a file says; none if it is not there.
+    ///
+    /// # Errors
+    /// `PermissionDenied`: others than this user could have written it, or it is a link or no file. `InvalidData`: it
+    /// is no text. `FileTooLarge`.
+    pub fn read(&self, name: &str) -> io::Result<Option<String>> {
+        let Some(directory) = self.existing()? else { return Ok(None) };
+        let path = directory.path().join(name);
+        let mut options = OpenOptions::new();
+        // without waiting for the other end of a pipe
+        options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let file = match options.open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
+                return Err(refused(&path, "is a link"));
+            }
+            file => file?,
+        };
+        let found = file.metadata()?;
+        if !found.is_file() {
+            return Err(refused(&path, "is no file"));
+        }
+        if found.uid() != own_user() {
+            return Err(refused(&path, &format!("belongs to user {}", found.uid())));
+        }
+        if found.mode() & 0o022 != 0 {
+            return Err(refused(&path, "may be written by other users"));
+        }
+        let bytes = read::all(file, MOST)?;
+        String::from_utf8(bytes).map(Some).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+    }
+
+    /// Makes the directory if it is missing; the next change of it may find it gone again.
+    fn make(&self) -> io::Result<PrivateDirectory> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match PrivateDirectory::open(&self.path) {
+                // the process that ended last has just removed the empty directory
+                Err(error) if error.kind() == ErrorKind::NotFound && tries < MOST_TRIES => {}
+                made => return made,
+            }
+        }
+    }
+
+    /// Makes a new, empty file, to be written line by line.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, or the system's.
+    pub fn create(&self, name: &str) -> io::Result<File> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let path = self.make()?.path().join(name);
+            match OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound && tries < MOST_TRIES => {}
+                opened => return opened,
+            }
+        }
+    }
+
+    /// Writes a file, for good before this returns. Others see what was there before, or all of it.
+    ///
+    /// # Errors
+    /// The system's; the file is as it was.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.prepare(name, bytes)?.commit()
+    }
+
+    /// Writes a file beside its place, so that there is room for it whatever happens until [`Prepared::commit`]. Only
+    /// for the holder of the [lock](Self::lock): the next one removes what it finds unfinished.
+    ///
+    /// # Errors
+    /// The system's; nothing has changed.
+    pub fn prepare(&self, name: &str, bytes: &[u8]) -> io::Result<Prepared> {
+        let directory = self.make()?;
+        let place = directory.path().join(name);
+        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+        let prepared =
+            Prepared { beside: directory.path().join(format!("{name}.{number}{UNFINISHED}")), place };
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(&prepared.beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        Ok(prepared)
+    }
+
+    /// Removes a file. One that is not there is no error.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        match fs::remove_file(self.path.join(name)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the directory if nothing is in it, and the one above it likewise if its name says that it is ours.
+    pub fn remove_if_empty(&self) {
+        let above = self.path.parent().filter(|above| above.ends_with("unisono"));
+        if fs::remove_dir(&self.path).is_ok() {
+            let _ = above.map(fs::remove_dir);
+        }
+    }
+
+    /// Keeps others from changing what lies here; waits at most so long for the one that does. None: it went on. What
+    /// a process that was killed had begun to write is removed.
+    ///
+    /// # Errors
+    /// The directory cannot be made, or is not private.
+    pub fn lock(&self, patience: Duration) -> io::Result<Option<DirectoryLock>> {
+        let until = Instant::now() + patience;
+        loop {
+            let directory = self.make()?.path().to_owned();
+            let held = match open_directory(&directory) {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue, // it has just gone
+                held => held?,
+            };
+            match held.try_lock() {
+                Err(TryLockError::WouldBlock) if Instant::now() >= until => return Ok(None),
+                Err(TryLockError::WouldBlock) => {
+                    std::thread::sleep(AGAIN);
+                    continue;
+                }
+                locked => locked?,
+            }
+            // it may have been removed between opening and locking it
+            if is_same(&held, &directory) {
+                let lock = DirectoryLock { directory, held };
+                for unfinished in self.files(UNFINISHED)? {
+                    self.remove(&unfinished)?;
+                }
+                return Ok(Some(lock));
+            }
+        }
+    }
+
+    /// The lock that the program which started this one has [passed on](DirectoryLock::pass_to).
+    ///
+    /// # Errors
+    /// The descriptor is none of this directory.
+    pub fn lock_passed_on(&self, descriptor: i32) -> io::Result<DirectoryLock> {
+        // SAFETY: fcntl looks at a number; one that is no descriptor is an error.
+        if descriptor <= 2 || unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
+        // SAFETY: the descriptor is open, and the program that started this one left it to nothing but this.
+        let held = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        if is_same(&held, &self.path) {
+            Ok(DirectoryLock { directory: self.path.clone(), held })
+        } else {
+            Err(refused(&self.path, "is not what was passed on as locked"))
+        }
+    }
+}
+
+fn open_directory(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(path)
+}
+
+/// Whether a path still leads to what was opened by it.
+fn is_same(held: &File, path: &Path) -> bool {
+    let number = |found: fs::Metadata| (found.dev(), found.ino());
+    let (held, there) = (held.metadata().map(number), fs::symlink_metadata(path).map(number));
+    matches!((held, there), (Ok(held), Ok(there)) if held == there)
+}
+
+fn refused(path: &Path, why: &str) -> io::Error {
+    io::Error::new(ErrorKind::PermissionDenied, format!("{} {why}", path.display()))
+}
+
+impl DirectoryLock {
+    /// Has a program keep the lock, too, from its start: the lock is held until one of the two drops it, or both have
+    /// ended. Answers the number under which the program has it; for [`UndoDirectory::lock_passed_on`].
+    pub fn pass_to(&self, command: &mut Command) -> i32 {
+        let descriptor = self.held.as_raw_fd();
+        let keep = move || {
+            // SAFETY: fcntl takes numbers and is async-signal-safe.
+            if unsafe { libc::fcntl(descriptor, libc::F_SETFD, 0) } == 0 {
+                Ok(())
+            } else {
+                Err(io::Error::last_os_error())
+            }
+        };
+        // SAFETY: `keep` allocates nothing and makes one async-signal-safe call.
+        unsafe { command.pre_exec(keep) };
+        descriptor
+    }
+}
+
+impl Drop for DirectoryLock {
+    fn drop(&mut self) {
+        // before it is unlocked: a process that waits for it notices, and makes a new one
+        UndoDirectory::at(&self.directory).remove_if_empty();
+        // copies of the descriptor in other processes would hold it otherwise
+        let _ = self.held.unlock();
+    }
+}
+
+impl Prepared {
+    /// Puts the file in its place. Needs no room.
+    ///
+    /// # Errors
+    /// The system's; the file is as it was.
+    pub fn commit(self) -> io::Result<()> {
+        fs::rename(&self.beside, &self.place)
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.beside); // gone if it was committed
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::print_stderr, reason = "a skipped test says why")]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    fn scratch() -> (tempfile::TempDir, UndoDirectory) {
+        let scratch = tempfile::tempdir().expect("a directory for temporary files");
+        let directory = UndoDirectory::at(&scratch.path().join("unisono/queue"));
+        (scratch, directory)
+    }
+
+    fn denied<T: std::fmt::Debug>(result: io::Result<T>) -> String {
+        let error = result.expect_err("somebody else could have written it");
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+        error.to_string()
+    }
+
+    #[test]
+    fn what_is_written_is_read_until_it_is_removed_and_looking_makes_no_directory() {
+        let (scratch, directory) = scratch();
+        assert_eq!(directory.read("a.json").expect("none is no error"), None);
+        assert!(directory.files(".json").expect("none is no error").is_empty());
+        assert_eq!(fs::read_dir(scratch.path()).expect("it is there").count(), 0);
+        directory.write("a.json", b"one").expect("there is room");
+        directory.write("a.json", b"two").expect("there is room");
+        directory.write("b.other", b"").expect("there is room");
+        assert_eq!(directory.read("a.json").expect("it is ours").as_deref(), Some("two"));
+        assert_eq!(directory.files(".json").expect("it is ours"), ["a.json"]);
+        directory.remove("a.json").expect("it is there");
+        directory.remove("a.json").expect("twice is no error");
+        assert_eq!(directory.read("a.json").expect("none is no error"), None);
+    }
+
+    #[test]
+    fn a_file_that_somebody_else_can_have_written_is_not_believed() {
+        let (scratch, directory) = scratch();
+        directory.write("a", b"orders").expect("there is room");
+        let path = directory.path().join("a");
+        let mode = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is this user's");
+        };
+        mode(&path, 0o666);
+        assert!(denied(directory.read("a")).contains("may be written by other users"));
+        mode(&path, 0o600);
+        symlink(&path, directory.path().join("link")).expect("a link");
+        assert!(denied(directory.read("link")).contains("is a link"));
+        fs::create_dir(directory.path().join("directory")).expect("a directory");
+        assert!(denied(directory.read("directory")).contains("is no file"));
+        mode(directory.path(), 0o777);
+        denied(directory.read("a"));
+        denied(directory.files(""));
+        denied(directory.write("a", b"other"));
+        denied(directory.lock(Duration::ZERO));
+        mode(directory.path(), 0o700);
+        if own_user() == 0 {
+            chown(&path, Some(crate::privilege::NOBODY), None).expect("root may");
+            assert!(denied(directory.read("a")).contains("belongs to user 65534"));
+        } else {
+            eprintln!("skipped: it needs root to give a file away");
+        }
+        let elsewhere = scratch.path().join("elsewhere");
+        symlink(directory.path(), &elsewhere).expect("a link");
+        assert!(denied(UndoDirectory::at(&elsewhere).files("")).contains("is a link"));
+    }
+
+    #[test]
+    fn one_at_a_time_has_the_lock_and_it_leaves_nothing() {
+        let (scratch, directory) = scratch();
+        let lock = directory.lock(Duration::ZERO).expect("it can be made").expect("nobody else has it");
+        assert!(directory.lock(Duration::from_millis(5)).expect("it is there").is_none());
+        drop(lock);
+        assert_eq!(fs::read_dir(scratch.path()).expect("it is there").count(), 0, "nothing is left behind");
+        let again = directory.lock(Duration::ZERO).expect("it can be made");
+        directory.write("a", b"").expect("there is room");
+        drop(again.expect("it is free again"));
+        assert!(directory.path().join("a").exists());
+    }
+
+    #[test]
+    fn a_lock_that_was_passed_on_is_held_until_one_of_the_two_drops_it_or_both_have_ended() {
+        let (_scratch, directory) = scratch();
+        directory.write("a", b"").expect("there is room");
+        let lock = directory.lock(Duration::ZERO).expect("it is there").expect("nobody else has it");
+        let mut command = Command::new("sleep");
+        let _number = lock.pass_to(command.arg("60"));
+        let mut child = command.spawn().expect("sleep is on every Linux");
+        // as if this process had been killed: without unlocking
+        let lock = std::mem::ManuallyDrop::new(lock);
+        // SAFETY: the descriptor is the lock's, which is never dropped.
+        unsafe { libc::close(lock.held.as_raw_fd()) };
+        assert!(directory.lock(Duration::from_millis(5)).expect("it is there").is_none());
+        child.kill().expect("it is ours");
+        child.wait().expect("it is ours");
+        assert!(directory.lock(Duration::ZERO).expect("it is there").is_some());
+    }
+
+    #[test]
+    fn a_descriptor_that_is_not_the_directory_is_no_lock() {
+        let (scratch, directory) = scratch();
+        directory.write("a", b"").expect("there is room");
+        assert!(directory.lock_passed_on(-1).is_err());
+        let other = OwnedFd::from(open_directory(scratch.path()).expect("it is there"));
+        let other = std::os::fd::IntoRawFd::into_raw_fd(other);
+        assert!(denied(directory.lock_passed_on(other)).contains("passed on"));
+    }
+
+    #[test]
+    fn what_was_prepared_takes_its_place_without_room_and_what_was_left_unfinished_goes() {
+        let (_scratch, directory) = scratch();
+        directory.write("a", b"before").expect("there is room");
+        let prepared = directory.prepare("a", b"after").expect("there is room");
+        assert_eq!(directory.read("a").expect("it is ours").as_deref(), Some("before"));
+        prepared.commit().expect("a rename");
+        assert_eq!(directory.read("a").expect("it is ours").as_deref(), Some("after"));
+        drop(directory.prepare("a", b"given up").expect("there is room"));
+        assert_eq!(directory.files("").expect("it is ours"), ["a"]);
+        std::mem::forget(directory.prepare("a", b"of a process that was killed").expect("there is room"));
+        assert_eq!(directory.files("").expect("it is ours").len(), 2);
+        drop(directory.lock(Duration::ZERO).expect("it is there").expect("nobody else has it"));
+        assert_eq!(directory.files("").expect("it is ours"), ["a"]);
+        assert_eq!(directory.read("a").expect("it is ours").as_deref(), Some("after"));
+    }
+}
