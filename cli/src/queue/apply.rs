@@ -63,9 +63,9 @@ pub(crate) struct Args {
     /// Where the policy is enforced
     #[arg(long, value_enum, default_value_t)]
     backend: Choice,
-    /// Which of the kernel's schedulers, where the backend is the kernel
-    #[arg(long, value_enum, default_value_t, value_name = "WHICH")]
-    kernel_queue: KernelQueue,
+    /// Which of the kernel's schedulers, where the backend is the kernel [default: htb]
+    #[arg(long, value_enum, value_name = "WHICH")]
+    kernel_queue: Option<KernelQueue>,
     /// Who keeps the shares of processor time in [cpu]
     #[arg(long, value_enum, default_value_t, value_name = "WHO")]
     cpu_shares: CpuShares,
@@ -133,11 +133,39 @@ impl Choice {
     }
 }
 
+impl Args {
+    /// Whether all options are of the place that was chosen: one of another place would be ignored.
+    fn fit_the_place(&self) -> Result<(), Failure> {
+        let (place, other, wrong) = match self.backend {
+            Choice::Kernel => {
+                let foreground = self.foreground.then_some("--foreground");
+                ("kernel", "interposed", self.way.given().into_iter().chain(foreground).collect::<Vec<_>>())
+            }
+            Choice::Interposed => {
+                ("interposed", "kernel", self.kernel_queue.map(|_| "--kernel-queue").into_iter().collect())
+            }
+        };
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        let options = wrong.join(" and ");
+        Err(Failure::Usage(format!(
+            "{options} can be had with --backend {other} only, and this is --backend {place}; say --backend {other}, or leave \
+             {options} out"
+        )))
+    }
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (name, text) = text_of(&args.policy, HAND_WRITTEN)?;
     let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
+    args.fit_the_place()?;
+    let queue = args.kernel_queue.unwrap_or_default();
     if let Some(device) = &args.dev {
         failure::warn(&unisono_enforce::cpu::settle().map_err(failure::of)?);
+        if !args.check {
+            failure::settle()?;
+        }
         let by_core = args.cpu_shares == CpuShares::Core && policy.cpu.is_some();
         if by_core {
             unisono_enforce::cpu::check(&policy).map_err(|error| failure::in_policy(Some(&name), error))?;
@@ -154,9 +182,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let device = args.dev.as_deref();
     if args.json {
-        output::answer(&json(&policy, args.backend.name(args.kernel_queue), device, args.check))?;
+        output::answer(&json(&policy, args.backend.name(queue), device, args.check))?;
     } else {
-        output::answer(&words(&name, &policy, args.backend.name(args.kernel_queue), device, args.check))?;
+        output::answer(&words(&name, &policy, args.backend.name(queue), device, args.check))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -164,7 +192,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// The link and the shares of processor time: both, or neither.
 fn apply(args: &Args, name: &str, device: &str, policy: &Policy, by_core: bool) -> anyhow::Result<()> {
     let in_policy = |error| failure::in_policy(Some(name), error);
-    let mut place = args.backend.on(device, args.kernel_queue, &args.way, &policy.text);
+    let queue = args.kernel_queue.unwrap_or_default();
+    let mut place = args.backend.on(device, queue, &args.way, &policy.text);
     let mut of_place = policy.clone();
     if by_core {
         of_place.cpu = None;

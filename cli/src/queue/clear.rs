@@ -4,7 +4,7 @@ use super::failure;
 use crate::output;
 use serde_json::json;
 use std::process::ExitCode;
-use unisono_enforce::journal::Journal;
+use unisono_enforce::journal::{Journal, JournalError};
 use unisono_enforce::kernel::Kernel;
 use unisono_enforce::{Error, Place, cpu};
 use unisono_fairqueue::Backend;
@@ -29,16 +29,26 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let devices = match &args.dev {
-        Some(device) => vec![device.clone()],
-        None => Journal::all()
-            .map_err(|error| failure::of(error.into()))?
-            .into_iter()
-            .map(|(device, _)| device)
-            .collect(),
+    let of_journal = |error: JournalError| failure::of(error.into());
+    let asked_for = |device: &str| match &args.dev {
+        // by the name that it has now
+        Some(wanted) => Ok(Journal::find(wanted).map_err(of_journal)?.0 == device),
+        None => Ok::<_, anyhow::Error>(true),
     };
     let (mut cleared, mut notes) = (Vec::new(), cpu::settle().map_err(failure::of)?);
     failure::warn(&notes);
+    // also waits for what is half way
+    for settled in failure::settle()? {
+        notes.extend(settled.notes);
+        if settled.is_as_before && asked_for(&settled.device)? {
+            cleared.push(settled.device);
+        }
+    }
+    let mut devices: Vec<String> = match &args.dev {
+        Some(device) => vec![Journal::find(device).map_err(of_journal)?.0],
+        None => Journal::all().map_err(of_journal)?.into_iter().map(|(device, _)| device).collect(),
+    };
+    devices.retain(|device| !cleared.contains(device));
     let mut shares = 0;
     for running in cpu::running().map_err(failure::of)? {
         if args.dev.is_none() || running.device == args.dev {

@@ -1,7 +1,7 @@
 //! What the places on a host say, with the exit code that fits.
 
 use crate::exit::Failure;
-use unisono_enforce::{Blame, Error};
+use unisono_enforce::{Blame, Error, Settled};
 
 /// An error of a command without a policy.
 pub(super) fn of(error: Error) -> anyhow::Error {
@@ -24,6 +24,15 @@ pub(super) fn in_policy(name: Option<&str>, error: Error) -> anyhow::Error {
         Blame::Host => Failure::Host(text).into(),
         Blame::Work => error.into(),
     }
+}
+
+/// Puts back what commands that were killed have left, and says so.
+pub(super) fn settle() -> anyhow::Result<Vec<Settled>> {
+    let settled = unisono_enforce::settle().map_err(of)?;
+    for device in &settled {
+        warn(&device.notes);
+    }
+    Ok(settled)
 }
 
 /// What a place says besides its result.

@@ -6,28 +6,31 @@ use std::io::Write;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 use unisono_enforce::READY;
-use unisono_enforce::interposed::{Choice, Interposed, Options, Patience, WayName, serve};
+use unisono_enforce::interposed::{Choice, Interposed, Options, Patience, WayName, Wishes, serve};
 use unisono_linux::read;
 use unisono_measure::units;
+
+/// Unless `--spin-budget` says otherwise.
+const SPIN_BUDGET: Duration = Duration::from_micros(50);
 
 /// How traffic is interposed; for `--backend interposed` alone.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Way {
-    /// How frames come to the queue and go on
-    #[arg(long, value_enum, default_value_t)]
-    way: By,
-    /// How the queue waits for frames: spin takes a processor and saves the wake-ups
-    #[arg(long, value_enum, default_value_t)]
-    wait: Wait,
-    /// How long spin-block spins before it blocks
-    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "50us")]
-    spin_budget: Duration,
+    /// How frames come to the queue and go on [default: tun]
+    #[arg(long, value_enum)]
+    way: Option<By>,
+    /// How the queue waits for frames: spin takes a processor and saves the wake-ups [default: spin-block]
+    #[arg(long, value_enum)]
+    wait: Option<Wait>,
+    /// How long spin-block spins before it blocks [default: 50us]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    spin_budget: Option<Duration>,
     /// Keep the queue on this processor
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
-    /// Who decides; fifo heeds neither weights nor ceilings nor limits, to compare with
-    #[arg(long, value_enum, default_value_t)]
-    discipline: Discipline,
+    /// Who decides; fifo heeds neither weights nor ceilings nor limits, to compare with [default: hsfq]
+    #[arg(long, value_enum)]
+    discipline: Option<Discipline>,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,22 +63,61 @@ enum Discipline {
 }
 
 impl Way {
+    /// The options that were given.
+    pub(crate) fn given(&self) -> Vec<&'static str> {
+        let given = [
+            ("--way", self.way.is_some()),
+            ("--wait", self.wait.is_some()),
+            ("--spin-budget", self.spin_budget.is_some()),
+            ("--cpu", self.cpu.is_some()),
+            ("--discipline", self.discipline.is_some()),
+        ];
+        given.into_iter().filter_map(|(option, is_given)| is_given.then_some(option)).collect()
+    }
+
+    fn way(&self) -> WayName {
+        match self.way.unwrap_or_default() {
+            By::Tun => WayName::Tun,
+            By::AfXdp => WayName::AfXdp,
+        }
+    }
+
+    fn choice(&self) -> Choice {
+        match self.discipline.unwrap_or_default() {
+            Discipline::Hsfq => Choice::Fair,
+            Discipline::Fifo => Choice::Fifo,
+        }
+    }
+
+    fn budget(&self) -> Duration {
+        self.spin_budget.unwrap_or(SPIN_BUDGET)
+    }
+
+    fn patience(&self) -> Patience {
+        match self.wait.unwrap_or_default() {
+            Wait::Spin => Patience::Spin,
+            Wait::SpinBlock => Patience::SpinBlock(self.budget()),
+            Wait::Block => Patience::Block,
+        }
+    }
+
     pub(crate) fn options(&self, device: &str) -> Options {
         Options {
             device: device.to_owned(),
-            way: match self.way {
-                By::Tun => WayName::Tun,
-                By::AfXdp => WayName::AfXdp,
-            },
-            choice: match self.discipline {
-                Discipline::Hsfq => Choice::Fair,
-                Discipline::Fifo => Choice::Fifo,
-            },
-            patience: match self.wait {
-                Wait::Spin => Patience::Spin,
-                Wait::SpinBlock => Patience::SpinBlock(self.spin_budget),
-                Wait::Block => Patience::Block,
-            },
+            way: self.way(),
+            choice: self.choice(),
+            patience: self.patience(),
+            processor: self.cpu,
+            lock: None,
+        }
+    }
+
+    /// What was asked for.
+    fn wishes(&self) -> Wishes {
+        Wishes {
+            way: self.way.map(|_| self.way()),
+            choice: self.discipline.map(|_| self.choice()),
+            patience: (self.wait.is_some() || self.spin_budget.is_some()).then(|| self.patience()),
             processor: self.cpu,
         }
     }
@@ -87,10 +129,11 @@ impl Way {
         };
         use clap::ValueEnum;
         let mut arguments = vec!["queue".to_owned(), "interpose".to_owned(), format!("--dev={device}")];
-        arguments.push(format!("--way={}", name(self.way.to_possible_value())));
-        arguments.push(format!("--wait={}", name(self.wait.to_possible_value())));
-        arguments.push(format!("--discipline={}", name(self.discipline.to_possible_value())));
-        arguments.push(format!("--spin-budget={}us", self.spin_budget.as_micros()));
+        arguments.push(format!("--way={}", name(self.way.unwrap_or_default().to_possible_value())));
+        arguments.push(format!("--wait={}", name(self.wait.unwrap_or_default().to_possible_value())));
+        let discipline = self.discipline.unwrap_or_default().to_possible_value();
+        arguments.push(format!("--discipline={}", name(discipline)));
+        arguments.push(format!("--spin-budget={}us", self.budget().as_micros()));
         arguments.extend(self.cpu.map(|cpu| format!("--cpu={cpu}")));
         Interposed::new(self.options(device), policy, move || {
             // the link that the kernel keeps leads to this program even if its file was replaced
@@ -98,6 +141,7 @@ impl Way {
             command.args(&arguments);
             command
         })
+        .wishing(self.wishes())
     }
 }
 
@@ -109,11 +153,14 @@ pub(crate) struct Args {
     dev: String,
     #[command(flatten)]
     way: Way,
+    /// Under which number it has the lock of the journals
+    #[arg(long, value_name = "NUMBER")]
+    lock: Option<i32>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let policy = String::from_utf8(read::all(std::io::stdin().lock(), read::HAND_WRITTEN)?)?;
-    foreground(&args.way.options(&args.dev), &policy)
+    foreground(&Options { lock: args.lock, ..args.way.options(&args.dev) }, &policy)
 }
 
 /// Serves until a signal or `unisono queue clear` ends it.

@@ -42,6 +42,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     failure::warn(&unisono_enforce::cpu::settle().map_err(failure::of)?);
+    failure::settle()?;
     let device = match &args.dev {
         Some(device) => device.clone(),
         None => the_only_one()?,

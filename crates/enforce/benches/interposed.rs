@@ -224,6 +224,7 @@ fn serve_here(arguments: &[String]) {
             _ => Patience::SpinBlock(Duration::from_micros(50)),
         },
         processor: last_processor(),
+        lock: None,
     };
     let mut policy = String::new();
     std::io::stdin().read_to_string(&mut policy).expect("a policy");

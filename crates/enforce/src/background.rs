@@ -3,7 +3,9 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use unisono_linux::descriptors;
+use unisono_linux::parent_death::end_with_starter;
 use unisono_linux::process::{Family, start};
+use unisono_linux::undo::DirectoryLock;
 
 /// What such a program says on its standard output when the policy holds.
 pub const READY: &str = "ready";
@@ -22,10 +24,18 @@ pub(crate) enum Begun {
 }
 
 /// Starts a program in a session of its own, with `input` to read. It gets neither descriptors nor the environment of this
-/// one, and works in the root directory.
-pub(crate) fn begin(mut command: Command, input: &[u8]) -> io::Result<Begun> {
+/// one but a copy of `lock`, and the option `--lock NUMBER` that says where; it works in the root directory. It is killed
+/// with this one until it calls [`outlive_starter`](unisono_linux::parent_death::outlive_starter): what is half way does
+/// not come to hold when the command that wanted it is gone.
+pub(crate) fn begin(mut command: Command, lock: Option<&DirectoryLock>, input: &[u8]) -> io::Result<Begun> {
+    // first: what follows keeps one of the descriptors that this closes
     descriptors::leave_behind(&mut command);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if let Some(lock) = lock {
+        let number = lock.pass_to(&mut command);
+        command.arg(format!("--lock={number}"));
+    }
+    end_with_starter(&mut command);
     let mut program = start(&mut command, Vec::new(), Family::OwnSession)?;
     if let Some(mut stdin) = program.stdin.take() {
         // if it ended already, its reason follows

@@ -1,29 +1,34 @@
 //! What was there before, written down before it is changed.
 //!
-//! One file for each device with a policy, `/run/unisono/queue/<network namespace>-<device>.json`: who applied it, what is
-//! to be put back, and the policy itself. It appears whole or not at all (written beside, flushed, renamed), and goes
-//! when all is as it was. Whoever is about to change a device reads it first: a journal in the phase [`Phase::Changing`]
-//! whose process is gone belongs to one that was killed.
+//! One file for each device with a policy, `/run/unisono/queue/<network namespace>-<device's number>.json`: who applied
+//! it, what is to be put back, and the policy itself. It appears whole or not at all, and goes when all is as it was. A
+//! journal in the phase [`Phase::Changing`] whose process is gone belongs to one that was killed.
 //!
-//! A device is known by its name, its number and the network namespace with its number; a process by its number and
-//! its start, since both are used again. [`Journal::lock`] keeps two commands from changing one device at a time.
+//! A device is known by its number and the network namespace with its number, because a device may be renamed while
+//! its policy holds; a process by its number and its start, since both are used again. One command at a time changes
+//! queues on a host ([`Journal::lock`]): each takes milliseconds, and what is half way is waited for.
+//!
+//! Where the files lie, and why they may be believed: [`unisono_linux::undo`].
 //!
 //! Cost: two system calls to flush; some milliseconds. When not to use: for what changes often.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use unisono_linux::netlink::{Socket, link};
 use unisono_linux::pidfd::{runs, start_time};
+use unisono_linux::undo::{DirectoryLock, Prepared, UndoDirectory};
 
 const DIRECTORY: &str = "/run/unisono/queue";
 const FORMAT: &str = "unisono-queue-1";
 /// How the names of journals of shares of processor time begin.
 const SHARES: &str = "cpu-";
-/// Others need milliseconds.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+/// How long a command that changes a queue is waited for. Draining the classes of a policy before takes up to 3 s,
+/// everything else milliseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
 const NAMESPACE: &str = "/proc/thread-self/ns/net";
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -41,7 +46,7 @@ pub struct Record<B> {
     boot: String,
     /// Which place.
     pub backend: String,
-    /// The device's name.
+    /// The device's name when the policy was applied.
     pub device: String,
     /// Its number.
     pub index: u32,
@@ -91,27 +96,12 @@ pub enum JournalError {
         /// What is wrong with it.
         why: String,
     },
-    /// Another command changes the device.
-    #[error("another `unisono queue` is at work on this device ({path} is locked); wait for it to end")]
+    /// Another command changes a queue of this host, and does not end.
+    #[error("another `unisono queue` is at work ({path} has been locked for {} s); wait for it to end", PATIENCE.as_secs())]
     Busy {
-        /// The lock.
+        /// What is locked.
         path: PathBuf,
     },
-}
-
-/// The right to change the device, until dropped.
-#[derive(Debug)]
-pub struct Lock {
-    path: PathBuf,
-    /// Holds the lock until it is closed, which comes after the file is gone.
-    _file: File,
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path); // whoever waits for it notices, and makes a new one
-        let _ = self.path.parent().map(fs::remove_dir); // unless there are other journals
-    }
 }
 
 impl<B> Record<B> {
@@ -133,6 +123,13 @@ impl<B> Record<B> {
         }
     }
 
+    /// The same when the policy holds.
+    #[must_use]
+    pub fn that_holds(mut self) -> Self {
+        self.phase = Phase::Holds;
+        self
+    }
+
     /// Whether the process that wrote it still runs.
     #[must_use]
     pub fn owner_lives(&self) -> bool {
@@ -146,17 +143,36 @@ fn boot() -> String {
 }
 
 impl Journal {
-    /// The journal of a device of this thread's network namespace.
+    /// The journal of a device of this thread's network namespace: see [`Self::find`].
     ///
     /// # Errors
-    /// `/proc` does not say which namespace that is.
+    /// As there.
     pub fn of(device: &str) -> Result<Self, JournalError> {
-        let namespace = fs::metadata(NAMESPACE).map_err(failed("read", Path::new(NAMESPACE)))?.ino();
-        Ok(Self::in_directory(Path::new(DIRECTORY), namespace, device))
+        Ok(Self::find(device)?.1)
     }
 
-    fn in_directory(directory: &Path, namespace: u64, device: &str) -> Self {
-        Self { path: directory.join(format!("{namespace}-{device}.json")) }
+    /// The name that a device has now, and its journal. A device of this thread's network namespace is found by its
+    /// name; one that has been renamed or is gone, by the name that it had when a policy was applied.
+    ///
+    /// # Errors
+    /// The kernel does not say which namespace and which devices there are, or the directory cannot be read.
+    pub fn find(device: &str) -> Result<(String, Self), JournalError> {
+        let (namespace, devices) = (namespace()?, devices()?);
+        if let Some((index, _)) = devices.iter().find(|(_, name)| name == device) {
+            return Ok((device.to_owned(), Self::in_directory(Path::new(DIRECTORY), namespace, *index)));
+        }
+        for (index, journal) in Self::of_namespace(namespace)? {
+            let record = journal.read::<serde_json::Value>();
+            if record.is_ok_and(|record| record.is_some_and(|record| record.device == device)) {
+                return Ok((name_of(&devices, index).unwrap_or(device).to_owned(), journal));
+            }
+        }
+        // no device has the number 0
+        Ok((device.to_owned(), Self::in_directory(Path::new(DIRECTORY), namespace, 0)))
+    }
+
+    fn in_directory(directory: &Path, namespace: u64, index: u32) -> Self {
+        Self { path: directory.join(format!("{namespace}-{index}.json")) }
     }
 
     /// The journal of a process that shares out processor time, which is the host's whatever the network namespace.
@@ -165,22 +181,12 @@ impl Journal {
         Self { path: Path::new(DIRECTORY).join(format!("{SHARES}{process}.json")) }
     }
 
-    /// Keeps others from beginning to share out processor time, and from putting back what was left of it; waits for
-    /// them a while.
+    /// Keeps others from beginning to share out processor time, and from putting back what was left of it.
     ///
     /// # Errors
     /// As [`Self::lock`].
-    pub fn lock_shares() -> Result<Lock, JournalError> {
-        let all = Self { path: Path::new(DIRECTORY).join("cpu.json") };
-        let until = std::time::Instant::now() + PATIENCE;
-        loop {
-            match all.lock() {
-                Err(JournalError::Busy { .. }) if std::time::Instant::now() < until => {
-                    std::thread::sleep(std::time::Duration::from_millis(2));
-                }
-                locked => return locked,
-            }
-        }
+    pub fn lock_shares() -> Result<DirectoryLock, JournalError> {
+        Self::of_shares(0).lock()
     }
 
     /// The journals of all processes that share out processor time, or were killed while they did.
@@ -197,30 +203,35 @@ impl Journal {
         Self { path: path.to_owned() }
     }
 
-    /// The journals of all devices of this thread's network namespace: name and journal.
+    /// The journals of all devices of this thread's network namespace, each with the name that its device has now. A
+    /// device that is gone has the name that it had when the policy was applied.
     ///
     /// # Errors
-    /// `/proc` does not say which namespace that is, or the directory cannot be read.
+    /// As [`Self::find`]; or a journal cannot be read.
     pub fn all() -> Result<Vec<(String, Self)>, JournalError> {
-        let namespace = fs::metadata(NAMESPACE).map_err(failed("read", Path::new(NAMESPACE)))?.ino();
-        Self::with_prefix(&format!("{namespace}-"))
+        let (namespace, devices) = (namespace()?, devices()?);
+        let mut all = Vec::new();
+        for (index, journal) in Self::of_namespace(namespace)? {
+            if let Some(record) = journal.read::<serde_json::Value>()? {
+                let name = name_of(&devices, index).unwrap_or(&record.device);
+                all.push((name.to_owned(), journal));
+            }
+        }
+        Ok(all)
+    }
+
+    /// The journals of a namespace, each with its device's number.
+    fn of_namespace(namespace: u64) -> Result<Vec<(u32, Self)>, JournalError> {
+        let all = Self::with_prefix(&format!("{namespace}-"))?;
+        Ok(all.into_iter().filter_map(|(index, journal)| Some((index.parse().ok()?, journal))).collect())
     }
 
     fn with_prefix(prefix: &str) -> Result<Vec<(String, Self)>, JournalError> {
-        let entries = match fs::read_dir(DIRECTORY) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(failed("read", Path::new(DIRECTORY)))?,
-        };
-        let mut all: Vec<(String, Self)> = entries
-            .flatten()
-            .filter_map(|entry| {
-                let name = entry.file_name().into_string().ok()?;
-                let rest = name.strip_prefix(prefix)?.strip_suffix(".json")?.to_owned();
-                Some((rest, Self { path: entry.path() }))
-            })
-            .collect();
-        all.sort_by(|(one, _), (other, _)| one.cmp(other));
-        Ok(all)
+        let directory = UndoDirectory::at(Path::new(DIRECTORY));
+        let names = directory.files(".json").map_err(failed("read", directory.path()))?;
+        let rest = |name: &str| Some(name.strip_prefix(prefix)?.strip_suffix(".json")?.to_owned());
+        let journal = |name: &str| Self { path: directory.path().join(name) };
+        Ok(names.iter().filter_map(|name| Some((rest(name)?, journal(name)))).collect())
     }
 
     /// Where it is.
@@ -229,40 +240,55 @@ impl Journal {
         &self.path
     }
 
-    /// Keeps others from changing the device.
+    fn directory(&self) -> UndoDirectory {
+        UndoDirectory::at(self.path.parent().unwrap_or(Path::new(DIRECTORY)))
+    }
+
+    fn name(&self) -> &str {
+        self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+    }
+
+    /// Keeps others from changing queues of this host until it is dropped. Waits for the one that does.
     ///
     /// # Errors
-    /// Somebody else has it, or `/run/unisono/queue` cannot be written.
-    pub fn lock(&self) -> Result<Lock, JournalError> {
-        let path = self.path.with_extension("lock");
-        loop {
-            self.make_directory()?;
-            let file = match OpenOptions::new().create(true).truncate(false).write(true).open(&path) {
-                Err(error) if error.kind() == ErrorKind::NotFound => continue, // the directory has just gone
-                file => file.map_err(failed("open", &path))?,
-            };
-            match file.try_lock() {
-                Ok(()) => {}
-                Err(fs::TryLockError::WouldBlock) => return Err(JournalError::Busy { path }),
-                Err(fs::TryLockError::Error(error)) => return Err(failed("lock", &path)(error)),
-            }
-            // the file may have been removed between opening and locking it
-            let is_there = fs::metadata(&path).ok().map(|facts| facts.ino());
-            if is_there == file.metadata().ok().map(|facts| facts.ino()) {
-                return Ok(Lock { path, _file: file });
-            }
+    /// It does not end, or `/run/unisono/queue` cannot be written, or is not this user's alone.
+    pub fn lock(&self) -> Result<DirectoryLock, JournalError> {
+        self.lock_within(PATIENCE)
+    }
+
+    fn lock_within(&self, patience: Duration) -> Result<DirectoryLock, JournalError> {
+        let directory = self.directory();
+        let lock = directory.lock(patience).map_err(failed("lock", directory.path()))?;
+        lock.ok_or_else(|| JournalError::Busy { path: directory.path().to_owned() })
+    }
+
+    /// As [`Self::lock`], for any device, but makes nothing: none where no journal is, so that nobody can be at work.
+    ///
+    /// # Errors
+    /// As [`Self::lock`].
+    pub fn lock_what_is_there() -> Result<Option<DirectoryLock>, JournalError> {
+        match fs::symlink_metadata(DIRECTORY) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            _ => Self::of_shares(0).lock().map(Some),
         }
+    }
+
+    /// The lock that the program which started this one has passed on under a number.
+    ///
+    /// # Errors
+    /// It has not.
+    pub fn lock_passed_on(&self, number: i32) -> Result<DirectoryLock, JournalError> {
+        let directory = self.directory();
+        directory.lock_passed_on(number).map_err(failed("use the lock of", directory.path()))
     }
 
     /// What it says; none if there is none, or it is of an earlier boot.
     ///
     /// # Errors
-    /// It cannot be read, or is no journal of this version.
+    /// It cannot be read, others can have written it, or it is no journal of this version.
     pub fn read<B: DeserializeOwned>(&self) -> Result<Option<Record<B>>, JournalError> {
-        let text = match fs::read_to_string(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            text => text.map_err(failed("read", &self.path))?,
-        };
+        let text = self.directory().read(self.name()).map_err(failed("read", &self.path))?;
+        let Some(text) = text else { return Ok(None) };
         let form = |why: String| JournalError::Form { path: self.path.clone(), why };
         let record: Record<B> = serde_json::from_str(&text).map_err(|error| form(error.to_string()))?;
         if record.format != FORMAT {
@@ -271,20 +297,29 @@ impl Journal {
         Ok(Some(record).filter(|record| record.boot == boot()))
     }
 
-    /// Writes it down, for good before this returns.
+    /// Writes it down, for good before this returns. Only while this process has the [lock](Self::lock).
     ///
     /// # Errors
     /// The disk says no; the journal is as it was then.
     pub fn write<B: Serialize>(&self, record: &Record<B>) -> Result<(), JournalError> {
-        self.make_directory()?;
+        self.commit(self.prepare(record)?)
+    }
+
+    /// Writes down beside the journal what it will say after a change, so that the end of a change needs no room.
+    ///
+    /// # Errors
+    /// The disk says no; nothing has changed.
+    pub fn prepare<B: Serialize>(&self, record: &Record<B>) -> Result<Prepared, JournalError> {
         let text = serde_json::to_string_pretty(record).expect("serializes because its keys are texts");
-        let beside = self.path.with_extension("new");
-        let written = File::create(&beside).and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        });
-        written.map_err(failed("write", &beside))?;
-        fs::rename(&beside, &self.path).map_err(failed("write", &self.path))
+        self.directory().prepare(self.name(), text.as_bytes()).map_err(failed("write", &self.path))
+    }
+
+    /// Has it say what was prepared.
+    ///
+    /// # Errors
+    /// The disk says no; the journal is as it was then.
+    pub fn commit(&self, prepared: Prepared) -> Result<(), JournalError> {
+        prepared.commit().map_err(failed("write", &self.path))
     }
 
     /// Takes it away: all is as it was.
@@ -292,16 +327,24 @@ impl Journal {
     /// # Errors
     /// It cannot be removed.
     pub fn remove(&self) -> Result<(), JournalError> {
-        match fs::remove_file(&self.path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("remove", &self.path)(error)),
-            _ => Ok(()),
-        }
+        self.directory().remove(self.name()).map_err(failed("remove", &self.path))
     }
+}
 
-    fn make_directory(&self) -> Result<(), JournalError> {
-        let directory = self.path.parent().unwrap_or(Path::new(DIRECTORY));
-        fs::create_dir_all(directory).map_err(failed("make", directory))
-    }
+/// The number of this thread's network namespace.
+fn namespace() -> Result<u64, JournalError> {
+    Ok(fs::metadata(NAMESPACE).map_err(failed("read", Path::new(NAMESPACE)))?.ino())
+}
+
+/// The devices of this thread's network namespace: number and name.
+fn devices() -> Result<Vec<(u32, String)>, JournalError> {
+    let asked = Socket::open().and_then(|mut socket| link::all(&mut socket).map_err(std::io::Error::other));
+    let links = asked.map_err(failed("list the devices of", Path::new(NAMESPACE)))?;
+    Ok(links.into_iter().map(|link| (link.index.0, link.name)).collect())
+}
+
+fn name_of(devices: &[(u32, String)], index: u32) -> Option<&str> {
+    devices.iter().find(|(number, _)| *number == index).map(|(_, name)| name.as_str())
 }
 
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> JournalError {
@@ -316,7 +359,7 @@ mod tests {
 
     fn journal() -> (tempfile::TempDir, Journal) {
         let directory = tempfile::tempdir().expect("there is room");
-        let journal = Journal::in_directory(directory.path(), 7, "eth0");
+        let journal = Journal::in_directory(directory.path(), 7, 3);
         (directory, journal)
     }
 
@@ -363,14 +406,16 @@ mod tests {
     }
 
     #[test]
-    fn two_cannot_change_a_device_at_a_time() {
+    fn one_command_at_a_time_changes_queues_and_the_next_one_waits_for_it() {
         let (_directory, journal) = journal();
         let lock = journal.lock().expect("nobody else has it");
-        assert!(matches!(journal.lock(), Err(JournalError::Busy { .. })));
+        assert!(matches!(journal.lock_within(Duration::from_millis(5)), Err(JournalError::Busy { .. })));
+        let waits = std::thread::spawn({
+            let journal = journal.clone();
+            move || drop(journal.lock().expect("it is given up"))
+        });
+        std::thread::sleep(Duration::from_millis(20));
         drop(lock);
-        let again = journal.lock().expect("it is free again");
-        let path = again.path.clone();
-        drop(again);
-        assert!(!path.exists(), "nothing is left behind");
+        waits.join().expect("no panic");
     }
 }

@@ -27,4 +27,4 @@ pub mod unit;
 
 pub use background::READY;
 pub use error::{Blame, Error};
-pub use place::Place;
+pub use place::{Place, Settled, settle};

@@ -6,6 +6,45 @@ use crate::journal::Journal;
 use crate::kernel::{self, FairQueue, Kernel};
 use unisono_fairqueue::{Backend, Live, Policy};
 
+/// A device that had a policy until its processes were killed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settled {
+    /// Its name.
+    pub device: String,
+    /// Whether it is as it was before the policy.
+    pub is_as_before: bool,
+    /// What there is to say.
+    pub notes: Vec<String>,
+}
+
+/// Waits for what is half way on devices of this thread's network namespace, and puts back what processes that were
+/// killed have left there. A device that could not be put back is among the answers, with the reason.
+///
+/// # Errors
+/// Another command does not end, or the journals cannot be read.
+pub fn settle() -> Result<Vec<Settled>, Error> {
+    let Some(_lock) = Journal::lock_what_is_there()? else { return Ok(Vec::new()) };
+    let mut settled = Vec::new();
+    for (device, journal) in Journal::all()? {
+        let read = || journal.read::<serde_json::Value>();
+        let Some(record) = read()? else { continue };
+        if record.backend == interposed::NAME && record.owner_lives() {
+            continue;
+        }
+        let mut place = Place::named(&record.backend, &device)?;
+        let mended = place.mend(&journal);
+        let mut notes = place.notes().to_vec();
+        if let Err(error) = &mended {
+            notes.push(format!("{device}: {error}"));
+        }
+        let is_as_before = mended.is_ok() && read()?.is_none();
+        if is_as_before || !notes.is_empty() {
+            settled.push(Settled { device, is_as_before, notes });
+        }
+    }
+    Ok(settled)
+}
+
 /// A place on one device.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -19,18 +58,34 @@ pub enum Place {
 }
 
 impl Place {
-    /// The place in which a device's policy is.
+    /// The place in which a device's policy is. A device that was renamed since is also found by the name that it
+    /// had.
     ///
     /// # Errors
     /// It has none, or its journal cannot be read.
     pub fn of(device: &str) -> Result<Self, Error> {
-        let record = Journal::of(device)?.read::<serde_json::Value>()?;
-        match record.as_ref().map(|record| record.backend.as_str()) {
-            Some(kernel::NAME) => Ok(Self::Kernel(Kernel::new(device))),
-            Some(interposed::NAME) => Ok(Self::Interposed(Interposed::at(device))),
-            Some(FairQueue::NAME) => Ok(Self::FairQueue(FairQueue::new(device))),
-            Some(other) => Err(Error::OtherBackend { device: device.to_owned(), backend: other.to_owned() }),
+        let (now, journal) = Journal::find(device)?;
+        match journal.read::<serde_json::Value>()? {
+            Some(record) => Self::named(&record.backend, &now),
             None => Err(Error::NoPolicy { device: device.to_owned() }),
+        }
+    }
+
+    fn named(backend: &str, device: &str) -> Result<Self, Error> {
+        match backend {
+            kernel::NAME => Ok(Self::Kernel(Kernel::new(device))),
+            interposed::NAME => Ok(Self::Interposed(Interposed::at(device))),
+            FairQueue::NAME => Ok(Self::FairQueue(FairQueue::new(device))),
+            other => Err(Error::OtherBackend { device: device.to_owned(), backend: other.to_owned() }),
+        }
+    }
+
+    /// Puts back what processes that were killed have left. Only with the journal's lock.
+    fn mend(&mut self, journal: &Journal) -> Result<(), Error> {
+        match self {
+            Self::Kernel(kernel) => kernel.mend(journal),
+            Self::Interposed(queue) => queue.mend(journal),
+            Self::FairQueue(queue) => queue.mend(journal),
         }
     }
 

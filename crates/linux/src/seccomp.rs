@@ -49,6 +49,7 @@ calls! {
     FSYNC = SYS_fsync;
     FUTEX = SYS_futex;
     GETDENTS64 = SYS_getdents64;
+    GETEUID = SYS_geteuid;
     GETPID = SYS_getpid;
     GETRANDOM = SYS_getrandom;
     GETSOCKOPT = SYS_getsockopt;
@@ -64,8 +65,10 @@ calls! {
     NEWFSTATAT = SYS_newfstatat;
     OPENAT = SYS_openat;
     PIDFD_OPEN = SYS_pidfd_open;
+    PIDFD_SEND_SIGNAL = SYS_pidfd_send_signal;
     PPOLL = SYS_ppoll;
     READ = SYS_read;
+    READLINKAT = SYS_readlinkat;
     RECVFROM = SYS_recvfrom;
     RENAMEAT = SYS_renameat;
     RESTART_SYSCALL = SYS_restart_syscall;
@@ -85,6 +88,7 @@ calls! {
     #[cfg(target_arch = "x86_64")] CHMOD = SYS_chmod;
     #[cfg(target_arch = "x86_64")] MKDIR = SYS_mkdir;
     #[cfg(target_arch = "x86_64")] POLL = SYS_poll;
+    #[cfg(target_arch = "x86_64")] READLINK = SYS_readlink;
     #[cfg(target_arch = "x86_64")] RENAME = SYS_rename;
     #[cfg(target_arch = "x86_64")] RMDIR = SYS_rmdir;
     #[cfg(target_arch = "x86_64")] UNLINK = SYS_unlink;

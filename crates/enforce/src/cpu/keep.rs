@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use unisono_fairqueue::{Policy, Wants};
 use unisono_linux::cgroup::Frozen;
+use unisono_linux::parent_death::outlive_starter;
 use unisono_linux::process::{Family, PidFd, Signal, SignalFd, start};
 use unisono_linux::{pidfd, poll, timer};
 
@@ -26,7 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Options {
     /// How long a turn is.
     pub quantum: Duration,
-    /// The device whose policy this belongs to, if there is one.
+    /// The device whose policy this belongs to, if there is one. The process is in the background then, and ends with
+    /// its starter until the shares are kept.
     pub device: Option<String>,
 }
 
@@ -232,6 +234,9 @@ pub fn serve(
     poll::punctual().map_err(system("ask for punctual timers"))?;
     let mut keeper = Keeper::begin(policy, options, guard)?;
     let mut until = keeper.turn();
+    if options.device.is_some() {
+        outlive_starter().map_err(system("stay in the background"))?;
+    }
     ready();
     loop {
         let pause = Duration::from_nanos(until.saturating_sub(timer::now()));
@@ -252,7 +257,7 @@ pub fn serve(
 /// It cannot be started, or it ended; then with what it said.
 pub fn begin(server: Command, policy: &str) -> Result<(), Error> {
     let system = |source| Error::System { what: "start what keeps the shares of processor time", source };
-    match background::begin(server, policy.as_bytes()).map_err(system)? {
+    match background::begin(server, None, policy.as_bytes()).map_err(system)? {
         Begun::Ready => Ok(()),
         Begun::Ended { code: Some(2), why } => Err(Error::NotByThis { what: why }),
         Begun::Ended { code: Some(3), why } => {

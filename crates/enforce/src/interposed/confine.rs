@@ -71,6 +71,8 @@ const GUARD: &[Rule] = &[
     Rule(Call::KILL, &[]),
     Rule(Call::WAIT4, &[]),
     Rule(Call::PIDFD_OPEN, &[]),
+    Rule(Call::PIDFD_SEND_SIGNAL, &[]),
+    Rule(Call::GETEUID, &[]),
     Rule(Call::OPENAT, &[]),
     Rule(Call::FCNTL, &[]),
     Rule(Call::FLOCK, &[]),
@@ -81,12 +83,15 @@ const GUARD: &[Rule] = &[
     Rule(Call::LSEEK, &[]),
     Rule(Call::GETDENTS64, &[]),
     Rule(Call::MKDIRAT, &[]),
+    Rule(Call::READLINKAT, &[]),
     Rule(Call::RENAMEAT, &[]),
     Rule(Call::UNLINKAT, &[]),
     #[cfg(target_arch = "x86_64")]
     Rule(Call::MKDIR, &[]),
     #[cfg(target_arch = "x86_64")]
     Rule(Call::POLL, &[]),
+    #[cfg(target_arch = "x86_64")]
+    Rule(Call::READLINK, &[]),
     #[cfg(target_arch = "x86_64")]
     Rule(Call::RENAME, &[]),
     #[cfg(target_arch = "x86_64")]

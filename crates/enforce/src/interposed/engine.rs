@@ -15,6 +15,7 @@
 
 use super::flows::{self, FlowNumber, FlowTree};
 use super::pace::Pacer;
+use serde::{Deserialize, Serialize};
 use unisono_fairqueue::{
     Backlog, ClassId, DelayFigures, Discipline, Fifo, Hierarchy, HierarchyError, LiveClass, Packet, Policy,
     Scheduler, Served,
@@ -22,7 +23,7 @@ use unisono_fairqueue::{
 use unisono_measure::Histogram;
 
 /// Who decides.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Choice {
     /// Hierarchical start-time fair queuing.
     #[default]

@@ -32,6 +32,7 @@ mod engine;
 mod error;
 mod flows;
 pub mod merge;
+mod namespace;
 mod pace;
 pub mod parse;
 mod plumbing;
@@ -53,12 +54,15 @@ pub use service::{Options, serve};
 pub use worker::Patience;
 
 use crate::background;
-use crate::journal::Journal;
+use crate::journal::{Journal, Record};
 use control::{Answer, Question, ask_at};
 use error::failed;
+use serde::{Deserialize, Serialize};
 use std::process::Command;
 use std::time::Duration;
 use unisono_fairqueue::{Backend, Live, Policy};
+use unisono_linux::process::{PidFd, Signal};
+use unisono_linux::undo::DirectoryLock;
 
 /// As on the command line.
 pub const NAME: &str = "interposed";
@@ -66,7 +70,7 @@ pub const NAME: &str = "interposed";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How frames come to the queue and go on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum WayName {
     /// A TAP device: simple, and everywhere.
     #[default]
@@ -75,9 +79,36 @@ pub enum WayName {
     AfXdp,
 }
 
+/// What somebody asks for of how a queue works. A queue that runs already stays as it is where nothing is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// How frames come and go.
+    pub way: Option<WayName>,
+    /// Who decides.
+    pub choice: Option<Choice>,
+    /// How the queue waits for frames.
+    pub patience: Option<Patience>,
+    /// The processor that the queue may use.
+    pub processor: Option<usize>,
+}
+
+impl Wishes {
+    /// What is asked for and a queue with these options does not have, by its option.
+    fn unfulfilled(&self, options: &Options) -> Vec<&'static str> {
+        let wishes = [
+            ("--way", self.way.is_some_and(|way| way != options.way)),
+            ("--discipline", self.choice.is_some_and(|choice| choice != options.choice)),
+            ("--wait", self.patience.is_some_and(|patience| patience != options.patience)),
+            ("--cpu", self.processor.is_some() && self.processor != options.processor),
+        ];
+        wishes.into_iter().filter_map(|(option, other)| other.then_some(option)).collect()
+    }
+}
+
 /// The place: a queue at one device.
 pub struct Interposed {
     options: Options,
+    wishes: Wishes,
     policy: String,
     /// Starts the program that calls [`serve`].
     server: Option<Box<dyn Fn() -> Command>>,
@@ -92,17 +123,25 @@ impl std::fmt::Debug for Interposed {
 
 impl Interposed {
     /// The place at a device. `policy` is the text of what will be applied. `server` makes a command that calls
-    /// [`serve`] with the policy that it reads from standard input, and writes a line [`READY`] when that is.
+    /// [`serve`] with the policy that it reads from standard input, and writes a line [`READY`] when that is. The option
+    /// `--lock NUMBER` that is added to it says what [`Options::lock`] is to be.
     #[must_use]
     pub fn new(options: Options, policy: String, server: impl Fn() -> Command + 'static) -> Self {
-        Self { options, policy, server: Some(Box::new(server)), notes: Vec::new() }
+        Self { options, wishes: Wishes::default(), policy, server: Some(Box::new(server)), notes: Vec::new() }
+    }
+
+    /// The same, but a queue that runs already and works otherwise is refused.
+    #[must_use]
+    pub fn wishing(mut self, wishes: Wishes) -> Self {
+        self.wishes = wishes;
+        self
     }
 
     /// The place at a device with a queue, to look at it or to take it away.
     #[must_use]
     pub fn at(device: &str) -> Self {
         let options = Options { device: device.to_owned(), ..Options::default() };
-        Self { options, policy: String::new(), server: None, notes: Vec::new() }
+        Self { options, wishes: Wishes::default(), policy: String::new(), server: None, notes: Vec::new() }
     }
 
     /// Checks whether a policy can be enforced by this place, and changes nothing.
@@ -112,7 +151,7 @@ impl Interposed {
     pub fn check(&mut self, policy: &Policy) -> Result<(), crate::Error> {
         service::find(&self.options)?;
         sender::named(policy)?;
-        self.owner()?;
+        self.suits_what_runs()?;
         self.note(policy);
         Ok(())
     }
@@ -148,20 +187,71 @@ impl Interposed {
         self.options.device.clone()
     }
 
-    /// The process that looks after a queue there, if there is one.
-    fn owner(&self) -> Result<Option<u32>, Error> {
+    /// What the journal says, if a policy is there. One of another place is an error.
+    fn record(&self) -> Result<Option<Record<serde_json::Value>>, Error> {
         let record = Journal::of(&self.options.device)?.read::<serde_json::Value>()?;
         match record {
             Some(record) if record.backend != NAME => {
                 Err(Error::Taken { device: self.device(), backend: record.backend })
             }
-            Some(record) if record.owner_lives() => Ok(Some(record.process)),
-            _ => Ok(None),
+            record => Ok(record),
         }
     }
 
+    /// The journal of a queue that a process looks after, if there is one.
+    fn owned(&self) -> Result<Option<Record<serde_json::Value>>, Error> {
+        Ok(self.record()?.filter(Record::owner_lives))
+    }
+
+    /// Whether a queue that runs already works as is asked for.
+    fn suits_what_runs(&self) -> Result<(), Error> {
+        let Some(record) = self.owned()? else { return Ok(()) };
+        // a record of an earlier version does not say how its queue works
+        let Ok(Some(options)) =
+            serde_json::from_value::<restore::Before>(record.before).map(|before| before.options)
+        else {
+            return Ok(());
+        };
+        match self.wishes.unfulfilled(&options)[..] {
+            [] => Ok(()),
+            [option, ..] => Err(Error::Otherwise { device: self.device(), option }),
+        }
+    }
+
+    /// Puts back what processes that were killed have left. Only with the journal's lock.
+    pub(crate) fn mend(&mut self, journal: &Journal) -> Result<(), crate::Error> {
+        self.notes.clear();
+        if let Some(record) = self.record()?.filter(|record| !record.owner_lives()) {
+            restore::put_back_leftovers(journal, &self.options.device)?;
+            self.notes.push(format!(
+                "put back what the queue at {} had left, whose processes ({} and its child) were killed",
+                self.options.device, record.process
+            ));
+        }
+        Ok(())
+    }
+
+    /// Ends the processes of a queue that does not answer, and puts back what it leaves.
+    fn end_by_force(&mut self, record: &Record<serde_json::Value>) -> Result<(), crate::Error> {
+        let device = self.device();
+        if let Ok(guard) = PidFd::open(record.process)
+            && record.owner_lives()
+        {
+            // held first, then looked at: the number cannot change hands in between
+            let _ = guard.send(Signal::Kill);
+            if !guard.has_ended(Some(PATIENCE)).unwrap_or(false) {
+                return Err(Error::Worker { device, what: "does not end".to_owned() }.into());
+            }
+        }
+        let journal = Journal::of(&device)?;
+        let _lock = journal.lock()?;
+        self.mend(&journal)?;
+        self.notes = vec![format!("the queue at {device} did not answer; its processes were ended")];
+        Ok(())
+    }
+
     fn ask(&self, question: &Question) -> Result<Answer, Error> {
-        if self.owner()?.is_none() {
+        if self.owned()?.is_none() {
             return Err(Error::NotThere { device: self.device() });
         }
         let path = restore::socket_of(&Journal::of(&self.options.device)?);
@@ -176,10 +266,10 @@ impl Interposed {
         Error::Refused { device: self.device(), why }
     }
 
-    fn begin(&self) -> Result<(), Error> {
+    fn begin(&self, lock: &DirectoryLock) -> Result<(), Error> {
         let device = self.device();
         let Some(server) = &self.server else { return Err(Error::NotThere { device }) };
-        let begun = background::begin(server(), self.policy.as_bytes())
+        let begun = background::begin(server(), Some(lock), self.policy.as_bytes())
             .map_err(failed("start the queue's program"))?;
         let background::Begun::Ended { code, why } = begun else { return Ok(()) };
         Err(match code {
@@ -199,9 +289,11 @@ impl Backend for Interposed {
 
     fn apply(&mut self, policy: &Policy) -> Result<(), crate::Error> {
         self.check(policy)?;
-        if self.owner()?.is_none() {
-            return Ok(self.begin()?);
+        let lock = Journal::of(&self.options.device)?.lock()?;
+        if self.owned()?.is_none() {
+            return Ok(self.begin(&lock)?);
         }
+        drop(lock); // the queue takes it
         match self.ask(&Question::Apply { policy: self.policy.clone() })? {
             Answer::Done => Ok(()),
             answer => Err(self.unexpected(answer).into()),
@@ -213,17 +305,16 @@ impl Backend for Interposed {
     }
 
     fn clear(&mut self) -> Result<(), crate::Error> {
-        let Some(process) = self.owner()? else {
-            let journal = Journal::of(&self.options.device)?;
-            let _lock = journal.lock()?;
-            return Ok(restore::put_back_leftovers(&journal, &self.options.device)?);
+        self.notes.clear();
+        let lock = Journal::lock_what_is_there()?;
+        let Some(record) = self.owned()? else {
+            return self.mend(&Journal::of(&self.options.device)?);
         };
-        match self.ask(&Question::End)? {
-            Answer::Done if service::wait_for_end(process, PATIENCE) => Ok(()),
-            Answer::Done => {
-                Err(Error::Worker { device: self.device(), what: "does not end".to_owned() }.into())
-            }
-            answer => Err(self.unexpected(answer).into()),
+        drop(lock); // the queue takes it
+        match self.ask(&Question::End) {
+            Ok(Answer::Done) if service::wait_for_end(record.process, PATIENCE) => Ok(()),
+            Ok(Answer::Refused { why }) => Err(Error::Refused { device: self.device(), why }.into()),
+            _ => self.end_by_force(&record),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::NAME;
 use super::error::{Error, failed};
+use super::service::Options;
 use crate::journal::{Journal, Record};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -19,6 +20,9 @@ pub(super) struct Before {
     /// Its number once it is made; 0 before. A device of that name with another number is somebody else's.
     #[serde(default)]
     pub(super) queue_index: u32,
+    /// How the queue works.
+    #[serde(default)]
+    pub(super) options: Option<Options>,
 }
 
 /// Where questions are asked.

@@ -17,6 +17,7 @@ use super::confine;
 use super::control::{Answer, Question, ask_worker, hear, say};
 use super::engine::Choice;
 use super::error::{Error, failed};
+use super::namespace::Namespace;
 use super::plumbing::{FAR, Plumbing};
 use super::restore::{Before, put_back, put_back_leftovers, socket_of};
 use super::sender::{Groups, PROGRAM, load, named};
@@ -25,6 +26,7 @@ use super::way::{AfXdp, Tun};
 use super::worker::{Parts, Patience, Worker};
 use super::{NAME, WayName};
 use crate::journal::{Journal, Phase, Record};
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -36,8 +38,9 @@ use unisono_linux::fork::{Child, fork};
 use unisono_linux::interface::Interface;
 use unisono_linux::netlink::link::{self, Index};
 use unisono_linux::netlink::{Socket, egress, qdisc, traffic};
-use unisono_linux::parent_death::die_with_parent;
+use unisono_linux::parent_death::{die_with_parent, outlive_starter};
 use unisono_linux::process::{self, PidFd, Signal, SignalFd};
+use unisono_linux::undo::DirectoryLock;
 use unisono_linux::xdp::Place;
 use unisono_linux::{descriptors, poll, privilege};
 
@@ -45,7 +48,7 @@ use unisono_linux::{descriptors, poll, privilege};
 const LOOK: Duration = Duration::from_secs(1);
 
 /// What to interpose, and how.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Options {
     /// The device.
     pub device: String,
@@ -57,6 +60,10 @@ pub struct Options {
     pub patience: Patience,
     /// The processor that the queue may use; all if none.
     pub processor: Option<usize>,
+    /// For a program that [`Interposed`](super::Interposed) has started to stay in the background: the number under
+    /// which it has the lock of the journals. It ends with its starter until the policy holds.
+    #[serde(skip)]
+    pub lock: Option<i32>,
 }
 
 /// Interposes a queue and looks after it until it is told to end. `ready` is called when the policy holds. From then on the
@@ -70,19 +77,33 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
     let device = find(options)?;
     let journal = Journal::of(&options.device)?;
     let queue = format!("unisono{}", device.index.0);
-    let before = Before { made_clsact: false, queue, queue_index: 0 };
+    let before = Before { made_clsact: false, queue, queue_index: 0, options: Some(options.clone()) };
     let mut record = Record::new(NAME, &options.device, device.index.0, text, before);
-    {
-        let _lock = journal.lock()?;
-        put_back_leftovers(&journal, &options.device)?;
-        journal.write(&record)?;
-    }
+    // until the policy holds, so that `unisono queue clear` waits for what is half way
+    let mut lock = Some(match options.lock {
+        Some(number) => journal.lock_passed_on(number)?,
+        None => journal.lock()?,
+    });
+    put_back_leftovers(&journal, &options.device)?;
+    journal.write(&record)?;
     // before the worker is made, which is not to be ended by a signal to the group
     let signals = SignalFd::new(&[Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit])
         .map_err(failed("wait for signals"))?;
     let mut netlink = Socket::open().map_err(failed("open a netlink socket"))?;
-    let result =
-        hold(&policy, &named, &device, options, &journal, &mut record, &signals, &mut netlink, ready);
+    let result = hold(
+        &policy,
+        &named,
+        &device,
+        options,
+        &journal,
+        &mut record,
+        &signals,
+        &mut netlink,
+        &mut lock,
+        ready,
+    );
+    // what was changed is put back also if another command does not end
+    let _lock = lock.or_else(|| journal.lock().ok());
     let restored = put_back(&journal, &record, &mut netlink);
     result.and(restored)
 }
@@ -97,6 +118,7 @@ fn hold(
     record: &mut Record<Before>,
     signals: &SignalFd,
     netlink: &mut Socket,
+    lock: &mut Option<DirectoryLock>,
     ready: impl FnOnce(),
 ) -> Result<(), Error> {
     let groups = Groups::of(named)?;
@@ -134,8 +156,12 @@ fn hold(
     record.before.made_clsact = make_clsact(netlink, device.index)?;
     journal.write(record)?;
     netlink.run(&[egress::attach(device.index, program.as_fd(), PROGRAM)])?;
+    if options.lock.is_some() {
+        outlive_starter().map_err(failed("stay in the background"))?;
+    }
     record.phase = Phase::Holds;
     journal.write(record)?;
+    *lock = None;
     confine::guard().map_err(failed("give privileges away"))?;
     ready();
     let mut guard = Guard {
@@ -153,6 +179,7 @@ fn hold(
         options,
         journal,
         record,
+        namespace: Namespace::of_this_process().map_err(failed("look at this network namespace"))?,
     };
     guard.watch()
 }
@@ -174,6 +201,7 @@ struct Guard<'a> {
     options: &'a Options,
     journal: &'a Journal,
     record: &'a mut Record<Before>,
+    namespace: Namespace,
 }
 
 impl Guard<'_> {
@@ -198,6 +226,7 @@ impl Guard<'_> {
             for (stream, question) in self.visitors.questions(now) {
                 if self.answer(&stream, question) {
                     let ended = self.end();
+                    let _lock = self.journal.lock(); // as in `serve`
                     let restored = put_back(self.journal, self.record, self.netlink);
                     let answer = match ended.and(restored) {
                         Ok(()) => Answer::Done,
@@ -211,6 +240,9 @@ impl Guard<'_> {
             if now >= look {
                 self.look_at_groups();
                 look = now + LOOK;
+                if self.namespace.is_left_by_all_others(self.worker.process()) {
+                    return self.end();
+                }
             }
         }
     }
@@ -240,27 +272,43 @@ impl Guard<'_> {
         Answer::Live { live, counters }
     }
 
-    /// Has another policy enforced: the queue first, then the program, so that nothing is passed by meanwhile.
+    /// Has another policy enforced: the queue first, then the program, so that nothing is passed by meanwhile. If that
+    /// fails, the policy before goes on.
     fn change(&mut self, text: String) -> Result<(), Error> {
         let policy = Policy::parse(&text).map_err(|error| Error::Unfit(error.to_string()))?;
         let named = named(&policy)?;
         let groups = Groups::of(&named)?;
         let program = load(&self.alive, self.queue, &groups, &named)?;
-        match ask_worker(&self.master, &Question::Apply { policy: text.clone() }) {
-            Ok(Answer::Done) => {}
-            Ok(Answer::Refused { why }) => {
-                return Err(Error::Refused { device: self.options.device.clone(), why });
-            }
-            Ok(Answer::Live { .. }) => {
-                return Err(Error::Host("the queue's process answers something else".to_owned()));
-            }
-            Err(error) => return Err(failed("ask the queue's process")(error)),
+        let _lock = self.journal.lock()?;
+        let mut record = self.record.clone();
+        record.policy.clone_from(&text);
+        // first, so that there is room to write it down
+        let as_wanted = self.journal.prepare(&record)?;
+        self.have_worker_apply(text)?;
+        let attached = self.netlink.run(&[egress::attach(self.device.index, program.as_fd(), PROGRAM)]);
+        if let Err(error) = attached.map_err(Error::from).and_then(|()| Ok(self.journal.commit(as_wanted)?)) {
+            // the program of before, which is loaded anew: a policy that was taken once is taken again
+            let before = self.have_worker_apply(self.record.policy.clone());
+            let program = load(&self.alive, self.queue, &self.groups, &self.named);
+            let back = before.and(program).and_then(|program| {
+                Ok(self.netlink.run(&[egress::attach(self.device.index, program.as_fd(), PROGRAM)])?)
+            });
+            return Err(back.err().unwrap_or(error));
         }
-        self.netlink.run(&[egress::attach(self.device.index, program.as_fd(), PROGRAM)])?;
         (self.named, self.groups) = (named, groups);
-        self.record.policy = text;
-        self.journal.write(self.record)?;
+        *self.record = record;
         Ok(())
+    }
+
+    fn have_worker_apply(&self, policy: String) -> Result<(), Error> {
+        match ask_worker(&self.master, &Question::Apply { policy }) {
+            Ok(Answer::Done) => Ok(()),
+            Ok(Answer::Refused { why }) => Err(Error::Refused { device: self.options.device.clone(), why }),
+            Ok(Answer::Live { .. }) => {
+                Err(Error::Host("the queue's process answers something else".to_owned()))
+            }
+            Err(error) => Err(failed("ask the queue's process")(error)),
+        }
     }
 
     /// Lets the program follow control groups that were removed and made again. What goes wrong is tried again.
@@ -277,6 +325,8 @@ impl Guard<'_> {
     /// Takes the program away, has the queue send what waits, and waits for its end.
     fn end(&mut self) -> Result<(), Error> {
         self.netlink.run(&[egress::detach(self.device.index)])?;
+        // one that somebody has stopped cannot send what waits
+        let _ = self.process.send(Signal::Continue);
         // a process that does not answer is killed when this returns
         let _ = ask_worker(&self.master, &Question::End);
         self.worker.kill();

@@ -9,6 +9,7 @@ use super::congestion;
 use super::control::{Answer, Counters, Question, hear, say};
 use super::engine::{Choice, Engine, Next};
 use super::way::Way;
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -30,7 +31,7 @@ const LISTEN: u64 = 1_000_000;
 const LAST: u64 = 2_000_000_000;
 
 /// How to wait for frames.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Patience {
     /// Ask again and again: no wake-up stands between a frame and its being sent. It takes a processor.
     Spin,

@@ -40,6 +40,7 @@ use unisono_fairqueue::{Backend, ClassId, Live, Policy};
 use unisono_linux::bpf::Classifier;
 use unisono_linux::netlink::link::{self, Link};
 use unisono_linux::netlink::{Socket, htb, qdisc};
+use unisono_linux::undo::Prepared;
 
 /// The name on the command line.
 pub const NAME: &str = "kernel";
@@ -266,6 +267,26 @@ impl Kernel {
         self.put_weights_back(record)
     }
 
+    /// The device is gone, and its classes with it; control groups are the host's.
+    fn forget(&mut self, journal: &Journal) -> Result<(), Error> {
+        if let Some(record) = self.record(journal)? {
+            self.put_weights_back(&record)?;
+        }
+        self.notes.push(gone(&self.device));
+        Ok(journal.remove()?)
+    }
+
+    /// Puts back what a process that was killed has left half way, and forgets a device that is gone. Only with the
+    /// journal's lock.
+    pub(crate) fn mend(&mut self, journal: &Journal) -> Result<(), Error> {
+        self.notes.clear();
+        match self.host() {
+            Ok(mut host) => self.settled(&mut host, journal).map(drop),
+            Err(Error::NoDevice { .. }) => self.forget(journal),
+            Err(error) => Err(error),
+        }
+    }
+
     fn put_weights_back(&mut self, record: &Record<Before>) -> Result<(), Error> {
         for weight in &record.before.weights {
             if !controller::put_back(weight, record.phase)? {
@@ -282,9 +303,9 @@ impl Kernel {
         host: &mut Host,
         journal: &Journal,
         changing: &Record<Before>,
-        held: Option<&Record<Before>>,
+        held: Option<(&Record<Before>, Prepared)>,
     ) -> Result<(), Error> {
-        let Some(held) = held else {
+        let Some((held, as_before)) = held else {
             self.put_back(host, changing)?;
             return Ok(journal.remove()?);
         };
@@ -298,7 +319,7 @@ impl Kernel {
         });
         (self.stopped, self.notes) = (stopped, notes);
         again?;
-        Ok(journal.write(held)?)
+        Ok(journal.commit(as_before)?)
     }
 }
 
@@ -311,9 +332,11 @@ impl Backend for Kernel {
 
     fn apply(&mut self, policy: &Policy) -> Result<(), Error> {
         self.notes.clear();
-        let mut host = self.host()?;
+        self.host()?;
         let journal = Journal::of(&self.device)?;
         let _lock = journal.lock()?;
+        // another command may have changed the device until now
+        let mut host = self.host()?;
         let held = self.settled(&mut host, &journal)?;
         let root = root_of(&mut host.socket, &self.device, host.link.index)?;
         let (held, root) = match (held, root) {
@@ -354,15 +377,18 @@ impl Backend for Kernel {
             let both = held.before.numbers.iter().map(|(name, number)| (format!("{name} before"), *number));
             changing.before.numbers.extend(both);
         }
+        // whatever comes of it, there is room to write it down
+        let mut holds = changing.clone().that_holds();
+        holds.before.clone_from(&then);
+        let as_wanted = journal.prepare(&holds)?;
+        let as_before = held.as_ref().map(|held| journal.prepare(held)).transpose()?;
         journal.write(&changing)?;
         let steps = steps(&host, &wanted, held.as_ref().map(|held| &held.before), &then);
         if let Err(error) = self.carry_out(&mut host, steps) {
-            let undone = self.undo(&mut host, &journal, &changing, held.as_ref());
+            let undone = self.undo(&mut host, &journal, &changing, held.as_ref().zip(as_before));
             return Err(error.unless_half_way(&self.device, undone));
         }
-        changing.before = then;
-        changing.phase = Phase::Holds;
-        Ok(journal.write(&changing)?)
+        Ok(journal.commit(as_wanted)?)
     }
 
     fn live(&mut self) -> Result<Live, Error> {
@@ -394,6 +420,7 @@ impl Backend for Kernel {
     fn clear(&mut self) -> Result<(), Error> {
         self.notes.clear();
         let journal = Journal::of(&self.device)?;
+        let _lock = Journal::lock_what_is_there()?;
         let record = journal.read::<serde_json::Value>()?;
         let mut host = match (self.host(), record) {
             (Ok(host), Some(_)) => host,
@@ -401,21 +428,18 @@ impl Backend for Kernel {
                 self.notes.push(format!("{} has no policy: nothing to put back", self.device));
                 return Ok(());
             }
-            (Err(Error::NoDevice { .. }), Some(_)) => {
-                let _lock = journal.lock()?;
-                if let Some(record) = self.record(&journal)? {
-                    self.put_weights_back(&record)?;
-                }
-                self.notes.push(format!("the device {} is gone, and its classes with it", self.device));
-                return Ok(journal.remove()?);
-            }
+            (Err(Error::NoDevice { .. }), Some(_)) => return self.forget(&journal),
             (Err(error), _) => return Err(error),
         };
-        let _lock = journal.lock()?;
         if let Some(record) = self.settled(&mut host, &journal)? {
             self.put_back(&mut host, &record)?;
             journal.remove()?;
         }
         Ok(())
     }
+}
+
+/// What is said of a device that had a policy and is not here any more.
+fn gone(device: &str) -> String {
+    format!("the device {device} is gone, and its classes with it")
 }

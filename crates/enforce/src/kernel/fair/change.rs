@@ -9,7 +9,7 @@
 
 use super::{FairQueue, classifier, discipline, rooms, setup};
 use crate::error::Error;
-use crate::journal::{Journal, Phase, Record};
+use crate::journal::{Journal, Record};
 use crate::kernel::Host;
 use std::os::fd::AsFd;
 use unisono_bpf::qdisc::Attached;
@@ -50,21 +50,24 @@ impl FairQueue {
         let old_classes = classifier(&old, there.major, later(2));
         self.go_on()?;
 
-        let mut record =
+        let record =
             Record::new(Self::NAME, &self.device, host.link.index.0, &policy.text, held.before.clone());
+        // whatever comes of it, there is room to write it down
+        let as_wanted = journal.prepare(&record.clone().that_holds())?;
+        let as_before = journal.prepare(held)?;
         journal.write(&record)?;
         match there.put(host, &old, policy) {
             Ok(true) => {}
             not_yet => {
                 there.maps.withdraw()?;
-                journal.write(held)?;
+                journal.commit(as_before)?;
                 return not_yet;
             }
         }
         if let Err(error) = attach(host, &new_classes).and_then(|()| self.go_on()) {
             let back = there.put(host, policy, &old).and_then(|_| attach(host, &old_classes?));
             let undone = match back {
-                Ok(()) => journal.write(held).map_err(Error::from),
+                Ok(()) => journal.commit(as_before).map_err(Error::from),
                 Err(_) => {
                     self.notes.push(format!("{} has no policy now", self.device));
                     self.put_back(host, &held.before).and_then(|()| Ok(journal.remove()?))
@@ -72,8 +75,7 @@ impl FairQueue {
             };
             return Err(error.unless_half_way(&self.device, undone));
         }
-        record.phase = Phase::Holds;
-        journal.write(&record)?;
+        journal.commit(as_wanted)?;
         Ok(true)
     }
 }

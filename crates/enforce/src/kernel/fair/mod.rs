@@ -141,6 +141,21 @@ impl FairQueue {
         Ok(None)
     }
 
+    /// As that of [`Kernel`].
+    pub(crate) fn mend(&mut self, journal: &Journal) -> Result<(), Error> {
+        self.notes.clear();
+        match self.host() {
+            Ok(mut host) => self.settled(&mut host, journal).map(drop),
+            Err(Error::NoDevice { .. }) => self.forget(journal),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn forget(&mut self, journal: &Journal) -> Result<(), Error> {
+        self.notes.push(super::gone(&self.device));
+        Ok(journal.remove()?)
+    }
+
     /// Whether this place can do what a policy asks for; what it leaves out is noted.
     fn suits(&mut self, policy: &Policy) -> Result<(), Error> {
         let tree = &policy.hierarchy;
@@ -233,9 +248,11 @@ impl Backend for FairQueue {
 
     fn apply(&mut self, policy: &Policy) -> Result<(), Error> {
         self.notes.clear();
-        let mut host = self.host()?;
+        self.host()?;
         let journal = Journal::of(&self.device)?;
         let _lock = journal.lock()?;
+        // another command may have changed the device until now
+        let mut host = self.host()?;
         let held = self.settled(&mut host, &journal)?;
         if let Some(held) = &held {
             self.suits(policy)?;
@@ -258,7 +275,8 @@ impl Backend for FairQueue {
         let wanted = wanted(policy, major)?;
         self.go_on()?;
         let waiting = held.as_ref().map_or(0, |held| waiting(&held.policy, &now));
-        let mut record = Record::new(Self::NAME, &self.device, host.link.index.0, &policy.text, before);
+        let record = Record::new(Self::NAME, &self.device, host.link.index.0, &policy.text, before);
+        let as_wanted = journal.prepare(&record.clone().that_holds())?;
         journal.write(&record)?;
         let done = self.replace(&mut host, &wanted, major, has_clsact).and_then(|()| self.go_on());
         if let Err(error) = done {
@@ -275,8 +293,7 @@ impl Backend for FairQueue {
                 self.device
             ));
         }
-        record.phase = Phase::Holds;
-        Ok(journal.write(&record)?)
+        Ok(journal.commit(as_wanted)?)
     }
 
     fn live(&mut self) -> Result<Live, Error> {
@@ -312,11 +329,11 @@ impl Backend for FairQueue {
     fn clear(&mut self) -> Result<(), Error> {
         self.notes.clear();
         let journal = Journal::of(&self.device)?;
+        let _lock = Journal::lock_what_is_there()?;
         if self.record(&journal)?.is_none() {
             self.notes.push(format!("{} has no policy: nothing to put back", self.device));
             return Ok(());
         }
-        let _lock = journal.lock()?;
         match self.host() {
             Ok(mut host) => {
                 if let Some(record) = self.settled(&mut host, &journal)? {
@@ -325,10 +342,7 @@ impl Backend for FairQueue {
                 }
                 Ok(())
             }
-            Err(Error::NoDevice { .. }) => {
-                self.notes.push(format!("the device {} is gone, and its classes with it", self.device));
-                Ok(journal.remove()?)
-            }
+            Err(Error::NoDevice { .. }) => self.forget(&journal),
             Err(error) => Err(error),
         }
     }

@@ -1,0 +1,99 @@
+//! Whether anybody but a queue's own processes still uses their network namespace.
+//!
+//! The two processes of a queue keep their namespace alive, with its devices, also when somebody deletes it
+//! (`ip netns delete` takes its name away and leaves the rest to the kernel). So the guard looks whether there is
+//! anything left for which it looks after the queue: another process in the namespace, or a name, which is a mount.
+//!
+//! A process in the namespace is recognised by the number of its `/proc/PID/net/dev`, which is that of the namespace's
+//! own file and which anybody may ask for; `/proc/PID/ns/net` would need privileges that the guard gives away.
+//!
+//! Cost: three system calls in the namespace that process 1 is in; elsewhere one for each process until the first that
+//! is in it, every [`EVERY`]. When not: a namespace that is held by nothing but an open descriptor counts as left.
+//! Reference: network_namespaces(7), proc_pid_mountinfo(5).
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use unisono_linux::affinity::Tid;
+
+/// How often is looked: what a queue in a deleted namespace holds, memory and a device, does not matter for longer.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// A network namespace.
+#[derive(Debug)]
+pub(super) struct Namespace {
+    /// The number of its file of devices.
+    devices: u64,
+    /// How a mount of it is described.
+    mount: String,
+    next: Instant,
+}
+
+impl Namespace {
+    /// That of this process.
+    pub(super) fn of_this_process() -> io::Result<Self> {
+        let number = fs::metadata("/proc/self/ns/net")?.ino();
+        Ok(Self {
+            devices: devices("self").ok_or(io::ErrorKind::NotFound)?,
+            mount: format!(" net:[{number}] "),
+            next: Instant::now() + EVERY,
+        })
+    }
+
+    /// Whether nobody but this process and its child is in it, and it has no name. Looks from time to time; in between
+    /// the answer is no.
+    pub(super) fn is_left_by_all_others(&mut self, child: Tid) -> bool {
+        let now = Instant::now();
+        if now < self.next {
+            return false;
+        }
+        self.next = now + EVERY;
+        // a look that fails says nothing
+        self.is_used(child).is_ok_and(|used| !used)
+    }
+
+    fn is_used(&self, child: Tid) -> io::Result<bool> {
+        if devices("1") == Some(self.devices) || self.has_name()? {
+            return Ok(true);
+        }
+        let own = [std::process::id(), child.0.unsigned_abs()];
+        for entry in fs::read_dir("/proc")? {
+            let name = entry?.file_name();
+            let Some(process) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            if !own.contains(&process) && devices(&process.to_string()) == Some(self.devices) {
+                return Ok(true);
+            }
+        }
+        // it may have got a name while processes were looked at
+        self.has_name()
+    }
+
+    fn has_name(&self) -> io::Result<bool> {
+        Ok(fs::read_to_string("/proc/self/mountinfo")?.contains(&self.mount))
+    }
+}
+
+/// The number of the file of devices in a process's namespace; none if the process has ended.
+fn devices(process: &str) -> Option<u64> {
+    let file = Path::new("/proc").join(process).join("net/dev");
+    fs::metadata(file).ok().map(|found| found.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_with_other_processes_is_used_and_one_that_nobody_else_is_in_is_not() {
+        let namespace = Namespace::of_this_process().expect("proc is mounted");
+        assert!(namespace.is_used(Tid(0)).expect("proc can be read"));
+        let nobodys = Namespace { devices: 0, mount: " net:[0] ".to_owned(), next: Instant::now() };
+        assert!(!nobodys.is_used(Tid(0)).expect("proc can be read"));
+        let mut not_yet = Namespace { next: Instant::now() + EVERY, ..nobodys };
+        assert!(!not_yet.is_left_by_all_others(Tid(0)));
+        not_yet.next = Instant::now();
+        assert!(not_yet.is_left_by_all_others(Tid(0)));
+    }
+}

@@ -1,0 +1,291 @@
+//! Commands that change the queue of a device, and what ends them: whatever was killed, stopped, renamed, deleted or without
+//! room, the device is as it was once the next command has answered.
+
+#[allow(dead_code, reason = "the tests of policies and of changes use all of it")]
+mod queue_shared;
+
+use queue_shared::{DEVICE, THREE, apply, file, journal, name, on_a_host, seen, unisono};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+use unisono_enforce::journal::Journal;
+use unisono_host_tests::hosts::ip;
+use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
+use unisono_linux::network_namespace::NetworkNamespace;
+
+const JOURNALS: &str = "/run/unisono/queue";
+
+/// `unisono queue apply` of a policy with these options; what this host lacks is the reason to skip.
+fn applied(policy: &tempfile::NamedTempFile, options: &[&str]) -> Outcome {
+    let output = unisono(&[&["queue", "apply", name(policy), "--dev", DEVICE][..], options].concat());
+    match output.status.code() {
+        Some(0) => Ok(()),
+        Some(3) => Err(Skipped::because(said(&output))),
+        _ => panic!("{}", said(&output)),
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
+}
+
+fn cleared(device: &str) -> String {
+    let output = unisono(&["queue", "clear", "--dev", device]);
+    assert!(output.status.success(), "{}", said(&output));
+    said(&output)
+}
+
+/// The devices of this namespace and their disciplines and programs.
+fn looks() -> String {
+    let ask = |program: &str, words: &[&str]| {
+        let output = Command::new(program).args(words).output().expect("it starts");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    seen() + &ask("ip", &["-br", "link"]) + &ask("tc", &["filter", "show", "dev", DEVICE, "egress"])
+}
+
+fn wait_until_it_looks(before: &str) {
+    while looks() != before {
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The files about this namespace's devices in the directory of journals, and what is unfinished there.
+fn files() -> Vec<String> {
+    let namespace =
+        fs::metadata("/proc/thread-self/ns/net").map(|found| std::os::unix::fs::MetadataExt::ino(&found));
+    let namespace = format!("{}-", namespace.expect("proc is mounted"));
+    let entries = fs::read_dir(JOURNALS).map(|all| all.flatten().collect::<Vec<_>>()).unwrap_or_default();
+    let names = entries.iter().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with(&namespace)).collect()
+}
+
+/// The processes of the queue: the one that looks after it, and the one that frames pass through.
+fn processes() -> [u32; 2] {
+    let journal = Journal::of(DEVICE).expect("proc is mounted");
+    let record = journal.read::<serde_json::Value>().expect("sound").expect("a policy holds");
+    let children = format!("/proc/{0}/task/{0}/children", record.process);
+    let worker = fs::read_to_string(children).expect("it runs").trim().parse().expect("it has one child");
+    [record.process, worker]
+}
+
+fn kill(process: u32, signal: &str) {
+    let killed =
+        Command::new("kill").args([signal, &process.to_string()]).status().expect("kill is everywhere");
+    assert!(killed.success(), "{process} runs");
+}
+
+/// Whether it has not ended; the process that became its parent may take its time to collect it.
+fn is_running(process: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"));
+    stat.is_ok_and(|stat| stat.rsplit_once(") ").is_none_or(|(_, rest)| !rest.starts_with(['Z', 'X'])))
+}
+
+fn a_command_that_is_killed_anywhere_has_no_effect_once_clear_has_answered() -> Outcome {
+    let _hosts = on_a_host()?;
+    require::path("/dev/net/tun", "load the module `tun`")?;
+    let policy = file(THREE);
+    let before = looks();
+    for options in [&[][..], &["--backend", "interposed"]] {
+        // how long the command takes here, so that it is killed at every stage
+        let begin = std::time::Instant::now();
+        applied(&policy, options)?;
+        let whole = begin.elapsed();
+        cleared(DEVICE);
+        for part in 0..24 {
+            let mut command = Command::new(program::unisono())
+                .args(["queue", "apply", name(&policy), "--dev", DEVICE])
+                .args(options)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("it starts");
+            thread::sleep(whole * part / 20);
+            command.kill().expect("it is ours");
+            command.wait().expect("it is ours");
+            cleared(DEVICE);
+            wait_until_it_looks(&before);
+            assert_eq!(files(), [""; 0], "killed after {part} twentieths of {whole:?}");
+            thread::sleep(whole / 2);
+            assert_eq!(looks(), before, "it came up later: killed after {part} twentieths of {whole:?}");
+        }
+    }
+    Ok(())
+}
+
+fn a_policy_follows_its_device_to_another_name_and_goes_by_either() -> Outcome {
+    let hosts = on_a_host()?;
+    require::path("/dev/net/tun", "load the module `tun`")?;
+    let policy = file(THREE);
+    let rename = |from: &str, to: &str| {
+        ip(&["-n", hosts.name(0), "link", "set", from, "down"]).expect("it is there");
+        ip(&["-n", hosts.name(0), "link", "set", from, "name", to]).expect("the name is free");
+        ip(&["-n", hosts.name(0), "link", "set", to, "up"]).expect("it is there");
+    };
+    let before = looks();
+    for options in [&[][..], &["--backend", "interposed"]] {
+        for by in [DEVICE, "renamed"] {
+            applied(&policy, options)?;
+            rename(DEVICE, "renamed");
+            let shown = unisono(&["queue", "show", "--dev", by, "--once", "--interval", "10ms"]);
+            assert!(shown.status.success(), "{}", said(&shown));
+            assert!(cleared(by).contains("renamed: as before the policy"));
+            rename("renamed", DEVICE);
+            wait_until_it_looks(&before);
+            assert_eq!(files(), [""; 0]);
+        }
+    }
+    Ok(())
+}
+
+fn a_device_with_the_name_that_another_one_had_is_left_alone() -> Outcome {
+    let hosts = on_a_host()?;
+    let on_host = |words: &[&str]| ip(&[&["-n", hosts.name(0)], words].concat()).expect("it can");
+    drop(apply(THREE)?);
+    on_host(&["link", "set", DEVICE, "down"]);
+    on_host(&["link", "set", DEVICE, "name", "first"]);
+    on_host(&["link", "add", DEVICE, "type", "veth", "peer", "name", "far"]);
+    let other = seen();
+    let nothing = unisono(&["queue", "clear", "--dev", DEVICE]);
+    assert!(said(&nothing).contains("no policy, nothing to put back"), "{}", said(&nothing));
+    assert_eq!(seen(), other);
+    on_host(&["link", "del", DEVICE]);
+    assert!(cleared("first").contains("first: as before"));
+    let qdiscs = Command::new("tc").args(["qdisc", "show", "dev", "first"]).output().expect("tc starts");
+    assert!(!String::from_utf8_lossy(&qdiscs.stdout).contains("htb"));
+    Ok(())
+}
+
+fn without_room_for_the_journal_the_policy_before_goes_on() -> Outcome {
+    let _hosts = on_a_host()?;
+    require::path("/dev/net/tun", "load the module `tun`")?;
+    require::program("unshare", "apt-get install util-linux")?;
+    let (first, second) = (file(THREE), file(&THREE.replace("gold", "platinum")));
+    for options in ["", "--backend interposed"] {
+        let script = format!(
+            "mount -t tmpfs -o size=64k,mode=0755 tmpfs /run && set -- {} queue || exit 3
+             \"$@\" apply {} --dev {DEVICE} {options} >/dev/null || exit $?
+             dd if=/dev/zero of=/run/full bs=512 >/dev/null 2>&1
+             \"$@\" apply {} --dev {DEVICE} {options} >/dev/null && echo applied
+             \"$@\" show --dev {DEVICE} --once --json --interval 10ms
+             \"$@\" clear --dev {DEVICE} && find /run -type f",
+            program::unisono().display(),
+            name(&first),
+            name(&second)
+        );
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
+        let output = command.output().expect("unshare starts");
+        if output.status.code() == Some(3) {
+            return Err(Skipped::because(said(&output)));
+        }
+        let said = said(&output);
+        assert!(said.contains("no space left") && !said.contains("applied"), "{said}");
+        assert!(said.contains("\"gold\"") && !said.contains("\"platinum\""), "{said}");
+        assert!(said.ends_with("/run/full\n"), "nothing else is left: {said}");
+    }
+    Ok(())
+}
+
+fn the_processes_of_a_queue_end_when_their_namespace_is_deleted() -> Outcome {
+    let home = NetworkNamespace::current().expect("proc is mounted");
+    let hosts = on_a_host()?;
+    require::path("/dev/net/tun", "load the module `tun`")?;
+    let policy = file(THREE);
+    applied(&policy, &["--backend", "interposed"])?;
+    let (processes, journal) = (processes(), journal());
+    // a name in the namespaces of mounts that were made meanwhile does not count
+    home.enter().expect("root may");
+    thread::sleep(Duration::from_secs(5));
+    assert!(processes.into_iter().all(is_running), "the namespace has a name");
+    ip(&["netns", "delete", hosts.name(0)]).expect("it is there");
+    while processes.into_iter().any(is_running) {
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!journal.exists());
+    Ok(())
+}
+
+fn a_queue_with_a_stopped_process_is_cleared() -> Outcome {
+    let _hosts = on_a_host()?;
+    require::path("/dev/net/tun", "load the module `tun`")?;
+    let policy = file(THREE);
+    let before = looks();
+    for stopped in [1, 0] {
+        applied(&policy, &["--backend", "interposed"])?;
+        let processes = processes();
+        kill(processes[stopped], "-STOP");
+        let said = cleared(DEVICE);
+        assert_eq!(said.contains("did not answer"), stopped == 0, "{said}");
+        wait_until_it_looks(&before);
+        assert!(!processes.into_iter().any(is_running));
+        assert_eq!(files(), [""; 0]);
+    }
+    Ok(())
+}
+
+fn the_next_command_of_whatever_kind_puts_back_what_two_killed_processes_left() -> Outcome {
+    let _hosts = on_a_host()?;
+    require::path("/dev/net/tun", "load the module `tun`")?;
+    let policy = file(THREE);
+    let before = looks();
+    for command in [&["show", "--once"][..], &["show", "--dev", DEVICE], &["clear"]] {
+        applied(&policy, &["--backend", "interposed"])?;
+        let processes = processes();
+        processes.into_iter().for_each(|process| kill(process, "-KILL"));
+        while processes.into_iter().any(is_running) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let output = unisono(&[&["queue"][..], command].concat());
+        assert!(said(&output).contains("put back what the queue at cable had left"), "{}", said(&output));
+        assert_eq!(output.status.success(), command[0] == "clear");
+        wait_until_it_looks(&before);
+        assert_eq!(files(), [""; 0]);
+    }
+    Ok(())
+}
+
+fn a_queue_that_works_otherwise_than_is_asked_for_is_refused_with_the_remedy() -> Outcome {
+    let _hosts = on_a_host()?;
+    require::path("/dev/net/tun", "load the module `tun`")?;
+    let policy = file(THREE);
+    applied(&policy, &["--backend", "interposed", "--way", "af-xdp", "--wait", "block"])?;
+    let held = processes();
+    for (option, value) in [("--way", "tun"), ("--wait", "spin"), ("--discipline", "fifo"), ("--cpu", "0")] {
+        let arguments =
+            ["queue", "apply", name(&policy), "--dev", DEVICE, "--backend", "interposed", option, value];
+        let output = unisono(&arguments);
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(option) && said.contains("unisono queue clear --dev cable"), "{said}");
+    }
+    applied(&policy, &["--backend", "interposed"])?;
+    applied(&policy, &["--backend", "interposed", "--way", "af-xdp", "--wait", "block"])?;
+    assert_eq!(processes(), held);
+    cleared(DEVICE);
+    Ok(())
+}
+
+fn what_a_killed_command_was_writing_goes_with_the_next_one() -> Outcome {
+    let _hosts = on_a_host()?;
+    drop(apply(THREE)?);
+    let unfinished = Path::new(JOURNALS).join("1-1.json.0.new");
+    fs::write(&unfinished, "{").expect("root may");
+    cleared(DEVICE);
+    assert!(!unfinished.exists());
+    Ok(())
+}
+
+host_tests![
+    a_command_that_is_killed_anywhere_has_no_effect_once_clear_has_answered within 300,
+    a_policy_follows_its_device_to_another_name_and_goes_by_either within 120,
+    a_device_with_the_name_that_another_one_had_is_left_alone,
+    without_room_for_the_journal_the_policy_before_goes_on within 120,
+    the_processes_of_a_queue_end_when_their_namespace_is_deleted within 120,
+    a_queue_with_a_stopped_process_is_cleared within 120,
+    the_next_command_of_whatever_kind_puts_back_what_two_killed_processes_left within 120,
+    a_queue_that_works_otherwise_than_is_asked_for_is_refused_with_the_remedy within 120,
+    what_a_killed_command_was_writing_goes_with_the_next_one,
+];
