@@ -9,6 +9,7 @@ pub mod current_cpu;
 pub mod descriptors;
 pub mod direct;
 pub mod ethtool;
+pub mod file_system;
 pub mod fork;
 pub mod futex;
 pub mod interface;

@@ -8,17 +8,19 @@
 //! Where: `/run/unisono` for root, else `$XDG_RUNTIME_DIR/unisono`, else `/tmp/unisono-UID`. A journal
 //! names its scheduler by process number and start time, because numbers are used again.
 
-use crate::error::{Error, Result, system};
+use crate::error::{Result, system};
 use crate::mechanism::real_time;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::cgroup::{self, Frozen, Group, Hierarchy, Version};
+use unisono_linux::file_system;
 use unisono_linux::pidfd;
 use unisono_linux::process::{Signal, signal_group};
+use unisono_linux::undo::UndoDirectory;
 
 /// One thing to undo.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,18 +114,6 @@ pub fn directory() -> PathBuf {
     format!("/tmp/unisono-{user}").into()
 }
 
-/// Makes it, and makes sure that it belongs to this user.
-fn own_directory(dir: &Path) -> Result<()> {
-    let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(dir);
-    made.map_err(system("make the directory for journals"))?;
-    let ours = fs::metadata("/proc/self").and_then(|me| Ok(fs::symlink_metadata(dir)?.uid() == me.uid()));
-    if ours.map_err(system("look at the directory for journals"))? {
-        Ok(())
-    } else {
-        Err(Error::Host(format!("{} belongs to somebody else; remove it", dir.display())))
-    }
-}
-
 /// A journal being written.
 #[derive(Debug)]
 pub struct Journal {
@@ -142,17 +132,18 @@ impl Journal {
 
     fn create_in(dir: &Path) -> Result<Journal> {
         let process = Tid(std::process::id() as i32);
-        let path = dir.join(format!("gang-{process}.journal"));
-        let mut attempts = 0;
-        let file = loop {
-            attempts += 1;
-            own_directory(dir)?;
-            match OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path) {
-                // whoever ended last has just removed the empty directory
-                Err(error) if error.kind() == ErrorKind::NotFound && attempts < 10 => {}
-                opened => break opened.map_err(system("create the journal"))?,
+        let name = format!("gang-{process}.journal");
+        let path = dir.join(&name);
+        let directory = UndoDirectory::at(dir);
+        let file = match directory.create(&name) {
+            // of a scheduler that had this number before and was killed
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                restore(&path)?;
+                directory.create(&name)
             }
+            made => made,
         };
+        let file = file.map_err(system("create the journal"))?;
         let mut journal = Journal { path, file };
         journal.write(&Entry::Scheduler { process: process.0, started: start_time(process).unwrap_or(0) })?;
         Ok(journal)
@@ -188,12 +179,20 @@ pub struct Restored {
     pub left: Vec<String>,
 }
 
+/// The directory in which a journal lies, and its name there.
+fn place_of(path: &Path) -> (UndoDirectory, &str) {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    (UndoDirectory::at(path.parent().unwrap_or(Path::new("/"))), name)
+}
+
 /// The entries of a journal; a last line that was cut off by a crash is ignored.
 ///
 /// # Errors
-/// The file cannot be read.
+/// The file cannot be read, or others than this user can have written it.
 pub fn read(path: &Path) -> Result<Vec<Entry>> {
-    let text = fs::read_to_string(path).map_err(system("read the journal"))?;
+    let (directory, name) = place_of(path);
+    let text = directory.read(name).map_err(system("read the journal"))?;
+    let text = text.ok_or_else(|| system("read the journal")(ErrorKind::NotFound.into()))?;
     Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
@@ -211,8 +210,16 @@ pub fn is_alive(entries: &[Entry]) -> bool {
 /// # Errors
 /// The journal cannot be read; what could not be undone is in [`Restored::left`] and stays in the journal.
 pub fn restore(path: &Path) -> Result<Restored> {
-    let entries = read(path)?;
+    let mut entries = read(path)?;
     let mut done = Restored::default();
+    let all = cgroup::hierarchies()?;
+    entries.retain(|entry| match names_a_group_of_ours(entry, &all) {
+        Ok(()) => true,
+        Err(reason) => {
+            done.left.push(reason);
+            false
+        }
+    });
     for entry in &entries {
         undo_thread(entry, &mut done);
     }
@@ -231,7 +238,6 @@ pub fn restore(path: &Path) -> Result<Restored> {
             let _ = valve.set(Frozen::No); // a parent without a valve, or gone meanwhile
         }
     }
-    let all = cgroup::hierarchies()?;
     for group in &groups {
         match empty_and_remove(group, &all, &mut done.processes) {
             Ok(()) => done.groups += 1,
@@ -239,17 +245,39 @@ pub fn restore(path: &Path) -> Result<Restored> {
         }
     }
     if done.left.is_empty() {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(system("remove the journal")(error));
-            }
-            _ => {}
-        }
-        if let Some(directory) = path.parent().filter(|parent| **parent == directory()) {
-            let _ = fs::remove_dir(directory); // others have their journals there
+        let (journals, name) = place_of(path);
+        journals.remove(name).map_err(system("remove the journal"))?;
+        if journals.path() == directory() {
+            journals.remove_if_empty(); // others have their journals there
         }
     }
     Ok(done)
+}
+
+/// Whether the group that an entry names, if it names one that is there, is one that a scheduler has made: a directory of
+/// a control group file system, reached without a detour, at or below one whose name begins with `unisono-`. A journal
+/// that says otherwise was not written by a scheduler, and its other groups may be anybody's.
+fn names_a_group_of_ours(entry: &Entry, all: &[Hierarchy]) -> std::result::Result<(), String> {
+    let (Entry::Group { path, version: v } | Entry::RealTime { path, version: v }) = entry else {
+        return Ok(());
+    };
+    let refused = |why: &str| Err(format!("{}: {why}; it is left alone", path.display()));
+    let detour = |part| !matches!(part, Component::RootDir | Component::Normal(_));
+    if !path.is_absolute() || path.components().any(detour) {
+        return refused("no plain path");
+    }
+    match fs::canonicalize(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()), // it is gone
+        Ok(real) if real == *path => {}
+        _ => return refused("a path with links"),
+    }
+    if !file_system::has_cgroups(path).unwrap_or(false) {
+        return refused("no control group");
+    }
+    match home_of(&Group::at(path.clone(), version(*v)), all) {
+        Some(home) if home.version() == version(*v) => Ok(()),
+        _ => refused("no control group of a gang scheduler"),
+    }
 }
 
 fn undo_thread(entry: &Entry, done: &mut Restored) {
@@ -322,6 +350,13 @@ pub fn all() -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    /// As a scheduler of this user writes it, whatever the umask.
+    fn write(path: &Path, text: &str) {
+        fs::write(path, text).expect("there is room");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("it is this user's");
+    }
 
     #[test]
     fn entries_survive_the_file_and_a_line_cut_off_is_ignored() {
@@ -334,7 +369,7 @@ mod tests {
         ];
         let lines: Vec<String> =
             entries.iter().map(|e| serde_json::to_string(e).expect("serializes")).collect();
-        fs::write(&path, format!("{}\n{{\"group\":{{\"pa", lines.join("\n"))).expect("write");
+        write(&path, &format!("{}\n{{\"group\":{{\"pa", lines.join("\n")));
         assert_eq!(read(&path).expect("read"), entries);
     }
 
@@ -355,9 +390,7 @@ mod tests {
             let one = CpuSet::single(before.iter().next().expect("a processor"));
             let entry = Entry::affinity(me, &before, &one).expect("own start time");
             let path = dir.path().join("gang-2.journal");
-            let write = || {
-                fs::write(&path, serde_json::to_string(&entry).expect("serializes") + "\n").expect("write");
-            };
+            let write = || write(&path, &(serde_json::to_string(&entry).expect("serializes") + "\n"));
             write();
             affinity::restrict(me, &one).expect("restrict");
             assert_eq!(restore(&path).expect("restore").threads, 1);
@@ -370,5 +403,63 @@ mod tests {
         })
         .join()
         .expect("thread");
+    }
+
+    #[test]
+    fn a_journal_that_others_can_have_written_is_not_carried_out() {
+        let dir = tempfile::tempdir().expect("directory");
+        let journals = dir.path().join("unisono-1000");
+        fs::create_dir(&journals).expect("directory");
+        let path = journals.join("gang-1.journal");
+        write(&path, "");
+        assert!(read(&path).is_ok());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("it is this user's");
+        assert!(restore(&path).expect_err("anybody's").to_string().contains("may be written by other users"));
+        write(&path, "");
+        let link = journals.join("gang-2.journal");
+        symlink(&path, &link).expect("link");
+        assert!(restore(&link).expect_err("a link").to_string().contains("is a link"));
+        fs::set_permissions(&journals, fs::Permissions::from_mode(0o777)).expect("it is this user's");
+        assert!(restore(&path).expect_err("anybody's").to_string().contains("may be written by other users"));
+        assert!(Journal::create_in(&journals).is_err());
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn groups_that_no_scheduler_makes_are_left_alone_and_named() {
+        let dir = tempfile::tempdir().expect("directory");
+        let (path, elsewhere) = (dir.path().join("gang-1.journal"), dir.path().join("unisono-1"));
+        fs::create_dir(&elsewhere).expect("directory");
+        let link = dir.path().join("unisono-link");
+        symlink(&elsewhere, &link).expect("link");
+        let detour = dir.path().join("unisono-1/../unisono-1");
+        for (group, why) in [
+            (elsewhere.as_path(), "no control group"),
+            (&link, "a path with links"),
+            (&detour, "no plain path"),
+            (Path::new("unisono-1"), "no plain path"),
+        ] {
+            for entry in
+                [Entry::group(group, Version::V2), Entry::RealTime { path: group.to_owned(), version: 2 }]
+            {
+                write(&path, &(serde_json::to_string(&entry).expect("serializes") + "\n"));
+                let left = restore(&path).expect("it is ours").left;
+                assert!(left.len() == 1 && left[0].contains(why), "{left:?}");
+            }
+        }
+        assert!(elsewhere.exists() && path.exists());
+        for hierarchy in cgroup::hierarchies().expect("mounts can be read") {
+            let entry = Entry::group(&hierarchy.root, hierarchy.version);
+            let why = names_a_group_of_ours(&entry, &[hierarchy]).expect_err("the root is nobody's");
+            assert!(why.contains("of a gang scheduler"), "{why}");
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_scheduler_with_the_same_number_left_is_undone_first() {
+        let dir = tempfile::tempdir().expect("directory");
+        let first = Journal::create_in(dir.path()).expect("a new file");
+        let second = Journal::create_in(dir.path()).expect("a new file");
+        assert_eq!((first.path(), read(second.path()).expect("it is ours").len()), (second.path(), 1));
     }
 }
