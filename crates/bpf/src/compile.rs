@@ -69,7 +69,7 @@ impl Compiling {
     /// There is none: [`Error::Host`] says what to install.
     pub fn start(source: Source) -> Result<Self, Error> {
         let Source { what, files } = source;
-        let Some(clang) = unisono_linux::capability::on_path("clang") else {
+        let Some(clang) = unisono_linux::capability::clang() else {
             return Err(Error::Host(format!(
                 "no clang on PATH, which compiles {what}: apt-get install clang libbpf-dev"
             )));

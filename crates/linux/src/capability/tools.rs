@@ -120,7 +120,7 @@ const SWITCH: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n\
 /// Compiles a few lines for the kernel, as `unisono tree deploy` does with its switch program.
 pub(super) fn switch_program() -> Finding {
     let remedy = "apt-get install clang libbpf-dev; without them there is no unisono tree deploy";
-    let Some(clang) = on_path("clang") else {
+    let Some(clang) = super::clang() else {
         return Finding::missing("no clang on PATH", remedy);
     };
     let trial = || -> Result<(), Trial> {
@@ -140,7 +140,8 @@ pub(super) fn switch_program() -> Finding {
 
 /// Compiles, links and runs a few lines.
 fn compile(compiler: &str, flags: &[&str], name: &str, source: &str, remedy: &str) -> Finding {
-    let Some(path) = on_path(compiler) else {
+    let found = if compiler == "clang" { super::clang() } else { on_path(compiler) };
+    let Some(path) = found else {
         return Finding::missing(format!("no {compiler} on PATH"), remedy);
     };
     let trial = || -> Result<String, Trial> {
