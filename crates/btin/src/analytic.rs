@@ -25,8 +25,8 @@ pub fn latency(scheme: Scheme, costs: &Costs, distance: u64, members: u64, intak
     let both_ways = costs.message(distance) * 2;
     let behind_the_first = members.saturating_sub(2);
     match scheme {
+        _ if members < 2 => Time::ZERO, // nobody to wait for, whoever turns
         Scheme::BtinTurn => costs.message(2 * distance - 2),
-        _ if members < 2 => Time::ZERO, // the root node has nobody to wait for
         Scheme::Btin => both_ways,
         Scheme::Multicast => both_ways + intake * behind_the_first,
         Scheme::Unicast => both_ways + (intake + costs.startup) * behind_the_first,

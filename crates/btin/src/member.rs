@@ -40,8 +40,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// A member that has not arrived, before the first episode. The only member of a group on a switch that
-    /// does not turn has nobody to wait for: see [`Member::alone`].
+    /// A member that has not arrived, before the first episode. The only member of a group has nobody to wait
+    /// for: see [`Member::alone`].
     #[must_use]
     pub fn new(group: GroupId, part: Part, operation: Operation) -> Self {
         Self { group, part, operation, episode: 0, arrived: None, others: None, nobody: None, last: None }
@@ -53,7 +53,8 @@ impl Member {
         Self { episode, ..self }
     }
 
-    /// The same for a group of one, whose root node would wait for a reduction that nobody sends.
+    /// The same for a group of one, whose root node would wait for a reduction that nobody sends. It sends nothing,
+    /// because there is nobody to release.
     #[must_use]
     pub fn alone(self) -> Self {
         let nobody = Some(self.operation.neutral());
@@ -139,7 +140,9 @@ impl Member {
             return None;
         };
         let all = self.operation.combine(own, others);
-        out.push(self.frame(Kind::Distribution, self.episode, all));
+        if self.nobody.is_none() {
+            out.push(self.frame(Kind::Distribution, self.episode, all));
+        }
         self.others = self.nobody;
         Some(self.release(all))
     }
@@ -242,7 +245,9 @@ mod tests {
     #[test]
     fn a_group_of_one_waits_for_nobody() {
         let mut alone = Member::new(GROUP, Part::Root, Operation::Min).alone();
-        assert_eq!(alone.arrive(17, &mut vec![]), Some(17));
-        assert_eq!(alone.arrive(18, &mut vec![]), Some(18), "nor the next time");
+        let mut out = Vec::new();
+        assert_eq!(alone.arrive(17, &mut out), Some(17));
+        assert_eq!(alone.arrive(18, &mut out), Some(18), "nor the next time");
+        assert_eq!(out, [], "and has nobody to release");
     }
 }

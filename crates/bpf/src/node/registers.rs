@@ -41,11 +41,12 @@ impl Node<'_> {
                     _ => standing(network, &job.group, without)
                         .map_err(|error| Error::Input(error.to_string()))?,
                 };
-                if plan.tree.root_node == Some(self.id) && job.turn == Turn::AtNode {
+                let is_alone = job.group.members().len() == 1;
+                if plan.tree.root_node == Some(self.id) && (job.turn == Turn::AtNode || is_alone) {
                     member = Member::new(job.group.id(), Part::Root, job.operation);
-                    if job.group.members().len() == 1 {
-                        member = member.alone();
-                    }
+                }
+                if is_alone {
+                    member = member.alone();
                 }
                 let agent = Agent::of_plan(network, &job.group, &plan, self.id, self.life);
                 before.iter_mut().filter(|duty| duty.job == number).for_each(|duty| {

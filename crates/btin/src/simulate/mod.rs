@@ -143,8 +143,8 @@ fn turned(scheme: Scheme, barrier: &Barrier) -> Scheme {
 #[must_use]
 pub fn startups(scheme: Scheme, members: u64) -> u64 {
     match scheme {
-        Scheme::BtinTurn => 1,
         _ if members < 2 => 0,
+        Scheme::BtinTurn => 1,
         Scheme::Unicast => 2 * (members - 1),
         Scheme::Multicast => members,
         Scheme::Btin => 2,

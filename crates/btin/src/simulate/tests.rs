@@ -193,10 +193,13 @@ fn one_member_waits_for_nobody() {
     let network = network(5, 6, 10, 6, 1);
     let group = group(&network, 1, 0, 1);
     let plan = planned(&network, &group);
-    for scheme in [Scheme::Unicast, Scheme::Multicast, Scheme::Btin] {
-        let simulated =
-            Simulator::new(&network).run(&[barrier(&group, &plan)], scheme, &Conditions::default());
+    for scheme in Scheme::ALL {
+        let simulator = Simulator::new(&network);
+        let simulated = simulator.run(&[barrier(&group, &plan)], scheme, &Conditions::default());
         assert_eq!(simulated.latency(), Some(Time::ZERO), "{scheme:?}");
+        assert_eq!((simulated.hops, simulated.messages, simulated.startups), (0, 0, 0), "{scheme:?}");
+        let on_paper = simulator.analytic(&barrier(&group, &plan), scheme, &Conditions::default());
+        assert_eq!(on_paper, Time::ZERO, "{scheme:?}");
     }
 }
 

@@ -107,10 +107,11 @@ impl<'a> Running<'a> {
         let mut nodes = Vec::with_capacity(members.len());
         for (number, id) in (0..).zip(members) {
             member_at[id.0 as usize] = number;
+            let is_alone = members.len() == 1;
             let is_root = turn == Turn::AtNode && Some(*id) == barrier.tree.root_node;
-            let part = if is_root { Part::Root } else { Part::Member };
+            let part = if is_root || is_alone { Part::Root } else { Part::Member };
             let mut machine = Member::new(barrier.group.id(), part, operation);
-            if is_root && members.len() == 1 {
+            if is_alone {
                 machine = machine.alone();
             }
             nodes.push(Node { id: *id, machine, attempts: 0 });
