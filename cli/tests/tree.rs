@@ -66,3 +66,74 @@ fn an_exact_plan_that_is_interrupted_is_the_best_so_far_and_says_so() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("\"ties\":\"exact\"") && text.contains("\"stopped\":true"), "{said}");
 }
+
+/// A network of a few MiB as a file: switches of 48 ports, each with links to its neighbours in a ring, and nodes.
+fn large(file: &Path) -> u64 {
+    use std::fmt::Write as _;
+    const SWITCHES: usize = 60_000;
+    let (mut links, mut nodes) = (String::new(), String::new());
+    for switch in 0..SWITCHES {
+        for step in 1..=12 {
+            let far = (switch + step * step) % SWITCHES;
+            let _ = write!(links, "[{switch},{},{far},{}],", step - 1, step + 11);
+        }
+        for port in 24..30 {
+            let _ = write!(nodes, "[{switch},{port}],");
+        }
+    }
+    let (links, nodes) = (links.trim_end_matches(','), nodes.trim_end_matches(','));
+    let text = format!(
+        "{{\"format\":\"btin-topo-1\",\"ports\":48,\"switches\":{SWITCHES},\"links\":[{links}],\"nodes\":[{nodes}],\
+         \"members\":[0,70000,350000]}}"
+    );
+    std::fs::write(file, &text).expect("there is room");
+    text.len() as u64
+}
+
+/// What a process of a command may address, in KiB: a limit that the kernel keeps, so that nothing needs measuring.
+fn runs_within(kib: u64, arguments: &[&str], file: &Path) -> bool {
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        &format!("ulimit -v {kib} && exec \"$0\" \"$@\""),
+        env!("CARGO_BIN_EXE_unisono"),
+        "tree",
+    ]);
+    let output = command.args(arguments).arg(file).env("RUST_BACKTRACE", "0").output().expect("sh starts");
+    output.status.success()
+}
+
+#[test]
+fn a_large_network_takes_at_most_four_times_its_file_in_memory() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (small, big) = (directory.path().join("small.json"), directory.path().join("big.json"));
+    std::fs::write(
+        &small,
+        r#"{"format":"btin-topo-1","ports":2,"switches":1,"links":[],"nodes":[[0,0],[0,1]],"members":[0,1]}"#,
+    )
+    .expect("there is room");
+    let kib = large(&big) / 1024;
+    for arguments in [&["convert", "--out", "/dev/null"][..], &["plan", "--threads", "1"]] {
+        // what the program addresses without a network, to within a MiB
+        let itself = (1..1024).map(|mib| mib * 1024).find(|kib| runs_within(*kib, arguments, &small));
+        let itself = itself.expect("it runs within a GiB");
+        assert!(
+            runs_within(itself + 4 * kib, arguments, &big),
+            "{arguments:?}: {itself} KiB, file {kib} KiB"
+        );
+    }
+}
+
+#[test]
+fn input_without_an_end_is_refused_at_the_limit() {
+    for arguments in [&["plan"][..], &["convert", "--from", "dot"], &["check", "x.json"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
+        let command = command.arg("tree").args(&arguments[..1]).arg("/dev/zero").args(&arguments[1..]);
+        let output = command.args(["--input-limit", "1MiB"]).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        let expected =
+            "unisono: cannot read /dev/zero: it is longer than 1 MiB; to read more: --input-limit SIZE\n";
+        assert_eq!(said, expected);
+    }
+}

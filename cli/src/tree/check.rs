@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_btin::check::{Broken, Rules, Shape, check};
 use unisono_btin::{Group, Tree};
-use unisono_linux::read::MACHINE_WRITTEN;
 
 /// Check barrier registers against a network, independently of the planner
 ///
@@ -29,7 +28,7 @@ use unisono_linux::read::MACHINE_WRITTEN;
 Rules, in this order: group-matches, switch-exists, port-exists, ascending, port-once,
 root-has-register, root-node-at-root-port, one-root, parent-linked, child-linked, local-is-node,
 local-is-member, acyclic, every-member, no-idle-leaf; with --optimal also least-height,
-lowest-root-port, lowest-parallel.
+lowest-root-port, lowest-parallel; as-claimed (height, edges and leaves, where the file says them).
 
 Exit code 1: a rule is broken, or there is a cycle of what waits for each other. 2: a file cannot be read, or the
 network itself is wrong.")]
@@ -54,11 +53,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut trees = Vec::new();
     let mut verdicts: Vec<(Shape, usize)> = Vec::new();
     for file in &args.trees {
-        let (name, text) = input::text_of(file, MACHINE_WRITTEN)?;
-        let tree = Tree::from_json(&text).map_err(|error| input::at(&name, &error))?;
+        let (name, text) = args.source.reading.text(file)?;
+        let (tree, claims) = Tree::with_claims(&text).map_err(|error| input::at(&name, &error))?;
         let group = group(args, &input, &name, &tree, &trees)?;
         let rules = if args.optimal { Rules::Optimal } else { Rules::Sound };
-        match check(&input.topology.network, group, &tree, rules) {
+        let checked = check(&input.topology.network, group, &tree, rules);
+        match checked.and_then(|shape| shape.is_as_claimed(&claims).map(|()| shape)) {
             Ok(shape) => verdicts.push((shape, group.members().len())),
             Err(broken) => return say_broken(args, &name, &text, &tree, &broken),
         }

@@ -1,14 +1,13 @@
 //! `unisono tree convert`: a network from another program's file, as a topology file.
 
-use super::input::{self, at, text_of};
+use super::input::{self, Reading, at};
 use crate::exit::Failure;
 use crate::help::Completed;
 use crate::output;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use unisono_btin::GroupId;
 use unisono_btin::read::{self, Assume, Language, Leaves, Report};
-use unisono_btin::{Group, GroupId};
-use unisono_linux::read::MACHINE_WRITTEN;
 
 /// Convert a network from ibnetdiscover, GraphML or Graphviz DOT
 ///
@@ -20,10 +19,13 @@ use unisono_linux::read::MACHINE_WRITTEN;
       an InfiniBand network with its real port numbers; every adapter is a member
   unisono tree convert topology.graphml --nodes-per-switch 4 --ports 16 --members all --out net.json
       a graph of switches alone: 4 nodes are added to each
+  unisono tree convert fabric.graphml --role tier=rack:host --role tier=spine:switch > net.json
+      the file's own words for switches and hosts
   unisono tree convert lab.dot --leaves-are-nodes --json > /dev/null
       just the report, as JSON on standard error
 
-GraphML and DOT: a vertex says what it is with type=switch or type=node, ports=8, member=true.
+GraphML and DOT: a vertex says what it is with role=switch or role=host (or type=, kind=), ports=8, member=true;
+other attributes are given a meaning with --role.
 An edge names ports with sourceport and targetport (GraphML) or as a:1 -- b:2 (DOT); others get
 the lowest free ones.")]
 pub(crate) struct Args {
@@ -45,6 +47,8 @@ pub(crate) struct Args {
     /// The members: all, or nodes by number or name, as 0,3,5-9 [default: those that the file names]
     #[arg(long, value_name = "NODES")]
     members: Option<String>,
+    #[command(flatten)]
+    reading: Reading,
     /// Write to this file instead of standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -63,19 +67,18 @@ fn language(text: &str) -> Result<Language, String> {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (name, text) = text_of(&args.file, MACHINE_WRITTEN)?;
+    let (name, text) = args.reading.text(&args.file)?;
     let assume = Assume {
         leaves: if args.leaves_are_nodes { Leaves::Nodes } else { Leaves::Switches },
         ports: args.ports,
         nodes_per_switch: args.nodes_per_switch,
+        roles: args.reading.role.clone(),
     };
     let (mut topology, report) = read::read(&text, args.from, &assume).map_err(|error| at(&name, &error))?;
     if let Some(members) = &args.members {
         let wrong = |problem: String| Failure::Usage(format!("--members {members}: {problem}"));
         let nodes = input::nodes(&topology, members).map_err(wrong)?;
-        let group =
-            Group::new(&topology.network, GroupId(0), nodes).map_err(|error| wrong(error.to_string()))?;
-        topology.groups = vec![group];
+        topology.groups = vec![input::members_of(&topology, GroupId(0), nodes, members)?];
     }
     if args.json {
         eprintln!("{}", serde_json::to_string(&report)?);
@@ -83,6 +86,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         summarize(&name, &report);
         say(&name, &report);
     }
+    drop(text); // a large network and its new text are enough in memory at once
     let text = topology.to_json();
     output::answer_to(args.out.as_deref(), &text)?;
     Ok(ExitCode::SUCCESS)

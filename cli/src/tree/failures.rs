@@ -25,6 +25,8 @@ pub(crate) struct Outcome {
     pub(crate) plan: Plan,
     /// The network as it is now: the same numbers, fewer links.
     pub(crate) network: Network,
+    /// How many members no repair can reach.
+    pub(crate) cut_off: usize,
     /// In words, a line each.
     pub(crate) said: String,
 }
@@ -84,20 +86,20 @@ impl Failures {
         let left = group.members().iter().copied().filter(|node| !cut_off.contains(node)).collect();
         let left = Group::new(&network, group.id(), left)?;
         let anew = plan(&network, &left, options)?;
-        let root = topology.switch_name(anew.tree.root_switch);
+        let root = topology.switch_shown(anew.tree.root_switch);
         let _ = writeln!(said, "a new plan: root switch {root}, height {}", anew.height);
         if !cut_off.is_empty() {
-            let names: Vec<String> = cut_off.iter().map(|node| topology.node_name(*node)).collect();
+            let names: Vec<String> = cut_off.iter().map(|node| topology.node_shown(*node)).collect();
             let _ = writeln!(
                 said,
                 "cut off for good: {} of {}: {}",
                 names.len(),
                 counted(group.members().len(), "member", "members"),
-                names.join(" ")
+                names.join(", ")
             );
         }
         let plan = if is_gone { anew } else { standing.plan() };
-        Ok(Outcome { group: left, plan, network, said })
+        Ok(Outcome { group: left, plan, network, cut_off: cut_off.len(), said })
     }
 
     fn switches(&self, topology: &Topology) -> anyhow::Result<Vec<SwitchId>> {
@@ -132,10 +134,11 @@ impl Failures {
 
 fn switch(topology: &Topology, flag: &str, name: &str) -> anyhow::Result<SwitchId> {
     let found = topology.network.switches().find(|switch| topology.switch_name(*switch) == name);
+    let labelled = || Some(SwitchId(u32::try_from(topology.switch_labels.only(name)?).ok()?));
     let number =
         || name.parse().ok().map(SwitchId).filter(|s| (s.0 as usize) < topology.network.switch_count());
     let missing = || Failure::Usage(format!("{flag} {name}: there is no such switch"));
-    Ok(found.or_else(number).ok_or_else(missing)?)
+    Ok(found.or_else(labelled).or_else(number).ok_or_else(missing)?)
 }
 
 /// `1 switch`, `2 switches`.

@@ -1,12 +1,14 @@
 //! The network that a subcommand is given: which file, which members, and errors with file, line and column.
 
 use crate::exit::Failure;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use unisono_btin::format::{ReadError, Step};
 use unisono_btin::reach::Parts;
-use unisono_btin::read::{self, Assume, Language, Report};
+use unisono_btin::read::{self, Assume, Language, Report, Role};
 use unisono_btin::{Group, GroupId, NodeId, Topology};
 use unisono_linux::read as file;
+use unisono_measure::units;
 
 /// Where the network comes from.
 #[derive(clap::Args)]
@@ -20,6 +22,31 @@ pub(crate) struct Source {
     /// Which of the file's groups
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) group: u8,
+    #[command(flatten)]
+    pub(crate) reading: Reading,
+}
+
+/// How a file is read.
+#[derive(clap::Args)]
+pub(crate) struct Reading {
+    /// What vertices with this value of an attribute are, such as kind=linux:host; several times for several values
+    #[arg(long, value_name = "ATTRIBUTE=VALUE:switch|host")]
+    pub(crate) role: Vec<Role>,
+    /// Longest input that is read [default: 256MiB]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    input_limit: Option<u64>,
+}
+
+impl Reading {
+    /// Name and text of a file; - is standard input.
+    pub(crate) fn text(&self, path: &Path) -> anyhow::Result<(String, String)> {
+        let (name, bytes) = bytes_of(path, self.input_limit.unwrap_or(file::MACHINE_WRITTEN));
+        let remedy = match &bytes {
+            Err(error) if error.kind() == ErrorKind::FileTooLarge => "; to read more: --input-limit SIZE",
+            _ => "",
+        };
+        as_text(name, bytes, remedy)
+    }
 }
 
 /// A network that was read.
@@ -39,16 +66,15 @@ pub(crate) struct Input {
 impl Source {
     /// Reads the network.
     pub(crate) fn read(&self) -> anyhow::Result<Input> {
-        let (name, text) = text_of(&self.network, file::MACHINE_WRITTEN)?;
-        let (mut topology, report) =
-            read::read(&text, None, &Assume::default()).map_err(|error| at(&name, &error))?;
+        let (name, text) = self.reading.text(&self.network)?;
+        let assume = Assume { roles: self.reading.role.clone(), ..Assume::default() };
+        let (mut topology, report) = read::read(&text, None, &assume).map_err(|error| at(&name, &error))?;
         super::convert::say(&name, &report);
         let group = GroupId(self.group);
         if let Some(members) = &self.members {
             let nodes = nodes(&topology, members)
                 .map_err(|problem| Failure::Usage(format!("--members {members}: {problem}")))?;
-            let chosen = Group::new(&topology.network, group, nodes)
-                .map_err(|error| Failure::Usage(format!("--members {members}: {error}")))?;
+            let chosen = members_of(&topology, group, nodes, members)?;
             topology.groups = vec![chosen];
         }
         let Report { language, node_places: places, .. } = report;
@@ -85,8 +111,8 @@ impl Input {
             };
             let problem = format!(
                 "member {} at switch {}{others} is cut off: no links lead to the other members",
-                self.topology.node_name(*first),
-                self.topology.switch_name(self.topology.network.nodes()[first.0 as usize].switch),
+                self.topology.node_shown(*first),
+                self.topology.switch_shown(self.topology.network.nodes()[first.0 as usize].switch),
             );
             return Err(self.at_member(*first, problem));
         }
@@ -107,14 +133,27 @@ impl Input {
 
 /// Name and text of a file of at most `most` bytes; - is standard input.
 pub(crate) fn text_of(path: &Path, most: u64) -> anyhow::Result<(String, String)> {
-    let (name, bytes) = if path == Path::new("-") {
-        ("standard input".to_owned(), file::all(std::io::stdin().lock(), most))
-    } else {
-        (path.display().to_string(), file::file(path, most))
-    };
-    let bytes = bytes.map_err(|error| Failure::Usage(format!("cannot read {name}: {error}")))?;
+    let (name, bytes) = bytes_of(path, most);
+    as_text(name, bytes, "")
+}
+
+fn bytes_of(path: &Path, most: u64) -> (String, std::io::Result<Vec<u8>>) {
+    if path == Path::new("-") {
+        return ("standard input".to_owned(), file::all(std::io::stdin().lock(), most));
+    }
+    (path.display().to_string(), file::file(path, most))
+}
+
+fn as_text(name: String, bytes: std::io::Result<Vec<u8>>, remedy: &str) -> anyhow::Result<(String, String)> {
+    let bytes = bytes.map_err(|error| Failure::Usage(format!("cannot read {name}: {error}{remedy}")))?;
     match String::from_utf8(bytes) {
-        Ok(text) => Ok((name, text)),
+        Ok(mut text) => {
+            // a mark that some programs put before UTF-8
+            if text.starts_with('\u{feff}') {
+                text.drain(..'\u{feff}'.len_utf8());
+            }
+            Ok((name, text))
+        }
         Err(error) => {
             let good =
                 String::from_utf8_lossy(&error.as_bytes()[..error.utf8_error().valid_up_to()]).into_owned();
@@ -128,15 +167,34 @@ pub(crate) fn at(name: &str, error: &ReadError) -> anyhow::Error {
     Failure::Usage(format!("{name}:{error}")).into()
 }
 
+/// The group of these members, which `--members` named.
+pub(super) fn members_of(
+    topology: &Topology,
+    id: GroupId,
+    nodes: Vec<NodeId>,
+    list: &str,
+) -> Result<Group, Failure> {
+    if topology.network.nodes().is_empty() {
+        return Err(Failure::Usage(format!(
+            "--members {list}: the network has switches alone; say which vertices are hosts (--role \
+             ATTRIBUTE=VALUE:host), or convert it with --leaves-are-nodes or --nodes-per-switch N"
+        )));
+    }
+    Group::new(&topology.network, id, nodes)
+        .map_err(|error| Failure::Usage(format!("--members {list}: {error}")))
+}
+
 /// `all`, or numbers, ranges and names, separated by commas.
 pub(super) fn nodes(topology: &Topology, list: &str) -> Result<Vec<NodeId>, String> {
     let count = u32::try_from(topology.network.nodes().len()).unwrap_or(u32::MAX);
     if list == "all" {
-        return Ok((0..count).map(NodeId).collect());
+        return Ok(topology.hosts().collect());
     }
     let mut nodes = Vec::new();
     for item in list.split(',').map(str::trim) {
-        if let Some(named) = topology.node_names.iter().position(|name| name == item) {
+        let named = topology.node_names.iter().position(|name| name == item);
+        // what people call a node names it as long as nothing else is called so
+        if let Some(named) = named.or_else(|| topology.node_labels.only(item)) {
             nodes.push(NodeId(u32::try_from(named).unwrap_or(u32::MAX)));
             continue;
         }

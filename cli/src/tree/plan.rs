@@ -7,7 +7,7 @@ use crate::output;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_btin::{Certainty, Group, Plan, Port, SwitchId, Ties, Topology};
+use unisono_btin::{Certainty, End, Group, Plan, Port, SwitchId, Ties, Topology};
 
 /// Plan the best barrier tree for a group: its root, the registers of its switches, what a barrier takes
 ///
@@ -47,7 +47,7 @@ pub(crate) struct Args {
 const MOST_LINES: usize = 100;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let trees = args.planning.trees(&args.source.read()?, Asked::One)?;
+    let trees = args.planning.trees(args.source.read()?, Asked::One)?;
     let Trees { topology, planned, said, .. } = &trees;
     let Planned { group, plan, .. } = &planned[0];
     if let Some(file) = &args.svg {
@@ -57,21 +57,27 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let worth = Worth::of(topology, &planned[0]);
     if args.json {
         eprint!("{said}");
-        output::answer(&json(&planned[0], &worth))?;
+        output::answer(&json(topology, &planned[0], &worth))?;
     } else {
         let between = if said.is_empty() { "" } else { "\n\n" };
         let table = table(topology, group, plan);
         let worth = worth.text();
         output::answer(&format!("{}\n\n{worth}{between}{}", table.trim_end(), said.trim_end()))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(trees.exit_code())
 }
 
 /// The registers as a file, which says beside them what the table says.
-fn json(Planned { plan, chosen, .. }: &Planned, worth: &Worth) -> String {
+fn json(topology: &Topology, Planned { plan, chosen, .. }: &Planned, worth: &Worth) -> String {
     let registers = plan.to_json();
     let registers = registers.trim_end();
     let registers = registers.strip_suffix('}').unwrap_or(registers);
+    let used =
+        |end: End| plan.tree.registers.get(&end.switch).is_some_and(|register| register.uses(end.port));
+    let names = match topology.ports_named(used).as_str() {
+        "{}" => String::new(),
+        names => format!("\"port_names\":{names},\n"),
+    };
     let mut how = String::new();
     if let Some((ties, sure)) = chosen.filter(|(ties, sure)| *ties == Ties::Fast || sure.stopped) {
         let ties = if ties == Ties::Fast { "fast" } else { "exact" };
@@ -82,7 +88,7 @@ fn json(Planned { plan, chosen, .. }: &Planned, worth: &Worth) -> String {
         );
     }
     format!(
-        "{registers},\n\"height\":{},\"edges\":{},\"leaves\":{},{how}\n\"simulated\":{}}}",
+        "{registers},\n{names}\"height\":{},\"edges\":{},\"leaves\":{},{how}\n\"simulated\":{}}}",
         plan.height,
         plan.edges,
         plan.leaves,
@@ -92,9 +98,12 @@ fn json(Planned { plan, chosen, .. }: &Planned, worth: &Worth) -> String {
 
 fn table(topology: &Topology, group: &Group, plan: &Plan) -> String {
     let tree = &plan.tree;
-    let root = topology.switch_name(tree.root_switch);
+    let root = topology.switch_shown(tree.root_switch);
     let node = match (tree.root_node, tree.registers.get(&tree.root_switch).and_then(|root| root.parent)) {
-        (Some(node), Some(port)) => format!("node {} at port {}", topology.node_name(node), port.0),
+        (Some(node), Some(port)) => {
+            let port = topology.port_shown(tree.root_switch, port);
+            format!("node {} at port {port}", topology.node_shown(node))
+        }
         _ => "no node: messages turn around in the switch".to_owned(),
     };
     let with_members = group.member_switches(&topology.network).len();
@@ -112,8 +121,8 @@ fn table(topology: &Topology, group: &Group, plan: &Plan) -> String {
         let _ = write!(out, "\n{} registers are too many to list; --json prints them", tree.registers.len());
         return out;
     }
-    let ports = |ports: &[Port]| {
-        let ports: Vec<_> = ports.iter().map(|port| port.0.to_string()).collect();
+    let ports = |switch: SwitchId, ports: &[Port]| {
+        let ports: Vec<_> = ports.iter().map(|port| topology.port_shown(switch, *port)).collect();
         if ports.is_empty() { "-".to_owned() } else { ports.join(" ") }
     };
     let mut lines = vec![["switch", "depth", "parent", "children", "members"].map(str::to_owned)];
@@ -121,11 +130,11 @@ fn table(topology: &Topology, group: &Group, plan: &Plan) -> String {
     while let Some((switch, depth)) = open.pop() {
         let Some(register) = tree.registers.get(&switch) else { continue };
         lines.push([
-            topology.switch_name(switch),
+            topology.switch_shown(switch),
             depth.to_string(),
-            register.parent.map_or("-".to_owned(), |port| port.0.to_string()),
-            ports(&register.children),
-            ports(&register.locals),
+            register.parent.map_or("-".to_owned(), |port| topology.port_shown(switch, port)),
+            ports(switch, &register.children),
+            ports(switch, &register.locals),
         ]);
         let children: Vec<SwitchId> = plan.children(&topology.network, switch).collect();
         open.extend(children.into_iter().rev().map(|child| (child, depth + 1)));

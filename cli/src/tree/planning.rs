@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::fmt::Write;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
+use std::process::ExitCode;
 use unisono_btin::setup::allot;
 use unisono_btin::{
     Certainty, End, Group, Loads, Network, Plan, PlanOptions, Roots, Scan, Ties, Topology, plan, plan_watched,
@@ -85,19 +86,31 @@ pub(crate) struct Trees {
     pub(crate) links: Vec<u32>,
     /// The groups asked for.
     pub(crate) planned: Vec<Planned>,
+    /// How many members no tree can reach after what failed.
+    pub(crate) cut_off: usize,
     /// What the options changed, a line each.
     pub(crate) said: String,
 }
 
+impl Trees {
+    /// What the command ends with: a barrier from which failures cut members off is not the one asked for.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(u8::from(self.cut_off > 0))
+    }
+}
+
 impl Planning {
-    pub(crate) fn trees(&self, input: &Input, asked: Asked) -> anyhow::Result<Trees> {
-        let mut topology = input.topology.clone();
-        let one = input.group()?;
-        let wrong = |error: String| Failure::Usage(format!("{}: {error}", input.name));
-        let options = self.options(&topology.network);
+    /// Takes the input, because the text of a large network need not stay in memory beside the network.
+    pub(crate) fn trees(&self, input: Input, asked: Asked) -> anyhow::Result<Trees> {
+        let one = input.group()?.clone();
+        let wrong = |problem: String| Failure::Usage(format!("{}: {problem}", input.name));
+        let options = self.options(&input.topology.network);
         // others matter where they take links or registers
         let matter = asked == Asked::All || self.share_links || self.registers.is_some();
-        let groups: Vec<&Group> = if matter { input.groups()?.iter().collect() } else { vec![one] };
+        let groups: Vec<Group> = if matter { input.groups()?.to_vec() } else { vec![one.clone()] };
+        let groups: Vec<&Group> = groups.iter().collect();
+        let mut topology = input.topology;
+        let whole = self.failures.any().then(|| topology.clone());
 
         let mut said = String::new();
         let plans = if self.share_links {
@@ -123,16 +136,18 @@ impl Planning {
             }
         }
         let mut links: Vec<u32> = (0..).take(topology.network.links().len()).collect();
-        if self.failures.any() {
+        let mut cut_off = 0;
+        if let Some(whole) = &whole {
             for planned in &mut planned {
                 let group = &planned.group;
-                let outcome = self.failures.repair(&input.topology, group, &planned.plan, &options)?;
+                let outcome = self.failures.repair(whole, group, &planned.plan, &options)?;
                 let said = format!("{}{}", planned.said, outcome.said);
+                cut_off += outcome.cut_off;
                 *planned = Planned { group: outcome.group, plan: outcome.plan, chosen: None, said };
                 topology.network = outcome.network;
             }
             let left: HashSet<End> = topology.network.links().iter().map(|link| link.a).collect();
-            links.retain(|link| left.contains(&input.topology.network.links()[*link as usize].a));
+            links.retain(|link| left.contains(&whole.network.links()[*link as usize].a));
         }
         if let Some(registers) = self.registers {
             let groups = planned.iter_mut().map(|planned| (&planned.group, &mut planned.plan));
@@ -152,7 +167,7 @@ impl Planning {
                 let _ = writeln!(said, "{whose}{}", in_memory(&topology, plan));
             }
         }
-        Ok(Trees { topology, links, planned, said })
+        Ok(Trees { topology, links, planned, cut_off, said })
     }
 
     fn options(&self, network: &Network) -> PlanOptions {
@@ -176,7 +191,7 @@ impl Planning {
         let mut options = self.options(&topology.network);
         options.roots = Roots::Members;
         let (paper, _) = planned(&topology.network, group, &options)?;
-        let root = |plan: &Plan| format!("switch {}", topology.switch_name(plan.tree.root_switch));
+        let root = |plan: &Plan| format!("switch {}", topology.switch_shown(plan.tree.root_switch));
         Ok(format!(
             "any root: height {} and {} from {}; without --any-root height {} and {} from {}\n",
             any.height,
@@ -256,7 +271,7 @@ fn choice(ties: Ties, sure: Certainty, height: u32) -> String {
 fn in_memory(topology: &Topology, plan: &Plan) -> String {
     const NAMED: usize = 8;
     let place = |(switch, node): (&_, &_)| {
-        format!("switch {} in node {}", topology.switch_name(*switch), topology.node_name(*node))
+        format!("switch {} in node {}", topology.switch_shown(*switch), topology.node_shown(*node))
     };
     let places: Vec<String> = plan.in_memory.iter().take(NAMED).map(place).collect();
     let more = plan.in_memory.len().saturating_sub(NAMED);

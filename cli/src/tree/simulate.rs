@@ -140,9 +140,10 @@ impl Run<'_> {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = args.source.read()?;
     let asked = if args.all_groups { Asked::All } else { Asked::One };
-    let trees = args.planning.trees(&input, asked)?;
+    let links = input.topology.network.links().len();
+    let trees = args.planning.trees(input, asked)?;
     let network = &trees.topology.network;
-    let conditions = conditions(args, &trees, input.topology.network.links().len())?;
+    let conditions = conditions(args, &trees, links)?;
     let nowhere = BTreeMap::new();
     let barriers: Vec<Barrier> =
         trees.planned.iter().map(|Planned { group, plan, .. }| Barrier::planned(group, plan)).collect();
@@ -185,7 +186,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::answer(&table::text(&run))?;
     }
     let is_complete = run.schemes.iter().all(|(simulated, _)| simulated.latency().is_some());
-    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(if is_complete { trees.exit_code() } else { ExitCode::from(1) })
 }
 
 fn conditions(args: &Args, trees: &Trees, links: usize) -> anyhow::Result<Conditions> {

@@ -11,12 +11,18 @@ use unisono_btin::simulate::{Barrier, Conditions, Scheme, Simulated, Simulator, 
 /// With more members than this a plan is ready long before it is simulated, so that has to be asked for.
 const MOST_MEMBERS: usize = 20_000;
 
+/// With more cables than this, to switches and nodes, the simulator's tables would take several times the memory of
+/// the network itself (12 bytes a port and 8 a direction of a cable), so that has to be asked for, too.
+const MOST_CABLES: usize = 500_000;
+
 /// What each scheme takes; none where there are so many members that it would take long to say.
 pub(super) struct Worth(Option<Vec<Simulated>>);
 
 impl Worth {
     pub(super) fn of(topology: &Topology, Planned { group, plan, .. }: &Planned) -> Self {
-        if group.members().len() > MOST_MEMBERS {
+        let network = &topology.network;
+        let cables = network.links().len() + network.nodes().len();
+        if group.members().len() > MOST_MEMBERS || cables > MOST_CABLES {
             return Self(None);
         }
         let barrier = Barrier::planned(group, plan);
@@ -35,7 +41,8 @@ impl Worth {
     pub(super) fn text(&self) -> String {
         let Some(simulated) = &self.0 else {
             return format!(
-                "more than {MOST_MEMBERS} members: unisono tree simulate says what a barrier takes"
+                "more than {MOST_MEMBERS} members or {MOST_CABLES} cables: unisono tree simulate says what a barrier \
+                 takes"
             );
         };
         let mut out = format!(

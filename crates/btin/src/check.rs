@@ -9,6 +9,7 @@
 
 mod optimal;
 
+use crate::format::Claims;
 use crate::{End, Group, Network, NodeId, Port, Register, SwitchId, Tree};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -63,11 +64,13 @@ pub enum Rule {
     LowestRootPort,
     /// Optimal: of parallel links the one with the lowest port at the parent is used.
     LowestParallel,
+    /// What the file says about the tree beside its registers (height, edges, leaves) is so.
+    AsClaimed,
 }
 
 impl Rule {
     /// All of them, in the order in which they are checked.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::GroupMatches,
         Self::SwitchExists,
         Self::PortExists,
@@ -86,6 +89,7 @@ impl Rule {
         Self::LeastHeight,
         Self::LowestRootPort,
         Self::LowestParallel,
+        Self::AsClaimed,
     ];
 
     /// Its name, as programs print and read it.
@@ -107,6 +111,7 @@ impl Rule {
             Self::Acyclic => "acyclic",
             Self::EveryMember => "every-member",
             Self::NoIdleLeaf => "no-idle-leaf",
+            Self::AsClaimed => "as-claimed",
             Self::LeastHeight => "least-height",
             Self::LowestRootPort => "lowest-root-port",
             Self::LowestParallel => "lowest-parallel",
@@ -137,6 +142,8 @@ pub enum Place {
     Child(SwitchId, usize),
     /// A local port of one, by its index.
     Local(SwitchId, usize),
+    /// What the file says about the tree under this key.
+    Claim(&'static str),
     /// What is missing has no place.
     Whole,
 }
@@ -163,6 +170,28 @@ pub struct Shape {
     pub edges: u32,
     /// Switches without children.
     pub leaves: u32,
+}
+
+impl Shape {
+    /// Whether a file says about its tree what is so.
+    ///
+    /// # Errors
+    /// [`Rule::AsClaimed`], with the first key that says something else.
+    pub fn is_as_claimed(&self, claims: &Claims) -> Result<(), Broken> {
+        let all = [
+            ("height", claims.height, self.height),
+            ("edges", claims.edges, self.edges),
+            ("leaves", claims.leaves, self.leaves),
+        ];
+        for (key, claimed, is) in all {
+            if let Some(claimed) = claimed.filter(|claimed| *claimed != is) {
+                let what =
+                    format!("the file says {key} {claimed}, and the registers are a tree of {key} {is}");
+                return broken(Rule::AsClaimed, Place::Claim(key), what);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What is at the other end of a port.

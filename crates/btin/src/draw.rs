@@ -89,12 +89,18 @@ impl<'a> Shape<'a> {
         self.members.get(&switch).map(Vec::as_slice).unwrap_or_default()
     }
 
+    /// What a switch is called in a small box: as people call it, where they do.
+    fn short(&self, switch: SwitchId) -> String {
+        let label = self.topology.switch_labels.get(switch.0 as usize).filter(|label| !label.is_empty());
+        label.map_or_else(|| self.topology.switch_name(switch), str::to_owned)
+    }
+
     fn heading(&self) -> String {
         let members: usize = self.members.values().map(Vec::len).sum();
         let height = self.walk.iter().map(|(_, depth)| *depth).max().unwrap_or(0);
         format!(
             "Barrier tree of {members} members: root switch {}, height {height}, {} registers in {} switches",
-            self.topology.switch_name(self.tree.root_switch),
+            self.topology.switch_shown(self.tree.root_switch),
             self.tree.registers.len(),
             self.topology.network.switch_count(),
         )

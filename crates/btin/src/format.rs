@@ -3,12 +3,15 @@
 //! The idea: a well-kept parser reads; only when something is wrong does a second pass walk the text to the
 //! element at fault, so that every error names line, column and element at no cost to files that are right.
 
+mod document;
 mod locate;
 mod topology;
 mod tree;
 
 pub use locate::{Step, locate};
+pub(crate) use topology::is_aggregation;
 pub use topology::{Generated, Topology};
+pub use tree::Claims;
 
 use std::fmt;
 
@@ -67,6 +70,16 @@ impl ReadError {
             problem: problem.replacen("EOF while parsing", "the file ends inside", 1),
         }
     }
+}
+
+/// A text without the mark that some programs put before UTF-8.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+/// A number as a key spells it: digits alone, and no zero in front of others, so that no two keys mean one number.
+fn number<T: std::str::FromStr + fmt::Display>(key: &str) -> Option<T> {
+    key.parse().ok().filter(|number: &T| number.to_string() == key)
 }
 
 /// Line and column, both from 1, of a byte of a text; columns count characters.

@@ -4,6 +4,7 @@
 //! breadth-first search that visits them in that order follows the lowest of parallel links by itself.
 
 use std::fmt;
+use std::ops::Range;
 
 /// A switch, by its number from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -126,37 +127,72 @@ impl Network {
     /// # Errors
     /// A switch or port that is not there, or a port used twice.
     pub fn new(ports: Vec<u16>, links: Vec<Link>, nodes: Vec<End>) -> Result<Self, NetworkError> {
-        let ends = links
-            .iter()
-            .enumerate()
-            .flat_map(|(number, link)| [(Part::Link(number), link.a), (Part::Link(number), link.b)])
-            .chain(nodes.iter().enumerate().map(|(number, node)| (Part::Node(number), *node)));
-        check_ends(&ports, ends)?;
-
-        let mut neighbours: Vec<(SwitchId, Neighbour)> = Vec::with_capacity(2 * links.len());
+        let of = |link: &Link| [link.a, link.b];
+        for (number, link) in links.iter().enumerate() {
+            of(link).into_iter().try_for_each(|end| check_end(&ports, Part::Link(number), end))?;
+        }
+        for (number, end) in nodes.iter().enumerate() {
+            check_end(&ports, Part::Node(number), *end)?;
+        }
+        // Counted first and then put in place, because a list to be sorted as a whole would be twice the network.
+        let first_neighbour = stretches(ports.len(), links.iter().flat_map(of).map(|end| end.switch));
+        let nowhere = Neighbour { port: Port(0), switch: SwitchId(0), far: Port(0), link: 0 };
+        let mut neighbours = vec![nowhere; 2 * links.len()];
+        let mut next = first_neighbour.clone();
         for (number, link) in (0..).zip(&links) {
             for (here, far) in [(link.a, link.b), (link.b, link.a)] {
-                let seen = Neighbour { port: here.port, switch: far.switch, far: far.port, link: number };
-                neighbours.push((here.switch, seen));
+                let place = &mut next[here.switch.0 as usize];
+                neighbours[*place as usize] =
+                    Neighbour { port: here.port, switch: far.switch, far: far.port, link: number };
+                *place += 1;
             }
         }
-        neighbours.sort_unstable_by_key(|(here, seen)| (*here, seen.port));
-        let first_neighbour = stretches(ports.len(), neighbours.iter().map(|(here, _)| *here));
+        let first_local = stretches(ports.len(), nodes.iter().map(|end| end.switch));
+        let mut locals = vec![(Port(0), NodeId(0)); nodes.len()];
+        next.copy_from_slice(&first_local);
+        for (id, end) in (0..).zip(&nodes) {
+            let place = &mut next[end.switch.0 as usize];
+            locals[*place as usize] = (end.port, NodeId(id));
+            *place += 1;
+        }
+        drop(next);
+        let mut network = Self { ports, links, nodes, first_neighbour, neighbours, first_local, locals };
+        for switch in network.switches() {
+            let (neighbours, locals) = network.stretches(switch);
+            // by link after port: where a port is used twice, the first in the input is the first here
+            network.neighbours[neighbours].sort_unstable_by_key(|seen| (seen.port, seen.link));
+            network.locals[locals].sort_unstable();
+            network.once(switch)?;
+        }
+        Ok(network)
+    }
 
-        let mut locals: Vec<(SwitchId, (Port, NodeId))> =
-            (0..).zip(&nodes).map(|(id, end)| (end.switch, (end.port, NodeId(id)))).collect();
-        locals.sort_unstable();
-        let first_local = stretches(ports.len(), locals.iter().map(|(here, _)| *here));
+    /// Whether each port of a switch is used once; its neighbours and nodes are in order of port.
+    fn once(&self, switch: SwitchId) -> Result<(), NetworkError> {
+        let (neighbours, locals) = (self.neighbours(switch), self.locals(switch));
+        let twice = |pair: &[(Port, Part)]| (pair[0].0 == pair[1].0).then(|| (pair[0], pair[1].1));
+        let link = |seen: &Neighbour| (seen.port, Part::Link(seen.link as usize));
+        let node = |local: &(Port, NodeId)| (local.0, Part::Node(local.1.0 as usize));
+        let among_links = neighbours.windows(2).find_map(|pair| twice(&[link(&pair[0]), link(&pair[1])]));
+        let among_nodes = locals.windows(2).find_map(|pair| twice(&[node(&pair[0]), node(&pair[1])]));
+        let between = neighbours.iter().find_map(|seen| {
+            let at = locals.binary_search_by_key(&seen.port, |local| local.0).ok()?;
+            twice(&[link(seen), node(&locals[at])])
+        });
+        // the lowest port first; at the same port links come before nodes
+        let all = [among_links, between, among_nodes];
+        match all.into_iter().flatten().min_by_key(|((port, _), _)| *port) {
+            None => Ok(()),
+            Some(((port, first), second)) => {
+                Err(NetworkError::PortTwice { switch: switch.0, port: port.0, first, second })
+            }
+        }
+    }
 
-        Ok(Self {
-            ports,
-            links,
-            nodes,
-            first_neighbour,
-            neighbours: neighbours.into_iter().map(|(_, seen)| seen).collect(),
-            first_local,
-            locals: locals.into_iter().map(|(_, local)| local).collect(),
-        })
+    /// Where the neighbours and the nodes of a switch are in the lists of all.
+    fn stretches(&self, SwitchId(switch): SwitchId) -> (Range<usize>, Range<usize>) {
+        let of = |first: &[u32]| first[switch as usize] as usize..first[switch as usize + 1] as usize;
+        (of(&self.first_neighbour), of(&self.first_local))
     }
 
     /// How many switches there are.
@@ -203,32 +239,19 @@ impl Network {
     }
 }
 
-fn check_ends(ports: &[u16], ends: impl Iterator<Item = (Part, End)>) -> Result<(), NetworkError> {
-    let mut used: Vec<(End, Part)> = Vec::new();
-    for (what, End { switch: SwitchId(switch), port: Port(port) }) in ends {
-        let Some(&has) = ports.get(switch as usize) else {
-            return Err(NetworkError::NoSuchSwitch { what, switch, switches: ports.len() });
-        };
-        if port >= has {
-            return Err(NetworkError::NoSuchPort { what, switch, port, ports: has });
-        }
-        used.push((End { switch: SwitchId(switch), port: Port(port) }, what));
+fn check_end(ports: &[u16], what: Part, end: End) -> Result<(), NetworkError> {
+    let End { switch: SwitchId(switch), port: Port(port) } = end;
+    match ports.get(switch as usize) {
+        None => Err(NetworkError::NoSuchSwitch { what, switch, switches: ports.len() }),
+        Some(&has) if port >= has => Err(NetworkError::NoSuchPort { what, switch, port, ports: has }),
+        Some(_) => Ok(()),
     }
-    used.sort_by_key(|(end, _)| *end); // stable, so that the first in the input is the first here
-    for pair in used.windows(2) {
-        let [(end, first), (next, second)] = pair else { continue };
-        if end == next {
-            let End { switch: SwitchId(switch), port: Port(port) } = *end;
-            return Err(NetworkError::PortTwice { switch, port, first: *first, second: *second });
-        }
-    }
-    Ok(())
 }
 
-/// Where the entries of each switch begin in a list sorted by switch.
-fn stretches(switches: usize, sorted: impl Iterator<Item = SwitchId>) -> Vec<u32> {
+/// Where the entries of each switch begin in a list in order of switch, from the switch of each entry in any order.
+fn stretches(switches: usize, entries: impl Iterator<Item = SwitchId>) -> Vec<u32> {
     let mut first = vec![0; switches + 1];
-    for switch in sorted {
+    for switch in entries {
         first[switch.0 as usize + 1] += 1;
     }
     for at in 0..switches {

@@ -6,8 +6,11 @@
 
 mod dot;
 mod draft;
+mod finish;
 mod graphml;
 mod ibnetdiscover;
+mod plugs;
+mod role;
 
 use crate::format::ReadError;
 use crate::reach::Parts;
@@ -15,6 +18,8 @@ use crate::{Network, Topology};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
+
+pub use role::{BadRole, Role};
 
 /// What a file is written in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -29,6 +34,9 @@ pub enum Language {
     /// Graphviz DOT.
     Dot,
 }
+
+/// How many lines may stand before the first that tells the language: complaints of a discovery that went wrong.
+const LINES_LOOKED_AT: usize = 1000;
 
 impl Language {
     /// All of them.
@@ -49,24 +57,22 @@ impl Language {
     #[must_use]
     pub fn of(text: &str) -> Option<Self> {
         let text = text.trim_start_matches('\u{feff}').trim_start();
-        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        let word = |line: &str| {
-            line.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default().to_ascii_lowercase()
-        };
         match text.chars().next()? {
             '{' => return Some(Self::BtinTopo1),
             '<' => return Some(Self::Graphml),
-            '/' => return Some(Self::Dot),
+            '/' if text.starts_with("/*") || text.starts_with("//") => return Some(Self::Dot),
             _ => {}
         }
         // a line that begins with # is a comment in DOT and in ibnetdiscover's output
-        let first = lines.find(|line| !line.starts_with('#'))?;
-        match word(first).as_str() {
+        let is_text = |line: &&str| !line.is_empty() && !line.starts_with('#');
+        let mut lines = text.lines().map(str::trim).filter(is_text).take(LINES_LOOKED_AT);
+        let first = lines.clone().next()?;
+        let word = first.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+        match word.to_ascii_lowercase().as_str() {
             "graph" | "digraph" | "strict" => Some(Self::Dot),
-            "vendid" | "devid" | "sysimgguid" | "switchguid" | "caguid" | "rtguid" | "switch" | "ca"
-            | "rt" | "chassis" => Some(Self::Ibnetdiscover),
             _ if first.starts_with("/*") || first.starts_with("//") => Some(Self::Dot),
-            _ => None,
+            // what a program complained about may come first, where somebody kept standard error, too
+            _ => lines.any(ibnetdiscover::is_telling).then_some(Self::Ibnetdiscover),
         }
     }
 }
@@ -78,7 +84,7 @@ impl fmt::Display for Language {
 }
 
 /// What a reader may assume where the file does not say.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Assume {
     /// Which vertices are nodes where no vertex says what it is.
     pub leaves: Leaves,
@@ -86,6 +92,8 @@ pub struct Assume {
     pub ports: Option<u16>,
     /// So many nodes are added to each switch.
     pub nodes_per_switch: u16,
+    /// Which values of which attributes mean switches and hosts, beside those that mean it anyway.
+    pub roles: Vec<Role>,
 }
 
 /// What the vertices with one cable are, where no vertex says what it is.
@@ -163,8 +171,8 @@ pub fn read(
         return Ok((topology, report));
     }
     let draft = match language {
-        Language::Graphml => graphml::read(text)?,
-        Language::Dot => dot::read(text)?,
+        Language::Graphml => graphml::read(text, &assume.roles)?,
+        Language::Dot => dot::read(text, &assume.roles)?,
         _ => ibnetdiscover::read(text)?,
     };
     draft.finish(text, language, assume)

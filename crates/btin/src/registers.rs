@@ -18,6 +18,14 @@ pub struct Register {
     pub locals: Vec<Port>,
 }
 
+impl Register {
+    /// Whether a port means something in it.
+    #[must_use]
+    pub fn uses(&self, port: Port) -> bool {
+        self.parent == Some(port) || self.children.contains(&port) || self.locals.contains(&port)
+    }
+}
+
 /// A barrier tree: the registers of all its switches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tree {

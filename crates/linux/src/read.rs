@@ -21,7 +21,10 @@ pub const MACHINE_WRITTEN: u64 = 256 << 20;
 /// # Errors
 /// The stream fails, or holds more ([`ErrorKind::FileTooLarge`]).
 pub fn all(stream: impl Read, most: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
+    gathered(stream, most, Vec::new())
+}
+
+fn gathered(stream: impl Read, most: u64, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
     // One byte more than allowed tells a file that is too long from one that just fits.
     stream.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
@@ -36,7 +39,10 @@ pub fn all(stream: impl Read, most: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// The file cannot be opened or read, or holds more ([`ErrorKind::FileTooLarge`]).
 pub fn file(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    all(File::open(path)?, most)
+    let file = File::open(path)?;
+    // What the file seems to have is room enough to begin with; without it the room grows to twice the file.
+    let seems = file.metadata().map_or(0, |metadata| metadata.len()).min(most);
+    gathered(file, most, Vec::with_capacity(usize::try_from(seems).unwrap_or(0)))
 }
 
 /// The text of a file in UTF-8, at most `most` bytes.

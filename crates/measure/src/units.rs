@@ -42,6 +42,36 @@ pub fn duration(text: &str) -> Result<Duration, BadDuration> {
     Ok(Duration::from_nanos(nanos.round() as u64))
 }
 
+/// Why a text is not a size.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a size; write a whole number and a unit, for example 64KiB, 256MiB or 1GiB")]
+pub struct BadSize {
+    text: String,
+}
+
+/// Reads a size in bytes: a whole number and one of `KiB`, `MiB`, `GiB`; without a unit it is bytes.
+///
+/// # Errors
+/// [`BadSize`] for anything else, or for more bytes than 64 bits count.
+pub fn bytes(text: &str) -> Result<u64, BadSize> {
+    let bad = || BadSize { text: text.to_owned() };
+    let trimmed = text.trim();
+    let split = trimmed.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(split);
+    let scale: u64 = match unit {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return Err(bad()),
+    };
+    let number = number.trim_end();
+    if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(bad());
+    }
+    number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale)).ok_or_else(bad)
+}
+
 /// A duration in the unit that reads best: `0.13 us`, `20 ms`.
 #[derive(Clone, Copy, Debug)]
 pub struct Readable(pub Duration);
@@ -94,6 +124,15 @@ mod tests {
         assert_eq!(duration("1.5 s"), Ok(Duration::from_millis(1500)));
         assert_eq!(duration("300ns"), Ok(Duration::from_nanos(300)));
         assert_eq!(duration("0"), Ok(Duration::ZERO));
+    }
+
+    #[test]
+    fn sizes_are_read_with_their_units_and_anything_else_is_refused() {
+        let sizes = ["0", "17", "64KiB", "256 MiB", "1GiB"].map(bytes);
+        assert_eq!(sizes, [0, 17, 1 << 16, 1 << 28, 1 << 30].map(Ok));
+        for text in ["", "MiB", "-1MiB", "1.5GiB", "1MB", "1e3", "99999999999GiB", "18446744073709551616"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(super) fn text(run: &Run<'_>) -> String {
         counted(group.members().len(), "member", "members"),
         counted(network.nodes().len(), "node", "nodes"),
         counted(network.switch_count(), "switch", "switches"),
-        topology.switch_name(plan.tree.root_switch),
+        topology.switch_shown(plan.tree.root_switch),
         plan.height,
         counted(plan.edges as usize, "link", "links"),
         counted(plan.leaves as usize, "leaf", "leaves"),
@@ -101,10 +101,11 @@ fn busiest(busiest: Option<Busiest>, topology: &Topology) -> String {
     match busiest {
         None => "-".to_owned(),
         Some(Busiest { from: Ok(end), crossings }) => {
-            format!("{crossings} out of switch {} port {}", topology.switch_name(end.switch), end.port.0)
+            let port = topology.port_shown(end.switch, end.port);
+            format!("{crossings} out of switch {} port {port}", topology.switch_shown(end.switch))
         }
         Some(Busiest { from: Err(node), crossings }) => {
-            format!("{crossings} out of node {}", topology.node_name(node))
+            format!("{crossings} out of node {}", topology.node_shown(node))
         }
     }
 }
@@ -124,7 +125,7 @@ fn troubles(run: &Run<'_>, simulated: &Simulated) -> String {
             continue;
         }
         let waiting: Vec<String> =
-            course.unreleased.iter().take(NAMED).map(|node| topology.node_name(*node)).collect();
+            course.unreleased.iter().take(NAMED).map(|node| topology.node_shown(*node)).collect();
         let more = course.unreleased.len().saturating_sub(NAMED);
         let _ = write!(
             out,

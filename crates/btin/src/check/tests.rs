@@ -32,6 +32,27 @@ fn group(network: &Network) -> Group {
     Group::new(network, GroupId(0), [0, 1, 2, 3, 5].map(NodeId).to_vec()).expect("they exist")
 }
 
+#[test]
+fn what_a_file_says_about_its_tree_is_held_against_the_registers() {
+    let wish = Wish { switches: 12, nodes: 20, members: 9, ..Wish::default() };
+    let topology = generate(&wish).expect("there is such a network");
+    let group = &topology.groups[0];
+    let planned = plan(&topology.network, group, &PlanOptions::default()).expect("connected");
+    let shape = check(&topology.network, group, &planned.tree, Rules::Optimal).expect("it is the planner's");
+    let text = planned.to_json();
+    let claiming = |key: &str, value: u32| {
+        let text = format!("{},\"{key}\":{value}}}", text.trim_end().trim_end_matches('}').to_owned() + "}}");
+        let (tree, claims) = Tree::with_claims(&text).expect("it is right");
+        assert_eq!(tree, planned.tree);
+        shape
+            .is_as_claimed(&claims)
+            .map_err(|broken| tree.locate(&text, broken.place, broken.to_string()).element)
+    };
+    for (key, is) in [("height", shape.height), ("edges", shape.edges), ("leaves", shape.leaves)] {
+        assert_eq!((claiming(key, is), claiming(key, is + 77)), (Ok(()), Err(key.to_owned())));
+    }
+}
+
 fn register(parent: u16, children: &[u16], locals: &[u16]) -> Register {
     let ports = |ports: &[u16]| ports.iter().copied().map(Port).collect();
     Register { parent: Some(Port(parent)), children: ports(children), locals: ports(locals) }

@@ -104,15 +104,25 @@ fn tree_links(canvas: &mut Canvas, shape: &Shape<'_>, places: &BTreeMap<SwitchId
             &format!("M{ax:.0} {ay:.0}C{middle:.0} {ay:.0} {middle:.0} {by:.0} {bx:.0} {by:.0}"),
         );
         // the port of the parent stands at the child's end too, where lines have parted
-        canvas.text("soft", bx - 30.0, by - 4.0, &format!("{}\u{2192}{}", out.0, into.0));
+        canvas.text(
+            "soft",
+            bx - 30.0,
+            by - 4.0,
+            &format!(
+                "{}\u{2192}{}",
+                shape.topology.port_shown(parent, out),
+                shape.topology.port_shown(child, into)
+            ),
+        );
     }
 }
 
 fn one(canvas: &mut Canvas, shape: &Shape<'_>, switch: SwitchId, (x, y): (f64, f64)) {
-    let name = shape.topology.switch_name(switch);
+    let name = shape.topology.switch_shown(switch);
+    let short = shape.short(switch);
     let Some(register) = shape.tree.registers.get(&switch) else {
         canvas.rect("out", (x, y, OUTSIDE - 16.0, HEIGHT), &format!("switch {name}: not in the tree"));
-        canvas.text("soft", x + 8.0, y + 21.0, &shortened(&name, 7));
+        canvas.text("soft", x + 8.0, y + 21.0, &shortened(&short, 7));
         return;
     };
     let members = shape.members(switch);
@@ -120,10 +130,11 @@ fn one(canvas: &mut Canvas, shape: &Shape<'_>, switch: SwitchId, (x, y): (f64, f
     let mut class = "box".to_owned();
     class += if is_root { " root" } else { "" };
     class += if members.is_empty() { " pass" } else { "" };
-    let list = |ports: &[Port]| ports.iter().map(|port| port.0.to_string()).collect::<Vec<_>>().join(" ");
+    let called = |port: &Port| shape.topology.port_shown(switch, *port);
+    let list = |ports: &[Port]| ports.iter().map(called).collect::<Vec<_>>().join(" ");
     let mut words = Vec::new();
     if let Some(parent) = register.parent {
-        words.push(format!("\u{2191}{}", parent.0));
+        words.push(format!("\u{2191}{}", called(&parent)));
     }
     if !register.children.is_empty() {
         words.push(format!("\u{2193}{}", list(&register.children)));
@@ -133,19 +144,19 @@ fn one(canvas: &mut Canvas, shape: &Shape<'_>, switch: SwitchId, (x, y): (f64, f
     }
     let title = format!(
         "switch {name}: parent port {}, child ports {}, local ports {}",
-        register.parent.map_or_else(|| "none".to_owned(), |port| port.0.to_string()),
+        register.parent.map_or_else(|| "none".to_owned(), |port| called(&port)),
         list(&register.children),
         list(&register.locals),
     );
     canvas.rect(&class, (x, y, WIDTH, HEIGHT), &title);
-    canvas.text("", x + 7.0, y + 14.0, &shortened(&name, 7));
+    canvas.text("", x + 7.0, y + 14.0, &shortened(&short, 7));
     canvas.text("soft", x + 7.0, y + 28.0, &shortened(&words.join(" "), 20));
     for (number, node) in members.iter().enumerate() {
         let is_root_node = Some(*node) == shape.tree.root_node;
         let at = (x + WIDTH - 8.0 - 9.0 * (members.len() - 1 - number) as f64, y + 10.0);
         let class = if is_root_node { "rootnode" } else { "member" };
         let role = if is_root_node { "root node" } else { "member" };
-        canvas.circle(class, at, 3.2, &format!("{role} {}", shape.topology.node_name(*node)));
+        canvas.circle(class, at, 3.2, &format!("{role} {}", shape.topology.node_shown(*node)));
     }
 }
 

@@ -5,22 +5,21 @@
 //! ```
 //!
 //! Numbers count from 0. `ports` is one number, or one a switch; a link is switch, port, switch, port; a node is
-//! switch, port. `members` is group 0. Four more keys may be there: `groups` (lists of nodes: groups 1, 2, ...),
-//! `switch_names` and `node_names` (what they were called where the network came from), and `generated`.
+//! switch, port. `members` is group 0. More keys may be there: `groups` (lists of nodes: groups 1, 2, ...);
+//! `switch_names` and `node_names` (what they were called where the network came from); `switch_labels` and
+//! `node_labels` (what people call them, where the names are numbers of hardware); `port_names`
+//! (`{"0":{"5":"swp51"}}`: port 5 of switch 0 is called swp51 on the switch itself); and `generated`.
 
-use super::{ReadError, Step};
-use crate::network::Part;
-use crate::{End, Group, GroupError, GroupId, Link, Network, NetworkError, NodeId, Port, SwitchId};
-use serde::de::{IgnoredAny, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
-use std::collections::BTreeMap;
-use std::fmt::{self, Write};
+use crate::names::{Names, PortNames};
+use crate::{End, Group, GroupId, Link, Network, NodeId, Port, SwitchId};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write;
 
 /// The name of the format, in its files.
-const FORMAT: &str = "btin-topo-1";
+pub(super) const FORMAT: &str = "btin-topo-1";
 
 /// The most switches that a file may claim: a typing error must not take all memory.
-const MOST_SWITCHES: u32 = 1 << 24;
+pub(super) const MOST_SWITCHES: u32 = 1 << 24;
 
 /// What a topology file holds.
 #[derive(Clone, PartialEq, Debug)]
@@ -30,9 +29,15 @@ pub struct Topology {
     /// The groups, by ascending number; none if the file names no members.
     pub groups: Vec<Group>,
     /// What the switches are called; empty, or one each.
-    pub switch_names: Vec<String>,
+    pub switch_names: Names,
     /// What the nodes are called; empty, or one each.
-    pub node_names: Vec<String>,
+    pub node_names: Names,
+    /// What people call the switches where `switch_names` are numbers, such as InfiniBand's; empty, or one each.
+    pub switch_labels: Names,
+    /// What people call the nodes where `node_names` are numbers; empty, or one each.
+    pub node_labels: Names,
+    /// What ports are called on the switches themselves.
+    pub port_names: PortNames,
     /// How it was drawn, if it was.
     pub generated: Option<Generated>,
     /// Keys of the file that mean nothing here.
@@ -55,23 +60,31 @@ impl Topology {
     /// A network and its groups, without names.
     #[must_use]
     pub fn new(network: Network, groups: Vec<Group>) -> Self {
-        let (switch_names, node_names, unknown) = (Vec::new(), Vec::new(), Vec::new());
-        Self { network, groups, switch_names, node_names, generated: None, unknown }
-    }
-
-    /// Reads the text of a file.
-    ///
-    /// # Errors
-    /// The first thing that is wrong, with its place.
-    pub fn from_json(text: &str) -> Result<Self, ReadError> {
-        let document: Document = serde_json::from_str(text).map_err(|error| ReadError::from_json(&error))?;
-        document.check(text)
+        let [switch_names, node_names, switch_labels, node_labels] = [(); 4].map(|()| Names::default());
+        let (port_names, generated, unknown) = (PortNames::default(), None, Vec::new());
+        Self {
+            network,
+            groups,
+            switch_names,
+            node_names,
+            switch_labels,
+            node_labels,
+            port_names,
+            generated,
+            unknown,
+        }
     }
 
     /// The text of a file, with a line end after each list; the same for the same topology.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let mut out = format!("{{\"format\":\"{FORMAT}\",\n");
+        // Room for all links and nodes at once: text that grows by doubling takes up to twice its size.
+        let digits = |number: usize| number.max(1).ilog10() as usize + 1;
+        let most = self.network.switches().map(|switch| self.network.ports(switch)).max().unwrap_or(0);
+        let end = digits(self.network.switch_count()) + digits(usize::from(most));
+        let (links, nodes) = (self.network.links().len(), self.network.nodes().len());
+        let mut out = String::with_capacity(200 + links * (2 * end + 6) + nodes * (end + 4));
+        let _ = writeln!(out, "{{\"format\":\"{FORMAT}\",");
         let ports: Vec<u16> = self.network.switches().map(|switch| self.network.ports(switch)).collect();
         match ports.first() {
             Some(first) if ports.iter().all(|ports| ports == first) => {
@@ -96,15 +109,19 @@ impl Topology {
             let inner = |group: &Group| format!("[{}]", members_of(group).join(","));
             list(&mut out, "groups", others.iter().map(inner));
         }
-        for (key, names) in [("switch_names", &self.switch_names), ("node_names", &self.node_names)] {
+        for (key, names) in [
+            ("switch_names", &self.switch_names),
+            ("node_names", &self.node_names),
+            ("switch_labels", &self.switch_labels),
+            ("node_labels", &self.node_labels),
+        ] {
             if !names.is_empty() {
                 out.push('\n');
-                list(
-                    &mut out,
-                    key,
-                    names.iter().map(|name| serde_json::Value::from(name.as_str()).to_string()),
-                );
+                list(&mut out, key, names.iter().map(|name| serde_json::Value::from(name).to_string()));
             }
+        }
+        if !self.port_names.is_empty() {
+            let _ = write!(out, "\n\"port_names\":{},", self.ports_named(|_| true));
         }
         if let Some(generated) = &self.generated
             && let Ok(said) = serde_json::to_string(generated)
@@ -116,16 +133,78 @@ impl Topology {
         out
     }
 
+    /// The names of the ports that `wanted` picks, as JSON: by switch, then by port.
+    #[must_use]
+    pub fn ports_named(&self, wanted: impl Fn(End) -> bool) -> String {
+        let mut out = String::from("{");
+        let mut before = None;
+        for (end, name) in self.port_names.iter().filter(|(end, _)| wanted(*end)) {
+            match before {
+                Some(switch) if switch == end.switch => out.push(','),
+                Some(_) => {
+                    let _ = write!(out, "}},\n\"{}\":{{", end.switch.0);
+                }
+                None => {
+                    let _ = write!(out, "\"{}\":{{", end.switch.0);
+                }
+            }
+            before = Some(end.switch);
+            let _ = write!(out, "\"{}\":{}", end.port.0, serde_json::Value::from(name));
+        }
+        out.push_str(if before.is_some() { "}}" } else { "}" });
+        out
+    }
+
     /// What a switch is called: its name, or its number.
     #[must_use]
     pub fn switch_name(&self, switch: SwitchId) -> String {
-        self.switch_names.get(switch.0 as usize).cloned().unwrap_or_else(|| switch.0.to_string())
+        let name = self.switch_names.get(switch.0 as usize);
+        name.map_or_else(|| switch.0.to_string(), str::to_owned)
     }
 
     /// What a node is called: its name, or its number.
     #[must_use]
     pub fn node_name(&self, node: NodeId) -> String {
-        self.node_names.get(node.0 as usize).cloned().unwrap_or_else(|| node.0.to_string())
+        let name = self.node_names.get(node.0 as usize);
+        name.map_or_else(|| node.0.to_string(), str::to_owned)
+    }
+
+    /// A switch for people: its name, and what people call it.
+    #[must_use]
+    pub fn switch_shown(&self, switch: SwitchId) -> String {
+        labelled(self.switch_name(switch), self.switch_labels.get(switch.0 as usize))
+    }
+
+    /// A node for people: its name, and what people call it.
+    #[must_use]
+    pub fn node_shown(&self, node: NodeId) -> String {
+        labelled(self.node_name(node), self.node_labels.get(node.0 as usize))
+    }
+
+    /// A port for people: its name, or its number.
+    #[must_use]
+    pub fn port_shown(&self, switch: SwitchId, port: Port) -> String {
+        self.port_names.shown(switch, port)
+    }
+
+    /// The nodes on which programs run: all but those inside switches that only aggregate.
+    pub fn hosts(&self) -> impl Iterator<Item = NodeId> {
+        let aggregates = |node: usize| self.node_labels.get(node).is_some_and(is_aggregation);
+        let nodes = (0..).zip(self.network.nodes()).map(|(node, _)| NodeId(node));
+        nodes.filter(move |node| !aggregates(node.0 as usize))
+    }
+}
+
+/// Whether a node with this description is the *aggregation node* that a switch shows in place of a host: a part of
+/// the switch that combines data, on which no program runs.
+pub(crate) fn is_aggregation(label: &str) -> bool {
+    label.contains("Aggregation Node")
+}
+
+fn labelled(name: String, label: Option<&str>) -> String {
+    match label {
+        Some(label) if !label.is_empty() && label != name => format!("{name} ({label})"),
+        _ => name,
     }
 }
 
@@ -147,167 +226,4 @@ fn list(out: &mut String, key: &str, items: impl Iterator<Item = String>) {
         first = false;
     }
     out.push_str("],");
-}
-
-#[derive(Deserialize)]
-struct Document {
-    format: String,
-    ports: Ports,
-    switches: u32,
-    links: Vec<[u32; 4]>,
-    nodes: Vec<[u32; 2]>,
-    #[serde(default)]
-    members: Vec<u32>,
-    #[serde(default)]
-    groups: Vec<Vec<u32>>,
-    #[serde(default)]
-    switch_names: Vec<String>,
-    #[serde(default)]
-    node_names: Vec<String>,
-    generated: Option<Generated>,
-    #[serde(flatten)]
-    unknown: BTreeMap<String, IgnoredAny>,
-}
-
-enum Ports {
-    All(u16),
-    Each(Vec<u16>),
-}
-
-impl<'de> Deserialize<'de> for Ports {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = Ports;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of ports (0 to 65535), or a list of one a switch")
-            }
-
-            fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Ports, E> {
-                u16::try_from(value)
-                    .map(Ports::All)
-                    .map_err(|_| E::invalid_value(serde::de::Unexpected::Unsigned(value), &self))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Ports, A::Error> {
-                let mut each = Vec::new();
-                while let Some(ports) = items.next_element()? {
-                    each.push(ports);
-                }
-                Ok(Ports::Each(each))
-            }
-        }
-        deserializer.deserialize_any(Either)
-    }
-}
-
-impl Document {
-    fn check(self, text: &str) -> Result<Topology, ReadError> {
-        let wrong = |path: &[Step<'_>], problem: String| ReadError::in_json(text, path, problem);
-        if self.format != FORMAT {
-            let problem = format!("{:?} is not the format {FORMAT:?}", self.format);
-            return Err(wrong(&[Step::Key("format")], problem));
-        }
-        if self.switches > MOST_SWITCHES {
-            let problem = format!("{} switches, but at most {MOST_SWITCHES} can be read", self.switches);
-            return Err(wrong(&[Step::Key("switches")], problem));
-        }
-        let ports = match self.ports {
-            Ports::All(ports) => vec![ports; self.switches as usize],
-            Ports::Each(each) if each.len() != self.switches as usize => {
-                let problem = format!("{} numbers of ports for {} switches", each.len(), self.switches);
-                return Err(wrong(&[Step::Key("ports")], problem));
-            }
-            Ports::Each(each) => each,
-        };
-        for (key, names, count) in [
-            ("switch_names", self.switch_names.len(), ports.len()),
-            ("node_names", self.node_names.len(), self.nodes.len()),
-        ] {
-            if names != 0 && names != count {
-                let problem = format!("{names} names for {count}; name each, or leave the key out");
-                return Err(wrong(&[Step::Key(key)], problem));
-            }
-        }
-        let network = network(text, ports, &self.links, &self.nodes)?;
-        let mut groups = Vec::new();
-        if !self.members.is_empty() {
-            groups.push(group(text, &[Step::Key("members")], &network, GroupId(0), &self.members)?);
-        }
-        for (number, members) in self.groups.iter().enumerate() {
-            let path = [Step::Key("groups"), Step::Index(number)];
-            let Ok(id) = u8::try_from(number + 1) else {
-                return Err(wrong(
-                    &path,
-                    "more than 256 groups: a message has 8 bits for the group".to_owned(),
-                ));
-            };
-            groups.push(group(text, &path, &network, GroupId(id), members)?);
-        }
-        Ok(Topology {
-            network,
-            groups,
-            switch_names: self.switch_names,
-            node_names: self.node_names,
-            generated: self.generated,
-            unknown: self.unknown.into_keys().collect(),
-        })
-    }
-}
-
-fn network(
-    text: &str,
-    ports: Vec<u16>,
-    links: &[[u32; 4]],
-    nodes: &[[u32; 2]],
-) -> Result<Network, ReadError> {
-    let path = |what: Part| match what {
-        Part::Link(number) => [Step::Key("links"), Step::Index(number)],
-        Part::Node(number) => [Step::Key("nodes"), Step::Index(number)],
-    };
-    let end = |what: Part, switch: u32, port: u32| {
-        let port = u16::try_from(port).map_err(|_| {
-            let has = ports.get(switch as usize).copied().unwrap_or_default();
-            let problem =
-                format!("{what} is at port {port} of switch {switch}, which has {has} ports (from 0)");
-            ReadError::in_json(text, &path(what), problem)
-        })?;
-        Ok::<_, ReadError>(End { switch: SwitchId(switch), port: Port(port) })
-    };
-    let mut cables = Vec::with_capacity(links.len());
-    for (number, [sa, pa, sb, pb]) in links.iter().enumerate() {
-        let what = Part::Link(number);
-        cables.push(Link { a: end(what, *sa, *pa)?, b: end(what, *sb, *pb)? });
-    }
-    let mut places = Vec::with_capacity(nodes.len());
-    for (number, [switch, port]) in nodes.iter().enumerate() {
-        places.push(end(Part::Node(number), *switch, *port)?);
-    }
-    Network::new(ports, cables, places).map_err(|error| {
-        let what = match &error {
-            NetworkError::NoSuchSwitch { what, .. } | NetworkError::NoSuchPort { what, .. } => *what,
-            NetworkError::PortTwice { second, .. } => *second,
-        };
-        ReadError::in_json(text, &path(what), error.to_string())
-    })
-}
-
-fn group(
-    text: &str,
-    path: &[Step<'_>],
-    network: &Network,
-    id: GroupId,
-    members: &[u32],
-) -> Result<Group, ReadError> {
-    Group::new(network, id, members.iter().copied().map(NodeId).collect()).map_err(|error| {
-        let at = match &error {
-            GroupError::Empty => None,
-            GroupError::NoSuchNode { node, .. } => members.iter().position(|member| member == node),
-            GroupError::Twice { node } => members.iter().rposition(|member| member == node),
-        };
-        let mut path = path.to_vec();
-        path.extend(at.map(Step::Index));
-        ReadError::in_json(text, &path, error.to_string())
-    })
 }

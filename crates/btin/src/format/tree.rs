@@ -9,8 +9,9 @@
 //! `parent` are null where the root switch has no members and messages turn around in it. One more key may be
 //! there: `group`, the number of the group, 0 if it is missing. A plan adds
 //! `in_memory` (`{"4":12}`: the register of switch 4 is in the memory of node 12), which reading leaves out: set-up
-//! finds it by itself; so does `unisono tree plan` with what it says about the tree (`height`, `simulated`, ...). Reading checks the form alone: whether the registers are a barrier tree of a network is
-//! [`crate::check`]'s to say.
+//! finds it by itself. `unisono tree plan` also says `height`, `edges` and `leaves` ([`Claims`], which a check compares
+//! with the tree), and more (`simulated`, `port_names`, ...), which reading leaves out. Reading checks the form alone:
+//! whether the registers are a barrier tree of a network is [`crate::check`]'s to say.
 
 use super::{ReadError, Step};
 use crate::check::Place;
@@ -23,12 +24,32 @@ use std::fmt::{self, Write};
 
 const FORMAT: &str = "btin-tree-1";
 
+/// What a file says about its tree beside the registers, as `unisono tree plan --json` does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Claims {
+    /// Links from the root switch to the switch farthest below it.
+    pub height: Option<u32>,
+    /// Links between switches of the tree.
+    pub edges: Option<u32>,
+    /// Switches without children.
+    pub leaves: Option<u32>,
+}
+
 impl Tree {
     /// Reads the text of a file.
     ///
     /// # Errors
     /// The first thing that is wrong, with its place.
     pub fn from_json(text: &str) -> Result<Self, ReadError> {
+        Self::with_claims(text).map(|(tree, _)| tree)
+    }
+
+    /// Reads the text of a file, and what it says about the tree beside the registers.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its place.
+    pub fn with_claims(text: &str) -> Result<(Self, Claims), ReadError> {
+        let text = super::without_mark(text);
         let document: Document = serde_json::from_str(text).map_err(|error| ReadError::from_json(&error))?;
         if document.format != FORMAT {
             let problem = format!("{:?} is not the format {FORMAT:?}", document.format);
@@ -40,10 +61,9 @@ impl Tree {
             let wrong = |problem: String| {
                 ReadError::in_json(text, &[Step::Key("registers"), Step::Key(&key)], problem)
             };
-            let switch = key
-                .parse()
+            let switch = super::number(&key)
                 .map(SwitchId)
-                .map_err(|_| wrong(format!("{key:?} is no number of a switch (0, 1, ...)")))?;
+                .ok_or_else(|| wrong(format!("{key:?} is no number of a switch (0, 1, ...)")))?;
             let register = Register {
                 parent: fields.parent.map(Port),
                 children: ports(fields.children),
@@ -54,12 +74,14 @@ impl Tree {
                 Entry::Occupied(_) => return Err(wrong(format!("switch {key} has two registers"))),
             };
         }
-        Ok(Self {
+        let tree = Self {
             group: GroupId(document.group),
             root_switch: SwitchId(document.root_switch),
             root_node: document.root_node.map(NodeId),
             registers,
-        })
+        };
+        let (height, edges, leaves) = (document.height, document.edges, document.leaves);
+        Ok((tree, Claims { height, edges, leaves }))
     }
 
     /// An error at a place in the registers, in the text that they were read from.
@@ -86,6 +108,7 @@ impl Tree {
             Place::Parent(_) => inside("parent", None),
             Place::Child(_, at) => inside("children", Some(at)),
             Place::Local(_, at) => inside("locals", Some(at)),
+            Place::Claim(key) => vec![Step::Key(key)],
             Place::Whole => vec![Step::Key("registers")],
         };
         ReadError::in_json(text, &path, problem)
@@ -144,6 +167,9 @@ struct Document {
     root_switch: u32,
     root_node: Option<u32>,
     registers: Registers,
+    height: Option<u32>,
+    edges: Option<u32>,
+    leaves: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -215,6 +241,23 @@ mod tests {
         let many = SMALL.replace("\"group\":3", "\"group\":256");
         assert_eq!(refused(&many), "1:35: invalid value: integer `256`, expected u8");
         assert_eq!(refused("{\n"), "2:1: the file ends inside an object");
+    }
+
+    #[test]
+    fn one_register_has_one_key() {
+        for key in ["00", "010", "+10", " 10", "-0", "4294967296"] {
+            let text = SMALL.replace("\"10\":", &format!("\"{key}\":"));
+            assert!(
+                refused(&text).ends_with(&format!("{key:?} is no number of a switch (0, 1, ...)")),
+                "{key}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_mark_before_the_text_is_no_part_of_it() {
+        let marked = format!("\u{feff}{SMALL}");
+        assert_eq!(Tree::from_json(&marked), Tree::from_json(SMALL));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 mod lex;
 
 use super::draft::{Cable, Draft, Plug};
+use super::role::Role;
 use crate::format::ReadError;
 use lex::{Lexer, Token};
 use std::collections::BTreeMap;
@@ -24,8 +25,8 @@ const MOST_CABLES: usize = 1_000_000;
 /// times that of the vertices. Graphviz knows about 180.
 const MOST_DEFAULTS: usize = 256;
 
-pub(super) fn read(text: &str) -> Result<Draft, ReadError> {
-    let mut parser = Parser { lexer: Lexer::new(text), draft: Draft::default(), depth: 0, products: 0 };
+pub(super) fn read(text: &str, roles: &[Role]) -> Result<Draft, ReadError> {
+    let mut parser = Parser { lexer: Lexer::new(text), draft: Draft::new(roles), depth: 0, products: 0 };
     parser.graph()?;
     Ok(parser.draft)
 }

@@ -8,6 +8,7 @@
 mod limits;
 
 use super::draft::{Cable, Draft, Plug};
+use super::role::Role;
 use crate::format::ReadError;
 use roxmltree::{Document, Error, Node, ParsingOptions};
 use std::collections::HashMap;
@@ -16,7 +17,7 @@ use std::collections::HashMap;
 /// edge on a line of its own takes three, so a file of 256 MiB stays below the limit unless its elements are bare.
 const MOST_ELEMENTS: u32 = 16_000_000;
 
-pub(super) fn read(text: &str) -> Result<Draft, ReadError> {
+pub(super) fn read(text: &str, roles: &[Role]) -> Result<Draft, ReadError> {
     limits::check(text)?;
     let options = ParsingOptions { nodes_limit: MOST_ELEMENTS, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options).map_err(|error| {
@@ -35,7 +36,7 @@ pub(super) fn read(text: &str) -> Result<Draft, ReadError> {
         let problem = format!("the root element is <{}>, expected <graphml>", root.tag_name().name());
         return Err(ReadError::at(text, root.range().start, "", problem));
     }
-    let mut reader = Reader { text, draft: Draft::default(), keys: HashMap::new(), said: Vec::new() };
+    let mut reader = Reader { text, draft: Draft::new(roles), keys: HashMap::new(), said: Vec::new() };
     for element in root.descendants().filter(Node::is_element) {
         match element.tag_name().name() {
             "key" => {

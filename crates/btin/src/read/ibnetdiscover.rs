@@ -10,6 +10,11 @@
 //! Port numbers are the real ones. InfiniBand counts the outer ports of a switch from 1; its port 0 is inside and
 //! stays free, so a switch of 36 ports has ports 0 to 36 here. A cable is listed at both of its ends; if the
 //! ends disagree the file is wrong. A channel adapter with several cables becomes a node a cable.
+//!
+//! Three dialects are read: the plain output; the grouped output (`-g`), which has headings such as *Non-Chassis
+//! Nodes* and lists the switches of a chassis twice; and the files of the simulator ibsim, which call an adapter
+//! `Hca`, leave out `[1]` at the far end, and put options such as `w=4` behind it. A file into which somebody has also
+//! sent standard error is read, and the notes say so, because what was complained about may be missing.
 
 use super::draft::{Cable, Draft, Kind, Plug};
 use crate::format::ReadError;
@@ -21,13 +26,52 @@ struct Seen {
     port: u32,
     far: String,
     far_port: u32,
+    /// The description of the far end, which stands in a comment.
+    label: String,
+    /// The line stands in the second block of a switch that a grouped output lists twice.
+    again: bool,
     at: usize,
+}
+
+/// A block that is open: its vertex and how many ports it has.
+#[derive(Clone, Copy)]
+struct Block {
+    vertex: usize,
+    ports: u32,
+    again: bool,
+}
+
+/// Keys that say what is known otherwise, or nothing here.
+const KEYS: [&str; 9] =
+    ["vendid", "devid", "sysimgguid", "switchguid", "caguid", "rtguid", "hcaguids", "width", "speed"];
+
+/// Whether a line tells what kind of file this is: a block, an identifier, or a heading of grouped output.
+pub(super) fn is_telling(line: &str) -> bool {
+    let word = first_word(line);
+    let is_block = matches!(word, "Switch" | "Ca" | "Rt" | "Hca") && block(line).is_ok();
+    let is_key = KEYS[..6].contains(&word) && line[word.len()..].trim_start().starts_with('=');
+    is_block || is_key || line == "Non-Chassis Nodes"
+}
+
+fn first_word(line: &str) -> &str {
+    line.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default()
+}
+
+/// Whether a program complained here: `ibwarn: [7] ...`, or a source file with a line, as libibnetdisc does.
+fn is_complaint(line: &str) -> bool {
+    let by_name = ["ibwarn:", "ibpanic:", "ibdebug:", "ibnetdiscover:"];
+    let by_place = line.split_once(".c:").is_some_and(|(file, rest)| {
+        !file.contains(char::is_whitespace) && rest.starts_with(|c: char| c.is_ascii_digit())
+    });
+    by_name.iter().any(|name| line.starts_with(name)) || by_place
 }
 
 pub(super) fn read(text: &str) -> Result<Draft, ReadError> {
     let mut draft = Draft::default();
     let mut seen = Vec::new();
-    let mut here: Option<(usize, u32)> = None;
+    let mut here: Option<Block> = None;
+    let mut has_begun = false;
+    let mut complaints: Vec<String> = Vec::new();
     let mut offset = 0;
     for whole in text.split_inclusive('\n') {
         let at = offset + whole.len() - whole.trim_start().len();
@@ -38,7 +82,7 @@ pub(super) fn read(text: &str) -> Result<Draft, ReadError> {
             continue;
         }
         if line.starts_with('[') {
-            let Some((vertex, ports)) = here else {
+            let Some(Block { vertex, ports, again }) = here else {
                 return Err(wrong("a port before the first Switch, Ca or Rt".to_owned()));
             };
             let mut cable = port_line(line, vertex).map_err(&wrong)?;
@@ -46,27 +90,28 @@ pub(super) fn read(text: &str) -> Result<Draft, ReadError> {
                 let name = &draft.vertices[vertex].name;
                 return Err(wrong(format!("port {} of {name}, which has ports 1 to {ports}", cable.port)));
             }
-            cable.at = at;
+            (cable.at, cable.again) = (at, again);
             seen.push(cable);
             continue;
         }
-        let word = line.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+        let word = first_word(line);
+        has_begun |= matches!(word, "Switch" | "Ca" | "Rt" | "Hca") || is_telling(line);
         match word {
-            "Switch" | "Ca" | "Rt" => {
-                let (name, ports) = block(line).map_err(&wrong)?;
-                if draft.find(name).is_some() {
-                    return Err(ReadError::at(text, at, name, "this block is there twice"));
-                }
-                let vertex = draft.vertex(name, at);
-                draft.vertices[vertex].kind = if word == "Switch" { Kind::Switch } else { Kind::Node };
-                if word == "Switch" {
-                    draft.vertices[vertex].ports = u16::try_from(ports + 1).ok();
-                }
-                here = Some((vertex, ports));
+            "Switch" | "Ca" | "Rt" | "Hca" if has_begun => {
+                here = Some(open(&mut draft, line, word, at).map_err(|problem| {
+                    let name = block(line).map(|(name, ..)| name).unwrap_or_default();
+                    ReadError::at(text, at, if problem == TWICE { name } else { "" }, problem)
+                })?);
             }
-            "vendid" | "devid" | "sysimgguid" | "switchguid" | "caguid" | "rtguid" => {}
+            _ if is_complaint(line) => complaints.push(line.to_owned()),
+            _ if KEYS.contains(&word) && line.contains('=') => {}
             _ if line.split_once('=').is_some_and(|(key, _)| key == word) => draft.unknown("key", word),
-            "Chassis" | "chassisguid" | "Spine" | "Line" | "Non" => draft.unknown("line", word),
+            "Chassis" | "chassisguid" | "Hostname" | "Spine" | "Line" | "Non" | "module" | "do"
+            | "pdebug" => {
+                draft.unknown("line", word);
+            }
+            "include" => return Err(wrong("include is not read; put both files into one".to_owned())),
+            _ if !has_begun => complaints.push(line.to_owned()),
             _ => {
                 let problem = "expected Switch, Ca or Rt with a number of ports and a name in quotes, [port] with \
                     the name at the other end, key=value, or # comment";
@@ -74,12 +119,36 @@ pub(super) fn read(text: &str) -> Result<Draft, ReadError> {
             }
         }
     }
+    if let Some(first) = complaints.first() {
+        draft.notes.push(format!(
+            "{} lines of standard error were left out, the first {first:?}: what they complain about may be missing",
+            complaints.len()
+        ));
+    }
     pair(&mut draft, &seen, text)?;
     Ok(draft)
 }
 
-/// `Switch 36 "S-..."`: name and ports.
-fn block<'a>(line: &'a str) -> Result<(&'a str, u32), String> {
+const TWICE: &str = "this block is there twice, with another number of ports";
+
+/// Begins a block; a switch of a chassis may have two, which say the same.
+fn open(draft: &mut Draft, line: &str, word: &str, at: usize) -> Result<Block, String> {
+    let (name, ports, label) = block(line)?;
+    let said = if word == "Switch" { u16::try_from(ports + 1).ok() } else { None };
+    let again = draft.find(name).is_some();
+    let vertex = draft.vertex(name, at);
+    let known = &mut draft.vertices[vertex];
+    let kind = if word == "Switch" { Kind::Switch } else { Kind::Node };
+    if again && (known.kind, known.ports) != (kind, said) {
+        return Err(TWICE.to_owned());
+    }
+    (known.kind, known.ports) = (kind, said);
+    known.label = label.to_owned();
+    Ok(Block { vertex, ports, again })
+}
+
+/// `Switch 36 "S-..." # "leaf 1" ...`: name, ports, and the description in the comment, empty if there is none.
+fn block<'a>(line: &'a str) -> Result<(&'a str, u32, &'a str), String> {
     let word = |text: &'a str| text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let (_kind, rest) = word(line);
     let (ports, rest) = word(rest.trim_start());
@@ -87,8 +156,16 @@ fn block<'a>(line: &'a str) -> Result<(&'a str, u32), String> {
         Ok(ports) if ports < u32::from(u16::MAX) => ports,
         _ => return Err(format!("{ports:?} is no number of ports")),
     };
-    let (name, _) = quoted(rest.trim_start())?;
-    Ok((name, ports))
+    let (name, rest) = quoted(rest.trim_start())?;
+    Ok((name, ports, label(rest)))
+}
+
+/// The description in the comment at the end of a line, such as `leaf 1` in `# "leaf 1" lid 1 4xEDR`.
+fn label(rest: &str) -> &str {
+    let comment = rest.split_once('#').map_or("", |(_, comment)| comment);
+    // an adapter says its own number and mask before what is at the other end
+    let from = comment.find('"').unwrap_or(comment.len());
+    quoted(&comment[from..]).map_or("", |(label, _)| label.trim())
 }
 
 /// The text in quotes, and what follows.
@@ -120,26 +197,43 @@ fn over_extras(mut rest: &str) -> Result<&str, String> {
 fn port_line(line: &str, here: usize) -> Result<Seen, String> {
     let (port, rest) = bracketed(line)?;
     let (far, rest) = quoted(over_extras(rest)?)?;
-    let (far_port, rest) = bracketed(rest.trim_start())?;
+    let rest = rest.trim_start();
+    // ibsim: no port means the first
+    let (far_port, rest) = if rest.starts_with('[') { bracketed(rest)? } else { (1, rest) };
     let rest = over_extras(rest)?;
-    if !rest.is_empty() && !rest.starts_with('#') {
-        return Err(format!("{rest:?} after the port at the other end"));
+    let options = rest.split_once('#').map_or(rest, |(options, _)| options);
+    let mut words = options.split_whitespace();
+    while let Some(word) = words.next() {
+        let is_pair = word.split_once('=').is_some_and(|(key, value)| !key.is_empty() && !value.is_empty());
+        let is_number =
+            matches!(word, "lid" | "lmc") && words.next().is_some_and(|n| n.parse::<u32>().is_ok());
+        if !is_pair && !is_number {
+            return Err(format!("{rest:?} after the port at the other end"));
+        }
     }
-    Ok(Seen { here, port, far: far.to_owned(), far_port, at: 0 })
+    let (far, label) = (far.to_owned(), label(rest).to_owned());
+    Ok(Seen { here, port, far, far_port, label, again: false, at: 0 })
 }
 
 /// Two lines, one from each end, are one cable.
 fn pair(draft: &mut Draft, seen: &[Seen], text: &str) -> Result<(), ReadError> {
     let mut at_port: HashMap<(usize, u32), usize> = HashMap::new();
+    let mut repeated = vec![false; seen.len()];
     for (number, line) in seen.iter().enumerate() {
-        if at_port.insert((line.here, line.port), number).is_some() {
+        let before = *at_port.entry((line.here, line.port)).or_insert(number);
+        if before == number {
+            continue;
+        }
+        let first = &seen[before];
+        repeated[number] = line.again && (&first.far, first.far_port) == (&line.far, line.far_port);
+        if !repeated[number] {
             let name = &draft.vertices[line.here].name;
             let problem = format!("port {} of {name} is used twice", line.port);
             return Err(ReadError::at(text, line.at, "", problem));
         }
     }
     let (mut one_sided, mut absent) = (0_usize, 0_usize);
-    for (number, line) in seen.iter().enumerate() {
+    for (number, line) in seen.iter().enumerate().filter(|(number, _)| !repeated[*number]) {
         let far = if let Some(far) = draft.find(&line.far) {
             far
         } else {
@@ -147,6 +241,7 @@ fn pair(draft: &mut Draft, seen: &[Seen], text: &str) -> Result<(), ReadError> {
             absent += 1;
             let vertex = draft.vertex(&line.far, line.at);
             draft.vertices[vertex].kind = if line.far.starts_with("S-") { Kind::Switch } else { Kind::Node };
+            draft.vertices[vertex].label.clone_from(&line.label);
             vertex
         };
         match at_port.get(&(far, line.far_port)).map(|other| (*other, &seen[*other])) {

@@ -1,0 +1,472 @@
+//! Reading `btin-topo-1` without a copy of the file in memory beside the network.
+//!
+//! A file may have 256 MiB, and a list of lists as a JSON library builds it takes many times its text. So each element
+//! goes where it stays as soon as it is read: links and nodes as ends of cables, names into one stretch of text. What
+//! only the whole file can tell wrong is checked afterwards, with the place of the element.
+
+use super::topology::{FORMAT, Generated, MOST_SWITCHES, Topology};
+use super::{ReadError, Step};
+use crate::names::{Names, PortNames};
+use crate::network::Part;
+use crate::{End, Group, GroupError, GroupId, Link, Network, NetworkError, NodeId, Port, SwitchId};
+use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Groups that a file can have: 8 bits of a message say which. One more is kept, to say that there are too many.
+const MOST_GROUPS: usize = 256;
+
+/// Most unknown keys that are kept to be named.
+const MOST_UNKNOWN: usize = 1000;
+
+/// Keys that mean something; the first five must be there.
+const KEYS: [&str; 13] = [
+    "format",
+    "ports",
+    "switches",
+    "links",
+    "nodes",
+    "members",
+    "groups",
+    "switch_names",
+    "node_names",
+    "switch_labels",
+    "node_labels",
+    "port_names",
+    "generated",
+];
+
+impl Topology {
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its place.
+    pub fn from_json(text: &str) -> Result<Self, ReadError> {
+        let text = super::without_mark(text);
+        let document: Document = serde_json::from_str(text).map_err(|error| ReadError::from_json(&error))?;
+        document.check(text)
+    }
+}
+
+#[derive(Default)]
+struct Document {
+    format: String,
+    ports: Ports,
+    switches: u32,
+    links: Cables,
+    nodes: Plugs,
+    members: Vec<NodeId>,
+    groups: Groups,
+    switch_names: Names,
+    node_names: Names,
+    switch_labels: Names,
+    node_labels: Names,
+    port_names: NamedPorts,
+    generated: Option<Generated>,
+    unknown: BTreeSet<String>,
+}
+
+/// The first end of a cable at a port beyond 65535, which no switch has.
+type Beyond = Option<(usize, u32, u32)>;
+
+#[derive(Default)]
+struct Cables(Vec<Link>, Beyond);
+
+#[derive(Default)]
+struct Plugs(Vec<End>, Beyond);
+
+#[derive(Default)]
+struct Groups(Vec<Vec<NodeId>>);
+
+#[derive(Default)]
+struct NamedPorts(PortNames);
+
+enum Ports {
+    All(u16),
+    Each(Vec<u16>),
+}
+
+impl Default for Ports {
+    fn default() -> Self {
+        Self::All(0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Document {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Keys;
+        impl<'de> Visitor<'de> for Keys {
+            type Value = Document;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a network (an object of the format btin-topo-1)")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Document, A::Error> {
+                let mut document = Document::default();
+                let mut seen: BTreeSet<&'static str> = BTreeSet::new();
+                while let Some(key) = map.next_key::<String>()? {
+                    let known = document.value(&key, &mut map)?;
+                    if let Some(known) = known
+                        && !seen.insert(known)
+                    {
+                        return Err(A::Error::duplicate_field(known));
+                    }
+                }
+                match KEYS[..5].iter().find(|key| !seen.contains(*key)) {
+                    Some(key) => Err(A::Error::missing_field(key)),
+                    None => Ok(document),
+                }
+            }
+        }
+        deserializer.deserialize_map(Keys)
+    }
+}
+
+impl Document {
+    /// Takes the value of a key; answers the key if it means something.
+    fn value<'de, A: MapAccess<'de>>(
+        &mut self,
+        key: &str,
+        map: &mut A,
+    ) -> Result<Option<&'static str>, A::Error> {
+        let known = KEYS.into_iter().find(|known| *known == key);
+        match known {
+            Some("format") => self.format = map.next_value()?,
+            Some("ports") => self.ports = map.next_value()?,
+            Some("switches") => self.switches = map.next_value()?,
+            Some("links") => self.links = map.next_value()?,
+            Some("nodes") => self.nodes = map.next_value()?,
+            Some("members") => self.members = members(map.next_value()?),
+            Some("groups") => self.groups = map.next_value()?,
+            Some("switch_names") => self.switch_names = map.next_value()?,
+            Some("node_names") => self.node_names = map.next_value()?,
+            Some("switch_labels") => self.switch_labels = map.next_value()?,
+            Some("node_labels") => self.node_labels = map.next_value()?,
+            Some("port_names") => self.port_names = map.next_value()?,
+            Some("generated") => self.generated = map.next_value()?,
+            _ => {
+                map.next_value::<IgnoredAny>()?;
+                if self.unknown.len() < MOST_UNKNOWN {
+                    self.unknown.insert(key.to_owned());
+                }
+            }
+        }
+        Ok(known)
+    }
+}
+
+fn members(numbers: Vec<u32>) -> Vec<NodeId> {
+    // in place: a NodeId is the number
+    numbers.into_iter().map(NodeId).collect()
+}
+
+impl<'de> Deserialize<'de> for Ports {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Ports;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of ports (0 to 65535), or a list of one a switch")
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Ports, E> {
+                u16::try_from(value)
+                    .map(Ports::All)
+                    .map_err(|_| E::invalid_value(serde::de::Unexpected::Unsigned(value), &self))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Ports, A::Error> {
+                let mut each = Vec::new();
+                while let Some(ports) = items.next_element()? {
+                    each.push(ports);
+                }
+                Ok(Ports::Each(each))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// A port that the format can hold; the first that it cannot is remembered.
+fn port(beyond: &mut Beyond, number: usize, switch: u32, port: u32) -> End {
+    let fits = u16::try_from(port);
+    if fits.is_err() && beyond.is_none() {
+        *beyond = Some((number, switch, port));
+    }
+    End { switch: SwitchId(switch), port: Port(fits.unwrap_or(u16::MAX)) }
+}
+
+/// Reads a list and gives each element to `take`.
+struct Each<F>(F, &'static str);
+
+impl<'de, T: Deserialize<'de>, F: FnMut(T)> Visitor<'de> for Each<(F, std::marker::PhantomData<T>)> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.1)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
+        while let Some(item) = items.next_element()? {
+            (self.0.0)(item);
+        }
+        Ok(())
+    }
+}
+
+fn each<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+    what: &'static str,
+    take: impl FnMut(T),
+) -> Result<(), D::Error> {
+    deserializer.deserialize_seq(Each((take, std::marker::PhantomData), what))
+}
+
+impl<'de> Deserialize<'de> for Cables {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (mut links, mut beyond) = (Vec::new(), None);
+        each(deserializer, "links, each [switch, port, switch, port]", |[sa, pa, sb, pb]: [u32; 4]| {
+            let number = links.len();
+            let a = port(&mut beyond, number, sa, pa);
+            links.push(Link { a, b: port(&mut beyond, number, sb, pb) });
+        })?;
+        links.shrink_to_fit();
+        Ok(Self(links, beyond))
+    }
+}
+
+impl<'de> Deserialize<'de> for Plugs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (mut nodes, mut beyond) = (Vec::new(), None);
+        each(deserializer, "nodes, each [switch, port]", |[switch, at]: [u32; 2]| {
+            nodes.push(port(&mut beyond, nodes.len(), switch, at));
+        })?;
+        nodes.shrink_to_fit();
+        Ok(Self(nodes, beyond))
+    }
+}
+
+impl<'de> Deserialize<'de> for Groups {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut groups = Vec::new();
+        each(deserializer, "groups, each a list of nodes", |group: Vec<u32>| {
+            if groups.len() < MOST_GROUPS {
+                groups.push(members(group));
+            }
+        })?;
+        Ok(Self(groups))
+    }
+}
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'de> Visitor<'de> for All {
+            type Value = Names;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of names")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Names, A::Error> {
+                let mut names = Names::default();
+                while items.next_element_seed(Push(&mut names))?.is_some() {}
+                Ok(names)
+            }
+        }
+        deserializer.deserialize_seq(All)
+    }
+}
+
+/// Reads one name to the end of others.
+struct Push<'a>(&'a mut Names);
+
+impl<'de> DeserializeSeed<'de> for Push<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Push<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<(), E> {
+        self.0.push(name);
+        Ok(())
+    }
+}
+
+impl<'de> Deserialize<'de> for NamedPorts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'de> Visitor<'de> for All {
+            type Value = NamedPorts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("names of ports, as {\"SWITCH\":{\"PORT\":\"NAME\"}}")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<NamedPorts, A::Error> {
+                let (mut ends, mut names) = (Vec::new(), Names::default());
+                while let Some(switch) = map.next_key::<String>()? {
+                    let switch = super::number(&switch)
+                        .ok_or_else(|| A::Error::custom(format!("{switch:?} is no number of a switch")))?;
+                    map.next_value_seed(PortsOf(SwitchId(switch), &mut ends, &mut names))?;
+                }
+                Ok(NamedPorts(PortNames::new(ends, names)))
+            }
+        }
+        deserializer.deserialize_map(All)
+    }
+}
+
+/// Reads the names of a switch's ports to the end of others.
+struct PortsOf<'a>(SwitchId, &'a mut Vec<End>, &'a mut Names);
+
+impl<'de> DeserializeSeed<'de> for PortsOf<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for PortsOf<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("names of ports, as {\"PORT\":\"NAME\"}")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self(switch, ends, names) = self;
+        while let Some(port) = map.next_key::<String>()? {
+            let port = super::number(&port)
+                .ok_or_else(|| A::Error::custom(format!("{port:?} is no number of a port")))?;
+            ends.push(End { switch, port: Port(port) });
+            map.next_value_seed(Push(names))?;
+        }
+        Ok(())
+    }
+}
+
+impl Document {
+    fn check(self, text: &str) -> Result<Topology, ReadError> {
+        let wrong = |path: &[Step<'_>], problem: String| ReadError::in_json(text, path, problem);
+        if self.format != FORMAT {
+            let problem = format!("{:?} is not the format {FORMAT:?}", self.format);
+            return Err(wrong(&[Step::Key("format")], problem));
+        }
+        if self.switches > MOST_SWITCHES {
+            let problem = format!("{} switches, but at most {MOST_SWITCHES} can be read", self.switches);
+            return Err(wrong(&[Step::Key("switches")], problem));
+        }
+        let ports = match self.ports {
+            Ports::All(ports) => vec![ports; self.switches as usize],
+            Ports::Each(each) if each.len() != self.switches as usize => {
+                let problem = format!("{} numbers of ports for {} switches", each.len(), self.switches);
+                return Err(wrong(&[Step::Key("ports")], problem));
+            }
+            Ports::Each(each) => each,
+        };
+        for (key, names, count) in [
+            ("switch_names", self.switch_names.len(), ports.len()),
+            ("node_names", self.node_names.len(), self.nodes.0.len()),
+            ("switch_labels", self.switch_labels.len(), ports.len()),
+            ("node_labels", self.node_labels.len(), self.nodes.0.len()),
+        ] {
+            if names != 0 && names != count {
+                let problem = format!("{names} names for {count}; name each, or leave the key out");
+                return Err(wrong(&[Step::Key(key)], problem));
+            }
+        }
+        let NamedPorts(port_names) = self.port_names;
+        for (End { switch, port }, _) in port_names.iter() {
+            if ports.get(switch.0 as usize).is_none_or(|ports| port.0 >= *ports) {
+                let (switch, port) = (switch.0.to_string(), port.0.to_string());
+                let path = [Step::Key("port_names"), Step::Key(&switch), Step::Key(&port)];
+                return Err(wrong(&path, format!("there is no port {port} at switch {switch}")));
+            }
+        }
+        let network = network(text, ports, self.links, self.nodes)?;
+        let mut groups = Vec::new();
+        if !self.members.is_empty() {
+            groups.push(group(text, &[Step::Key("members")], &network, GroupId(0), self.members)?);
+        }
+        for (number, members) in self.groups.0.into_iter().enumerate() {
+            let path = [Step::Key("groups"), Step::Index(number)];
+            let Ok(id) = u8::try_from(number + 1) else {
+                return Err(wrong(
+                    &path,
+                    "more than 256 groups: a message has 8 bits for the group".to_owned(),
+                ));
+            };
+            groups.push(group(text, &path, &network, GroupId(id), members)?);
+        }
+        Ok(Topology {
+            network,
+            groups,
+            switch_names: self.switch_names,
+            node_names: self.node_names,
+            switch_labels: self.switch_labels,
+            node_labels: self.node_labels,
+            port_names,
+            generated: self.generated,
+            unknown: self.unknown.into_iter().collect(),
+        })
+    }
+}
+
+fn network(
+    text: &str,
+    ports: Vec<u16>,
+    Cables(links, bad_link): Cables,
+    Plugs(nodes, bad_node): Plugs,
+) -> Result<Network, ReadError> {
+    let path = |what: Part| match what {
+        Part::Link(number) => [Step::Key("links"), Step::Index(number)],
+        Part::Node(number) => [Step::Key("nodes"), Step::Index(number)],
+    };
+    let bad_link = bad_link.map(|(number, switch, port)| (Part::Link(number), switch, port));
+    let bad_node = bad_node.map(|(number, switch, port)| (Part::Node(number), switch, port));
+    if let Some((what, switch, port)) = bad_link.or(bad_node) {
+        let has = ports.get(switch as usize).copied().unwrap_or_default();
+        let problem = format!("{what} is at port {port} of switch {switch}, which has {has} ports (from 0)");
+        return Err(ReadError::in_json(text, &path(what), problem));
+    }
+    Network::new(ports, links, nodes).map_err(|error| {
+        let what = match &error {
+            NetworkError::NoSuchSwitch { what, .. } | NetworkError::NoSuchPort { what, .. } => *what,
+            NetworkError::PortTwice { second, .. } => *second,
+        };
+        ReadError::in_json(text, &path(what), error.to_string())
+    })
+}
+
+fn group(
+    text: &str,
+    path: &[Step<'_>],
+    network: &Network,
+    id: GroupId,
+    members: Vec<NodeId>,
+) -> Result<Group, ReadError> {
+    Group::new(network, id, members.clone()).map_err(|error| {
+        let at = match &error {
+            GroupError::Empty => None,
+            GroupError::NoSuchNode { node, .. } => members.iter().position(|member| member.0 == *node),
+            GroupError::Twice { node } => members.iter().rposition(|member| member.0 == *node),
+        };
+        let mut path = path.to_vec();
+        path.extend(at.map(Step::Index));
+        ReadError::in_json(text, &path, error.to_string())
+    })
+}

@@ -1,0 +1,236 @@
+//! From what a reader found to a network: numbers for switches and nodes, ports for cables, and what was left out.
+
+use super::draft::{Draft, Kind, Plug};
+use super::plugs::Plugs;
+use super::{Assume, Language, Leaves, LeftOut, Report};
+use crate::format::ReadError;
+use crate::names::Names;
+use crate::network::Part;
+use crate::{Group, GroupId, Link, Network, NetworkError, NodeId, Topology};
+use std::collections::BTreeMap;
+
+/// The nodes of a draft, in the order of the file.
+#[derive(Default)]
+struct Nodes {
+    ends: Vec<crate::End>,
+    /// Of each node, the byte of the text at which it is plugged in.
+    places: Vec<usize>,
+    names: Names,
+    labels: Names,
+    members: Vec<NodeId>,
+    /// Vertices with more than one cable.
+    several: usize,
+    /// Nodes that are part of a switch and run no programs.
+    aggregating: usize,
+}
+
+impl Draft {
+    /// The network, its members, and what had to be assumed.
+    pub(super) fn finish(
+        mut self,
+        text: &str,
+        language: Language,
+        assume: &Assume,
+    ) -> Result<(Topology, Report), ReadError> {
+        let whole = |problem: String| ReadError::at(text, 0, "", problem);
+        self.roles(&assume.roles, language).map_err(whole)?;
+        self.decide(assume);
+        let (switches, numbers) = self.switches();
+        let mut plugs = Plugs::new(&self, &switches, &numbers, assume, text)?;
+        let mut links = Vec::new();
+        let mut link_places = Vec::new();
+        // nodes in the order of the file, each with its cables
+        let mut cables_of: BTreeMap<usize, Vec<(&Plug, usize)>> = BTreeMap::new();
+        let mut idle = 0;
+        for cable in &self.cables {
+            let switch = |plug: &Plug| self.vertices[plug.vertex].kind == Kind::Switch;
+            match (switch(&cable.a), switch(&cable.b)) {
+                (true, true) => {
+                    links.push(Link { a: plugs.end(&cable.a), b: plugs.end(&cable.b) });
+                    link_places.push(cable.at);
+                }
+                (true, false) => cables_of.entry(cable.b.vertex).or_default().push((&cable.a, cable.at)),
+                (false, true) => cables_of.entry(cable.a.vertex).or_default().push((&cable.b, cable.at)),
+                (false, false) => idle += 1,
+            }
+        }
+        let is_unplugged = |at: &usize| self.vertices[*at].kind == Kind::Node && !cables_of.contains_key(at);
+        let unplugged: Vec<usize> = (0..self.vertices.len()).filter(is_unplugged).collect();
+        self.keeps_most(idle, unplugged.len()).map_err(whole)?;
+        let mut nodes = self.nodes(&cables_of, &mut plugs);
+        self.added(&switches, assume, &mut plugs, &mut nodes);
+        let ports = plugs.ports(assume);
+        let network = Network::new(ports, links, nodes.ends).map_err(|error| {
+            let (NetworkError::NoSuchSwitch { what, .. }
+            | NetworkError::NoSuchPort { what, .. }
+            | NetworkError::PortTwice { second: what, .. }) = &error;
+            let (at, element) = match what {
+                Part::Link(number) => (link_places[*number], "cable".to_owned()),
+                Part::Node(number) => {
+                    (nodes.places[*number], format!("node {}", nodes.names.get(*number).unwrap_or_default()))
+                }
+            };
+            ReadError::at(text, at, element, self.named(&switches, &error))
+        })?;
+        let groups = Group::new(&network, GroupId(0), nodes.members).into_iter().collect();
+        let mut report = Report::of(language, &network);
+        let member_switches = switches.iter().filter(|at| self.vertices[**at].member).count();
+        report.left_out =
+            LeftOut { cables_between_nodes: idle, nodes_without_a_cable: unplugged.len(), member_switches };
+        report.ports_assigned = plugs.assigned;
+        report.node_places = nodes.places;
+        let port_names = plugs.names();
+        let mut note = |count: usize, what: String| {
+            if count > 0 {
+                self.notes.push(what);
+            }
+        };
+        note(
+            idle,
+            format!("{idle} cables between two nodes were left out: switches have no part in them"),
+        );
+        let several = nodes.several;
+        note(
+            several,
+            format!("{several} nodes have more than one cable: each further one became a node NAME/2, ..."),
+        );
+        note(member_switches, "members are nodes: that switches are members was left out".to_owned());
+        let named = port_names.iter().len();
+        note(named, format!("{named} ports have names; each keeps its name beside its number"));
+        let aggregating = nodes.aggregating;
+        note(
+            aggregating,
+            format!(
+                "{aggregating} nodes are aggregation nodes inside switches: --members all leaves them out"
+            ),
+        );
+        if let Some(first) = unplugged.first() {
+            let others = unplugged.len() - 1;
+            let others = if others > 0 { format!(" and {others} others") } else { String::new() };
+            let first = &self.vertices[*first].name;
+            self.notes.push(format!("node {first}{others} without a cable was left out"));
+        }
+        report.unknown = std::mem::take(&mut self.unknown);
+        report.notes = std::mem::take(&mut self.notes);
+        let mut topology = Topology::new(network, groups);
+        topology.switch_names = switches.iter().map(|at| &self.vertices[*at].name).collect();
+        topology.node_names = nodes.names;
+        topology.port_names = port_names;
+        topology.switch_labels =
+            unless_all_empty(switches.iter().map(|at| &self.vertices[*at].label).collect());
+        topology.node_labels = unless_all_empty(nodes.labels);
+        Ok((topology, report))
+    }
+
+    /// The vertices that are switches, and of each vertex its number among them.
+    fn switches(&self) -> (Vec<usize>, Vec<u32>) {
+        let mut numbers = vec![0_u32; self.vertices.len()];
+        let mut switches = Vec::new();
+        for (at, vertex) in self.vertices.iter().enumerate() {
+            if vertex.kind == Kind::Switch {
+                numbers[at] =
+                    u32::try_from(switches.len()).expect("fits because each takes more than a byte");
+                switches.push(at);
+            }
+        }
+        (switches, numbers)
+    }
+
+    /// Refuses roles by which most of the file would be left out: they are not what the file means.
+    fn keeps_most(&self, idle: usize, unplugged: usize) -> Result<(), String> {
+        let (cables, vertices) = (self.cables.len(), self.vertices.len());
+        if 2 * idle <= cables && 2 * unplugged <= vertices {
+            return Ok(());
+        }
+        Err(format!(
+            "most of the file would be left out: {idle} of {cables} cables join two hosts, and {unplugged} of \
+             {vertices} vertices are hosts without a cable to a switch; say what is a switch: \
+             --role ATTRIBUTE=VALUE:switch"
+        ))
+    }
+
+    /// A node for each cable of each host.
+    fn nodes(&self, cables_of: &BTreeMap<usize, Vec<(&Plug, usize)>>, plugs: &mut Plugs<'_>) -> Nodes {
+        let mut nodes = Nodes::default();
+        for (vertex, cables) in cables_of {
+            let vertex = &self.vertices[*vertex];
+            nodes.several += usize::from(cables.len() > 1);
+            nodes.aggregating += usize::from(crate::format::is_aggregation(&vertex.label));
+            for (number, (plug, at)) in cables.iter().enumerate() {
+                if vertex.member && number == 0 {
+                    nodes.members.push(NodeId(u32::try_from(nodes.ends.len()).unwrap_or(u32::MAX)));
+                }
+                nodes.ends.push(plugs.end(plug));
+                nodes.places.push(*at);
+                match number {
+                    0 => nodes.names.push(&vertex.name),
+                    _ => nodes.names.push(&format!("{}/{}", vertex.name, number + 1)),
+                }
+                nodes.labels.push(&vertex.label);
+            }
+        }
+        nodes
+    }
+
+    /// The nodes that the reader was told to add to each switch.
+    fn added(&self, switches: &[usize], assume: &Assume, plugs: &mut Plugs<'_>, nodes: &mut Nodes) {
+        for switch in switches {
+            let vertex = &self.vertices[*switch];
+            for extra in 0..assume.nodes_per_switch {
+                nodes.ends.push(plugs.end(&Plug { vertex: *switch, port: None }));
+                nodes.places.push(vertex.at);
+                nodes.names.push(&format!("{}.{extra}", vertex.name));
+                nodes.labels.push("");
+            }
+        }
+    }
+
+    /// Decides what the vertices are that do not say it.
+    fn decide(&mut self, assume: &Assume) {
+        let said = self.vertices.iter().any(|vertex| vertex.kind != Kind::Unsaid);
+        let mut degree = vec![0_u32; self.vertices.len()];
+        for cable in &self.cables {
+            degree[cable.a.vertex] += 1;
+            degree[cable.b.vertex] += 1;
+        }
+        let (mut switches, mut nodes) = (0, 0);
+        for (vertex, degree) in self.vertices.iter_mut().zip(degree) {
+            if vertex.kind != Kind::Unsaid {
+                continue;
+            }
+            let node = !said && assume.leaves == Leaves::Nodes && degree == 1;
+            vertex.kind = if node { Kind::Node } else { Kind::Switch };
+            *if node { &mut nodes } else { &mut switches } += 1;
+        }
+        if nodes > 0 {
+            self.notes
+                .push(format!("{nodes} vertices with one cable became nodes, {switches} others switches"));
+        } else if switches > 0 {
+            self.notes.push(format!(
+                "{switches} vertices do not say what they are (type=switch or type=node) and became switches"
+            ));
+        }
+    }
+
+    /// An error in the names that the file uses.
+    fn named(&self, switches: &[usize], error: &NetworkError) -> String {
+        let name = |switch: &u32| switches.get(*switch as usize).map_or("?", |at| &self.vertices[*at].name);
+        match error {
+            NetworkError::PortTwice { switch, port, .. } => {
+                format!("port {port} of switch {} is used twice", name(switch))
+            }
+            NetworkError::NoSuchPort { switch, port, ports, .. } => {
+                format!(
+                    "there is no port {port} at switch {}, which has {ports} ports (from 0)",
+                    name(switch)
+                )
+            }
+            NetworkError::NoSuchSwitch { .. } => error.to_string(),
+        }
+    }
+}
+
+/// Labels, or none if nothing has one.
+fn unless_all_empty(labels: Names) -> Names {
+    if labels.iter().all(str::is_empty) { Names::default() } else { labels }
+}

@@ -1,0 +1,147 @@
+//! Which port of a switch each cable is plugged into: the one that the file names, or the lowest that is free.
+
+use super::Assume;
+use super::draft::{Draft, Kind, Plug};
+use crate::format::ReadError;
+use crate::names::{Names, PortNames};
+use crate::{End, Port, SwitchId};
+use std::collections::{BTreeSet, HashMap};
+
+/// Most cables of one switch: ports are numbered by 16 bits, from 0, and their count has 16 bits, too.
+pub(super) const MOST_PORTS: usize = u16::MAX as usize;
+
+/// Which ports are taken, and by which names they are known.
+pub(super) struct Plugs<'a> {
+    /// Of each vertex that is a switch, its number among the switches.
+    numbers: &'a [u32],
+    /// For each switch: the ports that the file names, as numbers.
+    named: Vec<HashMap<String, u16>>,
+    taken: Vec<BTreeSet<u16>>,
+    said: Vec<Option<u16>>,
+    next: Vec<u16>,
+    /// Ends of cables that got the lowest free port.
+    pub(super) assigned: usize,
+}
+
+impl<'a> Plugs<'a> {
+    pub(super) fn new(
+        draft: &Draft,
+        switches: &[usize],
+        numbers: &'a [u32],
+        assume: &Assume,
+        text: &str,
+    ) -> Result<Self, ReadError> {
+        count(draft, switches, numbers, assume, text)?;
+        let mut names: Vec<BTreeSet<(usize, &str)>> = vec![BTreeSet::new(); switches.len()];
+        for cable in &draft.cables {
+            for plug in [&cable.a, &cable.b] {
+                let Some(port) = &plug.port else { continue };
+                if draft.vertices[plug.vertex].kind != Kind::Switch {
+                    continue;
+                }
+                if port.parse::<u64>().is_ok_and(|port| port >= u64::from(u16::MAX)) {
+                    let name = &draft.vertices[plug.vertex].name;
+                    let problem = format!("port {port} of switch {name} is beyond the greatest, 65534");
+                    return Err(ReadError::at(text, cable.at, "cable", problem));
+                }
+                // by length first, so that eth10 comes after eth9
+                names[numbers[plug.vertex] as usize].insert((port.len(), port));
+            }
+        }
+        let mut named = Vec::new();
+        let mut taken = Vec::new();
+        for names in names {
+            // numbers are what they say; other names get the lowest numbers that are left, in their order
+            let mut ports: HashMap<String, u16> = HashMap::new();
+            let mut used: BTreeSet<u16> = BTreeSet::new();
+            for (_, name) in &names {
+                if let Ok(port) = name.parse() {
+                    ports.insert((*name).to_owned(), port);
+                    used.insert(port);
+                }
+            }
+            let mut next = 0;
+            for (_, name) in names.iter().filter(|(_, name)| name.parse::<u16>().is_err()) {
+                while used.contains(&next) {
+                    next += 1;
+                }
+                ports.insert((*name).to_owned(), next);
+                used.insert(next);
+            }
+            named.push(ports);
+            taken.push(used);
+        }
+        let said = switches.iter().map(|at| draft.vertices[*at].ports).collect();
+        Ok(Self { numbers, named, taken, said, next: vec![0; switches.len()], assigned: 0 })
+    }
+
+    /// Where a plug of a switch ends. There is a free port, because no switch has more than [`MOST_PORTS`] cables.
+    pub(super) fn end(&mut self, plug: &Plug) -> End {
+        let switch = self.numbers[plug.vertex] as usize;
+        let port = match &plug.port {
+            Some(name) => self.named[switch].get(name).copied().unwrap_or(u16::MAX),
+            None => {
+                self.assigned += 1;
+                let mut port = self.next[switch];
+                while self.taken[switch].contains(&port) {
+                    port = port.saturating_add(1);
+                }
+                self.next[switch] = port.saturating_add(1);
+                port
+            }
+        };
+        self.taken[switch].insert(port);
+        End { switch: SwitchId(self.numbers[plug.vertex]), port: Port(port) }
+    }
+
+    /// How many ports each switch has: as it says, as all have, or as many as are used.
+    pub(super) fn ports(&self, assume: &Assume) -> Vec<u16> {
+        let used = |taken: &BTreeSet<u16>| taken.last().map_or(0, |last| last.saturating_add(1));
+        let each = self.said.iter().zip(&self.taken);
+        each.map(|(said, taken)| said.or(assume.ports).unwrap_or_else(|| used(taken))).collect()
+    }
+
+    /// The names of ports that say more than their number.
+    pub(super) fn names(self) -> PortNames {
+        let (mut ends, mut names) = (Vec::new(), Names::default());
+        for (switch, ports) in (0..).zip(self.named) {
+            let mut ports: Vec<_> =
+                ports.into_iter().filter(|(name, port)| *name != port.to_string()).collect();
+            ports.sort_unstable_by_key(|(_, port)| *port);
+            for (name, port) in ports {
+                ends.push(End { switch: SwitchId(switch), port: Port(port) });
+                names.push(&name);
+            }
+        }
+        PortNames::new(ends, names)
+    }
+}
+
+/// Refuses a switch with more cables than it can have ports.
+fn count(
+    draft: &Draft,
+    switches: &[usize],
+    numbers: &[u32],
+    assume: &Assume,
+    text: &str,
+) -> Result<(), ReadError> {
+    let mut cables = vec![usize::from(assume.nodes_per_switch); switches.len()];
+    for cable in &draft.cables {
+        for plug in [&cable.a, &cable.b] {
+            let vertex = &draft.vertices[plug.vertex];
+            if vertex.kind != Kind::Switch {
+                continue;
+            }
+            let here = &mut cables[numbers[plug.vertex] as usize];
+            *here += 1;
+            if *here > MOST_PORTS {
+                let problem = format!(
+                    "switch {} has more than {MOST_PORTS} cables, the most a switch can have",
+                    vertex.name
+                );
+                return Err(ReadError::at(text, cable.at, "cable", problem));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! Which vertices are switches and which are hosts, from what the file says about them.
+//!
+//! Graph programs use one word for many things: `type="Node"` is a drawing label in topology collections, and every
+//! vertex of GraphML and DOT is called a node. So a vertex gets its role only from an attribute that means roles, and
+//! the word *node* is believed only where the file shows that somebody distinguishes nodes from switches. Whoever
+//! knows better says so: `ATTRIBUTE=VALUE:switch` or `ATTRIBUTE=VALUE:host`.
+
+use super::Language;
+use super::draft::{Draft, Kind};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+/// What vertices with a certain value of an attribute are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Role {
+    attribute: String,
+    value: String,
+    kind: Kind,
+}
+
+/// Why a text is no role.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("expected ATTRIBUTE=VALUE:switch or ATTRIBUTE=VALUE:host, such as kind=linux:host")]
+pub struct BadRole;
+
+impl FromStr for Role {
+    type Err = BadRole;
+
+    fn from_str(text: &str) -> Result<Self, BadRole> {
+        let (said, kind) = text.rsplit_once(':').ok_or(BadRole)?;
+        let (attribute, value) = said.split_once('=').ok_or(BadRole)?;
+        let kind = match kind {
+            "switch" => Kind::Switch,
+            "host" => Kind::Node,
+            _ => return Err(BadRole),
+        };
+        let (attribute, value) = (attribute.trim().to_ascii_lowercase(), value.trim().to_owned());
+        if attribute.is_empty() { Err(BadRole) } else { Ok(Self { attribute, value, kind }) }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.kind == Kind::Switch { "switch" } else { "host" };
+        write!(f, "{}={}:{kind}", self.attribute, self.value)
+    }
+}
+
+/// Attributes that mean roles without being asked, if their values do.
+const ATTRIBUTES: [&str; 3] = ["role", "type", "kind"];
+
+/// What files say that may mean roles: which vertex has which value of which attribute.
+#[derive(Default, Debug)]
+pub(super) struct Said {
+    /// Attributes that [`Role`]s name, in lower case.
+    asked: Vec<String>,
+    /// Attribute and value; each pair once.
+    words: Vec<(String, String)>,
+    numbers: BTreeMap<(String, String), u32>,
+    /// Vertex and word, in the order of the file.
+    pairs: Vec<(usize, u32)>,
+}
+
+impl Said {
+    pub(super) fn new(roles: &[Role]) -> Self {
+        Self { asked: roles.iter().map(|role| role.attribute.clone()).collect(), ..Self::default() }
+    }
+
+    /// Keeps what an attribute says about a vertex, if it may mean a role.
+    pub(super) fn keep(&mut self, vertex: usize, key: &str, value: &str) -> bool {
+        let key = key.to_ascii_lowercase();
+        if !ATTRIBUTES.contains(&key.as_str()) && !self.asked.contains(&key) {
+            return false;
+        }
+        let word = (key, value.trim().to_owned());
+        let next = u32::try_from(self.words.len()).unwrap_or(u32::MAX);
+        let number = *self.numbers.entry(word.clone()).or_insert(next);
+        if number == next {
+            self.words.push(word);
+        }
+        self.pairs.push((vertex, number));
+        true
+    }
+}
+
+/// What a word means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    /// Asked for, or a word that means one thing.
+    Role(Kind),
+    /// The word *node* without anything that distinguishes nodes from switches.
+    Doubtful,
+    Nothing,
+}
+
+impl Draft {
+    /// Gives each vertex the role that the file says; what means no role is counted as left out.
+    pub(super) fn roles(&mut self, roles: &[Role], language: Language) -> Result<(), String> {
+        let said = std::mem::take(&mut self.said);
+        let matches =
+            |role: &Role, (key, value): &(String, String)| role.attribute == *key && role.value == *value;
+        for role in roles {
+            if !said.words.iter().any(|word| matches(role, word)) {
+                return Err(self.nobody(role, &said));
+            }
+        }
+        let asked: Vec<Option<Kind>> =
+            said.words.iter().map(|word| Some(roles.iter().find(|role| matches(role, word))?.kind)).collect();
+        let mut meanings: Vec<Meaning> = said.words.iter().map(|word| meaning(word, &said.words)).collect();
+        if language == Language::Dot {
+            self.believe(&mut meanings, &said);
+        }
+        // what was asked for comes last, so that it has the last word
+        for is_asked in [false, true] {
+            for (vertex, word) in &said.pairs {
+                let at = *word as usize;
+                match (asked[at], meanings[at]) {
+                    (Some(kind), _) if is_asked => self.vertices[*vertex].kind = kind,
+                    (None, Meaning::Role(kind)) if !is_asked => self.vertices[*vertex].kind = kind,
+                    (None, Meaning::Doubtful | Meaning::Nothing) if !is_asked => {
+                        self.unknown("node attribute", &said.words[at].0);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for (at, (key, value)) in said.words.iter().enumerate() {
+            if asked[at].is_none() && meanings[at] == Meaning::Doubtful {
+                self.notes.push(format!(
+                    "{key}={value} is not taken for a role, because no other vertex has {key}=switch; if it means \
+                     hosts: --role {key}={value}:host"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// DOT has no attribute `type` of its own, so `type=node` alone is meant for us where it fits: each such vertex
+    /// has one cable, and none of them leads to another.
+    fn believe(&self, meanings: &mut [Meaning], said: &Said) {
+        let mut doubtful = vec![false; self.vertices.len()];
+        for (vertex, word) in &said.pairs {
+            doubtful[*vertex] = meanings[*word as usize] == Meaning::Doubtful;
+        }
+        let mut cables = vec![0_u32; self.vertices.len()];
+        for cable in &self.cables {
+            if doubtful[cable.a.vertex] && doubtful[cable.b.vertex] {
+                return;
+            }
+            cables[cable.a.vertex] += 1;
+            cables[cable.b.vertex] += 1;
+        }
+        if doubtful.iter().zip(cables).all(|(doubtful, cables)| !doubtful || cables <= 1) {
+            for meaning in meanings.iter_mut().filter(|meaning| **meaning == Meaning::Doubtful) {
+                *meaning = Meaning::Role(Kind::Node);
+            }
+        }
+    }
+
+    /// A role that no vertex has, and what the vertices have instead.
+    fn nobody(&self, role: &Role, said: &Said) -> String {
+        const NAMED: usize = 8;
+        let values: Vec<&str> = said
+            .words
+            .iter()
+            .filter(|(key, _)| *key == role.attribute)
+            .map(|(_, value)| value.as_str())
+            .take(NAMED)
+            .collect();
+        let others = match values.as_slice() {
+            [] => format!("no vertex has an attribute {}", role.attribute),
+            values => format!("{} is {}", role.attribute, values.join(", ")),
+        };
+        format!("--role {role}: no vertex has {}={}; {others}", role.attribute, role.value)
+    }
+}
+
+fn meaning((key, value): &(String, String), words: &[(String, String)]) -> Meaning {
+    if !ATTRIBUTES.contains(&key.as_str()) {
+        return Meaning::Nothing;
+    }
+    let Some(kind) = Kind::of(value) else { return Meaning::Nothing };
+    if key == "role" || !value.eq_ignore_ascii_case("node") {
+        return Meaning::Role(kind);
+    }
+    let mut values = words.iter().filter(|(other, _)| other == key).map(|(_, value)| Kind::of(value));
+    let is_about_roles = values.clone().all(|kind| kind.is_some());
+    if is_about_roles && values.any(|kind| kind == Some(Kind::Switch)) {
+        Meaning::Role(kind)
+    } else {
+        Meaning::Doubtful
+    }
+}
