@@ -5,6 +5,7 @@ mod check;
 mod convert;
 mod deadlock;
 mod deploy;
+mod export;
 mod failures;
 mod generate;
 pub(crate) mod input;
@@ -43,6 +44,7 @@ enum TreeCommand {
     Plan(plan::Args),
     Check(Box<check::Args>),
     Simulate(Box<simulate::Args>),
+    Export(export::Args),
     Deploy(deploy::Args),
     Bench(bench::Args),
     Undeploy(undeploy::Args),
@@ -55,6 +57,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         TreeCommand::Plan(args) => plan::run(&args),
         TreeCommand::Check(args) => check::run(&args),
         TreeCommand::Simulate(args) => simulate::run(&args),
+        TreeCommand::Export(args) => export::run(&args),
         TreeCommand::Deploy(args) => deploy::run(&args),
         TreeCommand::Bench(args) => bench::run(&args),
         TreeCommand::Undeploy(args) => undeploy::run(&args),

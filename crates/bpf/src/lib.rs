@@ -24,6 +24,7 @@ mod crew;
 mod deployment;
 pub mod diagnose;
 mod error;
+pub mod export;
 pub mod fabric;
 mod grace;
 mod homes;

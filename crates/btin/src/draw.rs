@@ -221,6 +221,15 @@ mod tests {
         let other = topology.network.links().len() - (tree.registers.len() - 1);
         assert_eq!(svg.matches("class=\"other\"").count(), other);
         assert!(svg.contains("a &lt; b") && !svg.contains("a < b"));
+        for name in
+            ["root switch", "passes on, no members", "not in the tree", "link of the tree", "other link"]
+        {
+            assert_eq!(
+                svg.matches(&format!(">{name}</text>")).count(),
+                1,
+                "the legend says what a {name} looks like"
+            );
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub mod analytic;
 pub mod check;
 pub mod collective;
 pub mod draw;
+pub mod export;
 pub mod format;
 mod frame;
 pub mod generate;

@@ -11,8 +11,9 @@ const HEIGHT: f64 = 34.0;
 /// Switches outside the tree, side by side below it.
 const OUTSIDE: f64 = 72.0;
 
-const LEGEND: &str = "\u{2191} parent port, \u{2193} child ports, \u{b7} ports of local members; on a link: port at the parent \u{2192} port at the child. \
-    Dashed: passes on, no members. Circles: members; filled: the root node. Thin: cables that the tree does not use.";
+/// What the words in the boxes and on the lines mean.
+const WORDS: &str = "\u{2191} parent port, \u{2193} child ports, \u{b7} ports of local members; on a link: port at the \
+    parent \u{2192} port at the child";
 
 pub(super) fn draw(shape: &Shape<'_>, notes: &[String]) -> String {
     let (mut canvas, top) = Canvas::new(shape, notes);
@@ -22,10 +23,46 @@ pub(super) fn draw(shape: &Shape<'_>, notes: &[String]) -> String {
     for (switch, place) in &places {
         one(&mut canvas, shape, *switch, *place);
     }
-    let below = canvas.height + 10.0;
-    canvas.text("soft", 16.0, below, LEGEND);
-    canvas.reach(16.0 + LEGEND.chars().count() as f64 * 5.0, below);
+    legend(&mut canvas);
     canvas.finish(shape)
+}
+
+/// A sample of everything in the picture, with its name, in rows below it.
+fn legend(canvas: &mut Canvas) {
+    const SAMPLE: f64 = 30.0;
+    const STEP: f64 = 190.0;
+    let top = canvas.height + 10.0;
+    canvas.text("", 16.0, top + 8.0, "Legend");
+    let boxes = [
+        ("key box root", "root switch"),
+        ("key box", "switch with members"),
+        ("key box pass", "passes on, no members"),
+        ("key out", "not in the tree"),
+    ];
+    for ((class, name), column) in boxes.into_iter().zip(0_u8..) {
+        let x = 16.0 + f64::from(column) * STEP;
+        canvas.rect(class, (x, top + 18.0, SAMPLE, 14.0), name);
+        named(canvas, x, top + 29.0, name);
+    }
+    let y = top + 48.0;
+    canvas.circle("key member", (16.0 + SAMPLE / 2.0, y), 3.2, "member");
+    named(canvas, 16.0, y + 4.0, "member");
+    canvas.circle("key rootnode", (16.0 + STEP + SAMPLE / 2.0, y), 3.2, "root node");
+    named(canvas, 16.0 + STEP, y + 4.0, "root node");
+    for ((class, name), column) in
+        [("key edge", "link of the tree"), ("key other", "other link")].into_iter().zip(2_u8..)
+    {
+        let x = 16.0 + f64::from(column) * STEP;
+        canvas.path(class, &format!("M{x:.0} {y:.0}L{:.0} {y:.0}", x + SAMPLE));
+        named(canvas, x, y + 4.0, name);
+    }
+    canvas.text("soft", 16.0, top + 70.0, WORDS);
+    canvas.reach(16.0 + WORDS.chars().count() as f64 * 5.0, top + 70.0);
+
+    fn named(canvas: &mut Canvas, x: f64, y: f64, name: &str) {
+        canvas.text("soft", x + SAMPLE + 8.0, y, name);
+        canvas.reach(x + SAMPLE + 8.0 + name.chars().count() as f64 * 5.0, y);
+    }
 }
 
 /// The upper left corner of each switch's box.

@@ -53,6 +53,10 @@ pub(super) fn draw(shape: &Shape<'_>, notes: &[String]) -> String {
     let outside = shape.topology.network.switch_count() - shape.walk.len();
     let y = top + levels.len() as f64 * ROW;
     canvas.text("", 16.0, y + 15.0, &format!("not in the tree: {outside} switches"));
-    canvas.text("soft", 16.0, y + 34.0, "Dark: switches with members. Light: switches that pass on.");
+    canvas.text("", 16.0, y + 38.0, "Legend");
+    canvas.rect("bar", (LEFT, y + 27.0, 30.0, 14.0), "switches with members");
+    canvas.text("soft", LEFT + 38.0, y + 38.0, "switches with members");
+    canvas.rect("barpass", (LEFT + 190.0, y + 27.0, 30.0, 14.0), "switches that pass on");
+    canvas.text("soft", LEFT + 228.0, y + 38.0, "switches that pass on, no members");
     canvas.finish(shape)
 }

@@ -1,0 +1,63 @@
+//! `unisono tree export`: barrier registers in the form that switches of other kinds take.
+
+use super::deploy::{TurnAt, failure};
+use super::input::{self, Source};
+use crate::output;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use unisono_btin::check::{Rules, check};
+use unisono_btin::{Operation, Tree, Turn, export};
+
+/// Write barrier registers as table entries for P4 switches, or as elements of a BPF map
+///
+/// The registers are checked against the network first. Both forms are JSON; ports are numbers, with the names that
+/// the network's file gives them beside.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono tree export net.json tree.json --to p4 > entries.json
+      for each switch the entries of barrier.reduction and barrier.distribution, and a multicast group
+  unisono tree export net.json tree.json --to bpf --turn switch
+      elements of the map `registers`, as bpftool map dump -j shows them
+
+The tables of P4: (group, ingress_port) -> arrive(bit, all, egress_port) or turn(bit, all, multicast_group) on
+the way up, and -> replicate(multicast_group) on the way down. `bit` is the port that arrives, `all` are the
+ports that have to.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    source: Source,
+    /// The registers: a file of the format btin-tree-1
+    #[arg(value_name = "TREE")]
+    tree: PathBuf,
+    /// Which form
+    #[arg(long, value_enum, value_name = "FORM")]
+    to: Form,
+    /// Where messages turn around: at the root node as in the paper, or at the root switch
+    #[arg(long, value_enum, default_value_t = TurnAt::Node, value_name = "WHERE")]
+    turn: TurnAt,
+    /// Write to this file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    /// Table entries and multicast groups of P4
+    P4,
+    /// Elements of the map of the switch program that `tree deploy` loads by tc
+    Bpf,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let input = args.source.read()?;
+    let (name, text) = args.source.reading.text(&args.tree)?;
+    let tree = Tree::from_json(&text).map_err(|error| input::at(&name, &error))?;
+    let checked = check(&input.topology.network, input.group()?, &tree, Rules::Sound);
+    checked.map_err(|broken| input::at(&name, &tree.locate(&text, broken.place, broken.to_string())))?;
+    let turn = if args.turn == TurnAt::Node { Turn::AtNode } else { Turn::AtSwitch };
+    let exported = match args.to {
+        Form::P4 => export::p4(&input.topology, &tree, turn),
+        Form::Bpf => unisono_bpf::export::registers(&tree, turn, Operation::Or).map_err(failure)?,
+    };
+    output::answer_to(args.out.as_deref(), &format!("{}\n", serde_json::to_string_pretty(&exported)?))?;
+    Ok(ExitCode::SUCCESS)
+}
