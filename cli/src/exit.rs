@@ -27,7 +27,9 @@ pub(crate) fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("unisono: {}", in_words(&error));
+            // in one write: several ranks of a program may fail at the same time, for the same reason
+            let line = format!("unisono: {}\n", in_words(&error));
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
             match error.downcast_ref::<Failure>() {
                 Some(Failure::Usage(_)) => ExitCode::from(2),
                 Some(Failure::Host(_)) => ExitCode::from(3),

@@ -34,6 +34,10 @@ pub(crate) struct Args {
     #[arg(long)]
     messages: bool,
 
+    /// Run even though another MPI's mpiexec started the program, so that every rank is alone
+    #[arg(long)]
+    singleton: bool,
+
     /// Only build what is preloaded, and print its path
     #[arg(long)]
     print: bool,
@@ -59,17 +63,22 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     preload::in_company(name, |variable| std::env::var(variable).ok()).map_err(worded)?;
     let mpi = preload::mpi_of(&program, given).map_err(worded)?;
     if let Some(launcher) = preload::other_launcher(mpi)
-        && std::env::var_os("OMPI_COMM_WORLD_RANK")
-            .or(std::env::var_os("PMI_RANK"))
-            .is_some_and(|rank| rank == "0")
+        && !args.singleton
     {
-        eprintln!(
-            "unisono: {name} is linked to {}, but the mpiexec of {} started it, with which every rank is alone; \
-             use mpiexec.{}",
+        let rank = std::env::var_os("OMPI_COMM_WORLD_RANK").or(std::env::var_os("PMI_RANK"));
+        if rank.is_some_and(|rank| rank != "0") {
+            // the first rank says it for all, and launchers end a job, words unread, as soon as one rank has failed
+            std::thread::sleep(WORDS_ARE_READ);
+            return Ok(ExitCode::from(2));
+        }
+        return Err(Failure::Usage(format!(
+            "{name} is linked to {}, but the mpiexec of {} started it, with which every rank is alone; \
+             use mpiexec.{}, or --singleton if each is to run alone",
             mpi.name(),
             launcher.name(),
             mpi.name()
-        );
+        ))
+        .into());
     }
     let shim = shim(mpi)?;
     if args.print {
@@ -88,6 +97,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let error = command.exec();
     Err(Failure::Usage(format!("{} cannot be started: {error}", program.display())).into())
 }
+
+/// How long after the first rank's words the others end.
+const WORDS_ARE_READ: std::time::Duration = std::time::Duration::from_millis(300);
 
 fn shim(mpi: Mpi) -> Result<PathBuf, Error> {
     let unisono = std::env::current_exe()

@@ -70,7 +70,8 @@ struct window {
 	int unit, flavor, model;
 	bool no_locks, local_completion, ask_before_unlock, noncontiguous;
 	char accumulate_ordering[32], accumulate_ops[32], same_size[8], same_disp_unit[8];
-	void *memory; /* of a contiguous shared window, all of it */
+	char no_locks_said[8], noncontiguous_said[8]; /* as the program set them last */
+	void *memory;				      /* of a contiguous shared window, all of it */
 	size_t memory_bytes;
 	void **shared_bases; /* of a shared window, by rank */
 	MPI_Aint *shared_bytes;

@@ -22,9 +22,26 @@ static bool says_true(MPI_Info info, const char *key, bool otherwise)
 	return says(info, key, value, sizeof value) ? strcmp(value, "true") == 0 : otherwise;
 }
 
-/* The hints of the standard and our own; unknown ones are ignored, as the standard wants. */
+static void remember(MPI_Info info, const char *key, char *value, size_t bytes)
+{
+	char given[8];
+
+	if (says(info, key, given, sizeof given) &&
+	    (strcmp(given, "true") == 0 || strcmp(given, "false") == 0))
+		snprintf(value, bytes, "%s", given);
+}
+
+/*
+ * The hints of the standard and our own; unknown ones are ignored, as the standard wants. no_locks and
+ * alloc_shared_noncontig decide how a window is made and never change what it can do afterwards: a later
+ * value is kept to be read, and a window that was made without locks stays without.
+ */
 void window_info(struct window *window, MPI_Info info)
 {
+	remember(info, "no_locks", window->no_locks_said, sizeof window->no_locks_said);
+	if (window->flavor == MPI_WIN_FLAVOR_SHARED)
+		remember(info, "alloc_shared_noncontig", window->noncontiguous_said,
+			 sizeof window->noncontiguous_said);
 	says(info, "accumulate_ordering", window->accumulate_ordering, sizeof window->accumulate_ordering);
 	says(info, "accumulate_ops", window->accumulate_ops, sizeof window->accumulate_ops);
 	says(info, "same_size", window->same_size, sizeof window->same_size);
@@ -65,6 +82,8 @@ static int begin(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info info,
 	strcpy(window->accumulate_ops, "same_op_no_op");
 	strcpy(window->same_size, "false");
 	strcpy(window->same_disp_unit, "false");
+	strcpy(window->no_locks_said, "false");
+	strcpy(window->noncontiguous_said, "false");
 	window_info(window, info);
 	pthread_mutex_init(&window->mutex, NULL);
 	pthread_mutex_init(&window->turn, NULL);

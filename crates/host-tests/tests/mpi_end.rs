@@ -11,7 +11,7 @@ use unisono_host_tests::{Outcome, host_tests, program, require};
 const BOTH: [Mpi; 2] = [Mpi::Mpich, Mpi::OpenMpi];
 
 /// Where the others wait, each in a call of its own.
-const PLACES: [&str; 7] = ["fence", "wait", "complete", "lock", "barrier", "allocate", "free"];
+const PLACES: [&str; 8] = ["fence", "wait", "complete", "lock", "copy", "barrier", "allocate", "free"];
 
 /// Whether the launcher sees that a rank is dead, and ends the others, or does not.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -442,16 +442,26 @@ fn a_program_that_cannot_be_served_is_refused_with_the_reason() -> Outcome {
     Ok(())
 }
 
-/// Each rank would be alone, and programs often do not notice.
-fn a_launcher_of_another_mpi_is_named() -> Outcome {
+/// Each rank would be alone, and programs often do not notice: the first rank says so, and nothing runs.
+fn a_launcher_of_another_mpi_is_refused_unless_ranks_are_to_be_alone() -> Outcome {
     Mpi::OpenMpi.present(Path::new("any.c"))?;
     let built = Mpi::Mpich.build(&source("edges.c"))?;
-    let mut command = Command::new(program::unisono());
-    command.args([OsStr::new("mpi"), OsStr::new("--"), built.as_os_str()]).stdin(Stdio::null());
-    command.env("OMPI_COMM_WORLD_SIZE", "2").env("OMPI_COMM_WORLD_RANK", "0");
-    let Output { stderr, .. } = command.output().expect("it starts");
-    let words = text(&stderr);
-    assert!(words.contains("mpiexec of openmpi") && words.contains("mpiexec.mpich"), "{words}");
+    let started = |rank: &str, options: &[&str]| {
+        let mut command = Command::new(program::unisono());
+        command.arg("mpi").args(options).arg("--").arg(&built).stdin(Stdio::null());
+        command.env("OMPI_COMM_WORLD_SIZE", "2").env("OMPI_COMM_WORLD_RANK", rank);
+        command.output().expect("it starts")
+    };
+    for rank in ["0", "1"] {
+        let Output { status, stdout, stderr } = started(rank, &[]);
+        let words = text(&stderr);
+        assert_eq!(status.code(), Some(2), "{words}");
+        assert!(stdout.is_empty(), "the program ran: {}", text(&stdout));
+        let said = words.contains("mpiexec of openmpi") && words.contains("mpiexec.mpich, or --singleton");
+        assert_eq!(said, rank == "0", "rank {rank}: {words}");
+    }
+    let alone = started("0", &["--singleton"]);
+    assert!(text(&alone.stdout).contains("ok edges"), "{}", text(&alone.stderr));
     Ok(())
 }
 
@@ -497,6 +507,6 @@ host_tests![
     a_script_may_start_the_program within 120,
     a_program_with_a_run_path_runs within 120,
     a_program_that_cannot_be_served_is_refused_with_the_reason within 120,
-    a_launcher_of_another_mpi_is_named within 120,
+    a_launcher_of_another_mpi_is_refused_unless_ranks_are_to_be_alone within 120,
     ranks_that_no_mpi_started_are_refused_with_what_to_type within 120,
 ];

@@ -30,7 +30,7 @@ const PROGRAMS: &[(&str, Option<&str>, Option<&str>)] = &[
     ("locks.c", Some(ROUNDING), None),
     ("crosswise.c", None, Some("4.1.4 does not end")),
     ("datatypes.c", None, Some("4.1.4 refuses absolute addresses in target types")),
-    ("attributes.c", None, None),
+    ("attributes.c", None, Some("4.1.4 keeps no hint that is set later")),
     (
         "errors.c",
         Some("4.0.2 checks neither ranges nor lock types nor freed windows"),

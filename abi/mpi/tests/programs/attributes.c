@@ -57,8 +57,15 @@ int main(int argc, char **argv)
 	CHECK(found && strcmp(answer, "false") == 0);
 	MPI_Info_free(&used);
 	MPI_Info_set(info, "same_size", "true");
+	MPI_Info_set(info, "no_locks", "true");
 	CHECK_CLASS(MPI_Win_set_info(win, info), MPI_SUCCESS);
 	MPI_Info_free(&info);
+	MPI_Win_get_info(win, &used);
+	for (int i = 0; i < 2; i++) {
+		MPI_Info_get(used, i ? "no_locks" : "same_size", MPI_MAX_INFO_VAL, answer, &found);
+		CHECK(found && strcmp(answer, "true") == 0);
+	}
+	MPI_Info_free(&used);
 
 	CHECK(MPI_Win_f2c(MPI_Win_c2f(win)) == win);
 	CHECK(MPI_Win_f2c(MPI_Win_c2f(other)) == other);

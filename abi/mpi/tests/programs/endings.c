@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-static MPI_Win win, never;
+static MPI_Win win, created, never;
 static int *memory, value = 1;
 static MPI_Group other;
 
@@ -55,6 +55,7 @@ static void handle_errors(const char *how)
 		MPI_Comm_create_errhandler(comm_handler, &of_comms);
 	}
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, of_comms);
+	MPI_Win_set_errhandler(created, of_windows);
 	MPI_Win_set_errhandler(win, of_windows);
 }
 
@@ -94,6 +95,22 @@ static int wait_in(const char *where)
 			code = MPI_Put(&value, 1, MPI_INT, 1, 0, 1, MPI_INT, win);
 		return code ? code : MPI_Win_unlock(1, win);
 	}
+	if (!strcmp(where, "copy")) {
+		/* a window that only the kernel reaches, until the copy finds nobody there */
+		static int many[1 << 16];
+		int code = MPI_Win_lock(MPI_LOCK_SHARED, 1, 0, created);
+
+		for (int turn = 0; turn < 5000 && !code; turn++) {
+			code = MPI_Put(many, 1 << 16, MPI_INT, 1, 0, 1 << 16, MPI_INT, created);
+			if (!code)
+				code = MPI_Accumulate(many, 1 << 16, MPI_INT, 1, 0, 1 << 16, MPI_INT, MPI_SUM,
+						      created);
+			if (!code)
+				code = MPI_Win_flush(1, created);
+			usleep(1000);
+		}
+		return code;
+	}
 	if (!strcmp(where, "barrier"))
 		return MPI_Barrier(MPI_COMM_WORLD);
 	if (!strcmp(where, "allocate"))
@@ -116,6 +133,8 @@ int main(int argc, char **argv)
 	MPI_Comm_group(MPI_COMM_WORLD, &world);
 	MPI_Group_incl(world, 1, &one, &other);
 	MPI_Win_allocate(sizeof(int) << 16, sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
+	static int own[1 << 16];
+	MPI_Win_create(own, sizeof own, sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &created);
 	for (int i = 0; i < 5; i++)
 		MPI_Barrier(MPI_COMM_WORLD);
 	if (!strcmp(argv[2], "fence")) {

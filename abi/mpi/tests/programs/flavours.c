@@ -67,6 +67,31 @@ static void neighbours(MPI_Win win, int *memory, const MPI_Aint *where)
 	MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* Memory that was attached in two parts is accessed as one. */
+static void adjacent(void)
+{
+	static int memory[32], got[16];
+	MPI_Aint there, own;
+	MPI_Win win;
+
+	MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+	MPI_Win_attach(win, memory + 16, 16 * sizeof(int));
+	MPI_Win_attach(win, memory, 16 * sizeof(int));
+	for (int i = 0; i < 32; i++)
+		memory[i] = 100 * rank + i;
+	MPI_Get_address(memory, &own);
+	MPI_Sendrecv(&own, 1, MPI_AINT, left(), 0, &there, 1, MPI_AINT, right(), 0, MPI_COMM_WORLD,
+		     MPI_STATUS_IGNORE);
+	MPI_Win_fence(0, win);
+	MPI_Get(got, 16, MPI_INT, right(), there + 8 * sizeof(int), 16, MPI_INT, win);
+	MPI_Win_fence(0, win);
+	for (int i = 0; i < 16; i++)
+		CHECK_EQUAL(got[i], 100 * right() + i + 8);
+	MPI_Win_detach(win, memory);
+	MPI_Win_detach(win, memory + 16);
+	MPI_Win_free(&win);
+}
+
 int main(int argc, char **argv)
 {
 	enum { SLOTS = 8 };
@@ -129,5 +154,6 @@ int main(int argc, char **argv)
 	MPI_Win_free(&win);
 
 	free(where);
+	adjacent();
 	return end("flavours");
 }

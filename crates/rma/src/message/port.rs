@@ -26,12 +26,24 @@ impl Memory {
         match self {
             Self::Fixed { base, bytes, .. } => (start >= 0 && end <= i128::from(*bytes) || low == high)
                 .then(|| base.wrapping_offset(place as isize)),
-            Self::Attached(pieces) => pieces
-                .iter()
-                .any(|(address, bytes)| start >= *address as i128 && end <= (address + bytes) as i128)
-                .then_some(place as usize as *mut u8),
+            Self::Attached(pieces) => covered(pieces, start, end).then_some(place as usize as *mut u8),
         }
     }
+}
+
+/// Whether pieces that touch one another cover the addresses from `start` to `end`: an array that was attached in parts
+/// may be accessed as one.
+fn covered(pieces: &[(usize, usize)], start: i128, end: i128) -> bool {
+    let range = |(address, bytes): &(usize, usize)| (*address as i128, (*address + *bytes) as i128);
+    if pieces.iter().map(range).any(|(from, to)| start >= from && end <= to) {
+        return true;
+    }
+    let mut touched: Vec<_> =
+        pieces.iter().map(range).filter(|(from, to)| *to > start && *from < end).collect();
+    touched.sort_unstable();
+    let reached =
+        touched.iter().fold(start, |reached, (from, to)| if *from <= reached { *to } else { reached });
+    start < end && reached >= end
 }
 
 /// A lock request that waits, perhaps with the one operation it is for.
@@ -226,5 +238,28 @@ impl Port {
     pub(crate) fn tag(&mut self) -> u32 {
         self.next_tag = self.next_tag.wrapping_add(1);
         self.next_tag
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_that_touch_are_accessed_as_one_and_a_gap_is_not_crossed() {
+        let pieces = [(300, 50), (100, 100), (200, 100), (360, 40)];
+        for (start, end, whole) in [
+            (100, 200, true),
+            (150, 250, true),
+            (100, 350, true),
+            (199, 301, true),
+            (99, 201, false),
+            (340, 365, false),
+            (100, 400, false),
+            (350, 360, false),
+        ] {
+            assert_eq!(covered(&pieces, start, end), whole, "{start} to {end}");
+        }
+        assert!(!covered(&[], 0, 1));
     }
 }
