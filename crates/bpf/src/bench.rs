@@ -22,9 +22,9 @@ const FEWEST: u32 = 10;
 const TOO_LONG: f64 = 1e6;
 /// Barriers of the first trial, and of any trial at least.
 const TRIAL: u32 = 3;
-/// Barriers before a trial can count as warm. With 256 processes on two processors the first two or three barriers take up
-/// to a hundred times as long as later ones: each process touches its memory for the first time, and learns how long to
-/// wait before it repeats a message.
+/// Barriers before a trial can count as warm. The first barriers of a run take longer than later
+/// ones, because each process touches its memory for the first time, and learns how long to wait before it repeats a
+/// message. A run that was sized by them measured a tenth of the barriers that were asked for.
 const COLD: u32 = 20;
 /// A trial is warm if it takes at least this part of the time per barrier of the trial before.
 const STEADY: f64 = 0.8;
