@@ -31,7 +31,7 @@ enum core_class {
 	CORE_TYPE,
 	CORE_UNSUPPORTED,
 	CORE_WIN,
-	CORE_GONE, /* a rank is gone: the words name it; the standard has no class for it */
+	CORE_GONE,   /* a rank is gone: the words name it; the standard has no class for it */
 	CORE_NO_MEM, /* a limit of descriptors, mappings or memory */
 };
 

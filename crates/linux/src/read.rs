@@ -48,7 +48,7 @@ pub fn file(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 /// The text of a file in UTF-8, at most `most` bytes.
 ///
 /// # Errors
-/// As [`file`], or the file is not UTF-8 ([`ErrorKind::InvalidData`]).
+/// As [`file()`], or the file is not UTF-8 ([`ErrorKind::InvalidData`]).
 pub fn text(path: &Path, most: u64) -> io::Result<String> {
     String::from_utf8(file(path, most)?)
         .map_err(|_| Error::new(ErrorKind::InvalidData, "this is no text in UTF-8"))

@@ -67,7 +67,7 @@ pub struct Options {
 }
 
 /// Interposes a queue and looks after it until it is told to end. `ready` is called when the policy holds. From then on the
-/// calling process can do little else, for good ([`super::confine`]): it is to end when this returns.
+/// calling process can do little else, for good (`confine.rs`): it is to end when this returns.
 ///
 /// # Errors
 /// It could not begin, or the queue's process ended by itself; everything was put back.
