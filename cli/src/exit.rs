@@ -1,6 +1,7 @@
 //! Exit codes: 0 done; 1 the work failed; 2 bad usage or bad input; 3 this host cannot do it.
 
 use std::fmt;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// An error that decides the exit code; everything else is 1.
@@ -27,16 +28,26 @@ pub(crate) fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            // in one write: several ranks of a program may fail at the same time, for the same reason
-            let line = format!("unisono: {}\n", in_words(&error));
-            let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
-            match error.downcast_ref::<Failure>() {
-                Some(Failure::Usage(_)) => ExitCode::from(2),
-                Some(Failure::Host(_)) => ExitCode::from(3),
-                None => ExitCode::from(1),
-            }
+            say(&in_words(&error));
+            code_of(&error)
         }
     }
+}
+
+/// The code that an error ends the program with.
+pub(crate) fn code_of(error: &anyhow::Error) -> ExitCode {
+    match error.downcast_ref::<Failure>() {
+        Some(Failure::Usage(_)) => ExitCode::from(2),
+        Some(Failure::Host(_)) => ExitCode::from(3),
+        None => ExitCode::from(1),
+    }
+}
+
+/// Prints a line on standard error with one write(2): ranks of one program may speak at the same time, and their lines
+/// must not mix.
+pub(crate) fn say(text: &str) {
+    // A closed standard error is nobody's problem.
+    let _ = std::io::stderr().write_all(format!("unisono: {text}\n").as_bytes());
 }
 
 /// The error and its causes, each once: many messages name their cause already.

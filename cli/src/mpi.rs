@@ -1,6 +1,8 @@
 //! `unisono mpi`: a program of an MPI, with Unisono's windows.
 
-use crate::exit::Failure;
+mod company;
+
+use crate::exit::{self, Failure};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,6 +50,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match start(args) {
+        Err(error) if company::first_rank_says_it() => Ok(exit::code_of(&error)),
+        result => result,
+    }
+}
+
+fn start(args: Args) -> anyhow::Result<ExitCode> {
     let shim = |mpi| shim(mpi).map_err(worded);
     let given = args.mpi.as_deref().and_then(Mpi::by_name);
     let Some((name, arguments)) = args.program.split_first() else {
@@ -65,12 +74,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(launcher) = preload::other_launcher(mpi)
         && !args.singleton
     {
-        let rank = std::env::var_os("OMPI_COMM_WORLD_RANK").or(std::env::var_os("PMI_RANK"));
-        if rank.is_some_and(|rank| rank != "0") {
-            // the first rank says it for all, and launchers end a job, words unread, as soon as one rank has failed
-            std::thread::sleep(WORDS_ARE_READ);
-            return Ok(ExitCode::from(2));
-        }
         return Err(Failure::Usage(format!(
             "{name} is linked to {}, but the mpiexec of {} started it, with which every rank is alone; \
              use mpiexec.{}, or --singleton if each is to run alone",
@@ -98,15 +101,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Err(Failure::Usage(format!("{} cannot be started: {error}", program.display())).into())
 }
 
-/// How long after the first rank's words the others end.
-const WORDS_ARE_READ: std::time::Duration = std::time::Duration::from_millis(300);
-
 fn shim(mpi: Mpi) -> Result<PathBuf, Error> {
     let unisono = std::env::current_exe()
         .map_err(|source| Error::Io { what: "find this program's own path".to_owned(), source })?;
     let core = build::core(&unisono)?;
     let compiler = build::compiler(mpi)?;
-    build::shim(mpi, &compiler, &core, &build::cache()?, &mut |text| eprintln!("unisono: {text}"))
+    build::shim(mpi, &compiler, &core, &build::cache()?, &mut |text| exit::say(text))
 }
 
 fn worded(error: Error) -> anyhow::Error {

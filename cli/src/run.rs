@@ -1,6 +1,6 @@
 //! `unisono run`: the processes of a native one-sided program, without MPI.
 
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use anyhow::Context;
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -84,11 +84,11 @@ fn look_for_mpi(args: &Args) -> Result<(), Failure> {
         }
         [program, ..] => {
             if let Some(mpi) = unisono_mpi_preload::linked_to(program) {
-                eprintln!(
-                    "unisono: {program} is linked to {mpi}, for which every rank is alone, because no mpiexec starts \
+                exit::say(&format!(
+                    "{program} is linked to {mpi}, for which every rank is alone, because no mpiexec starts \
                      it; a program with MPI starts as 'mpiexec.{mpi} -n {ranks} unisono mpi -- {program}'",
                     mpi = mpi.name(),
-                );
+                ));
             }
         }
         [] => {}
@@ -121,11 +121,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         grace: args.grace,
         limit: args.timeout,
     };
-    let summary =
-        unisono_launch::run(&options, |text| eprintln!("unisono: {text}")).map_err(|error| match error {
-            Error::Input(_) | Error::Program { .. } => Failure::Usage(error.to_string()).into(),
-            error => anyhow::Error::from(error),
-        })?;
+    let summary = unisono_launch::run(&options, exit::say).map_err(|error| match error {
+        Error::Input(_) | Error::Program { .. } => Failure::Usage(error.to_string()).into(),
+        error => anyhow::Error::from(error),
+    })?;
     if let Some(file) = &args.summary {
         let text = serde_json::to_string_pretty(&summary)? + "\n";
         std::fs::write(file, text).with_context(|| format!("write the summary to {}", file.display()))?;

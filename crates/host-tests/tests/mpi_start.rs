@@ -465,6 +465,25 @@ fn a_launcher_of_another_mpi_is_refused_unless_ranks_are_to_be_alone() -> Outcom
     Ok(())
 }
 
+/// Four ranks would say the same; a rank beside another program speaks for itself.
+fn what_is_missing_for_all_ranks_is_said_once() -> Outcome {
+    for mpi in BOTH {
+        mpi.present(Path::new("any.c"))?;
+        let missing = ["mpi", "--", "./nothere"];
+        let mut alike = mpi.launcher(4);
+        alike.arg(program::unisono()).args(missing);
+        let mut beside = mpi.launcher(1);
+        beside.args(["sleep", "2", ":", "-n", "1"]).arg(program::unisono()).args(missing);
+        for command in [&mut alike, &mut beside] {
+            let output = command.output().expect("it was found");
+            let said = text(&output.stderr);
+            assert_eq!(said.matches("unisono: ./nothere: no such program").count(), 1, "{said}");
+            assert!(!output.status.success(), "{said}");
+        }
+    }
+    Ok(())
+}
+
 /// `unisono run` starts ranks of which no MPI knows: each would be alone, and compute nonsense in silence.
 fn ranks_that_no_mpi_started_are_refused_with_what_to_type() -> Outcome {
     for mpi in BOTH {
@@ -508,5 +527,6 @@ host_tests![
     a_program_with_a_run_path_runs within 120,
     a_program_that_cannot_be_served_is_refused_with_the_reason within 120,
     a_launcher_of_another_mpi_is_refused_unless_ranks_are_to_be_alone within 120,
+    what_is_missing_for_all_ranks_is_said_once within 120,
     ranks_that_no_mpi_started_are_refused_with_what_to_type within 120,
 ];

@@ -1,0 +1,61 @@
+//! Ranks that a launcher started together, and cannot become the program for one reason: the first of a host says it.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fs;
+use std::os::unix::process::parent_id;
+use std::time::Duration;
+
+/// Where launchers write a process's rank: first those that count on each host, because hosts may differ.
+const RANKS: [&str; 5] =
+    ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"];
+
+/// How long the others live on: launchers may drop the first rank's words when another rank has failed before.
+const WORDS_ARE_READ: Duration = Duration::from_millis(300);
+
+/// Whether this process is to end in silence, because the first rank of this host ends for the same reason and says it.
+/// Waits until the launcher has passed the words on.
+pub(super) fn first_rank_says_it() -> bool {
+    if is_first(|name| env::var(name).ok()) {
+        return false;
+    }
+    std::thread::sleep(WORDS_ARE_READ);
+    !others_run_another_program()
+}
+
+/// Whether a process is the first of its host, or not a rank at all.
+fn is_first(variable: impl Fn(&str) -> Option<String>) -> bool {
+    RANKS.into_iter().find_map(variable).is_none_or(|rank| rank.trim() == "0")
+}
+
+/// Whether the launcher started something else beside this program (`mpiexec -n 1 A : -n 3 B`): the first rank may be
+/// well, and this process has to speak for itself. A process that is not past its execve(2) yet still has the
+/// launcher's command line, and one that has ended has none.
+fn others_run_another_program() -> bool {
+    let command_line = |process: &str| fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let launcher = parent_id().to_string();
+    let known = BTreeSet::from([command_line("self"), command_line(&launcher), Vec::new()]);
+    let Ok(threads) = fs::read_dir(format!("/proc/{launcher}/task")) else { return false };
+    threads
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+        .any(|children| children.split_whitespace().any(|child| !known.contains(&command_line(child))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_rank_of_each_host_speaks_and_so_does_a_process_that_is_no_rank() {
+        let speaks = |variables: &'static [(&str, &str)]| {
+            is_first(move |name| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+            })
+        };
+        assert!(speaks(&[]));
+        assert!(speaks(&[("PMI_RANK", "0")]) && !speaks(&[("PMI_RANK", "1")]));
+        assert!(speaks(&[("PMI_RANK", "8"), ("MPI_LOCALRANKID", "0")]), "the first of the second host");
+        assert!(!speaks(&[("OMPI_COMM_WORLD_RANK", "3"), ("OMPI_COMM_WORLD_LOCAL_RANK", "1")]));
+    }
+}
