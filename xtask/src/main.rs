@@ -32,7 +32,7 @@ Usage: cargo xtask COMMAND [OPTIONS]
   fuzz [SECONDS [NAME...]]
                         each fuzz target (packet, stream, handshake: what comes over TCP; frame, broker:
                         what comes to the broker; ethernet: what a queue receives; topology, tree,
-                        ibnetdiscover, graphml, dot, trace, policy: files), or these, for so long, 60 s
+                        ibnetdiscover, graphml, dot, lldp, trace, policy: files), or these, for so long, 60 s
                         if not given, guided by coverage; needs g++ for libFuzzer and, once, crates.io
   vm [NAME...]          the tests that need a newer kernel than most machines have (fair queuing as a BPF
                         queueing discipline), or these, in a virtual machine with Debian unstable's;

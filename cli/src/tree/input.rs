@@ -13,7 +13,7 @@ use unisono_measure::units;
 /// Where the network comes from.
 #[derive(clap::Args)]
 pub(crate) struct Source {
-    /// The network: btin-topo-1, GraphML, DOT or the output of ibnetdiscover; - is standard input
+    /// The network: btin-topo-1, GraphML, DOT, or the output of ibnetdiscover or lldpctl; - is standard input
     #[arg(value_name = "NETWORK")]
     pub(crate) network: PathBuf,
     /// The members: all, or nodes by number or name, as 0,3,5-9 [default: those that the file names]

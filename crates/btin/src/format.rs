@@ -60,7 +60,7 @@ impl ReadError {
         Self::at(text, locate(text, path), element, problem)
     }
 
-    fn from_json(error: &serde_json::Error) -> Self {
+    pub(crate) fn from_json(error: &serde_json::Error) -> Self {
         let said = error.to_string();
         let problem = said.rsplit_once(" at line ").map_or(said.as_str(), |(before, _)| before);
         Self {

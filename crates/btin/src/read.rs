@@ -1,4 +1,4 @@
-//! Networks from files of other programs: ibnetdiscover, GraphML, Graphviz DOT, and btin-topo-1.
+//! Networks from files of other programs: ibnetdiscover, GraphML, Graphviz DOT, lldpctl, and btin-topo-1.
 //!
 //! The idea: each reader fills a `Draft` of vertices and cables with the places they were read at;
 //! what all of them need - which vertices are nodes, which ports are free, what was left out - is done once, there.
@@ -9,6 +9,7 @@ mod draft;
 mod finish;
 mod graphml;
 mod ibnetdiscover;
+mod lldp;
 mod plugs;
 mod role;
 
@@ -33,6 +34,8 @@ pub enum Language {
     Graphml,
     /// Graphviz DOT.
     Dot,
+    /// What machines say of their neighbours: the output of `lldpctl -f json`.
+    Lldp,
 }
 
 /// How many lines may stand before the first that tells the language: complaints of a discovery that went wrong.
@@ -40,7 +43,7 @@ const LINES_LOOKED_AT: usize = 1000;
 
 impl Language {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::BtinTopo1, Self::Ibnetdiscover, Self::Graphml, Self::Dot];
+    pub const ALL: [Self; 5] = [Self::BtinTopo1, Self::Ibnetdiscover, Self::Graphml, Self::Dot, Self::Lldp];
 
     /// Its name, as programs print and read it.
     #[must_use]
@@ -50,6 +53,7 @@ impl Language {
             Self::Ibnetdiscover => "ibnetdiscover",
             Self::Graphml => "graphml",
             Self::Dot => "dot",
+            Self::Lldp => "lldp",
         }
     }
 
@@ -58,6 +62,7 @@ impl Language {
     pub fn of(text: &str) -> Option<Self> {
         let text = text.trim_start_matches('\u{feff}').trim_start();
         match text.chars().next()? {
+            '{' if lldp::is_lldp(text) => return Some(Self::Lldp),
             '{' => return Some(Self::BtinTopo1),
             '<' => return Some(Self::Graphml),
             '/' if text.starts_with("/*") || text.starts_with("//") => return Some(Self::Dot),
@@ -159,8 +164,7 @@ pub fn read(
     assume: &Assume,
 ) -> Result<(Topology, Report), ReadError> {
     let Some(language) = language.or_else(|| Language::of(text)) else {
-        let problem =
-            "this is neither btin-topo-1 (JSON), nor GraphML, nor DOT, nor the output of ibnetdiscover";
+        let problem = "this is neither btin-topo-1 (JSON), nor GraphML, nor DOT, nor the output of ibnetdiscover or lldpctl";
         let start = text.len() - text.trim_start().len();
         return Err(ReadError::at(text, start, "", problem));
     };
@@ -173,6 +177,7 @@ pub fn read(
     let draft = match language {
         Language::Graphml => graphml::read(text, &assume.roles)?,
         Language::Dot => dot::read(text, &assume.roles)?,
+        Language::Lldp => lldp::read(text, &assume.roles)?,
         _ => ibnetdiscover::read(text)?,
     };
     draft.finish(text, language, assume)

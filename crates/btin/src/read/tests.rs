@@ -445,8 +445,7 @@ fn ports_keep_the_names_that_they_have_on_their_switches() {
 
 #[test]
 fn what_no_reader_knows_is_refused() {
-    let error =
-        "1:1: this is neither btin-topo-1 (JSON), nor GraphML, nor DOT, nor the output of ibnetdiscover";
+    let error = "1:1: this is neither btin-topo-1 (JSON), nor GraphML, nor DOT, nor the output of ibnetdiscover or lldpctl";
     assert_eq!(refused("hello"), error);
     assert_eq!(refused(""), error);
 }

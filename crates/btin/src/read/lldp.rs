@@ -1,0 +1,323 @@
+//! What switches and hosts say of their neighbours: the output of `lldpctl -f json`.
+//!
+//! ```json
+//! {"leaf1": {"lldp": {"interface": [
+//!   {"swp51": {"chassis": {"spine1": {"capability": [{"type": "Bridge", "enabled": true}]}},
+//!              "port": {"id": {"type": "ifname", "value": "swp1"}}}}]}}}
+//! ```
+//!
+//! One output shows the cables of one machine, so a network takes those of several, in one file: by name of the machine
+//! as above, or one after the other, each after the output of `lldpcli -f json show chassis`, which names the machine.
+//! A cable that both ends report is one cable. A machine that bridges, routes or repeats is a switch. Every other
+//! neighbour is a host, also one that does not say what it can do: adapters that speak LLDP themselves say nothing. A
+//! host that bridges for its containers looks like a switch; `--role name=NAME:host` corrects that.
+
+use super::draft::{Cable, Draft, Kind, Plug};
+use super::role::Role;
+use crate::format::ReadError;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
+
+/// Name of the machine whose output stands without a name.
+const LOCAL: &str = "local";
+
+/// A second output of one machine would be taken for more cables of that machine.
+const TWICE: &str = "a second output of one machine, or of a machine without a name: write the output of lldpcli -f json \
+                     show chassis before each output of lldpctl";
+
+/// What a value has to be.
+const EXPECTED: &str = "expected \"lldp\", as lldpctl -f json writes it, or machines by name";
+
+/// Whether a JSON text begins like the output of lldpctl, and not like `btin-topo-1`.
+pub(super) fn is_lldp(text: &str) -> bool {
+    const LOOKED_AT: usize = 4096;
+    let mut end = text.len().min(LOOKED_AT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let start = &text[..end];
+    !start.contains("\"format\"") && (start.contains("\"lldp\"") || start.contains("\"local-chassis\""))
+}
+
+pub(super) fn read(text: &str, roles: &[Role]) -> Result<Draft, ReadError> {
+    let mut reader =
+        Reader { text, draft: Draft::new(roles), seen: HashSet::new(), reporters: HashSet::new() };
+    let mut local = None;
+    let json = text.trim_start_matches('\u{feff}');
+    for output in serde_json::Deserializer::from_str(json).into_iter::<&RawValue>() {
+        let output = output.map_err(|error| ReadError::from_json(&error))?;
+        let machines = reader.entries(output)?;
+        if !matches!(output.get().as_bytes().first(), Some(b'{')) {
+            return Err(reader.wrong(output, EXPECTED));
+        }
+        if let Some(own) = find(&machines, "local-chassis") {
+            local = reader.own_chassis(own)?;
+        }
+        for (key, value) in machines {
+            match &*key {
+                "local-chassis" => {}
+                "lldp" => {
+                    let machine = local.take().unwrap_or_else(|| reader.vertex(LOCAL, value));
+                    reader.interfaces(machine, value)?;
+                }
+                name => {
+                    let said = reader.entries(value)?;
+                    let lldp = find(&said, "lldp").ok_or_else(|| reader.wrong(value, EXPECTED))?;
+                    let own = find(&said, "local-chassis").map(|own| reader.own_chassis(own)).transpose()?;
+                    let machine = own.flatten().unwrap_or_else(|| reader.vertex(name, value));
+                    reader.interfaces(machine, lldp)?;
+                }
+            }
+        }
+    }
+    let Reader { mut draft, reporters, .. } = reader;
+    for vertex in 0..draft.vertices.len() {
+        let kind = &mut draft.vertices[vertex].kind;
+        if *kind == Kind::Unsaid && !reporters.contains(&vertex) {
+            *kind = Kind::Node;
+        }
+        let name = draft.vertices[vertex].name.clone();
+        draft.said.keep(vertex, "name", &name);
+    }
+    Ok(draft)
+}
+
+/// One end of a cable: a vertex and a port.
+type End = (usize, String);
+
+/// The parts of a JSON object or array, as text that is not looked into yet; an element of an array has an empty key.
+/// So a file takes no more memory than its text and its network, however deep it is.
+struct Parts<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Parts<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Entries;
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Parts<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object or an array")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parts<'de>, A::Error> {
+                let mut parts = Vec::new();
+                while let Some((key, value)) = map.next_entry::<String, &RawValue>()? {
+                    parts.push((Cow::Owned(key), value));
+                }
+                Ok(Parts(parts))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Parts<'de>, A::Error> {
+                let mut parts = Vec::new();
+                while let Some(value) = list.next_element()? {
+                    parts.push((Cow::Borrowed(""), value));
+                }
+                Ok(Parts(parts))
+            }
+
+            fn visit_unit<E: Error>(self) -> Result<Parts<'de>, E> {
+                Ok(Parts(Vec::new()))
+            }
+        }
+        from.deserialize_any(Entries)
+    }
+}
+
+/// The value of a key.
+fn find<'a>(parts: &[(Cow<'_, str>, &'a RawValue)], key: &str) -> Option<&'a RawValue> {
+    parts.iter().find(|(name, _)| name == key).map(|(_, value)| *value)
+}
+
+/// A string, if the value is one.
+fn string(value: Option<&RawValue>) -> Option<String> {
+    serde_json::from_str(value?.get()).ok()
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    draft: Draft,
+    /// Cables that are known, the lower end first.
+    seen: HashSet<(End, End)>,
+    /// Machines whose own output was read.
+    reporters: HashSet<usize>,
+}
+
+impl<'a> Reader<'a> {
+    /// Byte of the text at which a part of the text begins.
+    fn place(&self, part: &RawValue) -> usize {
+        part.get().as_ptr().addr() - self.text.as_ptr().addr()
+    }
+
+    fn wrong(&self, part: &RawValue, problem: &str) -> ReadError {
+        ReadError::at(self.text, self.place(part), "", problem)
+    }
+
+    fn vertex(&mut self, name: &str, part: &RawValue) -> usize {
+        let at = self.place(part);
+        self.draft.vertex(name, at)
+    }
+
+    /// The parts of an object or array; none of a value that has no parts.
+    fn entries(&self, whole: &'a RawValue) -> Result<Vec<(Cow<'a, str>, &'a RawValue)>, ReadError> {
+        match whole.get().as_bytes().first() {
+            Some(b'{' | b'[') => {
+                let parts: Result<Parts<'a>, _> = serde_json::from_str(whole.get());
+                parts.map(|parts| parts.0).map_err(|error| self.wrong(whole, &error.to_string()))
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// The neighbours at all interfaces of a machine.
+    fn interfaces(&mut self, machine: usize, lldp: &'a RawValue) -> Result<(), ReadError> {
+        if !self.reporters.insert(machine) {
+            return Err(self.wrong(lldp, TWICE));
+        }
+        if lldp.get().starts_with('[') {
+            return Err(self.wrong(lldp, "this is the output of lldpctl -f json0; use -f json"));
+        }
+        // a machine that sees nobody has no interface here
+        let Some(all) = find(&self.entries(lldp)?, "interface") else { return Ok(()) };
+        for (name, seen) in self.entries(all)? {
+            if all.get().starts_with('{') {
+                self.cable(machine, &name, seen)?;
+                continue;
+            }
+            for (name, seen) in self.entries(seen)? {
+                self.cable(machine, &name, seen)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn cable(&mut self, machine: usize, interface: &str, seen: &'a RawValue) -> Result<(), ReadError> {
+        let said = self.entries(seen)?;
+        let neighbour = find(&said, "chassis").map(|chassis| self.chassis(chassis)).transpose()?.flatten();
+        let neighbour =
+            neighbour.ok_or_else(|| self.wrong(seen, "a neighbour has neither a name nor an id"))?;
+        let port = find(&said, "port").map(|port| self.entries(port)).transpose()?.unwrap_or_default();
+        let id = find(&port, "id").map(|id| self.entries(id)).transpose()?.unwrap_or_default();
+        let description = string(find(&port, "descr"));
+        // neighbours name an interface as its machine does in `ifname` and `local`; a hardware address is the last resort
+        let is_name = matches!(string(find(&id, "type")).as_deref(), Some("ifname" | "local"));
+        let id = string(find(&id, "value"));
+        let far = if is_name { id.or(description) } else { description.or(id) };
+        let far =
+            far.ok_or_else(|| self.wrong(seen, "a neighbour's port has neither an id nor a description"))?;
+        let (here, there) = ((machine, interface.to_owned()), (neighbour, far));
+        let ends = if here <= there { (here, there) } else { (there, here) };
+        if self.seen.insert(ends.clone()) {
+            let plug = |(vertex, port): End| Plug { vertex, port: Some(port) };
+            self.draft.cables.push(Cable { a: plug(ends.0), b: plug(ends.1), at: self.place(seen) });
+        }
+        Ok(())
+    }
+
+    /// The machine that `lldpcli show chassis` describes.
+    fn own_chassis(&mut self, own: &'a RawValue) -> Result<Option<usize>, ReadError> {
+        match find(&self.entries(own)?, "chassis") {
+            Some(chassis) => self.chassis(chassis),
+            None => Ok(None),
+        }
+    }
+
+    /// The machine of a chassis, by the name that it says or else by its id.
+    fn chassis(&mut self, chassis: &'a RawValue) -> Result<Option<usize>, ReadError> {
+        let said = self.entries(chassis)?;
+        let id = find(&said, "id").map(|id| self.entries(id)).transpose()?.unwrap_or_default();
+        let (name, about) = match (string(find(&id, "value")), said.into_iter().next()) {
+            (Some(id), _) => (Cow::Owned(id), chassis),
+            (None, Some(named)) => named,
+            (None, None) => return Ok(None),
+        };
+        let vertex = self.vertex(&name, chassis);
+        self.capabilities(vertex, about)?;
+        Ok(Some(vertex))
+    }
+
+    /// What a machine says that it can do; a machine that said once that it forwards stays a switch.
+    fn capabilities(&mut self, vertex: usize, about: &'a RawValue) -> Result<(), ReadError> {
+        let Some(capability) = find(&self.entries(about)?, "capability") else { return Ok(()) };
+        let all = match capability.get().starts_with('{') {
+            true => vec![capability],
+            false => self.entries(capability)?.into_iter().map(|(_, can)| can).collect(),
+        };
+        for can in all {
+            let can = self.entries(can)?;
+            let is_enabled = find(&can, "enabled").is_some_and(|enabled| enabled.get() == "true");
+            let kind = &mut self.draft.vertices[vertex].kind;
+            match string(find(&can, "type")).as_deref() {
+                Some("Bridge" | "Router" | "Repeater") if is_enabled => *kind = Kind::Switch,
+                _ if *kind == Kind::Unsaid => *kind = Kind::Node,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::read::{Assume, Language, Report, read};
+    use crate::{Port, SwitchId, Topology};
+
+    fn parsed(text: &str) -> (Topology, Report) {
+        read(text, None, &Assume::default()).unwrap_or_else(|error| panic!("{error}\n{text}"))
+    }
+
+    fn refused(text: &str) -> String {
+        read(text, None, &Assume::default()).expect_err("it is wrong").to_string()
+    }
+
+    /// Two leaves and a spine as each sees its neighbours, and hosts that only the leaves see.
+    const LLDP: &str = r#"{"leaf1": {"lldp": {"interface": [
+  {"swp51": {"via": "LLDP", "chassis": {"spine1": {"id": {"type": "mac", "value": "02:00:00:00:00:51"},
+      "capability": [{"type": "Bridge", "enabled": true}, {"type": "Router", "enabled": true}]}},
+    "port": {"id": {"type": "ifname", "value": "swp1"}, "descr": "to leaf1", "ttl": "120"}}},
+  {"swp1": {"chassis": {"web1": {"capability": [{"type": "Bridge", "enabled": false}, {"type": "Station", "enabled": true}]}},
+    "port": {"id": {"type": "mac", "value": "02:00:00:00:00:01"}, "descr": "eth0"}}}]}},
+"spine1": {"lldp": {"interface": {
+  "swp1": {"chassis": {"leaf1": {"capability": {"type": "Bridge", "enabled": true}}},
+    "port": {"id": {"type": "ifname", "value": "swp51"}}},
+  "swp2": {"chassis": {"leaf2": {"capability": [{"type": "Bridge", "enabled": true}]}},
+    "port": {"id": {"type": "ifname", "value": "swp51"}}}}}}}
+{"local-chassis": {"chassis": {"leaf2": {"capability": [{"type": "Bridge", "enabled": true}]}}}}
+{"lldp": {"interface": {"swp2": {"chassis": {"id": {"type": "mac", "value": "02:00:00:00:00:02"}, "capability": []},
+    "port": {"id": {"type": "mac", "value": "02:00:00:00:00:02"}}}}}}
+"#;
+
+    #[test]
+    fn what_machines_say_of_their_neighbours_becomes_one_network_with_each_cable_once() {
+        let (topology, report) = parsed(LLDP);
+        assert_eq!(report.language, Language::Lldp);
+        assert_eq!(topology.switch_names, ["leaf1", "spine1", "leaf2"]);
+        assert_eq!(topology.node_names, ["web1", "02:00:00:00:00:02"]);
+        assert_eq!((report.links, report.parallel_links), (2, 0));
+        let shown = |switch, port| topology.port_shown(SwitchId(switch), Port(port));
+        assert_eq!([shown(0, 0), shown(0, 1), shown(1, 1), shown(2, 0)], ["swp1", "swp51", "swp2", "swp2"]);
+        let roles = vec!["name=leaf2:host".parse().expect("it is a role")];
+        let (topology, _) = read(LLDP, None, &Assume { roles, ..Assume::default() }).expect("it is right");
+        assert_eq!(topology.switch_names, ["leaf1", "spine1"]);
+    }
+
+    #[test]
+    fn neighbours_that_cannot_be_read_are_refused_with_the_remedy() {
+        assert_eq!(
+            refused("{\"lldp\":[{\"interface\":[]}]}"),
+            "1:9: this is the output of lldpctl -f json0; use -f json"
+        );
+        let odd = "{\"lldp\":{}}\n{\"leaf1\":{\"other\":1}}";
+        assert!(
+            refused(odd).ends_with("expected \"lldp\", as lldpctl -f json writes it, or machines by name")
+        );
+        assert!(
+            refused("{\"lldp\":{\"interface\":{\"eth0\":{}}}}").ends_with("has neither a name nor an id")
+        );
+        assert_eq!(refused("{\"lldp\":").split(':').next(), Some("1"));
+        let nameless = "{\"lldp\":{\"interface\":{}}}\n";
+        assert!(refused(&nameless.repeat(2)).contains("show chassis before each"));
+    }
+}
