@@ -9,8 +9,8 @@ use serde_json::json;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_enforce::Place;
 use unisono_enforce::kernel::{FairQueue, Kernel};
+use unisono_enforce::{Place, switch};
 use unisono_fairqueue::{ClassId, Policy};
 use unisono_linux::interrupt;
 use unisono_linux::read::HAND_WRITTEN;
@@ -60,10 +60,10 @@ pub(crate) struct Args {
     /// The device whose packets are to wait in classes
     #[arg(long, value_name = "DEV", required_unless_present = "check")]
     dev: Option<String>,
-    /// Where the policy is enforced
-    #[arg(long, value_enum, default_value_t)]
-    backend: Choice,
-    /// Which of the kernel's schedulers, where the backend is the kernel [default: htb]
+    /// Where the policy is enforced [default: where it is now, or else kernel]
+    #[arg(long, value_enum)]
+    backend: Option<Choice>,
+    /// Which of the kernel's schedulers, where the backend is the kernel [default: the one in force, or else htb]
     #[arg(long, value_enum, value_name = "WHICH")]
     kernel_queue: Option<KernelQueue>,
     /// Who keeps the shares of processor time in [cpu]
@@ -111,6 +111,22 @@ enum CpuShares {
     Core,
 }
 
+impl Args {
+    /// The place that is asked for; what is not asked for is as in the place in force.
+    fn choice(&self) -> (Choice, KernelQueue) {
+        let in_force = self.dev.as_deref().and_then(|device| Place::of(device).ok());
+        let backend = self.backend.unwrap_or(match in_force {
+            Some(Place::Interposed(_)) if self.kernel_queue.is_none() => Choice::Interposed,
+            _ => Choice::Kernel,
+        });
+        let queue = self.kernel_queue.unwrap_or(match in_force {
+            Some(Place::FairQueue(_)) => KernelQueue::Bpf,
+            _ => KernelQueue::Htb,
+        });
+        (backend, queue)
+    }
+}
+
 impl Choice {
     fn on(self, device: &str, queue: KernelQueue, way: &Way, policy: &str) -> Place {
         match self {
@@ -135,8 +151,8 @@ impl Choice {
 
 impl Args {
     /// Whether all options are of the place that was chosen: one of another place would be ignored.
-    fn fit_the_place(&self) -> Result<(), Failure> {
-        let (place, other, wrong) = match self.backend {
+    fn fit_the_place(&self, backend: Choice) -> Result<(), Failure> {
+        let (place, other, wrong) = match backend {
             Choice::Kernel => {
                 let foreground = self.foreground.then_some("--foreground");
                 ("kernel", "interposed", self.way.given().into_iter().chain(foreground).collect::<Vec<_>>())
@@ -159,18 +175,20 @@ impl Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (name, text) = text_of(&args.policy, HAND_WRITTEN)?;
     let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
-    args.fit_the_place()?;
-    let queue = args.kernel_queue.unwrap_or_default();
-    if let Some(device) = &args.dev {
+    if args.dev.is_some() {
         failure::warn(&unisono_enforce::cpu::settle().map_err(failure::of)?);
         if !args.check {
             failure::settle()?;
         }
+    }
+    let (backend, queue) = args.choice();
+    args.fit_the_place(backend)?;
+    if let Some(device) = &args.dev {
         let by_core = args.cpu_shares == CpuShares::Core && policy.cpu.is_some();
         if by_core {
             unisono_enforce::cpu::check(&policy).map_err(|error| failure::in_policy(Some(&name), error))?;
         }
-        if args.backend == Choice::Interposed && args.foreground && !args.check {
+        if backend == Choice::Interposed && args.foreground && !args.check {
             let begun = by_core.then(|| cpu::begin(device, &text, &args.turns)).transpose();
             let begun = begun.map_err(|error| failure::in_policy(Some(&name), error))?;
             let served = interpose::foreground(&args.way.options(device), &text);
@@ -178,22 +196,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             return served;
         }
         interrupt::catch()?;
-        apply(args, &name, device, &policy, by_core)?;
+        let place = backend.on(device, queue, &args.way, &text);
+        apply(args, &name, place, &policy, by_core)?;
     }
     let device = args.dev.as_deref();
     if args.json {
-        output::answer(&json(&policy, args.backend.name(queue), device, args.check))?;
+        output::answer(&json(&policy, backend.name(queue), device, args.check))?;
     } else {
-        output::answer(&words(&name, &policy, args.backend.name(queue), device, args.check))?;
+        output::answer(&words(&name, &policy, backend.name(queue), device, args.check))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The link and the shares of processor time: both, or neither.
-fn apply(args: &Args, name: &str, device: &str, policy: &Policy, by_core: bool) -> anyhow::Result<()> {
+fn apply(args: &Args, name: &str, mut place: Place, policy: &Policy, by_core: bool) -> anyhow::Result<()> {
     let in_policy = |error| failure::in_policy(Some(name), error);
-    let queue = args.kernel_queue.unwrap_or_default();
-    let mut place = args.backend.on(device, queue, &args.way, &policy.text);
+    let device = &place.device().to_owned();
     let mut of_place = policy.clone();
     if by_core {
         of_place.cpu = None;
@@ -205,8 +223,9 @@ fn apply(args: &Args, name: &str, device: &str, policy: &Policy, by_core: bool) 
     }
     let begun =
         by_core.then(|| cpu::begin(device, &policy.text, &args.turns)).transpose().map_err(in_policy)?;
-    let done = place.apply(&of_place);
-    failure::warn(place.notes());
+    let mut notes = Vec::new();
+    let done = switch::apply(&mut place, &of_place, interpose::server, &mut notes);
+    failure::warn(&notes);
     match (&done, begun) {
         (Err(_), Some(begun)) => begun.undo().map_err(failure::of)?,
         (Ok(()), None) => {

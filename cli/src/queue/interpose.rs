@@ -124,25 +124,32 @@ impl Way {
 
     /// The place at a device; what serves it is this program.
     pub(crate) fn place(&self, device: &str, policy: String) -> Interposed {
-        let name = |value: Option<clap::builder::PossibleValue>| {
-            value.map(|value| value.get_name().to_owned()).unwrap_or_default()
-        };
-        use clap::ValueEnum;
-        let mut arguments = vec!["queue".to_owned(), "interpose".to_owned(), format!("--dev={device}")];
-        arguments.push(format!("--way={}", name(self.way.unwrap_or_default().to_possible_value())));
-        arguments.push(format!("--wait={}", name(self.wait.unwrap_or_default().to_possible_value())));
-        let discipline = self.discipline.unwrap_or_default().to_possible_value();
-        arguments.push(format!("--discipline={}", name(discipline)));
-        arguments.push(format!("--spin-budget={}us", self.budget().as_micros()));
-        arguments.extend(self.cpu.map(|cpu| format!("--cpu={cpu}")));
-        Interposed::new(self.options(device), policy, move || {
-            // the link that the kernel keeps leads to this program even if its file was replaced
-            let mut command = Command::new("/proc/self/exe");
-            command.args(&arguments);
-            command
-        })
-        .wishing(self.wishes())
+        Interposed::new(self.options(device), policy, server).wishing(self.wishes())
     }
+}
+
+/// This program, to serve a queue with these options.
+pub(crate) fn server(options: &Options) -> Command {
+    // the link that the kernel keeps leads to this program even if its file was replaced
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["queue", "interpose"]).arg(format!("--dev={}", options.device));
+    command.arg(match options.way {
+        WayName::Tun => "--way=tun",
+        WayName::AfXdp => "--way=af-xdp",
+    });
+    command.arg(match options.choice {
+        Choice::Fair => "--discipline=hsfq",
+        Choice::Fifo => "--discipline=fifo",
+    });
+    match options.patience {
+        Patience::Spin => command.arg("--wait=spin"),
+        Patience::Block => command.arg("--wait=block"),
+        Patience::SpinBlock(budget) => {
+            command.arg("--wait=spin-block").arg(format!("--spin-budget={}us", budget.as_micros()))
+        }
+    };
+    command.args(options.processor.map(|processor| format!("--cpu={processor}")));
+    command
 }
 
 /// Serve an interposed queue in the foreground; the policy comes by standard input

@@ -90,6 +90,50 @@ pub enum Error {
         /// What failed then.
         undo: Box<Error>,
     },
+    /// Another place could not come into force.
+    #[error("{error}; the policy before is in force on {device}, with the backend {backend} as before")]
+    AsBefore {
+        /// The device.
+        device: String,
+        /// The place that is in force.
+        backend: String,
+        /// What failed.
+        error: Box<Error>,
+    },
+    /// Another place could not come into force, and the one before could not either.
+    #[error(
+        "{error}; and the policy before (backend {backend}) could not be put in force again: {again}. {device} has no policy now"
+    )]
+    WithoutPolicy {
+        /// The device.
+        device: String,
+        /// The place before.
+        backend: String,
+        /// What failed first.
+        error: Box<Error>,
+        /// What failed then.
+        again: Box<Error>,
+    },
+    /// Another place is in force, but the one before has left something.
+    #[error(
+        "{device} has this policy now, but what the backend {backend} had there could not be taken away: {error}. Any          `unisono queue` tries it again"
+    )]
+    Beside {
+        /// The device.
+        device: String,
+        /// The place before.
+        backend: String,
+        /// Why not.
+        error: Box<Error>,
+    },
+    /// Two commands changed the place in force at the same time.
+    #[error(
+        "another command has changed the policy of {device} meanwhile; nothing else was changed. Try again"
+    )]
+    Meanwhile {
+        /// The device.
+        device: String,
+    },
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -161,6 +205,7 @@ impl Error {
             | Self::NoPolicy { .. } => Blame::Input,
             Self::Lacks { .. } => Blame::Host,
             Self::Interposed(error) => error.blame(),
+            Self::AsBefore { error, .. } => error.blame(),
             Self::Refused(refused) if NOT_PERMITTED.contains(&refused.errno) => Blame::Host,
             Self::Journal(JournalError::System { source, .. }) if denied(source) => Blame::Host,
             Self::Cgroup(error) if denied(&error.source) => Blame::Host,

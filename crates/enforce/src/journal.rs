@@ -29,6 +29,10 @@ const SHARES: &str = "cpu-";
 /// How long a command that changes a queue is waited for. Draining the classes of a policy before takes up to 3 s,
 /// everything else milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How the names of journals end.
+const ENDING: &str = "json";
+/// How they end while another place comes into force: see [`Journal::aside`].
+const ASIDE: &str = "aside";
 const NAMESPACE: &str = "/proc/thread-self/ns/net";
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -130,6 +134,11 @@ impl<B> Record<B> {
         self
     }
 
+    /// Whether another record is of the same change by the same process.
+    pub(crate) fn is_of_owner_of<C>(&self, other: &Record<C>) -> bool {
+        (self.process, self.started) == (other.process, other.started)
+    }
+
     /// Whether the process that wrote it still runs.
     #[must_use]
     pub fn owner_lives(&self) -> bool {
@@ -161,7 +170,7 @@ impl Journal {
         if let Some((index, _)) = devices.iter().find(|(_, name)| name == device) {
             return Ok((device.to_owned(), Self::in_directory(Path::new(DIRECTORY), namespace, *index)));
         }
-        for (index, journal) in Self::of_namespace(namespace)? {
+        for (index, journal) in Self::of_namespace(namespace, ENDING)? {
             let record = journal.read::<serde_json::Value>();
             if record.is_ok_and(|record| record.is_some_and(|record| record.device == device)) {
                 return Ok((name_of(&devices, index).unwrap_or(device).to_owned(), journal));
@@ -194,7 +203,7 @@ impl Journal {
     /// # Errors
     /// The directory cannot be read.
     pub fn all_shares() -> Result<Vec<Self>, JournalError> {
-        Ok(Self::with_prefix(SHARES)?.into_iter().map(|(_, journal)| journal).collect())
+        Ok(Self::files(SHARES, ENDING)?.into_iter().map(|(_, journal)| journal).collect())
     }
 
     /// The journal at a path that was recorded earlier.
@@ -209,9 +218,13 @@ impl Journal {
     /// # Errors
     /// As [`Self::find`]; or a journal cannot be read.
     pub fn all() -> Result<Vec<(String, Self)>, JournalError> {
+        Self::all_that_end(ENDING)
+    }
+
+    fn all_that_end(ending: &str) -> Result<Vec<(String, Self)>, JournalError> {
         let (namespace, devices) = (namespace()?, devices()?);
         let mut all = Vec::new();
-        for (index, journal) in Self::of_namespace(namespace)? {
+        for (index, journal) in Self::of_namespace(namespace, ending)? {
             if let Some(record) = journal.read::<serde_json::Value>()? {
                 let name = name_of(&devices, index).unwrap_or(&record.device);
                 all.push((name.to_owned(), journal));
@@ -221,15 +234,24 @@ impl Journal {
     }
 
     /// The journals of a namespace, each with its device's number.
-    fn of_namespace(namespace: u64) -> Result<Vec<(u32, Self)>, JournalError> {
-        let all = Self::with_prefix(&format!("{namespace}-"))?;
+    fn of_namespace(namespace: u64, ending: &str) -> Result<Vec<(u32, Self)>, JournalError> {
+        let all = Self::files(&format!("{namespace}-"), ending)?;
         Ok(all.into_iter().filter_map(|(index, journal)| Some((index.parse().ok()?, journal))).collect())
     }
 
-    fn with_prefix(prefix: &str) -> Result<Vec<(String, Self)>, JournalError> {
+    /// The journals of this thread's network namespace that were put aside.
+    ///
+    /// # Errors
+    /// As [`Self::all`].
+    pub(crate) fn all_aside() -> Result<Vec<(String, Self)>, JournalError> {
+        Self::all_that_end(ASIDE)
+    }
+
+    fn files(prefix: &str, ending: &str) -> Result<Vec<(String, Self)>, JournalError> {
         let directory = UndoDirectory::at(Path::new(DIRECTORY));
-        let names = directory.files(".json").map_err(failed("read", directory.path()))?;
-        let rest = |name: &str| Some(name.strip_prefix(prefix)?.strip_suffix(".json")?.to_owned());
+        let ending = format!(".{ending}");
+        let names = directory.files(&ending).map_err(failed("read", directory.path()))?;
+        let rest = |name: &str| Some(name.strip_prefix(prefix)?.strip_suffix(&ending)?.to_owned());
         let journal = |name: &str| Self { path: directory.path().join(name) };
         Ok(names.iter().filter_map(|name| Some((rest(name)?, journal(name)))).collect())
     }
@@ -238,6 +260,26 @@ impl Journal {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Where the journal of the policy before lies while another place comes into force beside it.
+    #[must_use]
+    pub(crate) fn aside(&self) -> Self {
+        Self { path: self.path.with_extension(ASIDE) }
+    }
+
+    /// The journal that was put aside there.
+    #[must_use]
+    pub(crate) fn before_aside(&self) -> Self {
+        Self { path: self.path.with_extension(ENDING) }
+    }
+
+    /// Has another journal's place, and takes no room for it.
+    ///
+    /// # Errors
+    /// The disk says no; nothing has changed.
+    pub(crate) fn become_that(&self, other: &Self) -> Result<(), JournalError> {
+        self.directory().rename(self.name(), other.name()).map_err(failed("rename", &self.path))
     }
 
     fn directory(&self) -> UndoDirectory {

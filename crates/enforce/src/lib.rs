@@ -23,6 +23,7 @@ pub mod journal;
 pub mod kernel;
 pub mod metrics;
 mod place;
+pub mod switch;
 pub mod unit;
 
 pub use background::READY;

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::interposed::{self, Counters, Interposed};
 use crate::journal::Journal;
 use crate::kernel::{self, FairQueue, Kernel};
+use crate::switch::{self, Finished};
 use unisono_fairqueue::{Backend, Live, Policy};
 
 /// A device that had a policy until its processes were killed.
@@ -25,6 +26,19 @@ pub struct Settled {
 pub fn settle() -> Result<Vec<Settled>, Error> {
     let Some(_lock) = Journal::lock_what_is_there()? else { return Ok(Vec::new()) };
     let mut settled = Vec::new();
+    for (device, aside) in Journal::all_aside()? {
+        let mut notes = Vec::new();
+        match switch::finish(&device, &aside, &mut notes) {
+            Ok(Finished::IsBack) => notes.push(format!(
+                "a command that was to change the place in force on {device} has ended half way; the policy before is in force"
+            )),
+            Ok(Finished::HasGone) => notes.push(format!(
+                "took away what the place before had left on {device}; another place is in force"
+            )),
+            Err(error) => notes.push(format!("{device}: {error}")),
+        }
+        settled.push(Settled { device, is_as_before: false, notes });
+    }
     for (device, journal) in Journal::all()? {
         let read = || journal.read::<serde_json::Value>();
         let Some(record) = read()? else { continue };
@@ -71,7 +85,7 @@ impl Place {
         }
     }
 
-    fn named(backend: &str, device: &str) -> Result<Self, Error> {
+    pub(crate) fn named(backend: &str, device: &str) -> Result<Self, Error> {
         match backend {
             kernel::NAME => Ok(Self::Kernel(Kernel::new(device))),
             interposed::NAME => Ok(Self::Interposed(Interposed::at(device))),
@@ -81,11 +95,41 @@ impl Place {
     }
 
     /// Puts back what processes that were killed have left. Only with the journal's lock.
-    fn mend(&mut self, journal: &Journal) -> Result<(), Error> {
+    pub(crate) fn mend(&mut self, journal: &Journal) -> Result<(), Error> {
         match self {
             Self::Kernel(kernel) => kernel.mend(journal),
             Self::Interposed(queue) => queue.mend(journal),
             Self::FairQueue(queue) => queue.mend(journal),
+        }
+    }
+
+    /// Ends what a journal that was put aside tells of: another place is in force by now. Only with the journal's lock.
+    pub(crate) fn give_way(&mut self, aside: &Journal) -> Result<(), Error> {
+        match self {
+            Self::Kernel(kernel) => kernel.give_way(aside),
+            Self::Interposed(queue) => queue.give_way(aside),
+            // its journal is never put aside
+            Self::FairQueue(_) => Ok(()),
+        }
+    }
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Kernel(_) => kernel::NAME,
+            Self::Interposed(_) => interposed::NAME,
+            Self::FairQueue(_) => FairQueue::NAME,
+        }
+    }
+
+    /// The device that it is for.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        match self {
+            Self::Kernel(kernel) => kernel.device(),
+            Self::Interposed(queue) => queue.device_name(),
+            Self::FairQueue(queue) => queue.device(),
         }
     }
 

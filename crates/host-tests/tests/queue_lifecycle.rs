@@ -247,27 +247,6 @@ fn the_next_command_of_whatever_kind_puts_back_what_two_killed_processes_left() 
     Ok(())
 }
 
-fn a_queue_that_works_otherwise_than_is_asked_for_is_refused_with_the_remedy() -> Outcome {
-    let _hosts = on_a_host()?;
-    require::path("/dev/net/tun", "load the module `tun`")?;
-    let policy = file(THREE);
-    applied(&policy, &["--backend", "interposed", "--way", "af-xdp", "--wait", "block"])?;
-    let held = processes();
-    for (option, value) in [("--way", "tun"), ("--wait", "spin"), ("--discipline", "fifo"), ("--cpu", "0")] {
-        let arguments =
-            ["queue", "apply", name(&policy), "--dev", DEVICE, "--backend", "interposed", option, value];
-        let output = unisono(&arguments);
-        let said = said(&output);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains(option) && said.contains("unisono queue clear --dev cable"), "{said}");
-    }
-    applied(&policy, &["--backend", "interposed"])?;
-    applied(&policy, &["--backend", "interposed", "--way", "af-xdp", "--wait", "block"])?;
-    assert_eq!(processes(), held);
-    cleared(DEVICE);
-    Ok(())
-}
-
 fn what_a_killed_command_was_writing_goes_with_the_next_one() -> Outcome {
     let _hosts = on_a_host()?;
     drop(apply(THREE)?);
@@ -286,6 +265,5 @@ host_tests![
     the_processes_of_a_queue_end_when_their_namespace_is_deleted within 120,
     a_queue_with_a_stopped_process_is_cleared within 120,
     the_next_command_of_whatever_kind_puts_back_what_two_killed_processes_left within 120,
-    a_queue_that_works_otherwise_than_is_asked_for_is_refused_with_the_remedy within 120,
     what_a_killed_command_was_writing_goes_with_the_next_one,
 ];

@@ -190,6 +190,14 @@ impl UndoDirectory {
         Ok(prepared)
     }
 
+    /// Gives a file another name, and takes no room for it.
+    ///
+    /// # Errors
+    /// The system's; both are as they were.
+    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
     /// Removes a file. One that is not there is no error.
     ///
     /// # Errors

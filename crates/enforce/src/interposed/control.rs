@@ -28,6 +28,8 @@ pub(super) enum Question {
     },
     /// Send what waits, and end.
     End,
+    /// The same, because another place has come into force: whoever asks has the lock of the journals.
+    GiveWay,
 }
 
 /// An answer.

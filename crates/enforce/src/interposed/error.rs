@@ -50,17 +50,6 @@ pub enum Error {
         /// The place.
         backend: String,
     },
-    /// The running queue works otherwise than is asked for.
-    #[error(
-        "the queue at {device} works with another {option}, which stays while it runs; leave {option} out, or clear the \
-         policy first: unisono queue clear --dev {device}"
-    )]
-    Otherwise {
-        /// The device.
-        device: String,
-        /// The option that asks for something else.
-        option: &'static str,
-    },
     /// No policy is enforced there.
     #[error(
         "no policy is interposed at {device}; `unisono queue apply POLICY --backend interposed --dev {device}` does it"
@@ -91,11 +80,9 @@ impl Error {
     /// Who can do something about it.
     pub(crate) fn blame(&self) -> Blame {
         match self {
-            Self::NoDevice { .. }
-            | Self::Unfit(_)
-            | Self::Taken { .. }
-            | Self::Otherwise { .. }
-            | Self::NotThere { .. } => Blame::Input,
+            Self::NoDevice { .. } | Self::Unfit(_) | Self::Taken { .. } | Self::NotThere { .. } => {
+                Blame::Input
+            }
             Self::Host(_) => Blame::Host,
             _ => Blame::Work,
         }

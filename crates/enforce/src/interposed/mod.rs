@@ -93,17 +93,23 @@ pub struct Wishes {
 }
 
 impl Wishes {
-    /// What is asked for and a queue with these options does not have, by its option.
-    fn unfulfilled(&self, options: &Options) -> Vec<&'static str> {
-        let wishes = [
-            ("--way", self.way.is_some_and(|way| way != options.way)),
-            ("--discipline", self.choice.is_some_and(|choice| choice != options.choice)),
-            ("--wait", self.patience.is_some_and(|patience| patience != options.patience)),
-            ("--cpu", self.processor.is_some() && self.processor != options.processor),
-        ];
-        wishes.into_iter().filter_map(|(option, other)| other.then_some(option)).collect()
+    /// The options of a queue, but as is asked for.
+    fn over(&self, options: &Options) -> Options {
+        Options {
+            device: options.device.clone(),
+            way: self.way.unwrap_or(options.way),
+            choice: self.choice.unwrap_or(options.choice),
+            patience: self.patience.unwrap_or(options.patience),
+            processor: self.processor.or(options.processor),
+            lock: options.lock,
+        }
     }
 }
+
+/// Makes the command of a program that calls [`serve`] with these options and the policy that it reads from standard input,
+/// and writes a line [`READY`] when that holds. The option `--lock NUMBER` that is added to it says what
+/// [`Options::lock`] is to be.
+pub type Server = fn(&Options) -> Command;
 
 /// The place: a queue at one device.
 pub struct Interposed {
@@ -111,7 +117,7 @@ pub struct Interposed {
     wishes: Wishes,
     policy: String,
     /// Starts the program that calls [`serve`].
-    server: Option<Box<dyn Fn() -> Command>>,
+    server: Option<Server>,
     notes: Vec<String>,
 }
 
@@ -122,15 +128,13 @@ impl std::fmt::Debug for Interposed {
 }
 
 impl Interposed {
-    /// The place at a device. `policy` is the text of what will be applied. `server` makes a command that calls
-    /// [`serve`] with the policy that it reads from standard input, and writes a line [`READY`] when that is. The option
-    /// `--lock NUMBER` that is added to it says what [`Options::lock`] is to be.
+    /// The place at a device. `policy` is the text of what will be applied.
     #[must_use]
-    pub fn new(options: Options, policy: String, server: impl Fn() -> Command + 'static) -> Self {
-        Self { options, wishes: Wishes::default(), policy, server: Some(Box::new(server)), notes: Vec::new() }
+    pub fn new(options: Options, policy: String, server: Server) -> Self {
+        Self { options, wishes: Wishes::default(), policy, server: Some(server), notes: Vec::new() }
     }
 
-    /// The same, but a queue that runs already and works otherwise is refused.
+    /// The same, but where a queue runs already, what is not asked for stays as it is.
     #[must_use]
     pub fn wishing(mut self, wishes: Wishes) -> Self {
         self.wishes = wishes;
@@ -151,7 +155,6 @@ impl Interposed {
     pub fn check(&mut self, policy: &Policy) -> Result<(), crate::Error> {
         service::find(&self.options)?;
         sender::named(policy)?;
-        self.suits_what_runs()?;
         self.note(policy);
         Ok(())
     }
@@ -183,6 +186,10 @@ impl Interposed {
         }
     }
 
+    pub(crate) fn device_name(&self) -> &str {
+        &self.options.device
+    }
+
     fn device(&self) -> String {
         self.options.device.clone()
     }
@@ -203,19 +210,10 @@ impl Interposed {
         Ok(self.record()?.filter(Record::owner_lives))
     }
 
-    /// Whether a queue that runs already works as is asked for.
-    fn suits_what_runs(&self) -> Result<(), Error> {
-        let Some(record) = self.owned()? else { return Ok(()) };
-        // a record of an earlier version does not say how its queue works
-        let Ok(Some(options)) =
-            serde_json::from_value::<restore::Before>(record.before).map(|before| before.options)
-        else {
-            return Ok(());
-        };
-        match self.wishes.unfulfilled(&options)[..] {
-            [] => Ok(()),
-            [option, ..] => Err(Error::Otherwise { device: self.device(), option }),
-        }
+    /// Takes the options of a queue that runs, but as is asked for. Whether something has to change for that.
+    pub(crate) fn differs_from(&mut self, running: &Options) -> bool {
+        self.options = self.wishes.over(running);
+        self.options != *running
     }
 
     /// Puts back what processes that were killed have left. Only with the journal's lock.
@@ -243,11 +241,27 @@ impl Interposed {
                 return Err(Error::Worker { device, what: "does not end".to_owned() }.into());
             }
         }
-        let journal = Journal::of(&device)?;
-        let _lock = journal.lock()?;
-        self.mend(&journal)?;
         self.notes = vec![format!("the queue at {device} did not answer; its processes were ended")];
         Ok(())
+    }
+
+    /// Ends the queue of a journal that was put aside, because another place is in force by now. Only with the journal's
+    /// lock.
+    pub(crate) fn give_way(&mut self, aside: &Journal) -> Result<(), crate::Error> {
+        self.notes.clear();
+        let Some(record) = aside.read::<serde_json::Value>()? else { return Ok(()) };
+        if record.owner_lives() {
+            match ask_at(&restore::socket_of(aside), &Question::GiveWay) {
+                Ok(Answer::Done) if service::wait_for_end(record.process, PATIENCE) => {}
+                _ => self.end_by_force(&record)?,
+            }
+        }
+        Ok(restore::put_back_leftovers(aside, &self.options.device)?)
+    }
+
+    /// How the queue of a record works; none where an earlier version wrote it.
+    pub(crate) fn options_of(record: &Record<serde_json::Value>) -> Option<Options> {
+        serde_json::from_value::<restore::Before>(record.before.clone()).ok()?.options
     }
 
     fn ask(&self, question: &Question) -> Result<Answer, Error> {
@@ -266,17 +280,19 @@ impl Interposed {
         Error::Refused { device: self.device(), why }
     }
 
-    fn begin(&self, lock: &DirectoryLock) -> Result<(), Error> {
+    /// Has a queue begin where there is none. Only with the journal's lock.
+    pub(crate) fn begin(&self, lock: &DirectoryLock) -> Result<(), crate::Error> {
         let device = self.device();
-        let Some(server) = &self.server else { return Err(Error::NotThere { device }) };
-        let begun = background::begin(server(), Some(lock), self.policy.as_bytes())
+        let Some(server) = &self.server else { return Err(Error::NotThere { device }.into()) };
+        let begun = background::begin(server(&self.options), Some(lock), self.policy.as_bytes())
             .map_err(failed("start the queue's program"))?;
         let background::Begun::Ended { code, why } = begun else { return Ok(()) };
         Err(match code {
             Some(2) => Error::Unfit(why),
             Some(3) => Error::Host(why),
             _ => Error::Worker { device, what: format!("could not begin: {why}") },
-        })
+        }
+        .into())
     }
 }
 
@@ -291,7 +307,7 @@ impl Backend for Interposed {
         self.check(policy)?;
         let lock = Journal::of(&self.options.device)?.lock()?;
         if self.owned()?.is_none() {
-            return Ok(self.begin(&lock)?);
+            return self.begin(&lock);
         }
         drop(lock); // the queue takes it
         match self.ask(&Question::Apply { policy: self.policy.clone() })? {
@@ -314,7 +330,12 @@ impl Backend for Interposed {
         match self.ask(&Question::End) {
             Ok(Answer::Done) if service::wait_for_end(record.process, PATIENCE) => Ok(()),
             Ok(Answer::Refused { why }) => Err(Error::Refused { device: self.device(), why }.into()),
-            _ => self.end_by_force(&record),
+            _ => {
+                self.end_by_force(&record)?;
+                let journal = Journal::of(&self.options.device)?;
+                let _lock = journal.lock()?;
+                Ok(restore::put_back_leftovers(&journal, &self.options.device)?)
+            }
         }
     }
 }

@@ -74,5 +74,12 @@ pub(super) fn put_back(
         }
         _ => {}
     }
-    Ok(journal.remove()?)
+    // while another place comes into force the journal is aside, and what lies in its place is the other's
+    for journal in [journal, &journal.aside()] {
+        let written = journal.read::<serde_json::Value>()?;
+        if written.is_none_or(|written| written.is_of_owner_of(record)) {
+            journal.remove()?;
+        }
+    }
+    Ok(())
 }

@@ -224,9 +224,10 @@ impl Guard<'_> {
             }
             let now = Instant::now();
             for (stream, question) in self.visitors.questions(now) {
+                let has_lock = matches!(question, Question::GiveWay);
                 if self.answer(&stream, question) {
                     let ended = self.end();
-                    let _lock = self.journal.lock(); // as in `serve`
+                    let _lock = (!has_lock).then(|| self.journal.lock()); // as in `serve`
                     let restored = put_back(self.journal, self.record, self.netlink);
                     let answer = match ended.and(restored) {
                         Ok(()) => Answer::Done,
@@ -250,7 +251,7 @@ impl Guard<'_> {
     /// Answers a question; whether it was the last one, which is answered when everything has been put back.
     fn answer(&mut self, stream: &UnixStream, question: Question) -> bool {
         let answer = match question {
-            Question::End => return true,
+            Question::End | Question::GiveWay => return true,
             Question::Live => ask_worker(&self.master, &question).map(|answer| self.with_lost(answer)),
             Question::Apply { policy } => Ok(self
                 .change(policy)

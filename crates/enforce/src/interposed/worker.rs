@@ -216,7 +216,7 @@ impl<W: Way> Worker<W> {
                 Ok(()) => Answer::Done,
                 Err(why) => Answer::Refused { why },
             },
-            Question::End => {
+            Question::End | Question::GiveWay => {
                 self.ending = Some(now + LAST);
                 return Ok(());
             }

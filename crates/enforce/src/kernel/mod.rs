@@ -30,6 +30,7 @@ pub use fair::FairQueue;
 
 use crate::cpu::controller::{self, Weight};
 use crate::error::Error;
+use crate::interposed;
 use crate::journal::{Journal, Phase, Record};
 use saved::{Before, Pieces, Root, root_of};
 use std::fmt;
@@ -40,7 +41,7 @@ use unisono_fairqueue::{Backend, ClassId, Live, Policy};
 use unisono_linux::bpf::Classifier;
 use unisono_linux::netlink::link::{self, Link};
 use unisono_linux::netlink::{Socket, htb, qdisc};
-use unisono_linux::undo::Prepared;
+use unisono_linux::undo::{DirectoryLock, Prepared};
 
 /// The name on the command line.
 pub const NAME: &str = "kernel";
@@ -120,6 +121,10 @@ impl Kernel {
         self
     }
 
+    pub(crate) fn device(&self) -> &str {
+        &self.device
+    }
+
     /// What the last call has to say besides its result.
     #[must_use]
     pub fn notes(&self) -> &[String] {
@@ -135,7 +140,9 @@ impl Kernel {
         let mut host = self.host()?;
         self.wanted(&host, policy, &Numbers::new(), None)?;
         let journal = Journal::of(&self.device)?;
-        if self.record(&journal)?.is_some() {
+        let record = journal.read::<serde_json::Value>()?;
+        // a queue in front of the device leaves the discipline what it was
+        if record.is_some_and(|record| record.backend != interposed::NAME) {
             return Ok(());
         }
         match root_of(&mut host.socket, &self.device, host.link.index)? {
@@ -287,6 +294,15 @@ impl Kernel {
         }
     }
 
+    /// Takes away the classes of a journal that was put aside, because another place is in force by now. Only with the
+    /// journal's lock.
+    pub(crate) fn give_way(&mut self, aside: &Journal) -> Result<(), Error> {
+        self.notes.clear();
+        let Some(record) = self.record(aside)? else { return Ok(()) };
+        self.put_back(&mut self.host()?, &record)?;
+        Ok(aside.remove()?)
+    }
+
     fn put_weights_back(&mut self, record: &Record<Before>) -> Result<(), Error> {
         for weight in &record.before.weights {
             if !controller::put_back(weight, record.phase)? {
@@ -297,45 +313,11 @@ impl Kernel {
         Ok(())
     }
 
-    /// After a failure: the state of the record, or of no policy at all.
-    fn undo(
-        &mut self,
-        host: &mut Host,
-        journal: &Journal,
-        changing: &Record<Before>,
-        held: Option<(&Record<Before>, Prepared)>,
-    ) -> Result<(), Error> {
-        let Some((held, as_before)) = held else {
-            self.put_back(host, changing)?;
-            return Ok(journal.remove()?);
-        };
-        let stopped = std::mem::replace(&mut self.stopped, Box::new(|| None));
-        let notes = std::mem::take(&mut self.notes);
-        let again = Policy::parse(&held.policy).map_err(Error::from).and_then(|mut policy| {
-            policy.cpu = None; // which weights it had set, if any, the record says
-            let wanted = self.wanted(host, &policy, &held.before.numbers, held.before.pieces)?;
-            let steps = steps(host, &wanted, Some(&changing.before), &held.before);
-            self.carry_out(host, steps)
-        });
-        (self.stopped, self.notes) = (stopped, notes);
-        again?;
-        Ok(journal.commit(as_before)?)
-    }
-}
-
-impl Backend for Kernel {
-    type Error = Error;
-
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn apply(&mut self, policy: &Policy) -> Result<(), Error> {
+    /// See [`Backend::apply`]; the caller has the journal's lock.
+    pub(crate) fn apply_with(&mut self, policy: &Policy, _lock: &DirectoryLock) -> Result<(), Error> {
         self.notes.clear();
-        self.host()?;
+        // another command may have changed the device until it was locked
         let journal = Journal::of(&self.device)?;
-        let _lock = journal.lock()?;
-        // another command may have changed the device until now
         let mut host = self.host()?;
         let held = self.settled(&mut host, &journal)?;
         let root = root_of(&mut host.socket, &self.device, host.link.index)?;
@@ -389,6 +371,45 @@ impl Backend for Kernel {
             return Err(error.unless_half_way(&self.device, undone));
         }
         Ok(journal.commit(as_wanted)?)
+    }
+
+    /// After a failure: the state of the record, or of no policy at all.
+    fn undo(
+        &mut self,
+        host: &mut Host,
+        journal: &Journal,
+        changing: &Record<Before>,
+        held: Option<(&Record<Before>, Prepared)>,
+    ) -> Result<(), Error> {
+        let Some((held, as_before)) = held else {
+            self.put_back(host, changing)?;
+            return Ok(journal.remove()?);
+        };
+        let stopped = std::mem::replace(&mut self.stopped, Box::new(|| None));
+        let notes = std::mem::take(&mut self.notes);
+        let again = Policy::parse(&held.policy).map_err(Error::from).and_then(|mut policy| {
+            policy.cpu = None; // which weights it had set, if any, the record says
+            let wanted = self.wanted(host, &policy, &held.before.numbers, held.before.pieces)?;
+            let steps = steps(host, &wanted, Some(&changing.before), &held.before);
+            self.carry_out(host, steps)
+        });
+        (self.stopped, self.notes) = (stopped, notes);
+        again?;
+        Ok(journal.commit(as_before)?)
+    }
+}
+
+impl Backend for Kernel {
+    type Error = Error;
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn apply(&mut self, policy: &Policy) -> Result<(), Error> {
+        self.host()?;
+        let lock = Journal::of(&self.device)?.lock()?;
+        self.apply_with(policy, &lock)
     }
 
     fn live(&mut self) -> Result<Live, Error> {

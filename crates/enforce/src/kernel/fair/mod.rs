@@ -18,6 +18,7 @@ mod figures;
 use super::saved::{self, Root, root_of};
 use super::{Host, Kernel, program};
 use crate::error::Error;
+use crate::interposed;
 use crate::journal::{Journal, Phase, Record};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -88,6 +89,10 @@ impl FairQueue {
         }
     }
 
+    pub(crate) fn device(&self) -> &str {
+        &self.device
+    }
+
     /// What the last call has to say besides its result.
     #[must_use]
     pub fn notes(&self) -> &[String] {
@@ -101,8 +106,9 @@ impl FairQueue {
     pub fn check(&mut self, policy: &Policy) -> Result<(), Error> {
         self.notes.clear();
         let mut host = self.host()?;
-        let record = self.record(&Journal::of(&self.device)?)?;
-        if record.is_none() {
+        let record = Journal::of(&self.device)?.read::<serde_json::Value>()?;
+        // a queue in front of the device leaves the discipline what it was
+        if record.is_none_or(|record| record.backend == interposed::NAME) {
             self.theirs(&mut host)?;
         }
         self.suits(policy)?;

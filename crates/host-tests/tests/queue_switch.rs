@@ -1,0 +1,200 @@
+//! Another place comes into force on a device that has a policy: `unisono queue apply` with another backend, way or queue of the
+//! kernel.
+
+#[allow(dead_code, reason = "the tests of policies and of changes use all of it")]
+mod queue_shared;
+
+use queue_shared::{DEVICE, THREE, file, name, on_a_host, seen, unisono};
+use std::fs;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+use unisono_enforce::Place;
+use unisono_enforce::journal::Journal;
+use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
+
+const INTERPOSED: [&str; 2] = ["--backend", "interposed"];
+const KERNEL: [&str; 2] = ["--backend", "kernel"];
+const AF_XDP: [&str; 6] = ["--backend", "interposed", "--way", "af-xdp", "--wait", "block"];
+
+fn apply(policy: &tempfile::NamedTempFile, options: &[&str]) -> Output {
+    unisono(&[&["queue", "apply", name(policy), "--dev", DEVICE][..], options].concat())
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// What this host lacks is the reason to skip.
+fn applied(policy: &tempfile::NamedTempFile, options: &[&str]) -> Outcome {
+    let output = apply(policy, options);
+    match output.status.code() {
+        Some(0) => Ok(()),
+        Some(3) => Err(Skipped::because(said(&output))),
+        _ => panic!("{}", said(&output)),
+    }
+}
+
+fn clear() {
+    let output = unisono(&["queue", "clear", "--dev", DEVICE]);
+    assert!(output.status.success(), "{}", said(&output));
+}
+
+/// The device with its discipline and programs, and the devices beside it.
+fn looks() -> String {
+    let ask = |program: &str, words: &[&str]| {
+        let output = Command::new(program).args(words).output().expect("it starts");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    seen() + &ask("ip", &["-br", "link"]) + &ask("tc", &["filter", "show", "dev", DEVICE, "egress"])
+}
+
+fn in_force() -> &'static str {
+    Place::of(DEVICE).expect("a policy holds").name()
+}
+
+/// What the journal says of how a queue works, or of the classes of the kernel.
+fn before() -> serde_json::Value {
+    let journal = Journal::of(DEVICE).expect("proc is mounted");
+    journal.read::<serde_json::Value>().expect("it is sound").expect("a policy holds").before
+}
+
+fn no_journal_is_aside() {
+    let journal = Journal::of(DEVICE).expect("proc is mounted");
+    assert!(!journal.path().with_extension("aside").exists());
+}
+
+fn each_place_takes_over_from_each_other_and_clear_leaves_the_device_as_it_was() -> Outcome {
+    let _hosts = on_a_host()?;
+    require::path("/dev/net/tun", "load the module `tun`")?;
+    let policy = file(THREE);
+    let untouched = looks();
+    applied(&policy, &KERNEL)?;
+    let with_classes = seen();
+    for _ in 0..2 {
+        applied(&policy, &INTERPOSED)?;
+        assert_eq!(in_force(), "interposed");
+        assert!(!seen().contains("htb"), "{}", seen());
+        no_journal_is_aside();
+        applied(&policy, &KERNEL)?;
+        assert_eq!(in_force(), "kernel");
+        assert_eq!(seen(), with_classes);
+        assert!(!looks().contains("unisono0") && !looks().contains("unisono_interpose"), "{}", looks());
+        no_journal_is_aside();
+    }
+    clear();
+    assert_eq!(looks(), untouched);
+    Ok(())
+}
+
+fn another_way_is_taken_and_what_is_not_asked_for_stays() -> Outcome {
+    let _hosts = on_a_host()?;
+    require::path("/dev/net/tun", "load the module `tun`")?;
+    let policy = file(THREE);
+    let untouched = looks();
+    applied(&policy, &AF_XDP)?;
+    let with_af_xdp = before()["options"].clone();
+    let guard = || Journal::of(DEVICE).expect("proc is mounted").read::<serde_json::Value>().expect("sound");
+    let held = guard().map(|record| record.process);
+    // neither asks for anything else
+    applied(&policy, &[])?;
+    applied(&policy, &AF_XDP)?;
+    assert_eq!(guard().map(|record| record.process), held);
+    assert_eq!((in_force(), &before()["options"]), ("interposed", &with_af_xdp));
+    applied(&policy, &["--way", "tun"])?;
+    let with_tun = before()["options"].clone();
+    assert_ne!(with_tun["way"], with_af_xdp["way"]);
+    assert_eq!(with_tun["patience"], with_af_xdp["patience"]);
+    clear();
+    assert_eq!(looks(), untouched);
+    Ok(())
+}
+
+fn our_scheduler_in_the_kernel_takes_over_and_is_taken_over_from() -> Outcome {
+    let _hosts = on_a_host()?;
+    require::path("/dev/net/tun", "load the module `tun`")?;
+    let policy = file(THREE);
+    let untouched = looks();
+    applied(&policy, &["--kernel-queue", "bpf"])?;
+    for (options, place) in [
+        (&["--kernel-queue", "htb"][..], "kernel"),
+        (&["--kernel-queue", "bpf"], "kernel-bpf"),
+        (&INTERPOSED, "interposed"),
+        (&["--kernel-queue", "bpf"], "kernel-bpf"),
+    ] {
+        applied(&policy, options)?;
+        assert_eq!(in_force(), place);
+    }
+    clear();
+    assert_eq!(looks(), untouched);
+    Ok(())
+}
+
+fn a_place_that_cannot_begin_leaves_the_one_before_in_force_and_both_are_said() -> Outcome {
+    let _hosts = on_a_host()?;
+    require::path("/dev/net/tun", "load the module `tun`")?;
+    let (policy, other) = (file(THREE), file("rate = \"9mbit\"\n[class.a]\n"));
+    let untouched = looks();
+    applied(&policy, &KERNEL)?;
+    let with_classes = looks();
+    // the name of the queue's own device is taken
+    let index = Journal::of(DEVICE).expect("proc is mounted").path().file_stem().map(|stem| stem.to_owned());
+    let index = index.and_then(|stem| Some(stem.to_str()?.rsplit_once('-')?.1.to_owned())).expect("a number");
+    let taken = format!("unisono{index}");
+    let ip = |words: &[&str]| assert!(Command::new("ip").args(words).status().expect("ip starts").success());
+    ip(&["link", "add", &taken, "type", "veth", "peer", "name", "elsewhere"]);
+    let refused = apply(&other, &INTERPOSED);
+    ip(&["link", "del", &taken]);
+    assert_eq!(refused.status.code(), Some(1), "{}", said(&refused));
+    assert!(said(&refused).contains("TAP"), "{}", said(&refused));
+    assert!(said(&refused).contains("the policy before is in force on cable"), "{}", said(&refused));
+    assert_eq!((in_force(), looks()), ("kernel", with_classes));
+    no_journal_is_aside();
+    // the same between two ways, where the one before has to begin again, with its own options
+    applied(&policy, &AF_XDP)?;
+    let options = before()["options"].clone();
+    let refused = apply(&other, &["--way", "tun", "--cpu", "100000"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", said(&refused));
+    assert!(said(&refused).contains("the policy before is in force on cable"), "{}", said(&refused));
+    assert_eq!((in_force(), &before()["options"]), ("interposed", &options));
+    clear();
+    assert_eq!(looks(), untouched);
+    Ok(())
+}
+
+fn a_switch_that_is_killed_anywhere_leaves_one_policy_whole_and_clear_leaves_nothing() -> Outcome {
+    let _hosts = on_a_host()?;
+    require::path("/dev/net/tun", "load the module `tun`")?;
+    let policy = file(THREE);
+    let untouched = looks();
+    let ways = [(KERNEL, INTERPOSED), (INTERPOSED, KERNEL)];
+    for (turn, (from, to)) in ways.into_iter().cycle().take(24).enumerate() {
+        applied(&policy, &from)?;
+        let mut command = Command::new(program::unisono());
+        command.args(["queue", "apply", name(&policy), "--dev", DEVICE]).args(to);
+        let mut switch = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        thread::sleep(Duration::from_millis(turn as u64 * 6));
+        switch.kill().expect("it is ours");
+        switch.wait().expect("it is ours");
+        assert!(
+            unisono(&["queue", "show", "--once", "--interval", "5ms", "--dev", DEVICE]).status.success(),
+            "turn {turn}"
+        );
+        no_journal_is_aside();
+        let place = in_force();
+        assert_eq!(seen().contains("htb"), place == "kernel", "turn {turn}: {place}, {}", seen());
+        clear();
+        assert_eq!(looks(), untouched, "turn {turn}");
+        let left = fs::read_dir("/run/unisono/queue").map(|all| all.flatten().count()).unwrap_or_default();
+        assert_eq!(left, 0, "turn {turn}");
+    }
+    Ok(())
+}
+
+host_tests![
+    each_place_takes_over_from_each_other_and_clear_leaves_the_device_as_it_was within 120,
+    another_way_is_taken_and_what_is_not_asked_for_stays within 120,
+    our_scheduler_in_the_kernel_takes_over_and_is_taken_over_from within 120,
+    a_place_that_cannot_begin_leaves_the_one_before_in_force_and_both_are_said within 120,
+    a_switch_that_is_killed_anywhere_leaves_one_policy_whole_and_clear_leaves_nothing within 300,
+];
