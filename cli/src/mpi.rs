@@ -96,7 +96,8 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     if args.messages {
         command.env("UNISONO_MPI_TRANSPORT", "messages");
     }
-    // the launcher knows this process: the program takes its place
+    // the launcher knows this process: the program takes its place, and says at its end if it used no MPI
+    command.env("UNISONO_MPI_PROCESS", std::process::id().to_string());
     let error = command.exec();
     Err(Failure::Usage(format!("{} cannot be started: {error}", program.display())).into())
 }

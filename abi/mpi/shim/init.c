@@ -137,6 +137,7 @@ static int init(int *argc, char ***argv, int required, int *provided)
 	int (*host_init)(int *, char ***, int, int *) =
 		(int (*)(int *, char ***, int, int *))host("PMPI_Init_thread");
 
+	nothing_unused();
 	if (required < MPI_THREAD_MULTIPLE && agent_possible()) {
 		upgraded = true;
 		required = MPI_THREAD_MULTIPLE;
@@ -149,6 +150,7 @@ BOTH(int, Init, (int *argc, char ***argv))
 	int (*host_init)(int *, char ***) = (int (*)(int *, char ***))host("PMPI_Init");
 	int provided;
 
+	nothing_unused();
 	return agent_possible() ? init(argc, argv, MPI_THREAD_SINGLE, &provided)
 				: begun(host_init(argc, argv));
 }
@@ -177,6 +179,7 @@ BOTH(int, Session_finalize, (MPI_Session * session))
 	int (*host_finalize)(MPI_Session *) = (int (*)(MPI_Session *))host("PMPI_Session_finalize");
 	int code, begun = 0;
 
+	nothing_unused();
 	PMPI_Initialized(&begun);
 	code = host_finalize(session);
 	if (!begun)

@@ -484,6 +484,41 @@ fn what_is_missing_for_all_ranks_is_said_once() -> Outcome {
     Ok(())
 }
 
+/// In one line for all ranks, also by `ls`, which closes standard error before it ends; and not by a shell whose child is
+/// the program.
+fn a_program_that_never_initializes_mpi_says_at_its_end_that_nothing_changed() -> Outcome {
+    const WORDS: &str = "ended without MPI_Init; 'unisono mpi' changed nothing for it";
+    require::program("bash", "apt-get install bash")?;
+    for mpi in BOTH {
+        mpi.present(Path::new("any.c"))?;
+        // one rank where the code is not zero: launchers end the others as soon as one has failed
+        for (ranks, started, code) in [
+            (3, &["ls", "/dev/null"][..], 0),
+            (3, &["env", "ls", "/dev/null"], 0),
+            (1, &["bash", "-c", "exit 7"], 7),
+        ] {
+            let arguments: Vec<&OsStr> = ["--"].iter().chain(started).map(OsStr::new).collect();
+            let output = on_preload(mpi, ranks, &arguments).output().expect("it was found");
+            let words = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(code), "{started:?}: {words}");
+            let program = if code == 0 { "ls" } else { "bash" };
+            assert!(words.contains(&format!("unisono: {program} {WORDS}")), "{started:?}: {words}");
+            assert_eq!(words.matches(WORDS).count(), 1, "{started:?}: {words}");
+        }
+        for file in ["counted.c", "sessions.c", "fortran_2008.f90", "fortran_module.f90", "fortran_77.f"] {
+            let built = mpi.build(&source(file))?;
+            let line = format!("{}; code=$?; exit $code", built.display());
+            let direct = [OsStr::new("--"), built.as_os_str()];
+            for started in [&direct[..], &["--", "sh", "-c", &line].map(OsStr::new)] {
+                let output = on_preload(mpi, 2, started).output().expect("it was found");
+                assert!(output.status.success(), "{file}: {}", text(&output.stderr));
+                assert!(!text(&output.stderr).contains(WORDS), "{file}: {}", text(&output.stderr));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// `unisono run` starts ranks of which no MPI knows: each would be alone, and compute nonsense in silence.
 fn ranks_that_no_mpi_started_are_refused_with_what_to_type() -> Outcome {
     for mpi in BOTH {
@@ -528,5 +563,6 @@ host_tests![
     a_program_that_cannot_be_served_is_refused_with_the_reason within 120,
     a_launcher_of_another_mpi_is_refused_unless_ranks_are_to_be_alone within 120,
     what_is_missing_for_all_ranks_is_said_once within 120,
+    a_program_that_never_initializes_mpi_says_at_its_end_that_nothing_changed within 120,
     ranks_that_no_mpi_started_are_refused_with_what_to_type within 120,
 ];

@@ -34,6 +34,7 @@ const SOURCES: &[Source] = sources![
     "memory.c",
     "synchronize.c",
     "types.c",
+    "unused.c",
     "windows.c",
 ];
 
