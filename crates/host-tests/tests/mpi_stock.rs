@@ -32,6 +32,11 @@ const PROGRAMS: &[(&str, Option<&str>, Option<&str>)] = &[
     ("datatypes.c", None, Some("4.1.4 refuses absolute addresses in target types")),
     ("attributes.c", None, Some("4.1.4 keeps no hint that is set later")),
     (
+        "callbacks.c",
+        Some("4.0.2 calls a callback that deletes its own attribute again, without end"),
+        Some("4.1.4 crashes where a callback deletes its own attribute"),
+    ),
+    (
         "errors.c",
         Some("4.0.2 checks neither ranges nor lock types nor freed windows"),
         Some("4.1.4 completes, locks twice and frees locked windows without an error"),
