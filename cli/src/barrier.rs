@@ -5,7 +5,7 @@ pub(crate) mod variant;
 
 use crate::exit::Failure;
 use crate::flags::{Flags, one_number};
-use crate::help::Completed;
+use crate::help::{Completed, owned};
 use anyhow::Context;
 use clap::builder::StringValueParser;
 use std::io::Write;
@@ -40,17 +40,17 @@ pub(crate) struct Args {
     #[command(flatten)]
     flags: Flags,
     /// Unisono's algorithm: recommended, by name, or all; several separated by commas
-    #[arg(long, value_name = "A", value_delimiter = ',', value_parser = Completed::new(variant::algorithms(), StringValueParser::new()), hide_possible_values = true)]
+    #[arg(long, value_name = "A", value_delimiter = ',', value_parser = Completed::new(|| owned(variant::algorithms()), StringValueParser::new()), hide_possible_values = true)]
     algorithm: Vec<String>,
     /// How to wait: spin, yield, block, spin-block, adaptive, or all; several separated by commas
-    #[arg(long, value_name = "W", value_delimiter = ',', value_parser = Completed::new(variant::waits(), StringValueParser::new()), hide_possible_values = true)]
+    #[arg(long, value_name = "W", value_delimiter = ',', value_parser = Completed::new(|| owned(variant::waits()), StringValueParser::new()), hide_possible_values = true)]
     wait: Vec<String>,
     /// How long spin-block spins before it blocks
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     spin_budget: Option<Duration>,
     /// Whose barrier: unisono, std, pthread, cxx, libgomp, libomp, also libgomp-active, libgomp-passive,
     /// libomp-active, libomp-passive, or all; several separated by commas
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = Completed::new(catalogue::barriers(), StringValueParser::new()), hide_possible_values = true)]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = Completed::new(|| owned(catalogue::barriers()), StringValueParser::new()), hide_possible_values = true)]
     implementation: Vec<String>,
     /// Busy loops beside the run, each a process of its own
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = one_number)]

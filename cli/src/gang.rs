@@ -2,7 +2,7 @@
 
 use crate::exit::Failure;
 use crate::gang_table;
-use crate::help::Completed;
+use crate::help::{Completed, owned};
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
@@ -76,7 +76,7 @@ struct RunArgs {
     #[arg(long, value_delimiter = ',', value_name = "N,N,...")]
     weights: Vec<u32>,
     /// How gangs are held back: auto, freeze (the cgroup freezer), real-time (priorities), stop (signals)
-    #[arg(long, default_value = "auto", value_parser = Completed::new(["auto", "freeze", "real-time", "stop"], mechanism), hide_possible_values = true)]
+    #[arg(long, default_value = "auto", value_parser = Completed::new(|| owned(["auto", "freeze", "real-time", "stop"]), mechanism), hide_possible_values = true)]
     mechanism: Mechanism,
     /// Keep all other programs off the processors (real-time priorities; they get the system's reserve)
     #[arg(long)]

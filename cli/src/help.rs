@@ -66,14 +66,20 @@ pub(crate) fn explained(mut error: Error, program: &Command) -> Error {
 /// A parser of values that shells complete: it offers names, and takes what `parse` takes.
 #[derive(Clone)]
 pub(crate) struct Completed<P> {
-    names: Vec<String>,
+    /// Asked only for scripts of shells: some of the lists take milliseconds, and every rank of a job starts this program.
+    names: fn() -> Vec<String>,
     parse: P,
 }
 
 impl<P> Completed<P> {
-    pub(crate) fn new<N: Into<String>>(names: impl IntoIterator<Item = N>, parse: P) -> Self {
-        Self { names: names.into_iter().map(Into::into).collect(), parse }
+    pub(crate) fn new(names: fn() -> Vec<String>, parse: P) -> Self {
+        Self { names, parse }
     }
+}
+
+/// A list of names as [`Completed::new`] wants it.
+pub(crate) fn owned(names: impl IntoIterator<Item = &'static str>) -> Vec<String> {
+    names.into_iter().map(str::to_owned).collect()
 }
 
 impl<P: TypedValueParser> TypedValueParser for Completed<P> {
@@ -89,7 +95,7 @@ impl<P: TypedValueParser> TypedValueParser for Completed<P> {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(self.names.iter().cloned().map(PossibleValue::new)))
+        Some(Box::new((self.names)().into_iter().map(PossibleValue::new)))
     }
 }
 

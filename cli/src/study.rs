@@ -46,7 +46,7 @@ Examples:
 A quiet machine measures best: the report warns where other programs disturbed a run.")]
 pub(crate) struct Args {
     /// Topics (barrier, gang, rma, tree, queue) or single studies by their id; all if none is given
-    #[arg(value_name = "TOPIC", value_parser = Completed::new(names(), StringValueParser::new()), hide_possible_values = true)]
+    #[arg(value_name = "TOPIC", value_parser = Completed::new(names, StringValueParser::new()), hide_possible_values = true)]
     topics: Vec<String>,
     /// Two minutes for everything (the default)
     #[arg(long, conflicts_with_all = ["paper", "smoke"])]

@@ -12,7 +12,7 @@ mod sync_pairs;
 mod unsafe_code;
 
 use crate::packages::Install;
-use crate::step::{Step, Verdict};
+use crate::step::{Done, Step, Verdict};
 use crate::summary::Summary;
 use crate::workspace;
 use anyhow::Context;
@@ -88,6 +88,9 @@ fn advisories() -> Verdict {
     let step = Step::new("cargo deny", command).within(Duration::from_secs(120)).showing(|_| false);
     match step.run() {
         Ok(done) if done.success => Verdict::passed(1),
+        Ok(Done { hung: Some(hung), .. }) => {
+            Verdict::skipped(format!("the advisory database is out of reach: {hung}"))
+        }
         Ok(done) => match database_out_of_reach(&done.lines) {
             Some(line) => Verdict::skipped(format!("the advisory database is out of reach: {line}")),
             None => {

@@ -2,7 +2,7 @@
 
 use super::input::{self, Reading, at};
 use crate::exit::Failure;
-use crate::help::Completed;
+use crate::help::{Completed, owned};
 use crate::output;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// What it is written in: btin-topo-1, ibnetdiscover, graphml, dot, lldp [default: by how it begins]
-    #[arg(long, value_name = "LANGUAGE", value_parser = Completed::new(Language::ALL.map(Language::name), language), hide_possible_values = true)]
+    #[arg(long, value_name = "LANGUAGE", value_parser = Completed::new(|| owned(Language::ALL.map(Language::name)), language), hide_possible_values = true)]
     from: Option<Language>,
     /// Where no vertex says what it is: those with one cable are nodes
     #[arg(long)]

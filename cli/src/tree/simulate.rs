@@ -7,7 +7,7 @@ mod table;
 use super::input::Source;
 use super::planning::{Asked, Planned, Planning, Trees};
 use super::slow::Slow;
-use crate::help::Completed;
+use crate::help::{Completed, owned};
 use crate::output;
 use collectives::Row;
 use faults::FaultFlags;
@@ -62,10 +62,10 @@ pub(crate) struct Args {
     switch_delay: Time,
     /// How fast the root of unicast and multicast takes messages in: as if over several links at once (what the
     /// paper's figures need), one at a time, or with a start-up each
-    #[arg(long, value_name = "WAY", value_parser = Completed::new(Intake::ALL.map(Intake::name), intake), hide_possible_values = true, default_value = "parallel-links")]
+    #[arg(long, value_name = "WAY", value_parser = Completed::new(|| owned(Intake::ALL.map(Intake::name)), intake), hide_possible_values = true, default_value = "parallel-links")]
     root_intake: Intake,
     /// Routes of unicast and multicast: up-down or shortest
-    #[arg(long, value_name = "WAY", value_parser = Completed::new(["up-down", "shortest"], routes), hide_possible_values = true, default_value = "up-down")]
+    #[arg(long, value_name = "WAY", value_parser = Completed::new(|| owned(["up-down", "shortest"]), routes), hide_possible_values = true, default_value = "up-down")]
     routes: Routes,
     /// Members arrive within this time, evenly spread
     #[arg(long, value_name = "DURATION", value_parser = time, default_value = "0us")]
