@@ -16,8 +16,9 @@ use unisono_gang::policy::Backfill;
 use unisono_gang::simulate::{Spec, simulate};
 use unisono_gang::{Error, Weight};
 use unisono_linux::affinity::Tid;
+use unisono_linux::counted::counted;
 use unisono_linux::read::HAND_WRITTEN;
-use unisono_measure::units::{self, counted};
+use unisono_measure::units;
 use unisono_study::peer::nearest;
 
 /// Run programs as gangs

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use unisono_gang::host::run::Summary;
 use unisono_gang::mechanism::Kind;
 use unisono_gang::simulate::Report;
-use unisono_measure::units::counted;
+use unisono_linux::counted::counted;
 
 /// The summary of a run: a line a gang and two more. The rest is in its JSON.
 pub(crate) fn summary(summary: &Summary) -> String {

@@ -12,6 +12,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
 use unisono_measure::record::{Line, Outcome};
 use unisono_study::driver::Context;
@@ -261,7 +262,7 @@ fn conclude(args: &Args, profile: Profile, ran: &Ran, out: &Path) -> anyhow::Res
         failed += usize::from(outcome == Outcome::Failed);
     }
     if failed > 0 {
-        writeln!(to, "{failed} runs failed; their reasons are above and in the records")?;
+        writeln!(to, "{} failed; the reasons are above and in the records", counted(failed, "run"))?;
     }
     let is_good = failed == 0 && drawn.is_ok() && ran.stopped_by.is_none() && measured > 0;
     if measured == 0 && failed == 0 && ran.stopped_by.is_none() {

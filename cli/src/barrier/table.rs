@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Duration;
 use unisono_linux::affinity::{self, Tid};
+use unisono_linux::counted::counted;
 use unisono_measure::quantile;
 use unisono_measure::units::Readable;
 use unisono_study::workload::{Measurement, Options};
@@ -119,10 +120,7 @@ fn headline(run: &Measurement) -> String {
     if let Some(budget) = run.spin_budget_ns.filter(|_| run.wait == "spin-block") {
         line += &format!(" ({} to spin)", time(budget as f64));
     }
-    line += &match run.threads {
-        1 => ", 1 thread".to_owned(),
-        threads => format!(", {threads} threads"),
-    };
+    line += &format!(", {}", counted(run.threads, "thread"));
     match run.pin.as_str() {
         "none" => line += " where the kernel puts them",
         "spread" => line += " spread over the processors",
@@ -212,9 +210,9 @@ fn table(text: &mut String, results: &[Result], options: &Options) -> std::fmt::
     }
     writeln!(
         text,
-        "ns/barrier: wall time divided by barriers, median over {runs} {}; typical: median within a run; \
+        "ns/barrier: wall time divided by barriers, median over {}; typical: median within a run; \
          longest: the longest single barrier of all runs",
-        if runs == 1 { "run" } else { "runs" }
+        counted(runs, "run")
     )?;
     if runs > 1 && results.iter().any(|result| result.worst_run() > 10.0 * result.best_run()) {
         writeln!(

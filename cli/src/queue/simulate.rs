@@ -8,6 +8,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_fairqueue::{Departure, Discipline, Fifo, RoundRobin, Trace, Weighted, start_time};
+use unisono_linux::counted::counted;
 use unisono_linux::read::MACHINE_WRITTEN;
 
 /// Compute when each packet of a trace leaves the link
@@ -101,6 +102,6 @@ fn table(trace: &Trace, departures: &[Departure]) -> String {
         );
     }
     let end = departures.last().map_or(0.0, |last| last.end.to_f64());
-    let _ = write!(table, "{} packets; the last has left after {end:.6} s", departures.len());
+    let _ = write!(table, "{}; the last has left after {end:.6} s", counted(departures.len(), "packet"));
     table
 }

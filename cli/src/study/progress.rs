@@ -3,6 +3,7 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
+use unisono_linux::counted::counted;
 use unisono_measure::record::Line;
 use unisono_study::file::StudyFile;
 use unisono_study::plan::{Plan, PlannedRun};
@@ -35,8 +36,8 @@ impl Progress {
         };
         let progress = Self { bar: bar.with_style(style), is_terminal, json, total, begun: 0, said: None };
         let studies = planned.len();
-        let word = if studies == 1 { "study" } else { "studies" };
-        progress.note(&format!("{studies} {word}, {total} runs, about {} (--{profile})", time(estimate)));
+        let (studies, runs) = (counted(studies, "study"), counted(total, "run"));
+        progress.note(&format!("{studies}, {runs}, about {} (--{profile})", time(estimate)));
         progress
     }
 

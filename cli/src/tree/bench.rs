@@ -11,6 +11,7 @@ use unisono_bpf::bench::{self, Progress, Row, SOFTWARE, Variant};
 use unisono_bpf::leftovers::{self, Note, Running};
 use unisono_bpf::{Deployment, Job, hop};
 use unisono_btin::{Group, GroupId, Operation, Turn};
+use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
 use unisono_measure::bootstrap::Estimate;
 use unisono_measure::units;
@@ -77,8 +78,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let progress = |progress: Progress<'_>| match progress {
         Progress::Planned(time) if time > LONG => {
             eprintln!(
-                "unisono: {} members: the runs will take about {:.0} s",
-                group.members().len(),
+                "unisono: {}: the runs will take about {:.0} s",
+                counted(group.members().len(), "member"),
                 time.as_secs_f64()
             );
         }
@@ -108,9 +109,16 @@ fn as_table(
     processors: usize,
 ) -> std::io::Result<()> {
     output::answer(&format!(
-        "{members} members on {switches} switches, a process each on {processors} processors; us per barrier\n\
+        "{} on {}, a process each on {}; us per barrier\n\
          {:<22}{:>10}   {:<22}{:>4}{:>10}",
-        "barrier", "median", "95 % interval", "n", "barriers"
+        counted(members, "member"),
+        counted(switches, "switch"),
+        counted(processors, "processor"),
+        "barrier",
+        "median",
+        "95 % interval",
+        "n",
+        "barriers"
     ))?;
     for Row { variant, micros, runs, barriers, repeated } in rows {
         let Some(micros) = micros else { continue };

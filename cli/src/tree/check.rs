@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_btin::check::{Broken, Rules, Shape, check};
 use unisono_btin::{Group, Tree};
+use unisono_linux::counted::counted;
 
 /// Check barrier registers against a network, independently of the planner
 ///
@@ -83,13 +84,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let several = trees.len() > 1;
         let line = |((shape, members), tree): (&(Shape, usize), &Tree)| {
             format!(
-                "{}{}: height {}, {} registers, {} links, {} leaves, {members} members",
+                "{}{}: height {}, {}, {}, {}, {}",
                 if several { format!("group {}: ", tree.group.0) } else { String::new() },
                 if args.optimal { "sound and optimal" } else { "sound" },
                 shape.height,
-                tree.registers.len(),
-                shape.edges,
-                shape.leaves,
+                counted(tree.registers.len(), "register"),
+                counted(shape.edges, "link"),
+                counted(shape.leaves, "leaf"),
+                counted(members, "member"),
             )
         };
         let mut lines: Vec<String> = verdicts.iter().zip(&trees).map(line).collect();

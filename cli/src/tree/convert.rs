@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_btin::GroupId;
 use unisono_btin::read::{self, Assume, Language, Leaves, Report};
+use unisono_linux::counted::counted;
 
 /// Convert a network from ibnetdiscover, lldpctl, GraphML or Graphviz DOT
 ///
@@ -96,11 +97,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn summarize(name: &str, report: &Report) {
     eprintln!(
-        "unisono: {name} ({}): {} switches, {} nodes, {} links ({} parallel, {} to the switch itself)",
+        "unisono: {name} ({}): {}, {}, {} ({} parallel, {} to the switch itself)",
         report.language,
-        report.switches,
-        report.nodes,
-        report.links,
+        counted(report.switches, "switch"),
+        counted(report.nodes, "node"),
+        counted(report.links, "link"),
         report.parallel_links,
         report.self_loops,
     );

@@ -8,6 +8,7 @@ use unisono_btin::routing::dependencies::{Resource, Storage};
 use unisono_btin::routing::proof::{Case, Traffic, judge_routes, prove};
 use unisono_btin::routing::{Channel, UpDown};
 use unisono_btin::{SwitchId, Topology, Tree};
+use unisono_linux::counted::counted;
 
 /// Routes are judged between as many switches, which takes a search over the network each.
 const MOST_ENDS: usize = 64;
@@ -70,11 +71,11 @@ impl Proof<'_> {
 
     pub(super) fn text(&self) -> String {
         let mut out = format!(
-            "\nup*/down* from switch {}: {} routes between {} switches judged, {} channels crossed, all legal\n",
+            "\nup*/down* from switch {}: {} between {} judged, {} crossed, all legal\n",
             self.topology.switch_name(self.from),
-            self.routes,
-            self.ends,
-            self.crossed,
+            counted(self.routes, "route"),
+            counted(self.ends, "switch"),
+            counted(self.crossed, "channel"),
         );
         if self.storage == Storage::Channel {
             out.push_str("as if registers had no room: messages of barriers wait in the channels\n");

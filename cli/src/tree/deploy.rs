@@ -13,6 +13,7 @@ use unisono_bpf::leftovers::{self, Note, Running};
 use unisono_bpf::orders::Run;
 use unisono_bpf::{Deployment, Error, Job, Repaired};
 use unisono_btin::{Group, Operation, Turn};
+use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
 use unisono_measure::units;
 
@@ -107,11 +108,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (times, hook) = (deployment.times(), deployment.hook().to_string());
     let up = times.network + times.program + times.nodes + times.registers;
     eprintln!(
-        "unisono: {} switches, {} nodes, {} links up in {:.2} s; {registers} registers set up by the members; programs by {hook}",
-        network.switch_count(),
-        network.nodes().len(),
-        network.links().len(),
+        "unisono: {}, {}, {} up in {:.2} s; {} set up by the members; programs by {hook}",
+        counted(network.switch_count(), "switch"),
+        counted(network.nodes().len(), "node"),
+        counted(network.links().len(), "link"),
         up.as_secs_f64(),
+        counted(registers, "register"),
     );
     deployment.program().lose_one_in(args.lose.unwrap_or(0)).map_err(failure)?;
     let story = go(&mut deployment, jobs.len(), args).map_err(failure)?;
@@ -135,8 +137,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         let each = if jobs.len() == 1 { "" } else { " of all groups at once" };
         output::answer(&format!(
-            "{} barriers{each}, {micros:.1} us each; {} times a timer ran out; nobody left early in {CHECKED}",
-            story.barriers, story.repeated
+            "{}{each}, {micros:.1} us each; {} a timer ran out; nobody left early in {CHECKED}",
+            counted(story.barriers, "barrier"),
+            counted(story.repeated, "time")
         ))?;
         for (name, value) in counters.iter().filter(|(_, value)| *value > 0) {
             output::answer(&format!("  {value:>8} {name}"))?;
@@ -228,11 +231,15 @@ fn go(deployment: &mut Deployment<'_>, jobs: usize, args: &Args) -> Result<Story
 fn told(without: &[u32], Repaired { registers, changed, roots }: Repaired, took: Duration) -> String {
     let took = took.as_secs_f64() * 1e3;
     if without.is_empty() {
-        return format!("everybody is there: {registers} registers set up again in {took:.0} ms");
+        return format!(
+            "everybody is there: {} set up again in {took:.0} ms",
+            counted(registers, "register")
+        );
     }
-    let roots = if roots == 0 { String::new() } else { format!(", {roots} roots moved") };
+    let roots = if roots == 0 { String::new() } else { format!(", {} moved", counted(roots, "root")) };
     format!(
-        "without link {without:?}: {changed} of {registers} registers changed{roots}, set up again in {took:.0} ms"
+        "without link {without:?}: {changed} of {} changed{roots}, set up again in {took:.0} ms",
+        counted(registers, "register")
     )
 }
 

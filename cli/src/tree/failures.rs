@@ -5,6 +5,7 @@ use std::fmt::Write;
 use unisono_btin::reach::Parts;
 use unisono_btin::repair::{self, RepairError, Standing};
 use unisono_btin::{Group, Network, NodeId, Plan, PlanOptions, SwitchId, Topology, plan};
+use unisono_linux::counted::counted;
 
 /// What fails after the tree is planned.
 #[derive(clap::Args)]
@@ -54,8 +55,8 @@ impl Failures {
                     let _ = writeln!(
                         said,
                         "without {name}: {} to write, {} moved, height {}",
-                        counted(repair.changed.len(), "register", "registers"),
-                        counted(repair.moved, "switch", "switches"),
+                        counted(repair.changed.len(), "register"),
+                        counted(repair.moved, "switch"),
                         repair.height,
                     );
                     cut_off.extend(repair.cut_off);
@@ -94,7 +95,7 @@ impl Failures {
                 said,
                 "cut off for good: {} of {}: {}",
                 names.len(),
-                counted(group.members().len(), "member", "members"),
+                counted(group.members().len(), "member"),
                 names.join(", ")
             );
         }
@@ -139,9 +140,4 @@ fn switch(topology: &Topology, flag: &str, name: &str) -> anyhow::Result<SwitchI
         || name.parse().ok().map(SwitchId).filter(|s| (s.0 as usize) < topology.network.switch_count());
     let missing = || Failure::Usage(format!("{flag} {name}: there is no such switch"));
     Ok(found.or_else(labelled).or_else(number).ok_or_else(missing)?)
-}
-
-/// `1 switch`, `2 switches`.
-pub(crate) fn counted(n: usize, one: &str, many: &str) -> String {
-    format!("{n} {}", if n == 1 { one } else { many })
 }

@@ -5,6 +5,7 @@ use crate::output;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_btin::generate::{Sparse, Wish, generate};
+use unisono_linux::counted::counted;
 
 /// Draw a network at random
 ///
@@ -73,9 +74,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let used = 2 * network.links().len() + network.nodes().len();
         let all = f64::from(wish.switches) * f64::from(wish.ports);
         eprintln!(
-            "unisono: this is the bare tree: its {} links and {} nodes use {:.1} % of the ports, not {:.1} %",
-            network.links().len(),
-            network.nodes().len(),
+            "unisono: this is the bare tree: its {} and {} use {:.1} % of the ports, not {:.1} %",
+            counted(network.links().len(), "link"),
+            counted(network.nodes().len(), "node"),
             100.0 * used as f64 / all,
             100.0 * wish.connectivity,
         );

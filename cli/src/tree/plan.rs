@@ -8,6 +8,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_btin::{Certainty, End, Group, Plan, Port, SwitchId, Ties, Topology};
+use unisono_linux::counted::counted;
 
 /// Plan the best barrier tree for a group: its root, the registers of its switches, what a barrier takes
 ///
@@ -109,13 +110,14 @@ fn table(topology: &Topology, group: &Group, plan: &Plan) -> String {
     let with_members = group.member_switches(&topology.network).len();
     let mut out = format!(
         "root       switch {root}, {node}\nheight     {}\nregisters  {}, {} of them at switches without members\n\
-         links      {}\nleaves     {}\nmembers    {} at {with_members} switches\n",
+         links      {}\nleaves     {}\nmembers    {} at {}\n",
         plan.height,
         tree.registers.len(),
         tree.registers.len() - with_members,
         plan.edges,
         plan.leaves,
         group.members().len(),
+        counted(with_members, "switch"),
     );
     if tree.registers.len() > MOST_LINES {
         let _ = write!(out, "\n{} registers are too many to list; --json prints them", tree.registers.len());

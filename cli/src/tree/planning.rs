@@ -1,6 +1,6 @@
 //! The options about which trees are planned, shared by `plan` and `simulate`, and what comes of them.
 
-use super::failures::{Failures, counted};
+use super::failures::Failures;
 use super::input::Input;
 use super::slow::Slow;
 use crate::exit::Failure;
@@ -13,6 +13,7 @@ use unisono_btin::setup::allot;
 use unisono_btin::{
     Certainty, End, Group, Loads, Network, Plan, PlanOptions, Roots, Scan, Ties, Topology, plan, plan_watched,
 };
+use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
 
 #[derive(clap::Args)]
@@ -195,10 +196,10 @@ impl Planning {
         Ok(format!(
             "any root: height {} and {} from {}; without --any-root height {} and {} from {}\n",
             any.height,
-            counted(any.edges as usize, "link", "links"),
+            counted(any.edges, "link"),
             root(any),
             paper.height,
-            counted(paper.edges as usize, "link", "links"),
+            counted(paper.edges, "link"),
             root(&paper),
         ))
     }
@@ -216,9 +217,9 @@ impl Planning {
         let most = |loads: &Loads| loads.links().iter().max().copied().unwrap_or(0);
         let _ = writeln!(
             said,
-            "busiest link: {} of {} trees, without --share-links {}",
+            "busiest link: {} of {}, without --share-links {}",
             most(&shared),
-            groups.len(),
+            counted(groups.len(), "tree"),
             most(&plain)
         );
         Ok(plans)
@@ -251,7 +252,7 @@ fn choice(ties: Ties, sure: Certainty, height: u32) -> String {
              the fewest leaves (--ties exact)\n",
         );
     }
-    let open = counted(sure.open, "root was", "roots were");
+    let open = counted(sure.open, "root") + if sure.open == 1 { " was" } else { " were" };
     if sure.stopped {
         let _ = writeln!(said, "stopped: the best so far; {open} not measured");
     }
@@ -277,9 +278,9 @@ fn in_memory(topology: &Topology, plan: &Plan) -> String {
     let more = plan.in_memory.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(", and {more} more") } else { String::new() };
     format!(
-        "{} of {} registers kept in nodes' memory: {}{more}",
+        "{} of {} kept in nodes' memory: {}{more}",
         plan.in_memory.len(),
-        plan.tree.registers.len(),
+        counted(plan.tree.registers.len(), "register"),
         places.join(", ")
     )
 }

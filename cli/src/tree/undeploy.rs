@@ -4,6 +4,7 @@ use super::deploy::failure;
 use crate::output;
 use std::process::ExitCode;
 use unisono_bpf::leftovers::{self, Running};
+use unisono_linux::counted::counted;
 
 /// End deployments, and take away what killed ones have left behind
 ///
@@ -37,10 +38,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::answer(&serde_json::to_string(&removed)?)?;
     } else {
         output::answer(&format!(
-            "{} deployments ended, {} killed ones tidied up, {} names of namespaces taken away",
-            removed.ended.len(),
-            removed.dead.len(),
-            removed.names
+            "{} ended, {} tidied up, {} of namespaces taken away",
+            counted(removed.ended.len(), "deployment"),
+            counted(removed.dead.len(), "killed one"),
+            counted(removed.names, "name")
         ))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -16,6 +16,7 @@
 
 use std::fmt;
 use std::time::Duration;
+use unisono_linux::counted::counted;
 use unisono_linux::process::Signal;
 
 /// What the launcher exits with after a time limit.
@@ -235,7 +236,7 @@ impl Ending {
         let word = if self.left.len() == 1 { "rank" } else { "ranks" };
         match self.left.len().saturating_sub(MOST) {
             0 => format!("{word} {}", some.join(", ")),
-            others => format!("{word} {} and {others} others", some.join(", ")),
+            others => format!("{word} {} and {}", some.join(", "), counted(others, "other")),
         }
     }
 }

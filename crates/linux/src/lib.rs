@@ -5,6 +5,7 @@ pub mod bpf;
 pub mod capability;
 pub mod cgroup;
 pub mod clock;
+pub mod counted;
 pub mod current_cpu;
 pub mod descriptors;
 pub mod direct;

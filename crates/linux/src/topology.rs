@@ -11,6 +11,7 @@
 //! Documentation/ABI/testing/sysfs-devices-system-cpu (cache), sysfs-devices-node.
 
 use crate::affinity::{self, CpuSet, Tid};
+use crate::counted::counted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
@@ -181,14 +182,13 @@ impl fmt::Display for Topology {
     /// One line: `2 cores, 2 processors, 1 package, 1 node; L1 48 KiB, L2 1 MiB, L3 32 MiB for 2`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let packages: BTreeSet<_> = self.cpus.iter().map(|cpu| cpu.package).collect();
-        let count = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
         write!(
             f,
             "{}, {}, {}, {}",
-            count(self.cores().len(), "core"),
-            count(self.cpus.len(), "processor"),
-            count(packages.len().max(1), "package"),
-            count(self.nodes.len().max(1), "memory node"),
+            counted(self.cores().len(), "core"),
+            counted(self.cpus.len(), "processor"),
+            counted(packages.len().max(1), "package"),
+            counted(self.nodes.len().max(1), "memory node"),
         )?;
         let mut separator = "; ";
         let mut seen = BTreeSet::new();

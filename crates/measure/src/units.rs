@@ -92,31 +92,9 @@ impl fmt::Display for Readable {
     }
 }
 
-/// A number of things, with the noun in its regular plural where it belongs: `1 switch`, `2 switches`.
-#[must_use]
-pub fn counted(count: usize, one: &str) -> String {
-    if count == 1 {
-        return format!("1 {one}");
-    }
-    let hisses = ["s", "x", "z", "ch", "sh"].iter().any(|end| one.ends_with(end));
-    match one.strip_suffix('y') {
-        Some(stem) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{count} {stem}ies"),
-        _ if hisses => format!("{count} {one}es"),
-        _ => format!("{count} {one}s"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_thing_is_singular_and_every_other_number_plural() {
-        let said = |count| ["core", "switch", "process", "study", "delay"].map(|one| counted(count, one));
-        assert_eq!(said(1), ["1 core", "1 switch", "1 process", "1 study", "1 delay"]);
-        assert_eq!(said(2), ["2 cores", "2 switches", "2 processes", "2 studies", "2 delays"]);
-        assert_eq!(counted(0, "rank"), "0 ranks");
-    }
 
     #[test]
     fn durations_are_read_with_their_units() {

@@ -12,6 +12,7 @@ use crate::said;
 use crate::section::MANY;
 use crate::study::{Row, Study};
 use std::fmt::Write as _;
+use unisono_linux::counted::counted;
 use unisono_measure::modes::two_modes;
 use unisono_measure::quantile;
 use unisono_measure::record::{Chart, ChartKind, PointsAre, Scale, Verdict};
@@ -88,7 +89,7 @@ fn medians(rows: &[Row<'_>], figure: &str, says: &dyn Fn(f64) -> String) -> Stri
     let one = |row: &Row<'_>| {
         let values = row.values(figure);
         let text = match quantile::median(&values) {
-            Some(median) => format!("median {} of {} runs", says(median), values.len()),
+            Some(median) => format!("median {} of {}", says(median), counted(values.len(), "run")),
             None => row.note().unwrap_or_else(|| "no runs".to_owned()),
         };
         format!("{}: {text}", row.name)

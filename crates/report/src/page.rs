@@ -11,6 +11,7 @@ use crate::study::Study;
 use crate::summary;
 use crate::trees;
 use std::fmt::Write as _;
+use unisono_linux::counted::counted;
 use unisono_measure::record::{HostFacts, Outcome, RunLine};
 
 const STYLE: &str = include_str!("style.css");
@@ -65,8 +66,7 @@ fn facts(runs: &[&RunLine]) -> Vec<(&'static str, String)> {
         }
     }
     for host in hosts {
-        let cpus =
-            if host.cpus == 1 { "1 processor".to_owned() } else { format!("{} processors", host.cpus) };
+        let cpus = counted(host.cpus, "processor");
         let kind = host.virtualization.as_deref().filter(|kind| !kind.is_empty());
         let kind = kind.map(|kind| format!(", {kind}")).unwrap_or_default();
         let kernel = if host.kernel.starts_with("Linux") { String::new() } else { "Linux ".to_owned() };
@@ -117,9 +117,9 @@ fn notices(runs: &[&RunLine], cut_off: Option<usize>) -> String {
         .count();
     if disturbed * 5 > runs.len() {
         notices.push(format!(
-            "Other programs were running during {} of {} runs. Stop them and measure again before trusting small differences.",
+            "Other programs were running during {} of {}. Stop them and measure again before trusting small differences.",
             number::count(disturbed),
-            number::count(runs.len())
+            counted(number::count(runs.len()), "run")
         ));
     }
     if runs.is_empty() {

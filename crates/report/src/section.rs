@@ -7,6 +7,7 @@ use crate::said::{self, Tone};
 use crate::study::{Study, outcome};
 use crate::whom;
 use std::fmt::Write as _;
+use unisono_linux::counted::counted;
 use unisono_measure::noise;
 use unisono_measure::record::{Better, Outcome, PointsAre, RunLine, Verdict};
 use unisono_measure::verdict::Judgement;
@@ -212,9 +213,7 @@ fn doubts(study: &Study<'_>) -> String {
         }
     }
     for (warning, n) in warned.into_iter().take(12) {
-        let runs = if n == 1 { "one run" } else { "runs" };
-        let count = if n == 1 { String::new() } else { format!("{n} ") };
-        doubts.push(format!("{count}{runs}: {warning}"));
+        doubts.push(format!("{}: {warning}", counted(n, "run")));
     }
     let mut html = String::new();
     if !doubts.is_empty() {
@@ -266,7 +265,7 @@ fn absent(study: &Study<'_>) -> String {
 /// Method, number of runs, time, seeds, parameters that never change.
 fn how(study: &Study<'_>) -> String {
     let measured = study.count(Outcome::Measured);
-    let mut parts = vec![format!("{} runs measured", number::count(measured))];
+    let mut parts = vec![format!("{} measured", counted(number::count(measured), "run"))];
     for (kind, word) in
         [(Outcome::Skipped, "skipped"), (Outcome::Failed, "failed"), (Outcome::Interrupted, "interrupted")]
     {
@@ -278,7 +277,7 @@ fn how(study: &Study<'_>) -> String {
     let seconds: f64 = study.runs.iter().map(|run| run.elapsed_s).filter(|s| s.is_finite()).sum();
     parts.push(number::duration(seconds));
     let repetitions = study.runs.iter().map(|run| run.repetition).max().map_or(0, |r| u64::from(r) + 1);
-    parts.push(format!("{repetitions} repetition{}", if repetitions == 1 { "" } else { "s" }));
+    parts.push(counted(repetitions, "repetition"));
     let seeds: Vec<u64> = study.runs.iter().map(|run| run.seed).collect();
     match (seeds.iter().min(), seeds.iter().max()) {
         (Some(a), Some(b)) if a == b => parts.push(format!("seed {a}")),

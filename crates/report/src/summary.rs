@@ -13,6 +13,7 @@ use crate::study::{Study, question};
 use crate::trees;
 use crate::whom;
 use std::fmt::Write as _;
+use unisono_linux::counted::counted;
 use unisono_measure::modes::TwoModes;
 use unisono_measure::quantile;
 use unisono_measure::record::{Question, Verdict};
@@ -114,8 +115,8 @@ fn remedy(html: &mut String, name: &str, what: &str, cells: &[Cell<'_>], found: 
     } else if decided > 0 && open > decided {
         let _ = write!(
             html,
-            "<p>{nowhere} But only {decided} of {} comparisons could be decided.</p>",
-            open + decided
+            "<p>{nowhere} But only {decided} of {} could be decided.</p>",
+            counted(open + decided, "comparison")
         );
     } else if decided > 0 {
         let _ = write!(html, "<p>{nowhere}</p>");
@@ -195,9 +196,9 @@ fn headline(ganging: &[Cell<'_>], unstacking: &[Cell<'_>]) -> (String, String) {
     let (wins, losses, same) = (count(Tone::Better), count(Tone::Worse), count(Tone::Same));
     let open = count(Tone::Undecided) + count(Tone::Unanswered);
     let total = wins + losses + same + open;
-    let plural = if total == 1 { "comparison" } else { "comparisons" };
+    let compared = counted(total, "comparison");
     let tally = format!(
-        "Of {total} {plural} of gangs with spread Linux (the same programs, each thread pinned to a core of its own): {wins} better, {losses} worse, {same} without a difference, {open} not decided."
+        "Of {compared} of gangs with spread Linux (the same programs, each thread pinned to a core of its own): {wins} better, {losses} worse, {same} without a difference, {open} not decided."
     );
     let headline = if total == 0 {
         let why =

@@ -11,6 +11,7 @@ use crate::study::{Study, question};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use unisono_linux::counted::counted;
 use unisono_measure::record::{Question, Verdict};
 use unisono_measure::verdict::{self, Judgement};
 
@@ -119,9 +120,9 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     }
     let counts = Advice::ALL.map(|advice| situations.iter().filter(|s| s.advice() == advice).count());
     let [gang, pin, alone, open] = counts;
-    let n = situations.len();
     let mut html = format!(
-        "<p>Of {n} situations, gangs are worth it in {gang}; a core of its own for each thread is enough in {pin}; leaving alone is best in {alone}; these runs leave {open} open.</p>\n"
+        "<p>Of {}, gangs are worth it in {gang}; a core of its own for each thread is enough in {pin}; leaving alone is best in {alone}; these runs leave {open} open.</p>\n",
+        counted(situations.len(), "situation")
     );
     let (unclear, clear): (Vec<&Situation<'_>>, Vec<_>) =
         situations.iter().partition(|situation| situation.advice() == Advice::Open);
@@ -129,10 +130,10 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
         html.push_str(&table(&clear));
     }
     if !unclear.is_empty() {
-        let word = if open == 1 { "situation" } else { "situations" };
         let _ = write!(
             html,
-            "<details><summary>{open} {word} that these runs leave open</summary>\n{}</details>\n",
+            "<details><summary>{} that these runs leave open</summary>\n{}</details>\n",
+            counted(open, "situation"),
             table(&unclear)
         );
     }

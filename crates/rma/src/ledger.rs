@@ -10,6 +10,7 @@ use crate::stats::{Amount, Medium, Stats, Verb, WindowStats};
 use std::collections::BTreeMap;
 use std::fmt;
 use unisono_linux::clock::Nanos;
+use unisono_linux::counted::counted;
 
 /// The environment variable by which a launcher asks for the table of the job: set, not empty and not `0`.
 pub const STATS: &str = "UNISONO_STATS";
@@ -179,7 +180,8 @@ fn time(Nanos(nanos): Nanos) -> String {
 /// waits; zeros are dashes. Sums over ranks.
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = if self.ranks == 1 { "1 rank".to_owned() } else { format!("{} ranks together", self.ranks) };
+        let together = if self.ranks == 1 { "" } else { " together" };
+        let of = counted(self.ranks, "rank") + together;
         if self.rows.is_empty() {
             return writeln!(f, "windows of {of}: none was used");
         }

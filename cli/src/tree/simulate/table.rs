@@ -1,12 +1,12 @@
 //! What a simulation came to, as a table and as JSON.
 
 use super::{Run, collectives};
-use crate::tree::failures::counted;
 use crate::tree::planning::Planned;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use unisono_btin::simulate::{Busiest, Conditions, Routes, Scheme, Simulated, Time};
 use unisono_btin::{Topology, analytic};
+use unisono_linux::counted::counted;
 
 /// As many members who wait, or ports that are waited for, are named.
 const NAMED: usize = 8;
@@ -18,13 +18,13 @@ pub(super) fn text(run: &Run<'_>) -> String {
     let _ = write!(
         out,
         "{} of {} at {}; tree: root switch {}, height {}, {}, {}",
-        counted(group.members().len(), "member", "members"),
-        counted(network.nodes().len(), "node", "nodes"),
-        counted(network.switch_count(), "switch", "switches"),
+        counted(group.members().len(), "member"),
+        counted(network.nodes().len(), "node"),
+        counted(network.switch_count(), "switch"),
         topology.switch_shown(plan.tree.root_switch),
         plan.height,
-        counted(plan.edges as usize, "link", "links"),
-        counted(plan.leaves as usize, "leaf", "leaves"),
+        counted(plan.edges, "link"),
+        counted(plan.leaves, "leaf"),
     );
     if let Some(theorem) = theorem(run) {
         let _ = write!(out, " (Theorem 1: height {theorem:.1})");
@@ -86,7 +86,7 @@ pub(super) fn text(run: &Run<'_>) -> String {
 pub(super) fn notes(run: &Run<'_>) -> Vec<String> {
     let one = |(simulated, _): &(Simulated, Time)| {
         let latency = simulated.latency().map_or("no end".to_owned(), |t| format!("{:.2} us", t.as_us()));
-        format!("{} {latency}, {} hops", simulated.scheme.name(), simulated.hops)
+        format!("{} {latency}, {}", simulated.scheme.name(), counted(simulated.hops, "hop"))
     };
     let mut notes = vec![run.schemes.iter().map(one).collect::<Vec<_>>().join("; ")];
     notes.extend(run.trees.said.lines().map(str::to_owned));
@@ -118,7 +118,11 @@ fn troubles(run: &Run<'_>, simulated: &Simulated) -> String {
     if simulated.lost + simulated.duplicated > 0 {
         let repeated: u64 = simulated.courses.iter().map(|course| course.repetitions).sum();
         let (lost, twice) = (simulated.lost, simulated.duplicated);
-        let _ = write!(out, "\n{name}: {lost} messages lost, {twice} delivered twice, {repeated} sent again");
+        let _ = write!(
+            out,
+            "\n{name}: {} lost, {twice} delivered twice, {repeated} sent again",
+            counted(lost, "message")
+        );
     }
     for (Planned { group, .. }, course) in run.trees.planned.iter().zip(&simulated.courses) {
         if course.is_complete() {

@@ -22,10 +22,10 @@ use std::sync::PoisonError;
 use std::sync::mpsc::Sender as Channel;
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::counted::counted;
 use unisono_linux::process::{self, Sender, Signal, SignalFd, signal_group};
 use unisono_linux::timer::Alarm;
 use unisono_linux::{schedstat, usage};
-use unisono_measure::units::counted;
 
 /// How soon threads are looked at after their number changed, and how often at the least.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use unisono_measure::units::counted;
+use unisono_linux::counted::counted;
 
 /// What to run and how.
 #[derive(Debug)]

@@ -33,9 +33,9 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Instant;
 use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::counted::counted;
 use unisono_linux::process::{Signal, SignalFd};
 use unisono_linux::timer::Alarm;
-use unisono_measure::units::counted;
 
 /// What is passed on to the programs: what ends, stops or interrupts a process from outside.
 const PASSED_ON: [Signal; 10] = [

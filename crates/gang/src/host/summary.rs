@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Instant;
-use unisono_measure::units::counted;
+use unisono_linux::counted::counted;
 
 /// Median and 99th percentile of a number of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -109,7 +109,7 @@ pub(crate) fn refused(arena: Option<&Arena>, most: u32) -> Vec<String> {
     (0..arena.gangs.len())
         .filter_map(|gang| Some((gang, times(gang).filter(|n| *n > 0)?)))
         .map(|(gang, times)| {
-            let times = counted(usize::try_from(times).unwrap_or(usize::MAX), "time");
+            let times = counted(times, "time");
             let gang = GangId(gang);
             format!(
                 "{gang} was refused a new thread {times} at its limit of {most}; raise it with --max-threads"

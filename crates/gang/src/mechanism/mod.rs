@@ -30,7 +30,7 @@ use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
-use unisono_measure::units::counted;
+use unisono_linux::counted::counted;
 
 /// What a gang may do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use super::look::Look;
 use super::scale::Scale;
 use super::svg::{Anchor, Canvas, Window};
 use super::text::{SIZE, bold, fit, width};
+use unisono_linux::counted::counted;
 use unisono_measure::{quantile, record};
 
 /// A variant with its figures.
@@ -138,7 +139,7 @@ fn draw_bar(
             canvas.line("whisker", (end, middle - 3.0), (end, middle + 3.0));
         }
     }
-    let says = format!("{name}: {} ({} runs)", (chart.says)(median), bar.runs.len());
+    let says = format!("{name}: {} ({})", (chart.says)(median), counted(bar.runs.len(), "run"));
     canvas.marker("dot", bar.look.shape, (at, middle), 4.0, &says);
     canvas.end();
     canvas.text("value", (canvas.width(), middle + 4.0), Anchor::End, &(chart.says)(median));

@@ -9,6 +9,7 @@ use super::look::Look;
 use super::scale::Scale;
 use super::svg::{Anchor, Canvas, Window};
 use super::text::{SIZE, apart, bold, fit};
+use unisono_linux::counted::counted;
 use unisono_measure::quantile;
 use unisono_measure::record;
 
@@ -182,11 +183,11 @@ fn draw_series(canvas: &mut Canvas, series: &Series, x: &Scale, y: &Scale, chart
         }
         if let Some(median) = point.middle() {
             let says = format!(
-                "{}, {}: {} ({} runs)",
+                "{}, {}: {} ({})",
                 series.name,
                 (chart.says_x)(point.x),
                 (chart.says_y)(median),
-                point.runs.len()
+                counted(point.runs.len(), "run")
             );
             canvas.marker("dot", series.look.shape, (at, y.place(median)), 4.0, &says);
         }

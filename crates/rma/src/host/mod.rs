@@ -34,6 +34,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock::{Nanos, now};
+use unisono_linux::counted::counted;
 use unisono_linux::futex::Scope;
 use unisono_linux::membarrier;
 use unisono_linux::pidfd::{PidFd, start_time};
@@ -93,7 +94,8 @@ impl Host {
         let lines = Lines::in_mapping(mapping);
         if lines.count() < Self::lines(size) {
             return Err(Error::Job(format!(
-                "the job's segment is too short for {size} ranks; use one version"
+                "the job's segment is too short for {}; use one version",
+                counted(size, "rank")
             )));
         }
         let line = lines.line(MEMBERS + rank.index());

@@ -27,6 +27,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::thread;
 use std::time::{Duration, Instant};
+use unisono_linux::counted::counted;
 use unisono_linux::local_socket::{own_user, peer, receive_with, send_with};
 use unisono_linux::shared_memory::SharedMemory;
 
@@ -239,7 +240,7 @@ fn converse(mut stream: &UnixStream, place: &Place, limit: Instant) -> Result<Sh
                 .map_err(Error::system("cannot map the job's segment"));
         }
         (code, _) if code == Answer::WrongSize as u8 => {
-            format!("rank {rank} says that the job has {} ranks, rank 0 says {size}", place.size)
+            format!("rank {rank} says that the job has {}, rank 0 says {size}", counted(place.size, "rank"))
         }
         (code, _) if code == Answer::OtherNamespace as u8 => {
             "this process and rank 0 are in different process namespaces; use the TCP transport".to_owned()

@@ -23,6 +23,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, now};
+use unisono_linux::counted::counted;
 
 /// Connections that may be open before they have proved anything.
 const STRANGERS: usize = 64;
@@ -51,7 +52,11 @@ impl Seat {
     /// [`Error::System`] when the address cannot be listened at; [`Error::Job`] for an impossible place.
     pub fn take(place: Place, address: SocketAddr) -> Result<Self, Error> {
         if place.rank.index() >= place.size {
-            return Err(Error::Job(format!("rank {} in a job of {} ranks", place.rank, place.size)));
+            return Err(Error::Job(format!(
+                "rank {} in a job of {}",
+                place.rank,
+                counted(place.size, "rank")
+            )));
         }
         let listen = || {
             let listener = TcpListener::bind(address)?;
@@ -76,9 +81,9 @@ impl Seat {
     pub(super) fn meet_at(self, addresses: &[SocketAddr], until: Nanos) -> Result<Streams, Error> {
         if addresses.len() != self.place.size {
             return Err(Error::Job(format!(
-                "{} addresses for a job of {} ranks; give one a rank",
-                addresses.len(),
-                self.place.size
+                "{} for a job of {}; give one a rank",
+                counted(addresses.len(), "address"),
+                counted(self.place.size, "rank")
             )));
         }
         let own = self.place.rank.index();

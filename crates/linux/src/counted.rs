@@ -1,0 +1,35 @@
+//! Numbers of things in words, for all that speaks to a user: here, because every crate that does may depend on this one.
+
+use std::fmt;
+
+/// A number of things, with the noun in its plural where that belongs: `1 switch`, `2 switches`. Nouns are regular, but
+/// for `leaf`.
+pub fn counted(count: impl fmt::Display, one: &str) -> String {
+    let count = count.to_string();
+    if count == "1" {
+        return format!("1 {one}");
+    }
+    let hisses = ["s", "x", "z", "ch", "sh"].iter().any(|end| one.ends_with(end));
+    match (one.strip_suffix('y'), one.strip_suffix("leaf")) {
+        (Some(stem), _) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{count} {stem}ies"),
+        (_, Some(stem)) => format!("{count} {stem}leaves"),
+        _ if hisses => format!("{count} {one}es"),
+        _ => format!("{count} {one}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thing_is_singular_and_every_other_number_plural() {
+        let said = |count: u64| {
+            ["core", "switch", "process", "study", "delay", "leaf"].map(|one| counted(count, one))
+        };
+        assert_eq!(said(1), ["1 core", "1 switch", "1 process", "1 study", "1 delay", "1 leaf"]);
+        assert_eq!(said(2), ["2 cores", "2 switches", "2 processes", "2 studies", "2 delays", "2 leaves"]);
+        assert_eq!(counted(0, "rank"), "0 ranks");
+        assert_eq!(counted("1,024", "run"), "1,024 runs");
+    }
+}
