@@ -273,12 +273,17 @@ fn table(live: &Live, paces: &[Pace]) -> String {
 /// What there is to say besides the classes.
 fn others(reading: &Reading, time: &[Gets<'_>]) -> String {
     let mut text = String::new();
-    if let Some(Counters { received, malformed, strangers, overrun, unsent, merged }) = reading.counters {
+    if let Some(Counters { received, malformed, strangers, overrun, unsent, merged, too_long }) =
+        reading.counters
+    {
         let _ = write!(
             text,
             "\n{received} frames came; dropped: {malformed} malformed, {strangers} not from the device, {overrun} overrun; \
              {unsent} not taken by the device; {merged} handed to it as parts of larger ones"
         );
+        if too_long > 0 {
+            let _ = write!(text, "; {too_long} longer than the queue takes passed by it, unscheduled");
+        }
     }
     if let Some(who) = &reading.time {
         let by = format!("processors (by the {})", who.by);
@@ -323,6 +328,7 @@ mod tests {
             overrun: 3,
             unsent: 4,
             merged: 5,
+            too_long: 0,
         });
         Reading { live, counters, time: None, at: Instant::now() }
     }

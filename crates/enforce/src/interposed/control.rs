@@ -26,6 +26,11 @@ pub(super) enum Question {
         /// As it was written.
         policy: String,
     },
+    /// Of the guard alone: take packets of this length from now on.
+    Carry {
+        /// In bytes.
+        mtu: u32,
+    },
     /// Send what waits, and end.
     End,
     /// The same, because another place has come into force: whoever asks has the lock of the journals.
@@ -68,6 +73,9 @@ pub struct Counters {
     /// Handed to the device as parts of larger ones, which it cuts again.
     #[serde(default)]
     pub merged: u64,
+    /// Longer than the queue takes: they passed by, unscheduled.
+    #[serde(default)]
+    pub too_long: u64,
 }
 
 /// Asks the worker, and waits for the answer.

@@ -31,6 +31,7 @@ mod control;
 mod engine;
 mod error;
 mod flows;
+mod follow;
 pub mod merge;
 mod namespace;
 mod pace;

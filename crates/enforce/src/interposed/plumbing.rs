@@ -3,7 +3,7 @@
 use super::WayName;
 use super::error::{Error, failed};
 use super::program;
-use super::way::HEADERS;
+use super::way::{AfXdp, HEADERS};
 use std::io;
 use std::os::fd::AsFd;
 use unisono_linux::bpf::{Redirector, SocketMap};
@@ -33,8 +33,7 @@ impl Plumbing {
         device: &Interface,
         netlink: &mut Socket,
     ) -> Result<Self, Error> {
-        // room for a tag of ours on the longest frame
-        let mtu = device.mtu + HEADERS - 14;
+        let mtu = with_tags(device.mtu);
         match way {
             WayName::Tun => {
                 let tap = Tap::open(name).map_err(|error| match error.kind() {
@@ -52,7 +51,9 @@ impl Plumbing {
                 let home =
                     NetworkNamespace::current().map_err(failed("hold on to this network namespace"))?;
                 let far = NetworkNamespace::create().map_err(failed("make a network namespace"))?;
-                let made = Self::pair(name, mtu, netlink, &home, &far);
+                // so that the near end alone says what is handed over
+                let most = with_tags(AfXdp::most(device.mtu));
+                let made = Self::pair(name, most, netlink, &home, &far);
                 home.enter().map_err(failed("come back from a network namespace"))?;
                 let (queue, sockets) = made?;
                 for offload in [Offload::SendChecksums, Offload::VlanTags] {
@@ -103,6 +104,17 @@ impl Plumbing {
             Self::Tun { queue, .. } | Self::AfXdp { queue, .. } => *queue,
         }
     }
+}
+
+/// The longest packet that the queue's device has to take, for packets of this length at the other: room for a tag of ours on
+/// a frame that has one of its own.
+fn with_tags(mtu: u32) -> u32 {
+    mtu + HEADERS - 14
+}
+
+/// Has the queue's device take packets of another length.
+pub(super) fn carry(netlink: &mut Socket, queue: Index, mtu: u32) -> Result<(), Error> {
+    Ok(netlink.run(&[capture::switch_on(queue, with_tags(mtu), QUEUE)])?)
 }
 
 fn switch_on(netlink: &mut Socket, device: Index, mtu: u32) -> Result<(), Error> {

@@ -3,7 +3,8 @@
 //! *Where the device sends*: if the queue is alive and its own device is there, write into a VLAN tag which control group,
 //! priority and mark of the policy the sender has ([`super::classify`]), and hand the frame over to that device; else let it pass.
 //! This is what happens when the queue's process dies, stops or is killed: the traffic flows on, unscheduled. The queue
-//! says that it is alive by a time in a shared word, until when it is to be believed.
+//! says that it is alive by a time in a shared word, until when it is to be believed. Frames that are longer than the queue's
+//! own device takes pass too, and are counted in another shared word: handed over they would be lost.
 //!
 //! *Where the queue's device receives* (`AF_XDP` alone): put the frame into the socket of its receive queue, or drop it.
 //!
@@ -22,6 +23,8 @@ const REDIRECT: i32 = 23;
 const REDIRECT_MAP: i32 = 51;
 const SKB_ANCESTOR_CGROUP_ID: i32 = 83;
 const CHECK_MTU: i32 = 163;
+/// `BPF_MTU_CHK_SEGS`: of a large segment the frames that it will be cut into count.
+const EACH_SEGMENT: i32 = 1;
 /// Let the next program, or at the end the device, decide.
 const PASS: i32 = -1;
 const DROP: i32 = 1;
@@ -34,6 +37,15 @@ const CONTEXT: Register = Register(6);
 const LIMIT: Register = Register(7);
 const NUMBER: Register = Register(8);
 
+/// The words that the program shares with the worker: the time until when the queue is to be believed,
+pub(super) const ALIVE: usize = 0;
+/// and how many frames (a segment that is to be cut counts as one) were longer than the queue takes. Processors that count at
+/// the same moment may count one together.
+pub(super) const TOO_LONG: usize = 1;
+/// How many words there are.
+pub(super) const WORDS: u32 = 2;
+const BYTES: i16 = 8;
+
 /// A control group as the kernel numbers it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Group {
@@ -44,19 +56,19 @@ pub(super) struct Group {
     pub(super) number: u16,
 }
 
-/// The program for where the device sends. `alive` is an array whose first word is the time until when the queue is to
-/// be believed; `groups` come with the deepest first.
+/// The program for where the device sends. `alive` is the array of shared words; `groups` come with the deepest first.
 pub(super) fn capture(alive: BorrowedFd<'_>, queue: Index, groups: &[Group], named: &Named) -> Vec<u64> {
     let mut program = Assembler::default();
-    let pass = program.label();
+    let (pass, too_long) = (program.label(), program.label());
     let device = queue.0 as i32;
 
-    program.copy(CONTEXT, R1).array(R1, alive).load(Size::Eight, LIMIT, R1, 0);
+    program.copy(CONTEXT, R1).array(R1, alive).load(Size::Eight, LIMIT, R1, ALIVE as i16 * BYTES);
     program.call(KTIME_GET_NS).jump_if_registers(When::Above, R0, LIMIT, pass);
     // a device that is gone with its process is noticed at once
     program.store_number(STACK, -4, 0).copy(R1, CONTEXT).set(R2, device);
-    program.copy(R3, STACK).number(Operation::Add, R3, -4).set(R4, 0).set(R5, 0).call(CHECK_MTU);
-    program.jump_if(When::SignedBelow, R0, 0, pass);
+    program.copy(R3, STACK).number(Operation::Add, R3, -4).set(R4, 0);
+    program.set(R5, EACH_SEGMENT).call(CHECK_MTU);
+    program.jump_if(When::SignedBelow, R0, 0, pass).jump_if(When::Not, R0, 0, too_long);
 
     program.set(NUMBER, 0);
     let priority = program.label();
@@ -76,6 +88,9 @@ pub(super) fn capture(alive: BorrowedFd<'_>, queue: Index, groups: &[Group], nam
     program.copy(R1, CONTEXT).set(R2, TAG_TYPE.to_be().into()).copy(R3, NUMBER);
     program.call(SKB_VLAN_PUSH).jump_if(When::SignedBelow, R0, 0, pass);
     program.set(R1, device).set(R2, 0).call(REDIRECT).exit();
+    let place = TOO_LONG as i16 * BYTES;
+    program.here(too_long).array(R1, alive).load(Size::Eight, R2, R1, place);
+    program.number(Operation::Add, R2, 1).store(R1, place, R2);
     program.here(pass).set(R0, PASS).exit();
     program.finish().expect("short because a tag names a few hundred groups and priorities")
 }
@@ -117,7 +132,7 @@ mod tests {
             eprintln!("skipped: it needs root");
             return;
         }
-        let words = match Words::new("unisono_test", 1) {
+        let words = match Words::new("unisono_test", WORDS) {
             Ok(words) => words,
             Err(error) => {
                 eprintln!("skipped: no BPF maps here: {error}");
@@ -141,11 +156,13 @@ mod tests {
         let program = Classifier::load("unisono_test", &program).expect("the verifier takes it");
         let frame = [0; 64];
         assert_eq!(program.test(&frame).expect("a frame"), PASS as u32, "not alive");
-        words.all()[0].store(u64::MAX, Ordering::Relaxed);
+        words.all()[ALIVE].store(u64::MAX, Ordering::Relaxed);
         assert_eq!(program.test(&frame).expect("a frame"), PASS as u32, "no such device");
         let here =
             Classifier::load("unisono_test", &capture(words.as_fd(), Index::LOOPBACK, &groups, &named));
-        assert_eq!(here.expect("the verifier takes it").test(&frame).expect("a frame"), 7, "handed over");
+        let here = here.expect("the verifier takes it");
+        assert_eq!(here.test(&frame).expect("a frame"), 7, "handed over");
+        assert_eq!(words.all()[TOO_LONG].load(Ordering::Relaxed), 0);
 
         let sockets = SocketMap::new("unisono_test", 1).expect("AF_XDP is here");
         Redirector::load("unisono_test", &deliver(sockets.as_fd())).expect("the verifier takes it");

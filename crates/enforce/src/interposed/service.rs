@@ -17,8 +17,10 @@ use super::confine;
 use super::control::{Answer, Question, ask_worker, hear, say};
 use super::engine::Choice;
 use super::error::{Error, failed};
+use super::follow::{Change, Followed};
 use super::namespace::Namespace;
-use super::plumbing::{FAR, Plumbing};
+use super::plumbing::{self, FAR, Plumbing};
+use super::program;
 use super::restore::{Before, put_back, put_back_leftovers, socket_of};
 use super::sender::{Groups, PROGRAM, load, named};
 use super::visitors::Visitors;
@@ -122,7 +124,7 @@ fn hold(
     ready: impl FnOnce(),
 ) -> Result<(), Error> {
     let groups = Groups::of(named)?;
-    let alive = Words::new("unisono_alive", 1).map_err(failed("make a BPF array"))?;
+    let alive = Words::new("unisono_alive", program::WORDS).map_err(failed("make a BPF array"))?;
     let plumbing = Plumbing::make(options.way, &record.before.queue, device, netlink)?;
     let queue = plumbing.queue();
     record.before.queue_index = queue.0;
@@ -153,6 +155,7 @@ fn hold(
     }
     let visitors = Visitors::expect_at(&socket_of(journal)).map_err(failed("listen for questions"))?;
     let process = PidFd::open(worker.process()).map_err(failed("hold on to the queue's process"))?;
+    let followed = Followed::begin(&options.device, device)?;
     record.before.made_clsact = make_clsact(netlink, device.index)?;
     journal.write(record)?;
     netlink.run(&[egress::attach(device.index, program.as_fd(), PROGRAM)])?;
@@ -169,9 +172,11 @@ fn hold(
         process,
         master,
         visitors,
+        followed,
         signals,
         netlink,
         device,
+        name: options.device.clone(),
         alive,
         queue,
         named: named.clone(),
@@ -191,9 +196,12 @@ struct Guard<'a> {
     process: PidFd,
     master: UnixStream,
     visitors: Visitors,
+    followed: Followed,
     signals: &'a SignalFd,
     netlink: &'a mut Socket,
     device: &'a Interface,
+    /// What the device is called now. Its journal keeps the name under which the policy was applied, and is found by both.
+    name: String,
     alive: std::os::fd::OwnedFd,
     queue: Index,
     named: Named,
@@ -207,8 +215,10 @@ struct Guard<'a> {
 impl Guard<'_> {
     fn watch(&mut self) -> Result<(), Error> {
         let mut look = Instant::now() + LOOK;
+        let before_it_listened = self.followed.compare(self.netlink)?;
+        self.follow(before_it_listened)?;
         loop {
-            let mut waited = vec![self.process.as_fd(), self.signals.as_fd()];
+            let mut waited = vec![self.process.as_fd(), self.signals.as_fd(), self.followed.as_fd()];
             waited.extend(self.visitors.descriptors());
             let ready =
                 process::readable(&waited, Some(LOOK)).map_err(failed("wait for the queue's process"))?;
@@ -221,6 +231,10 @@ impl Guard<'_> {
             }
             if ready[1] && self.signals.next().is_some() {
                 return self.end();
+            }
+            if ready[2] {
+                let changes = self.followed.changes(self.netlink)?;
+                self.follow(changes)?;
             }
             let now = Instant::now();
             for (stream, question) in self.visitors.questions(now) {
@@ -252,6 +266,9 @@ impl Guard<'_> {
     fn answer(&mut self, stream: &UnixStream, question: Question) -> bool {
         let answer = match question {
             Question::End | Question::GiveWay => return true,
+            Question::Carry { .. } => {
+                Ok(Answer::Refused { why: "the device says how long packets are".to_owned() })
+            }
             Question::Live => ask_worker(&self.master, &question).map(|answer| self.with_lost(answer)),
             Question::Apply { policy } => Ok(self
                 .change(policy)
@@ -266,7 +283,8 @@ impl Guard<'_> {
 
     /// Adds what was lost between the program and the worker, which sees the rest.
     fn with_lost(&mut self, answer: Answer) -> Answer {
-        let Answer::Live { live, mut counters } = answer else { return answer };
+        let Answer::Live { mut live, mut counters } = answer else { return answer };
+        live.device.clone_from(&self.name);
         let device = link::dropped(self.netlink, self.queue).unwrap_or_default();
         let before_it = qdisc::dropped(self.netlink, self.queue).unwrap_or_default();
         counters.overrun += device + before_it;
@@ -309,6 +327,30 @@ impl Guard<'_> {
                 Err(Error::Host("the queue's process answers something else".to_owned()))
             }
             Err(error) => Err(failed("ask the queue's process")(error)),
+        }
+    }
+
+    /// Follows the device. It is an error that it is gone.
+    fn follow(&mut self, changes: Vec<Change>) -> Result<(), Error> {
+        for change in changes {
+            match change {
+                Change::Mtu(mtu) => self.carry(mtu),
+                Change::Name(name) => self.name = name,
+                Change::Gone => return Err(Error::NoDevice { device: self.name.clone() }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the queue take packets of another length, as far as it can: the program lets longer ones pass.
+    fn carry(&mut self, mtu: u32) {
+        let most = match self.options.way {
+            WayName::Tun => mtu,
+            WayName::AfXdp => mtu.min(AfXdp::most(self.device.mtu)),
+        };
+        // the worker first: what comes through the queue's device has to fit into its memory
+        if matches!(ask_worker(&self.master, &Question::Carry { mtu: most }), Ok(Answer::Done)) {
+            let _ = plumbing::carry(self.netlink, self.queue, most);
         }
     }
 

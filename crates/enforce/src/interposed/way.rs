@@ -49,6 +49,9 @@ pub(super) trait Way {
     /// What becomes readable when a frame comes.
     fn arrivals(&self) -> BorrowedFd<'_>;
 
+    /// Takes packets of this length from now on, if it can; longer ones are not handed over to it.
+    fn carry(&mut self, mtu: u32);
+
     /// What it has open and needs.
     fn descriptors(&self) -> Vec<BorrowedFd<'_>>;
 

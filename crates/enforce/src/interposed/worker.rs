@@ -8,6 +8,7 @@ use super::classify::{Classifier, Named, NoClass, TAG, untag};
 use super::congestion;
 use super::control::{Answer, Counters, Question, hear, say};
 use super::engine::{Choice, Engine, Next};
+use super::program;
 use super::way::Way;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -145,7 +146,7 @@ impl<W: Way> Worker<W> {
     }
 
     fn word(&self) -> &AtomicU64 {
-        &self.alive.all()[0]
+        &self.alive.all()[program::ALIVE]
     }
 
     /// Takes what has come; answers how many.
@@ -216,6 +217,10 @@ impl<W: Way> Worker<W> {
                 Ok(()) => Answer::Done,
                 Err(why) => Answer::Refused { why },
             },
+            Question::Carry { mtu } => {
+                self.way.carry(mtu);
+                Answer::Done
+            }
             Question::End | Question::GiveWay => {
                 self.ending = Some(now + LAST);
                 return Ok(());
@@ -246,6 +251,7 @@ impl<W: Way> Worker<W> {
                 overrun: lost.overrun,
                 unsent: lost.unsent,
                 merged: lost.merged,
+                too_long: self.alive.all()[program::TOO_LONG].load(Ordering::Relaxed),
                 ..self.counters
             },
         }

@@ -27,11 +27,12 @@ impl Words {
     /// # Errors
     /// `EPERM` without `CAP_BPF`, `ENOMEM`; `EINVAL`: none, or the kernel is older than 5.5.
     pub fn new(name: &str, count: u32) -> io::Result<Self> {
+        // one element with all of them: programs can have the address of a single element alone
         let mut attributes = Attributes::new()
             .word(0, ARRAY)
             .word(4, 4)
-            .word(8, 8)
-            .word(12, count)
+            .word(8, 8 * count)
+            .word(12, 1)
             .word(16, CAN_BE_MAPPED)
             .name(28, name);
         // SAFETY: the command follows no pointers.

@@ -15,6 +15,7 @@ const READ_LINKS: u16 = 18;
 const CREATE_NEW: u16 = 0x400 | 0x200;
 const ADDRESS: u16 = 1;
 const NAME: u16 = 3;
+const MTU: u16 = 4;
 const MOST_AT_ONCE: u16 = 41;
 const MOST_AT_ONCE_4: u16 = 63;
 const LINK_INFO: u16 = 18;
@@ -145,6 +146,8 @@ pub struct Link {
     pub name: String,
     /// Whether anything can travel.
     pub carrier: Carrier,
+    /// The longest packet that it carries in a frame, in bytes.
+    pub mtu: u32,
     /// The longest packet that the kernel hands it to cut into pieces, in bytes.
     pub most_at_once: u64,
     /// The same for IPv4, where the kernel knows them apart (6.3 and later).
@@ -163,6 +166,7 @@ pub fn all(socket: &mut Socket) -> Result<Vec<Link>, Refused> {
             index: Index(entry.word(4)),
             name: text(entry.attribute(NAME)?),
             carrier: Carrier::of(entry.word(8)),
+            mtu: entry.attribute(MTU).and_then(number).and_then(|mtu| u32::try_from(mtu).ok())?,
             // kernels before 4.16 do not say, and have this one
             most_at_once: entry.attribute(MOST_AT_ONCE).and_then(number).unwrap_or(65_536),
             most_at_once_4: entry.attribute(MOST_AT_ONCE_4).and_then(number),

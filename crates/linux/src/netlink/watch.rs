@@ -68,6 +68,19 @@ impl Watch {
         Ok(Self { socket })
     }
 
+    /// Listens to the calling thread's namespace alone, from now on, by a socket in it.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn here() -> Result<Self, Refused> {
+        let mut socket = Socket::open().map_err(|error| Refused::local(&error))?;
+        // the kernel tells nothing to a socket without a number, and gives it one when something is first sent
+        link::all(&mut socket)?;
+        crate::socket::set_option(&socket, libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, &DEVICES)
+            .map_err(|error| Refused::local(&error))?;
+        Ok(Self { socket })
+    }
+
     /// A socket in a new namespace, which lasts as long as the socket; the calling thread stays where it is.
     fn elsewhere() -> io::Result<Socket> {
         let open = || {
@@ -181,6 +194,29 @@ mod tests {
         assert_eq!(at.carrier, Carrier::Present, "the table says what the news say");
         sockets[0].run(&[capture::remove(Index(40))]).expect("root may");
         heard(&mut watch, [Carrier::Absent; 2]);
+    }
+
+    #[test]
+    fn a_listener_in_one_namespace_hears_of_its_devices() {
+        if !is_root() {
+            eprintln!("skipped: it needs root");
+            return;
+        }
+        let (namespaces, mut sockets) = cable();
+        // a thread of its own enters the namespace
+        let entered = thread::spawn(move || {
+            namespaces[1].enter().expect("root may");
+            let watch = Watch::here().expect("a descriptor is left");
+            (watch, namespaces)
+        });
+        let (mut watch, _namespaces) = entered.join().expect("it does not panic");
+        sockets[1].run(&[link::set(Index(41), State::Down)]).expect("root may");
+        let absent = News::Device(Index(41), Carrier::Absent);
+        let end = Instant::now() + Duration::from_secs(30);
+        while !watch.news().expect("it listens").contains(&absent) {
+            assert!(Instant::now() < end, "it hears nothing");
+            readable(&[watch.as_fd()], Some(Duration::from_millis(100))).expect("a socket can be polled");
+        }
     }
 
     #[test]

@@ -72,6 +72,11 @@ impl AfXdp {
     /// The longest packet that fits.
     pub(in super::super) const MOST_MTU: u32 = 3400;
 
+    /// The longest packet that fits where the memory was made for packets of a length.
+    pub(in super::super) fn most(mtu: u32) -> u32 {
+        Self::MOST_MTU.min(chunk(mtu) as u32 - HEADERS - HEADROOM)
+    }
+
     /// Opens both sockets; `enter_far` and `enter_home` change this thread's network namespace.
     pub(in super::super) fn new(
         mtu: u32,
@@ -80,7 +85,7 @@ impl AfXdp {
         enter_far: impl FnOnce() -> io::Result<()>,
         enter_home: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<Self> {
-        let chunk = if mtu + HEADERS + HEADROOM <= 2048 { 2048 } else { 4096 };
+        let chunk = chunk(mtu);
         let (umem, mut free) = Umem::new(chunk, FRAMES)?;
         let umem = Rc::new(umem);
         enter_far()?;
@@ -143,6 +148,11 @@ impl AfXdp {
             _ => (1, self.device.send(None, &[IoSlice::new(first)])),
         }
     }
+}
+
+/// The memory for a frame, where packets have at most this length at the beginning.
+fn chunk(mtu: u32) -> usize {
+    if mtu + HEADERS + HEADROOM <= 2048 { 2048 } else { 4096 }
 }
 
 fn is_unable(error: &io::Error) -> bool {
@@ -236,6 +246,10 @@ impl Way for AfXdp {
 
     fn arrivals(&self) -> BorrowedFd<'_> {
         self.arrivals.as_fd()
+    }
+
+    fn carry(&mut self, _mtu: u32) {
+        // what its memory has room for was decided at the beginning
     }
 
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {

@@ -128,6 +128,10 @@ impl Way for Tun {
         self.tap.as_fd()
     }
 
+    fn carry(&mut self, mtu: u32) {
+        self.longest = self.longest.max((mtu + HEADERS) as usize);
+    }
+
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         vec![self.tap.as_fd(), self.device.as_fd()]
     }
