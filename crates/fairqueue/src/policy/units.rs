@@ -35,12 +35,26 @@ impl Rate {
 
 /// Why a text is no rate.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "`{text}` is no rate; write a positive number and its unit: bit, kbit, mbit or gbit, as in \"100mbit\""
-)]
-pub struct RateError {
-    text: String,
+#[non_exhaustive]
+pub enum RateError {
+    /// It has another form, or is no positive number.
+    #[error(
+        "`{text}` is no rate; write a positive number and its unit: bit, kbit, mbit or gbit, as in \"100mbit\""
+    )]
+    Form {
+        /// What was written.
+        text: String,
+    },
+    /// The kernel's classes are counted in whole bytes a second.
+    #[error("`{text}` is less than a byte a second; write at least \"{LEAST_RATE}bit\"")]
+    TooLow {
+        /// What was written.
+        text: String,
+    },
 }
+
+/// Bits a second.
+const LEAST_RATE: u64 = 8;
 
 impl FromStr for Rate {
     type Err = RateError;
@@ -50,7 +64,13 @@ impl FromStr for Rate {
             [("kbit", 1_000), ("mbit", 1_000_000), ("gbit", 1_000_000_000), ("bit", 1)];
         let rate = measured(text, &UNITS).filter(|rate| *rate <= MOST_RATE);
         let rate = rate.and_then(|rate| Self::new(u64::try_from(rate).ok()?));
-        rate.ok_or_else(|| RateError { text: text.to_owned() })
+        match rate {
+            None => Err(RateError::Form { text: text.to_owned() }),
+            Some(rate) if rate.bits_per_second() < LEAST_RATE => {
+                Err(RateError::TooLow { text: text.to_owned() })
+            }
+            Some(rate) => Ok(rate),
+        }
     }
 }
 
@@ -106,6 +126,8 @@ mod tests {
         assert_eq!(bits("2.5 gbit"), Ok(2_500_000_000));
         assert_eq!(bits("64kbit"), Ok(64_000));
         assert_eq!(bits("9bit"), Ok(9));
+        let low = "1bit".parse::<Rate>().expect_err("less than a byte").to_string();
+        assert_eq!(low, "`1bit` is less than a byte a second; write at least \"8bit\"");
         for text in [
             "",
             "100",
