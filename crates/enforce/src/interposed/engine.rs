@@ -280,7 +280,6 @@ impl<F> Engine<F> {
     #[must_use]
     pub fn live(&self) -> Vec<LiveClass> {
         let hierarchy = &self.policy.hierarchy;
-        let rate = self.policy.rate.bits_per_second() as f64;
         let classes = hierarchy.classes().filter(|(id, _)| *id != ClassId::ROOT);
         classes
             .map(|(id, class)| {
@@ -302,7 +301,7 @@ impl<F> Engine<F> {
                     name: class.name.clone(),
                     parent: (class.parent != ClassId::ROOT)
                         .then(|| hierarchy.class(class.parent).name.clone()),
-                    guarantee: hierarchy.share(id) * rate,
+                    guarantee: self.policy.guarantee(id),
                     packets: served.packets,
                     bytes: served.bytes,
                     dropped: served.dropped,

@@ -162,3 +162,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_class_is_sure_of_no_more_than_its_ceiling() {
+    let text = "rate = \"100mbit\"\ndefault = \"rest\"\n[class.low]\nceiling = \"10mbit\"\n[class.other]\n";
+    let engine = Engine::<()>::new(Policy::parse(text).expect("it is sound"), Choice::Fair).expect("sound");
+    let sure: Vec<(String, f64)> =
+        engine.live().into_iter().map(|class| (class.name, class.guarantee.round())).collect();
+    let third = (1e8_f64 / 3.0).round();
+    assert_eq!(sure, [("low".into(), 1e7), ("other".into(), third), ("rest".into(), third)]);
+}
