@@ -3,6 +3,7 @@
 use crate::exit::Failure;
 use crate::gang_table;
 use crate::help::{Completed, owned};
+use crate::output;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
@@ -254,7 +255,7 @@ fn simulate_spec(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         writeln!(out, "{}", serde_json::to_string(&report)?)?;
     } else {
-        write!(out, "{}", gang_table::simulation(&report))?;
+        write!(out, "{}", output::plain(&gang_table::simulation(&report)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

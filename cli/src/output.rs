@@ -1,6 +1,12 @@
 //! Standard output of the program: where answers go; progress and warnings go to standard error.
+//!
+//! What is printed may hold text of others: names from files, what other processes say, paths. A terminal obeys control
+//! characters in it, so that they are written as escapes ([`plain`]): everything that this program prints in words passes that
+//! one function, standard error by the macros of `main.rs` that take the place of the standard library's.
 
 use anyhow::Context;
+use std::borrow::Cow;
+use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
@@ -11,7 +17,7 @@ pub(crate) fn answer(text: &str) -> io::Result<()> {
 
 /// Prints one of many answers and a line end; whether anybody still reads them.
 pub(crate) fn is_read(text: &str) -> io::Result<bool> {
-    match writeln!(io::stdout().lock(), "{text}") {
+    match writeln!(io::stdout().lock(), "{}", plain(text)) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         written => written.map(|()| true),
     }
@@ -22,5 +28,87 @@ pub(crate) fn answer_to(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
     match file {
         Some(file) => std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display())),
         None => Ok(answer(text.trim_end())?),
+    }
+}
+
+/// Goes back to the upper left corner of the terminal and erases what is there.
+pub(crate) fn start_again() -> io::Result<()> {
+    io::stdout().lock().write_all(b"\x1b[H\x1b[J")
+}
+
+/// Prints what is said beside the answer. Words of no use to a reader are cut short.
+pub(crate) fn remark(what: fmt::Arguments<'_>) {
+    let text = what.to_string();
+    // a terminal that is gone hears nothing
+    let _ = io::stderr().lock().write_all(plain(&shortened(&text)).as_bytes());
+}
+
+/// A text as a terminal shows it without obeying it: control characters, and those that turn the direction of writing, become
+/// the escapes that JSON has for them, so that JSON means the same afterwards. Lines and tabulators stay.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    let obeyed = |character: char| {
+        (character.is_control() && !matches!(character, '\n' | '\t'))
+            || matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.chars().any(obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        if obeyed(character) {
+            shown.push_str(&format!("\\u{:04x}", u32::from(character)));
+        } else {
+            shown.push(character);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// A text whose words have at most [`LONGEST_WORD`] characters.
+fn shortened(text: &str) -> Cow<'_, str> {
+    /// As long as a path that people read.
+    const LONGEST_WORD: usize = 512;
+    /// What is shown of a longer one.
+    const SHOWN: usize = 64;
+    if text.split_whitespace().all(|word| word.len() <= LONGEST_WORD) {
+        return Cow::Borrowed(text);
+    }
+    let words = text.split_inclusive(char::is_whitespace).map(|word| {
+        let letters = word.trim_end();
+        let count = letters.chars().count();
+        if count <= LONGEST_WORD {
+            return word.to_owned();
+        }
+        let start: String = letters.chars().take(SHOWN).collect();
+        format!("{start}... ({} more characters){}", count - SHOWN, &word[letters.len()..])
+    });
+    Cow::Owned(words.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_not_told_what_to_do_by_texts_of_others() {
+        assert_eq!(plain("x\u{1b}[31m \u{9b}2J \u{7f}\r"), "x\\u001b[31m \\u009b2J \\u007f\\u000d");
+        assert_eq!(plain("a\u{202e}b"), "a\\u202eb");
+        assert!(matches!(plain("two lines\n\tof Weiß"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn json_means_the_same_afterwards() {
+        let text = "del \u{7f}, csi \u{9b}, right to left \u{202e}";
+        let json = serde_json::to_string(text).expect("a text");
+        assert_ne!(plain(&json), json);
+        assert_eq!(serde_json::from_str::<String>(&plain(&json)).expect("still JSON"), text);
+    }
+
+    #[test]
+    fn words_that_nobody_reads_are_cut_short() {
+        let text = format!("no class `{}`; write another\n", "x".repeat(100_000));
+        let short = shortened(&text);
+        assert!(short.len() < 200 && short.ends_with("(99939 more characters) write another\n"), "{short}");
+        assert!(matches!(shortened("a short one"), Cow::Borrowed(_)));
     }
 }

@@ -1,6 +1,7 @@
 //! `unisono report`: from records to the page, without measuring again.
 
 use crate::exit::Failure;
+use crate::output;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -76,5 +77,5 @@ fn print(out: &mut impl std::io::Write, summary: &Summary) -> std::io::Result<()
 
 /// Text from records without what would steer a terminal.
 fn plain(text: &str) -> String {
-    text.replace('\u{a0}', " ").chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    output::plain(&text.replace('\u{a0}', " ")).into_owned()
 }

@@ -65,9 +65,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let text = if args.json {
             json(&reading, &paces, &time)
         } else {
-            // from the upper left corner, what is below erased
-            let clear = if redraw { "\x1b[H\x1b[J" } else { "" };
-            [clear, &table(&reading.live, &paces), &others(&reading, &time)].concat()
+            if redraw {
+                output::start_again()?;
+            }
+            table(&reading.live, &paces) + &others(&reading, &time)
         };
         if !output::is_read(&text)? || args.once {
             return Ok(ExitCode::SUCCESS);
