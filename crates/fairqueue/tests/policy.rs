@@ -539,3 +539,12 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_default_class_of_its_own_has_a_name_as_others_have() {
+    for name in ["x\\u001b[31m", "two words", &"x".repeat(65)] {
+        let text = format!("rate = \"1mbit\"\ndefault = \"{name}\"\n[class.a]\n");
+        let said = Policy::parse(&text).expect_err(name).to_string();
+        assert!(said.contains("is no name for a class") && !said.contains('\u{1b}'), "{said}");
+    }
+}

@@ -1,7 +1,7 @@
 //! From classes as they were written to a policy: what holds between them.
 
 use super::error::{Position, Wrong, nearest, wrong};
-use super::read::{MOST_DEPTH, Placed, Written, WrittenClass};
+use super::read::{MOST_DEPTH, Placed, Written, WrittenClass, is_name};
 use super::shadow::shadows_of;
 use super::units::Rate;
 use super::{CpuPolicy, CpuShare, Flows, LeafQueue, Policy, ROOT, Rule};
@@ -202,6 +202,10 @@ fn default_fits(
                     "default: there is no class `{name}`; did you mean `{near}`? (for a class of its own write \
                      [class.{name}])"
                 ),
+            ),
+            None if !is_name(name) => wrong(
+                default.at,
+                format!("default: {name:?} is no name for a class; use 1 to 64 of a-z, A-Z, 0-9, - and _"),
             ),
             None => Ok(()),
         },

@@ -112,9 +112,7 @@ fn read_class(
     if depth > MOST_DEPTH {
         return wrong(at, format!("`{name}`: classes are nested more than {MOST_DEPTH} deep"));
     }
-    let is_name = (1..=64).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
-    if !is_name {
+    if !is_name(name) {
         return wrong(at, format!("{name:?} is no name for a class; use 1 to 64 of a-z, A-Z, 0-9, - and _"));
     }
     if name == super::ROOT {
@@ -159,6 +157,12 @@ fn read_class(
         return wrong(parent.at, "a class in the table of another is its child already; leave `parent` out");
     }
     Ok(())
+}
+
+/// Whether a class may be called this.
+pub(super) fn is_name(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 
 /// How much may wait, as it was written.
