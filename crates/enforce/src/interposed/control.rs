@@ -1,5 +1,6 @@
 //! What is said between `unisono queue`, the process that looks after the queue, and the queue's own process: one JSON
-//! object a line, a question and an answer. The socket lies beside the journal; root alone may open it.
+//! object a line, a question and an answer. The socket lies beside the journal; root alone may open it. Between both processes
+//! of the queue questions are numbered besides ([`super::dialogue`]).
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -13,7 +14,7 @@ pub(super) const MOST: u64 = 4 << 20;
 /// A guard that does not answer in this time is stuck.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A worker that does not answer in this time is stopped or stuck. At the end it sends for at most 2 s what waits.
-const PATIENCE_WITH_WORKER: Duration = Duration::from_secs(4);
+pub(super) const PATIENCE_WITH_WORKER: Duration = Duration::from_secs(4);
 
 /// A question.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -78,26 +79,15 @@ pub struct Counters {
     pub too_long: u64,
 }
 
-/// Asks the worker, and waits for the answer.
-///
-/// # Errors
-/// It does not answer.
-pub(super) fn ask_worker(stream: &UnixStream, question: &Question) -> io::Result<Answer> {
-    ask(stream, question, PATIENCE_WITH_WORKER)
-}
-
 /// Asks the guard that listens at a path.
 ///
 /// # Errors
 /// Nobody listens, or the guard does not answer.
 pub(super) fn ask_at(path: &Path, question: &Question) -> io::Result<Answer> {
-    ask(&UnixStream::connect(path)?, question, PATIENCE)
-}
-
-fn ask(stream: &UnixStream, question: &Question, patience: Duration) -> io::Result<Answer> {
-    stream.set_read_timeout(Some(patience))?;
-    say(stream, question)?;
-    hear(stream)
+    let stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    say(&stream, question)?;
+    hear(&stream)
 }
 
 /// Says one thing.
@@ -108,7 +98,7 @@ pub(super) fn say(mut stream: &UnixStream, what: &impl Serialize) -> io::Result<
 }
 
 /// Hears one thing. One is said at a time, so that nothing is read beyond the line.
-pub(super) fn hear<T: for<'a> Deserialize<'a>>(stream: &UnixStream) -> io::Result<T> {
+fn hear<T: for<'a> Deserialize<'a>>(stream: &UnixStream) -> io::Result<T> {
     let mut line = String::new();
     BufReader::new(stream.take(MOST)).read_line(&mut line)?;
     if !line.ends_with('\n') {

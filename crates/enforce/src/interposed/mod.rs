@@ -28,6 +28,7 @@ mod classify;
 mod confine;
 mod congestion;
 mod control;
+mod dialogue;
 mod engine;
 mod error;
 mod flows;

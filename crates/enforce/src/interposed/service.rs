@@ -14,7 +14,8 @@
 
 use super::classify::Named;
 use super::confine;
-use super::control::{Answer, Question, ask_worker, hear, say};
+use super::control::{Answer, PATIENCE_WITH_WORKER, Question, say};
+use super::dialogue::Dialogue;
 use super::engine::Choice;
 use super::error::{Error, failed};
 use super::follow::{Change, Followed};
@@ -146,7 +147,8 @@ fn hold(
         let _ = worker.kill();
         Error::Worker { device: options.device.clone(), what: why }
     };
-    match hear(&master) {
+    let mut master = Dialogue::that_asks(master, PATIENCE_WITH_WORKER).map_err(failed("set a time limit"))?;
+    match master.answer_to_last(None) {
         Ok(Answer::Done) => {}
         Ok(Answer::Refused { why }) => return Err(failure(&mut worker, format!("could not begin: {why}"))),
         Ok(Answer::Live { .. }) | Err(_) => {
@@ -194,7 +196,7 @@ struct Guard<'a> {
     worker: Child,
     /// The same process, to be waited for.
     process: PidFd,
-    master: UnixStream,
+    master: Dialogue,
     visitors: Visitors,
     followed: Followed,
     signals: &'a SignalFd,
@@ -269,7 +271,9 @@ impl Guard<'_> {
             Question::Carry { .. } => {
                 Ok(Answer::Refused { why: "the device says how long packets are".to_owned() })
             }
-            Question::Live => ask_worker(&self.master, &question).map(|answer| self.with_lost(answer)),
+            Question::Live => {
+                self.master.ask(&question, PATIENCE_WITH_WORKER).map(|answer| self.with_lost(answer))
+            }
             Question::Apply { policy } => Ok(self
                 .change(policy)
                 .map_or_else(|error| Answer::Refused { why: error.to_string() }, |()| Answer::Done)),
@@ -319,14 +323,18 @@ impl Guard<'_> {
         Ok(())
     }
 
-    fn have_worker_apply(&self, policy: String) -> Result<(), Error> {
-        match ask_worker(&self.master, &Question::Apply { policy }) {
+    fn have_worker_apply(&mut self, policy: String) -> Result<(), Error> {
+        match self.master.ask(&Question::Apply { policy }, PATIENCE_WITH_WORKER) {
             Ok(Answer::Done) => Ok(()),
             Ok(Answer::Refused { why }) => Err(Error::Refused { device: self.options.device.clone(), why }),
             Ok(Answer::Live { .. }) => {
                 Err(Error::Host("the queue's process answers something else".to_owned()))
             }
-            Err(error) => Err(failed("ask the queue's process")(error)),
+            Err(error) => {
+                // if it was stopped, it does what it was asked for when it goes on, and then this
+                let _ = self.master.tell(&Question::Apply { policy: self.record.policy.clone() });
+                Err(failed("ask the queue's process")(error))
+            }
         }
     }
 
@@ -349,7 +357,8 @@ impl Guard<'_> {
             WayName::AfXdp => mtu.min(AfXdp::most(self.device.mtu)),
         };
         // the worker first: what comes through the queue's device has to fit into its memory
-        if matches!(ask_worker(&self.master, &Question::Carry { mtu: most }), Ok(Answer::Done)) {
+        let carried = self.master.ask(&Question::Carry { mtu: most }, PATIENCE_WITH_WORKER);
+        if matches!(carried, Ok(Answer::Done)) {
             let _ = plumbing::carry(self.netlink, self.queue, most);
         }
     }
@@ -371,7 +380,7 @@ impl Guard<'_> {
         // one that somebody has stopped cannot send what waits
         let _ = self.process.send(Signal::Continue);
         // a process that does not answer is killed when this returns
-        let _ = ask_worker(&self.master, &Question::End);
+        let _ = self.master.ask(&Question::End, PATIENCE_WITH_WORKER);
         self.worker.kill();
         Ok(())
     }
@@ -410,7 +419,7 @@ fn work(start: Start, plumbing: Plumbing, parent: u32) -> i32 {
         Ok(()) => 0,
         Err(why) => {
             // if nobody listens any more, this process is about to be killed
-            let _ = say(&master, &Answer::Refused { why });
+            let _ = Dialogue::that_answers(master).answer(&Answer::Refused { why });
             1
         }
     }
@@ -430,6 +439,7 @@ fn begin<W: super::way::Way>(way: W, start: Start, parent: u32) -> Result<(), St
     // the wish to die with the parent was lost with root
     die_with_parent(Some(parent)).map_err(text("die with its parent"))?;
     let Options { choice, device, patience, .. } = options;
+    let master = Dialogue::that_answers(master);
     let mut worker = Worker::new(Parts { way, policy, named, choice, device, patience, master, alive })?;
     // what the guard has open stays the guard's: sockets, programs, its end of the connection between both
     descriptors::keep_only(&worker.descriptors()).map_err(text("close what the guard opened"))?;

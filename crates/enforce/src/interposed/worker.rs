@@ -6,14 +6,14 @@
 
 use super::classify::{Classifier, Named, NoClass, TAG, untag};
 use super::congestion;
-use super::control::{Answer, Counters, Question, hear, say};
+use super::control::{Answer, Counters, Question};
+use super::dialogue::Dialogue;
 use super::engine::{Choice, Engine, Next};
 use super::program;
 use super::way::Way;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use unisono_fairqueue::{Live, Policy};
@@ -51,7 +51,7 @@ pub(super) struct Worker<W: Way> {
     counters: Counters,
     device: String,
     patience: Patience,
-    master: UnixStream,
+    master: Dialogue,
     alive: Words,
     /// When to end at the latest, once it was told to.
     ending: Option<u64>,
@@ -66,7 +66,7 @@ pub(super) struct Parts<W> {
     pub(super) choice: Choice,
     pub(super) device: String,
     pub(super) patience: Patience,
-    pub(super) master: UnixStream,
+    pub(super) master: Dialogue,
     pub(super) alive: Words,
 }
 
@@ -100,7 +100,7 @@ impl<W: Way> Worker<W> {
     /// # Errors
     /// The device is gone, or nobody looks after this process any more.
     pub(super) fn run(&mut self) -> io::Result<()> {
-        say(&self.master, &Answer::Done)?;
+        self.master.answer(&Answer::Done)?;
         let (mut beat, mut listen, mut worked) = (0, 0, clock::now().0);
         loop {
             let now = clock::now().0;
@@ -110,14 +110,14 @@ impl<W: Way> Worker<W> {
             }
             if now >= listen {
                 if poll::readable([self.master.as_fd()], Some(Duration::ZERO))? == [true] {
-                    self.answer(now)?;
+                    self.answer_all(now)?;
                 }
                 listen = now + LISTEN;
             }
             let came = self.take(now)?;
             let (sent, wait_until) = self.send(now)?;
             if self.ending.is_some_and(|until| until <= now || self.engine.waiting() == 0) {
-                return say(&self.master, &Answer::Done);
+                return self.master.answer(&Answer::Done);
             }
             if came > 0 || sent > 0 {
                 worked = now;
@@ -209,24 +209,28 @@ impl<W: Way> Worker<W> {
         Ok((sent, again))
     }
 
-    /// Answers a question of the process that looks after this one.
-    fn answer(&mut self, now: u64) -> io::Result<()> {
-        let answer = match hear(&self.master)? {
-            Question::Live => self.live(now),
-            Question::Apply { policy } => match self.change(&policy) {
-                Ok(()) => Answer::Done,
-                Err(why) => Answer::Refused { why },
-            },
-            Question::Carry { mtu } => {
-                self.way.carry(mtu);
-                Answer::Done
-            }
-            Question::End | Question::GiveWay => {
-                self.ending = Some(now + LAST);
-                return Ok(());
-            }
-        };
-        say(&self.master, &answer)
+    /// Answers the questions of the process that looks after this one, in their order: after a stop there may be several.
+    fn answer_all(&mut self, now: u64) -> io::Result<()> {
+        while let Some(question) = self.master.question()? {
+            let answer = match question {
+                Question::Live => self.live(now),
+                Question::Apply { policy } => match self.change(&policy) {
+                    Ok(()) => Answer::Done,
+                    Err(why) => Answer::Refused { why },
+                },
+                Question::Carry { mtu } => {
+                    self.way.carry(mtu);
+                    Answer::Done
+                }
+                // the last question, which is answered when the queue is empty
+                Question::End | Question::GiveWay => {
+                    self.ending = Some(now + LAST);
+                    return Ok(());
+                }
+            };
+            self.master.answer(&answer)?;
+        }
+        Ok(())
     }
 
     fn change(&mut self, text: &str) -> Result<(), String> {
