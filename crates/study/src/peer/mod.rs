@@ -21,6 +21,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use unisono_linux::parent_death::end_with_starter;
 use unisono_linux::private_directory::PrivateDirectory;
 
 /// What a program is for.
@@ -312,6 +313,8 @@ fn distance(a: &str, b: &str) -> usize {
 fn run_and_wait(name: &str, mut command: Command, expected: Duration) -> Result<String, Error> {
     let patience = expected * 4 + Duration::from_secs(30);
     let failed = |what: String| move |source| Error::Io { what, source };
+    // before the program runs: one that asks for it itself may find that its parent was killed meanwhile
+    end_with_starter(&mut command);
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
