@@ -19,6 +19,9 @@ pub(crate) fn walk(
     length: u64,
     mut visit: impl FnMut(*mut u8, usize, usize),
 ) {
+    if length == 0 {
+        return;
+    }
     let end = skip.saturating_add(length);
     if layout.is_contiguous() {
         let bytes = layout.size().saturating_mul(count).min(end).saturating_sub(skip);
