@@ -17,8 +17,8 @@ use std::io::{self, IoSlice};
 use std::ptr;
 use std::time::Duration;
 use unisono_linux::clock::{self, Nanos};
-use unisono_rma::packet::{HEADER, Kind};
-use unisono_rma::transport::{Gone, Transport};
+use unisono_rma::wire::packet::{HEADER, Kind};
+use unisono_rma::wire::{Gone, Transport};
 use unisono_rma::{Error, Rank};
 
 /// Polls without a pause: as many as take about as long as a message between idle hosts.

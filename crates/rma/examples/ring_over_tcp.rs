@@ -11,7 +11,7 @@
 use std::error::Error;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use unisono_rma::transport::tcp::Seat;
+use unisono_rma::wire::tcp::Seat;
 use unisono_rma::{Assert, Job, Place, Rank, Spec};
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -12,17 +12,14 @@
 //!
 //! A process started by `unisono run` finds its place in the environment ([`Place::from_environment`]).
 
-use crate::direct::{Direct, Wanted};
-use crate::error::Error;
-use crate::hook::Found;
 use crate::host::Host;
 use crate::host::episodes::Episodes;
-use crate::ledger::Ledger;
-use crate::message::{Memory, Port, Shared};
-use crate::rank::Rank;
-use crate::spec::{Locks, Spec, Style};
-use crate::transport::Transport;
+use crate::model::{Error, Ledger, Locks, Rank, Spec, Style};
+use crate::path::hook::Found;
+use crate::path::mapped::{Direct, Wanted};
+use crate::path::message::{Memory, Port, Shared};
 use crate::window::{Backend, Flavor, Part, Window};
+use crate::wire::Transport;
 use std::fmt;
 use std::io::Write as _;
 use std::str::FromStr;
@@ -180,7 +177,7 @@ impl Job {
     /// A job of threads of this process: one handle a rank, to be sent to its thread.
     #[must_use]
     pub fn threads(size: usize) -> Vec<Self> {
-        crate::transport::loopback::Loopback::job(size).into_iter().map(Self::over).collect()
+        crate::wire::loopback::Loopback::job(size).into_iter().map(Self::over).collect()
     }
 
     /// A job of processes of this host that know the same key, wherever they were started from. Collective:
@@ -189,7 +186,7 @@ impl Job {
     /// # Errors
     /// [`Error::TimedOut`] naming who has not come; [`Error::System`]; [`Error::Job`] for a rank taken twice.
     pub fn shared(place: &Place, patience: Duration) -> Result<Self, Error> {
-        let transport = crate::transport::shared::SharedTransport::meet(place, patience)?;
+        let transport = crate::wire::ring::RingTransport::meet(place, patience)?;
         let host = Some(Arc::clone(transport.host()));
         let mut job = Self::over(transport);
         job.host = host;

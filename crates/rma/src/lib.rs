@@ -57,40 +57,18 @@
 // The models take the files they check one by one (tests/loom.rs).
 #![cfg(not(loom))]
 
-mod assert;
-mod combine;
-mod cursor;
-mod direct;
-mod element;
-mod epochs;
-mod error;
-mod hook;
 mod host;
 mod job;
-mod layout;
-mod ledger;
-mod long_double;
-mod message;
-mod op;
-mod operation;
-pub mod packet;
-mod rank;
-mod spec;
-mod stats;
-mod transfer;
-pub mod transport;
+mod memory;
+mod model;
+mod path;
 mod window;
+pub mod wire;
 
-pub use assert::Assert;
-pub use element::{Element, Plain};
-pub use error::{Error, ErrorClass};
-pub use hook::Found;
 pub use job::{Job, Key, MOST_RANKS, Place, environment};
-pub use layout::{Layout, Run};
-pub use ledger::{Ledger, STATS};
-pub use operation::Operation;
-pub use rank::Rank;
-pub use spec::{Completion, Locks, Placement, Spec, Style};
-pub use stats::{Amount, Medium, Stats, Traffic, Verb, WindowStats};
-pub use transfer::{Sink, Source, Target};
+pub use model::{
+    Amount, Assert, Completion, Element, Error, ErrorClass, Layout, Ledger, Locks, Medium, Operation,
+    Placement, Plain, Rank, Run, STATS, Sink, Source, Spec, Stats, Style, Target, Traffic, Verb, WindowStats,
+};
+pub use path::hook::Found;
 pub use window::{Flavor, Lock, Mapped, Pending, Request, Window};

@@ -11,11 +11,11 @@
 
 #![cfg(loom)]
 
-#[path = "../src/direct/gate.rs"]
+#[path = "../src/path/mapped/gate.rs"]
 mod gate;
-#[path = "../src/direct/hand_off.rs"]
+#[path = "../src/path/mapped/hand_off.rs"]
 mod hand_off;
-#[path = "../src/direct/lock_word.rs"]
+#[path = "../src/path/mapped/lock_word.rs"]
 mod lock_word;
 
 use gate::{Gate, Length};

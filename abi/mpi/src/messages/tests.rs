@@ -3,7 +3,7 @@
 
 use super::*;
 use std::sync::{Arc, Mutex};
-use unisono_rma::transport::conformance;
+use unisono_rma::wire::conformance;
 
 type Queue = Mutex<VecDeque<(c_int, Vec<u8>)>>;
 

@@ -6,9 +6,8 @@
 
 use super::Host;
 use super::segment::{Segment, agreed, outcome};
-use crate::error::Error;
-use crate::message::Shared;
-use crate::rank::Rank;
+use crate::model::{Error, Rank};
+use crate::path::message::Shared;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

@@ -24,9 +24,8 @@ pub(crate) mod rendezvous;
 pub(crate) mod segment;
 pub(crate) mod waiting;
 
-use crate::error::Error;
-use crate::rank::Rank;
-use crate::transport::Gone;
+use crate::model::{Error, Rank};
+use crate::wire::Gone;
 use kin::{Kin, Unheld};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;

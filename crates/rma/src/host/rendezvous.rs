@@ -18,9 +18,8 @@
 
 use super::name::meeting_place;
 use super::{Host, create};
-use crate::error::Error;
 use crate::job::{Key, Place};
-use crate::rank::Rank;
+use crate::model::{Error, Rank};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;

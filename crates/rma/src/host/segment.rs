@@ -12,9 +12,8 @@
 //! Reference: memfd_create(2), mmap(2).
 
 use super::{Host, create, open};
-use crate::error::Error;
-use crate::message::Shared;
-use crate::rank::Rank;
+use crate::model::{Error, Rank};
+use crate::path::message::Shared;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

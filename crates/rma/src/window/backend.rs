@@ -1,10 +1,8 @@
 //! The path a window's operations take.
 
-use crate::direct::Direct;
-use crate::error::Error;
-use crate::message::{Memory, Shared};
-use crate::rank::Rank;
-use crate::stats::Waits;
+use crate::model::{Error, Rank, Waits};
+use crate::path::mapped::Direct;
+use crate::path::message::{Memory, Shared};
 use std::sync::Arc;
 use unisono_sync::Waited;
 

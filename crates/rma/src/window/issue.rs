@@ -1,17 +1,9 @@
 //! From a call to an operation: every check, then the path.
 
 use super::{Backend, Flavor, Lock, Part, Window};
-use crate::element::Element;
-use crate::epochs::Reach;
-use crate::error::Error;
-use crate::layout::Layout;
-use crate::op::{Back, Data, Op};
-use crate::operation::Operation;
-use crate::packet::{Flags, Kind};
-use crate::rank::Rank;
-use crate::spec::Style;
-use crate::stats::{Amount, Stats, Verb};
-use crate::transfer::Target;
+use crate::memory::op::{Back, Data, Op};
+use crate::model::{Amount, Element, Error, Layout, Operation, Rank, Reach, Stats, Style, Target, Verb};
+use crate::wire::packet::{Flags, Kind};
 
 impl Window {
     /// The byte in the target's part that `place` names, if the access stays inside.

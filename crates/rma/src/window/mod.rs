@@ -28,12 +28,8 @@ pub(crate) use backend::Backend;
 pub(crate) use issue::copy;
 pub use safe::Pending;
 
-use crate::epochs::Epochs;
-use crate::error::Error;
-use crate::message::Memory;
-use crate::rank::Rank;
-use crate::spec::{Spec, Style};
-use crate::stats::{Amount, Counts, Medium, Traffic, WindowStats};
+use crate::model::{Amount, Counts, Epochs, Error, Medium, Rank, Spec, Style, Traffic, WindowStats};
+use crate::path::message::Memory;
 use std::collections::HashMap;
 
 /// How a window came by its memory.

@@ -6,14 +6,9 @@
 
 use super::issue::one;
 use super::{Request, Window};
-use crate::element::Element;
-use crate::error::Error;
-use crate::layout::Layout;
-use crate::op::{Back, Data};
-use crate::operation::Operation;
-use crate::packet::Kind;
-use crate::rank::Rank;
-use crate::transfer::{Sink, Source, Target};
+use crate::memory::op::{Back, Data};
+use crate::model::{Element, Error, Layout, Operation, Rank, Sink, Source, Target};
+use crate::wire::packet::Kind;
 
 impl Window {
     /// Writes `source` to `target`.

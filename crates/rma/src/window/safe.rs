@@ -1,15 +1,9 @@
 //! The safe layer: slices of plain values.
 
 use super::{Flavor, Window};
-use crate::element::Plain;
-use crate::epochs::Reach;
-use crate::error::Error;
-use crate::layout::Layout;
-use crate::op::{Back, Data};
-use crate::operation::Operation;
-use crate::packet::Kind;
-use crate::rank::Rank;
-use crate::transfer::{Sink, Source, Target};
+use crate::memory::op::{Back, Data};
+use crate::model::{Error, Layout, Operation, Plain, Rank, Reach, Sink, Source, Target};
+use crate::wire::packet::Kind;
 use std::marker::PhantomData;
 
 /// Data asked for by [`Window::get`]; the window keeps it until it is taken.

@@ -1,12 +1,7 @@
 //! The synchronization calls: fence, post-start-complete-wait, lock-unlock and flush.
 
 use super::{Backend, Lock, Request, Window};
-use crate::assert::Assert;
-use crate::epochs::Reach;
-use crate::error::Error;
-use crate::rank::Rank;
-use crate::spec::{Completion, Locks, Style};
-use crate::stats::counted;
+use crate::model::{Assert, Completion, Error, Locks, Rank, Reach, Style, counted};
 
 /// Refuses asserts that mean nothing to a call.
 fn meaningful(call: &'static str, assert: Assert, allowed: Assert) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use crate::{shared, watch, wires};
 use proptest::prelude::*;
 use std::thread;
 use std::time::Duration;
-use unisono_rma::transport::fault::Plan;
+use unisono_rma::wire::fault::Plan;
 use unisono_rma::{
     Assert, Element, Error, Job, Layout, Lock, Operation, Rank, Sink, Source, Spec, Style, Target,
 };

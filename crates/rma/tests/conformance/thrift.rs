@@ -6,9 +6,9 @@ use std::fmt;
 use std::io::IoSlice;
 use std::sync::{Arc, Mutex};
 use unisono_linux::clock::Nanos;
-use unisono_rma::packet::{Flags, HEADER, Kind, Packet};
-use unisono_rma::transport::loopback::Loopback;
-use unisono_rma::transport::{Bell, Gone, Transport};
+use unisono_rma::wire::loopback::Loopback;
+use unisono_rma::wire::packet::{Flags, HEADER, Kind, Packet};
+use unisono_rma::wire::{Bell, Gone, Transport};
 use unisono_rma::{
     Assert, Completion, Element, Error, Job, Layout, Lock, Operation, Rank, Source, Spec, Style, Target,
     Window,

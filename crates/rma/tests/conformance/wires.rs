@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
-use unisono_rma::transport::fault::{Faulty, Plan};
-use unisono_rma::transport::loopback::Loopback;
-use unisono_rma::transport::shared::SharedTransport;
-use unisono_rma::transport::tcp::{Seat, Tcp};
+use unisono_rma::wire::fault::{Faulty, Plan};
+use unisono_rma::wire::loopback::Loopback;
+use unisono_rma::wire::ring::RingTransport;
+use unisono_rma::wire::tcp::{Seat, Tcp};
 use unisono_rma::{Assert, Error, Flavor, Job, Key, Lock, Place, Rank, Spec, Style};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ pub(crate) fn faulty_loopback(size: usize, plan: Plan) -> Vec<Job> {
 /// Over shared memory, of threads that each map the segment, as processes do.
 fn faulty_shared(size: usize, plan: Plan) -> Vec<Job> {
     let key = Key::random().expect("the kernel has random bytes");
-    let meet = |rank| SharedTransport::meet(&Place { rank: Rank::at(rank), size, key }, PATIENCE);
+    let meet = |rank| RingTransport::meet(&Place { rank: Rank::at(rank), size, key }, PATIENCE);
     thread::scope(|threads| {
         let meeting: Vec<_> = (0..size).map(|rank| threads.spawn(move || meet(rank))).collect();
         let ends = meeting.into_iter().map(|thread| thread.join().expect("no panic").expect("all come"));

@@ -1,0 +1,236 @@
+//! `long double` as C on x86-64 has it: 80 bits of the x87 unit, in 16 bytes of memory.
+//!
+//! Rust has no such type, so the unit's own instructions do the arithmetic, one element at a time: some five
+//! nanoseconds each. The six bytes of padding stay as they are. When not to use: on other processors, where
+//! `long double` is something else and no operation is defined for it (`Operation::is_defined_for`).
+//! Reference: System V ABI for AMD64, section 3.1.2; Intel SDM volume 1, chapter 8.
+
+use crate::model::Operation;
+
+/// Bytes from one to the next.
+pub(crate) const SIZE: usize = 16;
+
+/// Whether there is arithmetic for it.
+pub(crate) const IS_SUPPORTED: bool = cfg!(target_arch = "x86_64");
+
+/// Combines the element at `source` into that at `target`.
+///
+/// # Safety
+/// [`SIZE`] bytes are readable at both, and writable at `target`.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn combine(operation: Operation, target: *mut u8, source: *const u8) {
+    macro_rules! arithmetic {
+        ($instruction:literal) => {
+            // SAFETY: the caller promises the memory; the stack of the unit is empty before, as the ABI has it,
+            // and after.
+            unsafe {
+                std::arch::asm!(
+                    "fld tbyte ptr [{source}]",
+                    "fld tbyte ptr [{target}]",
+                    $instruction,
+                    "fstp tbyte ptr [{target}]",
+                    source = in(reg) source,
+                    target = in(reg) target,
+                    out("st(0)") _, out("st(1)") _, out("st(2)") _, out("st(3)") _,
+                    out("st(4)") _, out("st(5)") _, out("st(6)") _, out("st(7)") _,
+                    options(nostack),
+                );
+            }
+        };
+    }
+    match operation {
+        Operation::Sum => arithmetic!("faddp st(1), st"),
+        Operation::Product => arithmetic!("fmulp st(1), st"),
+        Operation::Min | Operation::Max => {
+            // SAFETY: the caller promises both.
+            let order = unsafe { compare(source, target) };
+            let better = match order {
+                Some(order) if operation == Operation::Min => order.is_lt(),
+                Some(order) => order.is_gt(),
+                // One is not a number: take the other. SAFETY: as above.
+                None => unsafe { compare(target, target) }.is_none(),
+            };
+            if better {
+                // SAFETY: as above; ten bytes hold the value.
+                unsafe { std::ptr::copy(source, target, 10) };
+            }
+        }
+        _ => {}
+    }
+}
+
+/// How the element at `a` compares with that at `b`; `None`: one is not a number.
+///
+/// # Safety
+/// [`SIZE`] bytes are readable at both.
+#[cfg(target_arch = "x86_64")]
+unsafe fn compare(a: *const u8, b: *const u8) -> Option<std::cmp::Ordering> {
+    let (above, below, unordered): (u8, u8, u8);
+    // SAFETY: the caller promises the memory; the stack of the unit is empty before and after.
+    unsafe {
+        std::arch::asm!(
+            "fld tbyte ptr [{b}]",
+            "fld tbyte ptr [{a}]",
+            "fucompi st, st(1)",
+            "seta {above}",
+            "setb {below}",
+            "setp {unordered}",
+            "fstp st(0)",
+            a = in(reg) a,
+            b = in(reg) b,
+            above = out(reg_byte) above,
+            below = out(reg_byte) below,
+            unordered = out(reg_byte) unordered,
+            out("st(0)") _, out("st(1)") _, out("st(2)") _, out("st(3)") _,
+            out("st(4)") _, out("st(5)") _, out("st(6)") _, out("st(7)") _,
+            options(nostack, readonly),
+        );
+    }
+    (unordered == 0).then(|| above.cmp(&below))
+}
+
+/// As [`combine`] for two of them each, the real part first.
+///
+/// # Safety
+/// As there, twice [`SIZE`] bytes.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn combine_complex(operation: Operation, target: *mut u8, source: *const u8) {
+    // SAFETY: the caller's promise; arrays of bytes need no alignment.
+    let [a, b] = unsafe { target.cast::<Parts>().read() };
+    // SAFETY: as above.
+    let [c, d] = unsafe { source.cast::<Parts>().read() };
+    let result = match operation {
+        Operation::Sum => [of(Operation::Sum, a, c), of(Operation::Sum, b, d)],
+        Operation::Product => {
+            let mut negative = of(Operation::Product, b, d);
+            // the sign is the uppermost of the ten bytes' bits
+            negative[9] ^= 0x80;
+            [
+                of(Operation::Sum, of(Operation::Product, a, c), negative),
+                of(Operation::Sum, of(Operation::Product, a, d), of(Operation::Product, b, c)),
+            ]
+        }
+        _ => [a, b],
+    };
+    // SAFETY: the caller's promise.
+    unsafe { target.cast::<Parts>().write(result) };
+}
+
+/// The real and the imaginary part.
+#[cfg(target_arch = "x86_64")]
+type Parts = [[u8; SIZE]; 2];
+
+/// `a` combined with `b`.
+#[cfg(target_arch = "x86_64")]
+fn of(operation: Operation, mut a: [u8; SIZE], b: [u8; SIZE]) -> [u8; SIZE] {
+    // SAFETY: two arrays of the size.
+    unsafe { combine(operation, a.as_mut_ptr(), b.as_ptr()) };
+    a
+}
+
+/// The pair (value, place as an int behind it) with the smaller or greater value; of equal ones the smaller place.
+///
+/// # Safety
+/// As [`combine`], twice [`SIZE`] bytes.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn combine_pair(operation: Operation, target: *mut u8, source: *const u8) {
+    use std::cmp::Ordering;
+    let place = |of: *const u8| {
+        // SAFETY: the caller's promise; the int begins behind the value.
+        unsafe { of.wrapping_add(SIZE).cast::<i32>().read_unaligned() }
+    };
+    let better = if operation == Operation::MinLoc { Ordering::Less } else { Ordering::Greater };
+    // SAFETY: the caller promises both.
+    let taken = match unsafe { compare(source, target) } {
+        Some(Ordering::Equal) => place(source) < place(target),
+        order => order == Some(better),
+    };
+    if taken {
+        // SAFETY: as above; value and place are the first 20 bytes.
+        unsafe { std::ptr::copy(source, target, SIZE + size_of::<i32>()) };
+    }
+}
+
+/// Never called: no operation is defined.
+///
+/// # Safety
+/// None needed.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) unsafe fn combine_complex(_operation: Operation, _target: *mut u8, _source: *const u8) {}
+
+/// Never called: no operation is defined.
+///
+/// # Safety
+/// None needed.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) unsafe fn combine_pair(_operation: Operation, _target: *mut u8, _source: *const u8) {}
+
+/// Never called: no operation is defined.
+///
+/// # Safety
+/// None needed.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) unsafe fn combine(_operation: Operation, _target: *mut u8, _source: *const u8) {}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A double as a long one: the same value with more bits.
+    fn long(value: f64) -> [u8; SIZE] {
+        let mut long = [0xee; SIZE];
+        // SAFETY: eight bytes are read and ten written.
+        unsafe {
+            std::arch::asm!(
+                "fld qword ptr [{value}]",
+                "fstp tbyte ptr [{long}]",
+                value = in(reg) &raw const value,
+                long = in(reg) long.as_mut_ptr(),
+                out("st(0)") _, out("st(1)") _, out("st(2)") _, out("st(3)") _,
+                out("st(4)") _, out("st(5)") _, out("st(6)") _, out("st(7)") _,
+                options(nostack),
+            );
+        }
+        long
+    }
+
+    fn combined(operation: Operation, a: [u8; SIZE], b: [u8; SIZE]) -> [u8; SIZE] {
+        let mut target = a;
+        // SAFETY: two arrays of the size.
+        unsafe { combine(operation, target.as_mut_ptr(), b.as_ptr()) };
+        target
+    }
+
+    proptest! {
+        /// Integers of 26 bits: sums and products are exact in either type.
+        #[test]
+        fn exact_results_are_those_of_doubles(a in -67_108_864_i32..67_108_864, b in -67_108_864_i32..67_108_864) {
+            let (a, b) = (f64::from(a), f64::from(b));
+            let check = |operation, expected| (combined(operation, long(a), long(b)), long(expected));
+            for (operation, expected) in
+                [(Operation::Sum, a + b), (Operation::Product, a * b), (Operation::Min, a.min(b)), (Operation::Max, a.max(b))]
+            {
+                let (is, should) = check(operation, expected);
+                prop_assert_eq!(is, should);
+            }
+        }
+    }
+
+    #[test]
+    fn more_bits_than_a_double_has_are_kept_and_the_padding_is_left_alone() {
+        let tiny = 2_f64.powi(-60);
+        let sum = combined(Operation::Sum, long(1.0), long(tiny));
+        assert_ne!(sum, long(1.0));
+        assert_eq!(combined(Operation::Sum, sum, long(-1.0)), long(tiny));
+        assert_eq!(sum[10..], [0xee; 6]);
+    }
+
+    #[test]
+    fn the_other_operand_is_taken_where_one_is_not_a_number() {
+        for operation in [Operation::Min, Operation::Max] {
+            assert_eq!(combined(operation, long(f64::NAN), long(2.0)), long(2.0));
+            assert_eq!(combined(operation, long(2.0), long(f64::NAN)), long(2.0));
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Reading, writing and combining bytes of a window's memory, wherever an operation comes from.
+
+pub(crate) mod combine;
+pub(crate) mod cursor;
+pub(crate) mod long_double;
+pub(crate) mod op;

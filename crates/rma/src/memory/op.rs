@@ -1,0 +1,127 @@
+//! One operation, checked and on its way: what is queued when it cannot be done at once.
+
+use crate::memory::cursor::{gather, scatter};
+use crate::model::{Element, Layout, Operation, Sink, Source};
+use crate::wire::packet::Kind;
+
+/// The origin's data.
+#[derive(Debug)]
+pub(crate) enum Data {
+    /// The operation brings none.
+    Nothing,
+    /// In the caller's memory, which stays as it is until the operation is complete at the origin.
+    Borrowed { address: *const u8, count: u64, layout: Layout },
+    /// A copy, in the order of travel.
+    Owned(Box<[u8]>),
+    /// A copy of one or two elements.
+    Small { bytes: [u8; 32], length: usize },
+}
+
+impl Data {
+    pub(crate) fn borrowed(source: Source<'_>) -> Self {
+        Self::Borrowed { address: source.address, count: source.count, layout: source.layout.clone() }
+    }
+
+    /// A copy of at most 32 bytes.
+    pub(crate) fn small(parts: &[&[u8]]) -> Self {
+        let (mut bytes, mut length) = ([0; 32], 0);
+        for part in parts {
+            bytes[length..length + part.len()].copy_from_slice(part);
+            length += part.len();
+        }
+        Self::Small { bytes, length }
+    }
+
+    /// The data in a row, if it lies in a row.
+    pub(crate) fn slice(&self, total: u64) -> Option<&[u8]> {
+        match self {
+            Self::Nothing => Some(&[]),
+            Self::Owned(bytes) => Some(bytes),
+            Self::Small { bytes, length } => Some(&bytes[..*length]),
+            Self::Borrowed { address, layout, .. } if layout.is_contiguous() && total > 0 => {
+                // SAFETY: whoever issued the operation promised that its source is readable and unchanged.
+                Some(unsafe { std::slice::from_raw_parts(*address, total as usize) })
+            }
+            Self::Borrowed { .. } => None,
+        }
+    }
+
+    /// Copies the part from byte `skip` on.
+    pub(crate) fn copy(&self, skip: u64, into: &mut [u8]) {
+        match self {
+            Self::Nothing => {}
+            Self::Owned(bytes) => {
+                let skip = skip as usize;
+                into.copy_from_slice(&bytes[skip..skip + into.len()]);
+            }
+            Self::Small { bytes, length } => {
+                let skip = (skip as usize).min(*length);
+                into.copy_from_slice(&bytes[skip..skip + into.len()]);
+            }
+            Self::Borrowed { address, count, layout } => {
+                // SAFETY: whoever issued the operation promised that its source is readable.
+                unsafe { gather(layout, *count, *address, skip, into) };
+            }
+        }
+    }
+}
+
+/// Where what comes back goes.
+#[derive(Debug, Clone)]
+pub(crate) struct Back {
+    pub(crate) address: *mut u8,
+    pub(crate) count: u64,
+    pub(crate) layout: Layout,
+}
+
+impl Back {
+    pub(crate) fn new(sink: Sink<'_>) -> Self {
+        Self { address: sink.address, count: sink.count, layout: sink.layout.clone() }
+    }
+
+    /// Writes what came, from byte `skip` of the data on; whether it fits.
+    pub(crate) fn write(&self, skip: u64, bytes: &[u8]) -> bool {
+        let total = self.layout.total(self.count).unwrap_or(0);
+        if skip.checked_add(bytes.len() as u64).is_none_or(|end| end > total) {
+            return false;
+        }
+        if self.address.is_null() {
+            return true;
+        }
+        // SAFETY: whoever issued the operation promised that its sink is writable; the range was checked.
+        unsafe { scatter(&self.layout, self.count, self.address, skip, bytes) };
+        true
+    }
+}
+
+/// An operation.
+#[derive(Debug)]
+pub(crate) struct Op {
+    pub(crate) kind: Kind,
+    pub(crate) element: Option<Element>,
+    pub(crate) operation: Option<Operation>,
+    /// Bytes from the window's base; an address in a dynamic window.
+    pub(crate) place: i64,
+    pub(crate) count: u64,
+    pub(crate) layout: Layout,
+    /// Bytes of data.
+    pub(crate) total: u64,
+    pub(crate) data: Data,
+    pub(crate) back: Option<Back>,
+}
+
+// SAFETY: the addresses are the origin's; whoever issued the operation promised that they stay valid until
+// it is complete, whichever thread of this process completes it.
+unsafe impl Send for Op {}
+
+impl Op {
+    /// Whether an answer completes it.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.back.is_some()
+    }
+
+    /// Whether a reordering to the end is allowed: a plain get orders with nothing.
+    pub(crate) fn is_get(&self) -> bool {
+        self.kind == Kind::Get
+    }
+}

@@ -1,0 +1,288 @@
+//! What can go wrong, and which error class of the MPI standard says so.
+//!
+//! An error is reported at the caller that made the mistake, before anything was written or sent; the
+//! window stays usable unless the variant says otherwise. [`Error::class`] is what an MPI binding returns.
+
+use crate::model::Rank;
+use rustix::io::Errno;
+use std::io;
+
+/// Why a one-sided operation failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Called outside the epoch it needs, or one that does not match the open one. `MPI_ERR_RMA_SYNC`.
+    #[error("{call} {problem}; {remedy}")]
+    Sync {
+        /// The call.
+        call: &'static str,
+        /// What is wrong.
+        problem: &'static str,
+        /// What to call instead, or before.
+        remedy: &'static str,
+    },
+    /// Displacement and length reach outside the target's window; nothing was written. `MPI_ERR_RMA_RANGE`.
+    #[error(
+        "bytes {start} to {end} lie outside the window of rank {target}, which has {bytes} bytes; \
+         check displacement, count and displacement unit ({unit})"
+    )]
+    Range {
+        /// The target.
+        target: Rank,
+        /// First byte accessed, from the window's base.
+        start: i128,
+        /// One past the last byte accessed.
+        end: i128,
+        /// Bytes in the target's window.
+        bytes: u64,
+        /// The target's displacement unit.
+        unit: u32,
+    },
+    /// No such rank in the job, or one that is not in this epoch's group. `MPI_ERR_RANK`.
+    #[error("rank {rank} is not {wanted}")]
+    Rank {
+        /// The rank given.
+        rank: Rank,
+        /// What was expected, such as "below 4, the size of the job".
+        wanted: String,
+    },
+    /// A negative displacement, or a displacement unit of zero. `MPI_ERR_DISP`.
+    #[error("displacement {0} is not possible; give zero or more (units: one or more)")]
+    Disp(i64),
+    /// A size that no window can have. `MPI_ERR_SIZE`.
+    #[error("a window of {0} bytes is not possible on this machine")]
+    Size(u64),
+    /// Asserts that contradict each other or the call. `MPI_ERR_ASSERT`.
+    #[error("assert {assert} has no meaning for {call}; leave it out")]
+    Assert {
+        /// The call.
+        call: &'static str,
+        /// The offending bits, by name.
+        assert: String,
+    },
+    /// The operation is not defined for this element type or this call. `MPI_ERR_OP`.
+    #[error("{operation} is not defined for elements of type {element} here; {allowed}")]
+    Operation {
+        /// The operation's name.
+        operation: &'static str,
+        /// The element type's name.
+        element: &'static str,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+    /// Origin and target disagree about the data, or a layout cannot be used here. `MPI_ERR_TYPE`.
+    #[error("{0}")]
+    Type(String),
+    /// A count that is negative or overflows. `MPI_ERR_COUNT`.
+    #[error("a transfer of {count} elements of {bytes} bytes is too long; split it")]
+    Count {
+        /// Elements.
+        count: u64,
+        /// Bytes each.
+        bytes: u64,
+    },
+    /// The window was freed. `MPI_ERR_WIN`.
+    #[error("{call}: the window has been freed; create a new one")]
+    Freed {
+        /// The call.
+        call: &'static str,
+    },
+    /// The call does not fit the window's flavour. `MPI_ERR_RMA_FLAVOR`.
+    #[error("{call} needs a window made by {needs}")]
+    Flavor {
+        /// The call.
+        call: &'static str,
+        /// The constructor.
+        needs: &'static str,
+    },
+    /// Memory cannot be attached: it overlaps attached memory, or the table is full. `MPI_ERR_RMA_ATTACH`.
+    #[error("cannot attach {bytes} bytes at {address:#x}: {problem}")]
+    Attach {
+        /// Where.
+        address: usize,
+        /// How much.
+        bytes: usize,
+        /// Why not.
+        problem: &'static str,
+    },
+    /// An operation on memory that its target has not attached to the dynamic window; nothing was accessed.
+    /// `MPI_ERR_RMA_RANGE`.
+    #[error("nothing at {address:#x} of rank {target} is attached, or not all of it; attach it there first")]
+    Unattached {
+        /// The target.
+        target: Rank,
+        /// Where.
+        address: usize,
+    },
+    /// A lock is held, or conflicts with the one asked for. `MPI_ERR_RMA_CONFLICT`.
+    #[error("{call}: {problem}")]
+    Conflict {
+        /// The call.
+        call: &'static str,
+        /// What conflicts.
+        problem: String,
+    },
+    /// Locks were ruled out when the window was made (`no_locks`). `MPI_ERR_RMA_SYNC`.
+    #[error("{call}: the window was made with no_locks; make it without to use passive target")]
+    NoLocks {
+        /// The call.
+        call: &'static str,
+    },
+    /// Members made the window with different arguments that have to agree. `MPI_ERR_ARG`.
+    #[error("rank {rank} made the window with {theirs}, this rank with {ours}; they have to agree")]
+    Mismatch {
+        /// The other rank.
+        rank: Rank,
+        /// Its argument.
+        theirs: String,
+        /// Ours.
+        ours: String,
+    },
+    /// A rank is gone. Final: whatever needs it fails alike, in every call and on every path. The standard has no class
+    /// for it, and [`Error::class`] answers `MPI_ERR_OTHER`; a binding that can make classes has one for this variant
+    /// (`abi/mpi` adds one, with a code for each rank that is gone).
+    #[error("rank {rank} is gone ({why}); end the job and start it anew")]
+    Gone {
+        /// Who.
+        rank: Rank,
+        /// How one knows, such as "process 4711 died".
+        why: String,
+    },
+    /// The given time passed. `MPI_ERR_OTHER`.
+    #[error("timed out in {call}, waiting for {waiting_for}")]
+    TimedOut {
+        /// The call.
+        call: &'static str,
+        /// Whom or what.
+        waiting_for: String,
+    },
+    /// What the call waits for has not happened within the job's patience
+    /// ([`Window::set_patience`](crate::Window::set_patience)); nothing was changed. `MPI_ERR_OTHER`.
+    #[error(
+        "what the call waits for has not happened yet; let go of the window for a moment and repeat the call"
+    )]
+    NotYet,
+    /// A description of a job that makes no sense, such as a rank beyond its size. `MPI_ERR_ARG`.
+    #[error("{0}")]
+    Job(String),
+    /// A limit is reached: of descriptors, of mappings, or of memory. Nothing was made, and all members that wanted it
+    /// are told. `MPI_ERR_NO_MEM`.
+    #[error("{doing}: {source}; {}", remedy(source))]
+    Exhausted {
+        /// What was attempted.
+        doing: String,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel or the network refused. `MPI_ERR_OTHER`.
+    #[error("{doing}: {source}")]
+    System {
+        /// What was attempted.
+        doing: String,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// This build, host or transport cannot do it. `MPI_ERR_UNSUPPORTED_OPERATION`.
+    #[error("{what} is not possible {why}")]
+    Unsupported {
+        /// What.
+        what: &'static str,
+        /// Where or why not.
+        why: &'static str,
+    },
+}
+
+/// What to do about a limit.
+fn remedy(source: &io::Error) -> &'static str {
+    match Errno::from_io_error(source) {
+        Some(Errno::MFILE) => "free windows or files, or raise the limit of open files: ulimit -n 65536",
+        Some(Errno::NFILE) => "raise the host's limit of open files: sysctl fs.file-max",
+        _ => "free windows or memory, or raise the limit of mappings: sysctl vm.max_map_count",
+    }
+}
+
+/// Error classes of the MPI standard (MPI-4.0, sections 9.4 and 12.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorClass {
+    /// `MPI_ERR_ARG`
+    Arg,
+    /// `MPI_ERR_ASSERT`
+    Assert,
+    /// `MPI_ERR_COUNT`
+    Count,
+    /// `MPI_ERR_DISP`
+    Disp,
+    /// `MPI_ERR_NO_MEM`
+    NoMem,
+    /// `MPI_ERR_OP`
+    Op,
+    /// `MPI_ERR_OTHER`
+    Other,
+    /// `MPI_ERR_RANK`
+    Rank,
+    /// `MPI_ERR_RMA_ATTACH`
+    RmaAttach,
+    /// `MPI_ERR_RMA_CONFLICT`
+    RmaConflict,
+    /// `MPI_ERR_RMA_FLAVOR`
+    RmaFlavor,
+    /// `MPI_ERR_RMA_RANGE`
+    RmaRange,
+    /// `MPI_ERR_RMA_SYNC`
+    RmaSync,
+    /// `MPI_ERR_SIZE`
+    Size,
+    /// `MPI_ERR_TYPE`
+    Type,
+    /// `MPI_ERR_UNSUPPORTED_OPERATION`
+    UnsupportedOperation,
+    /// `MPI_ERR_WIN`
+    Win,
+}
+
+impl Error {
+    /// The class of the MPI standard that this error belongs to.
+    #[must_use]
+    pub const fn class(&self) -> ErrorClass {
+        match self {
+            Self::Sync { .. } | Self::NoLocks { .. } => ErrorClass::RmaSync,
+            Self::Range { .. } | Self::Unattached { .. } => ErrorClass::RmaRange,
+            Self::Rank { .. } => ErrorClass::Rank,
+            Self::Disp(_) => ErrorClass::Disp,
+            Self::Size(_) => ErrorClass::Size,
+            Self::Assert { .. } => ErrorClass::Assert,
+            Self::Operation { .. } => ErrorClass::Op,
+            Self::Type(_) => ErrorClass::Type,
+            Self::Count { .. } => ErrorClass::Count,
+            Self::Freed { .. } => ErrorClass::Win,
+            Self::Flavor { .. } => ErrorClass::RmaFlavor,
+            Self::Attach { .. } => ErrorClass::RmaAttach,
+            Self::Conflict { .. } => ErrorClass::RmaConflict,
+            Self::Mismatch { .. } | Self::Job(_) => ErrorClass::Arg,
+            Self::Unsupported { .. } => ErrorClass::UnsupportedOperation,
+            Self::Exhausted { .. } => ErrorClass::NoMem,
+            Self::Gone { .. } | Self::TimedOut { .. } | Self::NotYet | Self::System { .. } => {
+                ErrorClass::Other
+            }
+        }
+    }
+
+    /// Whether a target refused an operation: the epoch's other operations are done, and it ends all the same.
+    pub(crate) const fn ends_epoch(&self) -> bool {
+        matches!(self, Self::Unattached { .. })
+    }
+
+    pub(crate) fn system(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let doing = doing.into();
+        move |source| {
+            let is_limit = matches!(
+                Errno::from_io_error(&source),
+                Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOSPC)
+            );
+            if is_limit { Self::Exhausted { doing, source } } else { Self::System { doing, source } }
+        }
+    }
+}

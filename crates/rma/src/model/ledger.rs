@@ -1,0 +1,300 @@
+//! What the windows of a job did, by name: kept by each rank, added up over ranks, printed as one table.
+//!
+//! The idea: a window that ends is entered under its name; windows of one name, and the same window of several ranks,
+//! add up. A ledger travels as bytes ([`Ledger::encode`]) and is merged where the table is printed. A native program
+//! that was started with [`STATS`] in its environment prints the job's table at [`Job::finalize`](crate::Job::finalize);
+//! a binding merges the ledgers itself. Cost: nothing before a window ends; a ledger of [`MOST`] names has at most half
+//! a megabyte. When not to use: for what one window did, there is [`Window::stats`](crate::Window::stats).
+
+use crate::model::{Amount, Medium, Stats, Verb, WindowStats};
+use std::collections::BTreeMap;
+use std::fmt;
+use unisono_linux::clock::Nanos;
+use unisono_linux::counted::counted;
+
+/// The environment variable by which a launcher asks for the table of the job: set, not empty and not `0`.
+pub const STATS: &str = "UNISONO_STATS";
+
+/// Names of windows that are kept apart; what comes later is entered under [`OTHERS`].
+const MOST: usize = 1000;
+/// Where windows are entered when there are more names than are kept apart.
+const OTHERS: &str = "(others)";
+/// The longest name that is kept, in bytes.
+const LONGEST: usize = 64;
+
+/// Numbers of a row as it travels.
+const NUMBERS: usize = 1 + 3 * 5 + Verb::ALL.len() * Medium::ALL.len() * 2;
+
+/// The windows of one name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Entered {
+    /// Windows, once for each rank.
+    windows: u64,
+    stats: WindowStats,
+}
+
+/// What windows did, by name: entered as they end, added up over ranks, printed as one table by `Display`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    rows: BTreeMap<String, Entered>,
+    /// How many ranks' ledgers are in this one.
+    ranks: u64,
+}
+
+impl Ledger {
+    /// An empty ledger of one rank.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { rows: BTreeMap::new(), ranks: 1 }
+    }
+
+    /// Whether the environment asks for a table ([`STATS`]).
+    #[must_use]
+    pub fn is_wanted() -> bool {
+        std::env::var_os(STATS).is_some_and(|value| !value.is_empty() && value != "0")
+    }
+
+    /// Whether no window was entered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Enters a window. Control characters of its name become question marks.
+    pub fn enter(&mut self, name: &str, stats: WindowStats) {
+        self.add(name, Entered { windows: 1, stats });
+    }
+
+    /// Adds another rank's ledger.
+    pub fn merge(&mut self, other: &Self) {
+        self.ranks += other.ranks;
+        for (name, entered) in &other.rows {
+            self.add(name, *entered);
+        }
+    }
+
+    fn add(&mut self, name: &str, entered: Entered) {
+        let mut kept: String = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        while kept.len() > LONGEST {
+            kept.pop();
+        }
+        let name =
+            if self.rows.len() < MOST || self.rows.contains_key(&kept) { kept } else { OTHERS.to_owned() };
+        let row = self.rows.entry(name).or_default();
+        row.windows += entered.windows;
+        row.stats += entered.stats;
+    }
+
+    /// All windows in one row.
+    pub(crate) fn folded(&self) -> Self {
+        let mut folded = Self { rows: BTreeMap::new(), ranks: self.ranks };
+        self.rows.values().for_each(|entered| folded.add(OTHERS, *entered));
+        folded
+    }
+
+    /// As bytes, for another rank.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.ranks.to_le_bytes().to_vec();
+        for (name, entered) in &self.rows {
+            bytes.extend_from_slice(&(name.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(name.as_bytes());
+            numbers(entered).iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+        }
+        bytes
+    }
+
+    /// What [`encode`](Self::encode) wrote; `None` for anything else. Any bytes are safe to give.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (ranks, mut rest) = bytes.split_first_chunk::<8>()?;
+        let mut ledger = Self { rows: BTreeMap::new(), ranks: u64::from_le_bytes(*ranks) };
+        while let Some((length, behind)) = rest.split_first_chunk::<8>() {
+            let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+            let (name, behind) = behind.split_at_checked(length)?;
+            let (row, behind) = behind.split_at_checked(NUMBERS * 8)?;
+            let (words, _) = row.as_chunks::<8>();
+            let numbers: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+            ledger.add(std::str::from_utf8(name).ok()?, entered(&numbers));
+            rest = behind;
+        }
+        rest.is_empty().then_some(ledger)
+    }
+}
+
+/// A row's numbers: windows, then each synchronization's, then each verb's by each medium.
+fn numbers(row: &Entered) -> Vec<u64> {
+    let mut all = vec![row.windows];
+    for Stats { epochs, operations, bytes, spun, blocked } in
+        [row.stats.fence, row.stats.pscw, row.stats.passive]
+    {
+        all.extend([epochs, operations, bytes, spun.0, blocked.0]);
+    }
+    for (verb, medium) in cells() {
+        let Amount { operations, bytes } = row.stats.traffic.of(verb, medium);
+        all.extend([operations, bytes]);
+    }
+    all
+}
+
+/// What [`numbers`] wrote.
+fn entered(numbers: &[u64]) -> Entered {
+    let mut numbers = numbers.iter().copied();
+    let mut next = || numbers.next().unwrap_or(0);
+    let mut row = Entered { windows: next(), ..Entered::default() };
+    for stats in [&mut row.stats.fence, &mut row.stats.pscw, &mut row.stats.passive] {
+        (stats.epochs, stats.operations, stats.bytes) = (next(), next(), next());
+        (stats.spun, stats.blocked) = (Nanos(next()), Nanos(next()));
+    }
+    for (verb, medium) in cells() {
+        row.stats.traffic.add(verb, medium, Amount { operations: next(), bytes: next() });
+    }
+    row
+}
+
+fn cells() -> impl Iterator<Item = (Verb, Medium)> {
+    Verb::ALL.into_iter().flat_map(|verb| Medium::ALL.map(|medium| (verb, medium)))
+}
+
+/// Bytes as a reader takes them in.
+fn size(bytes: u64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
+    let (mut value, mut unit) = (bytes as f64, 0);
+    while value >= 999.5 && unit + 1 < units.len() {
+        (value, unit) = (value / 1e3, unit + 1);
+    }
+    let digits = usize::from(unit > 0 && value < 99.95);
+    format!("{value:.digits$} {}", units[unit])
+}
+
+/// A time as a reader takes it in.
+fn time(Nanos(nanos): Nanos) -> String {
+    match nanos {
+        0..1_000_000 => format!("{:.1} us", nanos as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", nanos as f64 / 1e6),
+        _ => format!("{:.2} s", nanos as f64 / 1e9),
+    }
+}
+
+/// The table: for each name the operations of each kind by what carried them, then each synchronization's epochs and
+/// waits; zeros are dashes. Sums over ranks.
+impl fmt::Display for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let together = if self.ranks == 1 { "" } else { " together" };
+        let of = counted(self.ranks, "rank") + together;
+        if self.rows.is_empty() {
+            return writeln!(f, "windows of {of}: none was used");
+        }
+        write!(f, "windows of {of}\n{:16}", "  operations")?;
+        for medium in Medium::ALL {
+            write!(f, "  {:>22}", medium.name())?;
+        }
+        writeln!(f)?;
+        for (name, row) in &self.rows {
+            let times = if row.windows == 1 { String::new() } else { format!(" ({} times)", row.windows) };
+            writeln!(f, "{name}{times}")?;
+            for verb in Verb::ALL {
+                operations(f, verb, row)?;
+            }
+            synchronizations(f, row)?;
+        }
+        Ok(())
+    }
+}
+
+fn operations(f: &mut fmt::Formatter<'_>, verb: Verb, row: &Entered) -> fmt::Result {
+    let amounts = Medium::ALL.map(|medium| row.stats.traffic.of(verb, medium));
+    if amounts.iter().all(|amount| amount.operations == 0) {
+        return Ok(());
+    }
+    write!(f, "  {:16}", verb.name())?;
+    for Amount { operations, bytes } in amounts {
+        match operations {
+            0 => write!(f, "  {:>22}", "-")?,
+            _ => write!(f, "  {operations:>12}  {:>8}", size(bytes))?,
+        }
+    }
+    writeln!(f)
+}
+
+fn synchronizations(f: &mut fmt::Formatter<'_>, row: &Entered) -> fmt::Result {
+    let kinds = [("fence", row.stats.fence), ("pscw", row.stats.pscw), ("passive", row.stats.passive)];
+    for (kind, stats) in kinds.into_iter().filter(|(_, stats)| stats.epochs + stats.operations > 0) {
+        let (spun, blocked) = (time(stats.spun), time(stats.blocked));
+        let epochs = stats.epochs;
+        writeln!(f, "  {kind:16}  {epochs:>12} epochs, waited {spun} awake and {blocked} asleep")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn stats(puts: u64) -> WindowStats {
+        let mut stats = WindowStats::default();
+        stats.traffic.add(Verb::Put, Medium::Stores, Amount { operations: puts, bytes: 8 * puts });
+        stats.fence = Stats { epochs: 2, operations: puts, bytes: 8 * puts, ..Stats::default() };
+        stats
+    }
+
+    #[test]
+    fn ranks_and_windows_of_one_name_add_up_in_one_row() {
+        let (mut sum, mut other) = (Ledger::new(), Ledger::new());
+        sum.enter("ghosts", stats(3));
+        other.enter("ghosts", stats(4));
+        other.enter("ghosts", stats(1));
+        other.enter("halo", WindowStats::default());
+        sum.merge(&other);
+        let row = &sum.rows["ghosts"];
+        assert_eq!((row.windows, row.stats.fence.epochs), (3, 6));
+        assert_eq!(row.stats.traffic.of(Verb::Put, Medium::Stores), Amount { operations: 8, bytes: 64 });
+        assert_eq!((sum.rows.len(), sum.ranks), (2, 2));
+    }
+
+    #[test]
+    fn the_table_has_a_line_for_each_kind_that_was_used() {
+        let mut ledger = Ledger::new();
+        let mut used = stats(1200);
+        used.traffic.add(Verb::Get, Medium::Kernel, Amount { operations: 7, bytes: 2_500_000 });
+        used.fence.spun = Nanos(1_234_000);
+        ledger.enter("ghosts", used);
+        assert_eq!(
+            ledger.to_string(),
+            "windows of 1 rank\n\
+             \x20 operations                   by stores           by the kernel             by messages\n\
+             ghosts\n\
+             \x20 put                       1200    9.6 kB                       -                       -\n\
+             \x20 get                                    -             7    2.5 MB                       -\n\
+             \x20 fence                        2 epochs, waited 1.2 ms awake and 0.0 us asleep\n"
+        );
+        assert_eq!(Ledger::new().to_string(), "windows of 1 rank: none was used\n");
+    }
+
+    #[test]
+    fn any_number_of_names_takes_bounded_room() {
+        let mut ledger = Ledger::new();
+        (0..3 * MOST).for_each(|name| ledger.enter(&format!("{name}{}", "\u{1b}x".repeat(99)), stats(1)));
+        assert!(ledger.rows.len() == MOST + 1 && ledger.encode().len() < 512 << 10);
+        assert_eq!(ledger.rows[OTHERS].windows, 2 * MOST as u64);
+        assert!(ledger.rows.keys().all(|name| name.len() <= LONGEST && !name.contains('\u{1b}')));
+    }
+
+    proptest! {
+        #[test]
+        fn a_ledger_survives_the_journey(
+            names in proptest::collection::vec("[a-z]{0,9}", 0..6),
+            counts in proptest::collection::vec(0_u64..1 << 40, NUMBERS),
+        ) {
+            let mut sent = Ledger::new();
+            names.iter().for_each(|name| sent.enter(name, entered(&counts).stats));
+            prop_assert_eq!(Ledger::decode(&sent.encode()), Some(sent));
+        }
+
+        #[test]
+        fn any_bytes_decode_or_do_not(bytes in proptest::collection::vec(any::<u8>(), 0..900)) {
+            let _ = Ledger::decode(&bytes);
+        }
+    }
+}

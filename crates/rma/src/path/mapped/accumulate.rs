@@ -1,0 +1,269 @@
+//! Accumulates, fetch-and-op and compare-and-swap on memory that is in reach.
+//!
+//! The idea: a few aligned elements are combined with atomic instructions beside others; everything else with vector
+//! instructions, by one rank at a time. Which of the two happens is the target's gate's to say
+//! (`gate.rs`); under an exclusive lock of the window nobody else can be there, and neither is needed. Memory out of
+//! reach is read, combined and written back behind the gate. Cost: see `gate.rs`. When not to use: puts, which
+//! are not atomic.
+
+use super::atomic;
+use super::execute::Place;
+use super::gate::{Gate, Length};
+use crate::memory::combine::{combine, compare_and_swap};
+use crate::model::{Element, Error, Operation};
+use unisono_linux::clock::{Nanos, now, ticks};
+use unisono_linux::futex::{self, Count, Scope};
+use unisono_sync::atomics::{AtomicU32, Ordering};
+
+/// More elements than this are combined faster with the gate's lock than by atomic instructions.
+const FEW: usize = 4;
+/// Polls of a lock before one sleeps, where there is a processor for everybody: some microseconds.
+const POLLS: u32 = 200;
+/// How long one sleeps at most before one looks whether the awaited lives.
+const SLICE: Nanos = Nanos(100_000_000);
+
+impl Place<'_> {
+    /// Combines `brought` into the part from byte `place` on; what was there goes to `result`.
+    #[inline]
+    pub(super) fn accumulate(
+        &self,
+        place: i64,
+        (element, operation): (Element, Operation),
+        brought: &[u8],
+        result: Option<&mut [u8]>,
+    ) -> Result<(), Error> {
+        if !brought.len().is_multiple_of(element.size()) {
+            return Err(Error::Type("a block of the layout splits an element".to_owned()));
+        }
+        if self.peer.base.is_null() {
+            return self.alone(Length::Long, || self.remotely(place, element, operation, brought, result));
+        }
+        let address = self.address(place);
+        let back = result.map_or(std::ptr::null_mut(), <[u8]>::as_mut_ptr);
+        let few = brought.len() <= FEW * element.size();
+        let work = || {
+            if !back.is_null() {
+                // SAFETY: the result is a slice of this length; the range was checked.
+                unsafe { std::ptr::copy(address, back, brought.len()) };
+            }
+            // SAFETY: range and operation were checked; nobody else combines here.
+            unsafe { combine(element, operation, address, brought.as_ptr(), brought.len()) };
+            Ok(())
+        };
+        if !few || !atomic::is_possible(element, address) {
+            return self.alone(Length::Long, work);
+        }
+        self.passing(work, || {
+            // SAFETY: possible as just asked, range and operation were checked.
+            unsafe {
+                atomic::accumulate(element, operation, address, brought.as_ptr(), back, brought.len());
+            }
+        })
+    }
+
+    /// Writes `new` if `compare` is there; what was there goes to `result`.
+    pub(super) fn swap(
+        &self,
+        place: i64,
+        element: Element,
+        compare: &[u8],
+        new: &[u8],
+        result: &mut [u8],
+    ) -> Result<(), Error> {
+        if self.peer.base.is_null() {
+            return self.alone(Length::Long, || {
+                self.read(place, result)?;
+                if result == compare { self.write(place, new) } else { Ok(()) }
+            });
+        }
+        let address = self.address(place);
+        let back = result.as_mut_ptr();
+        let plainly = || {
+            // SAFETY: the slice that this address is of; the other use of it comes instead of this one.
+            let result = unsafe { std::slice::from_raw_parts_mut(back, compare.len()) };
+            // SAFETY: the range was checked; nobody else combines here.
+            unsafe { compare_and_swap(address, compare, new, result) };
+            Ok(())
+        };
+        if !atomic::is_possible(element, address) {
+            return self.alone(Length::Long, plainly);
+        }
+        let word = |bytes: &[u8]| {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            u64::from_le_bytes(word)
+        };
+        self.passing(plainly, || {
+            // SAFETY: possible as just asked; the range was checked.
+            let before = unsafe { atomic::compare_and_swap(element, address, word(compare), word(new)) };
+            // SAFETY: as in `plainly`.
+            unsafe { std::ptr::copy(before.to_le_bytes().as_ptr(), back, compare.len()) };
+        })
+    }
+
+    /// Reads, combines and writes back the memory of another process.
+    fn remotely(
+        &self,
+        place: i64,
+        element: Element,
+        operation: Operation,
+        brought: &[u8],
+        result: Option<&mut [u8]>,
+    ) -> Result<(), Error> {
+        let mut there = vec![0; brought.len()];
+        self.read(place, &mut there)?;
+        if let Some(result) = result {
+            result.copy_from_slice(&there);
+        }
+        // SAFETY: two slices of equal length; the operation was checked.
+        unsafe { combine(element, operation, there.as_mut_ptr(), brought.as_ptr(), there.len()) };
+        if operation == Operation::NoOp { Ok(()) } else { self.write(place, &there) }
+    }
+
+    #[inline]
+    fn gate(&self) -> Gate<'_> {
+        let line = self.region.gate(self.target);
+        Gate {
+            one_by_one: line.word(0),
+            sleepers: line.word(1),
+            holder: line.word(2),
+            shorts: line.word(3),
+            presence: self.region.presence(self.me).word(10),
+            target: self.target as u32,
+            wakeups: self.wakeups,
+        }
+    }
+
+    /// Does something short with atomic instructions beside others, or otherwise while nobody else accumulates.
+    #[inline]
+    fn passing(&self, work: impl FnOnce() -> Result<(), Error>, beside: impl FnOnce()) -> Result<(), Error> {
+        if self.is_alone() {
+            return work();
+        }
+        let gate = self.gate();
+        loop {
+            if !gate.is_one_by_one() && gate.try_enter() {
+                beside();
+                gate.leave();
+                return Ok(());
+            }
+            self.take(&gate)?;
+            if gate.is_one_by_one() {
+                let done = work();
+                self.give_back(&gate, Length::Short);
+                return done;
+            }
+            // It was turned back while this rank waited for the lock.
+            self.give_back(&gate, Length::Long);
+        }
+    }
+
+    /// Does something while nobody else accumulates at the target.
+    #[inline]
+    fn alone(&self, length: Length, work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        if self.is_alone() {
+            return work();
+        }
+        let gate = self.gate();
+        self.take(&gate)?;
+        if !gate.is_one_by_one() {
+            gate.turn();
+            let inside = self.await_leavers(&gate);
+            if inside.is_err() {
+                self.give_back(&gate, length);
+                return inside;
+            }
+        }
+        let done = work();
+        self.give_back(&gate, length);
+        done
+    }
+
+    #[inline]
+    fn take(&self, gate: &Gate<'_>) -> Result<(), Error> {
+        if gate.try_lock(self.me as u32) { Ok(()) } else { self.await_lock(gate) }
+    }
+
+    #[inline]
+    fn give_back(&self, gate: &Gate<'_>, passed: Length) {
+        if gate.unlock(passed) {
+            futex::wake(gate.holder, Count::All, Scope::Shared);
+        }
+    }
+
+    #[cold]
+    fn await_lock(&self, gate: &Gate<'_>) -> Result<(), Error> {
+        let (start, mut asleep) = (ticks(), Nanos::ZERO);
+        let taken = self.lock_in_earnest(gate, &mut asleep);
+        self.waits.note(ticks().since(start).to_nanos(), asleep);
+        taken
+    }
+
+    fn lock_in_earnest(&self, gate: &Gate<'_>, asleep: &mut Nanos) -> Result<(), Error> {
+        let me = self.me as u32;
+        if !self.host.crowded {
+            for _ in 0..POLLS {
+                std::hint::spin_loop();
+                if gate.try_lock(me) {
+                    return Ok(());
+                }
+            }
+        }
+        gate.announce_sleeper();
+        let taken = loop {
+            if gate.try_lock(me) {
+                break Ok(());
+            }
+            let holder = gate.holder.load(Ordering::Relaxed);
+            if holder != 0 {
+                let before = now();
+                futex::wait(gate.holder, holder, Some(SLICE.after(before)), Scope::Shared);
+                *asleep = now().since(before).after(*asleep);
+                if let Some(gone) = self.host.who_is_gone() {
+                    break Err(gone.into());
+                }
+            }
+        };
+        gate.sleepers.fetch_sub(1, Ordering::Relaxed);
+        taken
+    }
+
+    /// Waits until nobody is inside side by side: each executes a few instructions there, unless it lost its core.
+    #[cold]
+    fn await_leavers(&self, gate: &Gate<'_>) -> Result<(), Error> {
+        let (start, mut asleep) = (ticks(), Nanos::ZERO);
+        let left = self.see_off(gate, &mut asleep);
+        self.waits.note(ticks().since(start).to_nanos(), asleep);
+        left
+    }
+
+    fn see_off(&self, gate: &Gate<'_>, asleep: &mut Nanos) -> Result<(), Error> {
+        for rank in (0..self.region.plan.offsets.len()).filter(|rank| *rank != self.me) {
+            let presence = self.region.presence(rank).word(10);
+            while gate.holds(presence) {
+                *asleep = nap(presence).after(*asleep);
+                if gate.holds(presence)
+                    && let Some(gone) = self.host.who_is_gone()
+                {
+                    return Err(gone.into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sleeps while `word` stays as it is, a millisecond at most; how long.
+fn nap(word: &AtomicU32) -> Nanos {
+    let seen = word.load(Ordering::Relaxed);
+    for _ in 0..64 {
+        if word.load(Ordering::Relaxed) != seen {
+            return Nanos::ZERO;
+        }
+        std::hint::spin_loop();
+    }
+    // Nobody wakes who waits for a presence.
+    let before = now();
+    futex::wait(word, seen, Some(Nanos(1_000_000).after(before)), Scope::Shared);
+    now().since(before)
+}

@@ -1,0 +1,237 @@
+//! Lock-unlock on the direct path: a word, and stores.
+//!
+//! A lock is taken when it is asked for (for lock_all: when a target is first accessed), and every operation is
+//! done at once, so that unlock has nothing to wait for - but puts on a user's memory, which are staged and handed to
+//! a target that is in the library when they have to be complete (`hand_off.rs`). (The first lock after a fence waits
+//! until the target has applied what the fence left staged for it.) Who finds the lock held sleeps on its word and
+//! looks around ten times a second. Cost: two atomic operations; a flush is a fence instruction, if anything was
+//! stored. Reference: the paper, section 4.3, for what is spared: no request, no agent, no acknowledgement.
+
+use super::lock_word::{Attempt, LockWord};
+use super::staging::Stamp;
+use super::{Direct, Held};
+use crate::model::{Error, Reach};
+use crate::window::Lock;
+use unisono_linux::clock::{Nanos, now, ticks};
+use unisono_linux::futex::{self, Count, Scope};
+use unisono_sync::atomics::{Ordering, fence};
+
+const SLICE: Nanos = Nanos(100_000_000);
+/// Among more members nobody looks for offers.
+pub(super) const MANY: usize = 16;
+/// Longer data is left to the kernel: the target would have to stay too long, and the ring hold too much.
+pub(super) const LONGEST: usize = 512 << 10;
+/// Twice what a copy by the kernel costs, and how many bytes more of it take a nanosecond: so long an offer stands. Who
+/// goes through the kernel itself meanwhile comes by within that time; with less two members may keep missing each other.
+const COPY: Nanos = Nanos(2_000);
+const COPIED_A_NANO: u64 = 11;
+/// Who did not take an offer is made none in so many epochs.
+const PASSED_OVER: u8 = 32;
+/// Polls of a held lock before one sleeps, where there is a processor for everybody.
+const POLLS: u32 = 200;
+
+impl Direct {
+    #[inline]
+    pub(crate) fn lock(&mut self, target: usize, lock: Lock) -> Result<(), Error> {
+        self.serve();
+        self.take_lock(target, lock)
+    }
+
+    pub(crate) fn lock_unchecked(&mut self, target: usize) -> Result<(), Error> {
+        if let Some(epoch) = self.peers[target].settling {
+            self.await_settled(target, epoch)?;
+        }
+        let peer = &mut self.peers[target];
+        (peer.held, peer.opened, peer.direct) = (Held::Unchecked, true, !peer.base.is_null());
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn take_lock(&mut self, target: usize, lock: Lock) -> Result<(), Error> {
+        if let Some(epoch) = self.peers[target].settling {
+            self.await_settled(target, epoch)?;
+        }
+        let word = LockWord(self.region.lock(target).word(0));
+        let taken = match lock {
+            Lock::Shared => word.try_shared(),
+            Lock::Exclusive => word.try_exclusive(self.me as u32),
+        };
+        if !taken {
+            self.await_lock(target, lock)?;
+        }
+        let peer = &mut self.peers[target];
+        (peer.held, peer.opened, peer.direct) = (Held::Lock(lock), true, !peer.base.is_null());
+        Ok(())
+    }
+
+    #[cold]
+    fn await_lock(&mut self, target: usize, lock: Lock) -> Result<(), Error> {
+        let (start, mut asleep) = (ticks(), Nanos::ZERO);
+        let taken = self.lock_in_earnest(target, lock, &mut asleep);
+        self.waiter.waits.passive.add(ticks().since(start).to_nanos(), asleep);
+        taken
+    }
+
+    fn lock_in_earnest(&self, target: usize, lock: Lock, asleep: &mut Nanos) -> Result<(), Error> {
+        let word = self.region.lock(target).word(0);
+        let exclusive = (lock == Lock::Exclusive).then_some(self.me as u32);
+        if !self.host.crowded {
+            for _ in 0..POLLS {
+                std::hint::spin_loop();
+                let taken = match exclusive {
+                    Some(rank) => LockWord(word).try_exclusive(rank),
+                    None => LockWord(word).try_shared(),
+                };
+                if taken {
+                    return Ok(());
+                }
+            }
+        }
+        let patience = self.shared.patience();
+        let over = patience.map(|patience| patience.after(now()));
+        let mut slept = false;
+        loop {
+            match LockWord(word).attempt(exclusive, slept) {
+                Attempt::Taken => return Ok(()),
+                Attempt::Again => {}
+                Attempt::Sleep(seen) => {
+                    let period =
+                        self.shared.hook.call().unwrap_or(SLICE).min(patience.unwrap_or(SLICE)).min(SLICE);
+                    let before = now();
+                    futex::wait(word, seen, Some(period.after(before)), Scope::Shared);
+                    *asleep = now().since(before).after(*asleep);
+                    slept = true;
+                    if let Some(gone) = self.host.who_is_gone() {
+                        return Err(gone.into());
+                    }
+                    if over.is_some_and(|over| now() >= over) {
+                        return Err(Error::NotYet);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether to stage a passive operation, and offer it later.
+    pub(super) fn may_offer(&mut self, target: usize) -> bool {
+        let peer = &mut self.peers[target];
+        if !peer.out.is_empty() {
+            return true;
+        }
+        peer.inattentive = peer.inattentive.saturating_sub(1);
+        peer.inattentive == 0 && peer.held != Held::Nothing
+    }
+
+    /// Applies what others offer.
+    #[inline]
+    fn serve(&mut self) {
+        if self.hands_over {
+            self.serve_all();
+        }
+    }
+
+    #[inline(never)]
+    fn serve_all(&mut self) {
+        for origin in (0..self.peers.len()).filter(|origin| *origin != self.me) {
+            let ring = self.region.ring(origin, self.me);
+            let came = &mut self.peers[origin].came;
+            let claimed = self.region.offer(origin, self.me).claim(|| came.is_next(ring, Stamp::PASSIVE));
+            if let Some(position) = claimed {
+                let mut came = std::mem::take(came);
+                came.drain_to(ring, position, Stamp::PASSIVE, |head, data| {
+                    self.apply(head, data, self.own_bytes);
+                });
+                self.peers[origin].came = came;
+            }
+        }
+    }
+
+    /// Completes what is staged for a target, by its own hands or the kernel's.
+    #[inline]
+    pub(crate) fn settle(&mut self, target: usize) -> Result<(), Error> {
+        if !self.hands_over || self.peers[target].out.is_empty() { Ok(()) } else { self.hand_over(target) }
+    }
+
+    #[inline(never)]
+    fn hand_over(&mut self, target: usize) -> Result<(), Error> {
+        let me = self.me;
+        let position = self.peers[target].out.position(self.region.ring(me, target));
+        let patience = Nanos(COPY.0 + self.peers[target].out.staged() as u64 / COPIED_A_NANO);
+        self.peers[target].stages = None;
+        self.region.offer(me, target).offer(position);
+        let (start, mut polls, mut is_offered) = (ticks(), 0_u32, true);
+        loop {
+            // SYNC(given-back) acquire: the target has applied what it gave back
+            if self.region.ring(me, target).given_back.load(Ordering::Acquire) == position {
+                let peer = &mut self.peers[target];
+                peer.out.handed_over();
+                peer.inattentive = 0;
+                return Ok(());
+            }
+            self.serve();
+            std::hint::spin_loop();
+            polls += 1;
+            if !polls.is_multiple_of(8) || ticks().since(start).to_nanos() < patience {
+                continue;
+            }
+            if is_offered && self.region.offer(me, target).revoke(position) {
+                self.peers[target].inattentive = PASSED_OVER;
+                return self.take_back(Reach::Locked, target);
+            }
+            // It is being applied, by one who may have lost its processor.
+            is_offered = false;
+            let given_back = self.region.ring(me, target).given_back;
+            let seen = given_back.load(Ordering::Relaxed);
+            if seen != position {
+                // Nobody wakes who waits here.
+                futex::wait(given_back, seen, Some(Nanos(100_000).after(now())), Scope::Shared);
+                if let Some(gone) = self.host.who_is_gone() {
+                    return Err(gone.into());
+                }
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn unlock(&mut self, target: usize) -> Result<(), Error> {
+        let settled = self.settle(target);
+        self.release(target);
+        settled
+    }
+
+    #[inline]
+    fn release(&mut self, target: usize) {
+        let peer = &mut self.peers[target];
+        let held = std::mem::replace(&mut peer.held, Held::Nothing);
+        (peer.opened, peer.direct, peer.stages) = (false, false, None);
+        if held == Held::Unchecked {
+            self.fence_stores();
+        }
+        let word = self.region.lock(target).word(0);
+        let wakes = match held {
+            Held::Lock(Lock::Exclusive) => LockWord(word).release_exclusive(),
+            Held::Lock(Lock::Shared) => LockWord(word).release_shared(),
+            Held::Unchecked | Held::Nothing => false,
+        };
+        if wakes {
+            futex::wake(word, Count::All, Scope::Shared);
+        }
+    }
+
+    /// Everything done to a target so far is complete there, and visible to everybody before anything that follows.
+    #[inline]
+    pub(crate) fn flush(&mut self, target: usize) -> Result<(), Error> {
+        self.fence_stores();
+        self.serve();
+        self.settle(target)
+    }
+
+    #[inline]
+    fn fence_stores(&mut self) {
+        if self.dirty {
+            self.dirty = false;
+            // SYNC(window) fence: stores into windows before this rank's later loads
+            fence(Ordering::SeqCst);
+        }
+    }
+}

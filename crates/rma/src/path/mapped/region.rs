@@ -1,0 +1,152 @@
+//! A window's segment: who writes which line, and where the parts lie.
+//!
+//! ```text
+//!   the barrier's lines   unisono-barrier's
+//!   3 lines a rank        exposure (its owner)  |  lock word (anybody)  |  gate of accumulates (anybody)
+//!   a line for each pair  from a rank, to a rank: posts, completions, how much of the ring is given back
+//!   rings                 for each pair, operations staged by the first for the second
+//!   parts                 each rank's memory: page-aligned, or one directly after the other
+//! ```
+
+use super::hand_off::HandOff;
+use super::staging::Ring;
+use crate::model::{Error, Placement};
+use crate::window::Part;
+use unisono_sync::{Flag, Line, Lines};
+
+const PAGE: u64 = 4096;
+
+/// Where everything in a segment lies; every member computes the same.
+#[derive(Debug)]
+pub(super) struct Plan {
+    size: usize,
+    /// Lines of the barrier of fences, which come first.
+    barrier: usize,
+    pub(super) ring_bytes: usize,
+    pub(super) offsets: Box<[u64]>,
+    pub(super) bytes: usize,
+}
+
+impl Plan {
+    pub(super) fn new(
+        parts: &[Part],
+        with_memory: bool,
+        placement: Placement,
+        barrier: usize,
+    ) -> Result<Self, Error> {
+        let size = parts.len();
+        let ring_bytes = match size {
+            // Whatever the kernel would copy otherwise goes through them; pages that nobody touches are none.
+            0..=8 if !with_memory => 2 << 20,
+            9..=32 if !with_memory => 64 << 10,
+            0..=8 => 16 << 10,
+            9..=32 => 4 << 10,
+            _ => 1 << 10,
+        };
+        let lines = barrier * size_of::<Line>() + bytes_of_lines(size);
+        let mut end = ((lines + size * size * ring_bytes) as u64).next_multiple_of(PAGE);
+        let mut offsets = Vec::with_capacity(size);
+        for part in parts {
+            if placement == Placement::Pages {
+                end = end.next_multiple_of(PAGE);
+            }
+            offsets.push(end);
+            let bytes = if with_memory { part.bytes } else { 0 };
+            end = end.checked_add(bytes).filter(|end| *end < 1 << 46).ok_or(Error::Size(part.bytes))?;
+        }
+        let bytes = usize::try_from(end).map_err(|_| Error::Size(end))?;
+        Ok(Self { size, barrier, ring_bytes, offsets: offsets.into(), bytes })
+    }
+}
+
+/// What this module's lines, before the rings, take.
+fn bytes_of_lines(size: usize) -> usize {
+    lines_of(size) * size_of::<Line>()
+}
+
+const fn lines_of(size: usize) -> usize {
+    3 * size + size * size
+}
+
+/// A mapped segment.
+#[derive(Debug)]
+pub(super) struct Region {
+    pub(super) lines: Lines,
+    start: *mut u8,
+    pub(super) plan: Plan,
+}
+
+impl Region {
+    pub(super) fn new(segment: &Lines, plan: Plan) -> Self {
+        let start = segment.start().as_ptr();
+        Self { lines: segment.part(plan.barrier, lines_of(plan.size)), start, plan }
+    }
+
+    /// The exposure of a rank: the last fence epoch that it has entered.
+    #[inline]
+    pub(super) fn exposure(&self, rank: usize) -> Flag<'_> {
+        self.lines.line(3 * rank).flag(0)
+    }
+
+    /// At whom a rank accumulates right now (plus one).
+    #[inline]
+    pub(super) fn presence(&self, rank: usize) -> &Line {
+        self.lines.line(3 * rank)
+    }
+
+    #[inline]
+    pub(super) fn lock(&self, rank: usize) -> &Line {
+        self.lines.line(1 + 3 * rank)
+    }
+
+    #[inline]
+    pub(super) fn gate(&self, rank: usize) -> &Line {
+        self.lines.line(2 + 3 * rank)
+    }
+
+    #[inline]
+    fn pair(&self, from: usize, to: usize) -> &Line {
+        self.lines.line(3 * self.plan.size + from * self.plan.size + to)
+    }
+
+    /// How often `target` has exposed its part to `origin`.
+    #[inline]
+    pub(super) fn posts(&self, target: usize, origin: usize) -> Flag<'_> {
+        self.pair(target, origin).flag(0)
+    }
+
+    /// How often `origin` has completed at `target`.
+    #[inline]
+    pub(super) fn completions(&self, origin: usize, target: usize) -> Flag<'_> {
+        self.pair(origin, target).flag(1)
+    }
+
+    /// What `origin` offers to `target`.
+    #[inline]
+    pub(super) fn offer(&self, origin: usize, target: usize) -> HandOff<'_> {
+        HandOff(self.pair(origin, target).word(11))
+    }
+
+    /// Where the ring from `origin` to `target` lies, and its size.
+    #[inline]
+    pub(super) fn place_of_ring(&self, origin: usize, target: usize) -> (*mut u8, usize) {
+        let (lines, size) = (bytes_of_lines(self.plan.size), self.plan.ring_bytes);
+        (
+            self.lines.start().as_ptr().wrapping_add(lines + (origin * self.plan.size + target) * size),
+            size,
+        )
+    }
+
+    /// The ring from `origin` to `target`. How far it is filled lies beside the origin's completions in one line.
+    #[inline]
+    pub(super) fn ring(&self, origin: usize, target: usize) -> Ring<'_> {
+        let (start, size) = self.place_of_ring(origin, target);
+        let (forth, back) = (self.pair(origin, target), self.pair(target, origin));
+        Ring { start, size, filled: forth.word(9), begin: forth.word(10), given_back: back.word(8) }
+    }
+
+    /// A rank's part.
+    pub(super) fn part(&self, rank: usize) -> *mut u8 {
+        self.start.wrapping_add(self.plan.offsets[rank] as usize)
+    }
+}

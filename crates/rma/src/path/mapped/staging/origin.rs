@@ -1,0 +1,181 @@
+//! The origin's end of a ring: entries are written, ended with their epoch, offered, or taken back.
+
+use super::In;
+use super::{FILLER, HEAD, Head, LONG, MOST, Ring, Stamp, after, data_of, encode};
+use crate::window::copy;
+use unisono_sync::atomics::Ordering;
+
+/// What has been written since the ring was begun again, when that moment is old.
+const OLD: u32 = 1 << 30;
+
+/// Short entries may go on for so many bytes before it is worth a look whether the ring is empty.
+const LAP: usize = 16 << 10;
+
+/// The origin's end of a ring.
+#[derive(Debug, Default)]
+pub(crate) struct Out {
+    /// Bytes ever written, and how many of them the target is known to have given back.
+    written: u32,
+    given_back: u32,
+    /// Where this epoch's entries begin.
+    epoch_start: u32,
+    /// Where the ring was begun again last, or a place after that.
+    begun: u32,
+}
+
+impl Out {
+    pub(in crate::path::mapped) fn is_empty(&self) -> bool {
+        self.written == self.epoch_start
+    }
+
+    /// The epoch is over: its entries are the target's, once it sees the call that ends it.
+    #[inline]
+    pub(in crate::path::mapped) fn commit(&mut self, ring: Ring<'_>) {
+        if !self.is_empty() {
+            self.epoch_start = self.written;
+            self.renew_beginning(ring);
+            // SYNC(filled) release: the entries, and where they begin, before how far they reach
+            ring.filled.store(self.written, Ordering::Release);
+        }
+    }
+
+    /// How far it is filled, for an offer.
+    pub(in crate::path::mapped) fn position(&mut self, ring: Ring<'_>) -> u32 {
+        self.renew_beginning(ring);
+        self.written
+    }
+
+    #[inline]
+    fn renew_beginning(&mut self, ring: Ring<'_>) {
+        if self.written.wrapping_sub(self.begun) > OLD {
+            // So far behind it would soon seem to lie ahead; this is behind what the target has read.
+            self.begun = self.written.wrapping_sub(2 * ring.size as u32);
+            ring.begin.store(self.begun, Ordering::Relaxed);
+        }
+    }
+
+    /// What was not applied yet, fillers included.
+    pub(in crate::path::mapped) fn staged(&self) -> usize {
+        self.written.wrapping_sub(self.epoch_start) as usize
+    }
+
+    /// The target has applied everything.
+    pub(in crate::path::mapped) fn handed_over(&mut self) {
+        (self.epoch_start, self.given_back) = (self.written, self.written);
+    }
+
+    /// Writes a short entry, if there is room that this member knows of: the common case.
+    ///
+    /// # Safety
+    /// As [`stage`](Self::stage), with `ring` its start and size.
+    #[inline]
+    pub(in crate::path::mapped) unsafe fn stage_quickly(
+        &mut self,
+        (ring, size): (*mut u8, usize),
+        stamp: Stamp,
+        head: Head,
+        data: *const u8,
+    ) -> bool {
+        let at = self.written as usize & (size - 1);
+        let needed = HEAD + head.length.next_multiple_of(HEAD);
+        if head.length > MOST
+            || at + needed > size
+            || self.used() + needed > size
+            || (at >= LAP && self.is_empty())
+        {
+            return false;
+        }
+        let into = ring.wrapping_add(at).cast::<u128>();
+        // SAFETY: the ring is mapped, `at` is a multiple of 16 below its size; the target reads it only after
+        // `filled` says so.
+        unsafe { into.write_unaligned(encode(stamp, head.length as u16, head.how, head.place)) };
+        // SAFETY: the caller promises the data; the entry lies within the ring, as computed above.
+        unsafe { copy(data, ring.wrapping_add(at + HEAD), head.length) };
+        self.written = self.written.wrapping_add(needed as u32);
+        true
+    }
+
+    /// Writes an entry of `length` bytes from `data`, if there is room.
+    ///
+    /// # Safety
+    /// `head.length` bytes, at most [`room`] of the ring's, are readable at `data`; the ring is mapped.
+    #[inline(never)]
+    pub(in crate::path::mapped) unsafe fn stage(
+        &mut self,
+        ring: Ring<'_>,
+        stamp: Stamp,
+        head: Head,
+        data: *const u8,
+    ) -> bool {
+        let size = ring.size;
+        let is_long = head.length > MOST;
+        let mut at = self.written as usize & (size - 1);
+        if self.is_empty() && at >= if is_long { 1 } else { LAP } && self.is_idle(ring) {
+            self.written = self.written.wrapping_add((size - at) as u32);
+            (self.epoch_start, self.given_back, at) = (self.written, self.written, 0);
+            self.begun = self.written;
+            ring.begin.store(self.written, Ordering::Relaxed);
+        }
+        let filler = if after(at, head.length) > size { size - at } else { 0 };
+        let needed = if filler > 0 { filler + after(0, head.length) } else { after(at, head.length) - at };
+        if self.used() + needed > size {
+            self.look(ring);
+            if self.used() + needed > size {
+                return false;
+            }
+        }
+        let put = |at: usize, word: u128| {
+            let into = ring.start.wrapping_add(at).cast::<u128>();
+            // SAFETY: the ring is mapped, `at` is a multiple of 16 below its size; the target reads it only
+            // after `filled` says so.
+            unsafe { into.write_unaligned(word) };
+        };
+        if filler > 0 {
+            put(at, encode(stamp, FILLER, None, 0));
+        }
+        let at = (at + filler) & (size - 1);
+        if is_long {
+            put(at, encode(stamp, LONG, head.how, head.place));
+            put(at + HEAD, head.length as u128);
+        } else {
+            put(at, encode(stamp, head.length as u16, head.how, head.place));
+        }
+        let into = ring.start.wrapping_add(data_of(at, is_long));
+        // SAFETY: the caller promises the data; the entry lies within the ring, as computed above.
+        unsafe { copy(data, into, head.length) };
+        self.written = self.written.wrapping_add(needed as u32);
+        true
+    }
+
+    #[inline]
+    fn used(&self) -> usize {
+        self.written.wrapping_sub(self.given_back) as usize
+    }
+
+    /// Looks how far the target has read; it does not know yet where this member has begun again.
+    fn look(&mut self, ring: Ring<'_>) {
+        // SYNC(given-back) acquire: the target has read what it gave back
+        let given_back = ring.given_back.load(Ordering::Acquire);
+        if given_back.wrapping_sub(self.given_back).cast_signed() > 0 {
+            self.given_back = given_back;
+        }
+    }
+
+    /// Whether the target has given everything back.
+    fn is_idle(&mut self, ring: Ring<'_>) -> bool {
+        self.look(ring);
+        self.used() == 0
+    }
+
+    /// Takes this epoch's entries back, in order, before the target may look at them.
+    pub(in crate::path::mapped) fn take_back(
+        &mut self,
+        ring: Ring<'_>,
+        stamp: Stamp,
+        mut visit: impl FnMut(Head, *const u8),
+    ) {
+        let mut reader = In::from(self.epoch_start);
+        while reader.position() != self.written && reader.next(ring, stamp, &mut visit) {}
+        self.written = self.epoch_start;
+    }
+}

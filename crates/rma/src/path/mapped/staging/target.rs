@@ -1,0 +1,139 @@
+//! The target's end of a ring: entries of an epoch are visited in order, and their room is given back. Another process
+//! wrote them: what they say is checked before it is used.
+
+use super::{FILLER, HEAD, Head, LINE, LONG, MOST, Ring, Stamp, data_of};
+use crate::model::{Element, Operation};
+use unisono_sync::atomics::Ordering;
+
+/// The target's end of a ring.
+#[derive(Debug, Default)]
+pub(in crate::path::mapped) struct In {
+    read: u32,
+}
+
+impl In {
+    /// One that has read so far, of its own entries.
+    pub(super) const fn from(position: u32) -> Self {
+        Self { read: position }
+    }
+
+    /// How far it has read.
+    pub(super) const fn position(&self) -> u32 {
+        self.read
+    }
+
+    /// Asks for the lines where the next entries will be, that they travel at the same time as what says so.
+    #[inline]
+    pub(in crate::path::mapped) fn expect(&self, (ring, size): (*mut u8, usize)) {
+        #[cfg(target_arch = "x86_64")]
+        for line in [0, LINE] {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let at = (self.read as usize + line) & (size - 1);
+            // SAFETY: a prefetch reads nothing; every x86-64 processor has it.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(ring.wrapping_add(at).cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (ring, size);
+    }
+
+    /// Applies all entries of an epoch.
+    #[inline]
+    pub(in crate::path::mapped) fn drain(
+        &mut self,
+        ring: Ring<'_>,
+        stamp: Stamp,
+        mut visit: impl FnMut(Head, *const u8),
+    ) {
+        // SYNC(filled) acquire: the entries, and where they begin, after how far they reach
+        let filled = ring.filled.load(Ordering::Acquire);
+        if filled == self.read {
+            return;
+        }
+        self.find_beginning(ring);
+        if filled.wrapping_sub(self.read) as usize > ring.size {
+            return;
+        }
+        // Who writes there may lie about lengths: beyond is the end too.
+        while filled.wrapping_sub(self.read).cast_signed() > 0 && self.next(ring, stamp, &mut visit) {}
+        // SYNC(given-back) release: the copies before the room is given back
+        ring.given_back.store(self.read, Ordering::Release);
+    }
+
+    /// Skips what the origin has skipped.
+    #[inline]
+    fn find_beginning(&mut self, ring: Ring<'_>) {
+        let begin = ring.begin.load(Ordering::Relaxed);
+        if begin.wrapping_sub(self.read).cast_signed() > 0 {
+            self.read = begin & !(HEAD as u32 - 1);
+        }
+    }
+
+    /// Whether the next entry, which was offered, has this stamp.
+    pub(in crate::path::mapped) fn is_next(&mut self, ring: Ring<'_>, stamp: Stamp) -> bool {
+        self.find_beginning(ring);
+        let from = ring.start.wrapping_add(self.read as usize & (ring.size - 1)).cast::<u32>();
+        // SAFETY: the ring is mapped, and the place a multiple of 16 below its size.
+        let word = unsafe { from.read_volatile() };
+        word == stamp.0
+    }
+
+    /// Applies all entries up to a position that was claimed. The origin's process wrote the position: its low bits
+    /// are cut off, because entries are read at multiples of [`HEAD`], and one that is further away than the ring is
+    /// long has nothing before it.
+    pub(in crate::path::mapped) fn drain_to(
+        &mut self,
+        ring: Ring<'_>,
+        position: u32,
+        stamp: Stamp,
+        mut visit: impl FnMut(Head, *const u8),
+    ) {
+        let position = position & !(HEAD as u32 - 1);
+        if position.wrapping_sub(self.read) as usize <= ring.size {
+            while position.wrapping_sub(self.read).cast_signed() > 0 && self.next(ring, stamp, &mut visit) {}
+        }
+        self.read = position;
+        // SYNC(given-back) release: the copies before the room is given back
+        ring.given_back.store(position, Ordering::Release);
+    }
+
+    /// Visits the next entry, if it has this stamp.
+    #[inline]
+    pub(super) fn next(
+        &mut self,
+        ring: Ring<'_>,
+        stamp: Stamp,
+        visit: &mut impl FnMut(Head, *const u8),
+    ) -> bool {
+        let (ring, size) = (ring.start, ring.size);
+        let at = self.read as usize & (size - 1);
+        let from = ring.wrapping_add(at).cast::<u128>();
+        // SAFETY: the ring is mapped, and `at` is a multiple of 16 below its size. Another process wrote
+        // this, and may write it again: the copy is what counts.
+        let word = unsafe { from.read_volatile() };
+        if word as u32 != stamp.0 {
+            return false;
+        }
+        let length = (word >> 32) as u16;
+        if length == FILLER {
+            self.read = self.read.wrapping_add((size - at) as u32);
+            return true;
+        }
+        let is_long = length == LONG;
+        let length = if is_long {
+            let from = ring.wrapping_add((at + HEAD) & (size - 1)).cast::<u128>();
+            // SAFETY: as above.
+            usize::try_from(unsafe { from.read_volatile() }).unwrap_or(0)
+        } else {
+            usize::from(length).min(MOST)
+        };
+        let data = data_of(at, is_long).min(size);
+        let length = length.min(size - data);
+        let how = Element::from_code((word >> 48) as u8)
+            .zip(Operation::from_code((word >> 56) as u8))
+            .filter(|(element, operation)| operation.is_defined_for(*element));
+        let head = Head { how, place: ((word >> 64) as u64).cast_signed(), length };
+        visit(head, ring.wrapping_add(data));
+        self.read = self.read.wrapping_add((data + length.next_multiple_of(HEAD) - at) as u32);
+        true
+    }
+}

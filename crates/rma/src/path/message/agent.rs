@@ -1,0 +1,90 @@
+//! The agent: a thread that makes progress for passive targets while nobody else does.
+//!
+//! The idea, as in the paper (section 4.3): it exists only if locks are possible, and does nothing while
+//! other calls make progress. It sleeps on the transport's bell; woken, it looks whether others have made
+//! progress since, and if so naps before it listens again, so that a busy member is not disturbed. Cost: a
+//! wake-up a millisecond beside a member that communicates all the time; one a packet beside one that
+//! computes. When not to use: where memory is shared, nobody needs to help the target.
+
+use super::Shared;
+use crate::wire::Bell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use unisono_linux::clock::{Nanos, now};
+
+/// The nap while others make progress, and the period of looking where there is no bell.
+const NAP: Duration = Duration::from_millis(1);
+/// How long it listens before it looks whether it is still wanted.
+const LISTEN: Nanos = Nanos(100_000_000);
+
+/// A job's agent, if it runs.
+#[derive(Debug, Default)]
+pub(super) struct Agent {
+    thread: Mutex<Option<JoinHandle<()>>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Agent {
+    pub(super) fn start(&self, shared: &Arc<Shared>) {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_none() {
+            let (job, stop) = (Arc::downgrade(shared), Arc::clone(&self.stop));
+            let named = thread::Builder::new().name("unisono-agent".to_owned());
+            // Without a thread the target makes progress in its own calls only, which is correct.
+            *thread = named.spawn(move || run(&job, &stop)).ok();
+        }
+    }
+
+    pub(super) fn stop(&self, bell: Option<&dyn Bell>) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(bell) = bell {
+            bell.ring();
+        }
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.thread().id() != thread::current().id()
+        {
+            // A panic of the agent's was printed by the thread itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(job: &Weak<Shared>, stop: &AtomicBool) {
+    let mut rounds = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let Some(shared) = job.upgrade() else { return };
+        let seen = shared.bell.as_ref().map_or(0, |bell| bell.events());
+        if others_make_progress(&shared, &mut rounds) {
+            drop(shared);
+            thread::sleep(NAP);
+            continue;
+        }
+        match shared.bell.clone() {
+            Some(bell) => {
+                drop(shared);
+                bell.listen(seen, Some(LISTEN.after(now())));
+            }
+            None => {
+                drop(shared);
+                thread::sleep(NAP);
+            }
+        }
+    }
+}
+
+/// Makes progress, unless others do.
+fn others_make_progress(shared: &Shared, rounds: &mut u64) -> bool {
+    // Who has the lock makes progress.
+    let Ok(mut core) = shared.core.try_lock() else { return true };
+    // A waiter whose packets another thread served would sleep on: nothing would come to wake it.
+    let busy = core.rounds != *rounds || shared.waiters.load(Ordering::Relaxed) > 0;
+    if !busy {
+        // An error here is met again by the member's own next call, which reports it.
+        let _ = core.progress();
+    }
+    *rounds = core.rounds;
+    busy
+}

@@ -1,0 +1,111 @@
+//! Barrier and gather over messages: for making windows, and for the naive fence.
+//!
+//! The barrier is dissemination (Hensgen, Finkel, Manber 1988): in round k each tells the rank 2^k further on,
+//! so that after ceil(log2 n) rounds everybody has heard of everybody. Gather sends to all. Cost: ceil(log2
+//! n) messages a member for a barrier; n - 1 for a gather.
+
+use super::{Core, Shared};
+use crate::host::episodes::Serving;
+use crate::model::{Error, Rank};
+use crate::wire::packet::{Header, Kind};
+
+impl Core {
+    /// Numbers a collective call of a window that [`new_window`](Self::new_window) made known, or of the job (0).
+    fn next_collection(&mut self, window: u32) -> u32 {
+        let number = self.collections.entry(window).or_insert(0);
+        *number = number.wrapping_add(1);
+        *number
+    }
+
+    /// Keeps a contribution until this member is at its round.
+    ///
+    /// Nobody is further ahead than the next collective call: who leaves one has heard of this member's being in it. So a
+    /// peer that contributes to any other call, to a round that there is not, to a window that is none, or data to a
+    /// barrier, breaks the protocol, and what is kept of each peer is bounded.
+    pub(super) fn take_contribution(
+        &mut self,
+        from: Rank,
+        header: &Header,
+        data: &[u8],
+    ) -> Result<(), String> {
+        let Header { window, tag, extra: round, .. } = *header;
+        let number = *self.collections.get(&window).ok_or("a contribution to a window that is none")?;
+        let last_round = u64::from(self.size.next_power_of_two().ilog2()).saturating_sub(1);
+        if tag.wrapping_sub(number) > 1 || round > last_round {
+            return Err("a contribution that no call asks for".to_owned());
+        }
+        if !data.is_empty() && (window != 0 || round > 0) {
+            return Err("data at a barrier".to_owned());
+        }
+        self.collected.insert((window, tag, round, from), data.to_vec());
+        Ok(())
+    }
+
+    /// Forgets a window that all members have freed: whoever speaks of it now breaks the protocol.
+    pub(crate) fn forget_window(&mut self, window: u32) {
+        self.collections.remove(&window);
+        self.collected.retain(|(other, ..), _| *other != window);
+    }
+
+    fn contribute(&mut self, to: Rank, window: u32, tag: u32, round: u64, data: &[u8]) -> Result<(), Error> {
+        let header = Header { tag, extra: round, ..Header::new(Kind::Collect, window) };
+        self.send(to, &header, data)
+    }
+}
+
+impl Shared {
+    /// Before a barrier by other means: completes exclusive unlocks. Whether packets have to be served while one
+    /// waits there: others may wait for what this member's windows are asked, or for what it has not passed on.
+    pub(crate) fn prepare_barrier(&self) -> Result<Serving, Error> {
+        let mut core = self.core();
+        if core.ports.is_empty() && core.transport.flush()? {
+            return Ok(Serving::Unneeded);
+        }
+        drop(core);
+        self.await_unlocks(None)?;
+        Ok(Serving::Needed)
+    }
+
+    /// Returns once every member has called this for `window` (0: the job), and exclusive unlocks before it are
+    /// complete.
+    pub(crate) fn barrier(&self, window: u32) -> Result<(), Error> {
+        self.await_unlocks(None)?;
+        let (tag, rank, size) = {
+            let mut core = self.core();
+            (core.next_collection(window), core.rank.index(), core.size)
+        };
+        let (mut distance, mut round) = (1, 0);
+        while distance < size {
+            let (to, from) = (Rank::at((rank + distance) % size), Rank::at((rank + size - distance) % size));
+            self.core().contribute(to, window, tag, round, &[])?;
+            self.wait_for(|core| Ok(core.collected.remove(&(window, tag, round, from))))?;
+            (distance, round) = (2 * distance, round + 1);
+        }
+        Ok(())
+    }
+
+    /// Everybody's `data`, in the order of ranks.
+    pub(crate) fn gather(&self, data: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        self.await_unlocks(None)?;
+        let (tag, rank, size) = {
+            let mut core = self.core();
+            if data.len() > core.transport.max_payload() {
+                return Err(Error::Count { count: data.len() as u64, bytes: 1 });
+            }
+            let (tag, rank, size) = (core.next_collection(0), core.rank, core.size);
+            for peer in (0..size).map(Rank::at).filter(|peer| *peer != rank) {
+                core.contribute(peer, 0, tag, 0, data)?;
+            }
+            (tag, rank, size)
+        };
+        let mut all = vec![None; size];
+        all[rank.index()] = Some(data.to_vec());
+        self.wait_for(|core| {
+            for (index, place) in all.iter_mut().enumerate().filter(|(_, place)| place.is_none()) {
+                *place = core.collected.remove(&(0, tag, 0, Rank::at(index)));
+            }
+            Ok(all.iter().all(Option::is_some).then_some(()))
+        })?;
+        Ok(all.into_iter().flatten().collect())
+    }
+}

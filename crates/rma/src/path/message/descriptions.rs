@@ -1,0 +1,215 @@
+//! Descriptions of layouts between two members: sent once and in pieces, kept within bounds on both sides.
+//!
+//! The idea: a target that was told a layout once is told its id from then on. A description longer than a message
+//! travels in pieces, one after the other, each of which says how long the whole is and where it belongs, so that
+//! there is one way only to put them together; anything else is refused. The origin has its layouts forgotten before
+//! the target would have to keep more than [`MOST`] of them or [`MOST_BYTES`]; a single longer one is kept alone.
+//!
+//! ```text
+//!   [layout 7: 0.. of 3.2 MB] [7: 1 MB..] [7: 2 MB..] [7: 3 MB..]  [put, layout 7]  ...  [forget 7] [layout 8: ...]
+//! ```
+//! Cost: a message of 48 bytes and 32 bytes a run, for each piece's length a copy at the target. When not to use:
+//! contiguous layouts have no id and need no description. Reference: the paper, section 6 (cached datatypes).
+
+use crate::model::{Layout, MOST_DESCRIPTION};
+use crate::wire::packet::Header;
+use std::collections::HashMap;
+
+/// Layouts a target keeps of one origin.
+const MOST: usize = 1024;
+/// Bytes of descriptions it keeps of one origin, of which one alone may have more.
+const MOST_BYTES: u64 = 32 << 20;
+
+/// What an origin has described to a target.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// By id, the length of the description.
+    known: HashMap<u64, u64>,
+    bytes: u64,
+}
+
+impl Told {
+    pub(super) fn knows(&self, id: u64) -> bool {
+        self.known.contains_key(&id)
+    }
+
+    /// Whether the target has room for a description of so many bytes.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        has_room(self.known.len(), self.bytes, bytes)
+    }
+
+    pub(super) fn add(&mut self, id: u64, bytes: u64) {
+        self.known.insert(id, bytes);
+        self.bytes += bytes;
+    }
+
+    /// Everything told, to be forgotten.
+    pub(super) fn clear(&mut self) -> impl Iterator<Item = u64> + use<> {
+        std::mem::take(self).known.into_keys()
+    }
+}
+
+/// What a target was told by an origin.
+#[derive(Debug, Default)]
+pub(crate) struct Descriptions {
+    /// By id, with the length of the description.
+    known: HashMap<u64, (Layout, u64)>,
+    bytes: u64,
+    arriving: Option<Arriving>,
+}
+
+/// The pieces that have come of a description.
+#[derive(Debug)]
+struct Arriving {
+    id: u64,
+    bytes: Vec<u8>,
+    total: u64,
+}
+
+impl Descriptions {
+    pub(crate) fn find(&self, id: u64) -> Option<&Layout> {
+        self.known.get(&id).map(|(layout, _)| layout)
+    }
+
+    pub(crate) fn forget(&mut self, id: u64) {
+        if let Some((_, bytes)) = self.known.remove(&id) {
+            self.bytes -= bytes;
+        }
+    }
+
+    /// Takes a piece, which may say anything. It is refused unless it begins a description for which there is
+    /// room, or is what follows the last piece.
+    pub(crate) fn take(&mut self, header: &Header, piece: &[u8]) -> Result<(), String> {
+        let (id, from, total) = (header.layout, header.extra, header.count);
+        let length = piece.len() as u64;
+        if piece.is_empty() || from.checked_add(length).is_none_or(|end| end > total) {
+            return Err(format!("{length} bytes from {from} on of a layout's description of {total}"));
+        }
+        let mut arriving = match self.arriving.take() {
+            None if from == 0 => self.begin(id, total)?,
+            Some(begun) if begun.id == id && begun.total == total && begun.bytes.len() as u64 == from => {
+                begun
+            }
+            Some(begun) => {
+                let (of, at) = (begun.id, begun.bytes.len());
+                return Err(format!("a piece of layout {id} from {from} on where {of} goes on at {at}"));
+            }
+            None => return Err(format!("layout {id} described from {from} on, without what comes before")),
+        };
+        arriving.bytes.extend_from_slice(piece);
+        if (arriving.bytes.len() as u64) < total {
+            self.arriving = Some(arriving);
+            return Ok(());
+        }
+        let layout = Layout::decode(&arriving.bytes).map_err(|bad| bad.to_string())?;
+        self.known.insert(id, (layout, total));
+        self.bytes += total;
+        Ok(())
+    }
+
+    fn begin(&self, id: u64, total: u64) -> Result<Arriving, String> {
+        if id == 0 || self.known.contains_key(&id) {
+            return Err(format!("layout {id} cannot be described anew"));
+        }
+        if total > MOST_DESCRIPTION || !has_room(self.known.len(), self.bytes, total) {
+            return Err(format!("no room for the description of layout {id}, {total} bytes long"));
+        }
+        // Not more than has come is allocated, whatever the total says.
+        Ok(Arriving { id, bytes: Vec::new(), total })
+    }
+
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn check(&self) {
+        assert_eq!(self.bytes, self.known.values().map(|(_, bytes)| bytes).sum::<u64>(), "counted");
+        assert!(self.known.len() <= MOST && (self.known.len() < 2 || self.bytes <= MOST_BYTES), "bounded");
+        assert!(self.arriving.as_ref().is_none_or(|begun| (begun.bytes.len() as u64) < begun.total));
+    }
+}
+
+fn has_room(known: usize, bytes: u64, more: u64) -> bool {
+    known == 0 || known < MOST && bytes.saturating_add(more) <= MOST_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Element;
+    use crate::wire::packet::Kind;
+    use proptest::prelude::*;
+
+    fn piece(id: u64, from: u64, total: u64) -> Header {
+        Header { layout: id, extra: from, count: total, ..Header::new(Kind::Layout, 0) }
+    }
+
+    fn scattered(runs: usize) -> Layout {
+        let blocks: Vec<(i64, u64)> = (0..runs as i64).map(|run| (3 * run, 1 + (run % 2) as u64)).collect();
+        Layout::indexed(Element::U8, &blocks).expect("a small layout")
+    }
+
+    proptest! {
+        #[test]
+        fn a_description_in_any_pieces_is_the_layout(runs in 2_usize..200, cuts in prop::collection::vec(1_usize..2000, 1..9)) {
+            let layout = scattered(runs);
+            let bytes = layout.encode();
+            let (mut there, mut at, mut cuts) = (Descriptions::default(), 0, cuts.iter().cycle());
+            while at < bytes.len() {
+                prop_assert!(there.find(9).is_none());
+                let end = (at + cuts.next().expect("a cycle")).min(bytes.len());
+                prop_assert_eq!(there.take(&piece(9, at as u64, bytes.len() as u64), &bytes[at..end]), Ok(()));
+                there.check();
+                at = end;
+            }
+            prop_assert_eq!(there.find(9).expect("complete").runs(), layout.runs());
+        }
+    }
+
+    #[test]
+    fn pieces_that_overlap_leave_gaps_disagree_or_say_nothing_are_refused() {
+        let bytes = scattered(9).encode();
+        let total = bytes.len() as u64;
+        let wrong = [
+            (piece(9, 60, total), 64..100, "overlap"),
+            (piece(9, 72, total), 64..100, "gap"),
+            (piece(9, 0, total), 0..64, "from the beginning again"),
+            (piece(8, 64, total), 64..100, "of another layout"),
+            (piece(8, 0, total), 0..64, "another layout's beginning"),
+            (piece(9, 64, total + 1), 64..100, "another total"),
+            (piece(9, 64, 99), 64..100, "beyond its own total"),
+            (piece(9, 64, total), 64..64, "nothing"),
+            (piece(9, u64::MAX, total), 64..100, "beyond everything"),
+        ];
+        for (header, range, why) in wrong {
+            let mut there = Descriptions::default();
+            there.take(&piece(9, 0, total), &bytes[..64]).expect("a beginning");
+            assert!(there.take(&header, &bytes[range]).is_err(), "{why}");
+            there.check();
+        }
+        let mut there = Descriptions::default();
+        assert!(there.take(&piece(9, 64, total), &bytes[64..]).is_err(), "no beginning");
+        assert!(there.take(&piece(0, 0, total), &bytes).is_err(), "no id");
+        assert!(there.take(&piece(9, 0, u64::MAX), &bytes).is_err(), "longer than any");
+        assert!(there.take(&piece(9, 0, total), &bytes).is_ok());
+        assert!(there.take(&piece(9, 0, total), &bytes).is_err(), "twice");
+        there.forget(9);
+        there.check();
+        assert!(there.take(&piece(9, 0, total), &bytes).is_ok(), "anew, after it was forgotten");
+    }
+
+    #[test]
+    fn a_target_is_never_told_more_than_it_keeps() {
+        let (mut told, mut there) = (Told::default(), Descriptions::default());
+        let mut forgotten = 0;
+        for id in 1..4000 {
+            let bytes = scattered(if id % 1000 == 0 { 1_100_000 } else { 4 }).encode();
+            let total = bytes.len() as u64;
+            if !told.has_room(total) {
+                told.clear().for_each(|id| there.forget(id));
+                forgotten += 1;
+            }
+            told.add(id, total);
+            there.take(&piece(id, 0, total), &bytes).expect("room was made");
+            there.check();
+        }
+        assert!(forgotten > 5, "{forgotten}");
+    }
+}

@@ -1,0 +1,181 @@
+//! How operations are sent: short ones together, long ones in pieces, layouts once.
+//!
+//! ```text
+//!   queue:  put 16 B, put 16 B, acc 8 B, put 3 MB, get 1 KB
+//!   sent:   [batch: put, put, acc] [put, 1 MB] [put, 1 MB] [put, 1 MB] [get | LAST]
+//! ```
+//! The marks of the epoch's end ([`Flags::LAST`] and others) go onto the last piece of the last operation.
+//! Cost: one message for all short operations in a row; one description a layout and target. Reference: the
+//! paper, section 6 (aggregation, cached datatypes).
+
+use super::Core;
+use super::port::Answer;
+use crate::memory::op::Op;
+use crate::model::{Error, Layout, Rank};
+use crate::wire::packet::{Flags, HEADER, Header, Kind};
+use std::io::IoSlice;
+
+/// Data up to this length is sent together with others.
+pub(crate) const SHORT: u64 = 1024;
+
+/// A batch is sent when it has grown to this.
+const FULL_BATCH: usize = 16 << 10;
+
+/// Several operations that become one message.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    members: usize,
+}
+
+impl Core {
+    /// Sends `ops` to `target`; the last carries `marks`, and `tag` if the marks ask for an answer.
+    pub(crate) fn send_all(
+        &mut self,
+        window: u32,
+        target: Rank,
+        ops: Vec<Op>,
+        marks: Flags,
+        tag: u32,
+    ) -> Result<(), Error> {
+        let mut batch = Batch::default();
+        let last = ops.len().wrapping_sub(1);
+        for (index, op) in ops.into_iter().enumerate() {
+            let marks = if index == last { marks } else { Flags(0) };
+            let limit = self.transport.max_payload().min(FULL_BATCH);
+            if op.layout.id().is_some_and(|id| !self.told[target.index()].knows(id)) {
+                // What refers to layouts that are going to be forgotten goes first.
+                self.send_batch(window, target, &mut batch)?;
+                self.describe(target, &op.layout)?;
+            }
+            if op.total <= SHORT {
+                let room = (HEADER + op.total.max(16) as usize).next_multiple_of(8);
+                if batch.bytes.len() + room > limit {
+                    self.send_batch(window, target, &mut batch)?;
+                }
+                self.add(window, target, &op, marks, tag, &mut batch);
+            } else {
+                self.send_batch(window, target, &mut batch)?;
+                self.send_pieces(window, target, &op, marks, tag)?;
+            }
+        }
+        self.send_batch(window, target, &mut batch)?;
+        self.port(window).peers[target.index()].unacknowledged = true;
+        Ok(())
+    }
+
+    /// The header of an operation; registers the answer it asks for.
+    fn header(&mut self, window: u32, target: Rank, op: &Op, marks: Flags, tag: u32) -> Header {
+        let mut header = Header {
+            flags: marks,
+            element: op.element,
+            operation: op.operation,
+            tag,
+            place: op.place,
+            layout: op.layout.id().unwrap_or(0),
+            count: if op.layout.is_contiguous() { op.total } else { op.count },
+            ..Header::new(op.kind, window)
+        };
+        if let Some(back) = &op.back {
+            let port = self.port(window);
+            header.tag = port.tag();
+            let answer = Answer { target, back: back.clone(), remaining: op.total };
+            port.answers.insert(header.tag, answer);
+            port.peers[target.index()].outstanding += 1;
+        }
+        header
+    }
+
+    fn add(&mut self, window: u32, target: Rank, op: &Op, marks: Flags, tag: u32, batch: &mut Batch) {
+        let header = self.header(window, target, op, marks, tag);
+        let wanted = op.total.to_le_bytes();
+        let length = match op.kind {
+            Kind::Get => wanted.len(),
+            Kind::CompareAndSwap => 2 * op.total as usize,
+            _ => op.total as usize,
+        };
+        batch.bytes.extend_from_slice(&header.encode(length));
+        let start = batch.bytes.len();
+        batch.bytes.resize(start + length, 0);
+        let payload = &mut batch.bytes[start..];
+        if op.kind == Kind::Get {
+            payload.copy_from_slice(&wanted);
+        } else {
+            op.data.copy(0, payload);
+        }
+        batch.bytes.resize((start + length).next_multiple_of(8), 0);
+        batch.members += 1;
+        self.port(window).peers[target.index()].refusable += 1;
+    }
+
+    fn send_batch(&mut self, window: u32, target: Rank, batch: &mut Batch) -> Result<(), Error> {
+        match batch.members {
+            0 => return Ok(()),
+            1 => {
+                // The padding of a single one is not its payload.
+                let (header, rest) = batch.bytes.split_at(HEADER);
+                let header = header.first_chunk::<HEADER>().copied().unwrap_or([0; HEADER]);
+                let length = u32::from_le_bytes([header[12], header[13], header[14], header[15]]) as usize;
+                self.transport.send(target, &header, &[IoSlice::new(&rest[..length])])?;
+            }
+            _ => self.send(target, &Header::new(Kind::Batch, window), &batch.bytes)?,
+        }
+        batch.bytes.clear();
+        batch.members = 0;
+        Ok(())
+    }
+
+    fn send_pieces(
+        &mut self,
+        window: u32,
+        target: Rank,
+        op: &Op,
+        marks: Flags,
+        tag: u32,
+    ) -> Result<(), Error> {
+        let header = self.header(window, target, op, marks, tag);
+        // Whole elements of any type.
+        let most = (self.transport.max_payload() & !15) as u64;
+        let mut copied = Vec::new();
+        let mut skip = 0;
+        while skip < op.total {
+            let length = most.min(op.total - skip);
+            let flags = if skip + length == op.total { marks } else { Flags(0) };
+            let header = Header { flags, extra: skip, ..header };
+            self.port(window).peers[target.index()].refusable += 1;
+            if op.kind == Kind::Get {
+                self.send(target, &header, &length.to_le_bytes())?;
+            } else if let Some(slice) = op.data.slice(op.total) {
+                let from = skip as usize;
+                self.send(target, &header, &slice[from..from + length as usize])?;
+            } else {
+                copied.resize(length as usize, 0);
+                op.data.copy(skip, &mut copied);
+                self.send(target, &header, &copied)?;
+            }
+            skip += length;
+        }
+        Ok(())
+    }
+
+    /// Sends a layout that the target does not know.
+    fn describe(&mut self, target: Rank, layout: &Layout) -> Result<(), Error> {
+        let Some(id) = layout.id() else { return Ok(()) };
+        let description = layout.encode();
+        let total = description.len() as u64;
+        let told = &mut self.told[target.index()];
+        if !told.has_room(total) {
+            for id in told.clear() {
+                self.send(target, &Header { layout: id, ..Header::new(Kind::Forget, 0) }, &[])?;
+            }
+        }
+        self.told[target.index()].add(id, total);
+        let most = self.transport.max_payload();
+        for (number, piece) in description.chunks(most).enumerate() {
+            let extra = (number * most) as u64;
+            let header = Header { layout: id, count: total, extra, ..Header::new(Kind::Layout, 0) };
+            self.send(target, &header, piece)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,288 @@
+//! The message path: the paper's protocol as state machines over a [`Transport`].
+//!
+//! The idea: an operation is queued at the origin; the call that ends the epoch sends all of them, the last
+//! one marked, so that no message is spent on synchronization alone. Packets are served whenever this member
+//! waits or makes progress; a member that waits for nothing is helped by an agent thread, if locks are
+//! possible at all.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `mod.rs` | the core that all windows of a job share, progress and waiting |
+//! | `port.rs` | a window's state |
+//! | `serve.rs` | what a packet does at its receiver |
+//! | `issue.rs` | how operations are sent: aggregation, pieces, layouts |
+//! | `descriptions.rs` | layouts described to others, and by others |
+//! | `fence.rs`, `pscw.rs`, `passive.rs` | the three synchronizations, deferred and naive |
+//! | `unlocks.rs` | exclusive unlocks that did not wait, until somebody could tell |
+//! | `collect.rs` | barrier and gather of the job |
+//! | `agent.rs` | the thread that makes progress while nobody else does |
+//!
+//! Cost: `PROTOCOL.md` counts messages. Reference: the paper, section 4.
+
+mod agent;
+mod collect;
+pub(crate) mod descriptions;
+mod fence;
+#[cfg(test)]
+mod hostile;
+mod issue;
+mod passive;
+mod port;
+mod pscw;
+mod serve;
+mod unlocks;
+
+pub(crate) use port::{Memory, Port};
+
+use crate::model::{Error, Ledger, Rank, waited_for_messages};
+use crate::path::hook::Hook;
+use crate::wire::packet::{Header, Kind, Packet};
+use crate::wire::{Bell, Transport};
+use descriptions::{Descriptions, Told};
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use unisono_linux::clock::{Nanos, now};
+
+/// How long one waits at most before it looks around.
+const SLICE: Nanos = Nanos(100_000_000);
+
+/// What all windows of a job share.
+pub(crate) struct Shared {
+    core: Mutex<Core>,
+    bell: Option<Arc<dyn Bell>>,
+    pub(crate) hook: Hook,
+    agent: agent::Agent,
+    /// What windows did that have ended, where the environment asks for it.
+    ledger: Option<Mutex<Ledger>>,
+    /// Threads in [`wait_for`](Self::wait_for), which serve packets themselves. Counted before a thread looks
+    /// whether it has to wait, read with the core's lock held: who serves packets for nobody did so before that look.
+    waiters: AtomicUsize,
+    /// How long calls wait at most for what another member's program does, in nanoseconds; zero: without limit.
+    patience: AtomicU64,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+/// The part under the lock.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) transport: Box<dyn Transport>,
+    pub(crate) rank: Rank,
+    pub(crate) size: usize,
+    pub(crate) ports: HashMap<u32, Port>,
+    /// Layouts that others described.
+    layouts: Vec<Descriptions>,
+    /// Layouts described to others.
+    told: Vec<Told>,
+    /// Contributions to collective calls, by window, number, round and sender.
+    collected: HashMap<(u32, u32, u64, Rank), Vec<u8>>,
+    /// Collective calls so far, of the job (0) and of each window that was not freed.
+    collections: HashMap<u32, u32>,
+    departed: Vec<bool>,
+    unlocks: unlocks::Unlocks,
+    inbox: Vec<u8>,
+    next_window: u32,
+    /// Counts calls that made progress, for the agent.
+    rounds: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(transport: Box<dyn Transport>) -> Arc<Self> {
+        let (rank, size) = (transport.rank(), transport.size());
+        let bell = transport.bell();
+        let core = Core {
+            transport,
+            rank,
+            size,
+            ports: HashMap::new(),
+            layouts: std::iter::repeat_with(Descriptions::default).take(size).collect(),
+            told: std::iter::repeat_with(Told::default).take(size).collect(),
+            collected: HashMap::new(),
+            collections: HashMap::from([(0, 0)]),
+            departed: vec![false; size],
+            unlocks: unlocks::Unlocks::default(),
+            inbox: Vec::new(),
+            next_window: 1,
+            rounds: 0,
+        };
+        Arc::new(Self {
+            core: Mutex::new(core),
+            bell,
+            hook: Hook::default(),
+            agent: agent::Agent::default(),
+            ledger: Ledger::is_wanted().then(|| Mutex::new(Ledger::new())),
+            waiters: AtomicUsize::new(0),
+            patience: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        // A panic with the lock held poisons it; the state is then that of a packet half served, which
+        // later calls report as they find it.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What windows did that have ended; `None`: nobody asks.
+    pub(crate) fn ledger(&self) -> Option<MutexGuard<'_, Ledger>> {
+        // Each entry is made as a whole: whoever panicked left a whole ledger.
+        self.ledger.as_ref().map(|ledger| ledger.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Starts the agent, unless it runs.
+    pub(crate) fn start_agent(self: &Arc<Self>) {
+        self.agent.start(self);
+    }
+
+    pub(crate) fn stop_agent(&self) {
+        self.agent.stop(self.bell.as_deref());
+    }
+
+    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
+        let nanos = patience.map_or(0, |patience| Nanos::from(patience).0.max(1));
+        self.patience.store(nanos, Ordering::Relaxed);
+    }
+
+    /// How long a call may wait for what another member's program does.
+    pub(crate) fn patience(&self) -> Option<Nanos> {
+        let nanos = self.patience.load(Ordering::Relaxed);
+        (nanos != 0).then_some(Nanos(nanos))
+    }
+
+    /// As [`wait_for`](Self::wait_for), for what another member's program does: [`Error::NotYet`] when that takes
+    /// longer than the job's patience.
+    pub(crate) fn wait_patiently_for<T>(
+        &self,
+        mut ready: impl FnMut(&mut Core) -> Result<Option<T>, Error>,
+    ) -> Result<T, Error> {
+        let Some(patience) = self.patience() else { return self.wait_for(ready) };
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+        let over = patience.after(now());
+        let answer = self.wait_and_serve(patience, |core| match ready(core)? {
+            Some(answer) => Ok(Some(answer)),
+            None if now() >= over => Err(Error::NotYet),
+            None => Ok(None),
+        });
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        answer
+    }
+
+    /// Makes progress until `ready` answers; a member that is gone ends the wait with an error.
+    pub(crate) fn wait_for<T>(
+        &self,
+        ready: impl FnMut(&mut Core) -> Result<Option<T>, Error>,
+    ) -> Result<T, Error> {
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+        let answer = self.wait_and_serve(SLICE, ready);
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        answer
+    }
+
+    fn wait_and_serve<T>(
+        &self,
+        slice: Nanos,
+        mut ready: impl FnMut(&mut Core) -> Result<Option<T>, Error>,
+    ) -> Result<T, Error> {
+        let (mut since, mut asleep) = (None, Nanos::ZERO);
+        let answer = loop {
+            let (seen, pause) = {
+                let mut core = self.core();
+                let seen = self.bell.as_ref().map_or(0, |bell| bell.events());
+                core.progress()?;
+                if let Some(answer) = ready(&mut core)? {
+                    break answer;
+                }
+                core.check_gone()?;
+                drop(core);
+                (seen, self.hook.call())
+            };
+            let moment = now();
+            since.get_or_insert(moment);
+            let until = pause.unwrap_or(slice).min(slice).after(moment);
+            match &self.bell {
+                // Other threads of this member may use the core meanwhile.
+                Some(bell) => asleep = bell.listen(seen, Some(until)).after(asleep),
+                None => self.core().transport.wait(Some(until))?,
+            }
+        };
+        if let Some(since) = since {
+            waited_for_messages(now().since(since), asleep);
+        }
+        Ok(answer)
+    }
+}
+
+impl Core {
+    /// Serves every packet that has arrived and passes on what is kept.
+    pub(crate) fn progress(&mut self) -> Result<(), Error> {
+        self.rounds = self.rounds.wrapping_add(1);
+        let mut inbox = std::mem::take(&mut self.inbox);
+        let served = loop {
+            match self.transport.receive(&mut inbox) {
+                Ok(Some(from)) => self.take(from, &inbox),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.inbox = inbox;
+        served?;
+        self.acknowledge_owed()?;
+        self.transport.flush()?;
+        Ok(())
+    }
+
+    fn take(&mut self, from: Rank, bytes: &[u8]) {
+        let served = Packet::parse(bytes)
+            .map_err(|bad| bad.to_string())
+            .and_then(|packet| if from.index() < self.size { self.serve(from, packet) } else { Ok(()) });
+        if let Err(why) = served {
+            self.refuse(from, &why);
+        }
+    }
+
+    fn refuse(&mut self, peer: Rank, why: &str) {
+        self.transport.refuse(peer, &format!("it broke the protocol: {why}"));
+    }
+
+    /// Fails if a member is gone that did not say goodbye.
+    pub(crate) fn check_gone(&self) -> Result<(), Error> {
+        let lost = |gone: &&crate::wire::Gone| {
+            self.departed.get(gone.rank.index()).is_some_and(|departed| !departed)
+        };
+        match self.transport.gone().iter().find(lost) {
+            Some(gone) => Err(gone.clone().into()),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn send(&mut self, to: Rank, header: &Header, payload: &[u8]) -> Result<(), Error> {
+        let pieces = [IoSlice::new(payload)];
+        let pieces = if payload.is_empty() { &pieces[..0] } else { &pieces[..] };
+        self.transport.send(to, &header.encode(payload.len()), pieces)
+    }
+
+    pub(crate) fn port(&mut self, window: u32) -> &mut Port {
+        self.ports.get_mut(&window).expect("the port lives as long as the window because free removes both")
+    }
+
+    pub(crate) fn new_window(&mut self) -> u32 {
+        let number = self.next_window;
+        self.next_window += 1;
+        self.collections.insert(number, 0);
+        number
+    }
+
+    pub(crate) fn say_goodbye(&mut self) -> Result<(), Error> {
+        for peer in (0..self.size).map(Rank::at).filter(|peer| *peer != self.rank) {
+            self.transport.send(peer, &Header::new(Kind::Goodbye, 0).encode(0), &[])?;
+        }
+        self.transport.flush()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,349 @@
+//! Lock-unlock and flush: the lock is asked for when it is needed, and released by the last operation.
+//!
+//! ```text
+//!   one short operation           several                        naive
+//!   lock    (nothing)             (nothing)                      request, wait for granted
+//!   put     queue                 queue                          send
+//!   unlock  [put|LOCK|UNLOCK]     request, wait for granted      [unlock|ACK]
+//!           wait: done            ops, the last |UNLOCK          wait: done
+//!                                 wait: as below
+//! ```
+//! After the last operation unlock waits for the answer of a get, which is moved last; without one for an
+//! acknowledgement if the lock is shared, and for nothing if it is exclusive, because nobody gets the lock
+//! before the operations are complete. Who needs no lock could overtake them: so the acknowledgement is asked
+//! for, and awaited when this member next does what others could learn from (`unlocks.rs`).
+//! [`Completion::Local`] never asks for one.
+//!
+//! Requests are granted in their order, so that an exclusive one does not starve, with one exception: a holder of other
+//! locks that wants one more shared goes before those that wait, for they may wait for what it holds. Two
+//! ranks in lock_all that touch two targets in opposite orders, each target wanted exclusively by a third, would
+//! otherwise wait in a circle.
+//!
+//! Cost: 2 messages for a single short operation; for several 2 and the operations, and 1 more without a
+//! get. Reference: the paper, sections 4.3 and 6.
+
+use super::issue::SHORT;
+use super::port::{Grant, Urgency, Waiting};
+use super::{Core, Shared};
+use crate::memory::op::Op;
+use crate::model::{Completion, Error, Rank};
+use crate::window::Lock;
+use crate::wire::packet::{Flags, Header, Kind};
+
+impl Shared {
+    /// Takes the lock of this member's own part, or in the naive form of any.
+    pub(crate) fn lock_now(&self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
+        self.core().request_lock(window, target, lock)?;
+        self.wait_patiently_for(|core| {
+            let granted = core.port(window).peers[target.index()].grant == Grant::Granted;
+            Ok(granted.then_some(()))
+        })
+    }
+
+    /// Whether the lock is held, or need not be.
+    pub(crate) fn holds_lock(&self, window: u32, target: Rank) -> bool {
+        let grant = self.core().port(window).peers[target.index()].grant;
+        matches!(grant, Grant::Granted | Grant::Unchecked)
+    }
+
+    /// The caller promised that nobody conflicts.
+    pub(crate) fn lock_unchecked(&self, window: u32, target: Rank) {
+        self.core().port(window).peers[target.index()].grant = Grant::Unchecked;
+    }
+
+    pub(crate) fn unlock(
+        &self,
+        window: u32,
+        target: Rank,
+        lock: Lock,
+        completion: Completion,
+    ) -> Result<(), Error> {
+        let (rank, grant, queued) = {
+            let mut core = self.core();
+            let rank = core.rank;
+            let peer = &core.port(window).peers[target.index()];
+            (rank, peer.grant, peer.queue.len())
+        };
+        if target == rank {
+            // Others may read here next what was stored meanwhile.
+            self.await_unlocks(None)?;
+            let mut core = self.core();
+            core.port(window).peers[target.index()].grant = Grant::Idle;
+            if grant == Grant::Granted {
+                core.port(window).held -= 1;
+                core.release_lock(rank, window).map_err(Error::Type)?;
+            }
+            return Ok(());
+        }
+        if grant == Grant::Unchecked {
+            self.flush_queue(window, target, lock, completion)?;
+            self.core().port(window).peers[target.index()].grant = Grant::Idle;
+            return self.settle(window, target);
+        }
+        if grant == Grant::Idle && queued == 0 {
+            return Ok(());
+        }
+        // Who may give up waiting for the lock asks for it alone: the operation must not go twice.
+        let single = grant == Grant::Idle
+            && queued == 1
+            && self.patience().is_none()
+            && self.core().fits_lock(window, target);
+        if !single {
+            self.await_grant(window, target, lock)?;
+        }
+        self.await_unlocks(Some(target))?;
+        let mut core = self.core();
+        if single {
+            core.send_with_lock(window, target, lock, completion)?;
+        } else {
+            core.send_and_unlock(window, target, lock, completion)?;
+        }
+        drop(core);
+        if single || lock == Lock::Shared {
+            self.settle(window, target)
+        } else {
+            self.await_answers(window, target)
+        }
+    }
+
+    /// Sends the queue; everything is then complete at the target when the wait is over.
+    pub(crate) fn flush(&self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
+        self.flush_queue(window, target, lock, Completion::Remote)?;
+        self.settle(window, target)
+    }
+
+    /// Sends the queue and waits for answers only.
+    pub(crate) fn flush_local(&self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
+        self.flush_queue(window, target, lock, Completion::Local)?;
+        self.await_answers(window, target)
+    }
+
+    /// As [`flush_local`](Self::flush_local), without waiting: whether it is complete.
+    pub(crate) fn try_flush_local(&self, window: u32, target: Rank, lock: Lock) -> Result<bool, Error> {
+        let mut core = self.core();
+        core.progress()?;
+        let early = core.awaits_unlock(Some(target));
+        let peer = &core.port(window).peers[target.index()];
+        if !peer.queue.is_empty() {
+            match peer.grant {
+                Grant::Idle => core.request_lock(window, target, lock)?,
+                Grant::Asked => {}
+                Grant::Granted | Grant::Unchecked if early => {}
+                Grant::Granted | Grant::Unchecked => core.send_queue(window, target, Flags(0), 0)?,
+            }
+            core.transport.flush()?;
+        }
+        core.check_gone()?;
+        let peer = &core.port(window).peers[target.index()];
+        Ok(peer.queue.is_empty() && peer.outstanding == 0)
+    }
+
+    fn flush_queue(
+        &self,
+        window: u32,
+        target: Rank,
+        lock: Lock,
+        completion: Completion,
+    ) -> Result<(), Error> {
+        let (rank, empty, grant) = {
+            let mut core = self.core();
+            let rank = core.rank;
+            let peer = &core.port(window).peers[target.index()];
+            (rank, peer.queue.is_empty(), peer.grant)
+        };
+        if target == rank {
+            return Ok(());
+        }
+        if !empty {
+            if grant != Grant::Unchecked {
+                self.await_grant(window, target, lock)?;
+            }
+            self.await_unlocks(Some(target))?;
+            self.core().send_queue(window, target, Flags(0), 0)?;
+        }
+        let mut core = self.core();
+        let peer = &mut core.port(window).peers[target.index()];
+        if completion == Completion::Remote && peer.unacknowledged {
+            peer.unacknowledged = false;
+            peer.asked = peer.asked.wrapping_add(1);
+            let flush = Header { tag: peer.asked, ..Header::new(Kind::Flush, window) };
+            core.send(target, &flush, &[])?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the answers and acknowledgements asked for have come.
+    pub(crate) fn settle(&self, window: u32, target: Rank) -> Result<(), Error> {
+        self.wait_for(|core| {
+            let port = core.port(window);
+            if !port.peers[target.index()].is_settled() {
+                return Ok(None);
+            }
+            port.refused.take().map_or(Ok(Some(())), Err)
+        })
+    }
+
+    /// Waits until the answers have come.
+    fn await_answers(&self, window: u32, target: Rank) -> Result<(), Error> {
+        self.wait_for(|core| {
+            let port = core.port(window);
+            if port.peers[target.index()].outstanding != 0 {
+                return Ok(None);
+            }
+            port.refused.take().map_or(Ok(Some(())), Err)
+        })
+    }
+
+    fn await_grant(&self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
+        let granted = self.core().port(window).peers[target.index()].grant == Grant::Granted;
+        if granted { Ok(()) } else { self.lock_now(window, target, lock) }
+    }
+
+    /// Every operation issued so far is complete at its target.
+    pub(crate) fn complete_everywhere(&self, window: u32) -> Result<(), Error> {
+        let (rank, size) = {
+            let core = self.core();
+            (core.rank, core.size)
+        };
+        let others = || (0..size).map(Rank::at).filter(move |target| *target != rank);
+        for target in others() {
+            self.flush_queue_unlocked(window, target)?;
+        }
+        // all of them, though one refuses: the first refusal is the answer
+        let mut refusal = Ok(());
+        for target in others() {
+            match self.settle(window, target) {
+                Err(error) if !error.ends_epoch() => return Err(error),
+                settled => refusal = refusal.and(settled),
+            }
+        }
+        refusal
+    }
+
+    fn flush_queue_unlocked(&self, window: u32, target: Rank) -> Result<(), Error> {
+        let mut core = self.core();
+        let peer = &mut core.port(window).peers[target.index()];
+        if peer.unacknowledged {
+            peer.unacknowledged = false;
+            peer.asked = peer.asked.wrapping_add(1);
+            let flush = Header { tag: peer.asked, ..Header::new(Kind::Flush, window) };
+            core.send(target, &flush, &[])?;
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    fn request_lock(&mut self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
+        let rank = self.rank;
+        let peer = &mut self.port(window).peers[target.index()];
+        if peer.grant != Grant::Idle {
+            return Ok(());
+        }
+        peer.grant = Grant::Asked;
+        let urgency = self.urgency();
+        if target == rank {
+            self.port(window).ask(Waiting { rank, lock, operation: None }, urgency);
+            return self.grant_locks(window).map_err(Error::Type);
+        }
+        let (extra, flags) = match lock {
+            Lock::Shared => (1, urgency.mark()),
+            Lock::Exclusive => (2, Flags(0)),
+        };
+        self.send(target, &Header { extra, flags, ..Header::new(Kind::LockRequest, window) }, &[])
+    }
+
+    /// Whether somebody may wait for this member to give a lock back.
+    fn urgency(&self) -> Urgency {
+        let holds = self.ports.values().any(|port| port.held > 0);
+        if holds { Urgency::Holder } else { Urgency::Fresh }
+    }
+
+    pub(super) fn send_queue(
+        &mut self,
+        window: u32,
+        target: Rank,
+        marks: Flags,
+        tag: u32,
+    ) -> Result<(), Error> {
+        let queue = std::mem::take(&mut self.port(window).peers[target.index()].queue);
+        self.send_all(window, target, queue, marks, tag)
+    }
+
+    fn next_acknowledgement(&mut self, window: u32, target: Rank) -> u32 {
+        let peer = &mut self.port(window).peers[target.index()];
+        peer.asked = peer.asked.wrapping_add(1);
+        peer.asked
+    }
+
+    /// Whether the first operation can bring its lock request.
+    fn fits_lock(&mut self, window: u32, target: Rank) -> bool {
+        let first = self.port(window).peers[target.index()].queue.first();
+        first.is_some_and(|op| op.total <= SHORT && op.layout.is_contiguous())
+    }
+
+    /// Sends a single short operation together with its lock request.
+    fn send_with_lock(
+        &mut self,
+        window: u32,
+        target: Rank,
+        lock: Lock,
+        completion: Completion,
+    ) -> Result<(), Error> {
+        let answered = self.port(window).peers[target.index()].queue.iter().any(Op::is_answered);
+        let request = match lock {
+            Lock::Shared => Flags::LOCK_SHARED.with(self.urgency().mark()),
+            Lock::Exclusive => Flags::LOCK_EXCLUSIVE,
+        };
+        let marks = request.with(Flags::LAST).with(Flags::UNLOCK);
+        let unasked = !answered && completion == Completion::Local;
+        if answered || completion == Completion::Local {
+            self.send_queue(window, target, marks, 0)?;
+        } else {
+            let tag = self.next_acknowledgement(window, target);
+            self.send_queue(window, target, marks.with(Flags::ACKNOWLEDGE), tag)?;
+        }
+        self.port(window).peers[target.index()].unacknowledged = unasked;
+        Ok(())
+    }
+
+    /// Sends the queue so that its last operation releases the lock.
+    fn send_and_unlock(
+        &mut self,
+        window: u32,
+        target: Rank,
+        lock: Lock,
+        completion: Completion,
+    ) -> Result<(), Error> {
+        let port = self.port(window);
+        port.held -= 1;
+        let peer = &mut port.peers[target.index()];
+        peer.grant = Grant::Idle;
+        let unacknowledged = std::mem::take(&mut peer.unacknowledged);
+        // A get orders with nothing: last, its answer shows that all before it is done.
+        if let Some(get) = peer.queue.iter().rposition(Op::is_get) {
+            let get = peer.queue.remove(get);
+            peer.queue.push(get);
+        }
+        let answered = peer.queue.last().is_some_and(Op::is_answered);
+        let changes = !peer.queue.is_empty() || unacknowledged;
+        let empty = peer.queue.is_empty();
+        let asks = changes && !answered && completion == Completion::Remote;
+        let (marks, tag) = if asks {
+            (Flags::ACKNOWLEDGE, self.next_acknowledgement(window, target))
+        } else {
+            (Flags(0), 0)
+        };
+        if empty {
+            let unlock = Header { flags: marks, tag, ..Header::new(Kind::Unlock, window) };
+            self.send(target, &unlock, &[])?;
+        } else {
+            self.send_queue(window, target, marks.with(Flags::LAST).with(Flags::UNLOCK), tag)?;
+        }
+        self.port(window).peers[target.index()].unacknowledged = changes && !asks && !answered;
+        if asks && lock == Lock::Exclusive {
+            self.remember_unlock(window, target);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,263 @@
+//! What one member keeps for one window of the message path: as a target, and as an origin.
+
+use super::fence::{FOLD, RESULT};
+use crate::memory::op::{Back, Op};
+use crate::model::{Error, Layout, Rank};
+use crate::window::Lock;
+use crate::wire::packet::{Flags, Header};
+use std::collections::{HashMap, VecDeque};
+
+/// This member's memory in the window.
+#[derive(Debug)]
+pub(crate) enum Memory {
+    /// `bytes` at `base`; what was allocated for it is kept.
+    Fixed { base: *mut u8, bytes: u64, _owner: Option<Vec<u128>> },
+    /// Pieces, by address and length.
+    Attached(Vec<(usize, usize)>),
+}
+
+impl Memory {
+    /// The address of `place`, if an access to `count` elements there stays inside.
+    pub(crate) fn address(&self, place: i64, layout: &Layout, count: u64) -> Option<*mut u8> {
+        let (low, high) = layout.bounds(count);
+        let (start, end) = (i128::from(place) + low, i128::from(place) + high);
+        match self {
+            Self::Fixed { base, bytes, .. } => (start >= 0 && end <= i128::from(*bytes) || low == high)
+                .then(|| base.wrapping_offset(place as isize)),
+            Self::Attached(pieces) => covered(pieces, start, end).then_some(place as usize as *mut u8),
+        }
+    }
+}
+
+/// Whether pieces that touch one another cover the addresses from `start` to `end`: an array that was attached in parts
+/// may be accessed as one.
+fn covered(pieces: &[(usize, usize)], start: i128, end: i128) -> bool {
+    let range = |(address, bytes): &(usize, usize)| (*address as i128, (*address + *bytes) as i128);
+    if pieces.iter().map(range).any(|(from, to)| start >= from && end <= to) {
+        return true;
+    }
+    let mut touched: Vec<_> =
+        pieces.iter().map(range).filter(|(from, to)| *to > start && *from < end).collect();
+    touched.sort_unstable();
+    let reached =
+        touched.iter().fold(start, |reached, (from, to)| if *from <= reached { *to } else { reached });
+    start < end && reached >= end
+}
+
+/// A lock request that waits, perhaps with the one operation it is for.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) rank: Rank,
+    pub(crate) lock: Lock,
+    pub(crate) operation: Option<(Header, Vec<u8>)>,
+}
+
+/// Who asks for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// One for whom nobody waits.
+    Fresh,
+    /// A holder of another lock.
+    Holder,
+}
+
+impl Urgency {
+    /// How a request for a shared lock says so.
+    pub(crate) const fn mark(self) -> Flags {
+        match self {
+            Self::Fresh => Flags(0),
+            Self::Holder => Flags::HOLDER,
+        }
+    }
+}
+
+/// How far an origin's lock at a target is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Grant {
+    /// Not asked for.
+    Idle,
+    Asked,
+    Granted,
+    /// Not needed: the caller promised that nobody conflicts.
+    Unchecked,
+}
+
+/// What an origin keeps for one target.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// Operations that wait for the end of the epoch.
+    pub(crate) queue: Vec<Op>,
+    /// Answers that are yet to come.
+    pub(crate) outstanding: u64,
+    /// The last acknowledgement asked for, and the last one that came.
+    pub(crate) asked: u32,
+    pub(crate) acknowledged: u32,
+    pub(crate) grant: Grant,
+    /// Posts that came and were not used yet.
+    pub(crate) posts: u32,
+    /// Packets of operations that were sent to it: as many it may refuse.
+    pub(crate) refusable: u64,
+    /// Whether something was sent since the last acknowledgement was asked for.
+    pub(crate) unacknowledged: bool,
+    /// The acknowledgement owed to it as an origin that does not wait for it yet.
+    pub(crate) owed: Option<u32>,
+}
+
+impl Peer {
+    /// Nothing is on its way any more, as far as was asked for.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.outstanding == 0 && self.acknowledged == self.asked
+    }
+}
+
+/// A window's state. The addresses in it are this process's own window memory.
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub(crate) memory: Memory,
+    // As a target.
+    pub(crate) fence_done: i64,
+    pub(crate) epoch: u32,
+    pub(crate) counts: HashMap<(u32, i64, Rank), Vec<u8>>,
+    pub(crate) exposed_done: i64,
+    pub(crate) holders: Vec<Rank>,
+    pub(crate) exclusive: bool,
+    pub(crate) waiting: VecDeque<Waiting>,
+    /// How many targets this member has locked.
+    pub(crate) held: usize,
+    // As an origin.
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) answers: HashMap<u32, Answer>,
+    pub(crate) next_tag: u32,
+    pub(crate) refused: Option<Error>,
+}
+
+// SAFETY: window memory may be accessed from any thread of the process; the epochs order the accesses.
+unsafe impl Send for Port {}
+
+/// An answer awaited.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) target: Rank,
+    pub(crate) back: Back,
+    pub(crate) remaining: u64,
+}
+
+impl Port {
+    pub(crate) fn new(memory: Memory, size: usize) -> Self {
+        let peer = || Peer {
+            queue: Vec::new(),
+            outstanding: 0,
+            asked: 0,
+            acknowledged: 0,
+            grant: Grant::Idle,
+            posts: 0,
+            refusable: 0,
+            unacknowledged: false,
+            owed: None,
+        };
+        Self {
+            memory,
+            fence_done: 0,
+            epoch: 0,
+            counts: HashMap::new(),
+            exposed_done: 0,
+            holders: Vec::new(),
+            exclusive: false,
+            waiting: VecDeque::new(),
+            held: 0,
+            peers: (0..size).map(|_| peer()).collect(),
+            answers: HashMap::new(),
+            next_tag: 1,
+            refused: None,
+        }
+    }
+
+    /// Keeps a count of a fence's reduce-scatter until this member is at its step.
+    ///
+    /// Nobody is further ahead than the next fence: who leaves one has heard of this member's being in it. So a peer that
+    /// speaks of any other epoch, of a step that there is not, or of more members than there are, breaks the protocol,
+    /// and what is kept of each peer is bounded.
+    pub(crate) fn take_count(
+        &mut self,
+        from: Rank,
+        header: &Header,
+        counts: &[u8],
+        size: usize,
+    ) -> Result<(), String> {
+        let ahead = header.tag.wrapping_sub(self.epoch);
+        let is_step = u32::try_from(header.place)
+            .is_ok_and(|distance| distance.is_power_of_two() && (distance as usize) < size)
+            || matches!(header.place, FOLD | RESULT);
+        if ahead > 1 || !is_step || counts.len() > size * size_of::<u32>() {
+            return Err("a fence count that no fence asks for".to_owned());
+        }
+        self.counts.insert((header.tag, header.place, from), counts.to_vec());
+        Ok(())
+    }
+
+    /// Takes the lock for `rank` if nothing conflicts.
+    pub(crate) fn try_lock(&mut self, rank: Rank, lock: Lock) -> bool {
+        let free = self.holders.is_empty() || (lock == Lock::Shared && !self.exclusive);
+        if free {
+            self.holders.push(rank);
+            self.exclusive = lock == Lock::Exclusive;
+        }
+        free
+    }
+
+    /// Puts a request into the queue: behind others that wait, so that nobody starves; but before them if its rank
+    /// holds another lock, which those who wait here may wait for in turn.
+    pub(crate) fn ask(&mut self, request: Waiting, urgency: Urgency) {
+        match (request.lock, urgency) {
+            (Lock::Shared, Urgency::Holder) => self.waiting.push_front(request),
+            _ => self.waiting.push_back(request),
+        }
+    }
+
+    /// Gives the lock back; whether `rank` held it.
+    pub(crate) fn release(&mut self, rank: Rank) -> bool {
+        let Some(at) = self.holders.iter().position(|holder| *holder == rank) else { return false };
+        self.holders.swap_remove(at);
+        true
+    }
+
+    /// The first request in the queue, if it can be granted now; the lock is then taken.
+    pub(crate) fn next_granted(&mut self) -> Option<Waiting> {
+        let (rank, lock) = self.waiting.front().map(|first| (first.rank, first.lock))?;
+        if self.try_lock(rank, lock) { self.waiting.pop_front() } else { None }
+    }
+
+    /// The origin's buffers are gone: nothing is sent from them, and answers go nowhere.
+    pub(crate) fn forget(&mut self) {
+        self.peers.iter_mut().for_each(|peer| peer.queue.clear());
+        self.answers.values_mut().for_each(|answer| answer.back.address = std::ptr::null_mut());
+    }
+
+    pub(crate) fn tag(&mut self) -> u32 {
+        self.next_tag = self.next_tag.wrapping_add(1);
+        self.next_tag
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_that_touch_are_accessed_as_one_and_a_gap_is_not_crossed() {
+        let pieces = [(300, 50), (100, 100), (200, 100), (360, 40)];
+        for (start, end, whole) in [
+            (100, 200, true),
+            (150, 250, true),
+            (100, 350, true),
+            (199, 301, true),
+            (99, 201, false),
+            (340, 365, false),
+            (100, 400, false),
+            (350, 360, false),
+        ] {
+            assert_eq!(covered(&pieces, start, end), whole, "{start} to {end}");
+        }
+        assert!(!covered(&[], 0, 1));
+    }
+}

@@ -1,0 +1,372 @@
+//! What a packet does at its receiver. Every number in it is checked before it is used: a packet that cannot be
+//! right is refused with a reason, and its sender is cut off.
+
+use super::port::{Port, Urgency, Waiting};
+use super::{Core, Memory};
+use crate::memory::combine::{combine, compare_and_swap};
+use crate::memory::cursor::{gather, walk};
+use crate::memory::op::Op;
+use crate::model::{Error, Layout, Operation, Rank};
+use crate::window::Lock;
+use crate::wire::packet::{Flags, Header, Kind, Packet};
+use std::collections::hash_map::Entry;
+
+type Served = Result<(), String>;
+
+/// The code of a refusal: the target has no such memory.
+pub(crate) const NO_MEMORY: u64 = 1;
+
+/// An operation at its target, its range checked.
+struct Access {
+    address: *mut u8,
+    layout: Layout,
+    count: u64,
+    skip: u64,
+}
+
+impl Core {
+    pub(super) fn serve(&mut self, from: Rank, packet: Packet<'_>) -> Served {
+        let Packet { header, payload } = packet;
+        match header.kind {
+            Kind::Batch => {
+                for member in packet.members() {
+                    self.serve(from, member.map_err(|bad| bad.to_string())?)?;
+                }
+            }
+            Kind::Layout => self.layouts[from.index()].take(&header, payload)?,
+            Kind::Forget => self.layouts[from.index()].forget(header.layout),
+            Kind::Goodbye => self.departed[from.index()] = true,
+            Kind::Collect => self.take_contribution(from, &header, payload)?,
+            _ => return self.serve_window(from, header, payload),
+        }
+        Ok(())
+    }
+
+    fn serve_window(&mut self, from: Rank, header: Header, payload: &[u8]) -> Served {
+        let port = self.ports.get_mut(&header.window).ok_or("no such window")?;
+        match header.kind {
+            Kind::FenceCount => port.take_count(from, &header, payload, self.size)?,
+            Kind::Post => {
+                let posts = &mut port.peers[from.index()].posts;
+                *posts = posts.checked_add(1).ok_or("more posts than anybody makes")?;
+            }
+            Kind::Done => self.finished(from, &header)?,
+            Kind::LockRequest => {
+                let lock = match header.extra {
+                    1 => Lock::Shared,
+                    2 => Lock::Exclusive,
+                    _ => return Err("no such lock".to_owned()),
+                };
+                self.ask_lock(from, &header, Waiting { rank: from, lock, operation: None })?;
+            }
+            Kind::LockGranted => {
+                let peer = &mut port.peers[from.index()];
+                if peer.grant != super::port::Grant::Asked {
+                    return Err("a lock nobody asked for".to_owned());
+                }
+                peer.grant = super::port::Grant::Granted;
+                port.held += 1;
+                if header.flags.has(Flags::ACKNOWLEDGE) {
+                    self.acknowledged(from, &header);
+                }
+            }
+            Kind::Unlock => self.unlocked(from, &header)?,
+            Kind::Flush => self.acknowledge(from, &Header { flags: Flags::ACKNOWLEDGE, ..header })?,
+            Kind::Complete => self.acknowledged(from, &header),
+            Kind::Data => answered(port, from, &header, payload)?,
+            Kind::Refused => refused(port, from, &header)?,
+            _ => return self.serve_operation(from, header, payload),
+        }
+        Ok(())
+    }
+
+    /// An operation, which may bring its own lock request.
+    fn serve_operation(&mut self, from: Rank, header: Header, payload: &[u8]) -> Served {
+        let lock = if header.flags.has(Flags::LOCK_EXCLUSIVE) {
+            Lock::Exclusive
+        } else if header.flags.has(Flags::LOCK_SHARED) {
+            Lock::Shared
+        } else {
+            self.perform(from, &header, payload)?;
+            return self.finished(from, &header);
+        };
+        let operation = Some((header, payload.to_vec()));
+        self.ask_lock(from, &header, Waiting { rank: from, lock, operation })
+    }
+
+    fn ask_lock(&mut self, from: Rank, header: &Header, request: Waiting) -> Served {
+        let urgency = if header.flags.has(Flags::HOLDER) { Urgency::Holder } else { Urgency::Fresh };
+        let port = self.port(header.window);
+        if port.holders.contains(&from) || port.waiting.iter().any(|other| other.rank == from) {
+            return Err("a second lock".to_owned());
+        }
+        port.ask(request, urgency);
+        self.grant_locks(header.window)
+    }
+
+    /// Grants whatever can be granted now, in the order of requests.
+    pub(super) fn grant_locks(&mut self, window: u32) -> Served {
+        while let Some(next) = self.port(window).next_granted() {
+            match next.operation {
+                Some((header, payload)) => {
+                    let performed = self.perform(next.rank, &header, &payload);
+                    self.port(window).release(next.rank);
+                    match performed {
+                        Ok(()) => self.acknowledge(next.rank, &header)?,
+                        // Not the fault of whose packet is being served.
+                        Err(why) => self.refuse(next.rank, &why),
+                    }
+                }
+                None if next.rank == self.rank => {
+                    let port = self.port(window);
+                    port.peers[next.rank.index()].grant = super::port::Grant::Granted;
+                    port.held += 1;
+                }
+                None => {
+                    let granted = self.with_owed(next.rank, Header::new(Kind::LockGranted, window));
+                    self.reply(next.rank, &granted, &[])?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn release_lock(&mut self, from: Rank, window: u32) -> Served {
+        if !self.port(window).release(from) {
+            return Err("it released a lock that it does not hold".to_owned());
+        }
+        self.grant_locks(window)
+    }
+
+    /// What an operation's marks ask for once it is done.
+    fn finished(&mut self, from: Rank, header: &Header) -> Served {
+        if header.flags.has(Flags::LAST) {
+            let port = self.port(header.window);
+            if header.flags.has(Flags::FENCE) {
+                port.fence_done += 1;
+            } else if !header.flags.has(Flags::UNLOCK) {
+                port.exposed_done += 1;
+            }
+        }
+        if header.flags.has(Flags::UNLOCK) {
+            self.unlocked(from, header)
+        } else {
+            self.acknowledge(from, header)
+        }
+    }
+
+    /// The lock goes on; after an exclusive one nobody waits for the acknowledgement yet.
+    fn unlocked(&mut self, from: Rank, header: &Header) -> Served {
+        let exclusive = self.port(header.window).exclusive;
+        self.release_lock(from, header.window)?;
+        if exclusive && header.flags.has(Flags::ACKNOWLEDGE) {
+            self.owe(from, header);
+            return Ok(());
+        }
+        self.acknowledge(from, header)
+    }
+
+    fn acknowledge(&mut self, from: Rank, header: &Header) -> Served {
+        if header.flags.has(Flags::ACKNOWLEDGE) {
+            // A later acknowledgement is one of everything before.
+            self.port(header.window).peers[from.index()].owed = None;
+            let done = Header { tag: header.tag, ..Header::new(Kind::Complete, header.window) };
+            self.reply(from, &done, &[])?;
+        }
+        Ok(())
+    }
+
+    fn reply(&mut self, to: Rank, header: &Header, payload: &[u8]) -> Served {
+        // An error here ends this member's own communication; its next call reports it.
+        self.send(to, header, payload).map_err(|error| error.to_string())
+    }
+
+    /// Finds and checks the memory an operation names.
+    fn access(&self, from: Rank, header: &Header) -> Result<Option<Access>, String> {
+        let layout = match header.layout {
+            0 => Layout::contiguous(1, header.element),
+            id => self.layouts[from.index()].find(id).cloned().ok_or("an unknown layout")?,
+        };
+        let Some(port) = self.ports.get(&header.window) else { return Err("no such window".to_owned()) };
+        let count = header.count;
+        layout.total(count).map_err(|bad| bad.to_string())?;
+        match port.memory.address(header.place, &layout, count) {
+            Some(address) => Ok(Some(Access { address, layout, count, skip: header.extra })),
+            None if matches!(port.memory, Memory::Attached(_)) => Ok(None),
+            None => Err("a place outside the window".to_owned()),
+        }
+    }
+
+    fn perform(&mut self, from: Rank, header: &Header, payload: &[u8]) -> Served {
+        let Some(access) = self.access(from, header)? else {
+            let refusal = Header {
+                tag: header.tag,
+                place: header.place,
+                count: header.count,
+                extra: NO_MEMORY,
+                ..Header::new(Kind::Refused, header.window)
+            };
+            return self.reply(from, &refusal, &[]);
+        };
+        let brings = if header.kind == Kind::Get { 0 } else { payload.len() as u64 };
+        let wanted = match header.kind {
+            Kind::Get => payload
+                .try_into()
+                .map(u64::from_le_bytes)
+                .map_err(|_| "a get without the number of bytes wanted".to_owned())?,
+            Kind::GetAccumulate => brings,
+            _ => 0,
+        };
+        let total = access.layout.total(access.count).map_err(|bad| bad.to_string())?;
+        let reaches = access.skip.checked_add(brings.max(wanted));
+        if reaches.is_none_or(|end| end > total) && header.kind != Kind::CompareAndSwap {
+            return Err("more data than its layout has".to_owned());
+        }
+        if wanted as usize > self.transport.max_payload() {
+            return Err("more data than one packet carries".to_owned());
+        }
+        let mut before = vec![0; wanted as usize];
+        if wanted > 0 {
+            // SAFETY: the range was checked against the window, whose owner vouched for it.
+            unsafe { gather(&access.layout, access.count, access.address, access.skip, &mut before) };
+        }
+        match header.kind {
+            Kind::Put => access.write(payload, None)?,
+            Kind::Get => {}
+            Kind::Accumulate | Kind::GetAccumulate => {
+                let element = header.element.ok_or("an accumulate of no type")?;
+                let operation = header.operation.ok_or("an accumulate of no operation")?;
+                operation.check(element).map_err(|bad| bad.to_string())?;
+                if !access.skip.is_multiple_of(element.size() as u64) {
+                    return Err("a piece that splits an element".to_owned());
+                }
+                access.write(payload, Some((element, operation)))?;
+            }
+            Kind::CompareAndSwap => {
+                let element = header.element.ok_or("a swap of no type")?;
+                let size = element.size();
+                if payload.len() != 2 * size || total != size as u64 {
+                    return Err("a swap of no single element".to_owned());
+                }
+                before.resize(size, 0);
+                let (compare, new) = payload.split_at(size);
+                // SAFETY: as above, for one element.
+                unsafe { compare_and_swap(access.address, compare, new, &mut before) };
+            }
+            _ => return Err("an answer that nobody asked for".to_owned()),
+        }
+        if matches!(header.kind, Kind::Get | Kind::GetAccumulate | Kind::CompareAndSwap) {
+            let skip = if header.kind == Kind::CompareAndSwap { 0 } else { access.skip };
+            let data = Header { tag: header.tag, extra: skip, ..Header::new(Kind::Data, header.window) };
+            self.reply(from, &data, &before)?;
+        }
+        Ok(())
+    }
+
+    /// Does an operation on this member's own part, at once.
+    pub(crate) fn perform_here(&mut self, window: u32, op: &Op) -> Result<(), Error> {
+        let total = op.total as usize;
+        let target = self.rank;
+        let refused = || Error::Unattached { target, address: op.place as usize };
+        let port = self.port(window);
+        let address = port.memory.address(op.place, &op.layout, op.count).ok_or_else(refused)?;
+        let access = Access { address, layout: op.layout.clone(), count: op.count, skip: 0 };
+        let copied;
+        let brought = match op.data.slice(op.total) {
+            Some(slice) => slice,
+            None => {
+                let mut bytes = vec![0; total];
+                op.data.copy(0, &mut bytes);
+                copied = bytes;
+                &copied
+            }
+        };
+        let mut before = Vec::new();
+        if op.is_answered() {
+            before.resize(total, 0);
+            // SAFETY: the range was checked; the window's owner vouched for it.
+            unsafe { gather(&access.layout, access.count, address, 0, &mut before) };
+        }
+        let done = match (op.kind, op.element, op.operation) {
+            (Kind::CompareAndSwap, ..) => {
+                let (compare, new) = brought.split_at(total);
+                // SAFETY: as above, for one element.
+                unsafe { compare_and_swap(address, compare, new, &mut before) };
+                Ok(())
+            }
+            (Kind::Get, ..) => Ok(()),
+            (Kind::Put, ..) => access.write(brought, None),
+            (_, Some(element), Some(operation)) => access.write(brought, Some((element, operation))),
+            _ => Ok(()),
+        };
+        done.map_err(Error::Type)?;
+        if let Some(back) = &op.back {
+            back.write(0, &before);
+        }
+        Ok(())
+    }
+}
+
+impl Access {
+    /// Writes or combines what was brought; blocks that end inside an element are refused.
+    fn write(&self, bytes: &[u8], how: Option<(crate::model::Element, Operation)>) -> Served {
+        let mut split = false;
+        walk(
+            &self.layout,
+            self.count,
+            self.address,
+            self.skip,
+            bytes.len() as u64,
+            |address, from, to| {
+                let piece = &bytes[from..to];
+                match how {
+                    None => {
+                        // SAFETY: the block lies in the checked range; a caller may put a window onto itself, so
+                        // the two may overlap.
+                        unsafe { std::ptr::copy(piece.as_ptr(), address, piece.len()) };
+                    }
+                    Some((element, _)) if !piece.len().is_multiple_of(element.size()) => split = true,
+                    Some((element, operation)) => {
+                        // SAFETY: the block lies in the checked range and holds whole elements; the operation
+                        // was checked to be defined for them.
+                        unsafe { combine(element, operation, address, piece.as_ptr(), piece.len()) };
+                    }
+                }
+            },
+        );
+        if split { Err("a block that splits an element".to_owned()) } else { Ok(()) }
+    }
+}
+
+/// A target refuses an operation: only one that was asked may, and only for memory that is attached.
+fn refused(port: &mut Port, from: Rank, header: &Header) -> Served {
+    let peer = &mut port.peers[from.index()];
+    if header.extra != NO_MEMORY || !matches!(port.memory, Memory::Attached(_)) {
+        return Err("a refusal without a reason".to_owned());
+    }
+    peer.refusable = peer.refusable.checked_sub(1).ok_or("a refusal of what nobody asked for")?;
+    if let Entry::Occupied(answer) = port.answers.entry(header.tag) {
+        if answer.get().target != from {
+            return Err("a refusal of what another rank was asked for".to_owned());
+        }
+        answer.remove();
+        peer.outstanding -= 1;
+    }
+    port.refused = Some(Error::Unattached { target: from, address: header.place as usize });
+    Ok(())
+}
+
+fn answered(port: &mut Port, from: Rank, header: &Header, bytes: &[u8]) -> Served {
+    let answer = port.answers.get_mut(&header.tag).filter(|answer| answer.target == from);
+    let answer = answer.ok_or("an answer that nobody asked for")?;
+    let length = bytes.len() as u64;
+    if length > answer.remaining || !answer.back.write(header.extra, bytes) {
+        return Err("an answer longer than what was asked for".to_owned());
+    }
+    answer.remaining -= length;
+    if answer.remaining == 0 {
+        port.answers.remove(&header.tag);
+        port.peers[from.index()].outstanding -= 1;
+    }
+    Ok(())
+}

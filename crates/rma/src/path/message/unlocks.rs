@@ -1,0 +1,165 @@
+//! Exclusive unlocks that did not wait for their target: who has to, and when.
+//!
+//! ```text
+//!   origin                        target                         a third
+//!   unlock: [ops|UNLOCK|ACK] ...... (on its way)
+//!   barrier: wait for done          ops, owes "done"
+//!                     <--"done"---- end of its round of serving
+//!   barrier goes on ------------------------------------------>  may put at the target, without a lock
+//! ```
+//! The idea: an exclusive unlock returns at once, because whoever looks with a lock gets it after the operations.
+//! Others can come too early only if they learnt, directly or not, that unlock has returned; so the origin lets
+//! nobody learn anything before its target has acknowledged: fence, post, complete, barrier and gather, the end
+//! of a lock on its own part, and whatever sends operations to another target wait here. What goes to the same
+//! target stays behind the unlock anyway. The target owes the acknowledgement until it has served all that has
+//! arrived: a lock granted to the same origin meanwhile carries it.
+//!
+//! Cost: 1 message an unlock, or none if the next grant carries it; a wait only where it has not come yet. When
+//! not to use: a shared lock, which waits in unlock, since others look at the same time.
+
+use super::{Core, Shared};
+use crate::model::{Error, Rank};
+use crate::wire::packet::{Flags, Header, Kind};
+
+/// What has not been acknowledged, and what this member has not acknowledged: windows and peers.
+#[derive(Debug, Default)]
+pub(super) struct Unlocks {
+    awaited: Vec<(u32, Rank)>,
+    owed: Vec<(u32, Rank)>,
+}
+
+impl Shared {
+    /// Waits until every exclusive unlock in any window of the job is complete at its target; at `same` they are
+    /// before whatever is sent next.
+    pub(crate) fn await_unlocks(&self, same: Option<Rank>) -> Result<(), Error> {
+        if !self.core().awaits_unlock(same) {
+            return Ok(());
+        }
+        self.wait_for(|core| Ok((!core.awaits_unlock(same)).then_some(())))
+    }
+}
+
+impl Core {
+    /// Whether an unlock has not been acknowledged by its target, other than `same`.
+    pub(crate) fn awaits_unlock(&self, same: Option<Rank>) -> bool {
+        self.unlocks.awaited.iter().any(|(_, target)| Some(*target) != same)
+    }
+
+    /// As an origin: an unlock has asked for an acknowledgement and does not wait.
+    pub(super) fn remember_unlock(&mut self, window: u32, target: Rank) {
+        if !self.unlocks.awaited.contains(&(window, target)) {
+            self.unlocks.awaited.push((window, target));
+        }
+    }
+
+    /// As an origin: an acknowledgement has come.
+    pub(super) fn acknowledged(&mut self, from: Rank, header: &Header) {
+        let peer = &mut self.port(header.window).peers[from.index()];
+        peer.acknowledged = header.tag;
+        if peer.acknowledged == peer.asked {
+            self.unlocks.awaited.retain(|unlock| *unlock != (header.window, from));
+        }
+    }
+
+    /// A window is dropped: its memory is nobody's any more.
+    pub(crate) fn forget_unlocks(&mut self, window: u32) {
+        self.unlocks.awaited.retain(|(of, _)| *of != window);
+    }
+
+    /// As a target: acknowledges when this round of serving ends, or earlier with something else.
+    pub(super) fn owe(&mut self, to: Rank, header: &Header) {
+        self.port(header.window).peers[to.index()].owed = Some(header.tag);
+        self.unlocks.owed.push((header.window, to));
+    }
+
+    /// `header` with the acknowledgement that is owed, if one is.
+    pub(super) fn with_owed(&mut self, to: Rank, header: Header) -> Header {
+        match self.port(header.window).peers[to.index()].owed.take() {
+            Some(tag) => Header { flags: header.flags.with(Flags::ACKNOWLEDGE), tag, ..header },
+            None => header,
+        }
+    }
+
+    /// Sends what is owed.
+    pub(super) fn acknowledge_owed(&mut self) -> Result<(), Error> {
+        while let Some((window, to)) = self.unlocks.owed.pop() {
+            let port = self.ports.get_mut(&window);
+            if let Some(tag) = port.and_then(|port| port.peers[to.index()].owed.take()) {
+                self.send(to, &Header { tag, ..Header::new(Kind::Complete, window) }, &[])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::message::{Memory, Port, port::Grant};
+    use crate::wire::packet::Packet;
+    use crate::wire::{Transport, loopback::Loopback};
+    use std::sync::Arc;
+
+    const WINDOW: u32 = 1;
+    const ASKS: Header = Header { flags: Flags::ACKNOWLEDGE, tag: 7, ..Header::new(Kind::Unlock, WINDOW) };
+    const EXCLUSIVE: Header = Header { extra: 2, ..Header::new(Kind::LockRequest, WINDOW) };
+
+    /// Rank 0 as a bare transport, rank 1 as a member with a window.
+    fn pair() -> (Loopback, Arc<Shared>) {
+        let mut ends = Loopback::job(2).into_iter();
+        let (bare, member) = (ends.next().expect("two ends"), ends.next().expect("two ends"));
+        let member = Shared::new(Box::new(member));
+        member.core().ports.insert(WINDOW, Port::new(Memory::Attached(Vec::new()), 2));
+        (bare, member)
+    }
+
+    /// Sends `packets`, lets the member serve them in one round, and brings its answers back.
+    fn answers(bare: &mut Loopback, member: &Shared, packets: &[Header]) -> Vec<(Kind, bool, u32)> {
+        for packet in packets {
+            bare.send(Rank(1), &packet.encode(0), &[]).expect("loopback takes it");
+        }
+        member.core().progress().expect("no fault here");
+        let (mut bytes, mut came) = (Vec::new(), Vec::new());
+        while bare.receive(&mut bytes).expect("no fault here").is_some() {
+            let header = Packet::parse(&bytes).expect("the engine's own").header;
+            came.push((header.kind, header.flags.has(Flags::ACKNOWLEDGE), header.tag));
+        }
+        came
+    }
+
+    #[test]
+    fn the_next_grant_acknowledges_an_exclusive_unlock_and_else_a_message_does() {
+        let (mut bare, member) = pair();
+        let granted = (Kind::LockGranted, false, 0);
+        assert_eq!(answers(&mut bare, &member, &[EXCLUSIVE]), [granted]);
+        assert_eq!(answers(&mut bare, &member, &[ASKS, EXCLUSIVE]), [(Kind::LockGranted, true, 7)]);
+        assert_eq!(answers(&mut bare, &member, &[ASKS]), [(Kind::Complete, false, 7)]);
+        assert_eq!(answers(&mut bare, &member, &[EXCLUSIVE]), [granted]);
+    }
+
+    #[test]
+    fn a_later_acknowledgement_replaces_one_that_is_owed() {
+        let (mut bare, member) = pair();
+        let flush = Header { tag: 8, ..Header::new(Kind::Flush, WINDOW) };
+        let came = answers(&mut bare, &member, &[EXCLUSIVE, ASKS, flush]);
+        assert_eq!(came, [(Kind::LockGranted, false, 0), (Kind::Complete, false, 8)]);
+    }
+
+    #[test]
+    fn an_unlock_is_awaited_until_its_last_acknowledgement_except_for_its_own_target() {
+        let (mut bare, member) = pair();
+        {
+            let mut core = member.core();
+            core.port(WINDOW).peers[0].asked = 8;
+            core.port(WINDOW).peers[0].grant = Grant::Asked;
+            core.remember_unlock(WINDOW, Rank(0));
+        }
+        let early = Header { flags: Flags::ACKNOWLEDGE, tag: 7, ..Header::new(Kind::LockGranted, WINDOW) };
+        answers(&mut bare, &member, &[early]);
+        assert!(member.core().awaits_unlock(None));
+        assert!(!member.core().awaits_unlock(Some(Rank(0))));
+        assert!(member.core().awaits_unlock(Some(Rank(1))));
+        answers(&mut bare, &member, &[Header { tag: 8, ..Header::new(Kind::Complete, WINDOW) }]);
+        assert!(!member.core().awaits_unlock(None));
+    }
+}

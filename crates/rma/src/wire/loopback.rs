@@ -1,0 +1,212 @@
+//! Loopback: packets between threads of one process.
+//!
+//! The idea: a mailbox a rank, a mutex around a queue of owned packets, and a flag to sleep on. It is the
+//! simplest transport that keeps the contract, and what the engine's own tests run on. Cost: one
+//! allocation and one lock a packet, a wake-up where the receiver sleeps. When not to use: for speed; threads
+//! that share memory have the direct path. Reference: none, it is a queue.
+
+use super::{Bell, Gone, Transport};
+use crate::model::{Error, Rank};
+use crate::wire::packet::HEADER;
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use unisono_linux::clock::{Nanos, now};
+use unisono_linux::futex::{self, Count, Scope};
+
+/// How long a sleeper sleeps before it looks whether a peer is gone.
+const SLICE: Nanos = Nanos(100_000_000);
+
+/// One rank's mailbox.
+#[derive(Debug, Default)]
+struct Mailbox {
+    packets: Mutex<VecDeque<(Rank, Vec<u8>)>>,
+    /// Goes up with every packet, ring and loss: what one sleeps on.
+    events: AtomicU32,
+    /// Set when its owner is gone.
+    closed: AtomicU32,
+}
+
+const OPEN: u32 = 0;
+/// The owner was dropped.
+const LEFT: u32 = 1;
+/// The owner's thread panicked.
+const PANICKED: u32 = 2;
+
+impl Mailbox {
+    fn packets(&self) -> MutexGuard<'_, VecDeque<(Rank, Vec<u8>)>> {
+        // Nothing panics with the lock held; a poisoned queue is whole.
+        self.packets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn announce(&self) {
+        // SYNC(mailbox) release: the packet before the count of events
+        self.events.fetch_add(1, Ordering::Release);
+        futex::wake(&self.events, Count::All, Scope::Private);
+    }
+}
+
+impl Bell for Mailbox {
+    fn ring(&self) {
+        self.announce();
+    }
+
+    fn events(&self) -> u32 {
+        // SYNC(mailbox) acquire: packets counted here are in the queue
+        self.events.load(Ordering::Acquire)
+    }
+
+    fn listen(&self, seen: u32, until: Option<Nanos>) -> Nanos {
+        if self.events() != seen {
+            return Nanos::ZERO;
+        }
+        let before = now();
+        futex::wait(&self.events, seen, until, Scope::Private);
+        now().since(before)
+    }
+}
+
+/// One rank's end; see the module.
+#[derive(Debug)]
+pub struct Loopback {
+    rank: Rank,
+    mailboxes: Arc<[Arc<Mailbox>]>,
+    /// Events before the last look into the mailbox.
+    seen: u32,
+    gone: Vec<Gone>,
+    refused: Vec<Rank>,
+}
+
+impl Loopback {
+    /// The ends of a job of so many ranks, in the order of ranks.
+    #[must_use]
+    pub fn job(size: usize) -> Vec<Self> {
+        let mailboxes: Arc<[Arc<Mailbox>]> = (0..size).map(|_| Arc::new(Mailbox::default())).collect();
+        (0..size)
+            .map(|rank| Self {
+                rank: Rank::at(rank),
+                mailboxes: Arc::clone(&mailboxes),
+                seen: 0,
+                gone: Vec::new(),
+                refused: Vec::new(),
+            })
+            .collect()
+    }
+
+    fn own(&self) -> &Arc<Mailbox> {
+        &self.mailboxes[self.rank.index()]
+    }
+
+    fn look_who_is_gone(&mut self) {
+        for (index, mailbox) in self.mailboxes.iter().enumerate() {
+            let rank = Rank::at(index);
+            if rank == self.rank || self.gone.iter().any(|gone| gone.rank == rank) {
+                continue;
+            }
+            // SYNC(closed) acquire: all packets of the one gone are in the mailboxes
+            let why = match mailbox.closed.load(Ordering::Acquire) {
+                OPEN => continue,
+                PANICKED => "its thread panicked",
+                _ => "its end was dropped",
+            };
+            self.gone.push(Gone { rank, why: why.to_owned() });
+        }
+    }
+}
+
+impl Transport for Loopback {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.mailboxes.len()
+    }
+
+    fn send(&mut self, to: Rank, header: &[u8; HEADER], payload: &[IoSlice<'_>]) -> Result<(), Error> {
+        let Some(mailbox) = self.mailboxes.get(to.index()) else { return Ok(()) };
+        let bytes = payload.iter().map(|piece| piece.len()).sum::<usize>();
+        let mut packet = Vec::with_capacity(HEADER + bytes);
+        packet.extend_from_slice(header);
+        for piece in payload {
+            packet.extend_from_slice(piece);
+        }
+        mailbox.packets().push_back((self.rank, packet));
+        mailbox.announce();
+        Ok(())
+    }
+
+    fn receive(&mut self, packet: &mut Vec<u8>) -> Result<Option<Rank>, Error> {
+        // SYNC(mailbox) acquire: what is counted here is seen below
+        self.seen = self.own().events.load(Ordering::Acquire);
+        loop {
+            let next = self.own().packets().pop_front();
+            let Some((from, mut bytes)) = next else {
+                let known = self.gone.len();
+                self.look_who_is_gone();
+                if self.gone.len() > known {
+                    // Its last packets may have come between the two looks.
+                    continue;
+                }
+                return Ok(None);
+            };
+            if !self.refused.contains(&from) {
+                std::mem::swap(packet, &mut bytes);
+                return Ok(Some(from));
+            }
+        }
+    }
+
+    fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
+        let slice = SLICE.after(now());
+        let until = until.map_or(slice, |until| until.min(slice));
+        self.own().listen(self.seen, Some(until));
+        self.look_who_is_gone();
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<bool, Error> {
+        Ok(true)
+    }
+
+    fn gone(&self) -> &[Gone] {
+        &self.gone
+    }
+
+    fn refuse(&mut self, peer: Rank, why: &str) {
+        self.refused.push(peer);
+        if !self.gone.iter().any(|gone| gone.rank == peer) {
+            self.gone.push(Gone { rank: peer, why: why.to_owned() });
+        }
+    }
+
+    fn bell(&self) -> Option<Arc<dyn Bell>> {
+        let bell: Arc<dyn Bell> = Arc::clone(self.own()) as Arc<dyn Bell>;
+        Some(bell)
+    }
+}
+
+impl Drop for Loopback {
+    fn drop(&mut self) {
+        let how = if std::thread::panicking() { PANICKED } else { LEFT };
+        // SYNC(closed) release: this rank's packets before its end
+        self.own().closed.store(how, Ordering::Release);
+        for mailbox in &*self.mailboxes {
+            mailbox.announce();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::conformance;
+
+    #[test]
+    fn loopback_keeps_the_contract() {
+        conformance::check(|size| {
+            Loopback::job(size).into_iter().map(|end| Box::new(end) as Box<dyn Transport>).collect()
+        });
+    }
+}

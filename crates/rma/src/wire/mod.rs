@@ -1,0 +1,172 @@
+//! How packets get from rank to rank: the trait, its contract, and one file a transport.
+//!
+//! The engine above is a state machine that knows neither sockets nor threads; it sends packets
+//! ([`crate::wire::packet`]) and asks what came. A transport promises:
+//!
+//! 1. *Order.* Packets from one rank to another arrive in the order sent, each exactly once and unchanged,
+//!    or the peer is reported gone. Nothing is promised about packets of different senders.
+//! 2. *Sending never waits.* [`Transport::send`] keeps what it cannot pass on yet, and passes it on in later
+//!    calls of any method; it has copied what it was given before it returns. (Two ranks that both wait for
+//!    room in each other's queues would wait for ever.)
+//! 3. *Sending to oneself* is not done by the engine, and need not work.
+//! 4. *[`Transport::wait`] may return early*, for any reason, but not late: when a packet has arrived, when
+//!    room to pass on what is kept appears, when a peer is gone, when the given moment comes, when the bell
+//!    ([`Transport::bell`]) rings. Between polling and waiting nothing is lost: a packet that arrives in
+//!    between makes `wait` return at once. It chooses how to wait by the policies of `unisono-sync`.
+//! 5. *Death.* A peer that cannot be reached any more (its process ended, its connection broke, it broke the
+//!    protocol) is reported by [`Transport::gone`] within a second of waiting or polling, for ever after.
+//!    Packets that arrived before are still delivered. Packets sent to it are dropped silently. A peer
+//!    that said goodbye first ([`crate::wire::packet::Kind::Goodbye`]) is not reported by a transport that sees
+//!    its end: the engine knows.
+//! 6. *Bytes are untrusted*: a transport that frames a stream checks lengths (with
+//!    [`crate::wire::packet::announced`]); the engine parses, and calls [`Transport::refuse`] for a peer whose
+//!    packet was malformed or impossible. The peer is then cut off and reported gone with that reason.
+//!
+//! A transport belongs to one rank and is used by one thread at a time. The suite that every transport has to
+//! pass is [`conformance`].
+//!
+//! | transport | reaches | file |
+//! |---|---|---|
+//! | loopback | threads of this process | [`loopback`] |
+//! | rings in shared memory | processes of this host | [`ring`] |
+//! | TCP | processes of any hosts | [`tcp`] |
+//!
+//! [`fault`] wraps any of them and lets happen what the contract leaves open.
+
+pub mod conformance;
+pub mod fault;
+pub mod loopback;
+pub mod packet;
+pub mod ring;
+pub mod tcp;
+
+use crate::model::{Error, Rank};
+use crate::wire::packet::{HEADER, MAX_PAYLOAD};
+use std::fmt;
+use std::io::IoSlice;
+use std::sync::Arc;
+use unisono_linux::clock::Nanos;
+
+/// A rank's connection to all others. The contract is the module's.
+pub trait Transport: Send + fmt::Debug {
+    /// Whose it is.
+    fn rank(&self) -> Rank;
+
+    /// How many ranks it connects.
+    fn size(&self) -> usize;
+
+    /// The longest payload it takes in one packet; at least 4096, at most [`MAX_PAYLOAD`].
+    fn max_payload(&self) -> usize {
+        MAX_PAYLOAD
+    }
+
+    /// Sends a packet: its encoded header, then its payload, gathered from pieces.
+    ///
+    /// # Errors
+    /// Only what ends this rank's own ability to communicate ([`Error::System`]); not the peer's death.
+    fn send(&mut self, to: Rank, header: &[u8; HEADER], payload: &[IoSlice<'_>]) -> Result<(), Error>;
+
+    /// The next packet that has arrived, without waiting: its bytes (header and payload) replace what is in
+    /// `packet`, whose memory may be swapped for another. `None`: none has arrived.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    fn receive(&mut self, packet: &mut Vec<u8>) -> Result<Option<Rank>, Error>;
+
+    /// Waits until [`receive`](Self::receive) is worth another call, at most until the moment `until`
+    /// (of [`unisono_linux::clock::now`]). May return early.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error>;
+
+    /// Passes on what is kept; whether nothing is left. (Whether it has arrived, only the peer can say.)
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    fn flush(&mut self) -> Result<bool, Error>;
+
+    /// Whoever is gone, in the order in which it was noticed.
+    fn gone(&self) -> &[Gone];
+
+    /// Cuts off a peer that broke the protocol; it is reported gone with this reason.
+    fn refuse(&mut self, peer: Rank, why: &str);
+
+    /// Makes [`wait`](Self::wait) return from another thread, and lets another thread wait for packets
+    /// without holding the transport; `None` where the transport cannot, and is then polled by time.
+    fn bell(&self) -> Option<Arc<dyn Bell>> {
+        None
+    }
+}
+
+/// A transport's doorbell: see [`Transport::bell`].
+pub trait Bell: Send + Sync + fmt::Debug {
+    /// Makes the transport's `wait`, and [`listen`](Self::listen), return.
+    fn ring(&self);
+
+    /// Counts rings and arrivals, wrapping around. Taken before a look, it is what to [`listen`](Self::listen) with
+    /// after it, so that nothing is missed that came in between.
+    fn events(&self) -> u32;
+
+    /// Waits until a packet has arrived since [`events`](Self::events) was `seen`, whether or not another thread has
+    /// received it since, or the bell has been rung, at most until the moment `until`; may return early. How much of
+    /// the time it was asleep.
+    fn listen(&self, seen: u32, until: Option<Nanos>) -> Nanos;
+}
+
+/// A peer that is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// Who.
+    pub rank: Rank,
+    /// How one knows, such as "process 4711 died" or "connection reset by peer".
+    pub why: String,
+}
+
+impl From<Gone> for Error {
+    fn from(gone: Gone) -> Self {
+        Self::Gone { rank: gone.rank, why: gone.why }
+    }
+}
+
+impl<T: Transport + ?Sized> Transport for Box<T> {
+    fn rank(&self) -> Rank {
+        (**self).rank()
+    }
+
+    fn size(&self) -> usize {
+        (**self).size()
+    }
+
+    fn max_payload(&self) -> usize {
+        (**self).max_payload()
+    }
+
+    fn send(&mut self, to: Rank, header: &[u8; HEADER], payload: &[IoSlice<'_>]) -> Result<(), Error> {
+        (**self).send(to, header, payload)
+    }
+
+    fn receive(&mut self, packet: &mut Vec<u8>) -> Result<Option<Rank>, Error> {
+        (**self).receive(packet)
+    }
+
+    fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
+        (**self).wait(until)
+    }
+
+    fn flush(&mut self) -> Result<bool, Error> {
+        (**self).flush()
+    }
+
+    fn gone(&self) -> &[Gone] {
+        (**self).gone()
+    }
+
+    fn refuse(&mut self, peer: Rank, why: &str) {
+        (**self).refuse(peer, why);
+    }
+
+    fn bell(&self) -> Option<Arc<dyn Bell>> {
+        (**self).bell()
+    }
+}

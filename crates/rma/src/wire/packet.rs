@@ -1,0 +1,397 @@
+//! What travels between two ranks: a header of fixed size, then a payload.
+//!
+//! All numbers are little-endian. The header is [`HEADER`] bytes:
+//!
+//! ```text
+//!    0 kind      1 flags     2 element   3 operation
+//!    4 window (u32)                      8 tag (u32)         12 payload bytes (u32)
+//!   16 place (i64)                      24 layout (u64)
+//!   32 count (u64)                      40 extra (u64)
+//! ```
+//! What each kind uses of it is said at [`Kind`]. [`Packet::parse`] takes untrusted bytes and never panics;
+//! it checks that codes are known, that the payload is as long as the header says and not longer than
+//! [`MAX_PAYLOAD`]. What the numbers *mean* (whether a window exists, whether a place lies inside it) the
+//! receiving engine checks before it uses them.
+//!
+//! Cost: 48 bytes an operation. Aggregated operations ([`Kind::Batch`]) travel as one message, each with
+//! its header, padded to eight bytes.
+
+use crate::model::{Element, Operation};
+
+/// Bytes of a header.
+pub const HEADER: usize = 48;
+
+/// The most bytes that may follow a header. Longer transfers travel in pieces.
+pub const MAX_PAYLOAD: usize = 1 << 20;
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum Kind {
+    /// Write the payload at `place`, `count` elements of `layout`, from byte `extra` of the data on.
+    Put = 1,
+    /// Send back the data of `count` elements of `layout` at `place`, from byte `extra` of the data on, as
+    /// many bytes as the payload says (a u64); the answer is [`Kind::Data`] with the same `tag`.
+    Get = 2,
+    /// Combine the payload with what is at `place`; otherwise like [`Kind::Put`].
+    Accumulate = 3,
+    /// As [`Kind::Accumulate`], and send back what was there before.
+    GetAccumulate = 4,
+    /// Compare with the first half of the payload; if equal, write the second; send back what was there.
+    CompareAndSwap = 5,
+    /// An answer: data for the request `tag`, from byte `extra` of it on.
+    Data = 6,
+    /// Describes layout `layout` of the sender from now on: the payload is what [`crate::Layout::encode`] writes,
+    /// `count` bytes in all, from byte `extra` of it on. Pieces come in order, with no others between them.
+    Layout = 7,
+    /// The sender forgets layout `layout`, and will not refer to it again.
+    Forget = 8,
+    /// `extra` says how many ranks will access the receiver in the epoch `tag` (part of a reduce-scatter;
+    /// `place` is its round).
+    FenceCount = 9,
+    /// The sender has exposed its window to the receiver (post), epoch `tag`.
+    Post = 10,
+    /// Nothing more comes in the epoch `tag`: the "last operation" of one who has none.
+    Done = 11,
+    /// Asks for the lock of the receiver's window; `extra` is 1 for shared, 2 for exclusive.
+    LockRequest = 12,
+    /// The lock is the receiver's now. With [`Flags::ACKNOWLEDGE`] it is a [`Self::Complete`] as well.
+    LockGranted = 13,
+    /// Releases a lock that no operation released.
+    Unlock = 14,
+    /// Everything the receiver sent with tag `tag` or before is complete here.
+    Complete = 15,
+    /// Asks for [`Kind::Complete`] with this `tag`.
+    Flush = 16,
+    /// An arrival at a barrier or a contribution to an exchange; `tag` numbers it, `extra` is its round.
+    Collect = 17,
+    /// Several packets, one after the other, each padded to eight bytes.
+    Batch = 18,
+    /// A request of the receiver's was refused: `tag` names it, `extra` says why, the payload is text.
+    Refused = 19,
+    /// The sender ends in an orderly way: it will send no more.
+    Goodbye = 20,
+    /// Asks for and answers with the state of attached memory (dynamic windows).
+    Attached = 21,
+}
+
+impl Kind {
+    /// Every kind, in the order of codes.
+    pub const ALL: [Self; 21] = [
+        Self::Put,
+        Self::Get,
+        Self::Accumulate,
+        Self::GetAccumulate,
+        Self::CompareAndSwap,
+        Self::Data,
+        Self::Layout,
+        Self::Forget,
+        Self::FenceCount,
+        Self::Post,
+        Self::Done,
+        Self::LockRequest,
+        Self::LockGranted,
+        Self::Unlock,
+        Self::Complete,
+        Self::Flush,
+        Self::Collect,
+        Self::Batch,
+        Self::Refused,
+        Self::Goodbye,
+        Self::Attached,
+    ];
+
+    fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
+    }
+}
+
+/// Marks of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags(pub u8);
+
+impl Flags {
+    /// The last operation of this origin in its epoch: the receiver's counter goes down.
+    pub const LAST: Self = Self(1);
+    /// Releases the lock once done.
+    pub const UNLOCK: Self = Self(2);
+    /// The origin waits, or will wait, for [`Kind::Complete`].
+    pub const ACKNOWLEDGE: Self = Self(4);
+    /// Carries its own lock request: shared.
+    pub const LOCK_SHARED: Self = Self(8);
+    /// Carries its own lock request: exclusive.
+    pub const LOCK_EXCLUSIVE: Self = Self(16);
+    /// Belongs to an access epoch of fence; without it and without a lock, to one of start.
+    pub const FENCE: Self = Self(32);
+
+    /// The lock request, a shared one, comes from a holder of another lock: it goes before those that wait.
+    pub const HOLDER: Self = Self(64);
+
+    const KNOWN: u8 = 127;
+
+    /// Whether all of `flags` are set.
+    #[must_use]
+    pub const fn has(self, flags: Self) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+
+    /// Both.
+    #[must_use]
+    pub const fn with(self, flags: Self) -> Self {
+        Self(self.0 | flags.0)
+    }
+}
+
+/// A header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What it is.
+    pub kind: Kind,
+    /// Marks.
+    pub flags: Flags,
+    /// The type of elements, where an operation combines them.
+    pub element: Option<Element>,
+    /// How they are combined.
+    pub operation: Option<Operation>,
+    /// Which window of the job; 0 is the job itself.
+    pub window: u32,
+    /// Names a request or an epoch.
+    pub tag: u32,
+    /// Where in the receiver's window, in bytes from its base (an address in a dynamic window).
+    pub place: i64,
+    /// The receiver's or sender's layout; 0 is contiguous bytes.
+    pub layout: u64,
+    /// Elements of the layout; bytes of a contiguous one.
+    pub count: u64,
+    /// See [`Kind`].
+    pub extra: u64,
+}
+
+impl Header {
+    /// A header of this kind for this window with everything else zero.
+    #[must_use]
+    pub const fn new(kind: Kind, window: u32) -> Self {
+        Self {
+            kind,
+            flags: Flags(0),
+            element: None,
+            operation: None,
+            window,
+            tag: 0,
+            place: 0,
+            layout: 0,
+            count: 0,
+            extra: 0,
+        }
+    }
+
+    /// The bytes of this header before a payload of so many bytes (at most [`MAX_PAYLOAD`]).
+    #[must_use]
+    pub fn encode(&self, payload: usize) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[0] = self.kind as u8;
+        bytes[1] = self.flags.0;
+        bytes[2] = self.element.map_or(0, |element| element as u8);
+        bytes[3] = self.operation.map_or(0, |operation| operation as u8);
+        bytes[4..8].copy_from_slice(&self.window.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.tag.to_le_bytes());
+        bytes[12..16].copy_from_slice(&u32::try_from(payload).unwrap_or(u32::MAX).to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.place.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.layout.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.count.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.extra.to_le_bytes());
+        bytes
+    }
+}
+
+/// A received packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// Its header.
+    pub header: Header,
+    /// What follows it.
+    pub payload: &'a [u8],
+}
+
+/// Bytes that are no packet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadPacket {
+    /// Shorter than a header, or than the header says, or longer.
+    #[error("{bytes} bytes where the packet has {wanted}")]
+    Length {
+        /// What came.
+        bytes: usize,
+        /// What should have come.
+        wanted: usize,
+    },
+    /// A code that means nothing.
+    #[error("{what} {code} means nothing to this version")]
+    Code {
+        /// Which field.
+        what: &'static str,
+        /// Its value.
+        code: u8,
+    },
+    /// A payload longer than any.
+    #[error("a payload of {0} bytes is longer than any")]
+    TooLong(usize),
+}
+
+/// The payload's length that a header announces, checked; for a transport that reads a stream.
+///
+/// # Errors
+/// [`BadPacket::TooLong`].
+pub fn announced(header: &[u8; HEADER]) -> Result<usize, BadPacket> {
+    let payload = u32::from_le_bytes([header[12], header[13], header[14], header[15]]) as usize;
+    if payload > MAX_PAYLOAD { Err(BadPacket::TooLong(payload)) } else { Ok(payload) }
+}
+
+impl<'a> Packet<'a> {
+    /// Takes untrusted bytes apart: exactly one packet.
+    ///
+    /// # Errors
+    /// [`BadPacket`].
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, BadPacket> {
+        let Some((head, payload)) = bytes.split_first_chunk::<HEADER>() else {
+            return Err(BadPacket::Length { bytes: bytes.len(), wanted: HEADER });
+        };
+        let announced = announced(head)?;
+        if payload.len() != announced {
+            return Err(BadPacket::Length { bytes: bytes.len(), wanted: HEADER + announced });
+        }
+        Ok(Self { header: header(head)?, payload })
+    }
+
+    /// The packets of a [`Kind::Batch`]'s payload. A batch inside a batch is no packet.
+    pub fn members(self) -> impl Iterator<Item = Result<Packet<'a>, BadPacket>> {
+        let mut rest = self.payload;
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let one = first(rest);
+            rest = match &one {
+                Ok(packet) => {
+                    let bytes = (HEADER + packet.payload.len()).next_multiple_of(8);
+                    rest.get(bytes..).unwrap_or(&[])
+                }
+                Err(_) => &[],
+            };
+            Some(one)
+        })
+    }
+}
+
+fn first(bytes: &[u8]) -> Result<Packet<'_>, BadPacket> {
+    let Some((head, rest)) = bytes.split_first_chunk::<HEADER>() else {
+        return Err(BadPacket::Length { bytes: bytes.len(), wanted: HEADER });
+    };
+    let announced = announced(head)?;
+    let Some(payload) = rest.get(..announced) else {
+        return Err(BadPacket::Length { bytes: bytes.len(), wanted: HEADER + announced });
+    };
+    let header = header(head)?;
+    if header.kind == Kind::Batch {
+        return Err(BadPacket::Code { what: "kind in a batch", code: Kind::Batch as u8 });
+    }
+    Ok(Packet { header, payload })
+}
+
+fn header(head: &[u8; HEADER]) -> Result<Header, BadPacket> {
+    let bad = |what, code| BadPacket::Code { what, code };
+    let [code, flags, element, operation, ..] = *head;
+    let kind = Kind::from_code(code).ok_or(bad("kind", code))?;
+    if flags & !Flags::KNOWN != 0 {
+        return Err(bad("flags", flags));
+    }
+    let element = match element {
+        0 => None,
+        code => Some(Element::from_code(code).ok_or(bad("element", code))?),
+    };
+    let operation = match operation {
+        0 => None,
+        code => Some(Operation::from_code(code).ok_or(bad("operation", code))?),
+    };
+    let short = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let long = |at: usize| u64::from(short(at)) | u64::from(short(at + 4)) << 32;
+    Ok(Header {
+        kind,
+        flags: Flags(flags),
+        element,
+        operation,
+        window: short(4),
+        tag: short(8),
+        place: long(16).cast_signed(),
+        layout: long(24),
+        count: long(32),
+        extra: long(40),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn put() -> Header {
+        Header {
+            flags: Flags::LAST.with(Flags::FENCE),
+            element: Some(Element::F64),
+            operation: Some(Operation::Sum),
+            tag: 7,
+            place: -8,
+            layout: 1 << 40,
+            count: 3,
+            extra: u64::MAX,
+            ..Header::new(Kind::Accumulate, 5)
+        }
+    }
+
+    #[test]
+    fn a_header_survives_the_journey() {
+        let mut bytes = put().encode(3).to_vec();
+        bytes.extend_from_slice(b"abc");
+        let packet = Packet::parse(&bytes).expect("well formed");
+        assert_eq!((packet.header, packet.payload), (put(), &b"abc"[..]));
+    }
+
+    #[test]
+    fn a_packet_cut_short_or_with_unknown_codes_is_refused() {
+        let bytes = put().encode(3);
+        assert!(matches!(Packet::parse(&bytes), Err(BadPacket::Length { wanted: 51, .. })));
+        assert!(matches!(Packet::parse(&bytes[..20]), Err(BadPacket::Length { wanted: HEADER, .. })));
+        for (at, value) in [(0, 0), (0, 99), (1, 128), (2, 27), (3, 15)] {
+            let mut wrong = put().encode(0);
+            wrong[at] = value;
+            assert!(matches!(Packet::parse(&wrong), Err(BadPacket::Code { .. })), "{at}: {value}");
+        }
+        assert!(matches!(Packet::parse(&put().encode(MAX_PAYLOAD + 1)), Err(BadPacket::TooLong(_))));
+    }
+
+    #[test]
+    fn the_members_of_a_batch_come_out_in_order_and_none_is_a_batch() {
+        let mut payload = Vec::new();
+        for text in ["a", "", "twelve bytes"] {
+            payload.extend_from_slice(&put().encode(text.len()));
+            payload.extend_from_slice(text.as_bytes());
+            payload.resize(payload.len().next_multiple_of(8), 0);
+        }
+        let batch = Packet { header: Header::new(Kind::Batch, 5), payload: &payload };
+        let texts: Vec<_> = batch.members().map(|one| one.expect("well formed").payload).collect();
+        assert_eq!(texts, [&b"a"[..], b"", b"twelve bytes"]);
+        let nested = Header::new(Kind::Batch, 5).encode(0);
+        let batch = Packet { header: batch.header, payload: &nested };
+        assert!(batch.members().next().is_some_and(|one| one.is_err()));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_parsing_panic_and_members_end(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = Packet::parse(&bytes);
+            let batch = Packet { header: Header::new(Kind::Batch, 1), payload: &bytes };
+            prop_assert!(batch.members().count() <= bytes.len() / HEADER + 1);
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! Shared memory: packets between processes of one host, through rings.
+//!
+//! The idea: one ring of bytes for each ordered pair of ranks, written by one and read by the other, so that
+//! no ring is ever contended; a packet longer than its ring travels in parts. What finds no room is kept by
+//! the sender. A bell a rank (a counter with sleepers) says that something has come. Cost: two copies a
+//! packet, one atomic addition; a wake-up where the receiver sleeps; memory for size squared rings. When not
+//! to use: for windows that the engine allocates, whose memory is in reach (the direct path).
+//!
+//! ```text
+//!   segment:  host lines | ring lines: for each pair, tail (the writer's) and head (the reader's) | ring bytes
+//! ```
+//! Beside its tail lies the writer's wish to be told about room, which works like a sleeper's count: the writer
+//! wishes, fences, and looks at the head once more; the reader gives room back, fences, and looks whether
+//! somebody wishes. It tells once half of the ring is free.
+//!
+//! Memory that others map is hostile: heads and tails are checked, bytes are copied before they are parsed.
+
+use super::{Bell, Gone, Transport};
+use crate::host::waiting::Waiting;
+use crate::host::{Host, rendezvous};
+use crate::job::Place;
+use crate::model::{Error, Rank};
+use crate::wire::packet::{HEADER, announced};
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::Duration;
+use unisono_linux::clock::{Nanos, now};
+use unisono_linux::futex::Scope;
+use unisono_sync::atomics::{AtomicU32, Ordering};
+use unisono_sync::{Line, Until, Wakeups};
+
+/// One rank's end; see the module.
+#[derive(Debug)]
+pub struct RingTransport {
+    host: Arc<Host>,
+    ring_bytes: usize,
+    /// What found no room, by receiver; and how much of the first is sent.
+    kept: Vec<(VecDeque<Vec<u8>>, usize)>,
+    /// Parts of packets, by sender.
+    parts: Vec<Vec<u8>>,
+    /// The sender to look at next, so that nobody starves.
+    next: usize,
+    seen: u32,
+    waiting: Waiting,
+    gone: Vec<Gone>,
+    refused: Vec<bool>,
+}
+
+/// Bytes of each ring in a job of so many.
+const fn ring_bytes(size: usize) -> usize {
+    match size {
+        0..=8 => 64 << 10,
+        9..=32 => 16 << 10,
+        _ => 4 << 10,
+    }
+}
+
+/// The first line of a pair's ring.
+const fn pair(size: usize, from: usize, to: usize) -> usize {
+    Host::lines(size) + 2 * (from * size + to)
+}
+
+/// Lines before the rings' bytes.
+const fn lines(size: usize) -> usize {
+    pair(size, size, 0)
+}
+
+impl RingTransport {
+    /// Meets the other processes of a job on this host, wherever they were started from; waits for all of
+    /// them, at most for `patience`.
+    ///
+    /// # Errors
+    /// As [`crate::Job::shared`].
+    pub fn meet(place: &Place, patience: Duration) -> Result<Self, Error> {
+        let size = place.size;
+        let bytes = lines(size) * size_of::<Line>() + size * size * ring_bytes(size);
+        let host = rendezvous::meet(place, bytes, patience)?;
+        Ok(Self {
+            host: Arc::new(host),
+            ring_bytes: ring_bytes(size),
+            kept: (0..size).map(|_| (VecDeque::new(), 0)).collect(),
+            parts: vec![Vec::new(); size],
+            next: 0,
+            seen: 0,
+            waiting: Waiting::default(),
+            gone: Vec::new(),
+            refused: vec![false; size],
+        })
+    }
+
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    fn ring(&self, from: usize, to: usize) -> Ring<'_> {
+        let size = self.host.size;
+        let first = pair(size, from, to);
+        let start = lines(size) * size_of::<Line>() + (from * size + to) * self.ring_bytes;
+        let base = self.host.lines.start().as_ptr();
+        Ring {
+            tail: self.host.lines.line(first).word(0),
+            wish: self.host.lines.line(first).word(1),
+            head: self.host.lines.line(first + 1).word(0),
+            bytes: base.wrapping_add(start),
+            size: self.ring_bytes,
+        }
+    }
+
+    /// Sends what is kept for `to`, as far as there is room; whether nothing is left.
+    fn pass_on(&mut self, to: usize) -> bool {
+        let me = self.host.rank.index();
+        let (mut queue, mut sent) = std::mem::take(&mut self.kept[to]);
+        let ring = self.ring(me, to);
+        let mut rings = false;
+        while let Some(packet) = queue.front() {
+            let wrote = ring.write(&packet[sent..]);
+            rings |= wrote > 0;
+            sent += wrote;
+            if sent < packet.len() {
+                if wrote == 0 && !ring.has_room_or_tells() {
+                    break;
+                }
+                continue;
+            }
+            queue.pop_front();
+            sent = 0;
+        }
+        let empty = queue.is_empty();
+        if empty {
+            ring.wish.store(0, Ordering::Relaxed);
+        }
+        self.kept[to] = (queue, sent);
+        if rings {
+            self.host.ring(Rank::at(to));
+        }
+        empty
+    }
+
+    /// Reads what has come from `from`; whether a packet is whole now.
+    fn take(&mut self, from: usize) -> Result<bool, String> {
+        let mut part = std::mem::take(&mut self.parts[from]);
+        let ring = self.ring(from, self.host.rank.index());
+        let mut read = 0;
+        let whole = loop {
+            let wanted = match part.first_chunk::<HEADER>() {
+                None => HEADER,
+                Some(header) => HEADER + announced(header).map_err(|bad| bad.to_string())?,
+            };
+            if part.len() == wanted && wanted >= HEADER && part.len() >= HEADER {
+                break true;
+            }
+            let came = ring.read(&mut part, wanted)?;
+            read += came;
+            if came == 0 {
+                break false;
+            }
+        };
+        let tells = read > 0 && ring.tells();
+        self.parts[from] = part;
+        if tells {
+            self.host.ring(Rank::at(from));
+        }
+        Ok(whole)
+    }
+
+    fn look_who_is_gone(&mut self) -> bool {
+        let known = self.gone.len();
+        let first = self.host.who_is_gone().map(|gone| gone.rank);
+        let all = (0..self.host.size).map(Rank::at);
+        for rank in first.into_iter().chain(all).filter(|rank| *rank != self.host.rank) {
+            if let Some(gone) = self.host.gone(rank)
+                && !self.gone.iter().any(|other| other.rank == rank)
+            {
+                self.gone.push(gone);
+            }
+        }
+        self.gone.len() > known
+    }
+
+    fn is_gone(&self, rank: usize) -> bool {
+        self.gone.iter().any(|gone| gone.rank.index() == rank)
+    }
+
+    fn next_packet(&mut self, packet: &mut Vec<u8>) -> Option<Rank> {
+        let size = self.host.size;
+        for step in 0..size {
+            let from = (self.next + step) % size;
+            if from == self.host.rank.index() || self.refused[from] {
+                continue;
+            }
+            match self.take(from) {
+                Ok(true) => {
+                    packet.clear();
+                    std::mem::swap(packet, &mut self.parts[from]);
+                    self.next = from + 1;
+                    return Some(Rank::at(from));
+                }
+                Ok(false) => {}
+                Err(why) => self.refuse(Rank::at(from), &why),
+            }
+        }
+        None
+    }
+}
+
+/// One pair's ring.
+struct Ring<'a> {
+    tail: &'a AtomicU32,
+    /// Whether the writer waits for room.
+    wish: &'a AtomicU32,
+    head: &'a AtomicU32,
+    bytes: *mut u8,
+    size: usize,
+}
+
+impl Ring<'_> {
+    /// For the writer of a full ring: whether there is room after all; if not, it will be told.
+    fn has_room_or_tells(&self) -> bool {
+        self.wish.store(1, Ordering::Relaxed);
+        // SYNC(ring-wish) fence: the wish before the head; the other side is in `tells`
+        unisono_sync::atomics::fence(Ordering::SeqCst);
+        // SYNC(ring-head) acquire: the reader has copied what it gave back
+        self.head.load(Ordering::Acquire) != self.tail.load(Ordering::Relaxed).wrapping_sub(self.size as u32)
+    }
+
+    /// For the reader, after it gave room back: whether to tell the writer.
+    fn tells(&self) -> bool {
+        // SYNC(ring-wish) fence: the head before the wish; the other side is in `has_room_or_tells`
+        unisono_sync::atomics::fence(Ordering::SeqCst);
+        let used = self.tail.load(Ordering::Relaxed).wrapping_sub(self.head.load(Ordering::Relaxed));
+        self.wish.load(Ordering::Relaxed) != 0 && used as usize <= self.size / 2
+    }
+
+    /// Writes as much of `bytes` as finds room; how much.
+    fn write(&self, bytes: &[u8]) -> usize {
+        let tail = self.tail.load(Ordering::Relaxed);
+        // SYNC(ring-head) acquire: the reader has copied what it gave back
+        let head = self.head.load(Ordering::Acquire);
+        let used = (tail.wrapping_sub(head) as usize).min(self.size);
+        let length = bytes.len().min(self.size - used);
+        let at = tail as usize % self.size;
+        let first = length.min(self.size - at);
+        // SAFETY: `at + first` is within the ring, which lies in the mapped segment.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.bytes.wrapping_add(at), first) };
+        let rest = bytes[first..length].as_ptr();
+        // SAFETY: as above, from the ring's start.
+        unsafe { std::ptr::copy_nonoverlapping(rest, self.bytes, length - first) };
+        // SYNC(ring-tail) release: the bytes before their count
+        self.tail.store(tail.wrapping_add(length as u32), Ordering::Release);
+        length
+    }
+
+    /// Appends to `part` until it has `wanted` bytes or the ring is empty; how much.
+    fn read(&self, part: &mut Vec<u8>, wanted: usize) -> Result<usize, String> {
+        let head = self.head.load(Ordering::Relaxed);
+        // SYNC(ring-tail) acquire: the bytes after their count
+        let tail = self.tail.load(Ordering::Acquire);
+        let there = tail.wrapping_sub(head) as usize;
+        if there > self.size {
+            return Err("its ring holds more than it can".to_owned());
+        }
+        let length = there.min(wanted.saturating_sub(part.len()));
+        let at = head as usize % self.size;
+        let first = length.min(self.size - at);
+        part.reserve(wanted - part.len());
+        for (start, bytes) in [(at, first), (0, length - first)] {
+            let (from, into) = (self.bytes.wrapping_add(start), part.spare_capacity_mut().as_mut_ptr());
+            // SAFETY: the range is within the ring; `reserve` made room for all of it.
+            unsafe { std::ptr::copy_nonoverlapping(from, into.cast::<u8>(), bytes) };
+            // SAFETY: so many bytes were just written behind the vector's end.
+            unsafe { part.set_len(part.len() + bytes) };
+        }
+        // SYNC(ring-head) release: the copy before the room is given back
+        self.head.store(head.wrapping_add(length as u32), Ordering::Release);
+        Ok(length)
+    }
+}
+
+impl Transport for RingTransport {
+    fn rank(&self) -> Rank {
+        self.host.rank
+    }
+
+    fn size(&self) -> usize {
+        self.host.size
+    }
+
+    fn send(&mut self, to: Rank, header: &[u8; HEADER], payload: &[IoSlice<'_>]) -> Result<(), Error> {
+        let index = to.index();
+        if index >= self.host.size || self.is_gone(index) || self.refused[index] {
+            return Ok(());
+        }
+        if self.kept[index].0.is_empty() {
+            let ring = self.ring(self.host.rank.index(), index);
+            let pieces = || std::iter::once(&header[..]).chain(payload.iter().map(|piece| &**piece));
+            let mut rest: Vec<u8> = Vec::new();
+            for piece in pieces() {
+                let wrote = if rest.is_empty() { ring.write(piece) } else { 0 };
+                rest.extend_from_slice(&piece[wrote..]);
+            }
+            self.host.ring(to);
+            if !rest.is_empty() {
+                self.kept[index].0.push_back(rest);
+                self.pass_on(index);
+            }
+            return Ok(());
+        }
+        let mut packet = header.to_vec();
+        payload.iter().for_each(|piece| packet.extend_from_slice(piece));
+        self.kept[index].0.push_back(packet);
+        self.pass_on(index);
+        Ok(())
+    }
+
+    fn receive(&mut self, packet: &mut Vec<u8>) -> Result<Option<Rank>, Error> {
+        self.seen = self.host.bell(self.host.rank).value();
+        // SYNC(flag) fence: what is counted here is seen in the rings below
+        unisono_sync::atomics::fence(Ordering::SeqCst);
+        self.flush()?;
+        if let Some(from) = self.next_packet(packet) {
+            return Ok(Some(from));
+        }
+        // The last packets of one gone may have come between the two looks.
+        if self.look_who_is_gone() { Ok(self.next_packet(packet)) } else { Ok(None) }
+    }
+
+    fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
+        let host = Arc::clone(&self.host);
+        let (bell, next) = (host.bell(host.rank), self.seen.wrapping_add(1));
+        self.waiting.wait_until(&host, bell, next, until);
+        self.look_who_is_gone();
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<bool, Error> {
+        let mut empty = true;
+        for to in 0..self.host.size {
+            if self.is_gone(to) || self.refused[to] {
+                self.kept[to].0.clear();
+            } else if !self.kept[to].0.is_empty() {
+                empty &= self.pass_on(to);
+            }
+        }
+        Ok(empty)
+    }
+
+    fn gone(&self) -> &[Gone] {
+        &self.gone
+    }
+
+    fn refuse(&mut self, peer: Rank, why: &str) {
+        if let Some(refused) = self.refused.get_mut(peer.index()) {
+            *refused = true;
+        }
+        if !self.is_gone(peer.index()) {
+            self.gone.push(Gone { rank: peer, why: why.to_owned() });
+        }
+    }
+
+    fn bell(&self) -> Option<Arc<dyn Bell>> {
+        let listener = Listener { host: Arc::clone(&self.host), waiting: Mutex::new(Waiting::default()) };
+        Some(Arc::new(listener))
+    }
+}
+
+/// The bell, for threads that do not hold the transport.
+#[derive(Debug)]
+struct Listener {
+    host: Arc<Host>,
+    waiting: Mutex<Waiting>,
+}
+
+impl Bell for Listener {
+    fn ring(&self) {
+        self.host.ring(self.host.rank);
+    }
+
+    fn events(&self) -> u32 {
+        self.host.bell(self.host.rank).value()
+    }
+
+    fn listen(&self, seen: u32, until: Option<Nanos>) -> Nanos {
+        let bell = self.host.bell(self.host.rank);
+        let next = seen.wrapping_add(1);
+        if bell.reached(next) {
+            return Nanos::ZERO;
+        }
+        // One thread waits awake; a second, such as the agent, asleep.
+        let mut waiting = match self.waiting.try_lock() {
+            Ok(waiting) => waiting,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let before = now();
+                let _ = bell.sleep(next, Wakeups::Symmetric(Scope::Shared), &mut Until(until));
+                return now().since(before);
+            }
+        };
+        let slept = waiting.asleep();
+        waiting.wait_until(&self.host, bell, next, until);
+        waiting.asleep().since(slept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::Key;
+    use crate::wire::conformance;
+    use std::thread;
+
+    /// The ends of a job of threads of this process, each with mappings of its own.
+    fn ends(size: usize) -> conformance::Ends {
+        let key = Key::random().expect("the kernel has random bytes");
+        let joining: Vec<_> = (0..size)
+            .map(|rank| {
+                thread::spawn(move || {
+                    let place = Place { rank: Rank::at(rank), size, key };
+                    RingTransport::meet(&place, Duration::from_secs(60)).expect("all come")
+                })
+            })
+            .collect();
+        let joined = joining.into_iter().map(|thread| thread.join().expect("joining does not panic"));
+        joined.map(|end| Box::new(end) as Box<dyn Transport>).collect()
+    }
+
+    #[test]
+    fn shared_memory_keeps_the_contract() {
+        conformance::check(ends);
+    }
+
+    #[test]
+    fn a_sender_that_waits_for_room_is_told_and_does_not_sleep_its_slices_out() {
+        const PACKETS: u32 = 4000;
+        let mut ends = ends(2);
+        let (mut receiver, mut sender) = (ends.remove(1), ends.remove(0));
+        thread::scope(|threads| {
+            let waits = threads.spawn(move || {
+                let header = crate::wire::packet::Header::new(crate::wire::packet::Kind::Put, 1).encode(200);
+                for _ in 0..PACKETS {
+                    sender.send(Rank(1), &header, &[IoSlice::new(&[7; 200])]).expect("sending works");
+                }
+                let (mut late, limit) = (0, Nanos(60_000_000_000).after(unisono_linux::clock::now()));
+                while !sender.flush().expect("flushing works") {
+                    let start = unisono_linux::clock::now();
+                    assert!(start < limit, "what is kept is passed on");
+                    sender.wait(None).expect("waiting works");
+                    late += u32::from(unisono_linux::clock::now().since(start) > Nanos(90_000_000));
+                    // The packets that came are none of this test's.
+                    let _ = sender.receive(&mut Vec::new()).expect("receiving works");
+                }
+                (late, sender)
+            });
+            let (mut came, mut packet) = (0, Vec::new());
+            while came < PACKETS {
+                match receiver.receive(&mut packet).expect("receiving works") {
+                    Some(_) => came += 1,
+                    None => receiver.wait(None).expect("waiting works"),
+                }
+            }
+            let (late, _sender) = waits.join().expect("no panic");
+            // Some 14 rings full: a sender that nobody tells is late about every time.
+            assert!(late < 6, "late {late} times");
+        });
+    }
+
+    #[test]
+    fn whoever_does_not_know_the_key_is_not_told_where_the_segment_is() {
+        let key = Key::random().expect("the kernel has random bytes");
+        let mut other = *key.bytes();
+        other[15] ^= 1;
+        let wrong = Place { rank: Rank(1), size: 2, key: Key::from_bytes(other) };
+        let right = Place { rank: Rank(0), size: 2, key };
+        let invites = thread::spawn(move || RingTransport::meet(&right, Duration::from_millis(400)));
+        let refused = RingTransport::meet(&wrong, Duration::from_millis(200)).expect_err("a wrong key");
+        assert!(matches!(refused, Error::TimedOut { .. }), "{refused}");
+        let alone = invites.join().expect("no panic").expect_err("nobody came");
+        assert!(alone.to_string().contains("rank 1"), "{alone}");
+    }
+}

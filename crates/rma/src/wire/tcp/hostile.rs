@@ -1,0 +1,288 @@
+//! Who is not let in, and what a member that goes mad can do: all over real sockets.
+
+use super::handshake::{CHALLENGE, Connector, Own};
+use super::tests::{PATIENCE, addresses, all, place, seats};
+use super::*;
+use crate::job::Key;
+use crate::wire::packet::{Header, MAX_PAYLOAD};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+
+const NONCE: [u8; 32] = [5; 32];
+
+fn random(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    })
+    .take(bytes)
+    .collect()
+}
+
+/// What is left of a connection: everything until its end, by whatever name.
+fn rest(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes);
+    bytes
+}
+
+/// The second message of an honest rank, to be sent by whom it may.
+fn proof(stream: &mut TcpStream, own: Own<'_>, wanted: u32) -> Vec<u8> {
+    let connector = Connector::new(own, wanted);
+    stream.write_all(connector.hello()).expect("sends");
+    let mut challenge = [0; CHALLENGE];
+    stream.read_exact(&mut challenge).expect("challenged");
+    let here = stream.local_addr().expect("bound");
+    connector.prove(&challenge, here).expect("both know the key").to_vec()
+}
+
+/// Rank 0 of two, while strangers do what they do; then rank 1 comes, and both are one job.
+fn despite(strangers: impl FnOnce(SocketAddr, &Key)) {
+    let mut seats = seats(2, "127.0.0.1");
+    let (addresses, key) = (addresses(&seats), seats[0].place().key);
+    let last = seats.pop().expect("two");
+    thread::scope(|threads| {
+        let first = seats.pop().expect("two");
+        let first = threads.spawn(|| first.meet(&addresses, PATIENCE));
+        strangers(addresses[0], &key);
+        let last = last.meet(&addresses, PATIENCE).expect("the door still opens for rank 1");
+        let mut first = first.join().expect("no panic").expect("rank 1 came");
+        let mut last = last;
+        last.send(Rank(0), &Header::new(Kind::Done, 1).encode(0), &[]).expect("sends");
+        let mut bytes = Vec::new();
+        while first.receive(&mut bytes).expect("receives").is_none() {
+            first.wait(None).expect("waits");
+        }
+        assert_eq!(first.gone(), []);
+    });
+}
+
+#[test]
+fn garbage_at_the_door_is_turned_away_and_learns_nothing() {
+    despite(|address, _| {
+        for seed in 0..100 {
+            let mut stream = TcpStream::connect(address).expect("connects");
+            let _ = stream.write_all(&random(seed, 1 + seed as usize * 40));
+            assert_eq!(rest(&mut stream), b"", "seed {seed}");
+        }
+    });
+}
+
+#[test]
+fn a_handshake_cut_short_anywhere_leaves_the_job_whole() {
+    despite(|address, key| {
+        let own = Own { rank: 1, size: 2, key, nonce: NONCE };
+        let hello = *Connector::new(own, 0).hello();
+        for cut in [0, 1, 8, 20, 51] {
+            let mut stream = TcpStream::connect(address).expect("connects");
+            stream.write_all(&hello[..cut]).expect("sends");
+        }
+        for cut in [0, 1, 19, 50] {
+            let mut stream = TcpStream::connect(address).expect("connects");
+            let proof = proof(&mut stream, own, 0);
+            stream.write_all(&proof[..cut]).expect("sends");
+        }
+    });
+}
+
+#[test]
+fn whoever_does_not_know_the_key_is_turned_away() {
+    despite(|address, _| {
+        let key = Key::from_bytes([9; 16]);
+        let hello = *Connector::new(Own { rank: 1, size: 2, key: &key, nonce: NONCE }, 0).hello();
+        let mut stream = TcpStream::connect(address).expect("connects");
+        stream.write_all(&hello).expect("sends");
+        let mut challenge = [0; CHALLENGE];
+        stream.read_exact(&mut challenge).expect("challenged");
+        stream.write_all(&random(1, handshake::PROOF)).expect("sends");
+        assert_eq!(rest(&mut stream), b"", "not even a verdict");
+    });
+}
+
+#[test]
+fn a_member_with_another_key_is_told_so() {
+    let mut both = seats(2, "127.0.0.1");
+    let addresses = addresses(&both);
+    both.truncate(1);
+    let other = seats(2, "127.0.0.1").pop().expect("two");
+    thread::scope(|threads| {
+        let first = both.pop().expect("one");
+        let first = threads.spawn(|| first.meet(&addresses, Duration::from_millis(300)));
+        let wrong = other.meet(&addresses, PATIENCE).expect_err("another key").to_string();
+        assert!(wrong.contains("does not know the job's key") && wrong.contains("rank 0"), "{wrong}");
+        assert!(first.join().expect("no panic").is_err(), "rank 1 never came");
+    });
+}
+
+#[test]
+fn a_replayed_handshake_is_turned_away() {
+    let key = Key::random().expect("random");
+    let own = Own { rank: 1, size: 2, key: &key, nonce: NONCE };
+    let record = |until| {
+        let here = "127.0.0.1:0".parse().expect("an address");
+        let seat = Seat::take(place(0, 2, key), here).expect("a free port");
+        let address = seat.address();
+        let nobody = SocketAddr::new(address.ip(), 1);
+        (thread::spawn(move || seat.meet(&[address, nobody], until)), address)
+    };
+    let (first, address) = record(PATIENCE);
+    let mut stream = TcpStream::connect(address).expect("connects");
+    let recorded = proof(&mut stream, own, 0);
+    stream.write_all(&recorded).expect("sends");
+    let _job = first.join().expect("no panic").expect("the original is let in");
+
+    let (second, address) = record(Duration::from_millis(500));
+    let mut stream = TcpStream::connect(address).expect("connects");
+    let mut bytes = Connector::new(own, 0).hello().to_vec();
+    bytes.extend_from_slice(&recorded);
+    stream.write_all(&bytes).expect("sends");
+    assert_eq!(rest(&mut stream).len(), CHALLENGE, "a challenge, and no verdict");
+    assert!(second.join().expect("no panic").is_err(), "nobody was let in");
+}
+
+#[test]
+fn slow_and_silent_strangers_do_not_keep_members_out() {
+    despite(|address, _| {
+        let strangers: Vec<TcpStream> = (0..200)
+            .map(|index| {
+                let mut stream = TcpStream::connect(address).expect("connects");
+                if index % 2 == 0 {
+                    stream.write_all(b"uni").expect("sends");
+                }
+                stream
+            })
+            .collect();
+        thread::spawn(move || {
+            for mut stream in strangers {
+                let _ = stream.write_all(b"s");
+                thread::sleep(Duration::from_millis(10));
+            }
+        });
+    });
+}
+
+#[test]
+fn ranks_that_cannot_be_are_told_so() {
+    despite(|address, key| {
+        for (rank, size, wanted) in [(2, 2, 0), (0, 2, 0), (1, 3, 0), (u32::MAX, 2, 0)] {
+            let mut stream = TcpStream::connect(address).expect("connects");
+            let connector = Connector::new(Own { rank, size, key, nonce: NONCE }, wanted);
+            stream.write_all(connector.hello()).expect("sends");
+            let mut challenge = [0; CHALLENGE];
+            stream.read_exact(&mut challenge).expect("challenged");
+            let Ok(proof) = connector.prove(&challenge, address) else { continue };
+            stream.write_all(&proof).expect("sends");
+            assert_eq!(rest(&mut stream), [handshake::Verdict::Misplaced as u8], "rank {rank}");
+        }
+    });
+}
+
+#[test]
+fn a_list_with_addresses_exchanged_names_who_answers() {
+    let mut seats = seats(3, "127.0.0.1");
+    let right = addresses(&seats);
+    let mut wrong = right.clone();
+    wrong.swap(0, 1);
+    thread::scope(|threads| {
+        let last = seats.pop().expect("three");
+        for seat in seats {
+            threads.spawn(|| seat.meet(&right, Duration::from_secs(1)));
+        }
+        let named = last.meet(&wrong, PATIENCE).expect_err("rank 1 is at the first address").to_string();
+        assert!(named.contains("rank 1 of 3 answers there, rank 0 of 3 was wanted"), "{named}");
+    });
+}
+
+#[test]
+fn ones_own_address_listed_for_another_is_noticed() {
+    let mut seats = seats(2, "127.0.0.1");
+    let mut list = addresses(&seats);
+    list.swap(0, 1);
+    let wrong = seats.remove(0).meet(&list, PATIENCE).expect_err("exchanged").to_string();
+    assert!(wrong.contains("listed for rank 1, but rank 0 listens there"), "{wrong}");
+}
+
+#[test]
+fn a_second_process_with_a_rank_is_told_so_and_may_come_when_the_first_has_ended() {
+    let mut seats = seats(3, "127.0.0.1");
+    let (addresses, key) = (addresses(&seats), seats[0].place().key);
+    let come = |rank| {
+        let mut stream = TcpStream::connect(addresses[0]).expect("connects");
+        let proof = proof(&mut stream, Own { rank, size: 3, key: &key, nonce: NONCE }, 0);
+        stream.write_all(&proof).expect("sends");
+        let mut verdict = [0];
+        stream.read_exact(&mut verdict).expect("judged");
+        (stream, handshake::Verdict::from_code(verdict[0]).expect("a verdict"))
+    };
+    thread::scope(|threads| {
+        let twin = Seat::take(seats[1].place().clone(), "127.0.0.1:0".parse().expect("an address"));
+        let first = seats.remove(0);
+        let first = threads.spawn(|| first.meet(&addresses, PATIENCE));
+        let (original, welcome) = come(1);
+        assert_eq!(welcome, handshake::Verdict::Welcome);
+        assert_eq!(come(1).1, handshake::Verdict::Taken);
+        let told = twin.expect("a free port").meet(&addresses, PATIENCE).expect_err("taken").to_string();
+        assert!(told.contains("rank 1 is taken"), "{told}");
+        drop(original);
+        let (_second, welcome) = come(1);
+        assert_eq!(welcome, handshake::Verdict::Welcome, "the first has ended");
+        let _last = come(2);
+        first.join().expect("no panic").expect("meets");
+    });
+}
+
+/// A job of three whose rank 2 is mad: what it sends, and what ranks 0 and 1 then think of it.
+fn insider(bytes: &[u8]) -> String {
+    let mut seats = seats(3, "127.0.0.1");
+    let (addresses, key) = (addresses(&seats), seats[0].place().key);
+    seats.pop();
+    let mut mad: Vec<TcpStream> = Vec::new();
+    let ends = thread::scope(|threads| {
+        let job = threads.spawn(|| all(seats, |seat| seat.meet(&addresses, PATIENCE)));
+        for wanted in 0..2 {
+            let own = Own { rank: 2, size: 3, key: &key, nonce: NONCE };
+            let mut stream = TcpStream::connect(addresses[wanted as usize]).expect("connects");
+            let proof = proof(&mut stream, own, wanted);
+            stream.write_all(&proof).expect("sends");
+            let mut verdict = [0];
+            stream.read_exact(&mut verdict).expect("judged");
+            mad.push(stream);
+        }
+        job.join().expect("no panic")
+    });
+    let mut ends = ends.into_iter().map(|end| end.expect("meets"));
+    let (mut first, mut second) = (ends.next().expect("two"), ends.next().expect("two"));
+    mad[0].write_all(bytes).expect("sends");
+    let mut packet = Vec::new();
+    while first.gone().is_empty() {
+        first.wait(None).expect("waits");
+        assert_eq!(first.receive(&mut packet).expect("receives"), None, "nothing of it is a packet");
+    }
+    assert_eq!(first.gone()[0].rank, Rank(2));
+    assert_eq!(rest(&mut mad[0]).len() % HEADER, 0, "closed, after heartbeats at most");
+    // the job goes on
+    second.send(Rank(0), &Header::new(Kind::Done, 1).encode(0), &[]).expect("sends");
+    while first.receive(&mut packet).expect("receives") != Some(Rank(1)) {
+        first.wait(None).expect("waits");
+    }
+    first.gone()[0].why.clone()
+}
+
+#[test]
+fn a_members_oversized_packet_closes_its_connection_and_no_other() {
+    let header = Header::new(Kind::Put, 1).encode(MAX_PAYLOAD + 1);
+    let why = insider(&header);
+    assert!(why.contains("longer than any"), "{why}");
+}
+
+#[test]
+fn a_members_nonsense_between_packets_closes_its_connection_and_no_other() {
+    let mut zero = [0; HEADER];
+    zero[40] = 1;
+    let why = insider(&zero);
+    assert!(why.contains("no packet"), "{why}");
+}

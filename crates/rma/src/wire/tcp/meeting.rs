@@ -1,0 +1,415 @@
+//! How the members of a job find each other: everyone listens, the higher rank connects.
+//!
+//! A rank first connects to all lower ranks, one after the other, then accepts all higher ones; rank 0 only
+//! accepts, so that the last wait of the chain is always served. Where only rank 0's address is known
+//! ([`Seat::gather`]) it is met first, learns with each handshake where its guest listens, and hands out
+//! the list when all have come. When all are connected the listening socket is closed: afterwards there is
+//! no door to knock at.
+//!
+//! Cost: a connection a pair of ranks. Strangers: at most [`STRANGERS`] connections that have proved nothing
+//! are kept, each for at most [`MOMENT`]; when all places are taken the oldest has to go. They cost
+//! time of the accepting rank, 200 bytes each, and nothing else; ranks that were crowded out come again.
+//! When not to use: for thousands of ranks, whose pairs are too many for any connection-per-pair design.
+
+use super::handshake::{
+    ADDRESS, Acceptor, CHALLENGE, Connector, Guest, Next, Nonce, Own, Verdict, read_address, write_address,
+};
+use crate::job::{Key, Place};
+use crate::model::Error;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, recv};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+use unisono_linux::clock::{Nanos, now};
+use unisono_linux::counted::counted;
+
+/// Connections that may be open before they have proved anything.
+const STRANGERS: usize = 64;
+/// How long one of them may take.
+const MOMENT: Nanos = Nanos(5_000_000_000);
+/// How long it is safe from being crowded out.
+const GRACE: Nanos = Nanos(200_000_000);
+/// Before a refused connection is tried again.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// A member that listens, but has not met the others.
+#[derive(Debug)]
+pub struct Seat {
+    place: Place,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+/// The connections of a member, by rank; none to itself.
+pub(super) type Streams = Vec<Option<TcpStream>>;
+
+impl Seat {
+    /// Listens at `address`, and nowhere else; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// [`Error::System`] when the address cannot be listened at; [`Error::Job`] for an impossible place.
+    pub fn take(place: Place, address: SocketAddr) -> Result<Self, Error> {
+        if place.rank.index() >= place.size {
+            return Err(Error::Job(format!(
+                "rank {} in a job of {}",
+                place.rank,
+                counted(place.size, "rank")
+            )));
+        }
+        let listen = || {
+            let listener = TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            Ok((listener.local_addr()?, listener))
+        };
+        let (address, listener) = listen().map_err(Error::system(format!("cannot listen at {address}")))?;
+        Ok(Self { place, listener, address })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) const fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Meets all others, whose addresses are known.
+    pub(super) fn meet_at(self, addresses: &[SocketAddr], until: Nanos) -> Result<Streams, Error> {
+        if addresses.len() != self.place.size {
+            return Err(Error::Job(format!(
+                "{} for a job of {}; give one a rank",
+                counted(addresses.len(), "address"),
+                counted(self.place.size, "rank")
+            )));
+        }
+        let own = self.place.rank.index();
+        if let Some(other) =
+            (0..addresses.len()).find(|rank| *rank != own && addresses[*rank] == self.address)
+        {
+            return Err(Error::Job(format!(
+                "{} is listed for rank {other}, but rank {own} listens there; give one address a rank",
+                self.address
+            )));
+        }
+        let mut streams = self.nobody();
+        for lower in 0..self.place.rank.index() {
+            streams[lower] = Some(self.connect(lower, addresses[lower], until)?);
+        }
+        self.accept(&mut streams, until)?;
+        Ok(streams)
+    }
+
+    /// Meets all others through rank 0, which listens at `root`.
+    pub(super) fn meet_through(self, root: SocketAddr, until: Nanos) -> Result<Streams, Error> {
+        let (rank, size) = (self.place.rank.index(), self.place.size);
+        let mut streams = self.nobody();
+        if rank == 0 {
+            let addresses = self.accept(&mut streams, until)?;
+            let list: Vec<u8> = addresses.into_iter().flat_map(write_address).collect();
+            for (rank, stream) in streams.iter_mut().enumerate() {
+                let Some(stream) = stream else { continue };
+                stream
+                    .set_write_timeout(Some(left(until)))
+                    .and_then(|()| stream.write_all(&list))
+                    .map_err(Error::system(format!("cannot tell rank {rank} where the others are")))?;
+            }
+            return Ok(streams);
+        }
+        let mut first = self.connect(0, root, until)?;
+        let mut list = vec![0; size * ADDRESS];
+        read_until(&mut first, &mut list, until).map_err(|error| match error.kind() {
+            io::ErrorKind::TimedOut => Error::TimedOut {
+                call: "gather",
+                waiting_for: format!("rank 0 at {root} to have met all {size} ranks"),
+            },
+            _ => Error::system(format!("rank 0 at {root} gave up"))(error),
+        })?;
+        streams[0] = Some(first);
+        for (lower, bytes) in list.chunks_exact(ADDRESS).enumerate().take(rank).skip(1) {
+            let address = read_address(bytes)
+                .ok_or_else(|| Error::Job(format!("rank 0 at {root} sent no address for rank {lower}")))?;
+            streams[lower] = Some(self.connect(lower, address, until)?);
+        }
+        self.accept(&mut streams, until)?;
+        Ok(streams)
+    }
+
+    fn nobody(&self) -> Streams {
+        std::iter::repeat_with(|| None).take(self.place.size).collect()
+    }
+
+    /// Connects to a lower rank, again and again until it listens.
+    fn connect(&self, rank: usize, address: SocketAddr, until: Nanos) -> Result<TcpStream, Error> {
+        loop {
+            let why = match self.shake_hands(rank, address, until)? {
+                Ok(stream) => return Ok(stream),
+                Err(why) => why,
+            };
+            if now() >= until {
+                return Err(Error::TimedOut {
+                    call: "meet",
+                    waiting_for: format!("rank {rank} at {address} ({why})"),
+                });
+            }
+            thread::sleep(AGAIN);
+        }
+    }
+
+    /// One attempt. What may pass is an inner error.
+    fn shake_hands(
+        &self,
+        rank: usize,
+        address: SocketAddr,
+        until: Nanos,
+    ) -> Result<io::Result<TcpStream>, Error> {
+        let connector = Connector::new(own(&self.place, nonce()?), rank as u32);
+        let mut challenge = [0; CHALLENGE];
+        let mut challenged = || -> io::Result<TcpStream> {
+            let mut stream = TcpStream::connect_timeout(&address, left(until))?;
+            stream.set_nodelay(true)?;
+            stream.write_all(connector.hello())?;
+            read_until(&mut stream, &mut challenge, until)?;
+            Ok(stream)
+        };
+        let mut stream = match challenged() {
+            Ok(stream) => stream,
+            Err(error) => return Ok(Err(error)),
+        };
+        let final_word = |why: String| Error::Job(format!("{address} is not rank {rank} of this job: {why}"));
+        let listens_at = match self.address.ip() {
+            // everywhere is nowhere in particular: whoever connects to us takes the way that we took
+            ip if ip.is_unspecified() => match stream.local_addr() {
+                Ok(here) => SocketAddr::new(here.ip(), self.address.port()),
+                Err(error) => return Ok(Err(error)),
+            },
+            _ => self.address,
+        };
+        let proof = connector.prove(&challenge, listens_at).map_err(|why| final_word(why.to_string()))?;
+        let mut verdict = [0];
+        let judged = stream.write_all(&proof).and_then(|()| read_until(&mut stream, &mut verdict, until));
+        if let Err(error) = judged {
+            return Ok(Err(error));
+        }
+        match Verdict::from_code(verdict[0]) {
+            Some(Verdict::Welcome) => Ok(Ok(stream)),
+            Some(Verdict::Taken) => Err(Error::Job(format!(
+                "rank {} is taken: rank {rank} at {address} has met another; give every process its own rank",
+                self.place.rank
+            ))),
+            Some(Verdict::Misplaced) => {
+                Err(final_word(format!("it does not expect rank {}", self.place.rank)))
+            }
+            None => Err(final_word(format!("it answered {}", verdict[0]))),
+        }
+    }
+
+    /// Accepts all higher ranks, and turns strangers away. Where each listens, and this one itself.
+    fn accept(&self, streams: &mut Streams, until: Nanos) -> Result<Vec<SocketAddr>, Error> {
+        let first = self.place.rank.index() + 1;
+        let mut addresses = vec![self.address; self.place.size];
+        let mut hall: Vec<Stranger> = Vec::new();
+        loop {
+            let missing = || (first..self.place.size).filter(|rank| streams[*rank].is_none());
+            if missing().next().is_none() {
+                return Ok(addresses);
+            }
+            if now() >= until {
+                let missing: Vec<String> = missing().map(|rank| rank.to_string()).collect();
+                return Err(Error::TimedOut {
+                    call: "meet",
+                    waiting_for: format!("ranks {} to connect to {}", missing.join(", "), self.address),
+                });
+            }
+            let ready = self.look(&hall, until)?;
+            for index in (0..hall.len()).rev() {
+                let verdict = if ready[index] { hall[index].hear(&self.place) } else { Heard::Waits };
+                match verdict {
+                    Heard::Waits if now() < hall[index].until => {}
+                    Heard::Waits | Heard::Stranger => drop(hall.swap_remove(index)),
+                    Heard::Guest(guest) => {
+                        let stranger = hall.swap_remove(index);
+                        if let Some(stream) = self.judge(stranger.stream, guest, streams) {
+                            addresses[guest.rank as usize] = guest.listens_at;
+                            streams[guest.rank as usize] = Some(stream);
+                        }
+                    }
+                }
+            }
+            self.open_door(&mut hall)?;
+        }
+    }
+
+    /// Sleeps until something happens: who of the strangers has said something.
+    fn look(&self, hall: &[Stranger], until: Nanos) -> Result<Vec<bool>, Error> {
+        let first = hall.iter().map(|stranger| stranger.until).min();
+        // a door that was left closed to spare a stranger's grace is tried again soon
+        let soon = if hall.len() >= STRANGERS { Nanos(10_000_000) } else { Nanos(1_000_000_000) };
+        let end = first.unwrap_or(until).min(until).min(soon.after(now()));
+        let timeout = end.since(now());
+        let timeout = Timespec {
+            tv_sec: (timeout.0 / 1_000_000_000).cast_signed(),
+            tv_nsec: (timeout.0 % 1_000_000_000).cast_signed(),
+        };
+        let mut polled: Vec<_> =
+            hall.iter().map(|stranger| PollFd::new(&stranger.stream, PollFlags::IN)).collect();
+        if hall.len() < STRANGERS {
+            polled.push(PollFd::new(&self.listener, PollFlags::IN));
+        }
+        match poll(&mut polled, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Error::system("cannot poll connections")(error.into())),
+        }
+        Ok(polled.iter().take(hall.len()).map(|polled| !polled.revents().is_empty()).collect())
+    }
+
+    fn somebody_knocks(&self) -> bool {
+        let mut door = [PollFd::new(&self.listener, PollFlags::IN)];
+        poll(&mut door, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Lets in who knocks, as long as there are places.
+    fn open_door(&self, hall: &mut Vec<Stranger>) -> Result<(), Error> {
+        loop {
+            if hall.len() >= STRANGERS {
+                let oldest = (0..hall.len()).min_by_key(|index| hall[*index].since);
+                let crowded = oldest.filter(|index| now().since(hall[*index].since) > GRACE);
+                let Some(index) = crowded.filter(|_| self.somebody_knocks()) else { return Ok(()) };
+                drop(hall.swap_remove(index));
+            }
+            match self.listener.accept() {
+                Ok((stream, _)) if stream.set_nonblocking(true).is_ok() => hall.push(Stranger::new(stream)?),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if passes(&error) => {}
+                Err(_) if !hall.is_empty() => hall.clear(), // out of descriptors: strangers first
+                Err(error) => {
+                    return Err(Error::system(format!("cannot accept at {}", self.address))(error));
+                }
+            }
+        }
+    }
+
+    /// Tells a guest whether it may stay.
+    fn judge(&self, mut stream: TcpStream, guest: Guest, streams: &Streams) -> Option<TcpStream> {
+        let (own, rank) = (&self.place, guest.rank as usize);
+        let fits =
+            guest.wanted == (own.rank.0, own.size as u32) && rank > own.rank.index() && rank < own.size;
+        let verdict = match () {
+            () if !fits => Verdict::Misplaced,
+            () if streams[rank].as_ref().is_some_and(is_open) => Verdict::Taken,
+            () => Verdict::Welcome,
+        };
+        let told = stream.write(&[verdict as u8]).is_ok_and(|bytes| bytes == 1);
+        let stays = verdict == Verdict::Welcome && told && stream.set_nonblocking(false).is_ok();
+        stays.then_some(stream)
+    }
+}
+
+fn own(place: &Place, nonce: Nonce) -> Own<'_> {
+    Own { rank: place.rank.0, size: place.size as u32, key: &place.key, nonce }
+}
+
+/// A number that nobody has seen.
+fn nonce() -> Result<Nonce, Error> {
+    let mut nonce = [0; 32];
+    for half in nonce.chunks_exact_mut(16) {
+        half.copy_from_slice(Key::random()?.bytes());
+    }
+    Ok(nonce)
+}
+
+/// Errors of accept(2) that belong to the connection, not to the listener.
+fn passes(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionReset, Interrupted, NetworkUnreachable, PermissionDenied,
+    };
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionReset | Interrupted | NetworkUnreachable | PermissionDenied
+    )
+}
+
+/// Whether a connection that was quiet so far has not ended: a guest may have to come twice.
+fn is_open(stream: &TcpStream) -> bool {
+    let mut byte = [0; 1];
+    match recv(stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        Ok((bytes, _)) => bytes > 0,
+        Err(error) => error == rustix::io::Errno::AGAIN,
+    }
+}
+
+/// A connection that has proved nothing yet.
+#[derive(Debug)]
+struct Stranger {
+    stream: TcpStream,
+    acceptor: Acceptor,
+    nonce: Nonce,
+    since: Nanos,
+    until: Nanos,
+}
+
+enum Heard {
+    Waits,
+    Stranger,
+    Guest(Guest),
+}
+
+impl Stranger {
+    fn new(stream: TcpStream) -> Result<Self, Error> {
+        let since = now();
+        let (acceptor, nonce) = (Acceptor::new(), nonce()?);
+        Ok(Self { stream, acceptor, nonce, since, until: MOMENT.after(since) })
+    }
+
+    /// Takes what it has said.
+    fn hear(&mut self, place: &Place) -> Heard {
+        let own = own(place, self.nonce);
+        loop {
+            let bytes = match self.stream.read(self.acceptor.room()) {
+                Ok(0) => return Heard::Stranger,
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Heard::Waits,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return Heard::Stranger,
+            };
+            match self.acceptor.took(bytes, &own) {
+                Ok(Next::Read) => {}
+                // a fresh socket has room for the few bytes, or is not worth it
+                Ok(Next::Send(challenge)) => {
+                    if !self.stream.write(&challenge).is_ok_and(|bytes| bytes == CHALLENGE) {
+                        return Heard::Stranger;
+                    }
+                }
+                Ok(Next::Judge(guest)) => return Heard::Guest(guest),
+                Err(_) => return Heard::Stranger,
+            }
+        }
+    }
+}
+
+/// What is left until then; never nothing, which would mean for ever.
+fn left(until: Nanos) -> Duration {
+    Duration::from(until.since(now())).max(Duration::from_millis(1))
+}
+
+/// Reads exactly so many bytes, but not for ever, however slowly they come.
+fn read_until(stream: &mut TcpStream, bytes: &mut [u8], until: Nanos) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        if now() >= until {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left(until)))?;
+        match stream.read(&mut bytes[filled..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => filled += read,
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,397 @@
+//! TCP: packets between processes that share nothing but a network, and a key.
+//!
+//! The idea: one connection a pair of ranks, opened while the job is made ([`Seat`]) between two that
+//! have proved to each other that they know the job's key (`handshake`). Packets travel as they are (`stream`);
+//! nothing is acknowledged or repeated by this transport, because TCP does. It reads only what the kernel
+//! says is there (epoll), sends at once and gathers header and payload in one call, and keeps what the
+//! kernel does not take. A waiter polls for a moment where that has paid of late and its fellows
+//! on this host do not need the processor (`patience`), then sleeps in the kernel. A peer's end is read
+//! from its connection; silence is questioned (`pulse`).
+//!
+//! Cost: two system calls a packet at each side, one more where the receiver slept; 64 KiB a peer that has sent
+//! something, and whatever is kept. When not to use: within a host, where memory is shared; across a network that
+//! others can read or change: nothing is encrypted, see `PROTOCOL.md`.
+//! Reference: tcp(7), epoll(7); RFC 9293; `PROTOCOL.md` beside this file.
+
+mod bell;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
+mod handshake;
+mod meeting;
+mod patience;
+mod pulse;
+mod socket;
+mod stream;
+
+pub use meeting::Seat;
+
+use super::{Bell, Gone, Transport};
+use crate::model::{Error, Rank};
+use crate::wire::packet::{HEADER, Kind};
+use bell::{Door, Ready};
+use patience::Patience;
+use pulse::{Finding, LOOK, Pulse};
+use socket::Socket;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use stream::{Cut, HEARTBEAT, Incoming, Outgoing};
+use unisono_linux::clock::{Nanos, now};
+use unisono_linux::tcp;
+
+/// How long a rank that says goodbye waits for its last words to be taken.
+const LINGER: Nanos = Nanos(500_000_000);
+
+/// One rank's end; see the module.
+#[derive(Debug)]
+pub struct Tcp {
+    rank: Rank,
+    peers: Vec<Peer>,
+    door: Arc<Door>,
+    /// Peers whose packets may be complete, in the order in which they are served.
+    ready: VecDeque<usize>,
+    /// Memory for what the kernel tells.
+    events: Vec<Ready>,
+    gone: Vec<Gone>,
+    patience: Patience,
+    next_look: Nanos,
+}
+
+/// A peer's connection.
+#[derive(Debug, Default)]
+struct Peer {
+    /// None: oneself, or gone.
+    socket: Option<Socket>,
+    incoming: Incoming,
+    outgoing: Outgoing,
+    pulse: Pulse,
+    /// In the list of those to serve.
+    is_ready: bool,
+    /// The kernel tells when there is room to send.
+    wants_room: bool,
+    /// Its connection has ended; reported when what has arrived is served.
+    lost: Option<String>,
+    /// Why sending failed; reading finds the end, but not always the reason.
+    broken: Option<String>,
+    /// Said goodbye.
+    left: bool,
+    /// Was told goodbye.
+    told: bool,
+}
+
+impl Seat {
+    /// Meets all others, whose addresses are known, in the order of ranks. Collective: waits until all
+    /// have come, at most for `patience`.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] naming who has not come; [`Error::Job`] when an address turns out to be
+    /// somebody else's, or a rank is taken twice; [`Error::System`].
+    pub fn meet(self, addresses: &[SocketAddr], patience: Duration) -> Result<Tcp, Error> {
+        let (rank, until) = (self.place().rank, Nanos::from(patience).after(now()));
+        Tcp::over(rank, self.meet_at(addresses, until)?)
+    }
+
+    /// Meets all others through rank 0, which listens at `root` and hands out where the others listen.
+    /// Otherwise as [`meet`](Self::meet).
+    ///
+    /// # Errors
+    /// As [`meet`](Self::meet).
+    pub fn gather(self, root: SocketAddr, patience: Duration) -> Result<Tcp, Error> {
+        let (rank, until) = (self.place().rank, Nanos::from(patience).after(now()));
+        Tcp::over(rank, self.meet_through(root, until)?)
+    }
+}
+
+impl Tcp {
+    fn over(rank: Rank, streams: meeting::Streams) -> Result<Self, Error> {
+        let open = || -> io::Result<(Vec<Peer>, Door, usize)> {
+            let mut peers = Vec::with_capacity(streams.len());
+            for stream in streams {
+                let socket = stream.map(Socket::new).transpose()?;
+                peers.push(Peer { socket, ..Peer::default() });
+            }
+            let fellows = |peer: &&Peer| peer.socket.as_ref().is_some_and(Socket::is_local);
+            let here = peers.iter().filter(fellows).count() + 1;
+            let door = Door::new(here)?;
+            for (index, peer) in peers.iter().enumerate() {
+                if let Some(socket) = &peer.socket {
+                    door.watch(socket, index)?;
+                }
+            }
+            Ok((peers, door, here))
+        };
+        let (peers, door, here) = open().map_err(Error::system("cannot set up the job's connections"))?;
+        Ok(Self {
+            rank,
+            peers,
+            door: Arc::new(door),
+            ready: VecDeque::new(),
+            events: Vec::new(),
+            gone: Vec::new(),
+            patience: Patience::new(here),
+            next_look: LOOK.after(now()),
+        })
+    }
+
+    /// Notes what the kernel has to tell, waiting for it at most so long; whether there was anything.
+    fn attend(&mut self, timeout: Nanos) -> Result<bool, Error> {
+        let mut ready = std::mem::take(&mut self.events);
+        let happened =
+            self.door.attend(timeout, &mut ready).map_err(Error::system("cannot wait for connections"))?;
+        for event in ready.drain(..) {
+            if event.writable {
+                self.pass_on(event.peer);
+            }
+            if event.readable {
+                self.read(event.peer);
+            }
+        }
+        self.events = ready;
+        Ok(happened)
+    }
+
+    /// Reads once what a peer has sent.
+    fn read(&mut self, index: usize) {
+        let peer = &mut self.peers[index];
+        let Some(socket) = &mut peer.socket else { return };
+        if peer.incoming.has_room() {
+            self.door.announce();
+            match peer.incoming.fill(socket) {
+                Ok(0) => {
+                    let cut = if peer.incoming.is_empty() { "" } else { " in the middle of a packet" };
+                    return self.lose(index, &format!("it closed the connection{cut}"));
+                }
+                Ok(_) => peer.pulse.heard(),
+                Err(error) if is_passing(&error) => return,
+                Err(error) => return self.lose(index, &error.to_string()),
+            }
+        }
+        if !std::mem::replace(&mut peer.is_ready, true) {
+            self.ready.push_back(index);
+        }
+    }
+
+    /// Sends what is kept for a peer; whether nothing is left.
+    fn pass_on(&mut self, index: usize) -> bool {
+        let peer = &mut self.peers[index];
+        let Some(socket) = &mut peer.socket else { return true };
+        let done = peer.outgoing.flush(socket);
+        self.sent(index, done)
+    }
+
+    /// After an attempt to send.
+    fn sent(&mut self, index: usize, done: io::Result<bool>) -> bool {
+        let peer = &mut self.peers[index];
+        let Some(socket) = &peer.socket else { return true };
+        let wants_room = match done {
+            Ok(done) => !done,
+            Err(error) => {
+                // What the peer has sent before is read first.
+                peer.broken.get_or_insert(error.to_string());
+                peer.outgoing.clear();
+                false
+            }
+        };
+        if wants_room != std::mem::replace(&mut peer.wants_room, wants_room)
+            && let Err(error) = self.door.change(socket, index, wants_room)
+        {
+            self.lose(index, &format!("its connection cannot be watched: {error}"));
+            return true;
+        }
+        !wants_room
+    }
+
+    /// A peer cannot be reached any more. What has arrived of it stays.
+    fn lose(&mut self, index: usize, why: &str) {
+        let peer = &mut self.peers[index];
+        if let Some(socket) = peer.socket.take() {
+            self.door.forget(&socket);
+        }
+        peer.outgoing.clear();
+        peer.wants_room = false;
+        let broken = peer.broken.take();
+        let why = broken.as_deref().unwrap_or(why);
+        // A goodbye may lie among what has arrived: who has left is known when it is served.
+        if peer.is_ready {
+            peer.lost = Some(why.to_owned());
+        } else if !peer.left {
+            self.report(index, why);
+        }
+    }
+
+    fn report(&mut self, index: usize, why: &str) {
+        let rank = Rank::at(index);
+        if !self.gone.iter().any(|gone| gone.rank == rank) {
+            self.gone.push(Gone { rank, why: why.to_owned() });
+        }
+    }
+
+    /// Asks silent peers for a sign of life, when it is time.
+    fn look_around(&mut self) {
+        let now = now();
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = LOOK.after(now);
+        for index in 0..self.peers.len() {
+            let peer = &mut self.peers[index];
+            let Some(socket) = &mut peer.socket else { continue };
+            if peer.left || peer.pulse.spare() {
+                continue;
+            }
+            let Ok(silence) = tcp::silence(&*socket) else { continue };
+            match peer.pulse.look(silence, !peer.outgoing.is_empty(), now) {
+                Finding::Alive => {}
+                Finding::Ask => {
+                    let sent = peer.outgoing.send(socket, &HEARTBEAT, &[]).map(|()| peer.outgoing.is_empty());
+                    self.sent(index, sent);
+                }
+                Finding::Gone => {
+                    self.lose(index, "its host does not answer any more");
+                }
+            }
+        }
+    }
+
+    /// Takes the next complete packet out of those that have arrived.
+    fn serve(&mut self, packet: &mut Vec<u8>) -> Option<Rank> {
+        while let Some(index) = self.ready.pop_front() {
+            let peer = &mut self.peers[index];
+            match peer.incoming.cut(packet) {
+                Ok(Cut::Packet) => {
+                    peer.left |= packet[0] == Kind::Goodbye as u8;
+                    self.ready.push_back(index);
+                    return Some(Rank::at(index));
+                }
+                Ok(Cut::Nothing) => {
+                    peer.is_ready = false;
+                    if let Some(why) = peer.lost.take().filter(|_| !peer.left) {
+                        self.report(index, &why);
+                    }
+                }
+                Err(bad) => self.refuse(Rank::at(index), &format!("it sent what is no packet: {bad}")),
+            }
+        }
+        None
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+impl Transport for Tcp {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.peers.len()
+    }
+
+    fn send(&mut self, to: Rank, header: &[u8; HEADER], payload: &[IoSlice<'_>]) -> Result<(), Error> {
+        let Some(peer) = self.peers.get_mut(to.index()) else { return Ok(()) };
+        let Some(socket) = &mut peer.socket else { return Ok(()) };
+        peer.told |= header[0] == Kind::Goodbye as u8;
+        let sent = peer.outgoing.send(socket, header, payload).map(|()| peer.outgoing.is_empty());
+        self.sent(to.index(), sent);
+        Ok(())
+    }
+
+    fn receive(&mut self, packet: &mut Vec<u8>) -> Result<Option<Rank>, Error> {
+        loop {
+            if let Some(from) = self.serve(packet) {
+                return Ok(Some(from));
+            }
+            if !self.attend(Nanos::ZERO)? {
+                self.look_around();
+                return Ok(None);
+            }
+        }
+    }
+
+    fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
+        if !self.ready.is_empty() {
+            return Ok(());
+        }
+        self.patience.begin();
+        while self.patience.polls() {
+            if self.attend(Nanos::ZERO)? {
+                self.patience.paid();
+                return Ok(());
+            }
+            if until.is_some_and(|until| now() >= until) {
+                return Ok(());
+            }
+        }
+        self.look_around();
+        let moment = until.map_or(self.next_look, |until| until.min(self.next_look));
+        self.attend(moment.since(now()))?;
+        self.patience.ended();
+        self.look_around();
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<bool, Error> {
+        let waiting: Vec<usize> =
+            (0..self.peers.len()).filter(|index| self.peers[*index].wants_room).collect();
+        Ok(waiting.into_iter().filter(|index| !self.pass_on(*index)).count() == 0)
+    }
+
+    fn gone(&self) -> &[Gone] {
+        &self.gone
+    }
+
+    fn refuse(&mut self, peer: Rank, why: &str) {
+        let index = peer.index();
+        let Some(entry) = self.peers.get_mut(index).filter(|_| peer != self.rank) else { return };
+        entry.incoming = Incoming::default();
+        entry.left = false;
+        if let Some(socket) = entry.socket.take() {
+            self.door.forget(&socket);
+        }
+        entry.outgoing.clear();
+        entry.wants_room = false;
+        entry.lost = None;
+        self.report(index, why);
+    }
+
+    fn bell(&self) -> Option<Arc<dyn Bell>> {
+        let bell: Arc<dyn Bell> = Arc::clone(&self.door) as Arc<dyn Bell>;
+        Some(bell)
+    }
+}
+
+impl Drop for Tcp {
+    /// Last words reach those who were told goodbye; the others see this rank's end at once.
+    fn drop(&mut self) {
+        let limit = LINGER.after(now());
+        let mut last: Vec<Socket> = Vec::new();
+        for peer in &mut self.peers {
+            let Some(mut socket) = peer.socket.take() else { continue };
+            // what is kept for a peer of an orderly end was flushed before; an error means it is gone
+            let _ = peer.outgoing.flush(&mut socket);
+            socket.end();
+            if !socket.drain() && peer.told {
+                last.push(socket);
+            }
+        }
+        let unheard = |socket: &mut Socket| {
+            !socket.drain() && tcp::silence(&*socket).is_ok_and(|silence| silence.unacknowledged > 0)
+        };
+        loop {
+            last.retain_mut(unheard);
+            if last.is_empty() || now() >= limit {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod tests;
