@@ -33,8 +33,8 @@ Examples:
   unisono barrier --algorithm all --seconds 0.3 --runs 3
   unisono barrier --interval 10us --variance 5us --json
 
-What to read: `blocks/s` counts threads that went to sleep. With a wait that spins first it should be near
-0 on idle cores; if most barriers block although there are cores enough, the kernel has stacked the
+What to read: `blocks/s` counts threads that went to sleep. With a wait that spins first it should be near \
+0 on idle cores; if most barriers block although there are cores enough, the kernel has stacked the \
 threads on one core, and `--pin spread` will show what that costs.")]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -57,15 +57,15 @@ enum GangCommand {
   unisono gang run --isolate -- ./a ::: ./b
       real-time priorities: other programs get only the system's reserve
 
-Gangs help programs whose threads wait for each other often and briefly. For programs that block often,
+Gangs help programs whose threads wait for each other often and briefly. For programs that block often, \
 or whose threads have unequal work, they cost time: try `unisono study gang`.
 
-Other programs: a gang waits as a whole when one of its threads is interrupted, so others keep only a tenth of
+Other programs: a gang waits as a whole when one of its threads is interrupted, so others keep only a tenth of \
 the processor time (--share 0.9), all of them together, and more while no gang wants it.
 
-Summary: a switch takes from the planned moment until all cores run the new gang; what leaked is the part of processor
-time that waiting gangs got, switches included. Both are read from the kernel's own records of context switches
-in some turns (the first ten, then every 17th); where those cannot be made, or a gang left a core idle, the summary says
+Summary: a switch takes from the planned moment until all cores run the new gang; what leaked is the part of processor \
+time that waiting gangs got, switches included. Both are read from the kernel's own records of context switches \
+in some turns (the first ten, then every 17th); where those cannot be made, or a gang left a core idle, the summary says \
 that they were not measured and why. `ended s` counts from the start of the run. More is in the JSON (--json, --summary):
 the skew between the first core and the last, why this mechanism, the class of the scheduler's own thread.
 

@@ -37,7 +37,7 @@ mod study;
 mod tree;
 mod workload;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
@@ -94,15 +94,8 @@ enum Command {
     Workload(Box<workload::Args>),
 }
 
-/// The program's arguments and help.
-fn command() -> clap::Command {
-    help::filled(Cli::command())
-}
-
 fn main() -> ExitCode {
-    let program = command();
-    let parsed = program.clone().try_get_matches().and_then(|found| Cli::from_arg_matches(&found));
-    let result = match parsed.unwrap_or_else(|error| help::explained(error, &program).exit()).command {
+    let result = match Cli::try_parse().unwrap_or_else(|error| help::explained(error).exit()).command {
         Command::Doctor(args) => doctor::run(args),
         Command::Study(args) => study::run(args),
         Command::Report(args) => report::run(args),
@@ -112,8 +105,8 @@ fn main() -> ExitCode {
         Command::Mpi(args) => mpi::run(args),
         Command::Tree(args) => tree::run(args),
         Command::Queue(args) => queue::run(args),
-        Command::Completions(args) => completions::run(&args, &mut command()),
-        Command::Man(args) => man::run(&args, program),
+        Command::Completions(args) => completions::run(&args, &mut Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
         Command::Workload(args) => workload::run(*args),
     };
     exit::code(result)

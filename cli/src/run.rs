@@ -25,17 +25,17 @@ use unisono_measure::units;
   unisono run -n 2 --json ./table >run.json
       one JSON object follows on the last line of standard output
 
-Where ranks run: with --bind auto each rank gets a processor of its own where this process may use enough of
-them, because plain Linux may stack two ranks that wait for each other on one processor. Where it may not, nothing
-is bound, because the kernel balances better than a fixed assignment. Two jobs at a time would be bound to the
+Where ranks run: with --bind auto each rank gets a processor of its own where this process may use enough of \
+them, because plain Linux may stack two ranks that wait for each other on one processor. Where it may not, nothing \
+is bound, because the kernel balances better than a fixed assignment. Two jobs at a time would be bound to the \
 same processors: divide them with taskset, or give --bind none.
 
-Signals: SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGQUIT are passed on to every rank and to what it started; a second
-one kills. Ctrl-Z stops all, SIGUSR1 and SIGUSR2 are passed on each time. When this process is killed, the
+Signals: SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGQUIT are passed on to every rank and to what it started; a second \
+one kills. Ctrl-Z stops all, SIGUSR1 and SIGUSR2 are passed on each time. When this process is killed, the \
 ranks are, too.
 
-Exit codes: the first failing rank's (128 + N if signal N ended it); 124 after --timeout; 2 bad usage, or the program
-cannot be started. When a rank fails, the others are given --grace to end by themselves, then told to (SIGTERM), and
+Exit codes: the first failing rank's (128 + N if signal N ended it); 124 after --timeout; 2 bad usage, or the program \
+cannot be started. When a rank fails, the others are given --grace to end by themselves, then told to (SIGTERM), and \
 after the same time killed.")]
 pub(crate) struct Args {
     /// Processes to start (1 to 4096)

@@ -22,37 +22,37 @@ use unisono_linux::read::HAND_WRITTEN;
 /// one that holds: packets of classes that stay are not lost. Nothing but the named device is touched, and the
 /// processor weights of control groups that [cpu] names.
 #[derive(clap::Args)]
-#[command(after_help = r#"A policy is TOML:
-  rate = "100mbit"                  # what the link carries: kbit, mbit, gbit
-  default = "rest"                  # the class of all that no match names; made if not declared
+#[command(after_help = "A policy is TOML:
+  rate = \"100mbit\"                  # what the link carries: kbit, mbit, gbit
+  default = \"rest\"                  # the class of all that no match names; made if not declared
 
   [class.video]
   weight = 3                        # beside its siblings; 1 if left out
-  ceiling = "80mbit"                # never more, whoever is idle
-  match = [{ cgroup = "/system.slice/video.service" }, { port = 5004, protocol = "udp" }]
+  ceiling = \"80mbit\"                # never more, whoever is idle
+  match = [{ cgroup = \"/system.slice/video.service\" }, { port = 5004, protocol = \"udp\" }]
 
   [class.office.mail]               # a class in a class
-  limit = "64KiB"                   # how much may wait; or packets = 100
-  flows = "fair"                    # each flow in the class has its turn (--backend interposed)
-  ecn = "5ms"                       # mark what waited longer, if its sender understands (the same)
-  match = [{ address = "10.0.0.0/8", port = [8000, 8010] }, { priority = 6 }]
+  limit = \"64KiB\"                   # how much may wait; or packets = 100
+  flows = \"fair\"                    # each flow in the class has its turn (--backend interposed)
+  ecn = \"5ms\"                       # mark what waited longer, if its sender understands (the same)
+  match = [{ address = \"10.0.0.0/8\", port = [8000, 8010] }, { priority = 6 }]
 
   [class.voice]
-  match = [{ dscp = "ef" }, { mark = 0x10 }, { vlan = 5 }]
+  match = [{ dscp = \"ef\" }, { mark = 0x10 }, { vlan = 5 }]
 
   [cpu]                             # processor time of the control groups that classes match
   video = 3
-The first match in the file decides. Address and port are of the same end of a packet, the
-sender's or the receiver's; a control group means all below it, and is that of the process that
-made the socket; priority is SO_PRIORITY; mark is the one that SO_MARK, nftables or iptables
-(before the device) set; dscp is a number or a name (cs0 to cs7, af11 to af43, ef); vlan is
+The first match in the file decides. Address and port are of the same end of a packet, the \
+sender's or the receiver's; a control group means all below it, and is that of the process that \
+made the socket; priority is SO_PRIORITY; mark is the one that SO_MARK, nftables or iptables \
+(before the device) set; dscp is a number or a name (cs0 to cs7, af11 to af43, ef); vlan is \
 the number of the outermost tag. Every place knows all of them. examples/policies has more.
 
 Examples:
   unisono queue apply policy.toml --check                read it, and say what each class is sure of
   unisono queue apply policy.toml --dev eth0
   unisono queue show --dev eth0
-  unisono queue clear --dev eth0"#)]
+  unisono queue clear --dev eth0")]
 pub(crate) struct Args {
     /// The policy; - is standard input
     #[arg(value_name = "POLICY")]

@@ -26,7 +26,7 @@ Examples:
   unisono queue broker --status /run/user/1000/broker
                                      what each class has got; --json for programs
 
-Give the policy a rate a little below that of the link (98mbit for 100mbit), so that messages wait in the broker, which
+Give the policy a rate a little below that of the link (98mbit for 100mbit), so that messages wait in the broker, which \
 knows their order, and not behind it.")]
 pub(crate) struct Args {
     /// The policy: classes, weights, limits, the rate; no ceilings, flows or ecn

@@ -26,12 +26,12 @@ use unisono_linux::counted::counted;
   unisono tree check --deadlock net.json tree-0.json tree-1.json
       the trees of several groups of the file, at the same time
 
-Rules, in this order: group-matches, switch-exists, port-exists, ascending, port-once,
-root-has-register, root-node-at-root-port, one-root, parent-linked, child-linked, local-is-node,
-local-is-member, acyclic, every-member, no-idle-leaf; with --optimal also least-height,
+Rules, in this order: group-matches, switch-exists, port-exists, ascending, port-once, \
+root-has-register, root-node-at-root-port, one-root, parent-linked, child-linked, local-is-node, \
+local-is-member, acyclic, every-member, no-idle-leaf; with --optimal also least-height, \
 lowest-root-port, lowest-parallel; as-claimed (height, edges and leaves, where the file says them).
 
-Exit code 1: a rule is broken, or there is a cycle of what waits for each other. 2: a file cannot be read, or the
+Exit code 1: a rule is broken, or there is a cycle of what waits for each other. 2: a file cannot be read, or the \
 network itself is wrong.")]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -42,8 +42,8 @@ const MOST_PATIENCE: usize = 3;
   ip netns exec unisono-$!-s0 tcpdump -i p3 -xx ether proto 0x88b5
       watch the barriers of switch 0, port 3
 
-A node whose process ends is named from the registers: each says which of its ports it waits for. A cable that is
-pulled is named by the kernel at once. Barriers go on by other links where there are some; where there are none
+A node whose process ends is named from the registers: each says which of its ports it waits for. A cable that is \
+pulled is named by the kernel at once. Barriers go on by other links where there are some; where there are none \
 they wait until the cable is back, or patience ends.
 
 Needs root, clang, libbpf-dev and a kernel with BPF and veth (5.12 or later): unisono doctor.")]

@@ -19,8 +19,8 @@ use unisono_btin::{Operation, Tree, Turn, export};
   unisono tree export net.json tree.json --to bpf --turn switch
       elements of the map `registers`, as bpftool map dump -j shows them
 
-The tables of P4: (group, ingress_port) -> arrive(bit, all, egress_port) or turn(bit, all, multicast_group) on
-the way up, and -> replicate(multicast_group) on the way down. `bit` is the port that arrives, `all` are the
+The tables of P4: (group, ingress_port) -> arrive(bit, all, egress_port) or turn(bit, all, multicast_group) on \
+the way up, and -> replicate(multicast_group) on the way down. `bit` is the port that arrives, `all` are the \
 ports that have to.")]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -21,7 +21,7 @@ use unisono_linux::counted::counted;
   unisono tree generate --connectivity 50% --at-least-tree
       too few cables to connect 75 switches: the bare tree instead, marked as such
 
-Connectivity is the part of all ports in use. With q switches of k ports and p nodes, at least
+Connectivity is the part of all ports in use. With q switches of k ports and p nodes, at least \
 (2(q-1)+p)/(kq) are needed for a connected network; where that is missing the error says how much would do.")]
 pub(crate) struct Args {
     /// How many switches
