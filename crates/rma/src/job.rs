@@ -13,138 +13,16 @@
 //! A process started by `unisono run` finds its place in the environment ([`Place::from_environment`]).
 
 use crate::host::Host;
-use crate::host::episodes::Episodes;
-use crate::model::{Error, Ledger, Locks, Rank, Spec, Style};
+use crate::model::{Error, Ledger, Locks, Part, Place, Rank, Spec, Style};
 use crate::path::hook::Found;
+use crate::path::mapped::episodes::Episodes;
 use crate::path::mapped::{Direct, Wanted};
 use crate::path::message::{Memory, Port, Shared};
-use crate::window::{Backend, Flavor, Part, Window};
+use crate::window::{Backend, Flavor, Window};
 use crate::wire::Transport;
-use std::fmt;
 use std::io::Write as _;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A secret that the members of a job share and nobody else knows: 16 random bytes, written as 32
-/// hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Key([u8; 16]);
-
-impl Key {
-    /// A new one, from the kernel.
-    ///
-    /// # Errors
-    /// [`Error::System`] when `/dev/urandom` cannot be read.
-    pub fn random() -> Result<Self, Error> {
-        let mut bytes = [0; 16];
-        let read = |mut file: std::fs::File| std::io::Read::read_exact(&mut file, &mut bytes);
-        std::fs::File::open("/dev/urandom")
-            .and_then(read)
-            .map_err(Error::system("cannot read /dev/urandom"))?;
-        Ok(Self(bytes))
-    }
-
-    /// Its bytes.
-    #[must_use]
-    pub const fn bytes(&self) -> &[u8; 16] {
-        &self.0
-    }
-
-    /// From bytes, such as those that another rank sent.
-    #[must_use]
-    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(bytes)
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-/// A key is a secret: logs do not get it.
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key(..)")
-    }
-}
-
-impl FromStr for Key {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let digits =
-            |at: usize| text.get(2 * at..2 * at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
-        let mut bytes = [0; 16];
-        let wrong =
-            || Error::Job("a job's key has 32 hexadecimal digits; take it from Key::random".to_owned());
-        for (at, byte) in bytes.iter_mut().enumerate() {
-            *byte = digits(at).ok_or_else(wrong)?;
-        }
-        if text.len() == 32 { Ok(Self(bytes)) } else { Err(wrong()) }
-    }
-}
-
-/// A process's place in a job, as its launcher says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Its rank.
-    pub rank: Rank,
-    /// Members of the job.
-    pub size: usize,
-    /// The job's secret.
-    pub key: Key,
-}
-
-/// The environment variables by which a launcher tells a process its [`Place`].
-pub mod environment {
-    /// The rank, decimal.
-    pub const RANK: &str = "UNISONO_RANK";
-    /// The size of the job, decimal.
-    pub const SIZE: &str = "UNISONO_SIZE";
-    /// The key, as [`super::Key`] is written.
-    pub const KEY: &str = "UNISONO_JOB";
-}
-
-impl Place {
-    /// What the launcher said; `None` when there was no launcher.
-    ///
-    /// # Errors
-    /// [`Error::Job`] for values that make no sense.
-    pub fn from_environment() -> Result<Option<Self>, Error> {
-        let said = |name: &str| std::env::var(name).ok();
-        match (said(environment::RANK), said(environment::SIZE), said(environment::KEY)) {
-            (None, None, None) => Ok(None),
-            (Some(rank), Some(size), Some(key)) => Self::parse(&rank, &size, &key).map(Some),
-            _ => Err(Error::Job(format!(
-                "{}, {} and {} belong together; start the program with 'unisono run'",
-                environment::RANK,
-                environment::SIZE,
-                environment::KEY
-            ))),
-        }
-    }
-
-    fn parse(rank: &str, size: &str, key: &str) -> Result<Self, Error> {
-        let number = |name: &str, text: &str| {
-            text.parse::<u32>().map_err(|_| Error::Job(format!("{name}={text}: a number was expected")))
-        };
-        let (rank, size) = (number(environment::RANK, rank)?, number(environment::SIZE, size)?);
-        if rank >= size || size > MOST_RANKS {
-            return Err(Error::Job(format!(
-                "{}={rank} and {}={size}: ranks are below the size, which is at most {MOST_RANKS}",
-                environment::RANK,
-                environment::SIZE
-            )));
-        }
-        Ok(Self { rank: Rank(rank), size: size as usize, key: key.parse()? })
-    }
-}
-
-/// The most members a job can have.
-pub const MOST_RANKS: u32 = 4096;
 
 /// One rank's membership in a job: a group of members that make windows together.
 ///
@@ -426,28 +304,5 @@ impl Drop for Job {
     fn drop(&mut self) {
         // Windows that live on make progress in their own calls.
         self.shared.stop_agent();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_is_written_and_read_back_and_not_logged() {
-        let key = Key::random().expect("the kernel has random bytes");
-        assert_eq!(key.to_string().parse::<Key>().expect("32 digits"), key);
-        assert!("12".parse::<Key>().is_err());
-        assert!(format!("{key}x").parse::<Key>().is_err());
-        assert_eq!(format!("{key:?}"), "Key(..)");
-    }
-
-    #[test]
-    fn a_place_outside_its_job_is_refused_by_name() {
-        let key = Key::from_bytes([7; 16]).to_string();
-        assert_eq!(Place::parse("1", "2", &key).expect("a place").rank, Rank(1));
-        let wrong = Place::parse("2", "2", &key).expect_err("rank 2 of 2");
-        assert!(wrong.to_string().contains("UNISONO_RANK=2"), "{wrong}");
-        assert!(Place::parse("x", "2", &key).is_err());
     }
 }

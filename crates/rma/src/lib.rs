@@ -65,10 +65,11 @@ mod path;
 mod window;
 pub mod wire;
 
-pub use job::{Job, Key, MOST_RANKS, Place, environment};
+pub use job::Job;
 pub use model::{
-    Amount, Assert, Completion, Element, Error, ErrorClass, Layout, Ledger, Locks, Medium, Operation,
-    Placement, Plain, Rank, Run, STATS, Sink, Source, Spec, Stats, Style, Target, Traffic, Verb, WindowStats,
+    Amount, Assert, Completion, Element, Error, ErrorClass, Key, Layout, Ledger, Lock, Locks, MOST_RANKS,
+    Medium, Operation, Place, Placement, Plain, Rank, Run, STATS, Sink, Source, Spec, Stats, Style, Target,
+    Traffic, Verb, WindowStats, environment,
 };
 pub use path::hook::Found;
-pub use window::{Flavor, Lock, Mapped, Pending, Request, Window};
+pub use window::{Flavor, Mapped, Pending, Request, Window};

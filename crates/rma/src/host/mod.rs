@@ -4,9 +4,7 @@
 //! |---|---|
 //! | `mod.rs` | the job's segment, membership, who is gone |
 //! | `kin.rs` | other processes, held on to |
-//! | `segment.rs` | memory that all members map |
 //! | `rendezvous.rs`, `name.rs` | how processes that nobody forked together find the segment |
-//! | `episodes.rs` | barriers of all members |
 //! | `waiting.rs` | waiting for a flag of another member, adaptively |
 //!
 //! The segment is a memfd: when the last process that maps it is gone, so is it; nothing is left after kill
@@ -17,15 +15,12 @@
 //! ```
 //! Reference: memfd_create(2), pidfd_open(2).
 
-pub(crate) mod episodes;
 mod kin;
 mod name;
 pub(crate) mod rendezvous;
-pub(crate) mod segment;
 pub(crate) mod waiting;
 
-use crate::model::{Error, Rank};
-use crate::wire::Gone;
+use crate::model::{Error, Gone, Rank};
 use kin::{Kin, Unheld};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;

@@ -4,7 +4,7 @@
 //! authentication code of a constant *under* the key: who does not know the key can neither compute the name
 //! nor get the key from it. Cost: a microsecond, once. Reference: RFC 2104.
 
-use crate::job::Key;
+use crate::model::Key;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 

@@ -18,8 +18,7 @@
 
 use super::name::meeting_place;
 use super::{Host, create};
-use crate::job::{Key, Place};
-use crate::model::{Error, Rank};
+use crate::model::{Error, Key, Place, Rank};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;

@@ -10,9 +10,6 @@ use crate::model::Operation;
 /// Bytes from one to the next.
 pub(crate) const SIZE: usize = 16;
 
-/// Whether there is arithmetic for it.
-pub(crate) const IS_SUPPORTED: bool = cfg!(target_arch = "x86_64");
-
 /// Combines the element at `source` into that at `target`.
 ///
 /// # Safety

@@ -1,6 +1,7 @@
 //! Reading, writing and combining bytes of a window's memory, wherever an operation comes from.
 
 pub(crate) mod combine;
+pub(crate) mod copy;
 pub(crate) mod cursor;
 pub(crate) mod long_double;
 pub(crate) mod op;

@@ -1,8 +1,7 @@
 //! One operation, checked and on its way: what is queued when it cannot be done at once.
 
 use crate::memory::cursor::{gather, scatter};
-use crate::model::{Element, Layout, Operation, Sink, Source};
-use crate::wire::packet::Kind;
+use crate::model::{Element, Layout, Operation, Sink, Source, Verb};
 
 /// The origin's data.
 #[derive(Debug)]
@@ -97,7 +96,7 @@ impl Back {
 /// An operation.
 #[derive(Debug)]
 pub(crate) struct Op {
-    pub(crate) kind: Kind,
+    pub(crate) verb: Verb,
     pub(crate) element: Option<Element>,
     pub(crate) operation: Option<Operation>,
     /// Bytes from the window's base; an address in a dynamic window.
@@ -122,6 +121,6 @@ impl Op {
 
     /// Whether a reordering to the end is allowed: a plain get orders with nothing.
     pub(crate) fn is_get(&self) -> bool {
-        self.kind == Kind::Get
+        self.verb == Verb::Get
     }
 }

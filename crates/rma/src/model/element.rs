@@ -2,8 +2,6 @@
 //!
 //! One code each, which is also what messages carry. Plain puts and gets move bytes and need none.
 
-use crate::model::Layout;
-
 /// A predefined element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -160,12 +158,6 @@ impl Element {
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
-    }
-
-    /// The layout of one element: shared, never sent.
-    #[must_use]
-    pub fn layout(self) -> Layout {
-        Layout::of(self)
     }
 }
 

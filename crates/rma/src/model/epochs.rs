@@ -10,7 +10,15 @@
 //! Reference: MPI-4.0 section 12.5.
 
 use crate::model::{Assert, Error, Rank};
-use crate::window::Lock;
+
+/// Shared or exclusive, for [`Window::lock`](crate::Window::lock).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lock {
+    /// Others may hold it too, if shared.
+    Shared,
+    /// Nobody else holds it.
+    Exclusive,
+}
 
 /// How an operation's target is reached now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -286,3 +286,17 @@ impl Error {
         }
     }
 }
+/// A peer that is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// Who.
+    pub rank: Rank,
+    /// How one knows, such as "process 4711 died" or "connection reset by peer".
+    pub why: String,
+}
+
+impl From<Gone> for Error {
+    fn from(gone: Gone) -> Self {
+        Self::Gone { rank: gone.rank, why: gone.why }
+    }
+}

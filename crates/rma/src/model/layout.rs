@@ -349,6 +349,14 @@ fn span(run: Run) -> Option<(u64, i64, i64)> {
     Some((total, run.offset.min(last), run.offset.max(last).checked_add(bytes)?))
 }
 
+impl Element {
+    /// The layout of one element: shared, never sent.
+    #[must_use]
+    pub fn layout(self) -> Layout {
+        Layout::of(self)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,6 +4,9 @@
 
 use crate::model::{Element, Error};
 
+/// Whether the arithmetic of `long double` is built in: only x86-64 has the 80-bit format that it is written for.
+const HAS_LONG_DOUBLE: bool = cfg!(target_arch = "x86_64");
+
 /// How an accumulate combines what it brings with what is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -90,13 +93,13 @@ impl Operation {
         use Element as E;
         let integer = matches!(element, E::I8 | E::I16 | E::I32 | E::I64 | E::U8 | E::U16 | E::U32 | E::U64);
         let real = matches!(element, E::F32 | E::F64);
-        let long = matches!(element, E::LongDouble) && crate::memory::long_double::IS_SUPPORTED;
+        let long = matches!(element, E::LongDouble) && HAS_LONG_DOUBLE;
         let complex = matches!(element, E::Complex32 | E::Complex64)
-            || matches!(element, E::ComplexLong) && crate::memory::long_double::IS_SUPPORTED;
+            || matches!(element, E::ComplexLong) && HAS_LONG_DOUBLE;
         let pair = matches!(
             element,
             E::F32Int | E::F64Int | E::IntInt | E::LongInt | E::ShortInt | E::F32F32 | E::F64F64
-        ) || matches!(element, E::LongDoubleInt) && crate::memory::long_double::IS_SUPPORTED;
+        ) || matches!(element, E::LongDoubleInt) && HAS_LONG_DOUBLE;
         match self {
             Self::Replace | Self::NoOp => true,
             Self::Sum | Self::Product => integer || real || long || complex,

@@ -6,7 +6,6 @@
 //! | [`Ledger`](crate::Ledger) | the windows of a job by name, of one rank or of all ranks together; `Display` is the table |
 
 use crate::model::Reach;
-use crate::wire::packet::Kind;
 use std::cell::Cell;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,17 +41,6 @@ impl Verb {
             Self::Accumulate => "accumulate",
             Self::GetAccumulate => "get_accumulate",
             Self::CompareAndSwap => "compare_and_swap",
-        }
-    }
-
-    pub(crate) const fn of(kind: Kind) -> Self {
-        match kind {
-            Kind::Get => Self::Get,
-            Kind::Accumulate => Self::Accumulate,
-            Kind::GetAccumulate => Self::GetAccumulate,
-            Kind::CompareAndSwap => Self::CompareAndSwap,
-            // No other packet is an operation.
-            _ => Self::Put,
         }
     }
 }

@@ -36,3 +36,10 @@ pub struct Target<'a> {
     /// Of each.
     pub layout: &'a Layout,
 }
+
+/// What a member announced about its part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) bytes: u64,
+    pub(crate) unit: u32,
+}

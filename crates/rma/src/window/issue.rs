@@ -1,9 +1,12 @@
 //! From a call to an operation: every check, then the path.
 
-use super::{Backend, Flavor, Lock, Part, Window};
+use super::{Backend, Flavor, Window};
+use crate::memory::copy::copy;
 use crate::memory::op::{Back, Data, Op};
-use crate::model::{Amount, Element, Error, Layout, Operation, Rank, Reach, Stats, Style, Target, Verb};
-use crate::wire::packet::{Flags, Kind};
+use crate::model::{
+    Amount, Element, Error, Layout, Lock, Operation, Part, Rank, Reach, Stats, Style, Target, Verb,
+};
+use crate::wire::packet::Flags;
 
 impl Window {
     /// The byte in the target's part that `place` names, if the access stays inside.
@@ -30,7 +33,7 @@ impl Window {
     pub(crate) fn issue(
         &mut self,
         call: &'static str,
-        kind: Kind,
+        verb: Verb,
         how: Option<(Element, Operation)>,
         target: Target<'_>,
         data: Data,
@@ -39,21 +42,20 @@ impl Window {
         let reach = self.epochs.access(call, target.rank)?;
         let total = target.layout.total(target.count)?;
         if let Some((element, operation)) = how
-            && kind != Kind::CompareAndSwap
+            && verb != Verb::CompareAndSwap
             && total > 0
         {
             operation.check(element)?;
         }
-        agree(&data, back.as_ref(), total, kind)?;
+        agree(&data, back.as_ref(), total, verb)?;
         let place = self.locate(&target)?;
         if total == 0 {
             return Ok(());
         }
         self.epochs.issued(reach);
-        let verb = Verb::of(kind);
         self.count(reach, verb, total);
         let op = Op {
-            kind,
+            verb,
             element: how.map(|(element, _)| element),
             operation: how.map(|(_, operation)| operation),
             place,
@@ -229,52 +231,8 @@ fn inside(part: Part, bytes: usize, place: i64) -> Option<u64> {
     (end <= part.bytes).then_some(start)
 }
 
-/// Copies, the sizes of one value with one load and one store.
-///
-/// # Safety
-/// As [`std::ptr::copy`].
-#[inline]
-pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
-    macro_rules! value {
-        ($type:ty) => {{
-            // SAFETY: as the caller promises, for a value of this size.
-            let value = unsafe { from.cast::<$type>().read_unaligned() };
-            // SAFETY: as above.
-            unsafe { to.cast::<$type>().write_unaligned(value) };
-        }};
-    }
-    match bytes {
-        8 => value!(u64),
-        16 => value!(u128),
-        4 => value!(u32),
-        // SAFETY: as the caller promises.
-        ..LONG => unsafe { std::ptr::copy(from, to, bytes) },
-        // SAFETY: as the caller promises.
-        _ => unsafe { copy_in_pieces(from, to, bytes) },
-    }
-}
-
-/// What is as long as the second level's cache, or longer, libraries copy in a loop of vectors instead of by the
-/// processor's own instruction for strings, which is a tenth faster there too: 17.2 us against 19.1 for 1 MB.
-const LONG: usize = 512 << 10;
-const PIECE: usize = 256 << 10;
-
-/// Copies what is long, as if it were short.
-///
-/// # Safety
-/// As [`std::ptr::copy`].
-#[inline(never)]
-unsafe fn copy_in_pieces(from: *const u8, to: *mut u8, bytes: usize) {
-    let piece = if (from as usize).abs_diff(to as usize) >= bytes { PIECE } else { bytes };
-    for start in (0..bytes).step_by(piece) {
-        let (from, to) = (from.wrapping_add(start), to.wrapping_add(start));
-        // SAFETY: as the caller promises; what overlaps is one piece.
-        unsafe { std::ptr::copy(from, to, piece.min(bytes - start)) };
-    }
-}
-
 /// Origin and target must agree on the amount of data.
-fn agree(data: &Data, back: Option<&Back>, total: u64, kind: Kind) -> Result<(), Error> {
+fn agree(data: &Data, back: Option<&Back>, total: u64, verb: Verb) -> Result<(), Error> {
     let amount = |what: &str, bytes: u64| {
         if bytes == total {
             return Ok(());
@@ -285,9 +243,9 @@ fn agree(data: &Data, back: Option<&Back>, total: u64, kind: Kind) -> Result<(),
     };
     match data {
         Data::Nothing => {}
-        Data::Small { length, .. } if kind == Kind::CompareAndSwap => amount("pair", *length as u64 / 2)?,
+        Data::Small { length, .. } if verb == Verb::CompareAndSwap => amount("pair", *length as u64 / 2)?,
         Data::Small { length, .. } => amount("origin", *length as u64)?,
-        Data::Owned(bytes) if kind == Kind::CompareAndSwap => amount("pair", bytes.len() as u64 / 2)?,
+        Data::Owned(bytes) if verb == Verb::CompareAndSwap => amount("pair", bytes.len() as u64 / 2)?,
         Data::Owned(bytes) => amount("origin", bytes.len() as u64)?,
         Data::Borrowed { count, layout, .. } => amount("origin", layout.total(*count)?)?,
     }
@@ -297,29 +255,4 @@ fn agree(data: &Data, back: Option<&Back>, total: u64, kind: Kind) -> Result<(),
 /// A place for one element.
 pub(crate) fn one(element: &Layout, (rank, place): (Rank, i64)) -> Target<'_> {
     Target { rank, place, count: 1, layout: element }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_copied_arrives_whole_however_long_it_is_and_where_it_overlaps() {
-        let lengths = [0, 1, 4, 8, 16, 17, LONG - 1, LONG, LONG + 1, 3 * PIECE + 5, 1 << 20];
-        for length in lengths {
-            for distance in [1, 4097, PIECE, length, length + 3] {
-                let bytes = length + distance;
-                let before: Vec<u8> =
-                    (0..bytes as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-                for (from, to) in [(0, distance), (distance, 0)] {
-                    let (mut memory, mut expected) = (before.clone(), before.clone());
-                    expected.copy_within(from..from + length, to);
-                    let start = memory.as_mut_ptr();
-                    // SAFETY: both ends lie in the vector, which is longer by the distance.
-                    unsafe { copy(start.wrapping_add(from), start.wrapping_add(to), length) };
-                    assert!(memory == expected, "{length} bytes from {from} to {to}");
-                }
-            }
-        }
-    }
 }

@@ -25,10 +25,9 @@ mod safe;
 mod synchronize;
 
 pub(crate) use backend::Backend;
-pub(crate) use issue::copy;
 pub use safe::Pending;
 
-use crate::model::{Amount, Counts, Epochs, Error, Medium, Rank, Spec, Style, Traffic, WindowStats};
+use crate::model::{Amount, Counts, Epochs, Error, Medium, Part, Rank, Spec, Style, Traffic, WindowStats};
 use crate::path::message::Memory;
 use std::collections::HashMap;
 
@@ -54,27 +53,11 @@ pub struct Mapped {
     pub unit: u32,
 }
 
-/// Shared or exclusive, for [`Window::lock`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Lock {
-    /// Others may hold it too, if shared.
-    Shared,
-    /// Nobody else holds it.
-    Exclusive,
-}
-
 /// An operation whose completion at the origin can be asked for; see [`Window::raw_rput`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a request is complete only after wait_request() or test_request()"]
 pub struct Request {
     pub(crate) target: Rank,
-}
-
-/// What a member announced about its part.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
-    pub(crate) bytes: u64,
-    pub(crate) unit: u32,
 }
 
 /// A window: memory of each member of a [`Job`](crate::Job) that the others read and write.

@@ -7,8 +7,7 @@
 use super::issue::one;
 use super::{Request, Window};
 use crate::memory::op::{Back, Data};
-use crate::model::{Element, Error, Layout, Operation, Rank, Sink, Source, Target};
-use crate::wire::packet::Kind;
+use crate::model::{Element, Error, Layout, Operation, Rank, Sink, Source, Target, Verb};
 
 impl Window {
     /// Writes `source` to `target`.
@@ -35,7 +34,7 @@ impl Window {
                 }
             }
         }
-        self.issue("put", Kind::Put, None, target, Data::borrowed(source), None)
+        self.issue("put", Verb::Put, None, target, Data::borrowed(source), None)
     }
 
     /// Reads `target` into `sink`.
@@ -54,7 +53,7 @@ impl Window {
                 return Ok(());
             }
         }
-        self.issue("get", Kind::Get, None, target, Data::Nothing, Some(Back::new(sink)))
+        self.issue("get", Verb::Get, None, target, Data::Nothing, Some(Back::new(sink)))
     }
 
     /// Combines `source` into `target`, element by element, each atomically.
@@ -76,7 +75,7 @@ impl Window {
             // the standard asks nothing of types and operation where no element is combined
             Err(_) if moves_nothing(&target) => {
                 let data = Data::borrowed(source);
-                return self.issue("accumulate", Kind::Accumulate, None, target, data, None);
+                return self.issue("accumulate", Verb::Accumulate, None, target, data, None);
             }
             Err(error) => return Err(error),
         };
@@ -89,7 +88,7 @@ impl Window {
             }
         }
         let how = Some((element, operation));
-        self.issue("accumulate", Kind::Accumulate, how, target, Data::borrowed(source), None)
+        self.issue("accumulate", Verb::Accumulate, how, target, Data::borrowed(source), None)
     }
 
     /// As [`raw_accumulate`](Self::raw_accumulate), and puts what was there before into `result`. With
@@ -110,7 +109,7 @@ impl Window {
         if moves_nothing(&target) {
             let data = if operation == Operation::NoOp { Data::Nothing } else { Data::borrowed(source) };
             let back = Some(Back::new(result));
-            return self.issue("get_accumulate", Kind::GetAccumulate, None, target, data, back);
+            return self.issue("get_accumulate", Verb::GetAccumulate, None, target, data, back);
         }
         let element = element_of(target.layout, target.layout)?;
         let data = if operation == Operation::NoOp {
@@ -131,7 +130,7 @@ impl Window {
             Data::borrowed(source)
         };
         let how = Some((element, operation));
-        self.issue("get_accumulate", Kind::GetAccumulate, how, target, data, Some(Back::new(result)))
+        self.issue("get_accumulate", Verb::GetAccumulate, how, target, data, Some(Back::new(result)))
     }
 
     /// [`raw_get_accumulate`](Self::raw_get_accumulate) of one element.
@@ -163,7 +162,7 @@ impl Window {
             Data::borrowed(Source { address: source, count: 1, layout: &layout })
         };
         let how = Some((element, operation));
-        self.issue("fetch_and_op", Kind::GetAccumulate, how, one(&layout, target), data, Some(back))
+        self.issue("fetch_and_op", Verb::GetAccumulate, how, one(&layout, target), data, Some(back))
     }
 
     /// Writes one element if what is there equals `compare`, and puts what was there into `result`.
@@ -196,7 +195,7 @@ impl Window {
         // SAFETY: as above.
         let source = unsafe { std::slice::from_raw_parts(source, size) };
         let (how, data) = (Some((element, Operation::Replace)), Data::small(&[compare, source]));
-        self.issue("compare_and_swap", Kind::CompareAndSwap, how, one(&layout, target), data, Some(back))
+        self.issue("compare_and_swap", Verb::CompareAndSwap, how, one(&layout, target), data, Some(back))
     }
 
     /// [`raw_put`](Self::raw_put) in a passive epoch, with a request for its completion at the origin.

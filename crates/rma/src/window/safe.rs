@@ -2,8 +2,7 @@
 
 use super::{Flavor, Window};
 use crate::memory::op::{Back, Data};
-use crate::model::{Error, Layout, Operation, Plain, Rank, Reach, Sink, Source, Target};
-use crate::wire::packet::Kind;
+use crate::model::{Error, Layout, Operation, Plain, Rank, Reach, Sink, Source, Target, Verb};
 use std::marker::PhantomData;
 
 /// Data asked for by [`Window::get`]; the window keeps it until it is taken.
@@ -46,7 +45,7 @@ impl Window {
         if self.put_staged(bytes, &to)?.is_some() {
             return Ok(());
         }
-        self.issue("put", Kind::Put, None, to, Data::Owned(bytes.into()), None)
+        self.issue("put", Verb::Put, None, to, Data::Owned(bytes.into()), None)
     }
 
     /// As [`put`](Self::put), of data that is there for ever: what cannot be written at once is not copied.
@@ -76,7 +75,7 @@ impl Window {
         let mut kept = vec![0_u8; bytes as usize];
         let back = Back::new(Sink { address: kept.as_mut_ptr(), count: count as u64, layout: &layout });
         let from = self::target::<T>(&layout, target, place, count);
-        self.issue("get", Kind::Get, None, from, Data::Nothing, Some(back))?;
+        self.issue("get", Verb::Get, None, from, Data::Nothing, Some(back))?;
         Ok(self.keep(target, kept))
     }
 
@@ -144,7 +143,7 @@ impl Window {
         let layout = T::ELEMENT.layout();
         let to = self::target::<T>(&layout, target, place, data.len());
         let how = Some((T::ELEMENT, operation));
-        self.issue("accumulate", Kind::Accumulate, how, to, Data::Owned(bytes_of(data).into()), None)
+        self.issue("accumulate", Verb::Accumulate, how, to, Data::Owned(bytes_of(data).into()), None)
     }
 
     /// As [`accumulate`](Self::accumulate), of data that is there for ever: it is not copied.
@@ -177,7 +176,7 @@ impl Window {
         operation: Operation,
     ) -> Result<Pending<T>, Error> {
         self.answered(
-            Kind::GetAccumulate,
+            Verb::GetAccumulate,
             "get_accumulate",
             bytes_of(data),
             data.len(),
@@ -188,7 +187,7 @@ impl Window {
 
     fn answered<T: Plain>(
         &mut self,
-        kind: Kind,
+        verb: Verb,
         call: &'static str,
         brought: &[u8],
         count: usize,
@@ -199,7 +198,7 @@ impl Window {
         let mut kept = vec![0_u8; count * size_of::<T>()];
         let back = Back::new(Sink { address: kept.as_mut_ptr(), count: count as u64, layout: &layout });
         let to = self::target::<T>(&layout, target, place, count);
-        self.issue(call, kind, Some((T::ELEMENT, operation)), to, Data::Owned(brought.into()), Some(back))?;
+        self.issue(call, verb, Some((T::ELEMENT, operation)), to, Data::Owned(brought.into()), Some(back))?;
         Ok(self.keep(target, kept))
     }
 
@@ -224,8 +223,8 @@ impl Window {
             unsafe { self.raw_fetch_and_op(source, back, T::ELEMENT, (target, place), operation) }?;
             return Ok(result[0]);
         }
-        let (kind, bytes) = (Kind::GetAccumulate, bytes_of(&brought));
-        let pending = self.answered::<T>(kind, call, bytes, 1, (target, place), operation)?;
+        let (verb, bytes) = (Verb::GetAccumulate, bytes_of(&brought));
+        let pending = self.answered::<T>(verb, call, bytes, 1, (target, place), operation)?;
         self.now(target, &mut result, pending)?;
         Ok(result[0])
     }
@@ -259,8 +258,8 @@ impl Window {
             unsafe { self.raw_compare_and_swap(source, compare, back, T::ELEMENT, (target, place)) }?;
             return Ok(result[0]);
         }
-        let (kind, how) = (Kind::CompareAndSwap, Operation::Replace);
-        let pending = self.answered::<T>(kind, call, bytes_of(&pair), 1, (target, place), how)?;
+        let (verb, how) = (Verb::CompareAndSwap, Operation::Replace);
+        let pending = self.answered::<T>(verb, call, bytes_of(&pair), 1, (target, place), how)?;
         self.now(target, &mut result, pending)?;
         Ok(result[0])
     }

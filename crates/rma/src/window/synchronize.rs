@@ -1,7 +1,7 @@
 //! The synchronization calls: fence, post-start-complete-wait, lock-unlock and flush.
 
-use super::{Backend, Lock, Request, Window};
-use crate::model::{Assert, Completion, Error, Locks, Rank, Reach, Style, counted};
+use super::{Backend, Request, Window};
+use crate::model::{Assert, Completion, Error, Lock, Locks, Rank, Reach, Style, counted};
 
 /// Refuses asserts that mean nothing to a call.
 fn meaningful(call: &'static str, assert: Assert, allowed: Assert) -> Result<(), Error> {

@@ -34,12 +34,14 @@
 //! [`fault`] wraps any of them and lets happen what the contract leaves open.
 
 pub mod conformance;
+pub(crate) mod descriptions;
 pub mod fault;
 pub mod loopback;
 pub mod packet;
 pub mod ring;
 pub mod tcp;
 
+pub use crate::model::Gone;
 use crate::model::{Error, Rank};
 use crate::wire::packet::{HEADER, MAX_PAYLOAD};
 use std::fmt;
@@ -112,21 +114,6 @@ pub trait Bell: Send + Sync + fmt::Debug {
     /// received it since, or the bell has been rung, at most until the moment `until`; may return early. How much of
     /// the time it was asleep.
     fn listen(&self, seen: u32, until: Option<Nanos>) -> Nanos;
-}
-
-/// A peer that is gone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gone {
-    /// Who.
-    pub rank: Rank,
-    /// How one knows, such as "process 4711 died" or "connection reset by peer".
-    pub why: String,
-}
-
-impl From<Gone> for Error {
-    fn from(gone: Gone) -> Self {
-        Self::Gone { rank: gone.rank, why: gone.why }
-    }
 }
 
 impl<T: Transport + ?Sized> Transport for Box<T> {

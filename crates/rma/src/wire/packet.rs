@@ -16,7 +16,7 @@
 //! Cost: 48 bytes an operation. Aggregated operations ([`Kind::Batch`]) travel as one message, each with
 //! its header, padded to eight bytes.
 
-use crate::model::{Element, Operation};
+use crate::model::{Element, Operation, Verb};
 
 /// Bytes of a header.
 pub const HEADER: usize = 48;
@@ -104,6 +104,18 @@ impl Kind {
 
     fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
+    }
+}
+
+impl From<Verb> for Kind {
+    fn from(verb: Verb) -> Self {
+        match verb {
+            Verb::Put => Self::Put,
+            Verb::Get => Self::Get,
+            Verb::Accumulate => Self::Accumulate,
+            Verb::GetAccumulate => Self::GetAccumulate,
+            Verb::CompareAndSwap => Self::CompareAndSwap,
+        }
     }
 }
 

@@ -18,8 +18,7 @@
 use super::{Bell, Gone, Transport};
 use crate::host::waiting::Waiting;
 use crate::host::{Host, rendezvous};
-use crate::job::Place;
-use crate::model::{Error, Rank};
+use crate::model::{Error, Place, Rank};
 use crate::wire::packet::{HEADER, announced};
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -405,7 +404,7 @@ impl Bell for Listener {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::Key;
+    use crate::model::Key;
     use crate::wire::conformance;
     use std::thread;
 

@@ -4,11 +4,10 @@ use super::region::Region;
 use super::staging::Head;
 use super::{Direct, Held, Peer};
 use crate::host::Host;
+use crate::memory::copy::copy;
 use crate::memory::cursor::walk;
 use crate::memory::op::Op;
-use crate::model::{Element, Error, Noted, Operation, Rank, Verb};
-use crate::window::{Lock, copy};
-use crate::wire::packet::Kind;
+use crate::model::{Element, Error, Lock, Noted, Operation, Rank, Verb};
 use rustix::io::Errno;
 use std::io::ErrorKind;
 use unisono_linux::process_vm;
@@ -22,11 +21,11 @@ impl Direct {
     pub(super) fn execute(&self, target: usize, op: &Op) -> Result<(), Error> {
         let place = self.place(target);
         if place.peer.base.is_null() {
-            self.by_kernel.count(Verb::of(op.kind), op.total);
+            self.by_kernel.count(op.verb, op.total);
         }
         let copied;
-        let brought: &[u8] = match (op.kind, op.data.slice(op.total)) {
-            (Kind::Get, _) => &[],
+        let brought: &[u8] = match (op.verb, op.data.slice(op.total)) {
+            (Verb::Get, _) => &[],
             (_, Some(slice)) => slice,
             (_, None) => {
                 let mut bytes = vec![0; op.total as usize];
@@ -128,10 +127,10 @@ impl Place<'_> {
             }
             let place = op.place.wrapping_add(offset as isize as i64);
             let back = result.as_deref_mut().map(|result| &mut result[from..to]);
-            done = match (op.kind, op.element, op.operation) {
-                (Kind::Put, ..) => self.write(place, &brought[from..to]),
-                (Kind::Get, ..) => back.map_or(Ok(()), |back| self.read(place, back)),
-                (Kind::CompareAndSwap, Some(element), _) => {
+            done = match (op.verb, op.element, op.operation) {
+                (Verb::Put, ..) => self.write(place, &brought[from..to]),
+                (Verb::Get, ..) => back.map_or(Ok(()), |back| self.read(place, back)),
+                (Verb::CompareAndSwap, Some(element), _) => {
                     let (compare, new) = brought.split_at(op.total as usize);
                     back.map_or(Ok(()), |back| self.swap(place, element, compare, new, back))
                 }

@@ -15,9 +15,8 @@
 
 use super::staging::Stamp;
 use super::{After, Direct};
-use crate::host::episodes::Serving;
-use crate::model::{Assert, Error, Reach};
-use crate::window::Part;
+use crate::model::{Assert, Error, Part, Reach};
+use crate::path::message::Serving;
 
 impl Direct {
     pub(crate) fn fence(&mut self, closes: bool, assert: Assert, parts: &[Part]) -> Result<(), Error> {

@@ -4,9 +4,7 @@ use super::passive::LONGEST;
 use super::staging::{Head, MOST, Stamp, room};
 use super::{After, Direct, Held};
 use crate::memory::op::Op;
-use crate::model::{Error, Reach};
-use crate::window::Lock;
-use crate::wire::packet::Kind;
+use crate::model::{Error, Lock, Reach, Verb};
 
 /// Puts longer than this are worth a look whether the target has posted.
 const FEW: usize = 256;
@@ -52,7 +50,7 @@ impl Direct {
     }
 
     fn is_stageable(&self, op: &Op) -> bool {
-        matches!(op.kind, Kind::Put | Kind::Accumulate)
+        matches!(op.verb, Verb::Put | Verb::Accumulate)
             && op.layout.is_contiguous()
             && op.total <= self.most_staged() as u64
     }
@@ -78,7 +76,7 @@ impl Direct {
             return false;
         }
         let Some(data) = op.data.slice(op.total) else { return false };
-        let how = op.element.zip(op.operation).filter(|_| op.kind == Kind::Accumulate);
+        let how = op.element.zip(op.operation).filter(|_| op.verb == Verb::Accumulate);
         let (head, stamp) = (Head { how, place: op.place, length: data.len() }, self.stamp(reach, target));
         // SAFETY: the data is a slice of this length, short enough as asked above.
         unsafe { self.stage_bytes(target, stamp, head, data.as_ptr()) }
@@ -199,7 +197,7 @@ impl Direct {
 
     /// Does what was queued for a target that is in its epoch.
     pub(super) fn execute_queue(&mut self, reach: Reach, target: usize) -> Result<(), Error> {
-        let is_ordered = |op: &Op| !matches!(op.kind, Kind::Put | Kind::Get);
+        let is_ordered = |op: &Op| !matches!(op.verb, Verb::Put | Verb::Get);
         if self.mapped || self.peers[target].queue.iter().any(is_ordered) {
             self.open(reach, target)?;
         }

@@ -22,6 +22,7 @@
 
 mod accumulate;
 mod atomic;
+pub(crate) mod episodes;
 mod execute;
 mod fence;
 pub(crate) mod gate;
@@ -31,16 +32,16 @@ pub(crate) mod lock_word;
 mod passive;
 mod pscw;
 mod region;
+mod segment;
 mod staging;
 
 use crate::host::Host;
-use crate::host::episodes::{self, Episodes};
-use crate::host::segment::{Segment, agreed, outcome};
 use crate::host::waiting::Waiting;
 use crate::memory::op::Op;
-use crate::model::{Counts, Error, Noted, Rank, Reach, Spec, Waits};
+use crate::model::{Counts, Error, Lock, Noted, Part, Rank, Reach, Spec, Waits};
+use crate::path::mapped::segment::{Segment, agreed, outcome};
 use crate::path::message::Shared;
-use crate::window::{Lock, Part};
+use episodes::Episodes;
 use region::{Plan, Region};
 use staging::{In, Out, Stamp};
 use std::sync::Arc;

@@ -10,8 +10,7 @@
 use super::lock_word::{Attempt, LockWord};
 use super::staging::Stamp;
 use super::{Direct, Held};
-use crate::model::{Error, Reach};
-use crate::window::Lock;
+use crate::model::{Error, Lock, Reach};
 use unisono_linux::clock::{Nanos, now, ticks};
 use unisono_linux::futex::{self, Count, Scope};
 use unisono_sync::atomics::{Ordering, fence};

@@ -13,8 +13,7 @@
 
 use super::staging::Stamp;
 use super::{Direct, Held};
-use crate::model::{Assert, Error, Rank, Reach};
-use crate::window::Part;
+use crate::model::{Assert, Error, Part, Rank, Reach};
 
 impl Direct {
     pub(crate) fn post(&mut self, origins: &[Rank]) {

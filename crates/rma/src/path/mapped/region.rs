@@ -10,8 +10,7 @@
 
 use super::hand_off::HandOff;
 use super::staging::Ring;
-use crate::model::{Error, Placement};
-use crate::window::Part;
+use crate::model::{Error, Part, Placement};
 use unisono_sync::{Flag, Line, Lines};
 
 const PAGE: u64 = 4096;

@@ -5,9 +5,15 @@
 //! n) messages a member for a barrier; n - 1 for a gather.
 
 use super::{Core, Shared};
-use crate::host::episodes::Serving;
 use crate::model::{Error, Rank};
 use crate::wire::packet::{Header, Kind};
+
+/// Whether packets have to be served meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Serving {
+    Needed,
+    Unneeded,
+}
 
 impl Core {
     /// Numbers a collective call of a window that [`new_window`](Self::new_window) made known, or of the job (0).

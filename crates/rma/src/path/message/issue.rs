@@ -11,7 +11,7 @@
 use super::Core;
 use super::port::Answer;
 use crate::memory::op::Op;
-use crate::model::{Error, Layout, Rank};
+use crate::model::{Error, Layout, Rank, Verb};
 use crate::wire::packet::{Flags, HEADER, Header, Kind};
 use std::io::IoSlice;
 
@@ -74,7 +74,7 @@ impl Core {
             place: op.place,
             layout: op.layout.id().unwrap_or(0),
             count: if op.layout.is_contiguous() { op.total } else { op.count },
-            ..Header::new(op.kind, window)
+            ..Header::new(op.verb.into(), window)
         };
         if let Some(back) = &op.back {
             let port = self.port(window);
@@ -89,16 +89,16 @@ impl Core {
     fn add(&mut self, window: u32, target: Rank, op: &Op, marks: Flags, tag: u32, batch: &mut Batch) {
         let header = self.header(window, target, op, marks, tag);
         let wanted = op.total.to_le_bytes();
-        let length = match op.kind {
-            Kind::Get => wanted.len(),
-            Kind::CompareAndSwap => 2 * op.total as usize,
+        let length = match op.verb {
+            Verb::Get => wanted.len(),
+            Verb::CompareAndSwap => 2 * op.total as usize,
             _ => op.total as usize,
         };
         batch.bytes.extend_from_slice(&header.encode(length));
         let start = batch.bytes.len();
         batch.bytes.resize(start + length, 0);
         let payload = &mut batch.bytes[start..];
-        if op.kind == Kind::Get {
+        if op.verb == Verb::Get {
             payload.copy_from_slice(&wanted);
         } else {
             op.data.copy(0, payload);
@@ -143,7 +143,7 @@ impl Core {
             let flags = if skip + length == op.total { marks } else { Flags(0) };
             let header = Header { flags, extra: skip, ..header };
             self.port(window).peers[target.index()].refusable += 1;
-            if op.kind == Kind::Get {
+            if op.verb == Verb::Get {
                 self.send(target, &header, &length.to_le_bytes())?;
             } else if let Some(slice) = op.data.slice(op.total) {
                 let from = skip as usize;

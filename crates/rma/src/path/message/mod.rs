@@ -21,7 +21,6 @@
 
 mod agent;
 mod collect;
-pub(crate) mod descriptions;
 mod fence;
 #[cfg(test)]
 mod hostile;
@@ -32,13 +31,14 @@ mod pscw;
 mod serve;
 mod unlocks;
 
+pub(crate) use collect::Serving;
 pub(crate) use port::{Memory, Port};
 
 use crate::model::{Error, Ledger, Rank, waited_for_messages};
 use crate::path::hook::Hook;
+use crate::wire::descriptions::{Descriptions, Told};
 use crate::wire::packet::{Header, Kind, Packet};
 use crate::wire::{Bell, Transport};
-use descriptions::{Descriptions, Told};
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

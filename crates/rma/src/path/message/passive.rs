@@ -26,8 +26,7 @@ use super::issue::SHORT;
 use super::port::{Grant, Urgency, Waiting};
 use super::{Core, Shared};
 use crate::memory::op::Op;
-use crate::model::{Completion, Error, Rank};
-use crate::window::Lock;
+use crate::model::{Completion, Error, Lock, Rank};
 use crate::wire::packet::{Flags, Header, Kind};
 
 impl Shared {

@@ -2,8 +2,7 @@
 
 use super::fence::{FOLD, RESULT};
 use crate::memory::op::{Back, Op};
-use crate::model::{Error, Layout, Rank};
-use crate::window::Lock;
+use crate::model::{Error, Layout, Lock, Rank};
 use crate::wire::packet::{Flags, Header};
 use std::collections::{HashMap, VecDeque};
 

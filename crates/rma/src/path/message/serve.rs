@@ -6,8 +6,7 @@ use super::{Core, Memory};
 use crate::memory::combine::{combine, compare_and_swap};
 use crate::memory::cursor::{gather, walk};
 use crate::memory::op::Op;
-use crate::model::{Error, Layout, Operation, Rank};
-use crate::window::Lock;
+use crate::model::{Error, Layout, Lock, Operation, Rank, Verb};
 use crate::wire::packet::{Flags, Header, Kind, Packet};
 use std::collections::hash_map::Entry;
 
@@ -287,15 +286,15 @@ impl Core {
             // SAFETY: the range was checked; the window's owner vouched for it.
             unsafe { gather(&access.layout, access.count, address, 0, &mut before) };
         }
-        let done = match (op.kind, op.element, op.operation) {
-            (Kind::CompareAndSwap, ..) => {
+        let done = match (op.verb, op.element, op.operation) {
+            (Verb::CompareAndSwap, ..) => {
                 let (compare, new) = brought.split_at(total);
                 // SAFETY: as above, for one element.
                 unsafe { compare_and_swap(address, compare, new, &mut before) };
                 Ok(())
             }
-            (Kind::Get, ..) => Ok(()),
-            (Kind::Put, ..) => access.write(brought, None),
+            (Verb::Get, ..) => Ok(()),
+            (Verb::Put, ..) => access.write(brought, None),
             (_, Some(element), Some(operation)) => access.write(brought, Some((element, operation))),
             _ => Ok(()),
         };

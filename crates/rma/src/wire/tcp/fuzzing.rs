@@ -8,9 +8,8 @@
 
 use super::handshake::{Acceptor, CHALLENGE, Connector, Next, Own};
 use super::stream::{Cut, HEARTBEAT, Incoming};
-use crate::job::Key;
-use crate::model::Layout;
-use crate::path::message::descriptions::Descriptions;
+use crate::model::{Key, Layout};
+use crate::wire::descriptions::Descriptions;
 use crate::wire::packet::{HEADER, Kind, Packet, announced};
 use std::collections::HashMap;
 use std::io::{self, Read};

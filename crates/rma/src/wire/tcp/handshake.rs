@@ -8,7 +8,7 @@
 //! bytes. Whoever has proved nothing yet costs the acceptor [`HELLO`] + [`PROOF`] bytes of memory.
 //! Reference: RFC 2104 (HMAC); Bellare and Rogaway, CRYPTO 1993 (mutual authentication, MAP1).
 
-use crate::job::Key;
+use crate::model::Key;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -3,7 +3,7 @@
 use super::handshake::{CHALLENGE, Connector, Own};
 use super::tests::{PATIENCE, addresses, all, place, seats};
 use super::*;
-use crate::job::Key;
+use crate::model::Key;
 use crate::wire::packet::{Header, MAX_PAYLOAD};
 use std::io::{Read, Write};
 use std::net::TcpStream;

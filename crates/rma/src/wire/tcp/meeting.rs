@@ -14,8 +14,7 @@
 use super::handshake::{
     ADDRESS, Acceptor, CHALLENGE, Connector, Guest, Next, Nonce, Own, Verdict, read_address, write_address,
 };
-use crate::job::{Key, Place};
-use crate::model::Error;
+use crate::model::{Error, Key, Place};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, recv};
 use std::io::{self, Read, Write};

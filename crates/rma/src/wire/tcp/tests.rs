@@ -2,7 +2,7 @@
 #![allow(clippy::print_stdout, reason = "a skipped test says why")]
 
 use super::*;
-use crate::job::{Key, Place};
+use crate::model::{Key, Place};
 use crate::wire::conformance;
 use crate::wire::fault::{Faulty, Plan};
 use crate::wire::packet::{Header, Packet};

@@ -2,7 +2,7 @@
 
 use super::In;
 use super::{FILLER, HEAD, Head, LONG, MOST, Ring, Stamp, after, data_of, encode};
-use crate::window::copy;
+use crate::memory::copy::copy;
 use unisono_sync::atomics::Ordering;
 
 /// What has been written since the ring was begun again, when that moment is old.

@@ -11,7 +11,7 @@
 //! Cost: two gathers; a descriptor at each member between them. When not to use: for memory that somebody finds later.
 //! Reference: memfd_create(2), mmap(2).
 
-use super::{Host, create, open};
+use crate::host::{Host, create, open};
 use crate::model::{Error, Rank};
 use crate::path::message::Shared;
 use std::os::fd::OwnedFd;

@@ -22,29 +22,29 @@ const MOST_BYTES: u64 = 32 << 20;
 
 /// What an origin has described to a target.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(crate) struct Told {
     /// By id, the length of the description.
     known: HashMap<u64, u64>,
     bytes: u64,
 }
 
 impl Told {
-    pub(super) fn knows(&self, id: u64) -> bool {
+    pub(crate) fn knows(&self, id: u64) -> bool {
         self.known.contains_key(&id)
     }
 
     /// Whether the target has room for a description of so many bytes.
-    pub(super) fn has_room(&self, bytes: u64) -> bool {
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
         has_room(self.known.len(), self.bytes, bytes)
     }
 
-    pub(super) fn add(&mut self, id: u64, bytes: u64) {
+    pub(crate) fn add(&mut self, id: u64, bytes: u64) {
         self.known.insert(id, bytes);
         self.bytes += bytes;
     }
 
     /// Everything told, to be forgotten.
-    pub(super) fn clear(&mut self) -> impl Iterator<Item = u64> + use<> {
+    pub(crate) fn clear(&mut self) -> impl Iterator<Item = u64> + use<> {
         std::mem::take(self).known.into_keys()
     }
 }

@@ -4,10 +4,10 @@
 //! its progress, and its word on who was gone first. Cost: that of the episode; where the message path has windows,
 //! a look at the packets every so often. When not to use: between hosts.
 
-use super::Host;
 use super::segment::{Segment, agreed, outcome};
+use crate::host::Host;
 use crate::model::{Error, Rank};
-use crate::path::message::Shared;
+use crate::path::message::{Serving, Shared};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,13 +24,6 @@ pub(crate) struct Episodes {
     host: Arc<Host>,
     shared: Arc<Shared>,
     participant: Participant,
-}
-
-/// Whether packets have to be served meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Serving {
-    Needed,
-    Unneeded,
 }
 
 impl Episodes {
