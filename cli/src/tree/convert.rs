@@ -28,7 +28,7 @@ use unisono_linux::counted::counted;
       just the report, as JSON on standard error
 
 GraphML and DOT: a vertex says what it is with role=switch or role=host (or type=, kind=), ports=8, member=true; \
-other attributes are given a meaning with --role.
+other attributes are given a meaning with --role. \
 An edge names ports with sourceport and targetport (GraphML) or as a:1 -- b:2 (DOT); others get \
 the lowest free ones.")]
 pub(crate) struct Args {
