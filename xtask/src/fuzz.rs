@@ -21,7 +21,7 @@ const PROJECTS: [(&str, &[&str], Option<&str>); 5] = [
     ("crates/enforce/fuzz", &["ethernet"], None),
     (
         "crates/btin/fuzz",
-        &["topology", "tree", "ibnetdiscover", "graphml", "dot", "lldp"],
+        &["topology", "tree", "ibnetdiscover", "graphml", "dot", "lldp", "containerlab"],
         Some("examples/networks"),
     ),
     ("crates/fairqueue/fuzz", &["trace", "policy"], None),

@@ -10,7 +10,7 @@ use unisono_btin::GroupId;
 use unisono_btin::read::{self, Assume, Language, Leaves, Report};
 use unisono_linux::counted::counted;
 
-/// Convert a network from ibnetdiscover, lldpctl, GraphML or Graphviz DOT
+/// Convert a network from ibnetdiscover, lldpctl, containerlab, GraphML or Graphviz DOT
 ///
 /// Writes the format btin-topo-1 (JSON) that all other subcommands read, on standard output, and a report of what was
 /// found, assumed and left out on standard error. Nothing is left out in silence. Switches and nodes keep their names.
@@ -20,6 +20,8 @@ use unisono_linux::counted::counted;
       an InfiniBand network with its real port numbers; every adapter is a member
   unisono tree convert lldp.json --members all > net.json
       a file with the output of `lldpctl -f json` of each switch, each after that of `lldpcli -f json show chassis`
+  unisono tree convert lab.clab.yml --members all --out net.json
+      a lab of containerlab: bridges and routers are switches, linux containers are nodes
   unisono tree convert topology.graphml --nodes-per-switch 4 --ports 16 --members all --out net.json
       a graph of switches alone: 4 nodes are added to each
   unisono tree convert fabric.graphml --role tier=rack:host --role tier=spine:switch > net.json
@@ -35,7 +37,7 @@ pub(crate) struct Args {
     /// The file to read; - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// What it is written in: btin-topo-1, ibnetdiscover, graphml, dot, lldp [default: by how it begins]
+    /// What it is written in: btin-topo-1, ibnetdiscover, graphml, dot, lldp, containerlab [default: by how it begins]
     #[arg(long, value_name = "LANGUAGE", value_parser = Completed::new(|| owned(Language::ALL.map(Language::name)), language), hide_possible_values = true)]
     from: Option<Language>,
     /// Where no vertex says what it is: those with one cable are nodes

@@ -46,9 +46,9 @@ impl DeadlockFlags {
         let from = SwitchId(self.up_down_from);
         if from.0 as usize >= network.switch_count() {
             return Err(Failure::Usage(format!(
-                "--up-down-from {}: there are {} switches (from 0)",
+                "--up-down-from {}: the network has {} (from 0)",
                 from.0,
-                network.switch_count()
+                counted(network.switch_count(), "switch")
             ))
             .into());
         }

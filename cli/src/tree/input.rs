@@ -7,13 +7,15 @@ use unisono_btin::format::{ReadError, Step};
 use unisono_btin::reach::Parts;
 use unisono_btin::read::{self, Assume, Language, Report, Role};
 use unisono_btin::{Group, GroupId, NodeId, Topology};
+use unisono_linux::counted::counted;
 use unisono_linux::read as file;
 use unisono_measure::units;
 
 /// Where the network comes from.
 #[derive(clap::Args)]
 pub(crate) struct Source {
-    /// The network: btin-topo-1, GraphML, DOT, or the output of ibnetdiscover or lldpctl; - is standard input
+    /// The network: btin-topo-1, GraphML, DOT, containerlab, or the output of ibnetdiscover or lldpctl; - is standard
+    /// input
     #[arg(value_name = "NETWORK")]
     pub(crate) network: PathBuf,
     /// The members: all, or nodes by number or name, as 0,3,5-9 [default: those that the file names]
@@ -205,7 +207,10 @@ pub(super) fn nodes(topology: &Topology, list: &str) -> Result<Vec<NodeId>, Stri
             ));
         };
         if last >= count {
-            return Err(format!("member {last} does not exist: there are {count} nodes (from 0)"));
+            return Err(format!(
+                "member {last} does not exist: the network has {} (from 0)",
+                counted(count, "node")
+            ));
         }
         nodes.extend((first..=last).map(NodeId));
     }

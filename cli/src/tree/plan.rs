@@ -131,13 +131,15 @@ fn table(topology: &Topology, group: &Group, plan: &Plan) -> String {
     let mut open = vec![(tree.root_switch, 0)];
     while let Some((switch, depth)) = open.pop() {
         let Some(register) = tree.registers.get(&switch) else { continue };
-        lines.push([
+        let line = [
             topology.switch_shown(switch),
             depth.to_string(),
             register.parent.map_or("-".to_owned(), |port| topology.port_shown(switch, port)),
             ports(switch, &register.children),
             ports(switch, &register.locals),
-        ]);
+        ];
+        // escaped before the columns are measured, because an escape is longer than what it stands for
+        lines.push(line.map(|cell| output::plain(&cell).into_owned()));
         let children: Vec<SwitchId> = plan.children(&topology.network, switch).collect();
         open.extend(children.into_iter().rev().map(|child| (child, depth + 1)));
     }

@@ -1,6 +1,7 @@
 //! The nodes that synchronize with each other.
 
 use crate::{Network, NodeId, SwitchId};
+use unisono_linux::counted::counted;
 
 /// Which group: 8 bits in a message (paper, Figure 5), so at most 256 at a time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -21,7 +22,7 @@ pub enum GroupError {
     #[error("the group has no members; name at least one node")]
     Empty,
     /// A member that is no node of the network.
-    #[error("member {node} does not exist: there are {nodes} nodes (0 to {})", nodes.saturating_sub(1))]
+    #[error("member {node} does not exist: the network has {} (0 to {})", counted(nodes, "node"), nodes.saturating_sub(1))]
     NoSuchNode {
         /// The member.
         node: u32,
@@ -110,7 +111,7 @@ mod tests {
                 .to_string()
         };
         assert_eq!(group(&[]), "the group has no members; name at least one node");
-        assert_eq!(group(&[0, 3]), "member 3 does not exist: there are 3 nodes (0 to 2)");
+        assert_eq!(group(&[0, 3]), "member 3 does not exist: the network has 3 nodes (0 to 2)");
         assert_eq!(group(&[1, 1]), "member 1 is named twice");
     }
 }

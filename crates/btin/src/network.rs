@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use unisono_linux::counted::counted;
 
 /// A switch, by its number from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -67,7 +68,7 @@ pub struct Network {
 #[non_exhaustive]
 pub enum NetworkError {
     /// A link or node names a switch that is not there.
-    #[error("{what} is at switch {switch}, but there are {switches} switches (0 to {})", switches.saturating_sub(1))]
+    #[error("{what} is at switch {switch}, but the network has {} (0 to {})", counted(switches, "switch"), switches.saturating_sub(1))]
     NoSuchSwitch {
         /// The link or node.
         what: Part,
@@ -77,7 +78,7 @@ pub enum NetworkError {
         switches: usize,
     },
     /// A link or node is at a port that the switch does not have.
-    #[error("{what} is at port {port} of switch {switch}, which has {ports} ports (from 0)")]
+    #[error("{what} is at port {port} of switch {switch}, which has {} (from 0)", counted(ports, "port"))]
     NoSuchPort {
         /// The link or node.
         what: Part,
@@ -301,7 +302,7 @@ mod tests {
     #[test]
     fn a_switch_or_port_that_is_not_there_is_refused() {
         let far = Network::new(vec![2; 2], vec![], vec![end(2, 0)]).expect_err("there is no switch 2");
-        assert_eq!(far.to_string(), "node 0 is at switch 2, but there are 2 switches (0 to 1)");
+        assert_eq!(far.to_string(), "node 0 is at switch 2, but the network has 2 switches (0 to 1)");
         let beyond = Network::new(vec![2; 2], vec![], vec![end(1, 2)]).expect_err("there is no port 2");
         assert_eq!(beyond.to_string(), "node 0 is at port 2 of switch 1, which has 2 ports (from 0)");
     }

@@ -14,7 +14,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("rma", &["linux", "sync", "barrier"]),
     ("rma/fuzz", &["rma"]),
     // the planner's loops for wide vectors
-    ("btin", &["sync"]),
+    ("btin", &["linux", "sync"]),
     ("fairqueue", &["sync"]),
     ("fairqueue/fuzz", &["fairqueue"]),
     // programs' messages in the order of the fair queue: the place "middleware"

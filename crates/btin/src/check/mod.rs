@@ -13,6 +13,7 @@ use crate::format::Claims;
 use crate::{End, Group, Network, NodeId, Port, Register, SwitchId, Tree};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use unisono_linux::counted::counted;
 
 /// Which rules to hold a tree to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -262,8 +263,12 @@ impl Checker<'_> {
             let has = self.network.ports(*switch);
             for (place, port) in places(*switch, register) {
                 if port.0 >= has {
-                    let what =
-                        format!("port {} of switch {}, which has {has} ports (from 0)", port.0, switch.0);
+                    let what = format!(
+                        "port {} of switch {}, which has {} (from 0)",
+                        port.0,
+                        switch.0,
+                        counted(has, "port")
+                    );
                     return broken(Rule::PortExists, place, what);
                 }
             }

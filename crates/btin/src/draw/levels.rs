@@ -1,6 +1,7 @@
 //! A large tree as one bar a depth: how many switches, how many of them with members, how many members.
 
 use super::{Canvas, Shape};
+use unisono_linux::counted::counted;
 
 const ROW: f64 = 40.0;
 const LEFT: f64 = 90.0;
@@ -34,25 +35,33 @@ pub(super) fn draw(shape: &Shape<'_>, notes: &[String]) -> String {
         let of = |switches: usize| LONGEST * switches as f64 / most;
         canvas.text("", 16.0, y + 15.0, &format!("depth {depth}"));
         let with = of(level.member_switches);
-        let title = format!("{} switches with members", level.member_switches);
+        let title = format!("{} with members", counted(level.member_switches, "switch"));
         canvas.rect("bar", (LEFT, y, with, 20.0), &title);
         let without = level.switches - level.member_switches;
-        canvas.rect("barpass", (LEFT + with, y, of(without), 20.0), &format!("{without} switches without"));
-        let up = if depth == 0 { "root".to_owned() } else { format!("{} links up", level.switches) };
+        canvas.rect(
+            "barpass",
+            (LEFT + with, y, of(without), 20.0),
+            &format!("{} without", counted(without, "switch")),
+        );
+        let up =
+            if depth == 0 { "root".to_owned() } else { format!("{} up", counted(level.switches, "link")) };
         canvas.text(
             "soft",
             LEFT + of(level.switches) + 8.0,
             y + 14.0,
             &format!(
-                "{} switches, {} with members ({} members); {up}, {} down",
-                level.switches, level.member_switches, level.members, level.children
+                "{}, {} with members ({}); {up}, {} down",
+                counted(level.switches, "switch"),
+                level.member_switches,
+                counted(level.members, "member"),
+                level.children
             ),
         );
         canvas.reach(LEFT + of(level.switches) + 400.0, y + 20.0);
     }
     let outside = shape.topology.network.switch_count() - shape.walk.len();
     let y = top + levels.len() as f64 * ROW;
-    canvas.text("", 16.0, y + 15.0, &format!("not in the tree: {outside} switches"));
+    canvas.text("", 16.0, y + 15.0, &format!("not in the tree: {}", counted(outside, "switch")));
     canvas.text("", 16.0, y + 38.0, "Legend");
     canvas.rect("bar", (LEFT, y + 27.0, 30.0, 14.0), "switches with members");
     canvas.text("soft", LEFT + 38.0, y + 38.0, "switches with members");

@@ -17,6 +17,7 @@ mod levels;
 use crate::{Group, NodeId, SwitchId, Topology, Tree};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
+use unisono_linux::counted::counted;
 
 /// More switches than this are drawn as one bar a depth.
 pub const MOST_BOXES: usize = 120;
@@ -99,10 +100,11 @@ impl<'a> Shape<'a> {
         let members: usize = self.members.values().map(Vec::len).sum();
         let height = self.walk.iter().map(|(_, depth)| *depth).max().unwrap_or(0);
         format!(
-            "Barrier tree of {members} members: root switch {}, height {height}, {} registers in {} switches",
+            "Barrier tree of {}: root switch {}, height {height}, {} in {}",
+            counted(members, "member"),
             self.topology.switch_shown(self.tree.root_switch),
-            self.tree.registers.len(),
-            self.topology.network.switch_count(),
+            counted(self.tree.registers.len(), "register"),
+            counted(self.topology.network.switch_count(), "switch"),
         )
     }
 }

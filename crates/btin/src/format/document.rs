@@ -13,6 +13,7 @@ use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, V
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
 use std::fmt;
+use unisono_linux::counted::counted;
 
 /// Groups that a file can have: 8 bits of a message say which. One more is kept, to say that there are too many.
 const MOST_GROUPS: usize = 256;
@@ -367,13 +368,15 @@ impl Document {
             return Err(wrong(&[Step::Key("format")], problem));
         }
         if self.switches > MOST_SWITCHES {
-            let problem = format!("{} switches, but at most {MOST_SWITCHES} can be read", self.switches);
+            let problem =
+                format!("{}, but at most {MOST_SWITCHES} can be read", counted(self.switches, "switch"));
             return Err(wrong(&[Step::Key("switches")], problem));
         }
         let ports = match self.ports {
             Ports::All(ports) => vec![ports; self.switches as usize],
             Ports::Each(each) if each.len() != self.switches as usize => {
-                let problem = format!("{} numbers of ports for {} switches", each.len(), self.switches);
+                let problem =
+                    format!("numbers of ports: {} for {}", each.len(), counted(self.switches, "switch"));
                 return Err(wrong(&[Step::Key("ports")], problem));
             }
             Ports::Each(each) => each,
@@ -385,7 +388,8 @@ impl Document {
             ("node_labels", self.node_labels.len(), self.nodes.0.len()),
         ] {
             if names != 0 && names != count {
-                let problem = format!("{names} names for {count}; name each, or leave the key out");
+                let problem =
+                    format!("{} for {count}; name each, or leave the key out", counted(names, "name"));
                 return Err(wrong(&[Step::Key(key)], problem));
             }
         }
@@ -440,7 +444,10 @@ fn network(
     let bad_node = bad_node.map(|(number, switch, port)| (Part::Node(number), switch, port));
     if let Some((what, switch, port)) = bad_link.or(bad_node) {
         let has = ports.get(switch as usize).copied().unwrap_or_default();
-        let problem = format!("{what} is at port {port} of switch {switch}, which has {has} ports (from 0)");
+        let problem = format!(
+            "{what} is at port {port} of switch {switch}, which has {} (from 0)",
+            counted(has, "port")
+        );
         return Err(ReadError::in_json(text, &path(what), problem));
     }
     Network::new(ports, links, nodes).map_err(|error| {

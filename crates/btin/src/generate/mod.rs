@@ -18,6 +18,7 @@ use crate::{End, Generated, Group, GroupId, Link, Network, NodeId, Port, SwitchI
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use unisono_linux::counted::counted;
 
 /// What network is wanted.
 #[derive(Clone, PartialEq, Debug)]
@@ -74,9 +75,9 @@ pub enum GenerateError {
     Connectivity(f64),
     /// Too few links to connect the switches.
     #[error(
-        "{switches} switches of {ports} ports with {nodes} nodes cannot be connected at {} %: that takes at least {} % \
+        "{} of {} with {} cannot be connected at {} %: that takes at least {} % \
          (or the bare tree: --at-least-tree)",
-        percent(*connectivity), enough(*switches, *ports, *nodes)
+        counted(switches, "switch"), counted(ports, "port"), counted(nodes, "node"), percent(*connectivity), enough(*switches, *ports, *nodes)
     )]
     TooSparse {
         /// Switches.
@@ -92,7 +93,11 @@ pub enum GenerateError {
     },
     /// Even with all ports in use there are not enough.
     #[error(
-        "{switches} switches of {ports} ports have {have} ports, but {nodes} nodes and a tree of {links} links need {needed}"
+        "{} of {} have {have} in all, but {} and a tree of {} need {needed}",
+        counted(switches, "switch"),
+        counted(ports, "port"),
+        counted(nodes, "node"),
+        counted(links, "link")
     )]
     TooFewPorts {
         /// Switches.
@@ -115,7 +120,7 @@ pub enum GenerateError {
         switches: u32,
     },
     /// More members than nodes.
-    #[error("{members} members, but there are only {nodes} nodes")]
+    #[error("{}, but only {}", counted(members, "member"), counted(nodes, "node"))]
     TooManyMembers {
         /// Members.
         members: u32,

@@ -37,6 +37,7 @@ use search::{Search, Shape};
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
+use unisono_linux::counted::counted;
 
 /// In which order the breadth-first search takes switches: who becomes the parent where there is a choice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -155,7 +156,8 @@ pub enum PlanError {
     /// Members in different parts of the network.
     #[error(
         "member {member} (switch {switch}) cannot be reached from member {from} (switch {from_switch}): \
-         {cut_off} of the group's {members} members are cut off; connect the parts or leave those members out"
+         cut off: {cut_off} of {}; connect the parts or leave those members out",
+        counted(members, "member")
     )]
     CutOff {
         /// The first member that cannot be reached.

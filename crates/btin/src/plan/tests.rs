@@ -91,8 +91,8 @@ fn members_that_are_cut_off_are_an_error_that_names_the_first() {
     let error = plan(&network, &everybody(&network), &PlanOptions::default()).expect_err("0 is by itself");
     assert_eq!(
         error.to_string(),
-        "member 1 (switch 0) cannot be reached from member 0 (switch 1): 1 of the group's 3 members are cut \
-         off; connect the parts or leave those members out"
+        "member 1 (switch 0) cannot be reached from member 0 (switch 1): cut off: 1 of 3 \
+         members; connect the parts or leave those members out"
     );
 }
 

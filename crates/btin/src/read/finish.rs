@@ -8,6 +8,7 @@ use crate::names::Names;
 use crate::network::Part;
 use crate::{Group, GroupId, Link, Network, NetworkError, NodeId, Topology};
 use std::collections::BTreeMap;
+use unisono_linux::counted::counted;
 
 /// The nodes of a draft, in the order of the file.
 #[derive(Default)]
@@ -87,26 +88,34 @@ impl Draft {
         };
         note(
             idle,
-            format!("{idle} cables between two nodes were left out: switches have no part in them"),
+            format!("{} between two nodes left out: switches have no part in them", counted(idle, "cable")),
         );
         let several = nodes.several;
         note(
             several,
-            format!("{several} nodes have more than one cable: each further one became a node NAME/2, ..."),
+            format!(
+                "{} with more than one cable: each further one became a node NAME/2, ...",
+                counted(several, "node")
+            ),
         );
         note(member_switches, "members are nodes: that switches are members was left out".to_owned());
         let named = port_names.iter().len();
-        note(named, format!("{named} ports have names; each keeps its name beside its number"));
+        note(
+            named,
+            format!("{} with a name: each keeps its name beside its number", counted(named, "port")),
+        );
         let aggregating = nodes.aggregating;
         note(
             aggregating,
             format!(
-                "{aggregating} nodes are aggregation nodes inside switches: --members all leaves them out"
+                "{} for aggregation inside switches: --members all leaves them out",
+                counted(aggregating, "node")
             ),
         );
         if let Some(first) = unplugged.first() {
             let others = unplugged.len() - 1;
-            let others = if others > 0 { format!(" and {others} others") } else { String::new() };
+            let others =
+                if others > 0 { format!(" and {}", counted(others, "other")) } else { String::new() };
             let first = &self.vertices[*first].name;
             self.notes.push(format!("node {first}{others} without a cable was left out"));
         }
@@ -203,11 +212,12 @@ impl Draft {
             *if node { &mut nodes } else { &mut switches } += 1;
         }
         if nodes > 0 {
-            self.notes
-                .push(format!("{nodes} vertices with one cable became nodes, {switches} others switches"));
+            self.notes.push(format!(
+                "vertices with one cable became nodes: {nodes}; others became switches: {switches}"
+            ));
         } else if switches > 0 {
             self.notes.push(format!(
-                "{switches} vertices do not say what they are (type=switch or type=node) and became switches"
+                "vertices that do not say what they are (type=switch or type=node) became switches: {switches}"
             ));
         }
     }
@@ -221,8 +231,9 @@ impl Draft {
             }
             NetworkError::NoSuchPort { switch, port, ports, .. } => {
                 format!(
-                    "there is no port {port} at switch {}, which has {ports} ports (from 0)",
-                    name(switch)
+                    "there is no port {port} at switch {}, which has {} (from 0)",
+                    name(switch),
+                    counted(ports, "port")
                 )
             }
             NetworkError::NoSuchSwitch { .. } => error.to_string(),

@@ -19,6 +19,7 @@
 use super::draft::{Cable, Draft, Kind, Plug};
 use crate::format::ReadError;
 use std::collections::HashMap;
+use unisono_linux::counted::counted;
 
 /// One line `[port] "who"[port]`.
 struct Seen {
@@ -121,8 +122,8 @@ pub(super) fn read(text: &str) -> Result<Draft, ReadError> {
     }
     if let Some(first) = complaints.first() {
         draft.notes.push(format!(
-            "{} lines of standard error were left out, the first {first:?}: what they complain about may be missing",
-            complaints.len()
+            "{} of standard error left out, the first {first:?}: what is complained about may be missing",
+            counted(complaints.len(), "line")
         ));
     }
     pair(&mut draft, &seen, text)?;
@@ -270,10 +271,10 @@ fn pair(draft: &mut Draft, seen: &[Seen], text: &str) -> Result<(), ReadError> {
         draft.cables.push(cable);
     }
     if one_sided > 0 {
-        draft.notes.push(format!("{one_sided} cables are listed at one end only"));
+        draft.notes.push(format!("{} listed at one end only", counted(one_sided, "cable")));
     }
     if absent > 0 {
-        draft.notes.push(format!("{absent} cables lead to something that has no block of its own"));
+        draft.notes.push(format!("{} to something that has no block of its own", counted(absent, "cable")));
     }
     Ok(())
 }

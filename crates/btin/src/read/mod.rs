@@ -1,9 +1,10 @@
-//! Networks from files of other programs: ibnetdiscover, GraphML, Graphviz DOT, lldpctl, and btin-topo-1.
+//! Networks from files of other programs: ibnetdiscover, GraphML, Graphviz DOT, lldpctl, containerlab, and btin-topo-1.
 //!
 //! The idea: each reader fills a `Draft` of vertices and cables with the places they were read at;
 //! what all of them need - which vertices are nodes, which ports are free, what was left out - is done once, there.
 //! Nothing is dropped in silence: a [`Report`] says what was found, assumed and left out.
 
+mod containerlab;
 mod dot;
 mod draft;
 mod finish;
@@ -36,6 +37,8 @@ pub enum Language {
     Dot,
     /// What machines say of their neighbours: the output of `lldpctl -f json`.
     Lldp,
+    /// A topology file of containerlab, YAML.
+    Containerlab,
 }
 
 /// How many lines may stand before the first that tells the language: complaints of a discovery that went wrong.
@@ -43,7 +46,8 @@ const LINES_LOOKED_AT: usize = 1000;
 
 impl Language {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::BtinTopo1, Self::Ibnetdiscover, Self::Graphml, Self::Dot, Self::Lldp];
+    pub const ALL: [Self; 6] =
+        [Self::BtinTopo1, Self::Ibnetdiscover, Self::Graphml, Self::Dot, Self::Lldp, Self::Containerlab];
 
     /// Its name, as programs print and read it.
     #[must_use]
@@ -54,6 +58,7 @@ impl Language {
             Self::Graphml => "graphml",
             Self::Dot => "dot",
             Self::Lldp => "lldp",
+            Self::Containerlab => "containerlab",
         }
     }
 
@@ -76,6 +81,7 @@ impl Language {
         match word.to_ascii_lowercase().as_str() {
             "graph" | "digraph" | "strict" => Some(Self::Dot),
             _ if first.starts_with("/*") || first.starts_with("//") => Some(Self::Dot),
+            _ if text.lines().take(LINES_LOOKED_AT).any(containerlab::is_telling) => Some(Self::Containerlab),
             // what a program complained about may come first, where somebody kept standard error, too
             _ => lines.any(ibnetdiscover::is_telling).then_some(Self::Ibnetdiscover),
         }
@@ -164,7 +170,8 @@ pub fn read(
     assume: &Assume,
 ) -> Result<(Topology, Report), ReadError> {
     let Some(language) = language.or_else(|| Language::of(text)) else {
-        let problem = "this is neither btin-topo-1 (JSON), nor GraphML, nor DOT, nor the output of ibnetdiscover or lldpctl";
+        let problem = "this is neither btin-topo-1 (JSON), nor GraphML, nor DOT, nor a topology of containerlab, nor the output of \
+                       ibnetdiscover or lldpctl";
         let start = text.len() - text.trim_start().len();
         return Err(ReadError::at(text, start, "", problem));
     };
@@ -178,6 +185,7 @@ pub fn read(
         Language::Graphml => graphml::read(text, &assume.roles)?,
         Language::Dot => dot::read(text, &assume.roles)?,
         Language::Lldp => lldp::read(text, &assume.roles)?,
+        Language::Containerlab => containerlab::read(text, &assume.roles)?,
         _ => ibnetdiscover::read(text)?,
     };
     draft.finish(text, language, assume)

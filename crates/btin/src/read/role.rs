@@ -82,6 +82,11 @@ impl Said {
         self.pairs.push((vertex, number));
         true
     }
+
+    /// As [`keep`](Self::keep), only for attributes that a [`Role`] names: where the language itself says what is a host.
+    pub(super) fn keep_asked(&mut self, vertex: usize, key: &str, value: &str) -> bool {
+        self.asked.contains(&key.to_ascii_lowercase()) && self.keep(vertex, key, value)
+    }
 }
 
 /// What a word means.

@@ -69,8 +69,7 @@ fn ibnetdiscover_with_one_end_only_is_read_and_said() {
     assert_eq!((nodes(&topology), links(&topology)), (vec![(0, 1)], vec![[0, 2, 0, 3]]));
     assert_eq!(report.self_loops, 1);
     assert_eq!(report.unknown, BTreeMap::from([("key flavour".to_owned(), 1)]));
-    let notes =
-        ["1 cables are listed at one end only", "1 cables lead to something that has no block of its own"];
+    let notes = ["1 cable listed at one end only", "1 cable to something that has no block of its own"];
     assert_eq!(report.notes, notes);
 }
 
@@ -219,7 +218,7 @@ fn parallel_links_self_loops_and_parts_are_counted() {
     let left_out = report.left_out;
     assert_eq!((left_out.cables_between_nodes, left_out.nodes_without_a_cable), (1, 1));
     assert!(
-        report.notes.iter().any(|note| note.starts_with("1 cables between two nodes")),
+        report.notes.iter().any(|note| note.starts_with("1 cable between two nodes")),
         "{:?}",
         report.notes
     );
@@ -403,9 +402,7 @@ fn lines_of_standard_error_in_the_output_of_ibnetdiscover_are_left_out_and_said(
         /build/libibnetdisc/src/ibnetdisc.c:366; Can't get node info\nsudo: unable to resolve host head\n";
     let (topology, report) = parsed(&format!("{warned}{IB}src/query_smp.c:229; mad failed\n"));
     assert_eq!(topology, parsed(IB).0);
-    assert!(
-        report.notes[0].starts_with("4 lines of standard error were left out, the first \"ibwarn: [7356]")
-    );
+    assert!(report.notes[0].starts_with("4 lines of standard error left out, the first \"ibwarn: [7356]"));
     assert!(refused(&format!("{IB}what is this\n")).contains("expected Switch, Ca or Rt"));
 }
 
@@ -428,7 +425,7 @@ fn ports_keep_the_names_that_they_have_on_their_switches() {
     assert_eq!(links(&topology), [[0, 0, 1, 0], [0, 1, 1, 1], [0, 3, 2, 0]]);
     let shown = |switch, port| topology.port_shown(crate::SwitchId(switch), crate::Port(port));
     assert_eq!([shown(0, 1), shown(1, 0), shown(0, 3)], ["swp52", "swp1", "3"]);
-    assert_eq!(report.notes[1], "4 ports have names; each keeps its name beside its number");
+    assert_eq!(report.notes[1], "4 ports with a name: each keeps its name beside its number");
     let text = topology.to_json();
     let key =
         "\"port_names\":{\"0\":{\"0\":\"swp51\",\"1\":\"swp52\"},\n\"1\":{\"0\":\"swp1\",\"1\":\"swp2\"}}";
@@ -445,7 +442,7 @@ fn ports_keep_the_names_that_they_have_on_their_switches() {
 
 #[test]
 fn what_no_reader_knows_is_refused() {
-    let error = "1:1: this is neither btin-topo-1 (JSON), nor GraphML, nor DOT, nor the output of ibnetdiscover or lldpctl";
+    let error = "1:1: this is neither btin-topo-1 (JSON), nor GraphML, nor DOT, nor a topology of containerlab, nor the output of ibnetdiscover or lldpctl";
     assert_eq!(refused("hello"), error);
     assert_eq!(refused(""), error);
 }
@@ -453,7 +450,7 @@ fn what_no_reader_knows_is_refused() {
 proptest! {
     #[test]
     fn no_text_makes_a_reader_panic_and_what_it_reads_can_be_written_and_read(
-        text in "(graph|digraph|strict) ?[a-c{}\\[\\]:;,=\"<>/*# \\n0-9-]{0,60}", language in 0..4_usize,
+        text in "(graph|digraph|strict) ?[a-c{}\\[\\]:;,=\"<>/*# \\n0-9-]{0,60}", language in 0..6_usize,
     ) {
         for text in [text.clone(), text.replacen("graph", "Switch 4 \"S-1\"\n[1]", 1), format!("<graphml>{text}</graphml>")] {
             if let Ok((topology, _)) = read(&text, Some(Language::ALL[language]), &Assume::default()) {

@@ -6,13 +6,14 @@
 use super::Channel;
 use crate::relax::relax;
 use crate::{Network, SwitchId};
+use unisono_linux::counted::counted;
 
 /// Why a route is not legal.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Illegal {
     /// It names a link that is not there.
-    #[error("step {step} takes link {link}, but there are {links} links (from 0)")]
+    #[error("step {step} takes link {link}, but the network has {} (from 0)", counted(links, "link"))]
     NoSuchLink {
         /// Which step, from 0.
         step: usize,

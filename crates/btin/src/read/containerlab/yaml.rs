@@ -1,0 +1,181 @@
+//! A YAML text as values, each with its place in the text.
+//!
+//! An alias (`*name`) is another reference to the anchored value, not a copy, so the values never take more memory than the
+//! text is worth. Depth and number of values are limited; a key is a word that stands once in its mapping.
+
+use crate::format::ReadError;
+use saphyr_parser::{Event, Parser, ScanError};
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+/// Deepest nesting. An extended link of containerlab is five levels deep.
+const DEEPEST: usize = 64;
+
+/// Most values of a file. Each takes about 60 bytes in memory, and a link of containerlab at least four values.
+const MOST_VALUES: usize = 4_000_000;
+
+/// All values of a text.
+pub(super) struct Yaml<'t> {
+    text: &'t str,
+    /// The byte at which each value begins, and the value.
+    values: Vec<(usize, Content<'t>)>,
+}
+
+enum Content<'t> {
+    Scalar(Cow<'t, str>),
+    Sequence(Vec<u32>),
+    /// Keys and values in turn.
+    Mapping(Vec<u32>),
+}
+
+/// One value.
+#[derive(Clone, Copy)]
+pub(super) struct Value<'y> {
+    yaml: &'y Yaml<'y>,
+    number: u32,
+}
+
+/// A sequence or mapping of which not all has been read.
+struct Unfinished {
+    anchor: usize,
+    at: usize,
+    is_mapping: bool,
+    parts: Vec<u32>,
+}
+
+impl<'t> Yaml<'t> {
+    pub(super) fn parse(text: &'t str) -> Result<Self, ReadError> {
+        let mut yaml = Self { text, values: Vec::new() };
+        let mut parser = Parser::new_from_str(text);
+        let mut anchors: HashMap<usize, u32> = HashMap::new();
+        let mut unfinished: Vec<Unfinished> = Vec::new();
+        // the parser counts characters, and places are bytes
+        let (mut characters, mut at) = (0, 0);
+        while let Some(event) = parser.next_event() {
+            let (event, span) = event.map_err(|error| unreadable(&error))?;
+            let ahead = span.start.index().saturating_sub(characters);
+            at += text[at..].chars().take(ahead).map(char::len_utf8).sum::<usize>();
+            characters += ahead;
+            let (anchor, start, content) = match event {
+                Event::DocumentStart(_) if !yaml.values.is_empty() => {
+                    return Err(yaml.wrong(at, "a second document; write one network into one file"));
+                }
+                Event::SequenceStart(anchor, _) | Event::MappingStart(anchor, _) => {
+                    if unfinished.len() == DEEPEST {
+                        return Err(yaml.wrong(at, format!("values more than {DEEPEST} deep")));
+                    }
+                    let is_mapping = matches!(event, Event::MappingStart(..));
+                    unfinished.push(Unfinished { anchor, at, is_mapping, parts: Vec::new() });
+                    continue;
+                }
+                Event::SequenceEnd | Event::MappingEnd => {
+                    let Some(Unfinished { anchor, at, is_mapping, parts }) = unfinished.pop() else {
+                        continue;
+                    };
+                    if is_mapping {
+                        yaml.check_keys(&parts)?;
+                    }
+                    let content = if is_mapping { Content::Mapping(parts) } else { Content::Sequence(parts) };
+                    (anchor, at, content)
+                }
+                Event::Scalar(text, _, anchor, _) => (anchor, at, Content::Scalar(text)),
+                Event::Alias(anchor) => {
+                    let Some(number) = anchors.get(&anchor) else {
+                        return Err(yaml.wrong(at, "an alias inside the value that it stands for"));
+                    };
+                    if let Some(outer) = unfinished.last_mut() {
+                        outer.parts.push(*number);
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
+            if yaml.values.len() == MOST_VALUES {
+                return Err(yaml.wrong(start, format!("more than {MOST_VALUES} values")));
+            }
+            let number = u32::try_from(yaml.values.len()).expect("fits because MOST_VALUES does");
+            yaml.values.push((start, content));
+            anchors.insert(anchor, number);
+            if let Some(outer) = unfinished.last_mut() {
+                outer.parts.push(number);
+            }
+        }
+        Ok(yaml)
+    }
+
+    /// The outermost value; none of an empty text.
+    pub(super) fn root(&self) -> Option<Value<'_>> {
+        let last = u32::try_from(self.values.len()).ok()?.checked_sub(1)?;
+        Some(Value { yaml: self, number: last })
+    }
+
+    fn wrong(&self, at: usize, problem: impl Into<String>) -> ReadError {
+        ReadError::at(self.text, at, "", problem)
+    }
+
+    fn check_keys(&self, parts: &[u32]) -> Result<(), ReadError> {
+        let mut known = HashSet::new();
+        for key in parts.iter().step_by(2) {
+            let (at, content) = &self.values[*key as usize];
+            match content {
+                Content::Scalar(key) if key == "<<" => {
+                    return Err(self.wrong(*at, "a merge key (<<) is not read; write its values here"));
+                }
+                Content::Scalar(key) if !known.insert(key) => {
+                    return Err(self.wrong(*at, format!("{key} is there twice")));
+                }
+                Content::Scalar(_) => {}
+                _ => return Err(self.wrong(*at, "a key that is not a word")),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unreadable(error: &ScanError) -> ReadError {
+    let (line, column) = (error.marker().line(), error.marker().col() + 1);
+    ReadError { line, column, element: String::new(), problem: error.info().to_owned() }
+}
+
+impl<'y> Value<'y> {
+    fn content(self) -> &'y Content<'y> {
+        &self.yaml.values[self.number as usize].1
+    }
+
+    /// Byte of the text at which the value begins.
+    pub(super) fn at(self) -> usize {
+        self.yaml.values[self.number as usize].0
+    }
+
+    pub(super) fn wrong(self, element: &str, problem: impl Into<String>) -> ReadError {
+        ReadError::at(self.yaml.text, self.at(), element, problem)
+    }
+
+    /// The text of a scalar that is not empty.
+    pub(super) fn word(self) -> Option<&'y str> {
+        match self.content() {
+            Content::Scalar(text) if !text.is_empty() => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The elements of a sequence; none of another value.
+    pub(super) fn items(self) -> impl ExactSizeIterator<Item = Self> {
+        let parts = if let Content::Sequence(parts) = self.content() { &parts[..] } else { &[] };
+        parts.iter().map(move |number| Self { number: *number, ..self })
+    }
+
+    /// Keys and values of a mapping; none of another value.
+    pub(super) fn entries(self) -> impl ExactSizeIterator<Item = (&'y str, Self)> {
+        let parts = if let Content::Mapping(parts) = self.content() { &parts[..] } else { &[] };
+        parts.chunks_exact(2).map(move |pair| {
+            let key = Self { number: pair[0], ..self };
+            (key.word().unwrap_or_default(), Self { number: pair[1], ..self })
+        })
+    }
+
+    /// The value of a key of a mapping.
+    pub(super) fn find(self, key: &str) -> Option<Self> {
+        self.entries().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+}
