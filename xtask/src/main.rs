@@ -27,6 +27,7 @@ Usage: cargo xtask COMMAND [OPTIONS]
                         tests, models of the protocols (loom)
   lint [--install]      formatting, clippy, cargo deny, and this project's own checks; --install gets
                         cargo-deny (a few minutes) where it is missing
+  lint --own            this project's own checks alone: seconds
   smoke                 `unisono study` with its shortest setting, and whether records and report are whole
   miri                  the tests of crates/sync and crates/barrier under Miri, where it is installed
   fuzz [SECONDS [NAME...]]
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(packages::Install::IfAllowed),
         ["test", "--no-install"] => test::run(packages::Install::Never),
         ["lint"] => lint::run(packages::Install::Never),
+        ["lint", "--own"] => lint::own(),
         ["lint", "--install"] => lint::run(packages::Install::IfAllowed),
         ["smoke"] => smoke::run(),
         ["miri"] => test::miri(),

@@ -2,90 +2,156 @@
 //! Dependencies for tests alone may point anywhere.
 
 use super::sources::Sources;
+use serde_json::Value;
 
-/// Which crates of the workspace each may depend on. A new crate is a decision: add its row.
-const MAY: &[(&str, &[&str])] = &[
+/// Which crates of the workspace each depends on, no more and no less. A new crate, and a new arrow, is a decision: write it
+/// here.
+const ROWS: &[(&str, &[&str])] = &[
+    // the machine
     ("linux", &[]),
     ("sync", &["linux"]),
-    ("measure", &["linux"]),
+    ("measure", &[]),
+    // topics
     ("barrier", &["linux", "sync"]),
-    ("gang", &["linux", "sync", "measure"]),
-    // The one arrow between topics besides eventchannel's: docs/decisions/0006.
-    ("rma", &["linux", "sync", "barrier"]),
-    ("rma/fuzz", &["rma"]),
+    ("gang", &["linux", "measure"]),
+    // the one arrow between two topics: docs/decisions/0006
+    ("rma", &["barrier", "linux", "sync"]),
     // the planner's loops for wide vectors
     ("btin", &["linux", "sync"]),
     ("fairqueue", &["sync"]),
-    ("fairqueue/fuzz", &["fairqueue"]),
-    // programs' messages in the order of the fair queue: the place "middleware"
-    ("broker", &["linux", "measure", "fairqueue"]),
-    ("broker/fuzz", &["broker", "fairqueue"]),
-    ("btin/fuzz", &["btin"]),
-    ("enforce", &["linux", "fairqueue", "measure", "bpf"]),
-    ("enforce/fuzz", &["enforce", "fairqueue"]),
+    // adapters
+    ("broker", &["fairqueue", "linux", "measure"]),
+    ("bpf", &["btin", "fairqueue", "linux", "measure"]),
+    ("enforce", &["bpf", "fairqueue", "linux", "measure"]),
     ("launch", &["linux", "rma"]),
-    ("bpf", &["linux", "btin", "fairqueue", "measure"]),
-    ("report", &["linux", "measure"]),
+    ("c", &["rma"]),
+    ("mpi", &["linux", "rma"]),
+    ("mpi-preload", &["linux"]),
+    // measuring and showing
     (
         "study",
+        &["barrier", "broker", "btin", "enforce", "fairqueue", "linux", "measure", "rma", "sync"],
+    ),
+    ("report", &["linux", "measure"]),
+    // the program
+    (
+        "unisono",
         &[
-            "linux",
-            "sync",
-            "measure",
             "barrier",
-            "gang",
-            "rma",
-            "btin",
-            "fairqueue",
-            "enforce",
+            "bpf",
             "broker",
+            "btin",
+            "enforce",
+            "fairqueue",
+            "gang",
+            "launch",
+            "linux",
+            "measure",
+            "mpi-preload",
             "report",
+            "rma",
+            "study",
+            "sync",
         ],
     ),
+    // nobody depends on these
+    ("examples", &["rma"]),
     ("host-tests", &["linux"]),
+    ("xtask", &["bpf", "host-tests", "measure"]),
 ];
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {
+    let packages = sources.metadata["packages"].as_array();
+    let mut problems: Vec<String> =
+        packages.into_iter().flatten().flat_map(|package| of_member(package, sources)).collect();
+    let is_member = |row: &str| packages.into_iter().flatten().any(|package| name(&package["name"]) == row);
+    problems.extend(
+        ROWS.iter()
+            .filter(|(row, _)| !is_member(row))
+            .map(|(row, _)| format!("{row} is no crate; delete its {ROW}")),
+    );
+    problems
+}
+
+const ROW: &str = "row in xtask/src/lint/layers.rs";
+
+/// A crate of this workspace without what the names of all begin with.
+fn name(value: &Value) -> &str {
+    let name = value.as_str().unwrap_or_default();
+    name.strip_prefix("unisono-").unwrap_or(name)
+}
+
+fn of_member(package: &Value, sources: &Sources) -> Vec<String> {
+    let own = name(&package["name"]);
+    let manifest = package["manifest_path"].as_str().unwrap_or_default();
+    let Some((_, row)) = ROWS.iter().find(|(row, _)| *row == own) else {
+        return vec![format!("{manifest}:1: {own} has no {ROW}")];
+    };
+    let folder = manifest.trim_end_matches("Cargo.toml");
+    let folder = folder.strip_prefix(&format!("{}/", sources.root.display())).unwrap_or(folder);
+    let ours = package["dependencies"].as_array().into_iter().flatten();
+    let ours = ours.filter(|d| d["path"].is_string() && d["kind"] != "dev").map(|d| name(&d["name"]));
+    let ours: Vec<&str> = ours.collect();
     let mut problems = Vec::new();
-    for file in sources.files.iter().filter(|file| file.path.starts_with("crates/") && file.is("/Cargo.toml"))
-    {
-        let name = file.path.trim_start_matches("crates/").trim_end_matches("/Cargo.toml");
-        let Some((_, may)) = MAY.iter().find(|(row, _)| *row == name) else {
-            problems.push(format!("{}:1: {name} has no row in xtask/src/lint/layers.rs", file.path));
-            continue;
-        };
-        let mut section = "";
-        for (number, line) in (1..).zip(file.text.lines().map(str::trim)) {
-            if line.starts_with('[') {
-                section = line;
-            }
-            if !section.ends_with("dependencies]") || section.contains("dev-dependencies") {
-                continue;
-            }
-            let Some(other) = line.strip_prefix("unisono-") else { continue };
-            let other = other.split(['.', ' ', '=']).next().unwrap_or(other);
-            if !may.contains(&other) {
-                problems.push(format!("{}:{number}: {name} must not depend on {other}", file.path));
-            }
+    for other in &ours {
+        let word = format!("unisono_{}", other.replace('-', "_"));
+        if !row.contains(other) {
+            problems.push(format!("{manifest}:1: {own} must not depend on {other}"));
+        } else if !sources.rust().any(|file| file.path.starts_with(folder) && file.text.contains(&word)) {
+            problems.push(format!("{manifest}:1: {own} does not use {other}; delete the dependency"));
         }
     }
+    let unused = row.iter().filter(|other| !ours.contains(other));
+    problems
+        .extend(unused.map(|other| format!("{own} does not depend on {other}; delete it from the {ROW}")));
     problems
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    /// The problems of one crate with the given dependencies, all of which it uses.
+    fn problems(name: &str, dependencies: &Value) -> Vec<String> {
+        let text = "use unisono_linux::x; use unisono_sync::x; use unisono_gang::x;";
+        let sources = Sources::of(&[("crates/a/src/lib.rs", text)]);
+        of_member(
+            &json!({"name": name, "manifest_path": "crates/a/Cargo.toml", "dependencies": dependencies}),
+            &sources,
+        )
+    }
 
     #[test]
     fn a_topic_must_not_know_another_topic() {
-        let manifest = "[dependencies]\nunisono-linux.workspace = true\nunisono-gang.workspace = true\n\
-            [dev-dependencies]\nunisono-study.workspace = true\n";
-        let problems = check(&Sources::of(&[("crates/barrier/Cargo.toml", manifest)]));
-        assert_eq!(problems, ["crates/barrier/Cargo.toml:3: barrier must not depend on gang"]);
+        let dependencies = json!([
+            {"name": "unisono-linux", "kind": null, "path": "/linux"},
+            {"name": "unisono-sync", "kind": null, "path": "/sync"},
+            {"name": "unisono-gang", "kind": "build", "path": "/gang"},
+            {"name": "unisono-study", "kind": "dev", "path": "/study"},
+            {"name": "unisono-of-others", "kind": null, "path": null},
+        ]);
+        let wrong = "crates/a/Cargo.toml:1: barrier must not depend on gang";
+        assert_eq!(problems("unisono-barrier", &dependencies), [wrong]);
+    }
+
+    #[test]
+    fn a_row_that_allows_more_than_is_used_is_a_problem() {
+        let dependencies = json!([{"name": "unisono-linux", "kind": null, "path": "/linux"}]);
+        let wrong = "barrier does not depend on sync; delete it from the row in xtask/src/lint/layers.rs";
+        assert_eq!(problems("unisono-barrier", &dependencies), [wrong]);
+    }
+
+    #[test]
+    fn a_dependency_that_no_file_names_is_a_problem() {
+        let dependencies = json!([{"name": "unisono-rma", "kind": null, "path": "/rma"}]);
+        let wrong = "crates/a/Cargo.toml:1: c does not use rma; delete the dependency";
+        assert_eq!(problems("unisono-c", &dependencies), [wrong]);
     }
 
     #[test]
     fn a_new_crate_needs_a_row() {
-        assert_eq!(check(&Sources::of(&[("crates/common/Cargo.toml", "")])).len(), 1);
+        let wrong = "crates/a/Cargo.toml:1: common has no row in xtask/src/lint/layers.rs";
+        assert_eq!(problems("unisono-common", &json!([])), [wrong]);
     }
 }

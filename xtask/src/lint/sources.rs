@@ -1,5 +1,7 @@
-//! The text files of the project: what git tracks, or, without git, what is below the directory.
+//! What checks read: the text files of the project (what git tracks, or, without git, what is below the directory), and its
+//! crates.
 
+use serde_json::Value;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,6 +24,8 @@ impl Source {
 pub(super) struct Sources {
     pub(super) root: PathBuf,
     pub(super) files: Vec<Source>,
+    /// What `cargo metadata` says.
+    pub(super) metadata: Value,
 }
 
 impl Sources {
@@ -35,7 +39,8 @@ impl Sources {
         paths.sort();
         let file = |path: String| fs::read_to_string(root.join(&path)).ok().map(|text| Source { path, text });
         let files = paths.into_iter().filter_map(file).collect();
-        Ok(Self { root, files })
+        let metadata = metadata(&root)?;
+        Ok(Self { root, files, metadata })
     }
 
     pub(super) fn rust(&self) -> impl Iterator<Item = &Source> {
@@ -46,8 +51,18 @@ impl Sources {
     pub(super) fn of(files: &[(&str, &str)]) -> Self {
         let files =
             files.iter().map(|(path, text)| Source { path: (*path).to_owned(), text: (*text).to_owned() });
-        Self { root: PathBuf::from("/nonexistent"), files: files.collect() }
+        Self { root: PathBuf::from("/nonexistent"), files: files.collect(), metadata: Value::Null }
     }
+}
+
+fn metadata(root: &Path) -> io::Result<Value> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["metadata", "--locked", "--offline", "--no-deps", "--format-version=1"]).current_dir(root);
+    let output = cargo.output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(String::from_utf8_lossy(&output.stderr)));
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 /// Tracked files and new ones that are not ignored.

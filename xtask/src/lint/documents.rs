@@ -1,0 +1,60 @@
+//! Each file says what it holds, and no document repeats a name. rustc's `missing_docs` demands a document for every public
+//! item, which brings forth those that say nothing; this check demands the one that a reader needs.
+
+use super::Problem;
+use super::sources::{Source, Sources};
+
+/// A document of at most this many words says no more than the name.
+const WORDS: usize = 2;
+
+pub(super) fn check(sources: &Sources) -> Vec<Problem> {
+    let is_code = |file: &&Source| file.path.contains("/src/") && !file.is("/tests.rs");
+    sources.rust().filter(is_code).flat_map(of_file).collect()
+}
+
+fn of_file(file: &Source) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut problem = |line: usize, text: &str| {
+        problems.push(Problem { key: file.path.clone(), text: format!("{}:{line}: {text}", file.path) });
+    };
+    if !file.text.lines().any(|line| line.starts_with("//!")) {
+        problem(1, "say in `//!` what this file holds");
+    }
+    let lines: Vec<&str> = file.text.lines().map(str::trim_start).collect();
+    let is_document = |line: &str| line.starts_with("///") && !line.starts_with("////");
+    let mut at = 0;
+    while at < lines.len() {
+        let begin = at;
+        while at < lines.len() && is_document(lines[at]) {
+            at += 1;
+        }
+        let words = lines[begin..at].iter().flat_map(|line| line[3..].split_whitespace()).count();
+        // help texts, which clap shows, may be short
+        let is_help = file.path.starts_with("cli/");
+        if begin < at && words <= WORDS && !is_help {
+            problem(begin + 1, "this document says no more than the name; delete it");
+        }
+        at += 1;
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str) -> Vec<String> {
+        check(&Sources::of(&[("x/src/a.rs", text)])).into_iter().map(|problem| problem.text).collect()
+    }
+
+    #[test]
+    fn a_document_of_two_words_is_a_problem() {
+        let text = "//! A.\n/// The rank.\npub rank: u32,\n/// Ranks of the job,\n/// counted.\nsize: u32,\n";
+        assert_eq!(lines(text), ["x/src/a.rs:2: this document says no more than the name; delete it"]);
+    }
+
+    #[test]
+    fn a_file_that_does_not_say_what_it_holds_is_a_problem() {
+        assert_eq!(lines("use std::fmt;\n"), ["x/src/a.rs:1: say in `//!` what this file holds"]);
+    }
+}

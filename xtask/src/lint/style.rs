@@ -1,0 +1,71 @@
+//! One style: a module with files of its own is `name/mod.rs`, and comments are as wide as code.
+
+use super::Problem;
+use super::sources::{Source, Sources};
+use std::collections::BTreeSet;
+
+/// `name.rs` beside `name/`.
+pub(super) fn modules(sources: &Sources) -> Vec<Problem> {
+    let mut folders: BTreeSet<&str> = BTreeSet::new();
+    for file in sources.rust() {
+        folders.extend(file.path.match_indices('/').map(|(at, _)| &file.path[..at]));
+    }
+    let beside = |file: &&Source| {
+        file.path.contains("/src/")
+            && file.path.strip_suffix(".rs").is_some_and(|name| folders.contains(name))
+    };
+    let problem = |file: &Source| Problem {
+        key: file.path.clone(),
+        text: format!("{}:1: move it to {}/mod.rs", file.path, file.path.trim_end_matches(".rs")),
+    };
+    sources.rust().filter(beside).map(problem).collect()
+}
+
+/// Lines of comments that are wider than `max_width` of rustfmt.toml, which rustfmt applies to code.
+pub(super) fn width(sources: &Sources) -> Vec<Problem> {
+    let Some(width) = sources.files.iter().find(|file| file.path == "rustfmt.toml").and_then(max_width)
+    else {
+        return vec![Problem { key: String::new(), text: "rustfmt.toml:1: it sets no max_width".to_owned() }];
+    };
+    let mut problems = Vec::new();
+    for file in sources.rust() {
+        let wide = |line: &str| line.trim_start().starts_with("//") && line.chars().count() > width;
+        let lines = (1..).zip(file.text.lines()).filter(|(_, line)| wide(line));
+        problems.extend(lines.map(|(number, _)| Problem {
+            key: file.path.clone(),
+            text: format!("{}:{number}: a comment wider than {width} columns", file.path),
+        }));
+    }
+    problems
+}
+
+fn max_width(file: &Source) -> Option<usize> {
+    file.text.lines().find_map(|line| line.strip_prefix("max_width = ")?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_beside_its_folder_is_a_problem() {
+        let found = modules(&Sources::of(&[
+            ("x/src/a.rs", ""),
+            ("x/src/a/b.rs", ""),
+            ("x/src/c/mod.rs", ""),
+            ("x/src/c/d.rs", ""),
+            ("x/tests/e.rs", ""),
+            ("x/tests/e/f.rs", ""),
+        ]));
+        let keys: Vec<&str> = found.iter().map(|problem| problem.key.as_str()).collect();
+        assert_eq!(keys, ["x/src/a.rs"]);
+    }
+
+    #[test]
+    fn a_comment_wider_than_code_may_be_is_a_problem() {
+        let text = "// 0123456789\nlet x = \"0123456789\";\n  /// é234\n";
+        let found = width(&Sources::of(&[("a.rs", text), ("rustfmt.toml", "max_width = 10\n")]));
+        let texts: Vec<&str> = found.iter().map(|problem| problem.text.as_str()).collect();
+        assert_eq!(texts, ["a.rs:1: a comment wider than 10 columns"]);
+    }
+}

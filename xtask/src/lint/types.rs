@@ -1,0 +1,53 @@
+//! The name of a type means one thing in the whole workspace, so that a reader who has met it once knows it.
+
+use super::Problem;
+use super::code::Code;
+use super::sources::{Source, Sources};
+use std::collections::BTreeMap;
+
+/// Names that mean the same thing in each crate or subcommand that has one.
+const ALLOWED: [&str; 3] = ["Error", "Args", "Options"];
+
+pub(super) fn check(sources: &Sources) -> Vec<Problem> {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for file in sources.rust().filter(|file| is_shipped(file)) {
+        let code = match Code::read(&file.text, 1) {
+            Ok(code) => code,
+            Err(error) => {
+                return vec![Problem { key: String::new(), text: format!("{}: {error}", file.path) }];
+            }
+        };
+        for (name, line) in code.types {
+            places.entry(name).or_default().push(format!("{}:{line}", file.path));
+        }
+    }
+    places.retain(|name, places| places.len() > 1 && !ALLOWED.contains(&name.as_str()));
+    let problem = |(name, places): (String, Vec<String>)| Problem {
+        text: format!("{}: {name} is a type elsewhere, too: {}", places[0], places[1..].join(", ")),
+        key: name,
+    };
+    places.into_iter().map(problem).collect()
+}
+
+fn is_shipped(file: &Source) -> bool {
+    let folders = ["/tests/", "/benches/", "/examples/", "/fuzz/"];
+    !file.path.starts_with("examples/")
+        && !file.is("/tests.rs")
+        && !folders.iter().any(|folder| file.path.contains(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_two_types_is_a_problem_with_all_places() {
+        let found = check(&Sources::of(&[
+            ("crates/a/src/lib.rs", "struct Place;\nenum Error {}"),
+            ("crates/b/src/lib.rs", "struct Error;\npub enum Place {}"),
+            ("crates/b/tests/b.rs", "struct Place;"),
+        ]));
+        let texts: Vec<&str> = found.iter().map(|problem| problem.text.as_str()).collect();
+        assert_eq!(texts, ["crates/a/src/lib.rs:1: Place is a type elsewhere, too: crates/b/src/lib.rs:2"]);
+    }
+}
