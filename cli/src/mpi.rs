@@ -6,6 +6,7 @@ use crate::exit::{self, Failure};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use unisono_mpi_preload::elf::Linking;
 use unisono_mpi_preload::{self as preload, Error, Mpi, build};
 
 /// Run an MPI program with Unisono's one-sided communication
@@ -70,7 +71,7 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     };
     let program = preload::find(name).map_err(worded)?;
     preload::in_company(name, |variable| std::env::var(variable).ok()).map_err(worded)?;
-    let mpi = preload::mpi_of(&program, given).map_err(worded)?;
+    let (mpi, linking) = preload::mpi_of(&program, given).map_err(worded)?;
     if let Some(launcher) = preload::other_launcher(mpi)
         && !args.singleton
     {
@@ -87,6 +88,11 @@ fn start(args: Args) -> anyhow::Result<ExitCode> {
     if args.print {
         crate::output::answer(&shim.display().to_string())?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if linking == Linking::Static && company::is_first_rank() {
+        exit::say(&format!(
+            "{name} has no MPI, and is linked statically: 'unisono mpi' serves the programs that it starts, not itself"
+        ));
     }
     let mut command = preload::command(&program, &shim);
     command.arg0(name).args(arguments);

@@ -6,7 +6,8 @@
  *
  * One process of a job speaks: the one that 'unisono mpi' turned into the program, on the first rank. It
  * stays silent if it has had a child, which may be the program. Programs may close standard error before
- * destructors run, as ls does, and so a copy is kept until MPI is initialized.
+ * destructors run, as ls does, and so a copy is kept until MPI is initialized. Destructors do not run in a
+ * program that calls _exit or its other names, as dash does: these are ours.
  */
 #include "shim.h"
 #include <errno.h>
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +24,7 @@
 enum { LOWEST_COPY = 200 };
 
 static _Atomic int copy = -1; /* of standard error; -1: nothing is to be said */
+static pid_t owner;	      /* a child of vfork shares this memory and ends in here as well */
 static dev_t device;
 static ino_t inode;
 static long faults_before;
@@ -80,6 +83,7 @@ __attribute__((constructor)) static void look_out(void)
 	}
 	if (fstat(STDERR_FILENO, &status) || pthread_atfork(NULL, NULL, nothing_unused))
 		return;
+	owner = getpid();
 	device = status.st_dev;
 	inode = status.st_ino;
 	faults_before = faults_of_children();
@@ -88,10 +92,22 @@ __attribute__((constructor)) static void look_out(void)
 
 __attribute__((destructor)) static void speak(void)
 {
-	int descriptor = atomic_load(&copy);
+	int descriptor = getpid() == owner ? atomic_exchange(&copy, -1) : -1;
 
 	if (is_ours(descriptor) && !had_children())
 		dprintf(descriptor,
 			"unisono: %s ended without MPI_Init; 'unisono mpi' changed nothing for it\n",
 			program_invocation_short_name);
+}
+
+PUBLIC _Noreturn void _exit(int code)
+{
+	speak();
+	for (;;)
+		syscall(SYS_exit_group, code);
+}
+
+PUBLIC _Noreturn void _Exit(int code)
+{
+	_exit(code);
 }

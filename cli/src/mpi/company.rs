@@ -16,11 +16,16 @@ const WORDS_ARE_READ: Duration = Duration::from_millis(300);
 /// Whether this process is to end in silence, because the first rank of this host ends for the same reason and says it.
 /// Waits until the launcher has passed the words on.
 pub(super) fn first_rank_says_it() -> bool {
-    if is_first(|name| env::var(name).ok()) {
+    if is_first_rank() {
         return false;
     }
     std::thread::sleep(WORDS_ARE_READ);
     !others_run_another_program()
+}
+
+/// Whether this process is the first rank of this host, or no rank at all.
+pub(super) fn is_first_rank() -> bool {
+    is_first(|name| env::var(name).ok())
 }
 
 /// Whether a process is the first of its host, or not a rank at all.

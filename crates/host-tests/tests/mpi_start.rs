@@ -442,6 +442,28 @@ fn a_program_that_cannot_be_served_is_refused_with_the_reason() -> Outcome {
     Ok(())
 }
 
+/// It runs, because it may start programs that have an MPI; the first rank says that it is not served itself.
+fn a_static_program_without_mpi_is_started_and_told_so() -> Outcome {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (written, built) = (directory.path().join("alone.c"), directory.path().join("alone"));
+    std::fs::write(&written, "int main(void) { return 5; }\n").expect("a source");
+    let compiled = Command::new("cc").args(["-static", "-o"]).arg(&built).arg(&written).output();
+    if !compiled.is_ok_and(|output| output.status.success()) {
+        return Err(Skipped::because("no static C library; apt-get install libc6-dev"));
+    }
+    for symbols in ["kept", "stripped"] {
+        if symbols == "stripped" {
+            require::program("strip", "apt-get install binutils")?;
+            assert!(Command::new("strip").arg(&built).status().is_ok_and(|status| status.success()));
+        }
+        let (code, words) = said(&["--mpi", "mpich", "--", &built.to_string_lossy()].map(OsStr::new));
+        assert_eq!(code, Some(5), "{symbols}: {words}");
+        assert!(words.contains("has no MPI, and is linked statically"), "{symbols}: {words}");
+        assert_eq!(words.lines().filter(|line| !line.contains("compiling")).count(), 1, "{symbols}: {words}");
+    }
+    Ok(())
+}
+
 /// Each rank would be alone, and programs often do not notice: the first rank says so, and nothing runs.
 fn a_launcher_of_another_mpi_is_refused_unless_ranks_are_to_be_alone() -> Outcome {
     Mpi::OpenMpi.present(Path::new("any.c"))?;
@@ -484,24 +506,27 @@ fn what_is_missing_for_all_ranks_is_said_once() -> Outcome {
     Ok(())
 }
 
-/// In one line for all ranks, also by `ls`, which closes standard error before it ends; and not by a shell whose child is
-/// the program.
+/// In one line for all ranks, also by `ls`, which closes standard error before it ends, and by dash, which ends by _exit(2);
+/// and not by a shell whose child is the program.
 fn a_program_that_never_initializes_mpi_says_at_its_end_that_nothing_changed() -> Outcome {
     const WORDS: &str = "ended without MPI_Init; 'unisono mpi' changed nothing for it";
     require::program("bash", "apt-get install bash")?;
+    require::program("dash", "apt-get install dash")?;
     for mpi in BOTH {
         mpi.present(Path::new("any.c"))?;
         // one rank where the code is not zero: launchers end the others as soon as one has failed
         for (ranks, started, code) in [
             (3, &["ls", "/dev/null"][..], 0),
             (3, &["env", "ls", "/dev/null"], 0),
+            (3, &["dash", "-c", "exec ls /dev/null"], 0),
             (1, &["bash", "-c", "exit 7"], 7),
+            (1, &["dash", "-c", "exit 6"], 6),
         ] {
             let arguments: Vec<&OsStr> = ["--"].iter().chain(started).map(OsStr::new).collect();
             let output = on_preload(mpi, ranks, &arguments).output().expect("it was found");
             let words = text(&output.stderr);
             assert_eq!(output.status.code(), Some(code), "{started:?}: {words}");
-            let program = if code == 0 { "ls" } else { "bash" };
+            let program = if code == 0 { "ls" } else { started[0] };
             assert!(words.contains(&format!("unisono: {program} {WORDS}")), "{started:?}: {words}");
             assert_eq!(words.matches(WORDS).count(), 1, "{started:?}: {words}");
         }
@@ -561,6 +586,7 @@ host_tests![
     a_script_may_start_the_program within 120,
     a_program_with_a_run_path_runs within 120,
     a_program_that_cannot_be_served_is_refused_with_the_reason within 120,
+    a_static_program_without_mpi_is_started_and_told_so within 120,
     a_launcher_of_another_mpi_is_refused_unless_ranks_are_to_be_alone within 120,
     what_is_missing_for_all_ranks_is_said_once within 120,
     a_program_that_never_initializes_mpi_says_at_its_end_that_nothing_changed within 120,

@@ -14,6 +14,7 @@
 pub mod build;
 pub mod elf;
 
+use elf::Linking;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -232,26 +233,30 @@ pub(crate) fn along_path(name: &str) -> Option<PathBuf> {
     env::split_paths(&path).map(|directory| directory.join(name)).find(|candidate| candidate.is_file())
 }
 
-/// The MPI of a program: the one it is linked to; otherwise (interpreters, scripts) the one given, or the launcher's.
+/// The MPI of a program: the one it is linked to; otherwise (interpreters, scripts) the one given, or the launcher's. And
+/// how it is linked: [`Linking::Static`] is a program without MPI that nothing can be preloaded into, though programs
+/// that it starts may be served.
 ///
 /// # Errors
 /// [`Error::NoMpi`]; [`Error::Static`]; [`Error::OtherMpi`]; [`Error::Io`] when the program cannot be read.
-pub fn mpi_of(program: &Path, given: Option<Mpi>) -> Result<Mpi, Error> {
+pub fn mpi_of(program: &Path, given: Option<Mpi>) -> Result<(Mpi, Linking), Error> {
     let bytes = fs::read(program).map_err(Error::io(format!("read {}", program.display())))?;
     let name = || program.display().to_string();
     let linked = elf::needed(&bytes).iter().find_map(|library| Mpi::of_library(library));
-    match (linked, given) {
-        (Some(linked), Some(given)) if linked != given => {
-            Err(Error::OtherMpi { program: name(), linked: linked.name(), given: given.name() })
-        }
-        (Some(linked), _) => Ok(linked),
-        (None, _) if elf::is_static(&bytes) || elf::defines(&bytes, b"MPI_Init") => {
-            Err(Error::Static { program: name() })
-        }
-        (None, Some(given)) => Ok(given),
-        (None, None) => Mpi::of_launcher(|name| env::var_os(name).is_some())
-            .ok_or_else(|| Error::NoMpi { program: name() }),
+    if let Some(linked) = linked {
+        return match given.filter(|given| *given != linked) {
+            Some(given) => {
+                Err(Error::OtherMpi { program: name(), linked: linked.name(), given: given.name() })
+            }
+            None => Ok((linked, Linking::Dynamic)),
+        };
     }
+    let linking = elf::linking(&bytes, "MPI_Init");
+    if linking == Linking::Inside {
+        return Err(Error::Static { program: name() });
+    }
+    let mpi = given.or_else(|| Mpi::of_launcher(|name| env::var_os(name).is_some()));
+    mpi.map(|mpi| (mpi, linking)).ok_or_else(|| Error::NoMpi { program: name() })
 }
 
 /// Whether the launcher that started this process is another MPI's: every rank will think that it is alone.
