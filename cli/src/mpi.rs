@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MPI", value_parser = ["mpich", "openmpi"])]
     mpi: Option<String>,
 
-    /// Print epochs, operations, bytes and waiting times of each window when the program ends
+    /// Print a table of what the windows of all ranks did when the program ends
     #[arg(long)]
     stats: bool,
 

@@ -166,7 +166,12 @@ int core_window_freeable(struct core_window *window);
 int core_window_free(struct core_window *window, const char *label);
 /* The statistics of a window that is never freed. */
 void core_window_counted(struct core_window *window, const char *label);
-void core_statistics(int rank);
+/* The table of all windows: whether one is wanted; this process's part as bytes, taken once; the sum of all
+ * parts, which lie one after the other, printed; and this process's part alone, printed unless it was taken. */
+int core_statistics_wanted(void);
+const unsigned char *core_statistics_take(size_t *bytes);
+void core_statistics_print(const unsigned char *all, const int *lengths, size_t ranks);
+void core_statistics_alone(int rank, const char *why);
 
 int core_put(struct core_window *window, const void *origin, int64_t origin_count,
 	     const struct core_type *origin_type, int rank, int64_t place, int64_t target_count,

@@ -37,6 +37,17 @@ static int number(const char *name)
 	return text ? atoi(text) : 0;
 }
 
+/* Before MPI_Init, and without MPI_COMM_WORLD, only the launcher knows. */
+int rank_of_launcher(void)
+{
+	static const char *const ranks[] = { "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID" };
+	int rank = 0;
+
+	for (size_t i = 0; i < sizeof ranks / sizeof *ranks && !rank; i++)
+		rank = number(ranks[i]);
+	return rank;
+}
+
 /* Before MPI_Init only the launcher knows: are some ranks on other hosts? Then an agent thread needs the host
  * MPI. */
 static bool agent_possible(void)
@@ -163,13 +174,18 @@ BOTH(int, Init_thread, (int *argc, char ***argv, int required, int *provided))
 BOTH(int, Finalize, (void))
 {
 	int (*host_finalize)(void) = (int (*)(void))host("PMPI_Finalize");
-	int rank = 0, code;
 
-	PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	jobs_without_agents();
-	code = host_finalize();
-	core_statistics(rank);
-	return code;
+	return host_finalize();
+}
+
+BOTH(int, Abort, (MPI_Comm comm, int code))
+{
+	int (*host_abort)(MPI_Comm, int) = (int (*)(MPI_Comm, int))host("PMPI_Abort");
+
+	windows_counted(true);
+	statistics_alone("which ended the job");
+	return host_abort(comm, code);
 }
 
 #if MPI_VERSION >= 4
@@ -183,7 +199,7 @@ BOTH(int, Session_finalize, (MPI_Session * session))
 	PMPI_Initialized(&begun);
 	code = host_finalize(session);
 	if (!begun)
-		core_statistics(number("PMI_RANK"));
+		statistics_alone("whose session has ended");
 	return code;
 }
 #endif

@@ -259,10 +259,12 @@ static int at_finalize(MPI_Comm comm, int key, void *value, void *extra)
 	(void)key;
 	(void)value;
 	(void)extra;
-	windows_counted();
+	windows_counted(false);
 	atomic_store(&ended, true);
 	for (struct job *job = jobs; job; job = job->next)
 		job_end(job);
+	/* jobs have entered their barriers, and MPI can still be used */
+	statistics_gathered();
 	return MPI_SUCCESS;
 }
 

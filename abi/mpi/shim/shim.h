@@ -120,7 +120,7 @@ static inline struct window *window_of(MPI_Win win)
 int window_register(struct window *window);
 void window_unregister(struct window *window);
 void window_of_threads(struct window *window);
-void windows_counted(void); /* those that were never freed, for the statistics */
+void windows_counted(bool now); /* those that were never freed, for the statistics */
 
 void window_enter(struct window *window);
 static inline void enter(struct window *window)
@@ -178,6 +178,11 @@ void say_once(const char *words);
 void progress(void);
 bool messages_forced(void);
 bool threads_missing(void);
+int rank_of_launcher(void);
+
+/* statistics.c */
+void statistics_gathered(void);
+void statistics_alone(const char *why);
 
 /* unused.c: MPI is used after all. */
 void nothing_unused(void);

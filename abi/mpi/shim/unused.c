@@ -69,19 +69,13 @@ static bool had_children(void)
 
 __attribute__((constructor)) static void look_out(void)
 {
-	static const char *const ranks[] = { "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID" };
 	const char *process = getenv("UNISONO_MPI_PROCESS");
 	struct stat status;
 
 	if (!process || atol(process) != (long)getpid())
 		return;
-	for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
-		const char *rank = getenv(ranks[i]);
-
-		if (rank && atoi(rank))
-			return;
-	}
-	if (fstat(STDERR_FILENO, &status) || pthread_atfork(NULL, NULL, nothing_unused))
+	if (rank_of_launcher() > 0 || fstat(STDERR_FILENO, &status) ||
+	    pthread_atfork(NULL, NULL, nothing_unused))
 		return;
 	owner = getpid();
 	device = status.st_dev;

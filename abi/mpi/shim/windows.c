@@ -417,16 +417,19 @@ BOTH(int, Win_free, (MPI_Win * win))
 	return code;
 }
 
-void windows_counted(void)
+/* `now`: not one that another thread uses at this moment; nobody waits in a process that aborts. */
+void windows_counted(bool now)
 {
 	char label[LABEL];
 
 	for (size_t slot = 0; slot < MOST_WINDOWS; slot++) {
 		struct window *window = atomic_load(&slots[slot]);
 
-		if (window) {
-			label_of(window, ", never freed", label);
-			core_window_counted(window->core, label);
-		}
+		if (!window || (now && many_threads && pthread_mutex_trylock(&window->mutex)))
+			continue;
+		label_of(window, ", never freed", label);
+		core_window_counted(window->core, label);
+		if (now)
+			leave(window);
 	}
 }

@@ -61,7 +61,7 @@ impl Member {
             let mut stats = gate.stats();
             // the barrier that made it
             stats.fence.epochs += 1;
-            statistics::keep("barriers".to_owned(), stats);
+            statistics::keep("barriers", stats);
             gate.fence(Assert::NO_SUCCEED)?;
             gate.free()?;
         }

@@ -1,80 +1,97 @@
-//! `UNISONO_MPI_STATS=1`: what each window did, printed when the program ends.
+//! `UNISONO_MPI_STATS=1`: what the windows of the job did, as one table.
+//!
+//! Each process enters its windows into a [`Ledger`] as they end. When MPI ends, the shim gathers the ledgers as bytes
+//! at the first rank of MPI_COMM_WORLD, which adds them up and prints them. Where ranks cannot gather, because a session
+//! has no world or because the job aborts, a process prints its own.
 
 use crate::failure::guarded;
-use std::ffi::c_int;
-use std::fmt::Write as _;
+use crate::types::slice_of;
+use std::ffi::{CStr, c_char, c_int};
 use std::io::Write as _;
-use std::sync::{Mutex, PoisonError};
-use unisono_rma::{Stats, WindowStats};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use unisono_rma::{Ledger, WindowStats};
 
-static FREED: Mutex<Vec<(String, WindowStats)>> = Mutex::new(Vec::new());
+static LEDGER: LazyLock<Mutex<Option<Ledger>>> = LazyLock::new(Mutex::default);
+
+fn ledger() -> MutexGuard<'static, Option<Ledger>> {
+    // an entry is made as a whole: a thread that panicked left a whole ledger
+    LEDGER.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn wanted() -> bool {
-    std::env::var_os("UNISONO_MPI_STATS").is_some_and(|value| !value.is_empty() && value != "0")
+    static WANTED: LazyLock<bool> = LazyLock::new(|| {
+        std::env::var_os("UNISONO_MPI_STATS").is_some_and(|value| !value.is_empty() && value != "0")
+    });
+    *WANTED
 }
 
-/// Keeps the counts of a window that was freed.
-pub(crate) fn keep(label: String, stats: WindowStats) {
+/// Enters a window that ends.
+pub(crate) fn keep(name: &str, stats: WindowStats) {
     if wanted() {
-        FREED.lock().unwrap_or_else(PoisonError::into_inner).push((label, stats));
+        ledger().get_or_insert_with(Ledger::new).enter(name, stats);
     }
 }
 
-/// One line a window and synchronization that was used.
-fn lines(rank: c_int, windows: &[(String, WindowStats)]) -> String {
-    let mut text = String::new();
-    for (number, (label, stats)) in (1..).zip(windows) {
-        let kinds = [("fence", stats.fence), ("pscw", stats.pscw), ("passive", stats.passive)];
-        let used = kinds.into_iter().filter(|(_, stats)| stats.epochs + stats.operations > 0);
-        for (kind, Stats { epochs, operations, bytes, spun, blocked, .. }) in used {
-            let micros = |time: unisono_linux::clock::Nanos| time.0 as f64 / 1e3;
-            // writing to a string cannot fail
-            let _ = writeln!(
-                text,
-                "unisono: rank {rank}: window {number} ({label}), {kind}: {epochs} epochs, {operations} \
-                 operations, {bytes} bytes, waited {:.1} us spinning and {:.1} us blocked",
-                micros(spun),
-                micros(blocked),
-            );
-        }
-    }
-    text
+/// In one piece, so that nothing else gets in between; a closed standard error is nobody's problem.
+fn print(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn core_statistics(rank: c_int) {
+extern "C" fn core_statistics_wanted() -> c_int {
+    guarded(0, || c_int::from(wanted()))
+}
+
+/// This process's ledger as bytes; from here on it is empty. The memory is never freed: MPI ends once in a process.
+///
+/// # Safety
+/// `bytes` is writable.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn core_statistics_take(bytes: *mut usize) -> *const u8 {
+    guarded(std::ptr::null(), || {
+        let own = ledger().take().map_or_else(|| Ledger::new().encode(), |own| own.encode()).leak();
+        // SAFETY: the caller gives a place for the length.
+        unsafe { *bytes = own.len() };
+        own.as_ptr()
+    })
+}
+
+/// Prints the sum of the ranks' ledgers, which lie one after the other.
+///
+/// # Safety
+/// `lengths` has `ranks` numbers, and `all` as many bytes as they add up to.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn core_statistics_print(all: *const u8, lengths: *const c_int, ranks: usize) {
     guarded((), || {
-        if !wanted() {
-            return;
+        let mut sum = Ledger::default();
+        let mut at = 0;
+        // SAFETY: the caller has one length a rank.
+        for length in unsafe { slice_of(lengths, ranks) } {
+            let length = usize::try_from(*length).unwrap_or(0);
+            // SAFETY: the lengths so far are inside of what the caller gathered.
+            let start = unsafe { all.add(at) };
+            // SAFETY: as above, to the end of this one.
+            let one = unsafe { slice_of(start, length) };
+            at += length;
+            if let Some(one) = Ledger::decode(one) {
+                sum.merge(&one);
+            }
         }
-        // taken, so that the next session's end does not print them again
-        let windows = std::mem::take(&mut *FREED.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut text = lines(rank, &windows);
-        if text.is_empty() {
-            text = format!("unisono: rank {rank}: no window was used\n");
-        }
-        // in one piece, so that ranks do not interleave; a closed stderr is nobody's problem
-        let _ = std::io::stderr().write_all(text.as_bytes());
+        print(&format!("unisono: {sum}"));
     });
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_was_used_is_printed() {
-        let mut stats = WindowStats::default();
-        stats.fence.epochs = 3;
-        stats.fence.operations = 12;
-        stats.fence.bytes = 192;
-        let text = lines(
-            1,
-            &[("allocated ghosts".to_owned(), stats), ("created".to_owned(), WindowStats::default())],
-        );
-        assert_eq!(text.lines().count(), 1);
-        assert!(text.starts_with(
-            "unisono: rank 1: window 1 (allocated ghosts), fence: 3 epochs, 12 operations, 192 bytes"
-        ));
-    }
+/// Prints this process's ledger alone, if one is wanted and was not taken yet.
+///
+/// # Safety
+/// `why` is a C string.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn core_statistics_alone(rank: c_int, why: *const c_char) {
+    guarded((), || {
+        if let Some(own) = ledger().take() {
+            // SAFETY: the caller gives a C string.
+            let why = unsafe { CStr::from_ptr(why) }.to_string_lossy();
+            print(&format!("unisono: rank {rank}, {why}: {own}"));
+        }
+    });
 }

@@ -176,7 +176,7 @@ unsafe extern "C" fn core_window_free(window: *mut Window, label: *const c_char)
         drop(unsafe { Box::from_raw(window) });
         // SAFETY: the caller's promise.
         let label = unsafe { CStr::from_ptr(label) };
-        statistics::keep(label.to_string_lossy().into_owned(), stats);
+        statistics::keep(&label.to_string_lossy(), stats);
         OK
     })
 }
@@ -190,7 +190,7 @@ unsafe extern "C" fn core_window_counted(window: *const Window, label: *const c_
         let window = unsafe { &*window };
         // SAFETY: the caller's promise.
         let label = unsafe { CStr::from_ptr(label) };
-        statistics::keep(label.to_string_lossy().into_owned(), window.stats());
+        statistics::keep(&label.to_string_lossy(), window.stats());
     });
 }
 

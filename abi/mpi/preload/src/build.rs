@@ -32,6 +32,7 @@ const SOURCES: &[Source] = sources![
     "init.c",
     "jobs.c",
     "memory.c",
+    "statistics.c",
     "synchronize.c",
     "types.c",
     "unused.c",

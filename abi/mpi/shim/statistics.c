@@ -1,0 +1,57 @@
+/*
+ * The table of what the windows did (UNISONO_MPI_STATS). When MPI ends, the first rank gathers the parts of all
+ * ranks and prints the sum; where ranks cannot gather, a process prints its own part.
+ */
+#include "shim.h"
+#include <limits.h>
+#include <stdlib.h>
+
+/* At the end of the job, while MPI can still be used; collective over MPI_COMM_WORLD. */
+void statistics_gathered(void)
+{
+	const unsigned char *own;
+	unsigned char *all = NULL;
+	int rank, size, length, *lengths, *starts;
+	size_t bytes, total = 0;
+
+	if (!core_statistics_wanted())
+		return;
+	own = core_statistics_take(&bytes);
+	length = (int)bytes; /* half a megabyte at most */
+	PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	PMPI_Comm_size(MPI_COMM_WORLD, &size);
+	lengths = calloc(2 * (size_t)size, sizeof *lengths);
+	if (!lengths)
+		abort();
+	starts = lengths + size;
+	PMPI_Allgather(&length, 1, MPI_INT, lengths, 1, MPI_INT, MPI_COMM_WORLD);
+	for (int i = 0; i < size; i++) {
+		starts[i] = (int)total;
+		total += (size_t)lengths[i];
+	}
+	/* more than MPI's counts can say, from 4,096 ranks on: the first rank prints its own part */
+	if (total > INT_MAX) {
+		size = 1;
+	} else {
+		all = rank == 0 ? malloc(total) : NULL;
+		PMPI_Gatherv(own, length, MPI_BYTE, all, lengths, starts, MPI_BYTE, 0, MPI_COMM_WORLD);
+	}
+	if (rank == 0)
+		core_statistics_print(all ? all : own, lengths, (size_t)size);
+	free(all);
+	free(lengths);
+}
+
+/* This process's part, unless it was gathered. */
+void statistics_alone(const char *why)
+{
+	int rank = 0, begun = 0, ended = 0;
+
+	PMPI_Initialized(&begun);
+	PMPI_Finalized(&ended);
+	if (begun && !ended)
+		PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	else
+		rank = rank_of_launcher();
+	core_statistics_alone(rank, why);
+}
