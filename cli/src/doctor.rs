@@ -18,8 +18,9 @@ use unisono_linux::capability::{self, Capability, Effort, Status};
   unisono doctor --without-compiling     only what takes milliseconds
   unisono doctor --json | jq -r '.capabilities[] | select(.found | not) | .remedy'")]
 pub(crate) struct Args {
-    /// One JSON object on standard output: {"capabilities":[{"name","found","status","reason","remedy",...}]},
-    /// with the status found, missing or unknown
+    /// One JSON object on standard output:
+    /// {"capabilities":[{"name","found","status","reason","remedy",...}]}, with the status found, missing or
+    /// unknown
     #[arg(long)]
     json: bool,
 

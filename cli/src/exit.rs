@@ -43,8 +43,8 @@ pub(crate) fn code_of(error: &anyhow::Error) -> ExitCode {
     }
 }
 
-/// Prints a line on standard error with one write(2): ranks of one program may speak at the same time, and their lines
-/// must not mix.
+/// Prints a line on standard error with one write(2): ranks of one program may speak at the same time, and
+/// their lines must not mix.
 pub(crate) fn say(text: &str) {
     // A closed standard error is nobody's problem.
     let _ = std::io::stderr().write_all(format!("unisono: {text}\n").as_bytes());

@@ -15,7 +15,8 @@ pub(crate) struct Flags {
     /// Computation before each barrier
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "0us")]
     pub(crate) interval: Duration,
-    /// Additional computation, drawn from a normal distribution in [0, VARIANCE] (mean half of it, sigma a sixth)
+    /// Additional computation, drawn from a normal distribution in [0, VARIANCE] (mean half of it, sigma a
+    /// sixth)
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "0us")]
     pub(crate) variance: Duration,
     /// Measured seconds of each run

@@ -1,5 +1,5 @@
-//! What the help of all commands has in common: values that shells complete, and a hint where a subcommand is typed
-//! without its group.
+//! What the help of all commands has in common: values that shells complete, and a hint where a subcommand is
+//! typed without its group.
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{Arg, Command, CommandFactory, builder::PossibleValue, builder::TypedValueParser};
@@ -31,7 +31,8 @@ pub(crate) fn explained(mut error: Error) -> Error {
 /// A parser of values that shells complete: it offers names, and takes what `parse` takes.
 #[derive(Clone)]
 pub(crate) struct Completed<P> {
-    /// Asked only for scripts of shells: some of the lists take milliseconds, and every rank of a job starts this program.
+    /// Asked only for scripts of shells: some of the lists take milliseconds, and every rank of a job starts
+    /// this program.
     names: fn() -> Vec<String>,
     parse: P,
 }
@@ -83,8 +84,8 @@ mod tests {
             .map(ToString::to_string)
     }
 
-    /// clap wraps these texts but never joins their lines: in a terminal narrower than the source, each long line of a
-    /// broken paragraph would be followed by a short one.
+    /// clap wraps these texts but never joins their lines: in a terminal narrower than the source, each long
+    /// line of a broken paragraph would be followed by a short one.
     #[test]
     fn paragraphs_of_help_are_one_line_in_the_source_so_that_they_wrap_evenly() {
         let mut broken = Vec::new();

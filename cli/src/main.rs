@@ -8,8 +8,8 @@
     reason = "the documents of arguments are help texts, in which [x] is no link"
 )]
 
-/// Standard error of the whole program, through [`output::remark`]: in place of the standard library's macro of the name, so
-/// that no text of others is forgotten.
+/// Standard error of the whole program, through [`output::remark`]: in place of the standard library's macro
+/// of the name, so that no text of others is forgotten.
 macro_rules! eprint {
     ($($what:tt)*) => { $crate::output::remark(format_args!($($what)*)) };
 }

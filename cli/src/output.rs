@@ -1,8 +1,9 @@
 //! Standard output of the program: where answers go; progress and warnings go to standard error.
 //!
-//! What is printed may hold text of others: names from files, what other processes say, paths. A terminal obeys control
-//! characters in it, so that they are written as escapes ([`plain`]): everything that this program prints in words passes that
-//! one function, standard error by the macros of `main.rs` that take the place of the standard library's.
+//! What is printed may hold text of others: names from files, what other processes say, paths. A terminal
+//! obeys control characters in it, so that they are written as escapes ([`plain`]): everything that this
+//! program prints in words passes that one function, standard error by the macros of `main.rs` that take the
+//! place of the standard library's.
 
 use anyhow::Context;
 use std::borrow::Cow;
@@ -43,8 +44,9 @@ pub(crate) fn remark(what: fmt::Arguments<'_>) {
     let _ = io::stderr().lock().write_all(plain(&shortened(&text)).as_bytes());
 }
 
-/// A text as a terminal shows it without obeying it: control characters, and those that turn the direction of writing, become
-/// the escapes that JSON has for them, so that JSON means the same afterwards. Lines and tabulators stay.
+/// A text as a terminal shows it without obeying it: control characters, and those that turn the direction of
+/// writing, become the escapes that JSON has for them, so that JSON means the same afterwards. Lines and
+/// tabulators stay.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     let obeyed = |character: char| {
         (character.is_control() && !matches!(character, '\n' | '\t'))

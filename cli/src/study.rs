@@ -29,9 +29,9 @@ const NOTABLE: Duration = Duration::from_secs(2);
 
 /// Measure what waiting costs here and which mechanism is worth it
 ///
-/// Runs the same programs under plain Linux, pinned ("spread"), with priorities, in batch, and as gangs, in turns, and
-/// writes every run to DIR/records.jsonl as soon as it is made and a report to DIR/report.html. What this host
-/// cannot run is skipped with the reason. Ctrl-C keeps what was measured.
+/// Runs the same programs under plain Linux, pinned ("spread"), with priorities, in batch, and as gangs, in
+/// turns, and writes every run to DIR/records.jsonl as soon as it is made and a report to DIR/report.html.
+/// What this host cannot run is skipped with the reason. Ctrl-C keeps what was measured.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -26,8 +26,8 @@ pub fn part(all: usize, rank: usize, size: usize) -> Range<usize> {
     all * rank / size..all * (rank + 1) / size
 }
 
-/// What the ranks' values combine to, at every rank. The operation has to leave zero out, with which a window begins:
-/// a sum, or the greatest of what is not negative.
+/// What the ranks' values combine to, at every rank. The operation has to leave zero out, with which a window
+/// begins: a sum, or the greatest of what is not negative.
 ///
 /// # Errors
 /// A rank is gone.

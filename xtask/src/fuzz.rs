@@ -1,8 +1,8 @@
 //! `cargo xtask fuzz`: the fuzz targets of `crates/*/fuzz`, guided by coverage, for as long as one likes.
 //!
 //! Stable Rust instruments code for libFuzzer by flags of its code generator; no sanitizer, because those
-//! need an unstable compiler, and because what is fuzzed has no unsafe code. What was found interesting
-//! stays in `target/fuzz/corpus`, what failed in `target/fuzz`; the failing bytes are an argument of the target's
+//! need an unstable compiler, and because what is fuzzed has no unsafe code. What was found interesting stays
+//! in `target/fuzz/corpus`, what failed in `target/fuzz`; the failing bytes are an argument of the target's
 //! program, which then runs just them.
 
 use crate::step::{Step, Verdict};

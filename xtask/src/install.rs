@@ -94,7 +94,8 @@ impl Prefix {
 /// Builds what is missing, and installs everything.
 pub(crate) fn run_with(prefix: &Prefix) -> anyhow::Result<bool> {
     let release = target().join("release");
-    // the library of its own build: its name for the linker would keep programs from running in the source tree
+    // the library of its own build: its name for the linker would keep programs from running in the source
+    // tree
     let named = target().join("install");
     let cargo = |arguments: &[&str]| run(Command::new("cargo").args(arguments).current_dir(workspace()));
     cargo(&["build", "--release", "--locked", "--package", "unisono", "--package", "unisono-mpi"])?;

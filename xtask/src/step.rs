@@ -79,8 +79,8 @@ impl Step {
     }
 
     /// Forty minutes for the tests, ten of them without a line of output: generous, because only a test that
-    /// hangs may meet these limits. They count from the first line for which `begun` answers yes, so not while
-    /// the tests are compiled.
+    /// hangs may meet these limits. They count from the first line for which `begun` answers yes, so not
+    /// while the tests are compiled.
     #[must_use]
     pub(crate) fn testing(self, begun: fn(&str) -> bool) -> Self {
         self.testing_within(begun, Duration::from_secs(40 * 60), Duration::from_secs(10 * 60))
@@ -115,7 +115,6 @@ impl Step {
         }
     }
 
-    /// Runs it.
     pub(crate) fn run(mut self) -> std::io::Result<Done> {
         let (reader, writer) = std::io::pipe()?;
         // in the terminal's process group, so that Ctrl-C ends it too

@@ -1,7 +1,8 @@
 //! Control groups that tests make: removed when their test has ended, however it ended.
 //!
-//! A test that fails or is killed cannot remove its own. So their names contain the test's process id, and the harness
-//! removes those of processes that are gone, after each test; what a killed harness left, the next one removes.
+//! A test that fails or is killed cannot remove its own. So their names contain the test's process id, and
+//! the harness removes those of processes that are gone, after each test; what a killed harness left, the
+//! next one removes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,12 +10,13 @@ use std::time::Duration;
 use unisono_linux::cgroup::hierarchies;
 
 const PREFIX: &str = "unisono-test-";
-/// How often removing is tried, and how long between: processes that were killed leave their group when they have been
-/// collected.
+/// How often removing is tried, and how long between: processes that were killed leave their group when they
+/// have been collected.
 const TRIES: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The name of a control group of this test's, below the root of a hierarchy; `what` tells it from others of the test.
+/// The name of a control group of this test's, below the root of a hierarchy; `what` tells it from others of
+/// the test.
 #[must_use]
 pub fn name(what: &str) -> String {
     format!("{PREFIX}{what}-{}", std::process::id())

@@ -203,7 +203,8 @@ fn run_here(tests: &[Test], name: Option<&str>) -> ExitCode {
         println!("the harness is gone: {error}");
         return ExitCode::FAILURE;
     }
-    // a shell starts what it puts into the background with interrupts ignored, and so would the tests' programs be
+    // a shell starts what it puts into the background with interrupts ignored, and so would the tests'
+    // programs be
     if let Err(error) = interrupt::usual() {
         println!("the usual answers to signals could not be restored: {error}");
         return ExitCode::FAILURE;

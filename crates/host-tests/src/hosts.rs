@@ -1,6 +1,7 @@
 //! Two hosts on one: network namespaces joined by a cable, for tests of what happens between hosts.
 //!
-//! Names contain the test's process id, so that runs do not meet; what a killed test left is removed by the next.
+//! Names contain the test's process id, so that runs do not meet; what a killed test left is removed by the
+//! next.
 
 use crate::{Skipped, require};
 use std::path::{Path, PathBuf};
@@ -91,8 +92,8 @@ impl Hosts {
         command
     }
 
-    /// A program that stands in for `ssh`: `PROGRAM [OPTIONS] ADDRESS COMMAND...` runs the command on the host with
-    /// this address, under that host's name.
+    /// A program that stands in for `ssh`: `PROGRAM [OPTIONS] ADDRESS COMMAND...` runs the command on the
+    /// host with this address, under that host's name.
     ///
     /// # Panics
     /// When it cannot be written.

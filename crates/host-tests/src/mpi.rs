@@ -9,9 +9,7 @@ use std::{env, fs};
 /// An MPI implementation, as Debian installs several side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mpi {
-    /// MPICH.
     Mpich,
-    /// Open MPI.
     OpenMpi,
 }
 

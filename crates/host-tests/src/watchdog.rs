@@ -1,9 +1,9 @@
 //! Waits for a child process, but not for ever: when its time is over, the stacks of all its processes
 //! are written down and they are killed.
 //!
-//! The processes are the child's [`Reach`]: its descendants, or all that this process started. Those that lose
-//! their parents (a guardian) come back to a process that adopts orphans ([`adopt_orphans`]).
-//! Cost: one `waitpid` every 10 ms.
+//! The processes are the child's [`Reach`]: its descendants, or all that this process started. Those that
+//! lose their parents (a guardian) come back to a process that adopts orphans ([`adopt_orphans`]). Cost: one
+//! `waitpid` every 10 ms.
 
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper, wait as reap,

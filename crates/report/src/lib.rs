@@ -12,9 +12,9 @@
 //!                                                     +-> summary, conditions
 //! ```
 //!
-//! Cost: a few milliseconds and about 40 KiB of page a study. It measures nothing and calculates no statistics:
-//! those are in [`unisono_measure`]. Records are untrusted: all their text passes through one escape
-//! function, and no records make it panic.
+//! Cost: a few milliseconds and about 40 KiB of page a study. It measures nothing and calculates no
+//! statistics: those are in [`unisono_measure`]. Records are untrusted: all their text passes through one
+//! escape function, and no records make it panic.
 #![forbid(unsafe_code)]
 
 mod budgets;
@@ -49,22 +49,13 @@ use unisono_measure::record::Line;
 pub enum Error {
     /// There is no such file.
     #[error("{} does not exist; measure first: unisono study --out DIR", path.display())]
-    Missing {
-        /// The file.
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// A line is not a record.
     #[error("{}:{line}:{column}: {what}; expected a JSON object of the format unisono-record-1", path.display())]
     Bad {
-        /// The file.
         path: PathBuf,
         /// Line, from 1.
         line: usize,
@@ -76,7 +67,6 @@ pub enum Error {
     /// A line is a record of a format that this version does not read.
     #[error("{}:{line}: the record has the format {found:?}; this version reads unisono-record-1", path.display())]
     Format {
-        /// The file.
         path: PathBuf,
         /// Line, from 1.
         line: usize,
@@ -85,18 +75,10 @@ pub enum Error {
     },
     /// There are no records in the file.
     #[error("{} holds no records; measure first: unisono study --out DIR", path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
     /// The page cannot be written.
     #[error("cannot write {}: {source}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Write { path: PathBuf, source: std::io::Error },
 }
 
 /// Draws the records into a page and answers what it says.

@@ -13,7 +13,6 @@ enum Kind {
     Time(f64),
     /// Events a second.
     Rate,
-    /// Per cent.
     Percent,
     /// A ratio or a count.
     Number,

@@ -67,8 +67,8 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
 }
 
 impl Claim<'_> {
-    /// A claim about every place falls with one place where messages are faster or no slower; where these runs
-    /// cannot tell, it stays open.
+    /// A claim about every place falls with one place where messages are faster or no slower; where these
+    /// runs cannot tell, it stays open.
     fn holds(&self) -> (Tone, &'static str) {
         match (self.better == self.total, self.refuted) {
             (true, _) => (Tone::Better, "\u{25b2} holds"),
@@ -137,7 +137,8 @@ mod tests {
     use super::*;
     use unisono_measure::record::{Figure, Line, RunLine, StudyLine, Verdict};
 
-    /// A study of three sizes, six repetitions each, in which windows take these shares of the messages' time.
+    /// A study of three sizes, six repetitions each, in which windows take these shares of the messages'
+    /// time.
     fn page(shares: [&[f64]; 3]) -> String {
         let verdict = Verdict {
             variant: "engine-fence".into(),

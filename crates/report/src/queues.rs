@@ -1,5 +1,5 @@
-//! The report's answer about links that many share: does a policy hold, wherever it is enforced, what does it cost, and
-//! what becomes of it where somebody does not cooperate?
+//! The report's answer about links that many share: does a policy hold, wherever it is enforced, what does it
+//! cost, and what becomes of it where somebody does not cooperate?
 //!
 //! Rests on the studies of topic `queue`; sentences whose figures are missing are left out.
 

@@ -17,13 +17,11 @@ use unisono_measure::verdict::{self, Answer, Judgement};
 pub enum Tone {
     /// Better than what it is compared with.
     Better,
-    /// Worse.
     Worse,
     /// No difference that matters.
     Same,
     /// Measured, but the runs cannot tell.
     Undecided,
-    /// Not measured.
     Unanswered,
 }
 
@@ -104,7 +102,8 @@ pub(crate) fn pairs(c: &Comparison) -> String {
     format!("n{THIN}={THIN}{}", c.ratio.n)
 }
 
-/// `95 % interval 2.41 to 2.62, n = 10`, or how many of a few pairs agree: in the same words as at a terminal.
+/// `95 % interval 2.41 to 2.62, n = 10`, or how many of a few pairs agree: in the same words as at a
+/// terminal.
 pub(crate) fn sureness(c: &Comparison) -> String {
     // a number and what belongs to it stay on one line
     verdict::confidence(c).replace(" %", &format!("{THIN}%")).replace(" = ", &format!("{THIN}={THIN}"))

@@ -26,7 +26,6 @@ pub struct Summary {
 /// One comparison at one place.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VerdictSummary {
-    /// The study.
     pub study: String,
     /// What is judged.
     pub variant: String,
@@ -48,7 +47,6 @@ pub struct VerdictSummary {
     /// Lower end of its interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub low: Option<f64>,
-    /// Upper end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub high: Option<f64>,
     /// The level that the interval can claim.
@@ -65,7 +63,6 @@ pub struct VerdictSummary {
     /// Which of the opening questions it answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<Question>,
-    /// The sentence.
     pub words: String,
 }
 

@@ -2,8 +2,9 @@
 //! plain Linux, what gangs bring beyond that, and what follows.
 //!
 //! The idea: two questions are asked of each situation, and the advice is the least that helps. Where plain
-//! Linux has two modes there is no one ratio, and the cell shows from where to where it reaches. What the runs leave
-//! open must not crowd out what they answer: it is said briefly, and its situations are folded up below the others.
+//! Linux has two modes there is no one ratio, and the cell shows from where to where it reaches. What the
+//! runs leave open must not crowd out what they answer: it is said briefly, and its situations are folded up
+//! below the others.
 
 use crate::escape::{Escaped, slug};
 use crate::said::{self, Tone, comparison, tone};

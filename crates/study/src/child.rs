@@ -31,16 +31,9 @@ pub type Interrupted<'a> = &'a dyn Fn() -> Option<&'static str>;
 pub enum ChildError {
     /// It could not be started.
     #[error("cannot start {program}: {source}")]
-    Start {
-        /// The program.
-        program: String,
-        /// Why not.
-        source: io::Error,
-    },
-    /// It failed.
+    Start { program: String, source: io::Error },
     #[error("{program} {how}{said}")]
     Failed {
-        /// The program.
         program: String,
         /// Exit code or signal.
         how: String,
@@ -52,9 +45,7 @@ pub enum ChildError {
     /// It did not end in time and was killed.
     #[error("{program} did not end within {deadline:?} and was killed{said}")]
     Deadline {
-        /// The program.
         program: String,
-        /// The deadline.
         deadline: Duration,
         /// Last words on standard error, with a separator.
         said: String,
@@ -75,8 +66,8 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts a program: nothing on standard input, its output discarded, its last words kept. Start it from a
-    /// thread that lives on: the kernel may end it with the thread.
+    /// Starts a program: nothing on standard input, its output discarded, its last words kept. Start it from
+    /// a thread that lives on: the kernel may end it with the thread.
     ///
     /// # Errors
     /// [`ChildError::Start`].

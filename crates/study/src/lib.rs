@@ -7,9 +7,9 @@
 //!                                                     |
 //!                                    programs: workload (ours), peer (others')
 //! ```
-//! A study is one claim: what is compared (variants), over what (sweeps), how often (repetitions), what to draw
-//! and what to judge. Runs of one repetition are neighbours in time. Nothing here draws, and nothing here
-//! prints: `unisono-report` draws what the records say, `cli` speaks.
+//! A study is one claim: what is compared (variants), over what (sweeps), how often (repetitions), what to
+//! draw and what to judge. Runs of one repetition are neighbours in time. Nothing here draws, and nothing
+//! here prints: `unisono-report` draws what the records say, `cli` speaks.
 #![forbid(unsafe_code)]
 
 pub mod child;

@@ -31,16 +31,13 @@ pub struct PlannedRun {
     pub repetition: u32,
     /// Which start within the repetition, from 0.
     pub start: u32,
-    /// Seed.
     pub seed: u64,
-    /// Measured seconds.
     pub seconds: f64,
 }
 
 /// A study's runs in their order.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The runs.
     pub runs: Vec<PlannedRun>,
     /// How long they will take, roughly.
     pub estimate: Duration,

@@ -30,11 +30,8 @@ impl fmt::Display for Profile {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PerProfile<T> {
-    /// For `--smoke`.
     pub smoke: T,
-    /// For `--quick`.
     pub quick: T,
-    /// For `--paper`.
     pub paper: T,
 }
 

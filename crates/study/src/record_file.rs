@@ -19,7 +19,6 @@ pub enum RecordError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// Why not.
         source: io::Error,
     },
 }

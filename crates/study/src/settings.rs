@@ -63,8 +63,8 @@ pub struct Settings {
     /// How long `spin-block` spins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spin_budget_us: Option<f64>,
-    /// Busy loops beside the program: their number (`single`, one after the other around the processors) or how
-    /// many on each processor used (`wait-cost`).
+    /// Busy loops beside the program: their number (`single`, one after the other around the processors) or
+    /// how many on each processor used (`wait-cost`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub competitors: Option<usize>,
     /// Whether participants are pinned, one after the other around the processors.

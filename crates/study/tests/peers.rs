@@ -75,7 +75,8 @@ fn peers_refuse_what_they_do_not_know_with_exit_code_2() {
 
 #[test]
 fn kernels_in_c_compute_what_ours_do() {
-    // More iterations than a batch has rounds, few enough for runtimes that spin when threads outnumber cores.
+    // More iterations than a batch has rounds, few enough for runtimes that spin when threads outnumber
+    // cores.
     for (size, iterations) in [(33, 70)] {
         let options = |threads| Options {
             threads,

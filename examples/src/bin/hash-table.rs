@@ -49,7 +49,6 @@ fn value(key: u64) -> u64 {
     mix(!key)
 }
 
-/// The table.
 struct Table {
     window: Window,
     ranks: u64,

@@ -1,5 +1,5 @@
-//! The heat equation on a square plate, by rows: in each step a rank puts its first and last row into the ghost rows
-//! of its neighbours.
+//! The heat equation on a square plate, by rows: in each step a rank puts its first and last row into the
+//! ghost rows of its neighbours.
 //!
 //! ```text
 //!   rank 0  | row row row  last |                      window of a rank, twice (even and odd steps):
@@ -26,7 +26,6 @@ struct Args {
     /// Points along each side of the plate
     #[arg(long, default_value_t = 256)]
     size: usize,
-    /// Steps
     #[arg(long, default_value_t = 500)]
     steps: usize,
     /// How neighbours synchronize

@@ -1,5 +1,5 @@
-//! C sources look as `.clang-format` at the root says. Where clang-format is not installed that is not checked, and
-//! the summary says so; headers that a program makes are left as it makes them.
+//! C sources look as `.clang-format` at the root says. Where clang-format is not installed that is not
+//! checked, and the summary says so; headers that a program makes are left as it makes them.
 
 use super::sources::Sources;
 use crate::step::Verdict;

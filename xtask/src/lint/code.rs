@@ -1,5 +1,5 @@
-//! The code of a Rust file as tokens: which types it defines and which paths of its own crate it names. What is compiled for
-//! tests alone is left out.
+//! The code of a Rust file as tokens: which types it defines and which paths of its own crate it names. What
+//! is compiled for tests alone is left out.
 
 use proc_macro2::{Delimiter, Ident, LexError, TokenStream, TokenTree};
 
@@ -10,7 +10,8 @@ pub(super) type At = (String, usize);
 pub(super) struct Code {
     /// Types, traits and aliases, those inside functions excepted.
     pub(super) types: Vec<At>,
-    /// First segments of paths from the crate's root: `a` of `crate::a::B`, and of `super::a::B` one level below it.
+    /// First segments of paths from the crate's root: `a` of `crate::a::B`, and of `super::a::B` one level
+    /// below it.
     pub(super) from_root: Vec<At>,
     /// What the root file offers under another path, as (`a`, `B`) for `pub use a::B`.
     pub(super) offers: Vec<(String, String)>,

@@ -1,5 +1,5 @@
-//! The modules of a crate form no cycle: what two of them share stands in a third, below both. A module here is one that the
-//! crate's root declares, with everything inside it.
+//! The modules of a crate form no cycle: what two of them share stands in a third, below both. A module here
+//! is one that the crate's root declares, with everything inside it.
 
 use super::Problem;
 use super::code::Code;

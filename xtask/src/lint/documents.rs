@@ -1,5 +1,6 @@
-//! Each file says what it holds, and no document repeats a name. rustc's `missing_docs` demands a document for every public
-//! item, which brings forth those that say nothing; this check demands the one that a reader needs.
+//! Each file says what it holds, and no document repeats a name. rustc's `missing_docs` demands a document
+//! for every public item, which brings forth those that say nothing; this check demands the one that a reader
+//! needs.
 
 use super::Problem;
 use super::sources::{Source, Sources};

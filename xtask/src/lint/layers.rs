@@ -4,8 +4,8 @@
 use super::sources::Sources;
 use serde_json::Value;
 
-/// Which crates of the workspace each depends on, no more and no less. A new crate, and a new arrow, is a decision: write it
-/// here.
+/// Which crates of the workspace each depends on, no more and no less. A new crate, and a new arrow, is a
+/// decision: write it here.
 const ROWS: &[(&str, &[&str])] = &[
     // the machine
     ("linux", &[]),

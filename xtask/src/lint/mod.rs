@@ -54,8 +54,8 @@ const YOUNG_CHECKS: &[(&str, &str, YoungCheck)] = &[
     ("documents", "documents say something", documents::check),
 ];
 
-/// What breaks a rule that is younger than the code. This list may only shrink: an entry that nothing needs any more is a
-/// problem, too.
+/// What breaks a rule that is younger than the code. This list may only shrink: an entry that nothing needs
+/// any more is a problem, too.
 const NOT_YET: &str = include_str!("not-yet.txt");
 
 /// The problems that `list` does not allow the check, and the entries that it no longer needs.
@@ -133,8 +133,8 @@ fn has_deny() -> bool {
     version.status().is_ok_and(|status| status.success())
 }
 
-/// Asks the RustSec database, which cargo-deny fetches: without a network, or with one that does not lead there,
-/// the check is skipped with cargo-deny's own words.
+/// Asks the RustSec database, which cargo-deny fetches: without a network, or with one that does not lead
+/// there, the check is skipped with cargo-deny's own words.
 fn advisories() -> Verdict {
     if !has_deny() {
         return Verdict::skipped(NO_DENY);

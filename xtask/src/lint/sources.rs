@@ -1,5 +1,5 @@
-//! What checks read: the text files of the project (what git tracks, or, without git, what is below the directory), and its
-//! crates.
+//! What checks read: the text files of the project (what git tracks, or, without git, what is below the
+//! directory), and its crates.
 
 use serde_json::Value;
 use std::fs;

@@ -71,8 +71,8 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
     problems
 }
 
-/// Orderings stronger than `Relaxed` without a comment near them. A file that never speaks of an `Ordering` has
-/// its own meaning of release.
+/// Orderings stronger than `Relaxed` without a comment near them. A file that never speaks of an `Ordering`
+/// has its own meaning of release.
 fn unexplained(file: &Source) -> Vec<String> {
     if !file.path.contains("/src/") || file.path == FACADE || !file.text.contains("Ordering") {
         return Vec::new();

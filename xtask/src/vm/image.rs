@@ -58,7 +58,8 @@ impl Image {
     fn entry(&mut self, path: &str, mode: u32, content: &[u8]) {
         let name = path.trim_start_matches('/');
         self.entries += 1;
-        // magic; inode, mode, owner, group, links, time, size, device and special device, length of the name, sum
+        // magic; inode, mode, owner, group, links, time, size, device and special device, length of the name,
+        // sum
         let numbers =
             [self.entries, mode, 0, 0, 1, 0, content.len() as u32, 0, 0, 0, 0, name.len() as u32 + 1, 0];
         self.bytes.extend(b"070701");

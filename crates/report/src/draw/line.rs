@@ -13,7 +13,6 @@ use unisono_linux::counted::counted;
 use unisono_measure::quantile;
 use unisono_measure::record;
 
-/// One line.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
     pub(crate) name: String,

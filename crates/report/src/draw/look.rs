@@ -14,7 +14,6 @@ use std::collections::BTreeMap;
 pub(crate) struct Look {
     /// Class that sets the colour: `c0` to `c7`.
     pub(crate) class: &'static str,
-    /// Its marker.
     pub(crate) shape: Shape,
 }
 

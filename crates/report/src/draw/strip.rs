@@ -9,7 +9,6 @@ use super::svg::{Anchor, Canvas, Window};
 use super::text::{SIZE, bold, fit, width, wrap};
 use unisono_measure::{quantile, record};
 
-/// One row.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) name: String,

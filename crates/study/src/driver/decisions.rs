@@ -1,4 +1,5 @@
-//! What a decision of each discipline costs, by the number of classes: one run measures all of them, each a place.
+//! What a decision of each discipline costs, by the number of classes: one run measures all of them, each a
+//! place.
 
 use super::figures::figure;
 use super::{NoOutcome, Outcome, Place};

@@ -3,8 +3,9 @@
 //! ```text
 //!   two downloads, a user, a player -- the service of unisono-enforce -- a file, past the page cache
 //! ```
-//! The service's two threads are the requests that are out at a time; what waits behind them is ordered by the rule. For
-//! the kernel's order there are as many threads as there can be requests, so that nothing waits in the service.
+//! The service's two threads are the requests that are out at a time; what waits behind them is ordered by
+//! the rule. For the kernel's order there are as many threads as there can be requests, so that nothing waits
+//! in the service.
 
 use super::figures::figure;
 use super::{Context, NoOutcome, Outcome};

@@ -2,11 +2,11 @@
 //!
 //! One run is one start of a program that measures many places: each method in each kind of window at each
 //! size. So a run brings several records, each a [`Place`]: its variant is the run's with the method after it
-//! (`mpich-messages`, `engine-fence`, `engine-fence-created`), and its parameter `bytes` says the size. What was
-//! measured before a program failed is kept; the rest is recorded as failed, with the reason.
+//! (`mpich-messages`, `engine-fence`, `engine-fence-created`), and its parameter `bytes` says the size. What
+//! was measured before a program failed is kept; the rest is recorded as failed, with the reason.
 //!
-//! Where ranks outnumber processors a stock MPI may need a tenth of a second a step: the programs are bound by
-//! time, and a step that takes longer than the time there is counts as the measurement.
+//! Where ranks outnumber processors a stock MPI may need a tenth of a second a step: the programs are bound
+//! by time, and a step that takes longer than the time there is counts as the measurement.
 
 use super::figures::figure;
 use super::{Context, NoOutcome, Outcome, Place};
@@ -115,8 +115,8 @@ pub fn around(settings: &Settings, seconds: f64) -> Duration {
     Duration::from_millis(starting + crowding(settings)) + measuring
 }
 
-/// What more processes than two processors add, in milliseconds: MPICH's spin while they start, make windows and end,
-/// and a step of its windows takes longer than the time there is.
+/// What more processes than two processors add, in milliseconds: MPICH's spin while they start, make windows
+/// and end, and a step of its windows takes longer than the time there is.
 fn crowding(settings: &Settings) -> u64 {
     let processes = settings.processes.unwrap_or(2) as u64;
     match (settings.program.as_deref(), settings.preload) {
@@ -200,7 +200,8 @@ fn launcher(program: &Program, processes: usize) -> Result<Command, NoOutcome> {
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command.args(["--oversubscribe", "--bind-to", "none"]);
         if !has_fabric() {
-            // A start takes 0.2 s longer where it looks for networks by libfabric, and then takes what it takes now.
+            // A start takes 0.2 s longer where it looks for networks by libfabric, and then takes what it
+            // takes now.
             command.args(["--mca", "pml", "^cm"]);
         }
     }

@@ -21,7 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A program with its options, ready to start.
 #[derive(Clone, Debug)]
 pub struct App {
-    /// The program.
     pub program: Program,
     /// What it is told.
     pub options: Options,
@@ -113,7 +112,6 @@ fn micros(us: Option<f64>) -> Duration {
 /// A program's command and where its result will be.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The command.
     pub command: Command,
     result: PathBuf,
     program: Program,

@@ -75,7 +75,6 @@ pub struct Context<'a> {
 /// What a run brought.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// The figures.
     pub figures: Vec<Figure>,
     /// What makes them doubtful.
     pub warnings: Vec<String>,
@@ -92,7 +91,6 @@ pub struct Place {
     pub part: String,
     /// Where, beside the run's own parameters.
     pub parameters: BTreeMap<String, serde_json::Value>,
-    /// The figures.
     pub figures: Vec<Figure>,
 }
 

@@ -1,8 +1,8 @@
-//! Processor time shared by weight: the core that decides about packets decides about quanta, against the kernel's own
-//! controller.
+//! Processor time shared by weight: the core that decides about packets decides about quanta, against the
+//! kernel's own controller.
 //!
-//! One busy loop a class, all on one processor, each in a control group of its own. Under the kernel the groups have
-//! weights; under the core they take turns, as `unisono queue cpu` has them.
+//! One busy loop a class, all on one processor, each in a control group of its own. Under the kernel the
+//! groups have weights; under the core they take turns, as `unisono queue cpu` has them.
 
 use super::figures::figure;
 use super::{Context, NoOutcome, Outcome};
@@ -31,7 +31,6 @@ pub const AROUND: Duration = Duration::from_millis(150);
 enum Place {
     /// The kernel's scheduler, which knows no weights here.
     Nobody,
-    /// Its controller.
     Kernel,
     /// Start-time fair queuing of quanta.
     Core,

@@ -1,9 +1,10 @@
 //! Barriers over networks, simulated: the same networks and groups under each scheme.
 //!
 //! One run draws some networks and simulates every scheme and every size of group on each, so it brings
-//! several records, each a [`Place`]: its variant is the run's with the scheme after it (`small-multicast`), and
-//! its parameter `members` says the size. A figure is the mean over the networks, as in the paper, with the
-//! distribution beside it. Nothing here measures time: the same seed brings the same figures on every machine.
+//! several records, each a [`Place`]: its variant is the run's with the scheme after it (`small-multicast`),
+//! and its parameter `members` says the size. A figure is the mean over the networks, as in the paper, with
+//! the distribution beside it. Nothing here measures time: the same seed brings the same figures on every
+//! machine.
 
 use super::figures::figure;
 use super::{Context, NoOutcome, Outcome, Place};
@@ -48,9 +49,9 @@ pub fn parts(settings: &Settings) -> Vec<String> {
     }
 }
 
-/// Roughly how long a run takes: a message of each member over as many links as a tree is high, for each size of
-/// group. Fitted to runs of 100 to 10,000 switches with ten nodes each (0.33 s at 10,000); beyond,
-/// where caches no longer hold the network, it is a guess.
+/// Roughly how long a run takes: a message of each member over as many links as a tree is high, for each size
+/// of group. Fitted to runs of 100 to 10,000 switches with ten nodes each (0.33 s at 10,000); beyond, where
+/// caches no longer hold the network, it is a guess.
 #[must_use]
 pub fn around(settings: &Settings) -> Duration {
     const NANOS_A_HOP: f64 = 100.0;
@@ -102,7 +103,8 @@ impl Wanted {
         if groups.is_empty() || groups.iter().any(|members| !(2..=nodes).contains(members)) {
             return Err(format!("a group of {nodes} nodes has 2 to {nodes} members"));
         }
-        // L from what is asked for: where the bare tree is built instead, the paper's formula knows nothing of it
+        // L from what is asked for: where the bare tree is built instead, the paper's formula knows nothing
+        // of it
         let links = connectivity * f64::from(ports) - f64::from(nodes) / f64::from(switches.max(1));
         Ok(Self {
             wish: Wish {

@@ -72,8 +72,8 @@ pub fn parts(settings: &Settings) -> Vec<String> {
     parts.iter().map(|part| (*part).to_owned()).collect()
 }
 
-/// Roughly how long a run takes: so much for each tree that is planned and simulated in a network of 75 switches, and
-/// for each barrier of a total exchange.
+/// Roughly how long a run takes: so much for each tree that is planned and simulated in a network of 75
+/// switches, and for each barrier of a total exchange.
 #[must_use]
 pub fn around(settings: &Settings) -> Duration {
     const A_TREE: Duration = Duration::from_micros(100);

@@ -71,7 +71,6 @@ pub struct StudyFile {
     pub paper: Option<Paper>,
     /// What a run is.
     pub driver: Driver,
-    /// Repetitions.
     pub repetitions: PerProfile<u32>,
     /// Measured seconds of a run.
     pub seconds: PerProfile<f64>,
@@ -125,7 +124,6 @@ fn once() -> u32 {
 pub struct Sweep {
     /// Name of the setting.
     pub parameter: String,
-    /// Its values.
     pub values: PerProfile<Vec<serde_json::Value>>,
 }
 
@@ -135,16 +133,10 @@ pub struct Sweep {
 pub enum BadStudy {
     /// It could not be read.
     #[error("cannot read the study file {path}: {source}")]
-    Unreadable {
-        /// The file.
-        path: String,
-        /// Why not.
-        source: std::io::Error,
-    },
+    Unreadable { path: String, source: std::io::Error },
     /// It is not a study file.
     #[error("{path}:{line}:{column}: {problem}")]
     Wrong {
-        /// The file.
         path: String,
         /// Line, from 1.
         line: usize,

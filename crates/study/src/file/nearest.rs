@@ -23,7 +23,6 @@ pub(super) fn explain(message: &str) -> String {
     }
 }
 
-/// Levenshtein distance.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

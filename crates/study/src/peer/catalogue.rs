@@ -6,7 +6,6 @@ use std::path::Path;
 /// A program that is built from source on the user's machine.
 #[derive(Debug)]
 pub struct Peer {
-    /// Its name.
     pub name: &'static str,
     /// What it is for.
     pub kind: Kind,
@@ -14,7 +13,6 @@ pub struct Peer {
     pub compilers: &'static [CompilerName],
     /// Flags beside the common ones.
     pub flags: &'static [&'static str],
-    /// Its source.
     pub source: Source,
     /// How its runtime is told to wait.
     pub environment: &'static [(&'static str, &'static str)],
@@ -34,17 +32,12 @@ pub struct Source {
 /// A compiler by the name under which it is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CompilerName {
-    /// GNU C.
     Gcc,
-    /// GNU C++.
     Gxx,
-    /// LLVM's C.
     Clang,
-    /// LLVM's C++.
     Clangxx,
     /// MPICH's wrapper of a C compiler.
     MpiccMpich,
-    /// Open MPI's.
     MpiccOpenmpi,
 }
 

@@ -54,7 +54,6 @@ pub struct Program {
 /// A program that cannot be run here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
-    /// Its name.
     pub name: String,
     /// What it is for.
     pub kind: Kind,
@@ -75,15 +74,12 @@ pub enum Error {
         name: String,
         /// The known name that resembles it most.
         nearest: String,
-        /// All names.
         known: String,
     },
     /// It exists, but not here.
     #[error("{name} cannot be run here: {reason}; {remedy}")]
     Unavailable {
-        /// Its name.
         name: String,
-        /// Why.
         reason: String,
         /// What to do.
         remedy: String,
@@ -93,13 +89,11 @@ pub enum Error {
     Io {
         /// What was tried, with the path.
         what: String,
-        /// Why not.
         source: io::Error,
     },
     /// It ran and failed.
     #[error("{name} failed ({status}): {said}")]
     Failed {
-        /// Its name.
         name: String,
         /// Exit code or signal.
         status: String,
@@ -109,7 +103,6 @@ pub enum Error {
     /// It did not end in time and was killed.
     #[error("{name} was killed: it ran for {waited:?} instead of {expected:?}")]
     Hung {
-        /// Its name.
         name: String,
         /// How long it was waited for.
         waited: Duration,
@@ -119,7 +112,6 @@ pub enum Error {
     /// Its result makes no sense.
     #[error("{name} wrote a result that cannot be read: {source}")]
     Result {
-        /// Its name.
         name: String,
         /// What is wrong with it.
         source: serde_json::Error,

@@ -4,8 +4,9 @@
 //!   thread 0   signal ping k ........ wait for pong k   signal ping k+1
 //!   thread 1        wait for ping k   signal pong k
 //! ```
-//! Each round trip is two waits. Measured for every wait policy with both threads on one processor and on two,
-//! alone and beside busy loops, this is the paper's price of blocking against spinning - on this machine.
+//! Each round trip is two waits. Measured for every wait policy with both threads on one processor and on
+//! two, alone and beside busy loops, this is the paper's price of blocking against spinning - on this
+//! machine.
 //!
 //! Cost of the loop beside the hand-off: as [`crate::workload::meter`].
 
@@ -67,7 +68,8 @@ fn run_with<P: WaitPolicy>(
             let mut policy = policy(1, wakeups);
             for k in 1u64.. {
                 policy.wait(ping, k as u32, &mut Unwatched);
-                // Relaxed is enough: the ping that this thread has just acquired was signalled after the store
+                // Relaxed is enough: the ping that this thread has just acquired was signalled after the
+                // store
                 if last.load(Relaxed) == k {
                     return pinned.map(|()| k);
                 }

@@ -149,7 +149,8 @@ impl Shared {
             }
             iterate(episode)?;
             count.store(episode, Relaxed);
-            // SYNC(last-episode) acquire: leaving the barrier of this episode, which orders it after the store
+            // SYNC(last-episode) acquire: leaving the barrier of this episode, which orders it after the
+            // store
             if self.last_episode.load(Relaxed) == episode {
                 break;
             }

@@ -1,11 +1,12 @@
-//! A file server's requests to one disk: what is read at length, what somebody waits for, and what has a deadline.
+//! A file server's requests to one disk: what is read at length, what somebody waits for, and what has a
+//! deadline.
 //!
 //! Three classes share a file of `FILE` bytes: two downloads that always have four reads of 256 KiB waiting
-//! (*throughput*), a user who reads 8 KiB at a random place and thinks 2 ms (*interactive*), and a player that reads 64 KiB
-//! every 10 ms and needs them within 10 ms (*real-time*).
+//! (*throughput*), a user who reads 8 KiB at a random place and thinks 2 ms (*interactive*), and a player
+//! that reads 64 KiB every 10 ms and needs them within 10 ms (*real-time*).
 //!
-//! Cost: the file is written once and read past the page cache ever after. When not to use it: on a file system in
-//! memory, which has nothing to order.
+//! Cost: the file is written once and read past the page cache ever after. When not to use it: on a file
+//! system in memory, which has nothing to order.
 
 use crate::child::STEP;
 use std::fs::File;

@@ -49,7 +49,6 @@ enum Phase {
 /// Whether there is another episode after this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// There is.
     Continue,
     /// This one is the last.
     Stop,
@@ -183,7 +182,6 @@ impl Meter {
 pub struct Measurement {
     /// Whose barrier: `unisono`, `std`, `pthread`, `cxx`, `libgomp`, ...
     pub implementation: String,
-    /// Its version.
     pub version: String,
     /// The algorithm, for example `dissemination`.
     pub algorithm: String,
@@ -192,7 +190,6 @@ pub struct Measurement {
     /// Why this algorithm, where it was chosen for the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chosen_because: Option<String>,
-    /// Participants.
     pub threads: usize,
     /// Computation before each barrier.
     pub interval_ns: u64,
@@ -222,13 +219,11 @@ pub struct Measurement {
     pub iterations: Vec<u64>,
     /// Iterations while it was measured.
     pub episodes: u64,
-    /// Measured seconds.
     pub elapsed_s: f64,
     /// Processor seconds of all threads meanwhile.
     pub cpu_s: f64,
     /// First moment of the measurement (`CLOCK_MONOTONIC`, nanoseconds).
     pub start_ns: u64,
-    /// Last moment.
     pub end_ns: u64,
     /// When the program was ready to begin; after `start_ns`, it came too late.
     pub ready_ns: u64,
@@ -260,17 +255,11 @@ impl Measurement {
 /// microseconds; `max` is the longest single episode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NsPerBarrier {
-    /// Barriers counted.
     pub n: u64,
-    /// Least.
     pub min: f64,
-    /// First quartile.
     pub p25: f64,
-    /// Median.
     pub median: f64,
-    /// Third quartile.
     pub p75: f64,
-    /// 99th percentile.
     pub p99: f64,
     /// Longest single episode.
     pub max: f64,

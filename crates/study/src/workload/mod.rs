@@ -37,46 +37,33 @@ pub enum Error {
     /// A participant could not be put on its processor.
     #[error("cannot pin participant {participant} to processor {cpu}: {source}")]
     Pin {
-        /// Which participant.
         participant: usize,
         /// Where it should have gone.
         cpu: usize,
-        /// Why not.
         source: std::io::Error,
     },
     /// A thread could not be started.
     #[error("cannot start participant {participant} of {threads}: {source}")]
     Start {
-        /// Which participant.
         participant: usize,
         /// How many were asked for.
         threads: usize,
-        /// Why not.
         source: std::io::Error,
     },
     /// The barrier under test gave up.
     #[error("participant {participant}'s barrier failed: {reason}")]
     Barrier {
-        /// Who noticed.
         participant: usize,
         /// What it said.
         reason: String,
     },
     /// A participant panicked.
     #[error("participant {participant} panicked")]
-    Panicked {
-        /// Which one.
-        participant: usize,
-    },
+    Panicked { participant: usize },
     /// The exchange of ghost areas failed.
     #[error("{0}")]
     Exchange(String),
     /// The result could not be written.
     #[error("cannot write {path}: {source}")]
-    Result {
-        /// Where to.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
+    Result { path: PathBuf, source: std::io::Error },
 }

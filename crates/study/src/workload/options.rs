@@ -13,7 +13,6 @@ pub const MOST_THREADS: usize = 1024;
 /// What a workload is told. The peers in C and C++ take the same flags.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Participants.
     pub threads: usize,
     /// Computation before each barrier.
     pub interval: Duration,

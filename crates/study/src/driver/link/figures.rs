@@ -42,9 +42,9 @@ pub(super) fn outcome(
 
 /// How far the shares of those classes that always want more are from the policy's.
 ///
-/// What counts is what the link carried: TCP holds back what came after a segment that was lost until that has come
-/// again, a queue's worth of time later, and what is held back at the end of the measured time would be counted
-/// nowhere. What was delivered stands beside it.
+/// What counts is what the link carried: TCP holds back what came after a segment that was lost until that
+/// has come again, a queue's worth of time later, and what is held back at the end of the measured time would
+/// be counted nowhere. What was delivered stands beside it.
 fn shares(weights: &[u32], sources: &[Source], received: &[Received]) -> Vec<(String, f64, &'static str)> {
     let busy: Vec<usize> = (0..weights.len()).filter(|at| sources[*at].flows > 0).collect();
     let carried = |at: usize| received.get(at).map_or(0, |r| r.segments);

@@ -3,10 +3,11 @@
 //! ```text
 //!   senders (a process a class) -- policy: none | kernel | tun | af-xdp | middleware -- cable -- receiver
 //! ```
-//! One run: two network namespaces and their cable, the policy applied by `unisono queue apply` as a user would (or a
-//! broker started), one sender a class, one receiver; all of it is gone when the run is. Without a policy and with the
-//! middleware, the cable itself is a link of that rate, first in first out (TBF); the kernel and the interposed place make
-//! the link themselves. A cable alone, without policy and rate, is there to compare with.
+//! One run: two network namespaces and their cable, the policy applied by `unisono queue apply` as a user
+//! would (or a broker started), one sender a class, one receiver; all of it is gone when the run is. Without
+//! a policy and with the middleware, the cable itself is a link of that rate, first in first out (TBF); the
+//! kernel and the interposed place make the link themselves. A cable alone, without policy and rate, is there
+//! to compare with.
 
 mod figures;
 mod place;

@@ -1,5 +1,5 @@
-//! What a place adds to a message that is alone, and nothing else: one thread holds both ends and asks again and again, so
-//! that nobody has to be woken to send or to receive.
+//! What a place adds to a message that is alone, and nothing else: one thread holds both ends and asks again
+//! and again, so that nobody has to be woken to send or to receive.
 
 use super::stage::{RECEIVER, SENDER, Stage};
 use crate::child::Interrupted;

@@ -1,6 +1,7 @@
 //! Two hosts on this one, and the cable between them: network namespaces that vanish with the run.
 //!
-//! The thread that makes them belongs to a run and ends with it; programs that it starts are born where it is.
+//! The thread that makes them belongs to a run and ends with it; programs that it starts are born where it
+//! is.
 
 use crate::driver::NoOutcome;
 use std::net::Ipv4Addr;

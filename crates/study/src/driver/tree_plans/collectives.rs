@@ -1,8 +1,8 @@
 //! The other collectives that a barrier tree's registers allow, against the same by messages.
 //!
-//! Allreduce (a sum), multicast and total exchange, each by the tree as in the paper, by the same tree turned at the root
-//! switch, and by messages: to one member and back (allreduce, and a multicast that ends when everybody has it), or from
-//! everybody to everybody (exchange).
+//! Allreduce (a sum), multicast and total exchange, each by the tree as in the paper, by the same tree turned
+//! at the root switch, and by messages: to one member and back (allreduce, and a multicast that ends when
+//! everybody has it), or from everybody to everybody (exchange).
 
 use super::{All, draw_group, planned};
 use rand_pcg::Pcg64Mcg;

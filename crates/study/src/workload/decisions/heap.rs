@@ -1,4 +1,5 @@
-//! Start-time fair queuing by the textbook: one heap of (start tag, arrival), a queue of packets for each class.
+//! Start-time fair queuing by the textbook: one heap of (start tag, arrival), a queue of packets for each
+//! class.
 
 use super::Queue;
 use std::cmp::Reverse;

@@ -1,8 +1,8 @@
 //! What a decision costs: one packet out and one in, under each discipline, in this process.
 //!
-//! Each step takes the packet to be served and hands a new one to a class: to the one served (*saturated*: every class
-//! always wants service) or to one drawn (*random*: classes fall idle and wake); the same sequence for all. Time
-//! is taken over a batch, so that the clock costs nothing.
+//! Each step takes the packet to be served and hands a new one to a class: to the one served (*saturated*:
+//! every class always wants service) or to one drawn (*random*: classes fall idle and wake); the same
+//! sequence for all. Time is taken over a batch, so that the clock costs nothing.
 
 mod heap;
 
@@ -13,7 +13,6 @@ use unisono_fairqueue::{
     ClassId, ClassSpec, Discipline, Fifo, Hierarchy, Packet, RoundRobin, Scheduler, Weight, Weighted,
 };
 
-/// Who decides.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Decider {
     /// Start-time fair queuing by the textbook: a binary heap of start tags.
@@ -54,14 +53,12 @@ impl Decider {
 pub enum Pattern {
     /// The one served.
     Saturated,
-    /// One drawn.
     Random,
 }
 
 /// What one decider took.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Took {
-    /// Who.
     pub decider: Decider,
     /// Nanoseconds for a packet out and one in.
     pub ns_per_packet: f64,
@@ -154,8 +151,8 @@ fn queue(decider: Decider, classes: u32) -> Box<dyn Queue> {
     }
 }
 
-/// Measures every decider with so many classes, each for this long. The order of the first packets, the same number of
-/// all, is remembered.
+/// Measures every decider with so many classes, each for this long. The order of the first packets, the same
+/// number of all, is remembered.
 #[must_use]
 pub fn measure(classes: u32, pattern: Pattern, each: Duration, seed: u64) -> Vec<Took> {
     let mut took: Vec<Took> = Vec::new();

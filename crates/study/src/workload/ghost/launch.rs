@@ -19,8 +19,8 @@ impl Drop for Ranks {
     }
 }
 
-/// Starts the exchange as processes of `unisono` with these arguments, and waits for all of them. Call it from
-/// a thread that lives as long: the ranks end with it.
+/// Starts the exchange as processes of `unisono` with these arguments, and waits for all of them. Call it
+/// from a thread that lives as long: the ranks end with it.
 ///
 /// # Errors
 /// A rank that cannot be started, or that failed; the others are ended then.

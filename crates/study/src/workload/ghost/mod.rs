@@ -2,8 +2,8 @@
 //!
 //! The same program as the peer in C (`peers/ghost.c`), line by line of its results, over `unisono-rma`
 //! instead of an MPI: the processes form a periodic grid of two dimensions, and each puts one message of each
-//! size to its four neighbours a step. A batch of steps is timed between two barriers; the slowest process's time
-//! counts. Beside it, what one operation costs with what completes it, and a barrier.
+//! size to its four neighbours a step. A batch of steps is timed between two barriers; the slowest process's
+//! time counts. Beside it, what one operation costs with what completes it, and a barrier.
 //!
 //! ```text
 //!   launch (one process) --starts--> rank 0, rank 1, ... --rank 0 writes--> one JSON object a measurement
@@ -35,7 +35,6 @@ pub const MOST_REPETITIONS: usize = 101;
 /// What one exchange is told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {
-    /// Processes.
     pub processes: usize,
     /// Seconds of each measurement, all repetitions together.
     pub seconds: f64,
@@ -45,7 +44,6 @@ pub struct Exchange {
     pub sizes: Vec<usize>,
     /// Only these methods; all if empty.
     pub only: Vec<String>,
-    /// `allocated`, `created`.
     pub windows: Vec<String>,
     /// How synchronization is done.
     pub style: Style,
@@ -85,11 +83,9 @@ impl Exchange {
 /// One measurement, as this program and the peer write it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// `ghost`.
     pub program: String,
     /// `unisono`, `mpich`, `openmpi`.
     pub mpi: String,
-    /// Processes.
     pub processes: usize,
     /// `messages`, `fence`, `pscw`, `lock`, `put_flush`, ...
     pub method: String,
@@ -99,7 +95,6 @@ pub struct Measured {
     pub bytes: u64,
     /// Steps a repetition.
     pub steps: u64,
-    /// Repetitions.
     pub repetitions: u64,
     /// Nanoseconds a step in the best repetition.
     pub min_ns: f64,

@@ -229,8 +229,8 @@ impl Member<'_> {
         let share = seconds / repetitions as f64;
         let mut times = Vec::new();
         let mut steps = 1_u64;
-        // as many steps as fill a repetition's share of the time, found by going on from fewer; the quicker of two
-        // batches decides, for one may have been interrupted
+        // as many steps as fill a repetition's share of the time, found by going on from fewer; the quicker
+        // of two batches decides, for one may have been interrupted
         loop {
             let took = self.batch(steps, window.as_deref_mut(), step)?;
             if took < share / 2.0 && steps < MOST_STEPS {

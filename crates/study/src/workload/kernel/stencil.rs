@@ -186,7 +186,8 @@ fn value(cell: &AtomicU64) -> f64 {
     f64::from_bits(cell.load(Relaxed))
 }
 
-/// With threads and one of Unisono's barriers: each thread has its rows, and shows its neighbours the outermost.
+/// With threads and one of Unisono's barriers: each thread has its rows, and shows its neighbours the
+/// outermost.
 ///
 /// # Errors
 /// As [`barrier::run`].

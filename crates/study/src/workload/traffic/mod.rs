@@ -1,15 +1,15 @@
-//! Classes of traffic over one link: bulk transfers over TCP, small messages with the time at which they were sent,
-//! by plain sockets or through the broker.
+//! Classes of traffic over one link: bulk transfers over TCP, small messages with the time at which they were
+//! sent, by plain sockets or through the broker.
 //!
 //! ```text
 //!   send (a process a class) ----- the link under test -----> receive (one process)
 //! ```
-//! All processes are on one host and share its monotonic clock, so that the delay of a message is one-way and exact.
-//! What is counted arrives between two times that all are told beforehand; nobody has to be stopped to be counted.
-//! Receivers know nothing of how the traffic came.
+//! All processes are on one host and share its monotonic clock, so that the delay of a message is one-way and
+//! exact. What is counted arrives between two times that all are told beforehand; nobody has to be stopped to
+//! be counted. Receivers know nothing of how the traffic came.
 //!
-//! Cost: a thread a connection; at 100 Mbit/s some per cent of a processor. When not to use it: above some Gbit/s, where
-//! one process of threads that each read a socket is the bottleneck itself.
+//! Cost: a thread a connection; at 100 Mbit/s some per cent of a processor. When not to use it: above some
+//! Gbit/s, where one process of threads that each read a socket is the bottleneck itself.
 
 mod receive;
 mod send;
@@ -26,7 +26,6 @@ use std::path::PathBuf;
 pub struct Scene {
     /// From when arrivals count, on the monotonic clock.
     pub from: u64,
-    /// Until when.
     pub until: u64,
     /// Where the receiver is.
     pub receiver: IpAddr,
@@ -34,14 +33,12 @@ pub struct Scene {
     pub congestion: Option<String>,
     /// The broker's socket, for sources that cooperate.
     pub broker: Option<PathBuf>,
-    /// Who sends.
     pub sources: Vec<Source>,
 }
 
 /// What one process sends, in one class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Source {
-    /// The class.
     pub class: String,
     /// The receiver's port, for both transports.
     pub port: u16,
@@ -49,7 +46,6 @@ pub struct Source {
     pub flows: u32,
     /// Messages a second, as datagrams.
     pub messages_per_s: f64,
-    /// Their length.
     pub message_bytes: usize,
     /// Within what time a message should arrive, in milliseconds.
     pub deadline_ms: Option<f64>,

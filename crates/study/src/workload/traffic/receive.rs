@@ -18,12 +18,12 @@ use unisono_measure::record::Distribution;
 pub struct Received {
     /// Bytes of connections, headers excluded, that arrived in the measured time.
     pub bulk_bytes: u64,
-    /// Segments of connections that the way to here carried in the measured time: what is out of order or came twice too.
+    /// Segments of connections that the way to here carried in the measured time: what is out of order or
+    /// came twice too.
     #[serde(default)]
     pub segments: u64,
     /// Messages sent in the measured time that arrived.
     pub messages: u64,
-    /// Their bytes.
     pub message_bytes: u64,
     /// Of those, how many came after their deadline.
     pub late: u64,
@@ -42,7 +42,8 @@ struct Count {
 }
 
 impl Count {
-    /// Segments that came on all connections so far; one that has ended keeps its number as long as it is held.
+    /// Segments that came on all connections so far; one that has ended keeps its number as long as it is
+    /// held.
     fn segments(&self) -> u64 {
         let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         connections.iter().filter_map(|stream| segments_received(stream).ok()).map(u64::from).sum()

@@ -24,8 +24,8 @@ pub struct SentBy {
 
 /// What is handed to a socket at a time.
 const CHUNK: usize = 32 << 10;
-/// What is handed to the broker at a time: with its length four segments, so that a message is half a millisecond
-/// at 100 Mbit/s.
+/// What is handed to the broker at a time: with its length four segments, so that a message is half a
+/// millisecond at 100 Mbit/s.
 const BROKER_CHUNK: usize = 4 * 1448 - 4;
 /// A timer may be late by less than this.
 const LATE: u64 = 1_000_000;
@@ -99,8 +99,8 @@ fn bulk_by_socket(scene: &Scene, source: &Source) -> Result<(), Error> {
     Ok(())
 }
 
-/// A connection that has had its congestion control from the beginning: the one it would begin with may leave things
-/// behind, such as the timers of bbr, with which the kernel then paces every other one too.
+/// A connection that has had its congestion control from the beginning: the one it would begin with may leave
+/// things behind, such as the timers of bbr, with which the kernel then paces every other one too.
 fn stream(to: SocketAddr, congestion: Option<&str>) -> std::io::Result<TcpStream> {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -161,7 +161,8 @@ fn messages(scene: &Scene, source: &Source, seed: u64, sent: &AtomicU64) -> Resu
         next += period * random.random_range(0.5..1.5);
         timer::sleep_until(next as u64);
         let (now, due) = (timer::now(), next as u64);
-        // who was kept from sending in time counts from when the message was due: waiting at home is waiting too
+        // who was kept from sending in time counts from when the message was due: waiting at home is waiting
+        // too
         let stamp = if now.saturating_sub(due) > LATE { due } else { now };
         if stamp >= scene.from && stamp < scene.until {
             sent.fetch_add(1, Ordering::Relaxed);
