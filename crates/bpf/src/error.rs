@@ -2,6 +2,7 @@
 
 use std::io;
 use unisono_linux::bpf::NotLoaded;
+use unisono_linux::bpf::compile::ProgramError;
 use unisono_linux::netlink::Refused;
 
 /// What can go wrong, by what a caller can do about it.
@@ -20,9 +21,9 @@ pub enum Error {
     /// The verifier or the kernel refused a program.
     #[error(transparent)]
     Program(#[from] NotLoaded),
-    /// clang made something that is not understood.
-    #[error("what clang made of a program is not understood: {0}; please report this as a bug")]
-    Object(String),
+    /// A program cannot be compiled, or not be understood.
+    #[error(transparent)]
+    NotCompiled(ProgramError),
     /// A cable that barriers need is down and there is a way around it: which, in words.
     #[error("{0}")]
     Cable(String),
@@ -38,6 +39,16 @@ pub enum Error {
         #[source]
         error: io::Error,
     },
+}
+
+impl From<ProgramError> for Error {
+    fn from(error: ProgramError) -> Self {
+        match error {
+            ProgramError::Host(what) => Self::Host(what),
+            ProgramError::Refused(refused) => Self::Program(refused),
+            error => Self::NotCompiled(error),
+        }
+    }
 }
 
 impl Error {

@@ -223,7 +223,7 @@ int main(void)
     #[test]
     fn the_header_says_the_same_in_c() {
         let place = tempfile::tempdir().expect("a directory");
-        std::fs::write(place.path().join("intf.h"), crate::compile::HEADER).expect("write");
+        std::fs::write(place.path().join("intf.h"), crate::program::HEADER).expect("write");
         std::fs::write(place.path().join("layout.c"), QUESTIONS).expect("write");
         let cc = Command::new("cc").args(["layout.c", "-o", "layout"]).current_dir(place.path()).status();
         if !cc.is_ok_and(|status| status.success()) {

@@ -19,7 +19,6 @@
 
 pub mod bench;
 pub mod cables;
-pub mod compile;
 mod crew;
 mod deployment;
 pub mod diagnose;
@@ -32,10 +31,8 @@ pub mod hop;
 pub mod layout;
 pub mod leftovers;
 mod node;
-pub mod object;
 pub mod orders;
 mod program;
-pub mod qdisc;
 mod routes;
 pub mod software;
 mod tree;

@@ -4,12 +4,20 @@
 
 use crate::error::Error;
 use crate::layout::{GROUPS, OUTCOMES, PORTS, Setup, State, device, slot};
-use crate::object::Meaning;
-use crate::{compile, object, routes};
+use crate::routes;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use unisono_btin::{End, GroupId, Network, SwitchId};
+use unisono_linux::bpf::compile::{Source, compile};
+use unisono_linux::bpf::object::{self, Meaning};
 use unisono_linux::bpf::{Array, Classifier};
 
+/// What switches do with frames.
+pub(crate) const SWITCH: Source = Source {
+    what: "the switch program",
+    files: &[("switch.bpf.c", include_str!("switch.bpf.c")), ("intf.h", HEADER)],
+};
+/// Shared with user space; see [`crate::layout`].
+pub(crate) const HEADER: &str = include_str!("intf.h");
 /// 256 registers of 16 bytes each for so many switches are 64 MiB.
 const MOST_SWITCHES: usize = 16_384;
 /// An entry a pair of switches: 128 MiB.
@@ -34,7 +42,7 @@ impl SwitchProgram {
     /// # Errors
     /// The network has more switches or ports than the program can serve; the host lacks clang or BPF.
     pub fn load(network: &Network) -> Result<Self, Error> {
-        Self::load_object(network, &compile::compile(compile::SWITCH)?)
+        Self::load_object(network, &compile(SWITCH)?)
     }
 
     /// Loads it as it was compiled before.
@@ -188,4 +196,34 @@ pub(crate) fn fits(network: &Network) -> Result<(), Error> {
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_map_of_the_switch_program_is_filled_in() {
+        let object = match compile(SWITCH) {
+            Ok(object) => object,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        let names = ["registers", "routes", "places", "counters", "settings"];
+        let number = |name: &str| names.iter().position(|known| *known == name).map(|at| 100 + at as i32);
+        let map = |name: &str| number(name).map(Meaning::Map);
+        let instructions = object::link(&object, "tc", map).expect("our own program");
+        for descriptor in 100..105_u64 {
+            let load = 0x18 | 1 << 12 | descriptor << 32;
+            assert!(instructions.iter().any(|word| word & 0xffff_ffff_0000_f0ff == load), "{descriptor}");
+        }
+        assert!(
+            object::link(&object, "tc", |name| map(name).filter(|_| name != "places")).is_err(),
+            "a map is missing"
+        );
+        assert!(
+            object::link(&object, "tc", |_| Some(Meaning::Function(1))).is_err(),
+            "a map is not called"
+        );
+        assert!(object::link(&object, "xdp", map).is_err(), "there is no such section");
+    }
 }

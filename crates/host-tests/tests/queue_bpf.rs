@@ -6,16 +6,17 @@
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::time::{Duration, Instant};
-use unisono_bpf::Error;
-use unisono_bpf::compile::{self, FAIRQUEUE};
-use unisono_bpf::qdisc::{Attached, Discipline, PRIORITIES, Setup, kick, layout, priority, supported};
 use unisono_enforce::Place;
 use unisono_enforce::journal::Journal;
 use unisono_enforce::kernel::FairQueue;
+use unisono_enforce::kernel::discipline::{
+    self as discipline, Attached, Discipline, FAIRQUEUE, PRIORITIES, Setup, kick, layout, priority, supported,
+};
 use unisono_fairqueue::{
     Backend, ClassId, ClassSpec, Discipline as _, Hierarchy, Limit, Overflow, Packet, Policy, Scheduler,
 };
 use unisono_host_tests::{Outcome, Skipped, host_tests, require};
+use unisono_linux::bpf::compile::{ProgramError, compile};
 use unisono_linux::netlink::{Socket, link, qdisc};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::packet::PacketSocket;
@@ -106,13 +107,16 @@ fn frame(length: u32, number: u32) -> Vec<u8> {
 /// Loads the discipline, compiled here or before.
 fn load(setup: &Setup<'_>) -> Result<Discipline, Skipped> {
     require::root()?;
-    let skip = |error: Error| match error {
-        Error::Host(_) => Skipped::because(error.to_string()),
+    let skip = |error: ProgramError| match error {
+        ProgramError::Host(_) => Skipped::because(error.to_string()),
         error => panic!("{error}"),
     };
     let types = supported().map_err(skip)?;
-    let object = compile::compile(FAIRQUEUE).map_err(skip)?;
-    Discipline::load_object(setup, &object, &types).map_err(skip)
+    let object = compile(FAIRQUEUE).map_err(skip)?;
+    Discipline::load_object(setup, &object, &types).map_err(|error| match error {
+        discipline::Error::Program(error) => skip(error),
+        error => panic!("{error}"),
+    })
 }
 
 fn setup(hierarchy: &Hierarchy, others: ClassId) -> Setup<'_> {

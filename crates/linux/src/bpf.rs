@@ -8,6 +8,8 @@
 //! Reference: bpf(2), Documentation/bpf/.
 
 pub mod assembler;
+pub mod compile;
+pub mod object;
 mod operations;
 mod recent;
 mod redirector;

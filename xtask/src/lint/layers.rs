@@ -21,8 +21,8 @@ const ROWS: &[(&str, &[&str])] = &[
     ("fairqueue", &["sync"]),
     // adapters
     ("broker", &["fairqueue", "linux", "measure"]),
-    ("bpf", &["btin", "fairqueue", "linux", "measure"]),
-    ("enforce", &["bpf", "fairqueue", "linux", "measure"]),
+    ("bpf", &["btin", "linux", "measure"]),
+    ("enforce", &["fairqueue", "linux", "measure"]),
     ("launch", &["linux", "rma"]),
     ("c", &["rma"]),
     ("mpi", &["linux", "rma"]),
@@ -57,7 +57,7 @@ const ROWS: &[(&str, &[&str])] = &[
     // nobody depends on these
     ("examples", &["rma"]),
     ("host-tests", &["linux"]),
-    ("xtask", &["bpf", "host-tests", "measure"]),
+    ("xtask", &["enforce", "host-tests", "linux", "measure"]),
 ];
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {

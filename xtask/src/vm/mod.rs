@@ -24,7 +24,8 @@ use kernel::Kernel;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use unisono_bpf::compile::{self, FAIRQUEUE};
+use unisono_enforce::kernel::discipline::FAIRQUEUE;
+use unisono_linux::bpf::compile::compile;
 
 const QEMU: &str = "qemu-system-x86_64";
 /// Modules that the tests need, by name; those that these need come with them.
@@ -69,7 +70,7 @@ fn test(filters: &[&str]) -> Result<Verdict, Unable> {
             return Err(Unable::Skip(format!("no {program}: apt-get install {package}")));
         }
     }
-    let object = compile::compile(FAIRQUEUE).context("the program that is tested")?;
+    let object = compile(FAIRQUEUE).context("the program that is tested")?;
     let kernel = Kernel::get(&target().join("vm")).map_err(|error| Unable::Skip(format!("{error:#}")))?;
     println!("Linux {}", kernel.release);
     let program = build("queue_bpf")?;

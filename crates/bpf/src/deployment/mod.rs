@@ -6,7 +6,6 @@
 mod carriers;
 
 use crate::cables::Cables;
-use crate::compile::{Compiling, SWITCH};
 use crate::crew::{Crew, Heard};
 use crate::diagnose::{Suspect, suspects};
 use crate::error::Error;
@@ -14,6 +13,7 @@ use crate::fabric::{Fabric, Hook};
 use crate::homes::Homes;
 use crate::node::Known;
 use crate::orders::{Order, Report, Run};
+use crate::program::SWITCH;
 use crate::program::{SwitchProgram, fits};
 use crate::software::Algorithm;
 use crate::tree::standing;
@@ -23,6 +23,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use unisono_btin::{End, Group, Network, NodeId, Operation, Plan, PlanError, Turn};
 use unisono_linux::affinity::Tid;
+use unisono_linux::bpf::compile::Compiling;
 use unisono_linux::interrupt;
 
 /// How often to look whether somebody wants an end.

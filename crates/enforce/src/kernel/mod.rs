@@ -19,6 +19,7 @@
 //! Reference: tc-htb(8), tc-bpf(8), Documentation/admin-guide/cgroup-v2.rst.
 
 mod cgroups;
+pub mod discipline;
 mod fair;
 mod figures;
 mod program;

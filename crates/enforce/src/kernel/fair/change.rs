@@ -7,13 +7,13 @@
 //! ```
 //! The packet has no content, and goes no further than to the discipline.
 
-use super::{FairQueue, classifier, discipline, rooms, setup};
+use super::{FairQueue, classifier, rooms, setup};
 use crate::error::Error;
 use crate::journal::{Journal, Record};
 use crate::kernel::Host;
+use crate::kernel::discipline::layout::GENERATIONS;
+use crate::kernel::discipline::{self, Attached};
 use std::os::fd::AsFd;
-use unisono_bpf::qdisc::Attached;
-use unisono_bpf::qdisc::layout::GENERATIONS;
 use unisono_fairqueue::Policy;
 use unisono_linux::bpf::Classifier;
 use unisono_linux::netlink::{egress, qdisc};

@@ -1,8 +1,8 @@
 //! What the program in the kernel counted, as classes of a policy.
 
 use super::FairQueue;
-use unisono_bpf::qdisc::layout::Counted;
-use unisono_bpf::qdisc::{Delays, Figures};
+use crate::kernel::discipline::layout::Counted;
+use crate::kernel::discipline::{Delays, Figures};
 use unisono_fairqueue::{Backlog, Class, ClassId, DelayFigures, Live, LiveClass, Policy};
 
 /// What it counts at leaves alone is summed up for the classes above.

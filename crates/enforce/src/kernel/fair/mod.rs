@@ -15,6 +15,7 @@
 mod change;
 mod figures;
 
+use super::discipline::{self, Attached, Discipline, KIND, PRIORITIES, Setup};
 use super::saved::{self, Root, root_of};
 use super::{Host, Kernel, program};
 use crate::error::Error;
@@ -23,9 +24,9 @@ use crate::journal::{Journal, Phase, Record};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::os::fd::AsFd;
-use unisono_bpf::qdisc::{self as discipline, Attached, Discipline, KIND, PRIORITIES, Setup};
 use unisono_fairqueue::{Backend, ClassId, Live, Order, Policy};
 use unisono_linux::bpf::Classifier;
+use unisono_linux::bpf::compile::ProgramError;
 use unisono_linux::netlink::qdisc::{self, Qdisc};
 use unisono_linux::netlink::{egress, traffic};
 
@@ -232,11 +233,19 @@ impl FairQueue {
     }
 }
 
-impl From<unisono_bpf::Error> for Error {
-    fn from(error: unisono_bpf::Error) -> Self {
+impl From<discipline::Error> for Error {
+    fn from(error: discipline::Error) -> Self {
         match error {
-            unisono_bpf::Error::Input(what) => Self::NotByThis { what },
-            unisono_bpf::Error::Program(error) => Self::Classifier(error),
+            discipline::Error::Classes(error) => Self::NotByThis { what: error.to_string() },
+            discipline::Error::Program(error) => error.into(),
+        }
+    }
+}
+
+impl From<ProgramError> for Error {
+    fn from(error: ProgramError) -> Self {
+        match error {
+            ProgramError::Refused(error) => Self::Classifier(error),
             error => Self::Lacks {
                 what: error.to_string(),
                 remedy: "--kernel-queue htb shares a link without it, almost equally".to_owned(),

@@ -6,7 +6,7 @@
 //! relocations described by type information, global data) is not needed.
 //! Reference: Documentation/bpf/standardization/instruction-set.rst, and for relocations llvm_reloc.rst.
 
-use crate::error::Error;
+use super::compile::ProgramError;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget};
 
 /// Loads a 64-bit constant: two instructions long.
@@ -36,8 +36,8 @@ pub fn link(
     object: &[u8],
     section: &str,
     meaning: impl Fn(&str) -> Option<Meaning>,
-) -> Result<Vec<u64>, Error> {
-    let bad = |what: String| Error::Object(what);
+) -> Result<Vec<u64>, ProgramError> {
+    let bad = |what: String| ProgramError::Object(what);
     let file = object::File::parse(object).map_err(|error| bad(error.to_string()))?;
     let section =
         file.section_by_name(section).ok_or_else(|| bad(format!("there is no section {section}")))?;
@@ -73,30 +73,7 @@ pub fn link(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compile::{SWITCH, compile};
     use proptest::prelude::*;
-
-    #[test]
-    fn every_map_of_the_switch_program_is_filled_in() {
-        let object = match compile(SWITCH) {
-            Ok(object) => object,
-            Err(error) => return eprintln!("skipped: {error}"),
-        };
-        let names = ["registers", "routes", "places", "counters", "settings"];
-        let number = |name: &str| names.iter().position(|known| *known == name).map(|at| 100 + at as i32);
-        let map = |name: &str| number(name).map(Meaning::Map);
-        let instructions = link(&object, "tc", map).expect("our own program");
-        for descriptor in 100..105_u64 {
-            let load = LOAD_CONSTANT | IS_MAP | descriptor << 32;
-            assert!(instructions.iter().any(|word| word & 0xffff_ffff_0000_f0ff == load), "{descriptor}");
-        }
-        assert!(
-            link(&object, "tc", |name| map(name).filter(|_| name != "places")).is_err(),
-            "a map is missing"
-        );
-        assert!(link(&object, "tc", |_| Some(Meaning::Function(1))).is_err(), "a map is not called");
-        assert!(link(&object, "xdp", map).is_err(), "there is no such section");
-    }
 
     proptest! {
         #[test]

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use unisono_bpf::qdisc::layout::{self, Counted, NONE};
+use unisono_enforce::kernel::discipline::layout::{self, Counted, NONE};
 use unisono_fairqueue::{
     ClassId, ClassSpec, Discipline, Hierarchy, Limit, Overflow, Packet, Scheduler, Weight,
 };
@@ -35,7 +35,7 @@ impl Native {
         let compile = |sanitizers: &[&str]| {
             Command::new("cc")
                 .args(["-O2", "-Wall", "-Wextra", "-Werror", "-I"])
-                .arg(crate_root.join("src"))
+                .arg(crate_root.join("src/kernel/discipline"))
                 .args(sanitizers)
                 .arg(crate_root.join("tests/fairqueue.c"))
                 .arg("-o")

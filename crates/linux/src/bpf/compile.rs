@@ -1,10 +1,11 @@
 //! Our programs as instructions: compiled by the host's clang when they are wanted.
 //!
-//! The sources lie in this crate, so that an installed `unisono` needs no source tree, and building Unisono needs no
+//! The sources lie in the program, so that an installed `unisono` needs no source tree, and building Unisono needs no
 //! clang: only running them does (docs/decisions/0009). Cost: a tenth of a second a program.
 
-use crate::error::Error;
+use super::NotLoaded;
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -13,30 +14,43 @@ const OBJECT: &str = "program.o";
 /// What is compiled.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
-    /// In words.
-    what: &'static str,
-    /// The file to compile, and those that it includes.
-    files: &'static [(&'static str, &'static str)],
+    /// What an error calls the program.
+    pub what: &'static str,
+    /// Name and text of the file to compile, and then of those that it includes.
+    pub files: &'static [(&'static str, &'static str)],
 }
 
-/// What switches do with frames.
-pub const SWITCH: Source = Source {
-    what: "the switch program",
-    files: &[("switch.bpf.c", include_str!("switch.bpf.c")), ("intf.h", HEADER)],
-};
+/// Why a program does not run in the kernel.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProgramError {
+    /// This host lacks something; says what, and how to get it.
+    #[error("{0}")]
+    Host(String),
+    /// clang made something that is not understood.
+    #[error("what clang made of a program is not understood: {0}; please report this as a bug")]
+    Object(String),
+    /// The kernel refused the program.
+    #[error(transparent)]
+    Refused(#[from] NotLoaded),
+    /// The system refused something else.
+    #[error("cannot {what}: {error}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// Why not.
+        #[source]
+        error: io::Error,
+    },
+}
 
-/// Fair queuing as a queueing discipline.
-pub const FAIRQUEUE: Source = Source {
-    what: "the queueing discipline",
-    files: &[
-        ("fairqueue.bpf.c", include_str!("fairqueue.bpf.c")),
-        ("fairqueue.h", include_str!("fairqueue.h")),
-        ("fairqueue_change.h", include_str!("fairqueue_change.h")),
-    ],
-};
-
-/// Shared with user space; see [`crate::layout`].
-pub(crate) const HEADER: &str = include_str!("intf.h");
+impl ProgramError {
+    /// Says what was tried when the system refused.
+    pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |error| Self::System { what, error }
+    }
+}
 
 /// Where object files are that were compiled elsewhere, for machines that may not have a compiler.
 const OBJECTS: &str = "UNISONO_BPF_OBJECTS";
@@ -45,13 +59,13 @@ const OBJECTS: &str = "UNISONO_BPF_OBJECTS";
 /// elsewhere (`UNISONO_BPF_OBJECTS`), it is taken from there.
 ///
 /// # Errors
-/// No clang or no headers of libbpf: [`Error::Host`] says what to install.
-pub fn compile(source: Source) -> Result<Vec<u8>, Error> {
+/// No clang or no headers of libbpf: [`ProgramError::Host`] says what to install.
+pub fn compile(source: Source) -> Result<Vec<u8>, ProgramError> {
     let Some(directory) = std::env::var_os(OBJECTS) else {
         return Compiling::start(source)?.finish();
     };
     let path = PathBuf::from(directory).join(source.files[0].0).with_extension("o");
-    fs::read(&path).map_err(Error::io(format!("read {} ({OBJECTS})", path.display())))
+    fs::read(&path).map_err(ProgramError::io(format!("read {} ({OBJECTS})", path.display())))
 }
 
 /// clang at work, while others do theirs.
@@ -66,17 +80,17 @@ impl Compiling {
     /// Starts clang.
     ///
     /// # Errors
-    /// There is none: [`Error::Host`] says what to install.
-    pub fn start(source: Source) -> Result<Self, Error> {
+    /// There is none: [`ProgramError::Host`] says what to install.
+    pub fn start(source: Source) -> Result<Self, ProgramError> {
         let Source { what, files } = source;
-        let Some(clang) = unisono_linux::capability::clang() else {
-            return Err(Error::Host(format!(
+        let Some(clang) = crate::capability::clang() else {
+            return Err(ProgramError::Host(format!(
                 "no clang on PATH, which compiles {what}: apt-get install clang libbpf-dev"
             )));
         };
-        let place = tempfile::tempdir().map_err(Error::io("make a directory to compile in"))?;
+        let place = tempfile::tempdir().map_err(ProgramError::io("make a directory to compile in"))?;
         for (name, text) in files {
-            fs::write(place.path().join(name), text).map_err(Error::io(format!("write {what}")))?;
+            fs::write(place.path().join(name), text).map_err(ProgramError::io(format!("write {what}")))?;
         }
         let mut command = Command::new(clang);
         // v3 has compare-and-swap; no debugging information, because nothing reads it
@@ -86,25 +100,26 @@ impl Compiling {
         for directory in architectures() {
             command.arg("-idirafter").arg(directory);
         }
-        let clang = command.spawn().map_err(Error::io("start clang"))?;
+        let clang = command.spawn().map_err(ProgramError::io("start clang"))?;
         Ok(Self { what, clang, place })
     }
 
     /// Waits for it; answers an object file.
     ///
     /// # Errors
-    /// No headers of libbpf: [`Error::Host`] says what to install.
-    pub fn finish(self) -> Result<Vec<u8>, Error> {
-        let output = self.clang.wait_with_output().map_err(Error::io("wait for clang"))?;
+    /// No headers of libbpf: [`ProgramError::Host`] says what to install.
+    pub fn finish(self) -> Result<Vec<u8>, ProgramError> {
+        let output = self.clang.wait_with_output().map_err(ProgramError::io("wait for clang"))?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             let line = said.lines().find(|line| line.contains("error")).unwrap_or("without saying why");
-            return Err(Error::Host(format!(
+            return Err(ProgramError::Host(format!(
                 "clang does not compile {} ({line}); if a header is missing: apt-get install libbpf-dev",
                 self.what
             )));
         }
-        fs::read(self.place.path().join(OBJECT)).map_err(Error::io(format!("read {} as compiled", self.what)))
+        fs::read(self.place.path().join(OBJECT))
+            .map_err(ProgramError::io(format!("read {} as compiled", self.what)))
     }
 }
 

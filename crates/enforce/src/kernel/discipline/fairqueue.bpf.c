@@ -85,7 +85,7 @@ struct held {
 	struct sk_buff *skb; /* the map's type information says that it owns it */
 };
 
-/* Known to crates/bpf/src/qdisc/layout.rs too. */
+/* Known to layout.rs too. */
 #define PRIORITIES 16
 struct link {
 	u64 rate;    /* bits a second; 0: as fast as the device takes packets */

@@ -8,12 +8,13 @@
 //! still understood, so that the classifier can be replaced afterwards. A plan that nobody has carried out yet can be taken
 //! back.
 
+use super::Error;
 use super::delays::{self, Delays};
-use super::discipline::{KIND, Setup};
 use super::layout::{self, Counted};
-use crate::error::Error;
+use super::loaded::{KIND, Setup};
 use unisono_fairqueue::{ClassId, Hierarchy};
 use unisono_linux::bpf::Array;
+use unisono_linux::bpf::compile::ProgramError;
 
 /// Classes of two generations may have histograms at a time.
 const HISTOGRAMS: usize = 2 * layout::MOST_CLASSES;
@@ -44,10 +45,10 @@ pub struct Figures {
 
 impl Attached {
     /// New maps for classes, which know of each other.
-    pub(super) fn make(mut scheduler_value: Vec<u8>) -> Result<Self, Error> {
+    pub(super) fn make(mut scheduler_value: Vec<u8>) -> Result<Self, ProgramError> {
         let map = |name, size: usize, elements: usize| {
             let made = Array::new(name, size as u32, elements as u32);
-            made.map_err(Error::io(format!("make the BPF map {name}")))
+            made.map_err(ProgramError::io(format!("make the BPF map {name}")))
         };
         let this = Self {
             scheduler: map("scheduler", layout::SIZE, 1)?,
@@ -55,10 +56,10 @@ impl Attached {
             change: map("change", 8, 1)?,
             delays: map("delays", delays::SIZE, HISTOGRAMS)?,
         };
-        let id = |map: &Array| map.id().map_err(Error::io("ask for the number of a BPF map"));
+        let id = |map: &Array| map.id().map_err(ProgramError::io("ask for the number of a BPF map"));
         scheduler_value.resize(layout::SIZE, 0);
         layout::write_maps(&mut scheduler_value, [id(&this.plan)?, id(&this.change)?, id(&this.delays)?]);
-        this.scheduler.write(0, &scheduler_value).map_err(Error::io("write the classes"))?;
+        this.scheduler.write(0, &scheduler_value).map_err(ProgramError::io("write the classes"))?;
         Ok(this)
     }
 
@@ -66,10 +67,10 @@ impl Attached {
     ///
     /// # Errors
     /// The kernel refuses; or another version of Unisono made it, whose maps are not understood.
-    pub fn open(kind: &str) -> Option<Result<Self, Error>> {
+    pub fn open(kind: &str) -> Option<Result<Self, ProgramError>> {
         let id = u32::from_str_radix(kind.strip_prefix(KIND)?, 16).ok()?;
         let open = |id, size: usize| {
-            Array::open(id, size as u32).map_err(Error::io(format!("open the classes of {kind}")))
+            Array::open(id, size as u32).map_err(ProgramError::io(format!("open the classes of {kind}")))
         };
         let all = || {
             let scheduler = open(id, layout::SIZE)?;
@@ -84,7 +85,7 @@ impl Attached {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn counted(&self) -> Result<Vec<Counted>, Error> {
+    pub fn counted(&self) -> Result<Vec<Counted>, ProgramError> {
         Ok(layout::all_counted(&read(&self.scheduler)?))
     }
 
@@ -92,15 +93,16 @@ impl Attached {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn figures(&self) -> Result<Figures, Error> {
+    pub fn figures(&self) -> Result<Figures, ProgramError> {
         let structure = read(&self.scheduler)?;
         let delays = |counted: Counted| {
             let mut bytes = vec![0; delays::SIZE];
             let read = self.delays.read(counted.histogram, &mut bytes);
-            read.map_err(Error::io("read how long packets waited"))?;
+            read.map_err(ProgramError::io("read how long packets waited"))?;
             Ok((counted, Delays::read(&bytes)))
         };
-        let classes: Result<_, Error> = layout::all_counted(&structure).into_iter().map(delays).collect();
+        let classes: Result<_, ProgramError> =
+            layout::all_counted(&structure).into_iter().map(delays).collect();
         Ok(Figures { generation: layout::generation(&structure), classes: classes? })
     }
 
@@ -108,7 +110,7 @@ impl Attached {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn generation(&self) -> Result<u32, Error> {
+    pub fn generation(&self) -> Result<u32, ProgramError> {
         Ok(layout::generation(&read(&self.scheduler)?))
     }
 
@@ -123,16 +125,15 @@ impl Attached {
         let structure = read(&self.scheduler)?;
         let counted = layout::all_counted(&structure);
         let histograms: Vec<u32> = counted.iter().map(|class| class.histogram).collect();
-        let classes = layout::plan(old, new.hierarchy, new.others, new.room, &histograms)
-            .map_err(|error| Error::Input(error.to_string()))?;
+        let classes = layout::plan(old, new.hierarchy, new.others, new.room, &histograms)?;
         // a histogram that was another class's before
         let fresh = layout::all_counted_in_plan(&classes).into_iter().map(|class| class.histogram);
         for histogram in fresh.filter(|fresh| !histograms.contains(fresh)) {
             let empty = self.delays.write(histogram, &vec![0; delays::SIZE]);
-            empty.map_err(Error::io("empty a histogram of delays"))?;
+            empty.map_err(ProgramError::io("empty a histogram of delays"))?;
         }
         let plan = [new.plan_head(), classes].concat();
-        self.plan.write(0, &plan).map_err(Error::io("write a plan for other classes"))?;
+        self.plan.write(0, &plan).map_err(ProgramError::io("write a plan for other classes"))?;
         self.set_change(1)?;
         Ok((layout::generation(&structure) + 1) % layout::GENERATIONS)
     }
@@ -141,9 +142,9 @@ impl Attached {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn is_pending(&self) -> Result<bool, Error> {
+    pub fn is_pending(&self) -> Result<bool, ProgramError> {
         let mut word = [0; 8];
-        self.change.read(0, &mut word).map_err(Error::io("ask whether classes were changed"))?;
+        self.change.read(0, &mut word).map_err(ProgramError::io("ask whether classes were changed"))?;
         Ok(word != [0; 8])
     }
 
@@ -151,12 +152,12 @@ impl Attached {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn withdraw(&self) -> Result<(), Error> {
+    pub fn withdraw(&self) -> Result<(), ProgramError> {
         self.set_change(0)
     }
 
-    fn set_change(&self, wanted: u64) -> Result<(), Error> {
-        self.change.write(0, &wanted.to_ne_bytes()).map_err(Error::io("ask for other classes"))
+    fn set_change(&self, wanted: u64) -> Result<(), ProgramError> {
+        self.change.write(0, &wanted.to_ne_bytes()).map_err(ProgramError::io("ask for other classes"))
     }
 }
 
@@ -172,8 +173,8 @@ pub fn kick(major: u16) -> u32 {
     u32::from(major) << 16 | KICK
 }
 
-fn read(scheduler: &Array) -> Result<Vec<u8>, Error> {
+fn read(scheduler: &Array) -> Result<Vec<u8>, ProgramError> {
     let mut structure = vec![0; layout::SIZE];
-    scheduler.read(0, &mut structure).map_err(Error::io("read what classes got"))?;
+    scheduler.read(0, &mut structure).map_err(ProgramError::io("read what classes got"))?;
     Ok(structure)
 }

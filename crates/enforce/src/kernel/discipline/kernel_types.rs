@@ -10,7 +10,7 @@ use std::fs;
 use std::io;
 
 /// Where Linux describes itself.
-pub const PATH: &str = "/sys/kernel/btf/vmlinux";
+pub(super) const PATH: &str = "/sys/kernel/btf/vmlinux";
 
 const STRUCTURE: u8 = 4;
 const UNION: u8 = 5;

@@ -7,11 +7,11 @@
 use super::attached::Attached;
 use super::kernel_types::{KernelTypes, Structure};
 use super::layout::{self, Counted};
-use crate::compile::{self, FAIRQUEUE};
-use crate::error::Error;
-use crate::object::{self, Meaning};
+use super::{Error, FAIRQUEUE};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use unisono_fairqueue::{ClassId, Hierarchy};
+use unisono_linux::bpf::compile::{ProgramError, compile};
+use unisono_linux::bpf::object::{self, Meaning};
 use unisono_linux::bpf::{Array, Operation, Operations, TypeInformation};
 
 /// How many priorities of sockets and packets can stand for classes.
@@ -54,16 +54,16 @@ pub struct Discipline {
 /// Whether this kernel can have queueing disciplines made of programs.
 ///
 /// # Errors
-/// It cannot: [`Error::Host`] says why.
-pub fn supported() -> Result<KernelTypes, Error> {
+/// It cannot: [`ProgramError::Host`] says why.
+pub fn supported() -> Result<KernelTypes, ProgramError> {
     let types = KernelTypes::of_this_kernel().map_err(|error| {
-        Error::Host(format!(
+        ProgramError::Host(format!(
             "the kernel does not describe its types ({}: {error}); use one with CONFIG_DEBUG_INFO_BTF",
             super::kernel_types::PATH
         ))
     })?;
     if types.structure(WRAPPER).is_none() {
-        return Err(Error::Host(
+        return Err(ProgramError::Host(
             "the kernel has no queueing disciplines made of BPF programs; use Linux 6.16 or later with \
              CONFIG_NET_SCH_BPF"
                 .to_owned(),
@@ -79,7 +79,7 @@ impl Discipline {
     /// The hierarchy is too large; the host lacks clang, or a kernel that can do this.
     pub fn load(setup: &Setup<'_>) -> Result<Self, Error> {
         let types = supported()?;
-        Self::load_object(setup, &compile::compile(FAIRQUEUE)?, &types)
+        Self::load_object(setup, &compile(FAIRQUEUE)?, &types)
     }
 
     /// Registers it as it was compiled before.
@@ -87,13 +87,13 @@ impl Discipline {
     /// # Errors
     /// The hierarchy is too large; the kernel refuses.
     pub fn load_object(setup: &Setup<'_>, object: &[u8], types: &KernelTypes) -> Result<Self, Error> {
-        let classes = layout::encode_with_room(setup.hierarchy, setup.room)
-            .map_err(|error| Error::Input(error.to_string()))?;
+        let classes = layout::encode_with_room(setup.hierarchy, setup.room)?;
         let own = Attached::make(classes)?;
         let information =
-            TypeInformation::load(&held_types()).map_err(Error::io("describe a map's types"))?;
-        let map =
-            |name, size| Array::new(name, size, 1).map_err(Error::io(format!("make the BPF map {name}")));
+            TypeInformation::load(&held_types()).map_err(ProgramError::io("describe a map's types"))?;
+        let map = |name, size| {
+            Array::new(name, size, 1).map_err(ProgramError::io(format!("make the BPF map {name}")))
+        };
         let link = map("link", LINK)?;
         let clock = map("clock", 8)?;
         let held = Array::with_types(
@@ -102,8 +102,8 @@ impl Discipline {
             layout::MOST_PACKETS as u32,
             (&information, HELD_KEY, HELD_VALUE),
         )
-        .map_err(Error::io("make the BPF map held, which owns packets"))?;
-        link.write(0, &setup.link()).map_err(Error::io("write what the link can do"))?;
+        .map_err(ProgramError::io("make the BPF map held, which owns packets"))?;
+        link.write(0, &setup.link()).map_err(ProgramError::io("write what the link can do"))?;
 
         let maps = [
             ("scheduler", &own.scheduler),
@@ -127,16 +127,17 @@ impl Discipline {
             let instructions = object::link(object, &format!("struct_ops/{name}"), meaning)?;
             let member =
                 types.member(inside, &[name]).ok_or_else(|| unknown(&format!("Qdisc_ops.{name}")))?;
-            let program = Operation::load(name, &instructions, inside.id, member.position)?;
+            let program = Operation::load(name, &instructions, inside.id, member.position)
+                .map_err(ProgramError::from)?;
             put(&mut value, begin + member.offset as usize, &program.as_fd().as_raw_fd().to_ne_bytes());
             programs.push(program);
         }
-        let id = own.scheduler.id().map_err(Error::io("ask for the number of a BPF map"))?;
+        let id = own.scheduler.id().map_err(ProgramError::io("ask for the number of a BPF map"))?;
         let kind = format!("{KIND}{id:x}");
         let name = types.member(inside, &["id"]).ok_or_else(|| unknown("Qdisc_ops.id"))?;
         put(&mut value, begin + name.offset as usize, kind.as_bytes());
         let operations = Operations::register(&kind, wrapper.id, &value, &information)
-            .map_err(Error::io(format!("register the queueing discipline {kind}")))?;
+            .map_err(ProgramError::io(format!("register the queueing discipline {kind}")))?;
         Ok(Self { kind, maps: own, clock, _operations: operations })
     }
 
@@ -150,8 +151,8 @@ impl Discipline {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn set_clock(&self, now: u64) -> Result<(), Error> {
-        self.clock.write(0, &now.to_ne_bytes()).map_err(Error::io("set the clock"))
+    pub fn set_clock(&self, now: u64) -> Result<(), ProgramError> {
+        self.clock.write(0, &now.to_ne_bytes()).map_err(ProgramError::io("set the clock"))
     }
 
     /// Its maps: what it has counted, and other classes for it.
@@ -164,7 +165,7 @@ impl Discipline {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn counted(&self) -> Result<Vec<Counted>, Error> {
+    pub fn counted(&self) -> Result<Vec<Counted>, ProgramError> {
         self.maps.counted()
     }
 }
@@ -196,13 +197,13 @@ fn put(value: &mut [u8], at: usize, bytes: &[u8]) {
     }
 }
 
-fn unknown(what: &str) -> Error {
-    Error::Host(format!(
+fn unknown(what: &str) -> ProgramError {
+    ProgramError::Host(format!(
         "this kernel has no {what}, which its queueing disciplines had when this was written"
     ))
 }
 
-fn structure(types: &KernelTypes, name: &str) -> Result<Structure, Error> {
+fn structure(types: &KernelTypes, name: &str) -> Result<Structure, ProgramError> {
     types.structure(name).ok_or_else(|| unknown(&format!("struct {name}")))
 }
 
@@ -258,7 +259,7 @@ mod tests {
 
     #[test]
     fn nothing_stays_open_in_the_object_where_the_kernel_is_known() {
-        let object = match compile::compile(FAIRQUEUE) {
+        let object = match compile(FAIRQUEUE) {
             Ok(object) => object,
             Err(error) => return eprintln!("skipped: {error}"),
         };

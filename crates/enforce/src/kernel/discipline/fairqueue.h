@@ -32,7 +32,7 @@
 
 enum hsfq_state { HSFQ_IDLE, HSFQ_WAITING, HSFQ_SERVING };
 
-/* The layout is known to crates/bpf/src/qdisc/layout.rs too. */
+/* The layout is known to layout.rs too. */
 struct hsfq_class {
 	u64 tag;  /* in the parent's virtual time: of the start while it waits, else of the last finish */
 	u64 cost; /* what a byte costs in the parent's virtual time */

@@ -1,0 +1,46 @@
+//! Hierarchical start-time fair queuing as a queueing discipline of the kernel.
+//!
+//! ```text
+//!   Hierarchy --> layout: bytes of struct hsfq --> a map's value <-- fairqueue.bpf.c (enqueue, dequeue, ...)
+//!   kernel_types: offsets, numbers ---------------------------------^  `-- fairqueue.h: the decisions
+//!                                                  Discipline: registered under a name of its own, which
+//!                                                  a device can be given (netlink::qdisc)
+//!                                                  Attached: what it has counted; other classes, while packets wait
+//! ```
+//!
+//! Needs Linux 6.16 or later with `CONFIG_NET_SCH_BPF`, and clang when it is loaded. See
+//! [decision 11](../../../../../docs/decisions/0011-fair-queuing-in-the-kernel.md).
+
+mod attached;
+mod delays;
+mod kernel_types;
+pub mod layout;
+mod loaded;
+
+pub use attached::{Attached, Figures, kick, priority};
+pub use delays::Delays;
+pub use loaded::{Discipline, KIND, PRIORITIES, Setup, supported};
+
+use unisono_linux::bpf::compile::{ProgramError, Source};
+
+/// The program that is the discipline.
+pub const FAIRQUEUE: Source = Source {
+    what: "the queueing discipline",
+    files: &[
+        ("fairqueue.bpf.c", include_str!("fairqueue.bpf.c")),
+        ("fairqueue.h", include_str!("fairqueue.h")),
+        ("fairqueue_change.h", include_str!("fairqueue_change.h")),
+    ],
+};
+
+/// Why the discipline does not serve a device.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// It cannot have these classes.
+    #[error(transparent)]
+    Classes(#[from] layout::TooLarge),
+    /// Its program does not run in this kernel.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+}
