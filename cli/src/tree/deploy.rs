@@ -6,25 +6,13 @@ use crate::output;
 use serde_json::json;
 use std::cell::RefCell;
 use std::process::ExitCode;
-use std::rc::Rc;
-use std::time::{Duration, Instant};
-use unisono_bpf::diagnose::Suspect;
+use std::time::Duration;
 use unisono_bpf::leftovers::{self, Note, Running};
-use unisono_bpf::orders::Run;
-use unisono_bpf::{Deployment, Error, Job, Repaired};
+use unisono_bpf::{CHECKED, Deployment, Endured, Error, Job};
 use unisono_btin::{Group, Operation, Turn};
 use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
 use unisono_measure::units;
-
-/// Barriers whose times are all kept, to see that nobody leaves before everybody has come.
-const CHECKED: u32 = 20;
-/// Barriers between two looks at the clock.
-const ROUND: u32 = 200;
-/// How often links may fail before we give up.
-const MOST_REPAIRS: usize = 16;
-/// How often in a row a barrier may last too long though no process and no link is missing.
-const MOST_PATIENCE: usize = 3;
 
 /// Run barriers for real: switches are network namespaces of this host
 ///
@@ -100,7 +88,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let _note = Note::write().map_err(failure)?;
 
     let network = &input.topology.network;
+    let events = RefCell::new(Vec::new());
     let mut deployment = Deployment::new(network, &jobs).map_err(failure)?;
+    deployment.listen(|text| {
+        eprintln!("unisono: {text}");
+        events.borrow_mut().push(text.to_owned());
+    });
     if args.names {
         deployment.fabric().publish(&Note::prefix()).map_err(failure)?;
     }
@@ -116,10 +109,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         counted(registers, "register"),
     );
     deployment.program().lose_one_in(args.lose.unwrap_or(0)).map_err(failure)?;
-    let story = go(&mut deployment, jobs.len(), args).map_err(failure)?;
+    let Endured { barriers, nanos, repeated, failed } =
+        deployment.endure(args.time, args.patience).map_err(failure)?;
+    if let Some(what) = &failed {
+        eprintln!("unisono: {what}");
+    }
     let counters = deployment.program().counters().map_err(failure)?;
     drop(deployment);
-    let micros = story.micros();
+    let micros = if barriers == 0 { 0.0 } else { nanos as f64 / 1e3 / barriers as f64 };
     if args.json {
         let counters: serde_json::Map<String, serde_json::Value> =
             counters.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
@@ -130,125 +127,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "up_s": {"network": times.network.as_secs_f64(), "program": times.program.as_secs_f64(),
                 "nodes": times.nodes.as_secs_f64(), "registers": times.registers.as_secs_f64(),
                 "all": up.as_secs_f64()},
-            "barriers": story.barriers, "us_per_barrier": micros, "repeated": story.repeated,
-            "checked": CHECKED, "events": story.events, "failed": story.failed, "counters": counters,
+            "barriers": barriers, "us_per_barrier": micros, "repeated": repeated,
+            "checked": CHECKED, "events": events.take(), "failed": failed, "counters": counters,
         });
         output::answer(&answer.to_string())?;
     } else {
         let each = if jobs.len() == 1 { "" } else { " of all groups at once" };
         output::answer(&format!(
             "{}{each}, {micros:.1} us each; {} a timer ran out; nobody left early in {CHECKED}",
-            counted(story.barriers, "barrier"),
-            counted(story.repeated, "time")
+            counted(barriers, "barrier"),
+            counted(repeated, "time")
         ))?;
         for (name, value) in counters.iter().filter(|(_, value)| *value > 0) {
             output::answer(&format!("  {value:>8} {name}"))?;
         }
     }
-    Ok(ExitCode::from(u8::from(story.failed.is_some())))
-}
-
-#[derive(Default)]
-struct Story {
-    barriers: u64,
-    nanos: u64,
-    repeated: u64,
-    events: Vec<String>,
-    failed: Option<String>,
-}
-
-impl Story {
-    fn micros(&self) -> f64 {
-        if self.barriers == 0 { 0.0 } else { self.nanos as f64 / 1e3 / self.barriers as f64 }
-    }
-}
-
-/// Barriers until the time is over, a signal comes, or there is no way to go on.
-fn go(deployment: &mut Deployment<'_>, jobs: usize, args: &Args) -> Result<Story, Error> {
-    let all: Vec<usize> = (0..jobs).collect();
-    let events = Rc::new(RefCell::new(Vec::new()));
-    let note = |text: &str| {
-        eprintln!("unisono: {text}");
-        events.borrow_mut().push(text.to_owned());
-    };
-    let of_cables = Rc::clone(&events);
-    deployment.listen_to_cables(move |text| {
-        eprintln!("unisono: {text}");
-        of_cables.borrow_mut().push(text.to_owned());
-    });
-    let mut story = Story::default();
-    let stuck_after = u64::try_from(args.patience.as_millis()).unwrap_or(u64::MAX).max(100);
-    let (start, mut repairs, mut slowness) = (Instant::now(), 0, 0);
-    let mut trace = true;
-    while (trace || start.elapsed() < args.time) && interrupt::caught().is_none() {
-        let count = if trace { CHECKED } else { ROUND };
-        let run = Run { warm_up: 0, count, trace, stuck_after };
-        let (what, links, is_pulled) = match deployment.barriers(&all, run) {
-            Ok(ran) => {
-                if trace && !ran.nobody_left_early() {
-                    story.failed = Some("a member left a barrier before all had entered it".to_owned());
-                    break;
-                }
-                (trace, slowness) = (false, 0);
-                story.barriers += u64::from(count);
-                story.nanos += ran.nanos;
-                story.repeated += ran.repeated;
-                continue;
-            }
-            Err(_) if interrupt::caught().is_some() => break,
-            // named when it was pulled; registers of a barrier just interrupted blame whoever was on his way
-            Err(Error::Cable(what)) => (what, Vec::new(), true),
-            Err(Error::Barrier(what)) => {
-                note(&what);
-                (what, suspected_links(deployment, jobs), false)
-            }
-            Err(error) => return Err(error),
-        };
-        // with everybody there and no link to blame somebody is slow: he gets another chance
-        let slow = !is_pulled && links.is_empty() && deployment.is_complete();
-        slowness = if slow { slowness + 1 } else { 0 };
-        repairs += usize::from(!is_pulled);
-        if !is_pulled && !slow && links.is_empty() || slowness > MOST_PATIENCE || repairs > MOST_REPAIRS {
-            story.failed = Some(what);
-            break;
-        }
-        let began = Instant::now();
-        match deployment.begin_again(&links) {
-            Ok(repaired) => note(&told(deployment.without(), repaired, began.elapsed())),
-            Err(error) => {
-                story.failed = Some(format!("{what}; it cannot be left out: {error}"));
-                break;
-            }
-        }
-    }
-    if let Some(what) = &story.failed {
-        eprintln!("unisono: {what}");
-    }
-    story.events = events.take();
-    Ok(story)
-}
-
-fn told(without: &[u32], Repaired { registers, changed, roots }: Repaired, took: Duration) -> String {
-    let took = took.as_secs_f64() * 1e3;
-    if without.is_empty() {
-        return format!(
-            "everybody is there: {} set up again in {took:.0} ms",
-            counted(registers, "register")
-        );
-    }
-    let roots = if roots == 0 { String::new() } else { format!(", {} moved", counted(roots, "root")) };
-    format!(
-        "without link {without:?}: {changed} of {} changed{roots}, set up again in {took:.0} ms",
-        counted(registers, "register")
-    )
-}
-
-fn suspected_links(deployment: &Deployment<'_>, jobs: usize) -> Vec<u32> {
-    let suspects = (0..jobs).flat_map(|job| deployment.suspects(job));
-    let mut links: Vec<u32> = suspects
-        .filter_map(|suspect| if let Suspect::Link { link, .. } = suspect { Some(link) } else { None })
-        .collect();
-    links.sort_unstable();
-    links.dedup();
-    links
+    Ok(ExitCode::from(u8::from(failed.is_some())))
 }

@@ -2,9 +2,8 @@
 
 use crate::exit::Failure;
 use std::fmt::Write;
-use unisono_btin::reach::Parts;
-use unisono_btin::repair::{self, RepairError, Standing};
-use unisono_btin::{Group, Network, NodeId, Plan, PlanOptions, SwitchId, Topology, plan};
+use unisono_btin::repair::{self, Aftermath, RepairError, RootFate, aftermath};
+use unisono_btin::{Group, Plan, PlanOptions, SwitchId, Topology};
 use unisono_linux::counted::counted;
 
 /// What fails after the tree is planned.
@@ -18,79 +17,47 @@ pub(crate) struct Failures {
     without_switch: Vec<String>,
 }
 
-/// What came of it for one group.
-pub(crate) struct Outcome {
-    /// The members that are left.
-    pub(crate) group: Group,
-    /// The tree as it is now.
-    pub(crate) plan: Plan,
-    /// The network as it is now: the same numbers, fewer links.
-    pub(crate) network: Network,
-    /// How many members no repair can reach.
-    pub(crate) cut_off: usize,
-    /// In words, a line each.
-    pub(crate) said: String,
-}
-
 impl Failures {
     pub(crate) fn any(&self) -> bool {
         !self.without_link.is_empty() || !self.without_switch.is_empty()
     }
 
-    /// Lets everything fail that was named, one after the other, and repairs or plans anew.
+    /// Lets everything fail that was named, one after the other; what is left, and in words, a line each.
     pub(crate) fn repair(
         &self,
         topology: &Topology,
         group: &Group,
         planned: &Plan,
         options: &PlanOptions,
-    ) -> anyhow::Result<Outcome> {
-        let mut standing = Standing::new(&topology.network, group, &planned.tree)?;
+    ) -> anyhow::Result<(Aftermath, String)> {
+        let (failures, names): (Vec<_>, Vec<_>) = self.named(topology)?.into_iter().unzip();
+        let after =
+            aftermath(&topology.network, group, planned, &failures, options).map_err(
+                |error| match error {
+                    RepairError::NobodyLeft => Failure::Usage(error.to_string()).into(),
+                    error => anyhow::Error::from(error),
+                },
+            )?;
         let mut said = String::new();
-        let mut cut_off: Vec<NodeId> = Vec::new();
-        let mut is_gone = false;
-        for (failure, name) in self.named(topology)? {
-            match standing.fail(failure) {
-                Ok(repair) => {
-                    let _ = writeln!(
-                        said,
-                        "without {name}: {} to write, {} moved, height {}",
-                        counted(repair.changed.len(), "register"),
-                        counted(repair.moved, "switch"),
-                        repair.height,
-                    );
-                    cut_off.extend(repair.cut_off);
-                }
-                Err(RepairError::RootDied { .. } | RepairError::NoTree { .. }) => {
-                    let _ = writeln!(said, "without {name}: the root is gone, so the tree is planned anew");
-                    is_gone = true;
-                }
-                Err(error) => return Err(error.into()),
-            }
+        for (repair, name) in after.repairs.iter().zip(names) {
+            let _ = match repair {
+                Some(repair) => writeln!(
+                    said,
+                    "without {name}: {} to write, {} moved, height {}",
+                    counted(repair.changed.len(), "register"),
+                    counted(repair.moved, "switch"),
+                    repair.height,
+                ),
+                None => writeln!(said, "without {name}: the root is gone, so the tree is planned anew"),
+            };
         }
-        if !is_gone && cut_off.len() == group.members().len() {
+        if after.root == RootFate::CutOff {
             said.push_str("the root is cut off from all members, so the tree is planned anew\n");
-            is_gone = true;
         }
-        let network = standing.network();
-        if is_gone {
-            let dead: Vec<SwitchId> = self.switches(topology)?;
-            let is_dead = |node: &NodeId| dead.contains(&topology.network.nodes()[node.0 as usize].switch);
-            let alive = group.members().iter().copied().filter(|node| !is_dead(node));
-            let living = Group::new(&network, group.id(), alive.collect()).map_err(|_| {
-                Failure::Usage("no member is left: all are at switches that failed".to_owned())
-            })?;
-            cut_off = Parts::of(&network).cut_off(&network, &living);
-            cut_off.extend(group.members().iter().filter(|node| is_dead(node)));
-        }
-        cut_off.sort_unstable();
-        let left = group.members().iter().copied().filter(|node| !cut_off.contains(node)).collect();
-        let left = Group::new(&network, group.id(), left)?;
-        let anew = plan(&network, &left, options)?;
-        let root = topology.switch_shown(anew.tree.root_switch);
-        let _ = writeln!(said, "a new plan: root switch {root}, height {}", anew.height);
-        if !cut_off.is_empty() {
-            let names: Vec<String> = cut_off.iter().map(|node| topology.node_shown(*node)).collect();
+        let root = topology.switch_shown(after.anew.tree.root_switch);
+        let _ = writeln!(said, "a new plan: root switch {root}, height {}", after.anew.height);
+        if !after.cut_off.is_empty() {
+            let names: Vec<String> = after.cut_off.iter().map(|node| topology.node_shown(*node)).collect();
             let _ = writeln!(
                 said,
                 "cut off for good: {} of {}: {}",
@@ -99,12 +66,7 @@ impl Failures {
                 names.join(", ")
             );
         }
-        let plan = if is_gone { anew } else { standing.plan() };
-        Ok(Outcome { group: left, plan, network, cut_off: cut_off.len(), said })
-    }
-
-    fn switches(&self, topology: &Topology) -> anyhow::Result<Vec<SwitchId>> {
-        self.without_switch.iter().map(|name| switch(topology, "--without-switch", name)).collect()
+        Ok((after, said))
     }
 
     fn named(&self, topology: &Topology) -> anyhow::Result<Vec<(repair::Failure, String)>> {
@@ -126,7 +88,8 @@ impl Failures {
             used.push(link.link);
             failures.push((repair::Failure::Link(link.link), format!("link {pair}")));
         }
-        for (at, name) in self.switches(topology)?.into_iter().zip(&self.without_switch) {
+        for name in &self.without_switch {
+            let at = switch(topology, "--without-switch", name)?;
             failures.push((repair::Failure::Switch(at), format!("switch {name}")));
         }
         Ok(failures)

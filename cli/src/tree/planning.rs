@@ -141,11 +141,11 @@ impl Planning {
         if let Some(whole) = &whole {
             for planned in &mut planned {
                 let group = &planned.group;
-                let outcome = self.failures.repair(whole, group, &planned.plan, &options)?;
-                let said = format!("{}{}", planned.said, outcome.said);
-                cut_off += outcome.cut_off;
-                *planned = Planned { group: outcome.group, plan: outcome.plan, chosen: None, said };
-                topology.network = outcome.network;
+                let (after, said) = self.failures.repair(whole, group, &planned.plan, &options)?;
+                let said = format!("{}{said}", planned.said);
+                cut_off += after.cut_off.len();
+                *planned = Planned { group: after.group, plan: after.plan, chosen: None, said };
+                topology.network = after.network;
             }
             let left: HashSet<End> = topology.network.links().iter().map(|link| link.a).collect();
             links.retain(|link| left.contains(&whole.network.links()[*link as usize].a));

@@ -3,7 +3,8 @@
 use crate::error::Error;
 use crate::fabric::Fabric;
 use crate::homes::Homes;
-use crate::node::{self, Known};
+use crate::job::Known;
+use crate::node;
 use crate::orders::{Order, Report};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};

@@ -8,7 +8,7 @@
 //! What it was is written down first, so that whoever comes after a process that was killed meanwhile turns it back.
 //! Reference: Documentation/RCU/, Documentation/ABI/testing/sysfs-kernel-rcu (rcu_expedited).
 
-use crate::leftovers::{DIRECTORY, note};
+use crate::notes::{DIRECTORY, note};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;

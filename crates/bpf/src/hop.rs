@@ -4,8 +4,9 @@
 //! cost is the same for both lengths and falls out of the difference.
 
 use crate::bench::{Variant, compare};
-use crate::deployment::{Deployment, Job};
+use crate::deployment::Deployment;
 use crate::error::Error;
+use crate::job::Job;
 use std::time::Duration;
 use unisono_btin::{End, Group, GroupId, Link, Network, NodeId, Operation, Port, SwitchId, Turn};
 use unisono_measure::bootstrap::{Estimate, median_interval};

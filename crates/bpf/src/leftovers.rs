@@ -7,9 +7,9 @@
 
 use crate::error::Error;
 use crate::grace;
+use crate::notes::{DIRECTORY, note};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::Tid;
@@ -17,7 +17,6 @@ use unisono_linux::network_namespace;
 use unisono_linux::pidfd::{runs, start_time};
 use unisono_linux::process::{PidFd, Signal};
 
-pub(crate) const DIRECTORY: &str = "/run/unisono";
 const MARK: &str = "tree-";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,17 +56,6 @@ impl Drop for Note {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
         let _ = fs::remove_dir(DIRECTORY); // unless others have their notes there
-    }
-}
-
-/// Writes a file into [`DIRECTORY`], which others remove whenever they find it empty.
-pub(crate) fn note(path: &Path, text: &str) -> io::Result<()> {
-    let mut tries = 0;
-    loop {
-        match fs::create_dir_all(DIRECTORY).and_then(|()| fs::write(path, text)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && tries < 100 => tries += 1,
-            done => return done,
-        }
     }
 }
 

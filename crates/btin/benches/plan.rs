@@ -4,6 +4,7 @@
 //! be reached. Networks: random ones (a random tree and random links), and regular ones, in which most or all
 //! candidates have the same height. Each line is one plan from a `Network` to its registers, on as many threads as
 //! the host runs at once if not on THREADS: the median, least and most of the runs, which take turns over the networks.
+//! `queue` and `level` are the two scans with exact ties, `fast` is the scan by queue with fast ties.
 //!
 //! Below, repairs of the tree by queue: links of the tree fail one after the other, and each time is from the
 //! failure to the registers that change; `whole` is a repair from registers to registers, with the first.
@@ -12,10 +13,18 @@
 
 use std::time::{Duration, Instant};
 use unisono_btin::repair::{Failure, Standing};
-use unisono_btin::{End, Group, GroupId, Link, Network, NodeId, PlanOptions, Port, Scan, SwitchId, plan};
+use unisono_btin::{
+    End, Group, GroupId, Link, Network, NodeId, PlanOptions, Port, Scan, SwitchId, Ties, plan,
+};
 
 type Links = (u32, Vec<(u32, u32)>);
 type Make = fn() -> Links;
+
+const RULES: [(&str, Scan, Ties); 3] = [
+    ("queue", Scan::Queue, Ties::Exact),
+    ("level", Scan::Level, Ties::Exact),
+    ("fast", Scan::Queue, Ties::Fast),
+];
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
@@ -25,14 +34,15 @@ fn main() {
     let named = |(family, _): &(String, Make)| family.contains(name);
     let cases: Vec<_> =
         families().into_iter().filter(named).map(|(family, make)| (family, network(make()))).collect();
-    let mut times: Vec<(usize, Scan, Vec<Duration>, String)> = Vec::new();
+    let mut times: Vec<(usize, &str, Vec<Duration>, String)> = Vec::new();
     for run in 0..runs {
         for (case, (_, network)) in cases.iter().enumerate() {
             let everybody = (0..).map(NodeId).take(network.nodes().len()).collect();
             let group = Group::new(network, GroupId(0), everybody).expect("all nodes exist");
-            for (which, scan) in [Scan::Queue, Scan::Level].into_iter().enumerate() {
+            for (which, (rule, scan, ties)) in RULES.into_iter().enumerate() {
                 let mut options = PlanOptions::default();
                 options.scan = scan;
+                options.ties = ties;
                 options.threads = threads;
                 let start = Instant::now();
                 let plan = plan(network, &group, &options).expect("the network is connected");
@@ -40,21 +50,20 @@ fn main() {
                 if run == 0 {
                     let shape =
                         format!("{:>4} {:>6} {:>6}", plan.tree.root_switch.0, plan.height, plan.leaves);
-                    times.push((case, scan, Vec::new(), shape));
+                    times.push((case, rule, Vec::new(), shape));
                 }
-                times[2 * case + which].2.push(time);
+                times[RULES.len() * case + which].2.push(time);
             }
         }
     }
     println!(
-        "network               scan      median        min        max   root height leaves  (ms, {runs} runs)"
+        "network               rule      median        min        max   root height leaves  (ms, {runs} runs)"
     );
-    for (case, scan, mut times, shape) in times {
+    for (case, rule, mut times, shape) in times {
         times.sort();
         let ms = |at: usize| times[at].as_secs_f64() * 1e3;
         let (family, last) = (&cases[case].0, times.len() - 1);
-        let scan = format!("{scan:?}").to_lowercase();
-        println!("{family:20}  {scan:5} {:11.3} {:10.3} {:10.3} {shape}", ms(last / 2), ms(0), ms(last));
+        println!("{family:20}  {rule:5} {:11.3} {:10.3} {:10.3} {shape}", ms(last / 2), ms(0), ms(last));
     }
     println!(
         "\nnetwork               repairs  moved (median, most)  us: median        p99       most   whole (ms)"
@@ -67,7 +76,9 @@ fn main() {
 fn repairs(family: &str, network: &Network) {
     let everybody = (0..).map(NodeId).take(network.nodes().len()).collect();
     let group = Group::new(network, GroupId(0), everybody).expect("all nodes exist");
-    let plan = plan(network, &group, &PlanOptions::default()).expect("the network is connected");
+    let mut options = PlanOptions::default();
+    options.ties = Ties::usual(network);
+    let plan = plan(network, &group, &options).expect("the network is connected");
     let mut draw = draws(7);
     let links = u32::try_from(network.links().len()).expect("links are counted in 32 bits");
     let mut standing = Standing::new(network, &group, &plan.tree).expect("the tree fits");
@@ -110,18 +121,21 @@ fn repairs(family: &str, network: &Network) {
 }
 
 fn families() -> Vec<(String, Make)> {
-    let all: [(&str, Make); 12] = [
+    let all: [(&str, Make); 15] = [
         ("10k irregular, 2.6", || random(10_000, 13_000, 1)),
         ("10k irregular, 4", || random(10_000, 20_000, 1)),
         ("10k regular, 6", || regular(10_000, 6, 1)),
         ("10k torus", || torus(100, 100)),
+        ("10k 3-D torus", || torus_of_cubes(22)),
         ("10k fat tree", || fat_tree(6, 5)),
+        ("10k fat tree of pods", || fat_tree_of_pods(88)),
         ("10k ring", || torus(1, 10_000)),
         ("100k irregular, 2.6", || random(100_000, 130_000, 1)),
         ("100k irregular, 4", || random(100_000, 200_000, 1)),
         ("100k irregular, 6", || random(100_000, 300_000, 1)),
         ("100k mesh", || mesh(316, 317)),
         ("huge torus", || torus(316, 316)),
+        ("huge 3-D torus", || torus_of_cubes(46)),
         ("huge fat tree", || fat_tree(4, 8)),
     ];
     all.into_iter().map(|(family, make)| (family.to_owned(), make)).collect()
@@ -195,4 +209,24 @@ fn fat_tree(k: u32, levels: u32) -> Links {
         }
     }
     (levels * width, links)
+}
+
+fn torus_of_cubes(side: u32) -> Links {
+    let at = |x: u32, y: u32, z: u32| (x % side * side + y % side) * side + z % side;
+    let all = (0..side.pow(3)).map(|at| (at / side / side, at / side % side, at % side));
+    let links =
+        |(x, y, z)| [(x + 1, y, z), (x, y + 1, z), (x, y, z + 1)].map(|(a, b, c)| (at(x, y, z), at(a, b, c)));
+    (side.pow(3), all.flat_map(links).collect())
+}
+
+/// Edge, aggregation and core switches, of this many ports each.
+fn fat_tree_of_pods(ports: u32) -> Links {
+    let half = ports / 2;
+    let (edges, above) = (ports * half, 2 * ports * half);
+    let mut links = Vec::new();
+    for (pod, one) in (0..ports).flat_map(|pod| (0..half).map(move |one| (pod * half, one))) {
+        links.extend((0..half).map(|other| (pod + one, edges + pod + other)));
+        links.extend((0..half).map(|core| (edges + pod + one, above + one * half + core)));
+    }
+    (above + half * half, links)
 }

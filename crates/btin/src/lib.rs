@@ -13,7 +13,6 @@
 //! It opens no sockets and knows no kernel: the data plane for Linux switches is another crate.
 #![forbid(unsafe_code)]
 
-pub mod analytic;
 pub mod check;
 pub mod collective;
 pub mod draw;
@@ -47,5 +46,5 @@ pub use names::{Names, PortNames};
 pub use network::{End, Link, Neighbour, Network, NetworkError, NodeId, Port, SwitchId};
 pub use operation::Operation;
 pub use plan::{Certainty, Loads, Plan, PlanError, PlanOptions, Roots, Scan, Ties, plan, plan_watched};
-pub use registers::{Register, Tree};
+pub use registers::{Claims, Register, Tree, TreeElement};
 pub use switch::{Dropped, Outcome, Switch, Turn};

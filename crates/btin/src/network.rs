@@ -219,6 +219,15 @@ impl Network {
         &self.links
     }
 
+    /// The same switches, ports and nodes without the links of these numbers; the other links are numbered anew.
+    #[must_use]
+    pub fn without_links(&self, without: &[u32]) -> Self {
+        let ports = self.switches().map(|switch| self.ports(switch)).collect();
+        let links = (0..).zip(&self.links).filter(|(number, _)| !without.contains(number));
+        let links = links.map(|(_, link)| *link).collect();
+        Self::new(ports, links, self.nodes.clone()).expect("sound because each port has at most what it had")
+    }
+
     /// Where each node is, by its number.
     #[must_use]
     pub fn nodes(&self) -> &[End] {

@@ -39,3 +39,34 @@ pub struct Tree {
     /// The registers, by switch.
     pub registers: BTreeMap<SwitchId, Register>,
 }
+
+/// A part of a [`Tree`] that an error can point at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TreeElement {
+    Group,
+    RootSwitch,
+    RootNode,
+    /// A register as a whole.
+    Register(SwitchId),
+    /// The parent port of a register.
+    Parent(SwitchId),
+    /// A child port of a register, by its index.
+    Child(SwitchId, usize),
+    /// A local port of a register, by its index.
+    Local(SwitchId, usize),
+    /// What the file claims about the tree under this key.
+    Claim(&'static str),
+    /// The error is about something that is missing.
+    Whole,
+}
+
+/// What a file says about its tree beside the registers, as `unisono tree plan --json` does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Claims {
+    /// Links from the root switch to the switch farthest below it.
+    pub height: Option<u32>,
+    /// Links between switches of the tree.
+    pub edges: Option<u32>,
+    /// Switches without children.
+    pub leaves: Option<u32>,
+}

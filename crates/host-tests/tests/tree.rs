@@ -218,7 +218,7 @@ fn a_cable_that_nothing_replaces_is_waited_for_and_named_when_patience_ends() ->
     let jobs = [job(&network, 0, &[0, 1, 2, 3], Turn::AtNode, Operation::Or)];
     let told = RefCell::new(Vec::new());
     let mut deployment = deploy(&network, &jobs)?;
-    deployment.listen_to_cables(|text| told.borrow_mut().push(text.to_owned()));
+    deployment.listen(|text| told.borrow_mut().push(text.to_owned()));
     deployment.barriers(&[0], run(10)).expect("nobody is missing");
     deployment.fabric().set_link(&link, State::Down).expect("root may");
     let mut near = inside(&mut deployment, 0, "sleep 0.5; ip link set p0 up");

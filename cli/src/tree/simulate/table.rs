@@ -4,8 +4,9 @@ use super::{Run, collectives};
 use crate::tree::planning::Planned;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
+use unisono_btin::Topology;
+use unisono_btin::simulate::analytic;
 use unisono_btin::simulate::{Busiest, Conditions, Routes, Scheme, Simulated, Time};
-use unisono_btin::{Topology, analytic};
 use unisono_linux::counted::counted;
 
 /// As many members who wait, or ports that are waited for, are named.

@@ -1,7 +1,7 @@
 //! What a deployment does about cables that are pulled: it tells who listens, leads messages around them at once,
 //! and says which barriers cannot end without them.
 
-use super::{Deployment, leave_out, trees};
+use super::{Deployment, trees};
 use crate::cables::Cable;
 use crate::error::Error;
 use unisono_btin::NodeId;
@@ -15,7 +15,7 @@ impl Deployment<'_> {
         for (cable, carrier) in &news {
             let how = if *carrier == Carrier::Present { "is up again" } else { "is down" };
             let text = format!("{} {how}", cable.name(self.network));
-            self.listener.iter_mut().for_each(|listener| listener(&text));
+            self.tell(&text);
         }
         self.find_ways()?;
         Ok(!news.is_empty())
@@ -25,7 +25,7 @@ impl Deployment<'_> {
     pub(super) fn find_ways(&mut self) -> Result<(), Error> {
         let failed = self.failed();
         if failed != self.avoided {
-            self.program.find_ways(&leave_out(self.network, &failed))?;
+            self.program.find_ways(&self.network.without_links(&failed))?;
             self.avoided = failed;
         }
         Ok(())

@@ -4,6 +4,7 @@
 //! process that holds it does the same, because nothing has a name (unless names were asked for).
 
 mod carriers;
+mod endure;
 
 use crate::cables::Cables;
 use crate::crew::{Crew, Heard};
@@ -11,17 +12,18 @@ use crate::diagnose::{Suspect, suspects};
 use crate::error::Error;
 use crate::fabric::{Fabric, Hook};
 use crate::homes::Homes;
-use crate::node::Known;
+use crate::job::{Job, Known};
 use crate::orders::{Order, Report, Run};
 use crate::program::SWITCH;
 use crate::program::{SwitchProgram, fits};
 use crate::software::Algorithm;
-use crate::tree::standing;
 use carriers::shortened;
+pub use endure::{CHECKED, Endured};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-use unisono_btin::{End, Group, Network, NodeId, Operation, Plan, PlanError, Turn};
+use unisono_btin::repair::around_links;
+use unisono_btin::{End, Network, NodeId, Plan, PlanError};
 use unisono_linux::affinity::Tid;
 use unisono_linux::bpf::compile::Compiling;
 use unisono_linux::interrupt;
@@ -33,24 +35,6 @@ const OBEDIENCE: Duration = Duration::from_secs(60);
 
 /// Odd, so that the first episodes of all lives differ, and large, so that those of one do not meet those of the next.
 const SPREAD: u16 = 0x4e35;
-
-/// A group, and how it synchronizes.
-#[derive(Clone, Debug)]
-pub struct Job {
-    /// Who.
-    pub group: Group,
-    /// Where messages turn around.
-    pub turn: Turn,
-    /// How data are combined.
-    pub operation: Operation,
-}
-
-impl Job {
-    /// Whether many equal contributions are one.
-    pub(crate) fn is_idempotent(&self) -> bool {
-        self.operation != Operation::Sum
-    }
-}
 
 /// What a run of barriers took.
 #[derive(Clone, Debug, Default)]
@@ -107,7 +91,7 @@ pub struct Times {
     pub registers: Duration,
 }
 
-/// What is told of each cable that goes down or comes back, in words.
+/// Is told what happens to cables and barriers, in words.
 type Listener<'a> = Box<dyn FnMut(&str) + 'a>;
 
 /// A deployment.
@@ -124,7 +108,6 @@ pub struct Deployment<'a> {
     /// Links that the trees leave out, in the order in which they failed; and those that messages avoid.
     without: Vec<u32>,
     avoided: Vec<u32>,
-    /// Who wants to know about cables.
     listener: Option<Listener<'a>>,
     /// The tree of each job now.
     plans: Vec<Plan>,
@@ -324,9 +307,13 @@ impl<'a> Deployment<'a> {
         format!("barrier {episode} of group {group} does not end: {named}")
     }
 
-    /// Has somebody told of each cable that goes down or comes back, when it does.
-    pub fn listen_to_cables(&mut self, listener: impl FnMut(&str) + 'a) {
+    /// Has somebody told what happens to cables and barriers, when it does.
+    pub fn listen(&mut self, listener: impl FnMut(&str) + 'a) {
         self.listener = Some(Box::new(listener));
+    }
+
+    fn tell(&mut self, text: &str) {
+        self.listener.iter_mut().for_each(|listener| listener(text));
     }
 
     /// The links that the trees leave out, in the order in which they failed.
@@ -417,7 +404,7 @@ impl<'a> Deployment<'a> {
 }
 
 fn trees(network: &Network, jobs: &[Job], without: &[u32]) -> Result<Vec<Plan>, PlanError> {
-    jobs.iter().map(|job| standing(network, &job.group, without)).collect()
+    jobs.iter().map(|job| around_links(network, &job.group, without)).collect()
 }
 
 /// How many switches have another register than before, or one less or more.
@@ -425,14 +412,6 @@ fn changed(now: &Plan, before: &Plan) -> usize {
     let (now, before) = (&now.tree.registers, &before.tree.registers);
     let differ = now.iter().filter(|(switch, register)| before.get(switch) != Some(register)).count();
     differ + before.keys().filter(|switch| !now.contains_key(switch)).count()
-}
-
-/// The same network without some of its links.
-pub(crate) fn leave_out(network: &Network, without: &[u32]) -> Network {
-    let ports = network.switches().map(|switch| network.ports(switch)).collect();
-    let links = (0..).zip(network.links()).filter(|(number, _)| !without.contains(number));
-    let links = links.map(|(_, link)| *link).collect();
-    Network::new(ports, links, network.nodes().to_vec()).expect("sound because fewer links are at each port")
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ mod patience;
 mod registers;
 mod wait;
 
-use crate::Job;
 use crate::error::Error;
 use crate::fabric::{self, HARDWARE, NODE_DEVICE, address_of};
+use crate::job::Known;
 use crate::layout::{BARRIER, REQUEST};
 use crate::orders::{Order, Report, Run};
 use crate::software::{Algorithm, Message, Software};
@@ -20,7 +20,7 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
-use unisono_btin::{Frame, Member, Network, NodeId};
+use unisono_btin::{Frame, Member, NodeId};
 use unisono_linux::affinity::Tid;
 use unisono_linux::current_cpu;
 use unisono_linux::packet::PacketSocket;
@@ -34,13 +34,6 @@ const UDP_PORT: u16 = 4_074;
 /// A kilobyte each for four thousand members.
 const DATAGRAM_ROOM: i32 = 4 << 20;
 const ETHERNET: usize = 14;
-
-/// What is known to every node, and to the deployment.
-#[derive(Clone, Copy)]
-pub(crate) struct Known<'a> {
-    pub(crate) network: &'a Network,
-    pub(crate) jobs: &'a [Job],
-}
 
 pub(crate) struct Node<'a> {
     id: NodeId,

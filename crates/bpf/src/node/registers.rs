@@ -2,12 +2,12 @@
 //! switch, repeated until the switch says that it is done. Requests to other switches travel through the network.
 
 use super::{Done, ETHERNET, Known, Node, header, tolerate};
-use crate::deployment::Job;
 use crate::error::Error;
+use crate::job::Job;
 use crate::layout::{Asks, REQUEST, Request, Setup};
 use crate::orders::Report;
-use crate::tree::standing;
 use std::time::{Duration, Instant};
+use unisono_btin::repair::around_links;
 use unisono_btin::setup::{Agent, Answer, Order, Reply, Request as Wish};
 use unisono_btin::{Member, Network, NodeId, Part, Plan, SwitchId, Turn};
 
@@ -38,7 +38,7 @@ impl Node<'_> {
                 // every one of them finds the same tree by itself
                 let plan = match planned.take() {
                     Some((members, plan)) if members == job.group.members() => plan,
-                    _ => standing(network, &job.group, without)
+                    _ => around_links(network, &job.group, without)
                         .map_err(|error| Error::Input(error.to_string()))?,
                 };
                 let is_alone = job.group.members().len() == 1;

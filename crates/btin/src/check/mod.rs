@@ -9,8 +9,7 @@
 
 mod optimal;
 
-use crate::format::Claims;
-use crate::{End, Group, Network, NodeId, Port, Register, SwitchId, Tree};
+use crate::{Claims, End, Group, Network, NodeId, Port, Register, SwitchId, Tree, TreeElement};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use unisono_linux::counted::counted;
@@ -126,29 +125,6 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Where in the registers a rule is broken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
-    /// The group.
-    Group,
-    /// The root switch.
-    RootSwitch,
-    /// The root node.
-    RootNode,
-    /// A register as a whole.
-    Register(SwitchId),
-    /// The parent port of one.
-    Parent(SwitchId),
-    /// A child port of one, by its index.
-    Child(SwitchId, usize),
-    /// A local port of one, by its index.
-    Local(SwitchId, usize),
-    /// What the file says about the tree under this key.
-    Claim(&'static str),
-    /// What is missing has no place.
-    Whole,
-}
-
 /// The first rule that is broken.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("rule {rule} is broken: {what}")]
@@ -157,7 +133,7 @@ pub struct Broken {
     /// Which.
     pub rule: Rule,
     /// Where.
-    pub place: Place,
+    pub place: TreeElement,
     /// In words.
     pub what: String,
 }
@@ -188,7 +164,7 @@ impl Shape {
             if let Some(claimed) = claimed.filter(|claimed| *claimed != is) {
                 let what =
                     format!("the file says {key} {claimed}, and the registers are a tree of {key} {is}");
-                return broken(Rule::AsClaimed, Place::Claim(key), what);
+                return broken(Rule::AsClaimed, TreeElement::Claim(key), what);
             }
         }
         Ok(())
@@ -233,7 +209,7 @@ fn cables(network: &Network) -> HashMap<End, Far> {
     cables
 }
 
-fn broken(rule: Rule, place: Place, what: String) -> Result<(), Broken> {
+fn broken(rule: Rule, place: TreeElement, what: String) -> Result<(), Broken> {
     Err(Broken { rule, place, what })
 }
 
@@ -250,13 +226,13 @@ impl Checker<'_> {
         let (tree, group) = (self.tree, self.group);
         if tree.group != group.id() {
             let what = format!("the registers are for group {}, not {}", tree.group.0, group.id().0);
-            return broken(Rule::GroupMatches, Place::Group, what);
+            return broken(Rule::GroupMatches, TreeElement::Group, what);
         }
         let switches = self.network.switch_count();
         for switch in tree.registers.keys() {
             if switch.0 as usize >= switches {
                 let what = format!("there is no switch {}, there are {switches} (from 0)", switch.0);
-                return broken(Rule::SwitchExists, Place::Register(*switch), what);
+                return broken(Rule::SwitchExists, TreeElement::Register(*switch), what);
             }
         }
         for (switch, register) in &tree.registers {
@@ -274,8 +250,8 @@ impl Checker<'_> {
             }
         }
         for (switch, register) in &tree.registers {
-            let child: fn(SwitchId, usize) -> Place = Place::Child;
-            for (ports, place) in [(&register.children, child), (&register.locals, Place::Local)] {
+            let child: fn(SwitchId, usize) -> TreeElement = TreeElement::Child;
+            for (ports, place) in [(&register.children, child), (&register.locals, TreeElement::Local)] {
                 if let Some(at) = ports.windows(2).position(|pair| pair[0] >= pair[1]) {
                     let what = format!("port {} comes after port {}", ports[at + 1].0, ports[at].0);
                     return broken(Rule::Ascending, place(*switch, at + 1), what);
@@ -298,9 +274,9 @@ impl Checker<'_> {
         let Tree { root_switch, root_node, registers, .. } = self.tree;
         let Some(register) = registers.get(root_switch) else {
             let what = format!("the root switch {} has no register", root_switch.0);
-            return broken(Rule::RootHasRegister, Place::RootSwitch, what);
+            return broken(Rule::RootHasRegister, TreeElement::RootSwitch, what);
         };
-        let wrong = |what| broken(Rule::RootNodeAtRootPort, Place::RootNode, what);
+        let wrong = |what| broken(Rule::RootNodeAtRootPort, TreeElement::RootNode, what);
         match (root_node, register.parent) {
             (Some(node), _) if !self.group.contains(*node) => wrong(format!("node {} is no member", node.0))?,
             (Some(node), parent) => {
@@ -323,7 +299,7 @@ impl Checker<'_> {
             if switch != root_switch && register.parent.is_none() {
                 let what =
                     format!("switch {} has no parent, and switch {} is the root", switch.0, root_switch.0);
-                return broken(Rule::OneRoot, Place::Register(*switch), what);
+                return broken(Rule::OneRoot, TreeElement::Register(*switch), what);
             }
         }
         Ok(())
@@ -333,7 +309,7 @@ impl Checker<'_> {
     fn links(&self) -> Result<(), Broken> {
         for (switch, register) in &self.tree.registers {
             let Some(port) = register.parent.filter(|_| *switch != self.tree.root_switch) else { continue };
-            let wrong = |what| broken(Rule::ParentLinked, Place::Parent(*switch), what);
+            let wrong = |what| broken(Rule::ParentLinked, TreeElement::Parent(*switch), what);
             match self.far(*switch, port) {
                 Ok((far, above)) if above.children.contains(&far.port) => {}
                 Ok((far, _)) => wrong(format!(
@@ -345,7 +321,7 @@ impl Checker<'_> {
         }
         for (switch, register) in &self.tree.registers {
             for (at, port) in register.children.iter().enumerate() {
-                let wrong = |what| broken(Rule::ChildLinked, Place::Child(*switch, at), what);
+                let wrong = |what| broken(Rule::ChildLinked, TreeElement::Child(*switch, at), what);
                 match self.far(*switch, *port) {
                     Ok((far, below))
                         if below.parent == Some(far.port) && far.switch != self.tree.root_switch => {}
@@ -387,7 +363,7 @@ impl Checker<'_> {
         for (switch, at, port) in all() {
             if !matches!(self.cables.get(&End { switch, port }), Some(Far::Node(_))) {
                 let what = format!("no node is at port {} of switch {}", port.0, switch.0);
-                return broken(Rule::LocalIsNode, Place::Local(switch, at), what);
+                return broken(Rule::LocalIsNode, TreeElement::Local(switch, at), what);
             }
         }
         for (switch, at, port) in all() {
@@ -395,7 +371,7 @@ impl Checker<'_> {
                 && !self.group.contains(*node)
             {
                 let what = format!("node {} at port {} of switch {} is no member", node.0, port.0, switch.0);
-                return broken(Rule::LocalIsMember, Place::Local(switch, at), what);
+                return broken(Rule::LocalIsMember, TreeElement::Local(switch, at), what);
             }
         }
         Ok(())
@@ -429,7 +405,7 @@ impl Checker<'_> {
         if let Some(lost) = self.tree.registers.keys().find(|switch| !met.contains(switch)) {
             let what =
                 format!("switch {} does not hang below root switch {}", lost.0, self.tree.root_switch.0);
-            broken(Rule::Acyclic, Place::Register(*lost), what)?;
+            broken(Rule::Acyclic, TreeElement::Register(*lost), what)?;
         }
         Ok(shape)
     }
@@ -442,7 +418,7 @@ impl Checker<'_> {
             if !local && self.tree.root_node != Some(*node) {
                 let what =
                     format!("member {} at port {} of switch {} is missing", node.0, end.port.0, end.switch.0);
-                let place = register.map_or(Place::Whole, |_| Place::Register(end.switch));
+                let place = register.map_or(TreeElement::Whole, |_| TreeElement::Register(end.switch));
                 return broken(Rule::EveryMember, place, what);
             }
         }
@@ -455,7 +431,7 @@ impl Checker<'_> {
                 || *switch == self.tree.root_switch && self.tree.root_node.is_some();
             if register.children.is_empty() && !has_member {
                 let what = format!("switch {} has neither members nor children", switch.0);
-                return broken(Rule::NoIdleLeaf, Place::Register(*switch), what);
+                return broken(Rule::NoIdleLeaf, TreeElement::Register(*switch), what);
             }
         }
         Ok(())
@@ -463,11 +439,12 @@ impl Checker<'_> {
 }
 
 /// All ports of a register with their places.
-fn places(switch: SwitchId, register: &Register) -> impl Iterator<Item = (Place, Port)> {
-    let parent = register.parent.map(|port| (Place::Parent(switch), port));
+fn places(switch: SwitchId, register: &Register) -> impl Iterator<Item = (TreeElement, Port)> {
+    let parent = register.parent.map(|port| (TreeElement::Parent(switch), port));
     let children =
-        register.children.iter().enumerate().map(move |(at, port)| (Place::Child(switch, at), *port));
-    let locals = register.locals.iter().enumerate().map(move |(at, port)| (Place::Local(switch, at), *port));
+        register.children.iter().enumerate().map(move |(at, port)| (TreeElement::Child(switch, at), *port));
+    let locals =
+        register.locals.iter().enumerate().map(move |(at, port)| (TreeElement::Local(switch, at), *port));
     parent.into_iter().chain(children).chain(locals)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The plainest search there is: distances from every member switch by relaxing all links until nothing changes.
 
-use super::{Broken, Place, Rule, broken};
+use super::{Broken, Rule, TreeElement, broken};
 use crate::relax::relax;
 use crate::{Group, Network, SwitchId, Tree};
 
@@ -15,7 +15,7 @@ pub(super) fn check(network: &Network, group: &Group, tree: &Tree, height: u32) 
             && least < height
         {
             let what = format!("the height is {height}, but switch {} as root gives {least}", root.0);
-            return broken(Rule::LeastHeight, Place::RootSwitch, what);
+            return broken(Rule::LeastHeight, TreeElement::RootSwitch, what);
         }
     }
     let root = tree.root_switch;
@@ -30,7 +30,7 @@ pub(super) fn check(network: &Network, group: &Group, tree: &Tree, height: u32) 
             root.0,
             says(lowest)
         );
-        return broken(Rule::LowestRootPort, Place::RootNode, what);
+        return broken(Rule::LowestRootPort, TreeElement::RootNode, what);
     }
     for (switch, register) in &tree.registers {
         for (at, port) in register.children.iter().enumerate() {
@@ -46,7 +46,7 @@ pub(super) fn check(network: &Network, group: &Group, tree: &Tree, height: u32) 
                     "port {} of switch {} leads to switch {}, and so does port {}",
                     port.0, switch.0, lower.switch.0, lower.port.0
                 );
-                return broken(Rule::LowestParallel, Place::Child(*switch, at), what);
+                return broken(Rule::LowestParallel, TreeElement::Child(*switch, at), what);
             }
         }
     }

@@ -71,7 +71,7 @@ fn sound() -> Tree {
     Tree { group: GroupId(0), root_switch: SwitchId(1), root_node: Some(NodeId(1)), registers }
 }
 
-fn first_broken(change: impl FnOnce(&mut Tree)) -> (Rule, Place) {
+fn first_broken(change: impl FnOnce(&mut Tree)) -> (Rule, TreeElement) {
     let network = network();
     let mut tree = sound();
     change(&mut tree);
@@ -95,43 +95,82 @@ fn every_rule_broken_on_purpose_is_the_one_named() {
     use Rule as R;
     let s = SwitchId;
     let ports = |ports: &[u16]| ports.iter().copied().map(Port).collect::<Vec<_>>();
-    assert_eq!(first_broken(|t| t.group = GroupId(1)), (R::GroupMatches, Place::Group));
+    assert_eq!(first_broken(|t| t.group = GroupId(1)), (R::GroupMatches, TreeElement::Group));
     let foreign = |t: &mut Tree| drop(t.registers.insert(s(5), register(0, &[], &[])));
-    assert_eq!(first_broken(foreign), (R::SwitchExists, Place::Register(s(5))));
-    assert_eq!(first_broken(|t| at(t, 3).locals.push(Port(8))), (R::PortExists, Place::Local(s(3), 2)));
+    assert_eq!(first_broken(foreign), (R::SwitchExists, TreeElement::Register(s(5))));
+    assert_eq!(
+        first_broken(|t| at(t, 3).locals.push(Port(8))),
+        (R::PortExists, TreeElement::Local(s(3), 2))
+    );
     assert_eq!(
         first_broken(|t| at(t, 1).children = ports(&[4, 2])),
-        (R::Ascending, Place::Child(s(1), 1))
+        (R::Ascending, TreeElement::Child(s(1), 1))
     );
-    assert_eq!(first_broken(|t| at(t, 3).locals = ports(&[0, 0])), (R::Ascending, Place::Local(s(3), 1)));
-    assert_eq!(first_broken(|t| at(t, 1).locals = ports(&[4])), (R::PortOnce, Place::Local(s(1), 0)));
-    assert_eq!(first_broken(|t| drop(t.registers.remove(&s(1)))), (R::RootHasRegister, Place::RootSwitch));
-    assert_eq!(first_broken(|t| t.root_node = Some(NodeId(4))), (R::RootNodeAtRootPort, Place::RootNode));
-    assert_eq!(first_broken(|t| t.root_node = Some(NodeId(9))), (R::RootNodeAtRootPort, Place::RootNode));
-    assert_eq!(first_broken(|t| t.root_node = Some(NodeId(0))), (R::RootNodeAtRootPort, Place::RootNode));
-    assert_eq!(first_broken(|t| t.root_node = None), (R::RootNodeAtRootPort, Place::RootNode));
-    assert_eq!(first_broken(|t| at(t, 2).parent = None), (R::OneRoot, Place::Register(s(2))));
+    assert_eq!(
+        first_broken(|t| at(t, 3).locals = ports(&[0, 0])),
+        (R::Ascending, TreeElement::Local(s(3), 1))
+    );
+    assert_eq!(
+        first_broken(|t| at(t, 1).locals = ports(&[4])),
+        (R::PortOnce, TreeElement::Local(s(1), 0))
+    );
+    assert_eq!(
+        first_broken(|t| drop(t.registers.remove(&s(1)))),
+        (R::RootHasRegister, TreeElement::RootSwitch)
+    );
+    assert_eq!(
+        first_broken(|t| t.root_node = Some(NodeId(4))),
+        (R::RootNodeAtRootPort, TreeElement::RootNode)
+    );
+    assert_eq!(
+        first_broken(|t| t.root_node = Some(NodeId(9))),
+        (R::RootNodeAtRootPort, TreeElement::RootNode)
+    );
+    assert_eq!(
+        first_broken(|t| t.root_node = Some(NodeId(0))),
+        (R::RootNodeAtRootPort, TreeElement::RootNode)
+    );
+    assert_eq!(first_broken(|t| t.root_node = None), (R::RootNodeAtRootPort, TreeElement::RootNode));
+    assert_eq!(first_broken(|t| at(t, 2).parent = None), (R::OneRoot, TreeElement::Register(s(2))));
     // the far end is another of two parallel links; then nothing at all
-    assert_eq!(first_broken(|t| at(t, 0).parent = Some(Port(3))), (R::ParentLinked, Place::Parent(s(0))));
-    assert_eq!(first_broken(|t| at(t, 0).parent = Some(Port(7))), (R::ParentLinked, Place::Parent(s(0))));
-    assert_eq!(first_broken(|t| at(t, 1).children.push(Port(7))), (R::ChildLinked, Place::Child(s(1), 2)));
+    assert_eq!(
+        first_broken(|t| at(t, 0).parent = Some(Port(3))),
+        (R::ParentLinked, TreeElement::Parent(s(0)))
+    );
+    assert_eq!(
+        first_broken(|t| at(t, 0).parent = Some(Port(7))),
+        (R::ParentLinked, TreeElement::Parent(s(0)))
+    );
+    assert_eq!(
+        first_broken(|t| at(t, 1).children.push(Port(7))),
+        (R::ChildLinked, TreeElement::Child(s(1), 2))
+    );
     let loose = |t: &mut Tree| at(t, 1).children = ports(&[2, 3, 4]);
-    assert_eq!(first_broken(loose), (R::ChildLinked, Place::Child(s(1), 1)));
-    assert_eq!(first_broken(|t| at(t, 2).locals.push(Port(0))), (R::LocalIsNode, Place::Local(s(2), 0)));
-    assert_eq!(first_broken(|t| at(t, 0).locals.push(Port(1))), (R::LocalIsMember, Place::Local(s(0), 1)));
-    assert_eq!(first_broken(|t| at(t, 3).locals = ports(&[0])), (R::EveryMember, Place::Register(s(3))));
+    assert_eq!(first_broken(loose), (R::ChildLinked, TreeElement::Child(s(1), 1)));
+    assert_eq!(
+        first_broken(|t| at(t, 2).locals.push(Port(0))),
+        (R::LocalIsNode, TreeElement::Local(s(2), 0))
+    );
+    assert_eq!(
+        first_broken(|t| at(t, 0).locals.push(Port(1))),
+        (R::LocalIsMember, TreeElement::Local(s(0), 1))
+    );
+    assert_eq!(
+        first_broken(|t| at(t, 3).locals = ports(&[0])),
+        (R::EveryMember, TreeElement::Register(s(3)))
+    );
     let higher = |t: &mut Tree| {
         t.root_switch = s(0);
         t.root_node = Some(NodeId(0));
         t.registers.insert(s(0), register(0, &[2], &[]));
         t.registers.insert(s(1), register(2, &[4], &[0]));
     };
-    assert_eq!(first_broken(higher), (R::LeastHeight, Place::RootSwitch));
+    assert_eq!(first_broken(higher), (R::LeastHeight, TreeElement::RootSwitch));
     let parallel = |t: &mut Tree| {
         at(t, 0).parent = Some(Port(3));
         at(t, 1).children = ports(&[3, 4]);
     };
-    assert_eq!(first_broken(parallel), (R::LowestParallel, Place::Child(s(1), 0)));
+    assert_eq!(first_broken(parallel), (R::LowestParallel, TreeElement::Child(s(1), 0)));
 }
 
 #[test]
@@ -143,7 +182,7 @@ fn a_switch_with_neither_members_nor_children_is_named() {
     tree.registers.remove(&SwitchId(4));
     at(&mut tree, 2).children.clear();
     let broken = check(&network, &group, &tree, Rules::Sound).expect_err("switch 2 is idle");
-    assert_eq!((broken.rule, broken.place), (Rule::NoIdleLeaf, Place::Register(SwitchId(2))));
+    assert_eq!((broken.rule, broken.place), (Rule::NoIdleLeaf, TreeElement::Register(SwitchId(2))));
 }
 
 #[test]
@@ -169,7 +208,7 @@ fn a_cycle_beside_the_tree_is_named() {
     registers.insert(SwitchId(0), register(0, &[], &[]));
     let tree = Tree { group: GroupId(0), root_switch: SwitchId(0), root_node: Some(NodeId(0)), registers };
     let broken = check(&network, &group, &tree, Rules::Sound).expect_err("it goes round");
-    assert_eq!((broken.rule, broken.place), (Rule::Acyclic, Place::Register(SwitchId(1))));
+    assert_eq!((broken.rule, broken.place), (Rule::Acyclic, TreeElement::Register(SwitchId(1))));
 }
 
 proptest! {
@@ -188,9 +227,9 @@ proptest! {
         let places: Vec<_> = tree.registers.iter().flat_map(|(s, r)| places(*s, r)).collect();
         let (place, old) = places[choice.index(places.len())];
         let (switch, ports, at) = match place {
-            Place::Parent(switch) => (switch, None, 0),
-            Place::Child(switch, at) => (switch, Some(true), at),
-            Place::Local(switch, at) => (switch, Some(false), at),
+            TreeElement::Parent(switch) => (switch, None, 0),
+            TreeElement::Child(switch, at) => (switch, Some(true), at),
+            TreeElement::Local(switch, at) => (switch, Some(false), at),
             _ => unreachable!("places() makes no others"),
         };
         let register = tree.registers.get_mut(&switch).expect("it is from there");

@@ -11,7 +11,6 @@ mod tree;
 pub use locate::{Step, locate};
 pub(crate) use topology::is_aggregation;
 pub use topology::{Generated, Topology};
-pub use tree::Claims;
 
 use std::fmt;
 

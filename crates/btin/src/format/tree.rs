@@ -14,8 +14,7 @@
 //! whether the registers are a barrier tree of a network is [`crate::check`]'s to say.
 
 use super::{ReadError, Step};
-use crate::check::Place;
-use crate::{GroupId, NodeId, Plan, Port, Register, SwitchId, Tree};
+use crate::{Claims, GroupId, NodeId, Plan, Port, Register, SwitchId, Tree, TreeElement};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
@@ -23,17 +22,6 @@ use std::collections::btree_map::Entry;
 use std::fmt::{self, Write};
 
 const FORMAT: &str = "btin-tree-1";
-
-/// What a file says about its tree beside the registers, as `unisono tree plan --json` does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Claims {
-    /// Links from the root switch to the switch farthest below it.
-    pub height: Option<u32>,
-    /// Links between switches of the tree.
-    pub edges: Option<u32>,
-    /// Switches without children.
-    pub leaves: Option<u32>,
-}
 
 impl Tree {
     /// Reads the text of a file.
@@ -86,10 +74,10 @@ impl Tree {
 
     /// An error at a place in the registers, in the text that they were read from.
     #[must_use]
-    pub fn locate(&self, text: &str, place: Place, problem: String) -> ReadError {
+    pub fn locate(&self, text: &str, place: TreeElement, problem: String) -> ReadError {
         let switch = match place {
-            Place::Register(switch) | Place::Parent(switch) => switch,
-            Place::Child(switch, _) | Place::Local(switch, _) => switch,
+            TreeElement::Register(switch) | TreeElement::Parent(switch) => switch,
+            TreeElement::Child(switch, _) | TreeElement::Local(switch, _) => switch,
             _ => self.root_switch,
         };
         let switch = switch.0.to_string();
@@ -101,15 +89,15 @@ impl Tree {
             path
         };
         let path = match place {
-            Place::Group => vec![Step::Key("group")],
-            Place::RootSwitch => vec![Step::Key("root_switch")],
-            Place::RootNode => vec![Step::Key("root_node")],
-            Place::Register(_) => register.to_vec(),
-            Place::Parent(_) => inside("parent", None),
-            Place::Child(_, at) => inside("children", Some(at)),
-            Place::Local(_, at) => inside("locals", Some(at)),
-            Place::Claim(key) => vec![Step::Key(key)],
-            Place::Whole => vec![Step::Key("registers")],
+            TreeElement::Group => vec![Step::Key("group")],
+            TreeElement::RootSwitch => vec![Step::Key("root_switch")],
+            TreeElement::RootNode => vec![Step::Key("root_node")],
+            TreeElement::Register(_) => register.to_vec(),
+            TreeElement::Parent(_) => inside("parent", None),
+            TreeElement::Child(_, at) => inside("children", Some(at)),
+            TreeElement::Local(_, at) => inside("locals", Some(at)),
+            TreeElement::Claim(key) => vec![Step::Key(key)],
+            TreeElement::Whole => vec![Step::Key("registers")],
         };
         ReadError::in_json(text, &path, problem)
     }

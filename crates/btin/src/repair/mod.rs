@@ -25,10 +25,13 @@
 //! When not to use it: the tree may become higher than a new plan's, by as much as the detour. The answer
 //! has the height, so that the caller can compare and plan anew at leisure.
 
+mod aftermath;
 mod hang;
 
+pub use aftermath::{Aftermath, RootFate, aftermath, around_links};
+
 use crate::plan::members_at;
-use crate::{Group, Link, Network, NodeId, Plan, Port, Register, SwitchId, Tree};
+use crate::{Group, Link, Network, NodeId, Plan, PlanError, Port, Register, SwitchId, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What fails.
@@ -88,6 +91,11 @@ pub enum RepairError {
         /// Its number.
         number: u32,
     },
+    #[error("no member is left: all are at switches that failed")]
+    NobodyLeft,
+    /// There is no tree for the members that are left.
+    #[error(transparent)]
+    Plan(PlanError),
 }
 
 const NONE: u32 = u32::MAX;

@@ -180,7 +180,7 @@ impl<'a> Running<'a> {
         let n = members.len();
         let distance = farthest(&ways, places.iter().copied());
         let intake = conditions.intake(network);
-        let analytic = crate::analytic::latency(scheme, &conditions.costs, distance, n as u64, intake);
+        let analytic = super::analytic::latency(scheme, &conditions.costs, distance, n as u64, intake);
         let timeout = conditions.timeout.unwrap_or(analytic * 4);
         let mut running = Self {
             members,

@@ -14,11 +14,12 @@
 //!
 //! Cost: an event for every crossing of a cable in a tree, and for every message through a root, one more for
 //! each of its crossings if messages wait for each other. When not to use it: for the latency of one message
-//! or of a tree without faults, [`crate::analytic`] has the closed form.
+//! or of a tree without faults, [`analytic`] has the closed form.
 //!
 //! Messages have a head and no body, as in the paper: a channel that is shared is taken for t_r + t_p by each
 //! and waiting messages are stored (virtual cut-through), so that there is no deadlock to simulate.
 
+pub mod analytic;
 mod central;
 mod conditions;
 mod fabric;
@@ -100,7 +101,7 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// The closed form of a barrier's latency ([`crate::analytic`]); for unicast and multicast an upper bound,
+    /// The closed form of a barrier's latency ([`analytic`]); for unicast and multicast an upper bound,
     /// by the member that is farthest from the root on their routes.
     ///
     /// # Panics
@@ -116,7 +117,7 @@ impl<'a> Simulator<'a> {
         };
         let intake = conditions.intake(self.network);
         let scheme = turned(scheme, barrier);
-        crate::analytic::latency(scheme, &conditions.costs, distance, members.len() as u64, intake)
+        analytic::latency(scheme, &conditions.costs, distance, members.len() as u64, intake)
     }
 
     /// How many links lie between each member and each other, those to the nodes included: the row of the

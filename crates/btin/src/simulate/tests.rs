@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     End, Group, GroupId, Link, Loads, Network, NodeId, Operation, Plan, PlanOptions, Port, Roots, SwitchId,
-    analytic, plan,
+    plan,
 };
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};

@@ -15,8 +15,9 @@ use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use unisono_btin::generate::{Sparse, Wish, generate};
+use unisono_btin::simulate::analytic;
 use unisono_btin::simulate::{Barrier, Channels, Conditions, Intake, Scheme, Simulator, Time};
-use unisono_btin::{Group, GroupId, Network, NodeId, Operation, PlanOptions, analytic, plan};
+use unisono_btin::{Group, GroupId, Network, NodeId, Operation, PlanOptions, plan};
 use unisono_measure::quantile;
 use unisono_measure::record::Figure;
 

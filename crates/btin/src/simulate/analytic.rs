@@ -7,7 +7,7 @@
 //! |---|---|
 //! | tree, turned at the root node | 2 m |
 //! | tree, turned at the root switch | t_s + D t_p + (D + 1) t_r with D = 2 h + 2: one message there and back |
-//! | multicast | 2 m + (n - 2) s, with s what the root node needs to take a message in ([`Conditions::intake`](crate::simulate::Conditions::intake)) |
+//! | multicast | 2 m + (n - 2) s, with s what the root node needs to take a message in ([`Conditions::intake`](super::Conditions::intake)) |
 //! | unicast | 2 m + (n - 2) s + (n - 2) t_s |
 //!
 //! The last two with the distance d of *their* farthest member, by their routes; they are upper bounds,
@@ -15,8 +15,8 @@
 //!
 //! Reference: paper, sections 4.1 and 5.1. The intake is ours: the paper does not state it.
 
+use super::{Costs, Scheme, Time};
 use crate::Network;
-use crate::simulate::{Costs, Scheme, Time};
 
 /// What a barrier of `members` takes whose farthest member is `distance` links from the root, the two to the
 /// nodes included (for trees: height + 2).

@@ -1,0 +1,172 @@
+//! Barriers for a while, whatever happens to cables and processes meanwhile.
+//!
+//! A barrier that does not end has one of four reasons. A cable was pulled: the kernel said so, and the trees are repaired
+//! without it, as often as cables are pulled. A link loses frames: the registers blame it, and the trees are repaired
+//! without it. A process has ended: there is nothing to repair, and the barriers end. Otherwise a member is slow, and
+//! gets another chance. Repairs and chances are limited, because a network that fails all the time is reported rather than
+//! repaired for ever.
+
+use super::{Deployment, Repaired};
+use crate::diagnose::Suspect;
+use crate::error::Error;
+use crate::orders::Run;
+use std::time::{Duration, Instant};
+use unisono_linux::counted::counted;
+use unisono_linux::interrupt;
+
+/// Barriers whose times are all kept, to see that no member leaves before all have entered.
+pub const CHECKED: u32 = 20;
+/// Barriers between two looks at the clock: at 50 us to 5 ms each, 10 ms to a second.
+const ROUND: u32 = 200;
+/// Repairs around links that lose frames, and chances, of one run.
+const MOST_REPAIRS: usize = 16;
+/// Barriers in a row that last too long though no process and no link is missing.
+const MOST_CHANCES: usize = 3;
+
+/// What a run of barriers has come to.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Endured {
+    pub barriers: u64,
+    /// Time of all barriers together.
+    pub nanos: u64,
+    /// How often the timers of members ran out.
+    pub repeated: u64,
+    /// Why the barriers ended before their time.
+    pub failed: Option<String>,
+}
+
+impl Deployment<'_> {
+    /// Runs barriers of all groups until the time is over, a signal comes, or there is no way to go on. What happens
+    /// meanwhile is told to the [listener](Self::listen). `patience` is how long a barrier may last.
+    ///
+    /// # Errors
+    /// Those of [`barriers`](Self::barriers) that no repair helps against.
+    pub fn endure(&mut self, time: Duration, patience: Duration) -> Result<Endured, Error> {
+        let all: Vec<usize> = (0..self.jobs.len()).collect();
+        let stuck_after = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).max(100);
+        let mut endured = Endured::default();
+        let (start, mut setbacks, mut trace) = (Instant::now(), Setbacks::default(), true);
+        while (trace || start.elapsed() < time) && interrupt::caught().is_none() {
+            let count = if trace { CHECKED } else { ROUND };
+            let (what, links, setback) = match self
+                .barriers(&all, Run { warm_up: 0, count, trace, stuck_after })
+            {
+                Ok(ran) => {
+                    if trace && !ran.nobody_left_early() {
+                        endured.failed = Some("a member left a barrier before all had entered it".to_owned());
+                        break;
+                    }
+                    (trace, setbacks.chances) = (false, 0);
+                    endured.barriers += u64::from(count);
+                    endured.nanos += ran.nanos;
+                    endured.repeated += ran.repeated;
+                    continue;
+                }
+                Err(_) if interrupt::caught().is_some() => break,
+                // the kernel has named the cable; registers of an interrupted barrier would blame who was on the way
+                Err(Error::Cable(what)) => (what, Vec::new(), Setback::Pulled),
+                Err(Error::Barrier(what)) => {
+                    self.tell(&what);
+                    let links = self.suspected_links();
+                    let setback = match (links.is_empty(), self.is_complete()) {
+                        (false, _) => Setback::Lossy,
+                        (true, true) => Setback::Slow,
+                        (true, false) => Setback::Ended,
+                    };
+                    (what, links, setback)
+                }
+                Err(error) => return Err(error),
+            };
+            if !setbacks.allow(setback) {
+                endured.failed = Some(what);
+                break;
+            }
+            let began = Instant::now();
+            match self.begin_again(&links) {
+                Ok(repaired) => self.tell(&told(self.without(), repaired, began.elapsed())),
+                Err(error) => {
+                    endured.failed = Some(format!("{what}; it cannot be left out: {error}"));
+                    break;
+                }
+            }
+        }
+        Ok(endured)
+    }
+
+    /// The links that the registers of all groups blame, ascending.
+    fn suspected_links(&self) -> Vec<u32> {
+        let suspects = (0..self.jobs.len()).flat_map(|job| self.suspects(job));
+        let mut links: Vec<u32> = suspects
+            .filter_map(|suspect| if let Suspect::Link { link, .. } = suspect { Some(link) } else { None })
+            .collect();
+        links.sort_unstable();
+        links.dedup();
+        links
+    }
+}
+
+/// Why a barrier did not end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Setback {
+    Pulled,
+    /// A link loses frames.
+    Lossy,
+    /// Every member and every link is there.
+    Slow,
+    /// The process of a member has ended.
+    Ended,
+}
+
+#[derive(Default)]
+struct Setbacks {
+    /// Setbacks that were not pulled cables.
+    repairs: usize,
+    /// Slow barriers in a row.
+    chances: usize,
+}
+
+impl Setbacks {
+    /// Whether to go on after one more.
+    fn allow(&mut self, setback: Setback) -> bool {
+        self.chances = if setback == Setback::Slow { self.chances + 1 } else { 0 };
+        self.repairs += usize::from(setback != Setback::Pulled);
+        setback != Setback::Ended && self.chances <= MOST_CHANCES && self.repairs <= MOST_REPAIRS
+    }
+}
+
+fn told(without: &[u32], Repaired { registers, changed, roots }: Repaired, took: Duration) -> String {
+    let took = took.as_secs_f64() * 1e3;
+    if without.is_empty() {
+        return format!(
+            "everybody is there: {} set up again in {took:.0} ms",
+            counted(registers, "register")
+        );
+    }
+    let roots = if roots == 0 { String::new() } else { format!(", {} moved", counted(roots, "root")) };
+    format!(
+        "without link {without:?}: {changed} of {} changed{roots}, set up again in {took:.0} ms",
+        counted(registers, "register")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_member_gets_three_chances_in_a_row_and_one_that_ended_none() {
+        let mut setbacks = Setbacks::default();
+        assert!((0..3).all(|_| setbacks.allow(Setback::Slow)));
+        assert!(!setbacks.allow(Setback::Slow));
+        assert!(setbacks.allow(Setback::Lossy) && setbacks.allow(Setback::Slow));
+        assert!(!setbacks.allow(Setback::Ended));
+    }
+
+    #[test]
+    fn cables_may_be_pulled_for_ever_but_links_lose_frames_sixteen_times() {
+        let mut setbacks = Setbacks::default();
+        assert!((0..100).all(|_| setbacks.allow(Setback::Pulled)));
+        assert!((0..16).all(|_| setbacks.allow(Setback::Lossy)));
+        assert!(!setbacks.allow(Setback::Lossy));
+    }
+}

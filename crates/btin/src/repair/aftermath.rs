@@ -1,0 +1,161 @@
+//! The tree of a group after several failures, one after the other: repaired while its root can be kept, planned anew
+//! otherwise.
+//!
+//! Two rules for two users. [`aftermath`] does without members that no repair can reach, and says how. [`around_links`] is
+//! for a network in use: every member runs it by itself, all have to come to the same tree, and none may be missing.
+
+use super::{Failure, Repair, RepairError, Standing};
+use crate::reach::Parts;
+use crate::{Group, Network, NodeId, Plan, PlanError, PlanOptions, plan};
+
+/// What several failures have left of a group and its tree.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Aftermath {
+    /// What each failure changed, in their order. `None`: the root had failed by then.
+    pub repairs: Vec<Option<Repair>>,
+    pub root: RootFate,
+    /// The members that a tree can still reach.
+    pub group: Group,
+    /// The tree now.
+    pub plan: Plan,
+    /// The best tree in the network as it is now; the same as `plan` where the root could not be kept.
+    pub anew: Plan,
+    /// The network now: the same numbers of switches and nodes, fewer links.
+    pub network: Network,
+    /// Members that no tree can reach, ascending.
+    pub cut_off: Vec<NodeId>,
+}
+
+/// Whether the tree still has its root.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RootFate {
+    Kept,
+    /// The root switch failed, so the tree was planned anew.
+    Failed,
+    /// No member could reach the root switch any more, so the tree was planned anew.
+    CutOff,
+}
+
+/// Lets everything fail, one after the other, and repairs the planned tree or plans anew.
+///
+/// # Errors
+/// [`RepairError::NoSuch`] and [`RepairError::NoChild`] as [`Standing`] has them; [`RepairError::NobodyLeft`].
+pub fn aftermath(
+    network: &Network,
+    group: &Group,
+    planned: &Plan,
+    failures: &[Failure],
+    options: &PlanOptions,
+) -> Result<Aftermath, RepairError> {
+    let mut standing = Standing::new(network, group, &planned.tree)?;
+    let mut repairs = Vec::with_capacity(failures.len());
+    for failure in failures {
+        repairs.push(match standing.fail(*failure) {
+            Ok(repair) => Some(repair),
+            Err(RepairError::RootDied { .. } | RepairError::NoTree { .. }) => None,
+            Err(error) => return Err(error),
+        });
+    }
+    let mut cut_off: Vec<NodeId> =
+        repairs.iter().flatten().flat_map(|repair| repair.cut_off.iter().copied()).collect();
+    let root = match repairs.iter().all(Option::is_some) {
+        false => RootFate::Failed,
+        true if cut_off.len() == group.members().len() => RootFate::CutOff,
+        true => RootFate::Kept,
+    };
+    let now = standing.network();
+    let members = |keep: &dyn Fn(&NodeId) -> bool| {
+        let kept = group.members().iter().copied().filter(|node| keep(node)).collect();
+        Group::new(&now, group.id(), kept).map_err(|_| RepairError::NobodyLeft)
+    };
+    if root != RootFate::Kept {
+        let is_dead =
+            |node: &NodeId| failures.contains(&Failure::Switch(network.nodes()[node.0 as usize].switch));
+        cut_off = Parts::of(&now).cut_off(&now, &members(&|node| !is_dead(node))?);
+        cut_off.extend(group.members().iter().filter(|node| is_dead(node)));
+    }
+    cut_off.sort_unstable();
+    let left = members(&|node| cut_off.binary_search(node).is_err())?;
+    let anew = plan(&now, &left, options).map_err(RepairError::Plan)?;
+    let plan = if root == RootFate::Kept { standing.plan() } else { anew.clone() };
+    Ok(Aftermath { repairs, root, group: left, plan, anew, network: now, cut_off })
+}
+
+/// The tree of all members without these links, which failed in this order: the tree of the whole network, repaired around
+/// one link after the other, so that the root stays and only what was cut off hangs elsewhere. Planned anew where that
+/// would leave out a member.
+///
+/// # Errors
+/// [`PlanError::CutOff`] if no tree can reach all members.
+pub fn around_links(network: &Network, group: &Group, failed: &[u32]) -> Result<Plan, PlanError> {
+    let whole = plan(network, group, &PlanOptions::default())?;
+    let repaired = || {
+        let mut standing = Standing::new(network, group, &whole.tree).ok()?;
+        let all = failed
+            .iter()
+            .all(|link| standing.fail(Failure::Link(*link)).is_ok_and(|repair| repair.cut_off.is_empty()));
+        all.then(|| standing.plan())
+    };
+    match repaired() {
+        Some(repaired) => Ok(repaired),
+        None => plan(&network.without_links(failed), group, &PlanOptions::default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{End, GroupId, Link, Port, SwitchId};
+
+    /// A ring of six switches with a member each; link `at` joins `at` and the next.
+    fn ring() -> (Network, Group) {
+        let end = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
+        let links = (0..6).map(|at| Link { a: end(at, 0), b: end((at + 1) % 6, 1) }).collect();
+        let nodes = (0..6).map(|at| end(at, 2)).collect();
+        let network = Network::new(vec![3; 6], links, nodes).expect("each port is used once");
+        let group = Group::new(&network, GroupId(0), (0..6).map(NodeId).collect()).expect("they exist");
+        (network, group)
+    }
+
+    #[test]
+    fn the_root_stays_and_only_what_was_cut_off_changes() {
+        let (network, group) = ring();
+        let whole = around_links(&network, &group, &[]).expect("it is connected");
+        assert_eq!((whole.tree.root_switch, whole.height), (SwitchId(0), 3));
+        // 1 to 2 carries the branch that is two long (or three): 2 hangs below 3 now
+        let without = around_links(&network, &group, &[1]).expect("a line is left");
+        assert_eq!((without.tree.root_switch, without.height), (SwitchId(0), 4));
+        let same =
+            |switch| whole.tree.registers[&SwitchId(switch)] == without.tree.registers[&SwitchId(switch)];
+        assert!(same(0) && same(5) && !same(1) && !same(2));
+        // planning anew would have moved the root to the middle of the line
+        let anew = plan(&network.without_links(&[1]), &group, &PlanOptions::default()).expect("connected");
+        assert_ne!(anew.tree.root_switch, SwitchId(0));
+    }
+
+    #[test]
+    fn members_without_any_way_are_an_error() {
+        let (network, group) = ring();
+        assert!(matches!(around_links(&network, &group, &[1, 4]), Err(PlanError::CutOff { .. })));
+    }
+
+    fn after(failures: &[Failure]) -> Result<Aftermath, RepairError> {
+        let (network, group) = ring();
+        let whole = plan(&network, &group, &PlanOptions::default()).expect("it is connected");
+        aftermath(&network, &group, &whole, failures, &PlanOptions::default())
+    }
+
+    #[test]
+    fn a_tree_without_its_root_is_planned_anew_for_the_members_that_are_left() {
+        let kept = after(&[Failure::Link(1)]).expect("a line is left");
+        assert_eq!((kept.root, kept.plan.height, kept.anew.height), (RootFate::Kept, 4, 3));
+        let failed = after(&[Failure::Link(3), Failure::Switch(SwitchId(0))]).expect("two lines are left");
+        assert_eq!((failed.root, failed.repairs.len()), (RootFate::Failed, 2));
+        assert!(failed.repairs[0].is_some() && failed.repairs[1].is_none());
+        assert_eq!(failed.cut_off, [0, 4, 5].map(NodeId));
+        assert_eq!(failed.group.members(), [1, 2, 3].map(NodeId));
+        let everything: Vec<Failure> = (0..6).map(|switch| Failure::Switch(SwitchId(switch))).collect();
+        assert_eq!(after(&everything).expect_err("nobody is left"), RepairError::NobodyLeft);
+    }
+}
