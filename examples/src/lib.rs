@@ -4,7 +4,7 @@
 use anyhow::Context;
 use std::ops::Range;
 use std::time::Duration;
-use unisono_rma::{Assert, Error, Job, Operation, Place, Plain, Rank, Spec};
+use unisono_rma::{Assert, Error, Job, Operation, Plain, Rank, Spec};
 
 /// How long a rank waits for the others to come.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -14,8 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// # Errors
 /// What the environment or the others have wrong.
 pub fn join() -> anyhow::Result<Job> {
-    match Place::from_environment()? {
-        Some(place) => Job::shared(&place, PATIENCE).context("cannot join the job"),
+    match Job::join(PATIENCE).context("cannot join the job")? {
+        Some(job) => Ok(job),
         None => Job::threads(1).pop().context("a job of one has a member"),
     }
 }

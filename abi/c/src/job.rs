@@ -3,7 +3,7 @@
 use crate::error::{Fault, Status, answer};
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
-use unisono_rma::{Job, Place};
+use unisono_rma::Job;
 
 /// One rank's membership in a job.
 #[derive(Debug)]
@@ -29,10 +29,7 @@ pub unsafe extern "C" fn unisono_job_join(job: *mut *mut JobHandle, patience_s: 
         *to = std::ptr::null_mut();
         let patience = Duration::try_from_secs_f64(patience_s).ok().filter(|time| !time.is_zero());
         let patience = patience.unwrap_or(Duration::from_secs(60));
-        let joined = match Place::from_environment()? {
-            Some(place) => Some(Job::shared(&place, patience)?),
-            None => Job::threads(1).pop(),
-        };
+        let joined = Job::join(patience)?.or_else(|| Job::threads(1).pop());
         *to = Box::into_raw(Box::new(JobHandle(joined.ok_or_else(|| Fault::null("job"))?)));
         Ok(())
     })

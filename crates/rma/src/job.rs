@@ -10,16 +10,17 @@
 //! | processes of a host | [`Job::shared`] | direct path; messages for dynamic windows and other styles |
 //! | anything | [`Job::over`] a [`Transport`] | message path |
 //!
-//! A process started by `unisono run` finds its place in the environment ([`Place::from_environment`]).
+//! A process started by `unisono run` or Slurm's `srun` finds its job by its environment ([`Job::join`]).
 
 use crate::host::Host;
-use crate::model::{Error, Ledger, Locks, Part, Place, Rank, Spec, Style};
+use crate::model::{Error, Ledger, Locks, Part, Place, Rank, Spec, Style, launched};
 use crate::path::hook::Found;
 use crate::path::mapped::episodes::Episodes;
 use crate::path::mapped::{Direct, Wanted};
 use crate::path::message::{Memory, Port, Shared};
 use crate::window::{Backend, Flavor, Window};
 use crate::wire::Transport;
+use crate::wire::hybrid::Hybrid;
 use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,9 +35,10 @@ use std::time::Duration;
 /// |---|---|---|
 /// | threads of a process | [`Job::threads`] | by messages between threads |
 /// | processes of a host | [`Job::shared`] | by loads and stores in shared memory; dynamic ones by messages |
+/// | processes of several hosts | [`Job::join`] | by messages: in shared memory within a host, over TCP between hosts |
 /// | anything | [`Job::over`] a [`Transport`] | by messages |
 ///
-/// A process that `unisono run` started finds its rank in its environment ([`Place::from_environment`]).
+/// A process that `unisono run` or Slurm's `srun` started finds its job by its environment ([`Job::join`]).
 #[derive(Debug)]
 pub struct Job {
     shared: Arc<Shared>,
@@ -69,6 +71,21 @@ impl Job {
         let mut job = Self::over(transport);
         job.host = host;
         Ok(job)
+    }
+
+    /// Joins the job that a launcher started this process for: `unisono run`, on one host or on several, or Slurm's
+    /// `srun`. `None`: no launcher started it. Collective: waits until all have come, at most for `patience`.
+    ///
+    /// # Errors
+    /// As [`shared`](Self::shared); [`Error::Job`] for an environment that makes no sense.
+    pub fn join(patience: Duration) -> Result<Option<Self>, Error> {
+        let Some((place, meeting)) = launched(|name| std::env::var(name).ok())? else { return Ok(None) };
+        match meeting {
+            Some(meeting) if meeting.here.len() < place.size => {
+                Hybrid::meet(&place, &meeting, patience).map(Self::over).map(Some)
+            }
+            _ => Self::shared(&place, patience).map(Some),
+        }
     }
 
     /// A job over any transport.

@@ -38,7 +38,7 @@
 //!     Ok(came[0])
 //! }
 //!
-//! // Threads, so that the example runs by itself; processes begin with `Job::shared` and `Place::from_environment`.
+//! // Threads, so that the example runs by itself; processes begin with `Job::join`.
 //! let members: Vec<_> =
 //!     Job::threads(4).into_iter().map(|job| std::thread::spawn(move || passes_on(job))).collect();
 //! let came: Result<Vec<u32>, Error> =
@@ -68,8 +68,8 @@ pub mod wire;
 pub use job::Job;
 pub use model::{
     Amount, Assert, Completion, Element, Error, ErrorClass, Key, Layout, Ledger, Lock, Locks, MOST_RANKS,
-    Medium, Operation, Place, Placement, Plain, Rank, Run, STATS, Sink, Source, Spec, Stats, Style, Target,
-    Traffic, Verb, WindowStats, environment,
+    Medium, Meeting, Operation, Place, Placement, Plain, Rank, Run, STATS, Sink, Source, Spec, Stats, Style,
+    Target, Traffic, Verb, WindowStats, environment,
 };
 pub use path::hook::Found;
 pub use window::{Flavor, Mapped, Pending, Request, Window};

@@ -29,6 +29,13 @@ impl Key {
         &self.0
     }
 
+    /// The secret of the ranks of one host in a job on several: those whose lowest is `first`.
+    pub(crate) fn of_group(mut self, first: Rank) -> Self {
+        let low = self.0.iter_mut().zip((first.0 + 1).to_le_bytes());
+        low.for_each(|(byte, other)| *byte ^= other);
+        self
+    }
+
     /// From bytes, such as those that another rank sent.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
@@ -84,6 +91,55 @@ pub mod environment {
     pub const SIZE: &str = "UNISONO_SIZE";
     /// The key, as [`super::Key`] is written.
     pub const KEY: &str = "UNISONO_JOB";
+    /// Where rank 0 of a job on several hosts listens: host and port.
+    pub const ROOT: &str = "UNISONO_ROOT";
+    /// The ranks of a process's host in a job on several hosts: a list of numbers and ranges, such as 4-7.
+    pub const HERE: &str = "UNISONO_HERE";
+}
+
+/// How the ranks of a job on several hosts come together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meeting {
+    /// Where rank 0 listens: host and port.
+    pub root: String,
+    /// The ranks of this host, in order.
+    pub here: Vec<Rank>,
+}
+
+impl Meeting {
+    pub(super) fn parse(root: String, here: &str, place: &Place) -> Result<Self, Error> {
+        let wrong = || {
+            let own = place.rank;
+            Error::Job(format!(
+                "{}={here}: a list of ranks below {} with {own} in it was expected",
+                environment::HERE,
+                place.size
+            ))
+        };
+        let mut ranks = Vec::new();
+        for range in here.split(',') {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (Ok(first), Ok(last)) = (first.trim().parse::<u32>(), last.trim().parse::<u32>()) else {
+                return Err(wrong());
+            };
+            if last as usize >= place.size {
+                return Err(wrong());
+            }
+            ranks.extend((first..=last).map(Rank));
+        }
+        ranks.sort_unstable();
+        ranks.dedup();
+        if ranks.contains(&place.rank) { Ok(Self { root, here: ranks }) } else { Err(wrong()) }
+    }
+}
+
+pub(super) fn incomplete() -> Error {
+    Error::Job(format!(
+        "{}, {} and {} belong together; start the program with 'unisono run'",
+        environment::RANK,
+        environment::SIZE,
+        environment::KEY
+    ))
 }
 
 impl Place {
@@ -96,16 +152,11 @@ impl Place {
         match (said(environment::RANK), said(environment::SIZE), said(environment::KEY)) {
             (None, None, None) => Ok(None),
             (Some(rank), Some(size), Some(key)) => Self::parse(&rank, &size, &key).map(Some),
-            _ => Err(Error::Job(format!(
-                "{}, {} and {} belong together; start the program with 'unisono run'",
-                environment::RANK,
-                environment::SIZE,
-                environment::KEY
-            ))),
+            _ => Err(incomplete()),
         }
     }
 
-    fn parse(rank: &str, size: &str, key: &str) -> Result<Self, Error> {
+    pub(super) fn parse(rank: &str, size: &str, key: &str) -> Result<Self, Error> {
         let number = |name: &str, text: &str| {
             text.parse::<u32>().map_err(|_| Error::Job(format!("{name}={text}: a number was expected")))
         };

@@ -30,12 +30,14 @@
 //! | loopback | threads of this process | [`loopback`] |
 //! | rings in shared memory | processes of this host | [`ring`] |
 //! | TCP | processes of any hosts | [`tcp`] |
+//! | hybrid | ranks of one host through rings, others over TCP | [`hybrid`] |
 //!
 //! [`fault`] wraps any of them and lets happen what the contract leaves open.
 
 pub mod conformance;
 pub(crate) mod descriptions;
 pub mod fault;
+pub mod hybrid;
 pub mod loopback;
 pub mod packet;
 pub mod ring;

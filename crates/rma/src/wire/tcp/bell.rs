@@ -30,7 +30,7 @@ const EVENTS: usize = 32;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(crate) struct Door {
     epoll: OwnedFd,
     /// Wakes the transport.
     inner: OwnedFd,
@@ -142,6 +142,12 @@ impl Door {
             // a full counter rings already
             let _ = write(bell, &1_u64.to_ne_bytes());
         }
+    }
+
+    /// Sleeps until a connection is ready or the transport's bell is rung.
+    pub(crate) fn await_ready(&self) {
+        // whatever ends it, the caller looks again
+        let _ = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], None);
     }
 
     /// Whether there is something to read.

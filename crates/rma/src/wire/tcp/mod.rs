@@ -23,12 +23,13 @@ mod pulse;
 mod socket;
 mod stream;
 
+pub(super) use bell::Door;
 pub use meeting::Seat;
 
 use super::{Bell, Gone, Transport};
 use crate::model::{Error, Rank};
 use crate::wire::packet::{HEADER, Kind};
-use bell::{Door, Ready};
+use bell::Ready;
 use patience::Patience;
 use pulse::{Finding, LOOK, Pulse};
 use socket::Socket;
@@ -133,6 +134,18 @@ impl Tcp {
             patience: Patience::new(here),
             next_look: LOOK.after(now()),
         })
+    }
+
+    /// What all connections wake.
+    pub(super) fn door(&self) -> Arc<Door> {
+        Arc::clone(&self.door)
+    }
+
+    /// Closes the connection to a peer that is reached by other means. The peer does the same, and may be reported gone.
+    pub(super) fn release(&mut self, rank: Rank) {
+        if let Some(socket) = self.peers[rank.index()].socket.take() {
+            self.door.forget(&socket);
+        }
     }
 
     /// Notes what the kernel has to tell, waiting for it at most so long; whether there was anything.

@@ -1,0 +1,282 @@
+//! Several hosts: packets between ranks of one host through rings in shared memory, between hosts over TCP.
+//!
+//! The idea: all ranks first meet over TCP, because only rank 0's address is known. Then the ranks of each host meet in a
+//! segment of their own, and close the connections between them. Afterwards a packet's receiver decides which of the two
+//! carries the packet, so that the order within a pair is kept by the one that carries it.
+//!
+//! A rank sleeps on one thing only: the bell of its host's segment, a futex, which no poll(2) knows. So a thread, the
+//! *relay*, sleeps on the connections in the rank's place, and rings the bell when there is something to read:
+//!
+//! ```text
+//!   rank of this host --- ring, bell ------------------------+
+//!                                                            v
+//!   rank of another host --- TCP --> relay (poll) --bell--> rank: reads rings, then connections
+//! ```
+//! Having rung, the relay waits until the rank has read the connections; otherwise it would ring all the time while the
+//! rank computes. The rank notes the bell's count before it reads anything, so a ring that comes after is not lost.
+//!
+//! Cost: that of the two; one thread a rank, and its wake-up for each packet of another host that finds the rank asleep.
+//! A rank alone on its host has neither. When not to use: where all ranks share a host ([`super::ring`]).
+
+use super::ring::RingTransport;
+use super::tcp::{Door, Seat, Tcp};
+use super::{Bell, Transport};
+use crate::host::Host;
+use crate::model::{Error, Gone, Meeting, Place, Rank};
+use crate::wire::packet::HEADER;
+use std::io::IoSlice;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use unisono_linux::clock::Nanos;
+
+/// One rank's end; see the module.
+#[derive(Debug)]
+pub struct Hybrid {
+    // Before the connections that its thread polls.
+    relay: Option<Relay>,
+    tcp: Tcp,
+    ring: Option<RingTransport>,
+    /// The ranks of this host, in the order of the ring's own numbers.
+    here: Vec<Rank>,
+    /// By rank: its number in the ring.
+    local: Vec<Option<Rank>>,
+    /// The last packet came through the ring: it is the connections' turn.
+    ring_served: bool,
+    gone: Vec<Gone>,
+}
+
+impl Hybrid {
+    /// Meets all others: through rank 0 over TCP, then those of this host in shared memory. Collective: waits until all
+    /// have come, at most for `patience`.
+    ///
+    /// # Errors
+    /// [`Error::Job`] for a meeting that cannot be; otherwise as [`Seat::gather`] and [`RingTransport::meet`].
+    pub fn meet(place: &Place, meeting: &Meeting, patience: Duration) -> Result<Self, Error> {
+        let start = Instant::now();
+        let root = address_of(&meeting.root)?;
+        let anywhere: IpAddr =
+            if root.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let own = if place.rank == Rank(0) { root } else { SocketAddr::new(anywhere, 0) };
+        let seat = Seat::take(place.clone(), own).map_err(|error| match error {
+            Error::System { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => Error::Job(
+                format!("cannot listen at {own}: the port is in use; give another one (unisono run --port)"),
+            ),
+            error => error,
+        })?;
+        let mut tcp = seat.gather(root, patience)?;
+        let here = meeting.here.clone();
+        let mut local = vec![None; place.size];
+        let mut ring = None;
+        if here.len() > 1 {
+            here.iter().enumerate().for_each(|(index, rank)| local[rank.index()] = Some(Rank::at(index)));
+            here.iter().filter(|rank| **rank != place.rank).for_each(|rank| tcp.release(*rank));
+            // Jobs of several groups may share one host: each group meets under a key of its own.
+            let rank = local[place.rank.index()].unwrap_or_default();
+            let group = Place { rank, size: here.len(), key: place.key.of_group(here[0]) };
+            ring = Some(RingTransport::meet(&group, patience.saturating_sub(start.elapsed()))?);
+        }
+        let relay = match &ring {
+            Some(ring) => Some(Relay::start(tcp.door(), Arc::clone(ring.host()))?),
+            None => None,
+        };
+        Ok(Self { relay, tcp, ring, here, local, ring_served: false, gone: Vec::new() })
+    }
+
+    fn note_gone(&mut self) {
+        let ring = self.ring.iter().flat_map(|ring| ring.gone());
+        let ring = ring.map(|gone| Gone { rank: self.here[gone.rank.index()], why: gone.why.clone() });
+        // The connections within the host were closed on purpose.
+        let tcp = self.tcp.gone().iter().filter(|gone| self.local[gone.rank.index()].is_none()).cloned();
+        for gone in ring.chain(tcp) {
+            if !self.gone.iter().any(|known| known.rank == gone.rank) {
+                self.gone.push(gone);
+            }
+        }
+    }
+}
+
+/// Where rank 0 listens. A name may stand for several addresses, the first of which may be one that no other host reaches:
+/// Debian gives a host's own name the address 127.0.1.1.
+fn address_of(root: &str) -> Result<SocketAddr, Error> {
+    let resolved = root.to_socket_addrs();
+    let addresses: Vec<SocketAddr> =
+        resolved.map_err(Error::system(format!("cannot find rank 0's address {root}")))?.collect();
+    let reachable = addresses.iter().find(|address| !address.ip().is_loopback());
+    reachable.or(addresses.first()).copied().ok_or_else(|| Error::Job(format!("{root} has no address")))
+}
+
+impl Transport for Hybrid {
+    fn rank(&self) -> Rank {
+        self.tcp.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.tcp.size()
+    }
+
+    fn send(&mut self, to: Rank, header: &[u8; HEADER], payload: &[IoSlice<'_>]) -> Result<(), Error> {
+        match (self.local.get(to.index()).copied().flatten(), &mut self.ring) {
+            (Some(local), Some(ring)) => ring.send(local, header, payload),
+            _ => self.tcp.send(to, header, payload),
+        }
+    }
+
+    fn receive(&mut self, packet: &mut Vec<u8>) -> Result<Option<Rank>, Error> {
+        if std::mem::take(&mut self.ring_served)
+            && let Some(from) = self.tcp.receive(packet)?
+        {
+            return Ok(Some(from));
+        }
+        // The ring before the connections: it notes the bell's count, and what the relay rings for comes after that.
+        if let Some(ring) = &mut self.ring
+            && let Some(from) = ring.receive(packet)?
+        {
+            self.ring_served = true;
+            return Ok(Some(self.here[from.index()]));
+        }
+        let from = self.tcp.receive(packet)?;
+        if from.is_none() {
+            if let Some(relay) = &self.relay {
+                relay.read();
+            }
+            self.note_gone();
+        }
+        Ok(from)
+    }
+
+    fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
+        match &mut self.ring {
+            Some(ring) => ring.wait(until)?,
+            None => self.tcp.wait(until)?,
+        }
+        self.note_gone();
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<bool, Error> {
+        let ring = self.ring.as_mut().map_or(Ok(true), Transport::flush)?;
+        Ok(self.tcp.flush()? && ring)
+    }
+
+    fn gone(&self) -> &[Gone] {
+        &self.gone
+    }
+
+    fn refuse(&mut self, peer: Rank, why: &str) {
+        match (self.local.get(peer.index()).copied().flatten(), &mut self.ring) {
+            (Some(local), Some(ring)) => ring.refuse(local, why),
+            _ => self.tcp.refuse(peer, why),
+        }
+        self.note_gone();
+    }
+
+    fn bell(&self) -> Option<Arc<dyn Bell>> {
+        self.ring.as_ref().map_or_else(|| self.tcp.bell(), Transport::bell)
+    }
+}
+
+/// The thread that sleeps on the connections.
+#[derive(Debug)]
+struct Relay {
+    state: Arc<(Mutex<RelayState>, Condvar)>,
+    door: Arc<Door>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct RelayState {
+    /// The bell was rung, and the rank has not read its connections since.
+    rung: bool,
+    ended: bool,
+}
+
+fn lock(state: &Mutex<RelayState>) -> MutexGuard<'_, RelayState> {
+    // Nothing panics with the lock held.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Relay {
+    fn start(door: Arc<Door>, host: Arc<Host>) -> Result<Self, Error> {
+        let state = Arc::new((Mutex::new(RelayState::default()), Condvar::new()));
+        let (watched, shared) = (Arc::clone(&door), Arc::clone(&state));
+        let run = move || {
+            let (state, changed) = &*shared;
+            loop {
+                watched.await_ready();
+                let mut state = lock(state);
+                if state.ended {
+                    return;
+                }
+                state.rung = true;
+                host.ring(host.rank);
+                drop(changed.wait_while(state, |state| state.rung && !state.ended));
+            }
+        };
+        let thread = thread::Builder::new().name("unisono-relay".to_owned()).spawn(run);
+        let thread = Some(thread.map_err(Error::system("cannot start a thread for the connections"))?);
+        Ok(Self { state, door, thread })
+    }
+
+    /// The rank has read all that its connections had.
+    fn read(&self) {
+        let mut state = lock(&self.state.0);
+        if std::mem::take(&mut state.rung) {
+            self.state.1.notify_one();
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        lock(&self.state.0).ended = true;
+        self.state.1.notify_one();
+        self.door.ring();
+        if let Some(thread) = self.thread.take() {
+            // A panic was printed by the thread itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Key;
+    use crate::wire::conformance;
+
+    /// The ends of a job of threads, of which each two that follow one another share a host.
+    fn ends(size: usize) -> conformance::Ends {
+        let key = Key::random().expect("the kernel has random bytes");
+        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let root = free.expect("a free port").to_string();
+        let joining: Vec<_> = (0..size)
+            .map(|rank| {
+                let here = (rank / 2 * 2..size.min(rank / 2 * 2 + 2)).map(Rank::at).collect();
+                let (place, meeting) =
+                    (Place { rank: Rank::at(rank), size, key }, Meeting { root: root.clone(), here });
+                thread::spawn(move || {
+                    Hybrid::meet(&place, &meeting, Duration::from_secs(60)).expect("all come")
+                })
+            })
+            .collect();
+        let joined = joining.into_iter().map(|thread| thread.join().expect("joining does not panic"));
+        joined.map(|end| Box::new(end) as Box<dyn Transport>).collect()
+    }
+
+    #[test]
+    fn rings_within_a_host_and_connections_between_hosts_keep_the_contract() {
+        conformance::check(ends);
+    }
+
+    #[test]
+    fn a_port_that_is_in_use_is_named_with_the_remedy() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let root = taken.local_addr().expect("it has an address").to_string();
+        let place = Place { rank: Rank(0), size: 2, key: Key::from_bytes([7; 16]) };
+        let meeting = Meeting { root: root.clone(), here: vec![Rank(0)] };
+        let error = Hybrid::meet(&place, &meeting, Duration::from_secs(5)).expect_err("it is taken");
+        assert!(error.to_string().contains(&root) && error.to_string().contains("--port"), "{error}");
+    }
+}
