@@ -8,15 +8,17 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use unisono_launch::{Bind, Error, Options, Prefix, WindowTable};
+use unisono_launch::{Across, Bind, Error, HostRanks, LaunchCommand, Options, Prefix, WindowTable};
 use unisono_measure::units;
 
 /// Start N processes of a native one-sided program (no MPI needed)
 ///
 /// The program uses the Rust crate unisono-rma or the C library libunisono. Each process finds its place in the
-/// environment (UNISONO_RANK, UNISONO_SIZE, UNISONO_JOB). Standard input goes to rank 0; output is passed on
+/// environment (UNISONO_RANK, UNISONO_SIZE, UNISONO_JOB). With --hosts they run on several hosts. Standard input goes to rank 0; output is passed on
 /// as it comes, in whole lines.
 #[derive(clap::Args)]
+#[command(override_usage = "unisono run [OPTIONS] -n <N> <PROGRAM> [ARGS]...\n       \
+    unisono run [OPTIONS] --hosts <HOST:N>,... <PROGRAM> [ARGS]...")]
 #[command(after_help = "Examples:
   unisono run -n 4 ./heat --size 512
       four processes; everything after the program's name belongs to the program
@@ -24,6 +26,17 @@ use unisono_measure::units;
       lines say whose they are; the job is ended after half a minute
   unisono run -n 2 --json ./table >run.json
       one JSON object follows on the last line of standard output
+  unisono run --hosts node1:4,node2:4 ./heat --size 512
+      eight processes on two hosts, reached by ssh
+  unisono run --hosts a=10.0.0.1:2,b=10.0.0.2:2 --launch 'ip netns exec {host} {args}' ./table
+      two network namespaces, and the addresses at which they reach each other
+
+Several hosts: --launch runs a helper on each host, which starts that host's processes in the directory of the same \
+name, with the environment that the host gives it. This program has to have the same path on all hosts. The job's key \
+goes over the helper's standard input. Processes of one host share memory; others talk over TCP, which nothing \
+encrypts: the network has to be yours. The first host's address has to be known here, or is given with '='. When a \
+host is lost, the others end and the exit code is 1. Under Slurm, --launch srun starts the helpers; or start the program \
+itself: export UNISONO_JOB=$(openssl rand -hex 16), then srun -n 8 ./heat.
 
 Where ranks run: with --bind auto each rank gets a processor of its own where this process may use enough of \
 them, because plain Linux may stack two ranks that wait for each other on one processor. Where it may not, nothing \
@@ -39,8 +52,20 @@ cannot be started. When a rank fails, the others are given --grace to end by the
 after the same time killed.")]
 pub(crate) struct Args {
     /// Processes to start (1 to 4096)
-    #[arg(short = 'n', long, value_name = "N")]
-    ranks: usize,
+    #[arg(short = 'n', long, value_name = "N", required_unless_present_any = ["hosts", "helper"])]
+    ranks: Option<usize>,
+    /// Hosts and how many processes each starts: NAME:N or NAME=ADDRESS:N, in the order of ranks
+    #[arg(long, value_name = "HOST:N", value_delimiter = ',', conflicts_with = "ranks")]
+    hosts: Vec<HostRanks>,
+    /// How a command is run on a host: ssh, srun, or words with {host} and {args} in them
+    #[arg(long, value_name = "COMMAND", default_value = "ssh", requires = "hosts")]
+    launch: LaunchCommand,
+    /// The port at which rank 0 listens for the other hosts [default: chance chooses one of 20000 to 31999]
+    #[arg(long, value_name = "PORT", requires = "hosts", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// Start what the launcher on another host says
+    #[arg(long, hide = true, conflicts_with_all = ["ranks", "hosts", "command"])]
+    helper: bool,
     /// Begin each line with its rank: "[3] "
     #[arg(long)]
     prefix: bool,
@@ -63,7 +88,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"], num_args = 1..)]
+    #[arg(required_unless_present = "helper", trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"], num_args = 1..)]
     command: Vec<OsString>,
 }
 
@@ -72,7 +97,7 @@ pub(crate) struct Args {
 fn look_for_mpi(args: &Args) -> Result<(), Failure> {
     let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
     let name = |word: &str| Path::new(word).file_name().map(|name| name.to_string_lossy().into_owned());
-    let ranks = args.ranks;
+    let ranks = args.ranks.unwrap_or_else(|| args.hosts.iter().map(|host| host.ranks).sum());
     match &words[..] {
         _ if ranks < 2 => {}
         [first, second, rest @ ..] if second == "mpi" && name(first).as_deref() == Some("unisono") => {
@@ -107,9 +132,13 @@ enum BindTo {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.helper {
+        let code = unisono_launch::help(exit::say).map_err(|error| Failure::Usage(error.to_string()))?;
+        return Ok(ExitCode::from(code));
+    }
     look_for_mpi(args)?;
     let options = Options {
-        ranks: args.ranks,
+        ranks: args.ranks.unwrap_or_default(),
         command: args.command.clone(),
         bind: match args.bind {
             BindTo::Auto => Bind::Auto,
@@ -121,7 +150,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         grace: args.grace,
         limit: args.timeout,
     };
-    let summary = unisono_launch::run(&options, exit::say).map_err(|error| match error {
+    let done = if args.hosts.is_empty() {
+        unisono_launch::run(&options, exit::say)
+    } else {
+        let program = std::env::current_exe().context("find this program's own path")?;
+        let across = Across {
+            hosts: args.hosts.clone(),
+            launch: args.launch.clone(),
+            helper: vec![program.into(), "run".into(), "--helper".into()],
+            port: args.port,
+        };
+        unisono_launch::run_across(&options, &across, exit::say)
+    };
+    let summary = done.map_err(|error| match error {
         Error::Input(_) | Error::Program { .. } => Failure::Usage(error.to_string()).into(),
         error => anyhow::Error::from(error),
     })?;

@@ -29,6 +29,10 @@ pub enum How {
     Exited(i32),
     /// By the signal with this number.
     Signalled(i32),
+    /// A host whose helper did not say how its ranks ended: its launch command ended by itself with this exit code.
+    LostByExit(i32),
+    /// As above: the launch command was ended by the signal with this number.
+    LostBySignal(i32),
 }
 
 impl How {
@@ -44,6 +48,7 @@ impl How {
         match self {
             How::Exited(code) => u8::try_from(code).unwrap_or(1),
             How::Signalled(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+            How::LostByExit(_) | How::LostBySignal(_) => 1,
         }
     }
 }
@@ -51,6 +56,10 @@ impl How {
 impl fmt::Display for How {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            How::LostByExit(code) => write!(f, "is lost: its launch command ended with exit code {code}"),
+            How::LostBySignal(signal) => {
+                write!(f, "is lost: its launch command {}", How::Signalled(*signal))
+            }
             How::Exited(code) => write!(f, "ended with exit code {code}"),
             How::Signalled(signal) => match name(*signal) {
                 Some(name) => write!(f, "was ended by {name} (signal {signal})"),
@@ -103,9 +112,12 @@ enum Phase {
     Killed,
 }
 
-/// The state machine. Moments are counted from the start of the job.
+/// The state machine. Moments are counted from the start of the job. Its members are the job's ranks, or its hosts.
 #[derive(Debug)]
 pub struct Ending {
+    /// What a member is called: "rank" or "host".
+    word: &'static str,
+    names: Vec<String>,
     phase: Phase,
     grace: Duration,
     limit: Option<Duration>,
@@ -116,21 +128,23 @@ pub struct Ending {
 }
 
 impl Ending {
-    /// A job of so many ranks, all running.
+    /// A job of these members, all running.
     #[must_use]
-    pub fn new(ranks: usize, grace: Duration, limit: Option<Duration>) -> Self {
+    pub fn new(word: &'static str, names: Vec<String>, grace: Duration, limit: Option<Duration>) -> Self {
         Self {
+            left: (0..names.len()).collect(),
+            word,
+            names,
             phase: Phase::Running,
             grace,
             limit,
-            left: (0..ranks).collect(),
             first_failure: None,
             passed_on: None,
             timed_out: false,
         }
     }
 
-    /// Whether a rank is left.
+    /// Whether nobody is left.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.left.is_empty()
@@ -142,7 +156,7 @@ impl Ending {
         self.timed_out
     }
 
-    /// The first rank that failed.
+    /// The first member that failed.
     #[must_use]
     pub fn first_failure(&self) -> Option<usize> {
         self.first_failure.map(|(rank, _)| rank)
@@ -165,15 +179,23 @@ impl Ending {
         }
     }
 
-    /// A rank has ended.
-    pub fn ended(&mut self, now: Duration, rank: usize, process: u32, how: How) -> Vec<Action> {
-        self.left.retain(|left| *left != rank);
-        if !how.failed() || self.first_failure.is_some() {
-            return Vec::new();
+    /// A rank of this member, which is a host, has failed; the host's helper has told the user. Whether it is the first.
+    pub fn failed(&mut self, now: Duration, member: usize, how: How) -> bool {
+        let first = self.first_failure.is_none();
+        if first {
+            self.first_failure = Some((member, how));
+            if self.phase == Phase::Running {
+                self.phase = Phase::Failing(now + self.grace);
+            }
         }
-        self.first_failure = Some((rank, how));
-        if self.phase == Phase::Running {
-            self.phase = Phase::Failing(now + self.grace);
+        first
+    }
+
+    /// A member has ended.
+    pub fn ended(&mut self, now: Duration, member: usize, process: u32, how: How) -> Vec<Action> {
+        self.left.retain(|left| *left != member);
+        if !how.failed() || !self.failed(now, member, how) {
+            return Vec::new();
         }
         // who was told to end, and did, has not surprised anybody
         let expected =
@@ -185,7 +207,7 @@ impl Ending {
             [] => String::new(),
             _ => format!("; the others are given {:?} to end", self.grace),
         };
-        vec![Action::Say(format!("rank {rank} (process {process}) {how}{others}"))]
+        vec![Action::Say(format!("{} {} (process {process}) {how}{others}", self.word, self.names[member]))]
     }
 
     /// The launcher was sent a signal.
@@ -232,8 +254,9 @@ impl Ending {
     /// "rank 3", "ranks 0, 1, 2", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 others".
     fn those_left(&self) -> String {
         const MOST: usize = 8;
-        let some: Vec<String> = self.left.iter().take(MOST).map(ToString::to_string).collect();
-        let word = if self.left.len() == 1 { "rank" } else { "ranks" };
+        let some: Vec<String> =
+            self.left.iter().take(MOST).map(|member| self.names[*member].clone()).collect();
+        let word = format!("{}{}", self.word, if self.left.len() == 1 { "" } else { "s" });
         match self.left.len().saturating_sub(MOST) {
             0 => format!("{word} {}", some.join(", ")),
             others => format!("{word} {} and {}", some.join(", "), counted(others, "other")),
@@ -251,6 +274,10 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
+    fn ranks(count: usize, grace: Duration, limit: Option<Duration>) -> Ending {
+        Ending::new("rank", (0..count).map(|rank| rank.to_string()).collect(), grace, limit)
+    }
+
     fn tells(actions: &[Action]) -> Vec<Signal> {
         let tell = |action: &Action| match action {
             Action::Tell(signal) => Some(*signal),
@@ -261,7 +288,7 @@ mod tests {
 
     #[test]
     fn the_first_failure_decides_and_the_others_are_asked_and_then_killed() {
-        let mut ending = Ending::new(3, GRACE, None);
+        let mut ending = ranks(3, GRACE, None);
         assert_eq!(ending.next_moment(), None);
         let said = ending.ended(at(1), 1, 77, How::Exited(3));
         let [Action::Say(text)] = said.as_slice() else { panic!("{said:?}") };
@@ -279,7 +306,7 @@ mod tests {
 
     #[test]
     fn one_who_is_done_early_is_no_failure() {
-        let mut ending = Ending::new(2, GRACE, None);
+        let mut ending = ranks(2, GRACE, None);
         assert_eq!(ending.ended(at(1), 0, 7, How::Exited(0)), []);
         assert_eq!(ending.next_moment(), None);
         assert_eq!(ending.ended(at(9), 1, 8, How::Exited(0)), []);
@@ -288,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_first_signal_is_passed_on_and_a_second_one_kills() {
-        let mut ending = Ending::new(2, GRACE, None);
+        let mut ending = ranks(2, GRACE, None);
         assert_eq!(ending.signalled(Signal::User1), [Action::Tell(Signal::User1)]);
         assert_eq!(ending.signalled(Signal::Interrupt), [Action::Tell(Signal::Interrupt)]);
         assert_eq!(ending.next_moment(), None, "the program may take its time");
@@ -297,7 +324,7 @@ mod tests {
 
     #[test]
     fn who_ends_by_the_signal_that_was_passed_on_is_not_announced() {
-        let mut ending = Ending::new(2, GRACE, None);
+        let mut ending = ranks(2, GRACE, None);
         ending.signalled(Signal::Interrupt);
         assert_eq!(ending.ended(at(1), 1, 9, How::Signalled(2)), []);
         assert_eq!(tells(&ending.passed(at(3))), [Signal::Terminate], "the one left is asked");
@@ -306,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_time_limit_asks_then_kills_and_has_an_exit_code_of_its_own() {
-        let mut ending = Ending::new(1, GRACE, Some(at(10)));
+        let mut ending = ranks(1, GRACE, Some(at(10)));
         assert_eq!(ending.next_moment(), Some(at(10)));
         assert_eq!(tells(&ending.passed(at(10))), [Signal::Terminate]);
         assert_eq!(tells(&ending.passed(at(12))), [Signal::Kill]);
@@ -316,15 +343,29 @@ mod tests {
 
     #[test]
     fn a_failure_before_the_time_limit_keeps_its_code() {
-        let mut ending = Ending::new(2, at(20), Some(at(10)));
+        let mut ending = ranks(2, at(20), Some(at(10)));
         ending.ended(at(9), 0, 5, How::Signalled(11));
         assert_eq!(tells(&ending.passed(at(10))), [Signal::Terminate]);
         assert_eq!((ending.code(), ending.timed_out()), (139, false));
     }
 
     #[test]
+    fn a_lost_host_is_named_and_is_a_failure_with_code_one() {
+        let mut ending = Ending::new("host", vec!["a".into(), "b".into()], GRACE, None);
+        let said = ending.ended(at(1), 1, 9, How::LostByExit(255));
+        let [Action::Say(text)] = said.as_slice() else { panic!("{said:?}") };
+        assert!(text.contains("host b (process 9) is lost") && text.contains("exit code 255"), "{text}");
+        assert_eq!((ending.code(), ending.next_moment()), (1, Some(at(3))));
+        assert!(!ending.failed(at(2), 0, How::Exited(7)), "one was first");
+        let mut ending = Ending::new("host", vec!["a".into(), "b".into()], GRACE, None);
+        assert!(ending.failed(at(1), 0, How::Exited(7)), "the helper has said it");
+        assert_eq!(ending.ended(at(2), 0, 9, How::Exited(7)), []);
+        assert_eq!(ending.code(), 7);
+    }
+
+    #[test]
     fn many_ranks_are_counted_not_listed() {
-        let mut ending = Ending::new(100, GRACE, Some(at(1)));
+        let mut ending = ranks(100, GRACE, Some(at(1)));
         let said = ending.passed(at(1));
         let Action::Say(text) = &said[0] else { panic!("{said:?}") };
         assert!(text.contains("5, 6, 7 and 92 others"), "{text}");

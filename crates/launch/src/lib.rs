@@ -18,17 +18,23 @@
 //! - *The launcher's own end*, also by SIGKILL, ends the ranks: the kernel sees to it
 //!   ([`unisono_linux::parent_death`]).
 //! - *Places* ([`placement`]): a processor each where there are enough.
+//! - *Hosts*: [`run_across`] has a launch command (`ssh`) start a helper on each host. The helper ([`help`]) does there what
+//!   [`run`] does here; launcher and helpers talk in frames over the launch command's standard input and output.
 //!
-//! Cost: it sleeps in poll and wakes for output, signals and ends only. When not to use: for ranks on several
-//! hosts, and for MPI programs, whose `mpiexec` also speaks the protocol (PMI) that they expect. It does *not*
-//! restart what failed, allocate hosts, or talk to the ranks after they were started.
+//! Cost: it sleeps in poll and wakes for output, signals and ends only. When not to use: for MPI programs, whose
+//! `mpiexec` also speaks the protocol (PMI) that they expect. It does *not* restart what failed, allocate hosts, or talk
+//! to the ranks after they were started.
 #![forbid(unsafe_code)]
 
 pub mod ending;
 mod error;
+mod frame;
+mod helper;
+mod hosts;
 mod lines;
 pub mod placement;
 mod rank;
+mod remote;
 mod sink;
 mod standard_input;
 mod summary;
@@ -36,7 +42,9 @@ mod supervise;
 
 pub use ending::How;
 pub use error::Error;
+pub use helper::help;
+pub use hosts::{HostRanks, LaunchCommand};
 pub use lines::Prefix;
 pub use placement::Bind;
 pub use summary::{RankSummary, Summary};
-pub use supervise::{Options, WindowTable, run};
+pub use supervise::{Across, Options, WindowTable, run, run_across};

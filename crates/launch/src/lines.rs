@@ -4,13 +4,14 @@
 //! pieces, each a line. What a rank leaves unfinished gets a line end. Cost: one copy. When not to use: for
 //! binary output; have each rank write a file.
 
+use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
 /// The longest line that is kept whole.
 pub(crate) const LONGEST: usize = 64 * 1024;
 
 /// Whether lines say whose they are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Prefix {
     /// As they are.
     #[default]

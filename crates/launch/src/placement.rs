@@ -6,11 +6,12 @@
 //! assignment. Only processors that the launcher may use are given out, so that `taskset` divides a machine
 //! between jobs. Reference: sched_setaffinity(2).
 
+use serde::{Deserialize, Serialize};
 use unisono_linux::affinity::CpuSet;
 use unisono_linux::topology::Topology;
 
 /// What is asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bind {
     /// A processor each if there are enough, otherwise nothing.
     #[default]

@@ -2,8 +2,11 @@
 
 use crate::ending::How;
 use crate::error::Error;
+use crate::helper::{Order, Part, RemotePart};
+use crate::hosts::HostRanks;
 use crate::lines::{Lines, Prefix};
-use crate::standard_input;
+use crate::remote::Remote;
+use crate::standard_input::{self, Source};
 use crate::supervise::WindowTable;
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,14 +19,15 @@ use std::time::{Duration, Instant};
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::parent_death::end_with_starter;
 use unisono_linux::process::{self, Family, PidFd, Signal, readable};
-use unisono_rma::{Key, STATS, environment};
+use unisono_rma::{STATS, environment};
 
 /// What a rank is told.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Assignment<'a> {
     pub(crate) rank: usize,
-    pub(crate) size: usize,
-    pub(crate) key: Key,
+    pub(crate) part: &'a Part,
+    /// Ranks that this process starts.
+    pub(crate) count: usize,
     pub(crate) cpu: Option<usize>,
     pub(crate) prefix: Prefix,
     pub(crate) windows: WindowTable,
@@ -42,12 +46,15 @@ pub(crate) struct RankProcess {
     pub(crate) ended: Option<(How, Duration)>,
     /// Standard output, standard error.
     pub(crate) streams: [Stream; 2],
+    /// It is no rank, but the launch command of a host.
+    pub(crate) remote: Option<Remote>,
 }
 
 impl RankProcess {
     /// Starts it. The calling thread has to live as long as the rank should.
-    pub(crate) fn start(command: &[OsString], place: &Place<'_>) -> Result<Self, Error> {
-        let Place { rank, size, key, cpu, prefix, windows, allowed } = *place;
+    pub(crate) fn start(command: &[OsString], order: &Assignment<'_>) -> Result<Self, Error> {
+        let Assignment { rank, part, count, cpu, prefix, windows, allowed } = *order;
+        let size = part.size;
         let [program, arguments @ ..] = command else {
             return Err(Error::Input("no program was given; write: unisono run -n 4 ./program".into()));
         };
@@ -56,12 +63,19 @@ impl RankProcess {
             .args(arguments)
             .env(environment::RANK, rank.to_string())
             .env(environment::SIZE, size.to_string())
-            .env(environment::KEY, key.to_string())
-            .stdin(standard_input::of(rank))
+            .env(environment::KEY, &part.key)
+            .stdin(standard_input::of(
+                rank,
+                if part.remote.is_some() { Source::Launcher } else { Source::Own },
+            ))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         if windows == WindowTable::Printed {
             command.env(STATS, "1");
+        }
+        if let Some(RemotePart { root, .. }) = &part.remote {
+            let here = format!("{}-{}", part.first, part.first + count - 1);
+            command.env(environment::ROOT, root).env(environment::HERE, here);
         }
         end_with_starter(&mut command);
         let started = Instant::now();
@@ -75,22 +89,64 @@ impl RankProcess {
             affinity::restrict(Tid::SELF, allowed).map_err(Error::system(bound()))?;
         }
         let mut child = child.map_err(|error| refused(Path::new(program), rank, size, error))?;
-        if let Some(stdin) = child.stdin.take() {
+        if part.remote.is_none()
+            && let Some(stdin) = child.stdin.take()
+        {
             standard_input::pass_on(stdin)?;
         }
-        let descriptor = PidFd::open(Tid(child.id().cast_signed()))
-            .map_err(Error::system(format!("hold on to rank {rank}")))?;
-        let stream = |pipe: Option<OwnedFd>| Stream {
-            pipe: pipe.map(File::from),
-            lines: Lines::new(prefix, rank, size),
-        };
-        let streams =
-            [stream(child.stdout.take().map(OwnedFd::from)), stream(child.stderr.take().map(OwnedFd::from))];
-        Ok(Self { child, descriptor, cpu, started, ended: None, streams })
+        let lines = || Some(Lines::new(prefix, rank, size));
+        Self::watch(child, started, cpu, [lines(), lines()])
     }
 
-    /// Sends a signal to the rank and to what it started. Nobody there is no error.
+    /// Starts the launch command of a host.
+    pub(crate) fn launch(words: &[OsString], host: &HostRanks, order: &Order) -> Result<Self, Error> {
+        let [program, arguments @ ..] = words else {
+            return Err(Error::Input("the launch command is empty".to_owned()));
+        };
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        end_with_starter(&mut command);
+        let started = Instant::now();
+        let child = process::start(&mut command, Vec::new(), Family::OwnGroup);
+        let mut child = child.map_err(|error| refused(Path::new(program), 0, 1, error))?;
+        let to = child.stdin.take();
+        let mut process = Self::watch(child, started, None, [None, Some(Lines::new(Prefix::None, 0, 1))])?;
+        if let Some(to) = to {
+            let typed: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+            process.remote = Some(Remote::new(host, typed.join(" "), to, order)?);
+        }
+        Ok(process)
+    }
+
+    fn watch(
+        mut child: Child,
+        started: Instant,
+        cpu: Option<usize>,
+        lines: [Option<Lines>; 2],
+    ) -> Result<Self, Error> {
+        let number = child.id();
+        let descriptor = PidFd::open(Tid(number.cast_signed()))
+            .map_err(Error::system(format!("hold on to process {number}")))?;
+        let [first, second] = lines;
+        let stream =
+            |pipe: Option<OwnedFd>, lines: Option<Lines>| Stream { pipe: pipe.map(File::from), lines };
+        let streams = [
+            stream(child.stdout.take().map(OwnedFd::from), first),
+            stream(child.stderr.take().map(OwnedFd::from), second),
+        ];
+        Ok(Self { child, descriptor, cpu, started, ended: None, streams, remote: None })
+    }
+
+    /// Sends a signal to the rank and to what it started, or to all ranks of the host. Nobody there is no error.
     pub(crate) fn tell(&self, signal: Signal) {
+        match &self.remote {
+            Some(remote) => remote.tell(signal),
+            None => self.signal(signal),
+        }
+    }
+
+    /// Sends a signal to the process, which may be a launch command, and to what it started here.
+    pub(crate) fn signal(&self, signal: Signal) {
         let _ = process::signal_group(Tid(self.child.id().cast_signed()), signal);
     }
 
@@ -104,6 +160,7 @@ impl RankProcess {
             (Some(code), _) => How::Exited(code),
             (None, signal) => How::Signalled(signal.unwrap_or(0)),
         };
+        let how = self.remote.as_ref().map_or(how, |remote| remote.how(how));
         self.ended = Some((how, self.started.elapsed()));
         Ok(Some(how))
     }
@@ -137,7 +194,8 @@ const ENOEXEC: i32 = 8;
 pub(crate) struct Stream {
     /// Until it is at its end, or nobody wants it.
     pub(crate) pipe: Option<File>,
-    lines: Lines,
+    /// Without: its bytes are passed on as they come.
+    lines: Option<Lines>,
 }
 
 impl Stream {
@@ -149,14 +207,23 @@ impl Stream {
         }
         let Some(pipe) = &mut self.pipe else { return out };
         match pipe.read(buffer) {
-            Ok(count) if count > 0 => self.lines.feed(&buffer[..count], &mut out),
+            Ok(count) if count > 0 => match &mut self.lines {
+                Some(lines) => lines.feed(&buffer[..count], &mut out),
+                None => out.extend_from_slice(&buffer[..count]),
+            },
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Ok(_) | Err(_) => {
                 self.pipe = None;
-                self.lines.finish(&mut out);
+                self.finish(&mut out);
             }
         }
         out
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        if let Some(lines) = &mut self.lines {
+            lines.finish(out);
+        }
     }
 
     fn is_readable(&self) -> bool {
@@ -168,7 +235,7 @@ impl Stream {
     pub(crate) fn drain(&mut self, buffer: &mut [u8]) -> Vec<u8> {
         let mut out = self.take_what_is_there(buffer);
         self.pipe = None;
-        self.lines.finish(&mut out);
+        self.finish(&mut out);
         out
     }
 

@@ -6,7 +6,7 @@
 
 use crate::error::Error;
 use std::fs::File;
-use std::io::{IsTerminal, Read, Write, stdin};
+use std::io::{self, IsTerminal, Read, Write, stdin};
 use std::os::fd::AsFd;
 use std::process::{ChildStdin, Stdio};
 use std::time::Duration;
@@ -16,9 +16,19 @@ use unisono_linux::terminal::is_foreground;
 /// How often a launcher in the background looks whether it is in front again.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// Where rank 0's standard input comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// From that of this process.
+    Own,
+    /// From a launcher on another host.
+    Launcher,
+}
+
 /// What a rank gets.
-pub(crate) fn of(rank: usize) -> Stdio {
+pub(crate) fn of(rank: usize, source: Source) -> Stdio {
     match rank {
+        0 if source == Source::Launcher => Stdio::piped(),
         0 if stdin().is_terminal() => Stdio::piped(),
         0 => Stdio::inherit(),
         _ => Stdio::null(),
@@ -26,17 +36,36 @@ pub(crate) fn of(rank: usize) -> Stdio {
 }
 
 /// Passes the terminal's bytes on to rank 0 until one of both ends.
-pub(crate) fn pass_on(to: ChildStdin) -> Result<(), Error> {
+pub(crate) fn pass_on(mut to: ChildStdin) -> Result<(), Error> {
     let terminal = stdin().as_fd().try_clone_to_owned().map_err(Error::system("read the terminal"))?;
     // the thread ends with the process, at the latest
     std::thread::Builder::new()
         .name("keyboard".into())
-        .spawn(move || copy(terminal.into(), to))
+        .spawn(move || copy(terminal.into(), |piece| to.write_all(piece)))
         .map(|_| ())
         .map_err(Error::system("start a thread"))
 }
 
-fn copy(mut terminal: File, mut to: ChildStdin) {
+/// Hands all of standard input to `take`, in pieces, until one of both ends.
+pub(crate) fn read_all(mut take: impl FnMut(&[u8]) -> io::Result<()>) {
+    if stdin().is_terminal() {
+        if let Ok(terminal) = stdin().as_fd().try_clone_to_owned() {
+            copy(terminal.into(), take);
+        }
+        return;
+    }
+    // Several times a page and less than a pipe holds: writing a piece to an empty pipe never waits.
+    let mut bytes = [0; 32 << 10];
+    loop {
+        match stdin().read(&mut bytes) {
+            Ok(count) if count > 0 && take(&bytes[..count]).is_ok() => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            _ => return,
+        }
+    }
+}
+
+fn copy(mut terminal: File, mut take: impl FnMut(&[u8]) -> io::Result<()>) {
     let mut bytes = [0; 4096];
     loop {
         if !is_foreground(terminal.as_fd()) {
@@ -51,7 +80,7 @@ fn copy(mut terminal: File, mut to: ChildStdin) {
         }
         let passed = match terminal.read(&mut bytes) {
             Ok(0) | Err(_) => return,
-            Ok(count) => to.write_all(&bytes[..count]),
+            Ok(count) => take(&bytes[..count]),
         };
         if passed.is_err() {
             return;

@@ -1,9 +1,9 @@
 //! What a job did, for `--json`.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A finished job.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Summary {
     /// The program and its arguments.
     pub command: Vec<String>,
@@ -16,7 +16,7 @@ pub struct Summary {
     /// Whether the time limit passed.
     pub timed_out: bool,
     /// Whether ranks were bound to processors: "core" or "none".
-    pub bind: &'static str,
+    pub bind: String,
     /// From the first start to the last end.
     pub seconds: f64,
     /// Each rank.
@@ -24,10 +24,13 @@ pub struct Summary {
 }
 
 /// A rank of a finished job.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RankSummary {
     /// Its number.
     pub rank: usize,
+    /// The host that it ran on, in a job on several.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub host: Option<String>,
     /// The kernel's number of its process.
     pub process: u32,
     /// The processor it was bound to.

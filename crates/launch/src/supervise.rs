@@ -1,15 +1,21 @@
 //! The launcher's loop: one poll(2), and what follows from it.
 
-use crate::ending::{Action, Ending};
+use crate::ending::{Action, Ending, How};
 use crate::error::Error;
+use crate::frame::{self, Framed};
+use crate::helper::{Done, Order, Part, RemotePart};
+use crate::hosts::{self, HostRanks, LaunchCommand};
 use crate::lines::Prefix;
 use crate::placement::Bind;
-use crate::rank::{Place, RankProcess};
+use crate::rank::{Assignment, RankProcess};
+use crate::remote::Remote;
 use crate::sink::Sink;
 use crate::summary::{RankSummary, Summary};
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io::{stderr, stdout};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::process::ChildStdin;
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::process::{PidFd, Signal, SignalFd, is_ignored, readable};
@@ -20,7 +26,7 @@ use unisono_rma::{Key, MOST_RANKS};
 const FULL: Duration = Duration::from_millis(5);
 
 /// Whether the job prints at its end what its windows did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WindowTable {
     /// No.
     #[default]
@@ -30,7 +36,7 @@ pub enum WindowTable {
 }
 
 /// What to run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Options {
     /// Ranks.
     pub ranks: usize,
@@ -57,10 +63,76 @@ pub struct Options {
 /// # Errors
 /// [`Error::Input`] and [`Error::Program`]: nothing was started. [`Error::System`]: everything was ended.
 pub fn run(options: &Options, say: impl Fn(&str)) -> Result<Summary, Error> {
-    if options.ranks == 0 || options.ranks > MOST_RANKS as usize {
-        let ranks = options.ranks;
+    let part = Part { first: 0, size: checked(options.ranks)?, key: new_key()?.to_string(), remote: None };
+    let names = (0..options.ranks).map(|rank| rank.to_string()).collect();
+    supervise(options, ("rank", names), Console::Own, say, |job| Ok((job.start(options, &part)?, 0)))
+}
+
+/// The hosts of a job, and how to reach them.
+#[derive(Clone, Debug)]
+pub struct Across {
+    /// In the order of ranks.
+    pub hosts: Vec<HostRanks>,
+    /// What starts a helper on a host.
+    pub launch: LaunchCommand,
+    /// The words of the helper's command: this program's name on the hosts, and what makes it [`help`](crate::help).
+    pub helper: Vec<OsString>,
+    /// Where rank 0 listens; `None`: at a port that chance chooses.
+    pub port: Option<u16>,
+}
+
+/// As [`run`], with the ranks on several hosts; `options.ranks` is not looked at.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_across(options: &Options, across: &Across, say: impl Fn(&str)) -> Result<Summary, Error> {
+    let size = checked(across.hosts.iter().fold(0, |sum: usize, host| sum.saturating_add(host.ranks)))?;
+    let chance = u64::from(new_key()?.bytes()[0]) << 8 | u64::from(new_key()?.bytes()[0]);
+    let port = across.port.unwrap_or(LOWEST_PORT + (chance % PORTS) as u16);
+    let root = match across.hosts.len() {
+        1 => String::new(),
+        _ => hosts::root(&across.hosts, port).map_err(Error::Input)?.to_string(),
+    };
+    let options = Options { ranks: size, ..options.clone() };
+    let names = across.hosts.iter().map(|host| host.name.clone()).collect();
+    supervise(&options, ("host", names), Console::Own, say, |job| {
+        job.launch(&options, across, &root)?;
+        Ok(("", 0))
+    })
+}
+
+/// Ports that Linux does not give out by itself (`ip_local_port_range` begins at 32768).
+const LOWEST_PORT: u16 = 20_000;
+const PORTS: u64 = 12_000;
+
+fn new_key() -> Result<Key, Error> {
+    Key::random().map_err(|error| Error::Input(error.to_string()))
+}
+
+fn checked(ranks: usize) -> Result<usize, Error> {
+    if ranks == 0 || ranks > MOST_RANKS as usize {
         return Err(Error::Input(format!("a job of {ranks} ranks is not possible; give 1 to {MOST_RANKS}")));
     }
+    Ok(ranks)
+}
+
+/// Who reads what the ranks write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Console {
+    /// Whoever reads this process's standard output and standard error.
+    Own,
+    /// A launcher, which gets both as frames over standard output.
+    Framed,
+}
+
+/// Watches members that `begin` starts, until all have ended. `begin` says whether ranks were bound, and the lowest rank.
+pub(crate) fn supervise(
+    options: &Options,
+    (word, names): (&'static str, Vec<String>),
+    console: Console,
+    say: impl Fn(&str),
+    begin: impl FnOnce(&mut Running) -> Result<(&'static str, usize), Error>,
+) -> Result<Summary, Error> {
     let watched = [
         Signal::Interrupt,
         Signal::Terminate,
@@ -74,61 +146,103 @@ pub fn run(options: &Options, say: impl Fn(&str)) -> Result<Summary, Error> {
     let watched: Vec<Signal> = watched.into_iter().filter(|signal| !is_ignored(*signal)).collect();
     let signals = SignalFd::new(&watched).map_err(Error::system("receive signals"))?;
     // from here on: threads inherit which signals are blocked
-    let mut job = Running { ranks: Vec::new(), sinks: sinks()?, start: Instant::now() };
-    let bind = job.start(options)?;
-    let mut ending = Ending::new(options.ranks, options.grace, options.limit);
+    let sinks = sinks(console)?;
+    let mut job = Running { ranks: Vec::new(), sinks, start: Instant::now(), input: None, kill_at: None };
+    let (bind, first) = begin(&mut job)?;
+    let mut ending = Ending::new(word, names, options.grace, options.limit);
+    let mut told = false;
     while !ending.is_over() {
         let actions = job.turn(&mut ending, &signals).map_err(Error::system("watch the ranks"))?;
         for action in actions {
             match action {
                 Action::Say(text) => say(&text),
-                Action::Tell(signal) => job.tell(signal),
+                Action::Tell(signal) => job.tell(signal, options.grace),
             }
+        }
+        if console == Console::Framed && !told && ending.first_failure().is_some() {
+            told = true;
+            // a launcher that is gone is noticed by the thread that listens to it
+            let _ = frame::write(&mut stdout().lock(), frame::FAILED, &[ending.code()]);
         }
     }
     // what ranks started and left behind ends with them
     job.ranks.iter().for_each(|rank| rank.tell(Signal::Kill));
     let seconds = job.start.elapsed().as_secs_f64();
     job.finish_output(&signals);
-    Ok(job.summary(options, &ending, bind, seconds))
+    Ok(job.summary(options, &ending, (bind, first), seconds))
 }
 
-fn sinks() -> Result<[Sink; 2], Error> {
-    let thread = || Error::system("start a thread");
-    Ok([Sink::new(stdout()).map_err(thread())?, Sink::new(stderr()).map_err(thread())?])
+fn sinks(console: Console) -> Result<[Sink; 2], Error> {
+    let sinks = match console {
+        Console::Own => [Sink::new(stdout()), Sink::new(stderr())],
+        Console::Framed => [Sink::new(Framed(frame::OUTPUT)), Sink::new(Framed(frame::ERRORS))],
+    };
+    let [out, err] = sinks.map(|sink| sink.map_err(Error::system("start a thread")));
+    Ok([out?, err?])
 }
 
 /// A started job. Dropped, it kills what is left.
-struct Running {
+pub(crate) struct Running {
     ranks: Vec<RankProcess>,
     /// Standard output, standard error.
     sinks: [Sink; 2],
     start: Instant,
+    /// Rank 0's standard input, where a launcher on another host has it.
+    input: Option<ChildStdin>,
+    /// When launch commands are killed whose hosts did not end when told.
+    kill_at: Option<Instant>,
 }
 
 impl Running {
-    fn start(&mut self, options: &Options) -> Result<&'static str, Error> {
+    /// Starts the ranks of a part of a job on this host; whether they were bound to processors.
+    pub(crate) fn start(&mut self, options: &Options, part: &Part) -> Result<&'static str, Error> {
         let allowed =
             affinity::allowed(Tid::SELF).map_err(Error::system("read which processors may be used"))?;
         let places = options.bind.places(options.ranks, &Topology::read(), &allowed);
-        let key = Key::random().map_err(|error| Error::Input(error.to_string()))?;
-        for rank in 0..options.ranks {
-            let cpu = places.as_ref().map(|places| places[rank]);
-            let place = Place {
-                rank,
-                size: options.ranks,
-                key,
+        for number in 0..options.ranks {
+            let cpu = places.as_ref().map(|places| places[number]);
+            let order = Assignment {
+                rank: part.first + number,
+                part,
+                count: options.ranks,
                 cpu,
                 prefix: options.prefix,
                 windows: options.windows,
                 allowed: &allowed,
             };
-            self.ranks.push(RankProcess::start(&options.command, &place)?);
+            self.ranks.push(RankProcess::start(&options.command, &order)?);
+            if part.remote.is_some() && order.rank == 0 {
+                self.input = self.ranks.last_mut().and_then(|rank| rank.child.stdin.take());
+            }
         }
         Ok(if places.is_some() { "core" } else { "none" })
     }
 
-    fn tell(&self, signal: Signal) {
+    /// Rank 0's standard input, if rank 0 was started for a launcher on another host.
+    pub(crate) fn take_standard_input(&mut self) -> Option<ChildStdin> {
+        self.input.take()
+    }
+
+    /// Starts the launch commands of the hosts.
+    fn launch(&mut self, options: &Options, across: &Across, root: &str) -> Result<(), Error> {
+        let directory = std::env::current_dir().map_err(Error::system("find out the working directory"))?;
+        let (key, mut first) = (new_key()?.to_string(), 0);
+        for host in &across.hosts {
+            let remote = Some(RemotePart { host: host.name.clone(), root: root.to_owned() });
+            let part = Part { first, size: options.ranks, key: key.clone(), remote };
+            let options = Options { ranks: host.ranks, limit: None, ..options.clone() };
+            let order = Order { directory: directory.clone().into_os_string(), options, part };
+            let words = across.launch.words(host, &across.helper);
+            self.ranks.push(RankProcess::launch(&words, host, &order)?);
+            first += host.ranks;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, signal: Signal, grace: Duration) {
+        if signal == Signal::Kill {
+            self.kill_at.get_or_insert(Instant::now() + grace);
+        }
         self.ranks.iter().filter(|rank| rank.ended.is_none()).for_each(|rank| rank.tell(signal));
     }
 
@@ -138,6 +252,8 @@ impl Running {
         let patience = ending.next_moment().map(|moment| moment.saturating_sub(self.start.elapsed()));
         // poll counts whole milliseconds, and a moment is not to be met early
         let patience = patience.map(|patience| patience + Duration::from_millis(1));
+        let kill = self.kill_at.map(|moment| moment.saturating_duration_since(Instant::now()));
+        let patience = patience.into_iter().chain(kill.map(|kill| kill + Duration::from_millis(1))).min();
         let patience = if room == [true, true] { patience } else { Some(patience.unwrap_or(FULL).min(FULL)) };
         let mut watched = vec![Watched::Signals];
         for (rank, process) in self.ranks.iter().enumerate() {
@@ -153,8 +269,13 @@ impl Running {
             match what {
                 Watched::Signals => actions.extend(self.signal(ending, signals)),
                 Watched::End(rank) => actions.extend(self.ended(ending, rank)?),
-                Watched::Output(rank, stream) => self.output(rank, stream),
+                Watched::Output(rank, stream) => actions.extend(self.output(ending, rank, stream)),
             }
+        }
+        if self.kill_at.is_some_and(|moment| Instant::now() >= moment) {
+            self.kill_at = None;
+            let launched = self.ranks.iter().filter(|rank| rank.ended.is_none() && rank.remote.is_some());
+            launched.for_each(|rank| rank.signal(Signal::Kill));
         }
         if !ending.is_over() {
             actions.extend(ending.passed(self.start.elapsed()));
@@ -184,36 +305,83 @@ impl Running {
         }
     }
 
-    /// Ctrl-Z: the ranks stop, the launcher stops, and both go on together.
+    /// Ctrl-Z: the ranks stop, the launcher stops, and both go on together. Ranks of other hosts go on.
     fn suspend(&self) {
-        self.tell(Signal::Stop);
+        let here = || self.ranks.iter().filter(|rank| rank.ended.is_none() && rank.remote.is_none());
+        here().for_each(|rank| rank.tell(Signal::Stop));
         if let Ok(myself) = PidFd::open(Tid(std::process::id().cast_signed())) {
             // ourselves: nobody may forbid it
             let _ = myself.send(Signal::Stop);
         }
-        self.tell(Signal::Continue);
+        here().for_each(|rank| rank.tell(Signal::Continue));
     }
 
     fn ended(&mut self, ending: &mut Ending, rank: usize) -> std::io::Result<Vec<Action>> {
-        let process = &mut self.ranks[rank];
-        let Some(how) = process.collect()? else { return Ok(Vec::new()) };
-        let number = process.child.id();
         let mut buffer = vec![0; READ];
         // what it said last comes before what the launcher says about its end
-        for (stream, sink) in process.streams.iter_mut().zip(&mut self.sinks) {
-            sink.pass(stream.take_what_is_there(&mut buffer));
+        let mut actions = Vec::new();
+        for stream in 0..2 {
+            let out = self.ranks[rank].streams[stream].take_what_is_there(&mut buffer);
+            actions.extend(self.pass(ending, rank, stream, out));
         }
-        Ok(ending.ended(self.start.elapsed(), rank, number, how))
+        let process = &mut self.ranks[rank];
+        let Some(how) = process.collect()? else { return Ok(actions) };
+        let number = process.child.id();
+        if let Some(remote) = &mut process.remote {
+            match &remote.done {
+                None => self.sinks[1].pass(remote.decoder.finish()),
+                Some(Done::Refused { problem, .. }) => {
+                    actions.push(Action::Say(format!("host {}: {problem}", remote.host.name)));
+                }
+                Some(Done::Ended(_)) => {}
+            }
+        }
+        actions.extend(ending.ended(self.start.elapsed(), rank, number, how));
+        if let (How::LostByExit(_) | How::LostBySignal(_), Some(remote)) = (how, &self.ranks[rank].remote) {
+            actions.push(Action::Say(format!("the launch command was: {}", remote.command)));
+        }
+        Ok(actions)
     }
 
-    fn output(&mut self, rank: usize, stream: usize) {
+    fn output(&mut self, ending: &mut Ending, rank: usize, stream: usize) -> Vec<Action> {
         let mut buffer = vec![0; READ];
         let source = &mut self.ranks[rank].streams[stream];
         let out = source.read(&mut buffer);
         if self.sinks[stream].is_closed() {
             source.pipe = None;
         }
-        self.sinks[stream].pass(out);
+        self.pass(ending, rank, stream, out)
+    }
+
+    /// Passes on what a rank wrote, or does what a helper's frames say.
+    fn pass(&mut self, ending: &mut Ending, rank: usize, stream: usize, out: Vec<u8>) -> Vec<Action> {
+        let Some(remote) = self.ranks[rank].remote.as_mut().filter(|_| stream == 0) else {
+            self.sinks[stream].pass(out);
+            return Vec::new();
+        };
+        let mut actions = Vec::new();
+        for (kind, bytes) in remote.decoder.feed(&out) {
+            match kind {
+                frame::OUTPUT => self.sinks[0].pass(bytes),
+                frame::ERRORS => self.sinks[1].pass(bytes),
+                frame::TAKEN => remote.taken(),
+                frame::FAILED => {
+                    let code = i32::from(bytes.first().copied().unwrap_or(1));
+                    ending.failed(self.start.elapsed(), rank, How::Exited(code));
+                }
+                frame::DONE => match serde_json::from_slice(&bytes) {
+                    Ok(done) => remote.done = Some(done),
+                    Err(error) => {
+                        let host = &remote.host.name;
+                        actions.push(Action::Say(format!(
+                            "host {host} has another version of unisono: {error}"
+                        )));
+                    }
+                },
+                _ => {}
+            }
+        }
+        actions
     }
 
     /// Passes on what is left, unless another signal says that nobody wants it.
@@ -233,12 +401,21 @@ impl Running {
         }
     }
 
-    fn summary(&self, options: &Options, ending: &Ending, bind: &'static str, seconds: f64) -> Summary {
-        use crate::ending::How;
+    fn summary(
+        &self,
+        options: &Options,
+        ending: &Ending,
+        (bind, first): (&'static str, usize),
+        seconds: f64,
+    ) -> Summary {
+        if self.ranks.iter().any(|rank| rank.remote.is_some()) {
+            return self.summary_across(options, ending, seconds);
+        }
         let rank = |(number, rank): (usize, &RankProcess)| {
             let (how, time) = rank.ended.unwrap_or((How::Signalled(0), Duration::ZERO));
             RankSummary {
-                rank: number,
+                rank: first + number,
+                host: None,
                 process: rank.child.id(),
                 cpu: rank.cpu,
                 exit_code: if let How::Exited(code) = how { Some(code) } else { None },
@@ -250,11 +427,32 @@ impl Running {
             command: options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             size: options.ranks,
             exit_code: ending.code(),
-            first_failure: ending.first_failure(),
+            first_failure: ending.first_failure().map(|number| first + number),
             timed_out: ending.timed_out(),
-            bind,
+            bind: bind.to_owned(),
             seconds,
             ranks: self.ranks.iter().enumerate().map(rank).collect(),
+        }
+    }
+
+    /// The summaries of the hosts as one. Of a host that was lost nobody knows how its ranks ended.
+    fn summary_across(&self, options: &Options, ending: &Ending, seconds: f64) -> Summary {
+        let hosts = || self.ranks.iter().filter_map(|process| process.remote.as_ref());
+        let summaries = || hosts().filter_map(|remote| Some((remote, remote.summary()?)));
+        let of = |(remote, summary): (&Remote, &Summary)| -> Vec<RankSummary> {
+            let host = Some(remote.host.name.clone());
+            summary.ranks.iter().map(|rank| RankSummary { host: host.clone(), ..rank.clone() }).collect()
+        };
+        let first = ending.first_failure().and_then(|number| hosts().nth(number)?.summary()?.first_failure);
+        Summary {
+            command: options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            size: options.ranks,
+            exit_code: ending.code(),
+            first_failure: first,
+            timed_out: ending.timed_out(),
+            bind: summaries().next().map_or_else(|| "none".to_owned(), |(_, summary)| summary.bind.clone()),
+            seconds,
+            ranks: summaries().flat_map(of).collect(),
         }
     }
 }
@@ -274,6 +472,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         for rank in self.ranks.iter_mut().filter(|rank| rank.ended.is_none()) {
             rank.tell(Signal::Kill);
+            rank.signal(Signal::Kill);
             let _ = rank.child.wait();
         }
     }

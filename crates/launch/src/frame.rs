@@ -1,0 +1,149 @@
+//! What launcher and helper of another host say to each other, over the helper's standard input and output.
+//!
+//! A frame is one byte that says what it is, four bytes of length (little-endian), and that many bytes. Before its first
+//! frame a helper writes [`GREETING`]: a login shell may have written something of its own, which is passed on as it is.
+//!
+//! ```text
+//!   launcher ---- ORDER, INPUT*, SIGNAL* ----> helper     the end of this stream is the launcher's end
+//!            <--- OUTPUT*, ERRORS*, TAKEN*, FAILED, DONE ---
+//! ```
+//! Input goes a piece at a time: the next is sent when the helper says that the rank has taken the last ([`TAKEN`]), so
+//! that a rank that never reads cannot hold up the signals behind it.
+
+use std::io::{self, Read, Write};
+
+pub(crate) const GREETING: &[u8] = b"\nunisono helper 1\n";
+/// What to run: an `Order` as JSON.
+pub(crate) const ORDER: u8 = b'J';
+/// Bytes of rank 0's standard input; none: its end.
+pub(crate) const INPUT: u8 = b'I';
+/// A signal's number, one byte, for every rank.
+pub(crate) const SIGNAL: u8 = b'S';
+pub(crate) const OUTPUT: u8 = b'O';
+pub(crate) const ERRORS: u8 = b'E';
+/// Rank 0 has taken the last input.
+pub(crate) const TAKEN: u8 = b'T';
+/// The first of a helper's ranks has failed; the exit code, one byte.
+pub(crate) const FAILED: u8 = b'F';
+/// All ranks have ended: a `Done` as JSON.
+pub(crate) const DONE: u8 = b'D';
+
+/// Longer than any frame that either side sends.
+const LONGEST: usize = 64 << 20;
+
+/// Writes a frame with one call, so that frames of several threads do not mix.
+pub(crate) fn write(to: &mut impl Write, kind: u8, bytes: &[u8]) -> io::Result<()> {
+    let mut frame = Vec::with_capacity(5 + bytes.len());
+    frame.push(kind);
+    frame.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
+    frame.extend_from_slice(bytes);
+    to.write_all(&frame)?;
+    to.flush()
+}
+
+/// Reads a frame; `None` at the end.
+pub(crate) fn read(from: &mut impl Read) -> io::Result<Option<(u8, Vec<u8>)>> {
+    let mut head = [0; 5];
+    match from.read_exact(&mut head) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
+    if length > LONGEST {
+        return Err(io::Error::other(format!("a frame of {length} bytes")));
+    }
+    let mut bytes = vec![0; length];
+    from.read_exact(&mut bytes)?;
+    Ok(Some((head[0], bytes)))
+}
+
+/// A standard stream of a helper's, as frames of one kind.
+pub(crate) struct Framed(pub(crate) u8);
+
+impl Write for Framed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let piece = &bytes[..bytes.len().min(LONGEST)];
+        write(&mut io::stdout().lock(), self.0, piece)?;
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Puts frames together from the pieces in which they arrive.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    bytes: Vec<u8>,
+    greeted: bool,
+}
+
+impl Decoder {
+    /// Takes what has come. What comes before the greeting is answered as [`ERRORS`], and so is all that is no frame.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
+        self.bytes.extend_from_slice(bytes);
+        let mut frames = Vec::new();
+        if !self.greeted {
+            let Some(at) = self.bytes.windows(GREETING.len()).position(|window| window == GREETING) else {
+                return frames;
+            };
+            let before: Vec<u8> = self.bytes.drain(..at + GREETING.len()).take(at).collect();
+            self.greeted = true;
+            frames.extend((!before.is_empty()).then_some((ERRORS, before)));
+        }
+        while let [kind, a, b, c, d, rest @ ..] = &self.bytes[..] {
+            let length = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
+            if length > LONGEST {
+                frames.push((ERRORS, std::mem::take(&mut self.bytes)));
+            } else if let Some(payload) = rest.get(..length) {
+                frames.push((*kind, payload.to_vec()));
+                self.bytes.drain(..5 + length);
+            } else {
+                break;
+            }
+        }
+        frames
+    }
+
+    /// What came and is no frame, at the end.
+    pub(crate) fn finish(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn frames_survive_however_their_bytes_arrive(
+            sent in proptest::collection::vec((0_u8..9, proptest::collection::vec(0_u8.., 0..40)), 0..9),
+            banner in "[a-z ]{0,9}",
+            piece in 1_usize..50,
+        ) {
+            let mut wire = banner.clone().into_bytes();
+            wire.extend_from_slice(GREETING);
+            for (kind, bytes) in &sent {
+                write(&mut wire, *kind, bytes).expect("a vector takes all");
+            }
+            let mut decoder = Decoder::default();
+            let mut came: Vec<_> = wire.chunks(piece).flat_map(|piece| decoder.feed(piece)).collect();
+            if !banner.is_empty() {
+                prop_assert_eq!(came.remove(0), (ERRORS, banner.into_bytes()));
+            }
+            prop_assert_eq!(came, sent);
+            prop_assert!(decoder.finish().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_helper_that_is_none_is_passed_on_as_it_speaks() {
+        let mut decoder = Decoder::default();
+        assert!(decoder.feed(b"bash: unisono: command not found").is_empty());
+        assert_eq!(decoder.finish(), b"bash: unisono: command not found");
+    }
+}

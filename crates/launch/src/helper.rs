@@ -1,0 +1,162 @@
+//! The other end of a job on several hosts: starts the ranks of one host, and does what the launcher says.
+//!
+//! Everything that a helper has to know comes over its standard input, the job's key too: its command line says nothing,
+//! because every user of its host can read it there. Where the launcher, or the connection to it, ends before the ranks
+//! do, the ranks are killed.
+
+use crate::error::Error;
+use crate::frame::{self, INPUT, ORDER, SIGNAL, TAKEN};
+use crate::summary::Summary;
+use crate::supervise::{Console, Options, supervise};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::process::ChildStdin;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use unisono_linux::affinity::Tid;
+use unisono_linux::process::{PidFd, Signal};
+
+/// What a launcher tells a helper first.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) directory: OsString,
+    pub(crate) options: Options,
+    pub(crate) part: Part,
+}
+
+/// The part of a job that one launcher starts itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Part {
+    /// The lowest rank; the others follow.
+    pub(crate) first: usize,
+    /// Ranks of the whole job.
+    pub(crate) size: usize,
+    pub(crate) key: String,
+    pub(crate) remote: Option<RemotePart>,
+}
+
+/// What only a job on several hosts has.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct RemotePart {
+    pub(crate) host: String,
+    /// Where rank 0 listens.
+    pub(crate) root: String,
+}
+
+/// What a helper tells the launcher last.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Done {
+    Ended(Summary),
+    /// The ranks were not started, or not watched to their end.
+    Refused {
+        code: u8,
+        problem: String,
+    },
+}
+
+/// Starts the ranks that the launcher orders over standard input, and answers over standard output; the exit code.
+///
+/// # Errors
+/// [`Error::Input`] where no launcher is at the other end.
+pub fn help(say: impl Fn(&str)) -> Result<u8, Error> {
+    let order = match frame::read(&mut io::stdin().lock()) {
+        Ok(Some((ORDER, bytes))) => {
+            serde_json::from_slice::<Order>(&bytes).map_err(|error| error.to_string())
+        }
+        _ => return Err(Error::Input("--helper is for the launcher; write: unisono run --hosts".to_owned())),
+    };
+    let answer = |done: &Done| {
+        let bytes = serde_json::to_vec(done).map_err(io::Error::from)?;
+        frame::write(&mut io::stdout().lock(), frame::DONE, &bytes)
+    };
+    let greeted = io::stdout().lock().write_all(frame::GREETING);
+    greeted.map_err(Error::system("answer the launcher"))?;
+    let done = match order.map_err(|why| Error::Input(format!("the launcher is of another version: {why}"))) {
+        Ok(order) => obey(&order, say),
+        Err(error) => Err(error),
+    };
+    let done = match done {
+        Ok(summary) => Done::Ended(summary),
+        Err(error) => {
+            let code = if matches!(error, Error::System { .. }) { 1 } else { 2 };
+            Done::Refused { code, problem: error.to_string() }
+        }
+    };
+    // a launcher that is gone hears nothing any more
+    let _ = answer(&done);
+    Ok(match done {
+        Done::Ended(summary) => summary.exit_code,
+        Done::Refused { code, .. } => code,
+    })
+}
+
+fn obey(order: &Order, say: impl Fn(&str)) -> Result<Summary, Error> {
+    let directory = &order.directory;
+    std::env::set_current_dir(directory).map_err(|error| {
+        let directory = directory.to_string_lossy();
+        Error::Input(format!(
+            "there is no directory {directory} to start in ({error}); start where every host has it"
+        ))
+    })?;
+    let (options, part) = (&order.options, &order.part);
+    let names = (part.first..part.first + options.ranks).map(|rank| rank.to_string()).collect();
+    supervise(options, ("rank", names), Console::Framed, say, |job| {
+        let bind = job.start(options, part)?;
+        let input = job.take_standard_input();
+        listen(input).map_err(Error::system("start a thread"))?;
+        Ok((bind, part.first))
+    })
+}
+
+/// Starts the threads that do what the launcher says from now on. They end with the process.
+fn listen(input: Option<ChildStdin>) -> io::Result<()> {
+    let (pieces, waiting) = channel();
+    thread::Builder::new().name("input".into()).spawn(move || feed(input, &waiting))?;
+    thread::Builder::new().name("launcher".into()).spawn(move || {
+        follow(&mut io::stdin(), &pieces);
+        end_everything();
+    })?;
+    Ok(())
+}
+
+fn follow(launcher: &mut impl Read, pieces: &Sender<Vec<u8>>) {
+    while let Ok(Some((kind, bytes))) = frame::read(launcher) {
+        match (kind, bytes.first()) {
+            // a rank that has closed its standard input loses what comes
+            (INPUT, _) => drop(pieces.send(bytes)),
+            (SIGNAL, Some(number)) => {
+                let known = [Signal::Hangup, Signal::Interrupt, Signal::Quit, Signal::Terminate];
+                let passed = [Signal::User1, Signal::User2];
+                let signal =
+                    known.into_iter().chain(passed).find(|signal| signal.number() == i32::from(*number));
+                signal.map_or_else(end_everything, tell_myself);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The loop of this process receives it as if it came from outside.
+fn tell_myself(signal: Signal) {
+    if let Ok(myself) = PidFd::open(Tid(std::process::id().cast_signed())) {
+        // ourselves: nobody may forbid it
+        let _ = myself.send(signal);
+    }
+}
+
+/// The first signal is passed on to the ranks, and the second kills them; two of one kind would be one.
+fn end_everything() {
+    tell_myself(Signal::Terminate);
+    tell_myself(Signal::Interrupt);
+}
+
+fn feed(mut input: Option<ChildStdin>, pieces: &Receiver<Vec<u8>>) {
+    for piece in pieces {
+        if piece.is_empty() || input.as_mut().is_some_and(|input| input.write_all(&piece).is_err()) {
+            input = None;
+        }
+        // a launcher that is gone sends nothing more
+        let _ = frame::write(&mut io::stdout().lock(), TAKEN, &[]);
+    }
+}

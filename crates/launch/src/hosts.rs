@@ -1,0 +1,188 @@
+//! Which hosts a job runs on, and the command that starts a helper there.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+
+/// A host and its ranks: `NAME`, `NAME:RANKS` or `NAME=ADDRESS:RANKS`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostRanks {
+    /// What the launch command calls it.
+    pub name: String,
+    /// What the other hosts reach it by; without one, the name.
+    pub address: Option<String>,
+    /// How many ranks run there; one or more.
+    pub ranks: usize,
+}
+
+impl FromStr for HostRanks {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |problem: &str| {
+            Err(format!(
+                "{text:?}: {problem}; write NAME:RANKS or NAME=ADDRESS:RANKS, such as node1:4 or node1=10.0.0.1:4"
+            ))
+        };
+        // an IPv6 address has colons of its own, and stands in brackets
+        let count = text.rfind(']').map_or(0, |bracket| bracket);
+        let (who, ranks) = match text[count..].rfind(':').map(|colon| colon + count) {
+            Some(colon) => (&text[..colon], text[colon + 1..].parse::<usize>()),
+            None => (text, Ok(1)),
+        };
+        let Ok(ranks) = ranks else { return wrong("the number of ranks is no number") };
+        let (name, address) = match who.split_once('=') {
+            Some((name, address)) => (name, Some(address.trim_matches(['[', ']']).to_owned())),
+            None => (who, None),
+        };
+        if name.is_empty() || address.as_deref() == Some("") {
+            return wrong("a name is missing");
+        }
+        // it becomes a word of the launch command, where it must not be taken for an option
+        if name.starts_with('-') || name.chars().any(|letter| letter.is_whitespace() || letter.is_control()) {
+            return wrong("that is no host's name");
+        }
+        if ranks == 0 {
+            return wrong("a host without ranks");
+        }
+        Ok(Self { name: name.to_owned(), address, ranks })
+    }
+}
+
+impl HostRanks {
+    /// An address of the host's at this port, as this host knows it.
+    fn resolved(&self, port: u16) -> std::io::Result<SocketAddr> {
+        let host = self.address.as_deref().unwrap_or(&self.name);
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return Ok(SocketAddr::new(address, port));
+        }
+        let all: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
+        let outside = all.iter().find(|address| !address.ip().is_loopback());
+        outside.or(all.first()).copied().ok_or_else(|| std::io::ErrorKind::NotFound.into())
+    }
+}
+
+/// Where rank 0 of a job on these hosts is to listen.
+///
+/// # Errors
+/// The first host has no address, or one that only this host reaches, while other hosts take part; with the remedy.
+pub(crate) fn root(hosts: &[HostRanks], port: u16) -> Result<SocketAddr, String> {
+    let Some((first, others)) = hosts.split_first() else { return Err("a job needs a host".to_owned()) };
+    let remedy = format!("write {}=ADDRESS:{}", first.name, first.ranks);
+    let root = first
+        .resolved(port)
+        .map_err(|error| format!("cannot find the address of host {}: {error}; {remedy}", first.name))?;
+    let stays = |host: &HostRanks| host.resolved(port).is_ok_and(|address| address.ip().is_loopback());
+    if root.ip().is_loopback() && !others.iter().all(stays) {
+        let address = root.ip();
+        return Err(format!("host {} is {address} here, which no other host reaches; {remedy}", first.name));
+    }
+    Ok(root)
+}
+
+/// A command that runs another one on a host: words in which `{host}` stands for the host's name, `{ranks}` for the
+/// number of its ranks, and the word `{args}` for the words of the command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchCommand {
+    words: Vec<String>,
+    /// Whether a shell at the other end reads the words once more.
+    shell: bool,
+}
+
+impl FromStr for LaunchCommand {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let template = match text {
+            // without a terminal nobody could answer a question about a password
+            "ssh" => "ssh -T -o BatchMode=yes {host} {args}",
+            // one task, which starts the ranks itself, on as many processors as there are ranks
+            "srun" => "srun --nodes=1 --ntasks=1 --cpus-per-task={ranks} --overlap --nodelist={host} {args}",
+            other => other,
+        };
+        let words: Vec<String> = template.split_whitespace().map(str::to_owned).collect();
+        if words.iter().filter(|word| *word == "{args}").count() != 1
+            || words[0] == "{args}" && words.len() > 1
+        {
+            return Err(format!(
+                "{text:?} is no launch command; write ssh, srun, or a command with the word {{args}} at the end, \
+                 such as 'ssh -p 2222 {{host}} {{args}}'"
+            ));
+        }
+        Ok(Self { shell: text == "ssh" || words[0].ends_with("/ssh"), words })
+    }
+}
+
+impl LaunchCommand {
+    /// The words that run `command` on a host.
+    pub(crate) fn words(&self, host: &HostRanks, command: &[OsString]) -> Vec<OsString> {
+        let mut words = Vec::new();
+        for word in &self.words {
+            if word == "{args}" {
+                words.extend(command.iter().map(|word| if self.shell { quoted(word) } else { word.clone() }));
+            } else {
+                let word = word.replace("{host}", &host.name).replace("{ranks}", &host.ranks.to_string());
+                words.push(word.into());
+            }
+        }
+        words
+    }
+}
+
+/// A word as a shell reads it back.
+fn quoted(word: &OsString) -> OsString {
+    let Some(text) = word.to_str() else { return word.clone() };
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+=:,@%".contains(letter);
+    if text.chars().all(plain) { word.clone() } else { format!("'{}'", text.replace('\'', r"'\''")).into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_a_name_perhaps_an_address_and_its_ranks() {
+        let host = |text: &str| text.parse::<HostRanks>();
+        let made = |name: &str, address: Option<&str>, ranks| {
+            Ok(HostRanks { name: name.into(), address: address.map(str::to_owned), ranks })
+        };
+        assert_eq!(host("a"), made("a", None, 1));
+        assert_eq!(host("a:2"), made("a", None, 2));
+        assert_eq!(host("me@a=10.0.0.1:2"), made("me@a", Some("10.0.0.1"), 2));
+        assert_eq!(host("a=[fd77::1]:3"), made("a", Some("fd77::1"), 3));
+        assert_eq!(host("a=[fd77::1]"), made("a", Some("fd77::1"), 1));
+        for wrong in ["", ":2", "a:", "a:0", "a:x", "a:-1", "=b:2", "a=:2", "-oProxyCommand=x:2", "a b:2"] {
+            assert!(host(wrong).is_err_and(|why| why.contains("NAME:RANKS")), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_launch_command_has_the_host_and_the_helpers_words_in_it() {
+        let host: HostRanks = "b:3".parse().expect("a host");
+        let command = ["/opt/my tools/unisono".into(), "run".into()];
+        let words = |text: &str| {
+            let launch: LaunchCommand = text.parse().expect("a launch command");
+            launch.words(&host, &command).join(" ".as_ref()).into_string().expect("text")
+        };
+        assert_eq!(words("ssh"), "ssh -T -o BatchMode=yes b '/opt/my tools/unisono' run");
+        assert!(words("srun").contains("--cpus-per-task=3 --overlap --nodelist=b /opt/my tools/unisono run"));
+        assert_eq!(words("ip netns exec {host} {args}"), "ip netns exec b /opt/my tools/unisono run");
+        for wrong in ["", "rsh {host}", "{args} {args}", "{args} {host}"] {
+            assert!(wrong.parse::<LaunchCommand>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn rank_zero_listens_where_the_other_hosts_reach_it() {
+        let hosts = |texts: &[&str]| -> Vec<HostRanks> {
+            texts.iter().map(|text| text.parse().expect("a host")).collect()
+        };
+        assert_eq!(root(&hosts(&["a=10.0.0.1:2", "b:2"]), 7000), Ok("10.0.0.1:7000".parse().expect("one")));
+        assert!(root(&hosts(&["a=127.0.0.1", "b=127.0.0.2"]), 7000).is_ok(), "both here");
+        let lost = root(&hosts(&["a=127.0.1.1:2", "b=10.0.0.2"]), 7000).expect_err("b cannot reach a");
+        assert!(lost.contains("127.0.1.1") && lost.contains("a=ADDRESS:2"), "{lost}");
+        let unknown =
+            root(&hosts(&["no-such-host.invalid:2", "b=10.0.0.2"]), 7000).expect_err("nobody knows it");
+        assert!(unknown.contains("no-such-host.invalid=ADDRESS:2"), "{unknown}");
+    }
+}

@@ -1,0 +1,100 @@
+//! A host of a job on several, as the launcher sees it: the launch command's process and the frames to and from it.
+
+use crate::ending::How;
+use crate::error::Error;
+use crate::frame::{self, Decoder, INPUT, ORDER, SIGNAL};
+use crate::helper::{Done, Order};
+use crate::hosts::HostRanks;
+use crate::standard_input;
+use crate::summary::Summary;
+use std::process::ChildStdin;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use unisono_linux::process::Signal;
+
+/// The pipe to a helper, until nothing more is to be said.
+type Pipe = Arc<Mutex<Option<ChildStdin>>>;
+
+/// A host that was told to start its ranks.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    pub(crate) host: HostRanks,
+    /// The launch command, as one would type it.
+    pub(crate) command: String,
+    pub(crate) decoder: Decoder,
+    pipe: Pipe,
+    /// Rank 0's host: says that another piece of standard input may be sent.
+    taken: Option<Sender<()>>,
+    pub(crate) done: Option<Done>,
+}
+
+fn say(pipe: &Pipe, kind: u8, bytes: &[u8]) -> bool {
+    // Nothing panics with the lock held. A helper that is gone is noticed by its end.
+    let mut pipe = pipe.lock().unwrap_or_else(PoisonError::into_inner);
+    pipe.as_mut().is_some_and(|pipe| frame::write(pipe, kind, bytes).is_ok())
+}
+
+impl Remote {
+    /// Sends the order, and from then on, to rank 0's host, the launcher's standard input.
+    pub(crate) fn new(
+        host: &HostRanks,
+        command: String,
+        to: ChildStdin,
+        order: &Order,
+    ) -> Result<Self, Error> {
+        let pipe = Arc::new(Mutex::new(Some(to)));
+        let bytes = serde_json::to_vec(order).map_err(|error| Error::Input(error.to_string()))?;
+        let (taken, may_go_on) = channel();
+        let (first, shared) = (order.part.first == 0, Arc::clone(&pipe));
+        // a long order could fill the pipe before the launch command has reached the host
+        let run = move || {
+            if say(&shared, ORDER, &bytes) && first {
+                pass_on_input(&shared, &may_go_on);
+            }
+        };
+        thread::Builder::new().name("order".into()).spawn(run).map_err(Error::system("start a thread"))?;
+        let taken = first.then_some(taken);
+        Ok(Self { host: host.clone(), command, decoder: Decoder::default(), pipe, taken, done: None })
+    }
+
+    /// Has the helper send its ranks a signal.
+    pub(crate) fn tell(&self, signal: Signal) {
+        say(&self.pipe, SIGNAL, &[signal.number().cast_unsigned().to_le_bytes()[0]]);
+    }
+
+    /// The helper has passed on a piece of standard input.
+    pub(crate) fn taken(&self) {
+        if let Some(taken) = &self.taken {
+            // the thread ends with the input
+            let _ = taken.send(());
+        }
+    }
+
+    /// How the host's ranks ended, where the launch command ended like this.
+    pub(crate) fn how(&self, launch: How) -> How {
+        match (&self.done, launch) {
+            (Some(Done::Ended(summary)), _) => How::Exited(summary.exit_code.into()),
+            (Some(Done::Refused { code, .. }), _) => How::Exited((*code).into()),
+            (None, How::Exited(code)) => How::LostByExit(code),
+            (None, How::Signalled(signal)) => How::LostBySignal(signal),
+            (None, lost) => lost,
+        }
+    }
+
+    /// What its helper told about its ranks.
+    pub(crate) fn summary(&self) -> Option<&Summary> {
+        match &self.done {
+            Some(Done::Ended(summary)) => Some(summary),
+            _ => None,
+        }
+    }
+}
+
+fn pass_on_input(pipe: &Pipe, may_go_on: &Receiver<()>) {
+    standard_input::read_all(|piece| {
+        let sent = say(pipe, INPUT, piece) && may_go_on.recv().is_ok();
+        if sent { Ok(()) } else { Err(std::io::ErrorKind::BrokenPipe.into()) }
+    });
+    say(pipe, INPUT, &[]);
+}
