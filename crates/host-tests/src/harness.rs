@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use unisono_linux::interrupt;
 use unisono_linux::parent_death::die_with_parent;
 
@@ -128,12 +128,14 @@ pub fn main(tests: &[Test]) -> ExitCode {
         print!("test {} ... ", test.name);
         // a test that hangs must have been named before
         let _ = std::io::stdout().flush();
+        let begun = Instant::now();
         match run_apart(test)
             .unwrap_or_else(|error| Verdict::Failed(format!("it could not be started: {error}")))
         {
             Verdict::Passed => {
                 passed += 1;
-                println!("ok");
+                // xtask lists the slowest
+                println!("ok ({:.1} s)", begun.elapsed().as_secs_f64());
             }
             Verdict::Skipped(reason) => {
                 skipped += 1;

@@ -4,6 +4,7 @@ mod synthetic;
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::path::Path;
 use synthetic::Situation;
 use unisono_measure::record::{
     Better, Chart, ChartKind, FORMAT, Figure, HostFacts, Line, Outcome, Paper, PaperPoint, PointsAre,
@@ -124,6 +125,20 @@ fn a_page_is_written_beside_its_records_and_summed_up() {
         2,
         "no half-written file"
     );
+}
+
+/// After a change of the page on purpose: `unisono report docs/example-report`.
+#[test]
+fn the_example_report_is_the_page_of_its_records_and_stays_small() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/example-report");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let drawn = directory.path().join("report.html");
+    unisono_report::render(&folder.join("records.jsonl"), &drawn).expect("a report");
+    let page = |path: &Path| std::fs::read_to_string(path).expect("a page");
+    assert!(page(&drawn) == page(&folder.join("report.html")), "draw the example report again");
+    let files = std::fs::read_dir(&folder).expect("a folder").map(|file| file?.metadata());
+    let bytes: u64 = files.map(|file| file.expect("a file").len()).sum();
+    assert!(bytes < 1_000_000, "{bytes} bytes");
 }
 
 /// Text that would do harm if it reached the page as it is, and plain text.
