@@ -52,7 +52,10 @@ pub(super) fn wrong<T>(at: usize, what: impl Into<String>) -> Result<T, Wrong> {
 pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
-        .map(|candidate| (distance(word, candidate), candidate))
+        // a word may be as long as the file; only one of about the same length can be meant
+        .filter(|candidate| candidate.len().abs_diff(word.len()) <= 8)
+        // two letters swapped are one edit
+        .map(|candidate| (strsim::osa_distance(word, candidate), candidate))
         .min()
         .filter(|(edits, candidate)| *edits <= 1.max(candidate.len().min(word.len()) / 3))
         .map(|(_, candidate)| candidate)
@@ -64,28 +67,6 @@ pub(super) fn meant(word: &str, known: &[&str]) -> String {
         Some(nearest) => format!("did you mean `{nearest}`?"),
         None => format!("expected one of {}", known.join(", ")),
     }
-}
-
-/// Edits from one word to another, two letters swapped being one; words that differ much in length are not compared.
-fn distance(a: &str, b: &str) -> usize {
-    if a.len().abs_diff(b.len()) > 8 {
-        return usize::MAX;
-    }
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
-    for i in 0..a.len() {
-        let mut row = vec![i + 1];
-        for j in 0..b.len() {
-            let changed = rows[i][j] + usize::from(a[i] != b[j]);
-            let mut least = changed.min(rows[i][j + 1] + 1).min(row[j] + 1);
-            if i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j] {
-                least = least.min(rows[i - 1][j - 1] + 1);
-            }
-            row.push(least);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]
@@ -105,6 +86,5 @@ mod tests {
         assert_eq!(nearest("rst", ["video", "rest"]), Some("rest"));
         assert_eq!(nearest("bulk", ["video", "rest"]), None);
         assert_eq!(nearest("tpc", ["udp", "tcp"]), Some("tcp"));
-        assert_eq!(distance("kitten", "sitting"), 3);
     }
 }

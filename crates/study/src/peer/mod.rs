@@ -279,27 +279,7 @@ pub fn default_cache() -> Result<PathBuf, Error> {
 /// The known name that resembles `name` most, if any does.
 #[must_use]
 pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
-    known
-        .iter()
-        .map(|candidate| (distance(name, candidate), *candidate))
-        .min()
-        .map(|(_, candidate)| candidate)
-}
-
-/// Edits that turn one text into the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(row[j + 1] + 1);
-        }
-    }
-    row[b.len()]
+    known.iter().copied().min_by_key(|candidate| (strsim::levenshtein(name, candidate), *candidate))
 }
 
 fn run_and_wait(name: &str, mut command: Command, expected: Duration) -> Result<String, Error> {
