@@ -85,7 +85,7 @@ impl FromStr for Algorithm {
 /// The contract, which the conformance suite checks: for each episode (numbers that grow by one, modulo
 /// 2^32) the participant calls `arrive` once and then `complete` until it returns an answer. No `complete`
 /// returns an answer before all participants' `arrive`; everything done before any `arrive` happens before
-/// everything after any answer; exactly one participant's answer is [`Role::Leader`]. A `complete` that was
+/// everything after any answer; exactly one participant's answer is [`Leadership::Leader`]. A `complete` that was
 /// stopped resumes where it was. All words only grow, so that nothing has to be reset when the membership
 /// changes between episodes.
 pub(crate) trait Protocol {
@@ -96,36 +96,43 @@ pub(crate) trait Protocol {
     fn new(rank: usize, members: usize) -> Self;
 
     /// Announces that this participant has come; never waits.
-    fn arrive(&mut self, place: &Place<'_>, episode: u32);
+    fn arrive(&mut self, words: &Words<'_>, episode: u32);
 
     /// Waits until everybody has come; `None` when the watch stopped it.
     fn complete<P: WaitPolicy, W: Watch>(
         &mut self,
-        place: &Place<'_>,
+        words: &Words<'_>,
         episode: u32,
         policy: &mut P,
         watch: &mut W,
-    ) -> Option<Role>;
+    ) -> Option<Leadership>;
 }
 
 /// What a participant is after an episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum Leadership {
     /// The one of its episode.
     Leader,
     /// One of the others.
     Follower,
 }
 
+impl Leadership {
+    /// Where the member of rank 0 leads.
+    pub(crate) const fn of_first(rank: usize) -> Self {
+        if rank == 0 { Self::Leader } else { Self::Follower }
+    }
+}
+
 /// Where an algorithm's lines are, and how its signals find sleepers.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Words<'a> {
     pub(crate) lines: &'a Lines,
     pub(crate) first: usize,
     pub(crate) wakeups: Wakeups,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Words<'a> {
     /// A flag of the algorithm's line `line`.
     #[inline]
     pub(crate) fn flag(&self, line: usize, flag: usize) -> Flag<'a> {
@@ -154,7 +161,18 @@ impl<'a> Place<'a> {
         policy: &mut P,
         watch: &mut W,
     ) -> Option<()> {
-        if policy.wait(flag, episode, watch) == Verdict::Continue { Some(()) } else { None }
+        (policy.wait(flag, episode, watch) == Verdict::Continue).then_some(())
+    }
+
+    /// As [`wait`](Self::wait), for a flag whose signaller needs this core.
+    pub(crate) fn wait_behind<P: WaitPolicy, W: Watch>(
+        &self,
+        flag: Flag<'_>,
+        episode: u32,
+        policy: &mut P,
+        watch: &mut W,
+    ) -> Option<()> {
+        (policy.wait_behind(flag, episode, watch) == Verdict::Continue).then_some(())
     }
 }
 

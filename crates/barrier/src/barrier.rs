@@ -6,7 +6,7 @@
 //! than `n` threads use the barrier. With more than `n`, the leader of the next episode may be ready before this episode
 //! is signalled; the leader therefore waits for the signal before its own, so that signals keep their order.
 //!
-//! Threads have no places here, so what is learnt about waiting (see [`Company`]) belongs to the barrier: the leader
+//! Threads have no places here, so what is learnt about waiting (see [`Regime`]) belongs to the barrier: the leader
 //! of an episode learns for all.
 //!
 //! Cost per participant: one atomic addition to a contended line, a division, and one transfer of the signal's
@@ -15,20 +15,13 @@
 //!
 //! Reference: std::sync::Barrier; Hensgen, Finkel, Manber 1988 for the central counter.
 
-#[cfg(not(loom))]
 use std::sync::{Mutex, TryLockError};
 use std::{fmt, num::NonZeroU64};
-#[cfg(not(loom))]
-use unisono_linux::affinity::{self, Tid};
-#[cfg(not(loom))]
-use unisono_linux::clock;
 use unisono_linux::futex::Scope;
-#[cfg(loom)]
-use unisono_sync::Block;
-use unisono_sync::atomics::{AtomicU64, Ordering};
-#[cfg(not(loom))]
-use unisono_sync::{Company, Learner, SpinBudget};
-use unisono_sync::{Flag, Lines, Unwatched, WaitPolicy, Wakeups};
+use unisono_sync::atomics::{AtomicU64, Ordering, now};
+use unisono_sync::{
+    Adaptive, Company, Flag, Learner, Lines, Regime, SpinBudget, Unwatched, WaitPolicy, Wakeups,
+};
 
 /// A barrier for `n` threads at a time, to be shared by reference or in an `Arc`.
 ///
@@ -47,16 +40,20 @@ pub struct Barrier {
     arrivals: Counter,
     /// How many make an episode.
     threads: NonZeroU64,
+    /// Whether these outnumber the processors that the maker of the barrier may use.
+    crowded: bool,
+    /// The signal, and how threads wait for it.
     lines: Lines,
     wakeups: Wakeups,
-    #[cfg(not(loom))]
-    company: Company,
-    #[cfg(not(loom))]
+    /// A thread's policy before its first wait.
+    policy: Adaptive,
     learner: Mutex<Learner>,
     /// How often threads slept here; what the learner decides by.
-    #[cfg(not(loom))]
     sleeps: AtomicU64,
 }
+
+const SIGNAL: usize = 0;
+const REGIME: usize = 1;
 
 /// On a line of its own: every arrival writes here.
 #[repr(align(128))]
@@ -68,21 +65,23 @@ impl Barrier {
     #[must_use]
     pub fn new(n: usize) -> Self {
         let threads = NonZeroU64::new(n as u64).unwrap_or(NonZeroU64::MIN);
-        #[cfg(not(loom))]
-        let company = Company::new(n, affinity::allowed(Tid::SELF).map_or(1, |set| set.len()));
+        let lines = Lines::on_heap(2);
+        let regime = Regime::new(lines.line(REGIME));
+        regime.announce_processors();
+        let crowded = regime.is_crowded(n);
+        let wakeups = if crowded {
+            Wakeups::Symmetric(Scope::Private)
+        } else {
+            Wakeups::for_rare_sleepers(Scope::Private)
+        };
         Self {
             arrivals: Counter(AtomicU64::new(0)),
             threads,
-            lines: Lines::on_heap(1),
-            #[cfg(not(loom))]
-            wakeups: company.wakeups(Scope::Private),
-            #[cfg(loom)]
-            wakeups: Wakeups::Symmetric(Scope::Private),
-            #[cfg(not(loom))]
-            company,
-            #[cfg(not(loom))]
+            crowded,
+            lines,
+            wakeups,
+            policy: Adaptive::new(SpinBudget::DEFAULT, wakeups),
             learner: Mutex::new(Learner::default()),
-            #[cfg(not(loom))]
             sleeps: AtomicU64::new(0),
         }
     }
@@ -110,38 +109,36 @@ impl Barrier {
 
     /// Holds the number of the last episode that is complete.
     fn signal(&self) -> Flag<'_> {
-        self.lines.line(0).flag(0)
+        self.lines.line(SIGNAL).flag(0)
+    }
+
+    fn regime(&self) -> Regime<'_> {
+        Regime::new(self.lines.line(REGIME))
     }
 
     fn wait_for(&self, episode: u32) {
-        #[cfg(not(loom))]
-        let mut policy = self.company.companion(1, SpinBudget::DEFAULT, self.wakeups);
-        #[cfg(loom)]
-        let mut policy = Block::new(self.wakeups);
+        let mut policy = self.policy;
+        let company = Company { regime: self.regime(), crowded: self.crowded, whereabouts: None };
         // the verdict is to go on: nobody watches who could stop it
-        let _ = policy.wait(self.signal(), episode, &mut Unwatched);
-        #[cfg(not(loom))]
+        let _ = policy.among(company).wait(self.signal(), episode, &mut Unwatched);
         if policy.blocks() > 0 {
             self.sleeps.fetch_add(policy.blocks(), Ordering::Relaxed);
         }
     }
 
-    /// Counts an episode for what is learnt. Leaders come one after the other but for a barrier that more threads use
-    /// than make an episode; the one that finds another at it leaves the episode uncounted.
-    #[cfg(not(loom))]
+    /// Counts an episode for what is learnt. Leaders come one after the other, unless more threads use the barrier
+    /// than make an episode. A leader that finds another one here leaves its episode uncounted.
     fn learn(&self) {
+        if cfg!(loom) {
+            return; // in a model there is no clock to learn from
+        }
         let mut learner = match self.learner.try_lock() {
             Ok(learner) => learner,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        learner.learn(self.company.regime(), self.sleeps.load(Ordering::Relaxed), clock::now);
+        learner.learn(self.regime(), self.sleeps.load(Ordering::Relaxed), now);
     }
-
-    /// In a model there is no clock to learn from.
-    #[cfg(loom)]
-    #[allow(clippy::unused_self, reason = "as outside of models")]
-    fn learn(&self) {}
 }
 
 impl fmt::Debug for Barrier {

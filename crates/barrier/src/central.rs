@@ -8,7 +8,7 @@
 //! Reference: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", Int. J. Parallel
 //! Programming 17(1), 1988; Mellor-Crummey, Scott, ACM TOCS 9(1), 1991, section 3.1.
 
-use crate::algorithm::{Place, Protocol, Role};
+use crate::algorithm::{Leadership, Protocol, Words};
 use unisono_sync::atomics::Ordering;
 use unisono_sync::{WaitPolicy, Watch};
 
@@ -33,30 +33,30 @@ impl Protocol for Central {
     }
 
     #[inline]
-    fn arrive(&mut self, place: &Place<'_>, episode: u32) {
-        let counter = place.counter(COUNTER);
+    fn arrive(&mut self, words: &Words<'_>, episode: u32) {
+        let counter = words.counter(COUNTER);
         // SYNC(central-count) release: publishes this participant's writes to the last to come;
         // SYNC(central-count) acquire: the last to come sees everybody's
         self.last = counter.fetch_add(1, Ordering::AcqRel) + 1 == self.members;
         if self.last {
             // Nobody counts again before the release below.
             counter.store(0, Ordering::Relaxed);
-            place.flag(RELEASE, 0).signal(episode, place.wakeups);
+            words.flag(RELEASE, 0).signal(episode, words.wakeups);
         }
     }
 
     #[inline]
     fn complete<P: WaitPolicy, W: Watch>(
         &mut self,
-        place: &Place<'_>,
+        words: &Words<'_>,
         episode: u32,
         policy: &mut P,
         watch: &mut W,
-    ) -> Option<Role> {
+    ) -> Option<Leadership> {
         if self.last {
-            return Some(Role::Leader);
+            return Some(Leadership::Leader);
         }
-        place.wait(place.flag(RELEASE, 0), episode, policy, watch)?;
-        Some(Role::Follower)
+        words.wait(words.flag(RELEASE, 0), episode, policy, watch)?;
+        Some(Leadership::Follower)
     }
 }

@@ -13,7 +13,7 @@
 //! Reference: Yew, Tzeng, Lawrie, "Distributing hot-spot addressing in large-scale multiprocessors", IEEE
 //! Trans. Computers 36(4), 1987; with sense reversal: Mellor-Crummey, Scott 1991, section 3.2.
 
-use crate::algorithm::{Place, Protocol, Role};
+use crate::algorithm::{Leadership, Protocol, Words};
 use unisono_sync::atomics::Ordering;
 use unisono_sync::{WaitPolicy, Watch};
 
@@ -61,11 +61,11 @@ impl Protocol for CombiningTree {
         Self { path, depth, climbed: 0 }
     }
 
-    fn arrive(&mut self, place: &Place<'_>, episode: u32) {
+    fn arrive(&mut self, words: &Words<'_>, episode: u32) {
         self.climbed = 0;
         while self.climbed < self.depth {
             let node = self.path[self.climbed];
-            let counter = place.counter(node.line);
+            let counter = words.counter(node.line);
             // SYNC(combining-count) release: publishes what was combined below;
             // SYNC(combining-count) acquire: the last to come sees everybody's
             if counter.fetch_add(1, Ordering::AcqRel) + 1 < node.fan_in {
@@ -75,30 +75,30 @@ impl Protocol for CombiningTree {
             counter.store(0, Ordering::Relaxed);
             self.climbed += 1;
         }
-        self.release_climbed(place, episode);
+        self.release_climbed(words, episode);
     }
 
     fn complete<P: WaitPolicy, W: Watch>(
         &mut self,
-        place: &Place<'_>,
+        words: &Words<'_>,
         episode: u32,
         policy: &mut P,
         watch: &mut W,
-    ) -> Option<Role> {
+    ) -> Option<Leadership> {
         if self.climbed == self.depth {
-            return Some(Role::Leader);
+            return Some(Leadership::Leader);
         }
         let stopped_at = self.path[self.climbed];
-        place.wait(place.flag(stopped_at.line, RELEASE), episode, policy, watch)?;
-        self.release_climbed(place, episode);
-        Some(Role::Follower)
+        words.wait(words.flag(stopped_at.line, RELEASE), episode, policy, watch)?;
+        self.release_climbed(words, episode);
+        Some(Leadership::Follower)
     }
 }
 
 impl CombiningTree {
-    fn release_climbed(&self, place: &Place<'_>, episode: u32) {
+    fn release_climbed(&self, words: &Words<'_>, episode: u32) {
         for node in self.path[..self.climbed].iter().rev() {
-            place.flag(node.line, RELEASE).signal(episode, place.wakeups);
+            words.flag(node.line, RELEASE).signal(episode, words.wakeups);
         }
     }
 }

@@ -14,7 +14,7 @@
 //! Reference: Kontothanassis, Wisniewski, Scott, "Scheduler-conscious synchronization", ACM TOCS 15(1),
 //! 1997; the barrier that Peter et al. tuned to 50 us. The protocol: `PROTOCOL.md`, "Competitive".
 
-use crate::algorithm::{Place, Protocol, Role};
+use crate::algorithm::{Leadership, Protocol, Words};
 use unisono_sync::atomics::Ordering;
 use unisono_sync::{Flag, WaitPolicy, Watch};
 
@@ -39,8 +39,8 @@ impl Protocol for Competitive {
     }
 
     #[inline]
-    fn arrive(&mut self, place: &Place<'_>, episode: u32) {
-        let counter = place.counter(COUNTER);
+    fn arrive(&mut self, words: &Words<'_>, episode: u32) {
+        let counter = words.counter(COUNTER);
         // SYNC(competitive-count) release: publishes this participant's writes to the last to come;
         // SYNC(competitive-count) acquire: the last to come sees everybody's
         let before = counter.fetch_add(1, Ordering::AcqRel);
@@ -50,29 +50,29 @@ impl Protocol for Competitive {
             // count is not that of a waiting group, and does not.
             // A swap, not a store: late sleepers' read-modify-writes come wholly before it or wholly after.
             counter.swap(0, Ordering::Relaxed);
-            self.release(place).signal_counted(episode, Flag::says_sleeping(before), place.wakeups);
+            self.release(words).signal_counted(episode, Flag::says_sleeping(before), words.wakeups);
         }
     }
 
     #[inline]
     fn complete<P: WaitPolicy, W: Watch>(
         &mut self,
-        place: &Place<'_>,
+        words: &Words<'_>,
         episode: u32,
         policy: &mut P,
         watch: &mut W,
-    ) -> Option<Role> {
+    ) -> Option<Leadership> {
         if self.last {
-            return Some(Role::Leader);
+            return Some(Leadership::Leader);
         }
-        place.wait(self.release(place), episode, policy, watch)?;
-        Some(Role::Follower)
+        words.wait(self.release(words), episode, policy, watch)?;
+        Some(Leadership::Follower)
     }
 }
 
 impl Competitive {
     #[inline]
-    fn release<'a>(&self, place: &Place<'a>) -> Flag<'a> {
-        place.flag(RELEASE, 0).counted_by(place.counter(COUNTER), self.members)
+    fn release<'a>(&self, words: &Words<'a>) -> Flag<'a> {
+        words.flag(RELEASE, 0).counted_by(words.counter(COUNTER), self.members)
     }
 }

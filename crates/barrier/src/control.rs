@@ -3,16 +3,17 @@
 //! ```text
 //!   line 0      configuration, written once by the creator
 //!   line 1      attention: zero while all is well, read by everybody at every episode, so it stays in
-//!               every cache; who sets a bit publishes details in member lines first
+//!               every cache; who sets a bit publishes details in member lines first. Beside it: how
+//!               members wait ([`Regime`])
 //!   line 2      the boundary: counter and flag of the pause in which a group changes its members
 //!   line 3..    one line a place: who it is and what became of it
-//!   then        sixteen places a line: where each was last seen (the adaptive policy's notes)
+//!   then        sixteen members a line: where each was last seen ([`Notes`])
 //!   then        the algorithm's lines
 //! ```
 
 use unisono_linux::futex::Scope;
 use unisono_sync::atomics::{AtomicU32, Ordering};
-use unisono_sync::{Flag, Line, Lines, Regime};
+use unisono_sync::{Flag, Line, Lines, Notes, Regime};
 
 use crate::error::{Cause, Gone};
 
@@ -55,12 +56,19 @@ pub(crate) struct Control {
     pub(crate) lines: Lines,
     pub(crate) capacity: usize,
     pub(crate) scope: Scope,
+    /// The algorithm's first line.
+    pub(crate) first: usize,
 }
 
 impl Control {
+    /// In the first of these lines.
+    pub(crate) fn new(lines: Lines, capacity: usize, scope: Scope) -> Self {
+        Self { lines, capacity, scope, first: Self::lines(capacity) }
+    }
+
     /// How many lines come before the algorithm's.
     pub(crate) const fn lines(capacity: usize) -> usize {
-        FIXED_LINES + capacity + capacity.div_ceil(Line::WORDS)
+        FIXED_LINES + capacity + Notes::lines(capacity)
     }
 
     #[inline]
@@ -68,35 +76,16 @@ impl Control {
         self.lines.line(1).word(0)
     }
 
-    /// Whether anything keeps members from waiting awake and going on: two words of one line.
+    /// How members wait: the rest of the line that attention lies in.
     #[inline]
-    pub(crate) fn needs_a_word(&self) -> bool {
-        let line = self.lines.line(1);
-        line.word(0).load(Ordering::Relaxed) | (line.word(2).load(Ordering::Relaxed) & Regime::ASLEEP) != 0
+    pub(crate) fn regime(&self) -> Regime<'_> {
+        Regime::new(self.lines.line(1))
     }
 
-    /// How adaptive members wait now.
+    /// Where members were last seen.
     #[inline]
-    pub(crate) fn mode(&self) -> &AtomicU32 {
-        self.lines.line(1).word(2)
-    }
-
-    /// The CPUs that members may use, modulo 64: a half.
-    #[cfg(not(loom))]
-    pub(crate) fn allowed(&self, half: usize) -> &AtomicU32 {
-        self.lines.line(1).word(4 + half)
-    }
-
-    /// When a yield last took long, in milliseconds.
-    #[cfg(not(loom))]
-    pub(crate) fn last_long_yield(&self) -> &AtomicU32 {
-        self.lines.line(2).word(6)
-    }
-
-    /// Where a member was last seen.
-    #[cfg(not(loom))]
-    pub(crate) fn presence(&self, id: usize) -> &AtomicU32 {
-        self.lines.line(FIXED_LINES + self.capacity + id / Line::WORDS).word(id % Line::WORDS)
+    pub(crate) fn notes(&self) -> Notes<'_> {
+        Notes::new(&self.lines, FIXED_LINES + self.capacity, self.capacity)
     }
 
     pub(crate) fn member(&self, id: usize) -> Member<'_> {
@@ -181,7 +170,7 @@ impl Control {
     pub(crate) fn disturb_all(&self) {
         // SYNC(sleepers) fence: attention before sleepers
         unisono_sync::atomics::fence(Ordering::SeqCst);
-        let presence = FIXED_LINES + self.capacity..Self::lines(self.capacity);
+        let presence = FIXED_LINES + self.capacity..self.first;
         for line in (2..self.lines.count()).filter(|line| !presence.contains(line)) {
             for flag in 0..Line::FLAGS {
                 self.lines.line(line).flag(flag).disturb(self.scope);
@@ -246,7 +235,6 @@ impl Member<'_> {
     }
 
     /// When the process started, in the kernel's clock ticks since boot: with its number, its identity.
-    #[cfg(not(loom))]
     pub(crate) fn process_start(self) -> u64 {
         let word = |index: usize| u64::from(self.line.word(index).load(Ordering::Relaxed));
         word(3) | word(4) << 32
@@ -301,8 +289,7 @@ mod tests {
 
     #[test]
     fn the_first_who_was_gone_is_named_also_when_a_lower_place_is_gone_later() {
-        let control =
-            Control { lines: Lines::on_heap(Control::lines(4)), capacity: 4, scope: Scope::Private };
+        let control = Control::new(Lines::on_heap(Control::lines(4)), 4, Scope::Private);
         (0..4).for_each(|place| control.member(place).set_standing(Standing::Member));
         assert!(control.find_gone(Some(7)).is_none());
         control.declare_gone(2, Cause::Died, 7);
@@ -312,8 +299,7 @@ mod tests {
 
     #[test]
     fn one_gone_from_a_later_episode_does_not_hide_one_who_died() {
-        let control =
-            Control { lines: Lines::on_heap(Control::lines(4)), capacity: 4, scope: Scope::Private };
+        let control = Control::new(Lines::on_heap(Control::lines(4)), 4, Scope::Private);
         (0..4).for_each(|place| control.member(place).set_standing(Standing::Member));
         control.declare_gone(3, Cause::Left, 9);
         control.declare_gone(1, Cause::Died, 8);

@@ -6,16 +6,14 @@
 //!   round 0   0->1->2->3->4->0      round 1   0->2->4->1->3->0      round 2   0->4->3->2->1->0
 //! ```
 //! Cost per participant: ceil(log2 n) stores and as many waits, each on a word that only one other writes;
-//! nothing is contended and there is no root. For two participants it is the plain exchange: each stores
-//! once and polls once. Their two words then lie in *one* line: whoever takes the line to store finds the
-//! other's word in it, so that an episode can move the line once instead of twice. When not to use: with more
-//! participants than cores - everybody must run in *every* round; with shared memory far away (n log n
+//! nothing is contended and there is no root. Two participants use the [exchange](crate::exchange). When not to
+//! use: with more participants than cores - everybody must run in *every* round; with shared memory far away (n log n
 //! messages).
 //! Reference: Hensgen, Finkel, Manber, Int. J. Parallel Programming 17(1), 1988; Mellor-Crummey, Scott
 //! 1991, section 3.3. Growing episode numbers replace their parity and sense: a partner that is an episode
 //! ahead has simply counted further.
 
-use crate::algorithm::{Place, Protocol, Role};
+use crate::algorithm::{Leadership, Protocol, Words};
 use unisono_sync::{Line, WaitPolicy, Watch};
 
 /// One participant's side.
@@ -40,57 +38,43 @@ impl Protocol for Dissemination {
     }
 
     #[inline]
-    fn arrive(&mut self, place: &Place<'_>, episode: u32) {
+    fn arrive(&mut self, words: &Words<'_>, episode: u32) {
         self.round = 0;
-        self.signal(place, episode);
+        self.signal(words, episode);
     }
 
     #[inline]
     fn complete<P: WaitPolicy, W: Watch>(
         &mut self,
-        place: &Place<'_>,
+        words: &Words<'_>,
         episode: u32,
         policy: &mut P,
         watch: &mut W,
-    ) -> Option<Role> {
+    ) -> Option<Leadership> {
         while self.round < self.rounds {
-            place.wait(self.flag(place, self.rank, self.round), episode, policy, watch)?;
+            words.wait(self.flag(words, self.rank, self.round), episode, policy, watch)?;
             self.round += 1;
-            self.signal(place, episode);
+            self.signal(words, episode);
         }
-        Some(if self.rank == 0 { Role::Leader } else { Role::Follower })
+        Some(Leadership::of_first(self.rank))
     }
 }
 
 impl Dissemination {
-    /// Whether two exchange signals through one line.
     #[inline]
-    pub(crate) const fn is_exchange(&self) -> bool {
-        self.members == 2
-    }
-
-    /// The signal of the first round is out.
-    pub(crate) const fn has_arrived(&mut self) {
-        self.round = 0;
-    }
-
-    #[inline]
-    fn signal(&self, place: &Place<'_>, episode: u32) {
+    fn signal(&self, words: &Words<'_>, episode: u32) {
         if self.round < self.rounds {
             let mut partner = self.rank + (1 << self.round);
             if partner >= self.members {
                 partner -= self.members;
             }
-            self.flag(place, partner, self.round).signal(episode, place.wakeups);
+            self.flag(words, partner, self.round).signal(episode, words.wakeups);
         }
     }
 
     #[inline]
-    fn flag<'a>(&self, place: &Place<'a>, rank: usize, round: usize) -> unisono_sync::Flag<'a> {
-        if self.is_exchange() {
-            return place.flag(0, rank);
-        }
-        place.flag(rank * self.lines_each + round / Line::FLAGS, round % Line::FLAGS)
+    fn flag<'a>(&self, words: &Words<'a>, rank: usize, round: usize) -> unisono_sync::Flag<'a> {
+        words.flag(rank * self.lines_each + round / Line::FLAGS, round % Line::FLAGS)
     }
 }
 

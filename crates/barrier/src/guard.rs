@@ -8,26 +8,22 @@
 
 use crate::control::Control;
 use crate::error::Gone;
-#[cfg(not(loom))]
-use crate::{adaptivity, roll_call::RollCall};
+use crate::roll_call::RollCall;
 use unisono_linux::clock::Nanos;
-#[cfg(not(loom))]
-use unisono_linux::{clock, futex::Scope};
-use unisono_sync::{Advice, Verdict, Watch};
+use unisono_linux::futex::Scope;
+use unisono_sync::atomics::now;
+use unisono_sync::{Verdict, Watch};
 
 /// How long a sleeper sleeps at most before it looks around, and how often a waiter calls the roll.
-#[cfg(not(loom))]
 const SLICE: Nanos = Nanos(100_000_000);
 
 /// Looks between two readings of the clock, where no deadline asks for more.
-#[cfg(not(loom))]
 const LOOKS_PER_CLOCK: u32 = 16;
 
 /// Why a wait ended without its episode.
 #[derive(Clone, Debug)]
 pub(crate) enum Stopped {
     Gone(Gone),
-    #[cfg_attr(loom, expect(dead_code, reason = "time does not pass in a model"))]
     TimedOut,
     Disbanded,
 }
@@ -37,12 +33,7 @@ pub(crate) struct Guard<'a> {
     /// `None` for one who joins: whoever is gone, from whatever episode, it cannot.
     episode: Option<u32>,
     deadline: Option<Nanos>,
-    /// The place and the number of members, where waits are advised.
-    #[cfg(not(loom))]
-    advised: Option<(usize, usize)>,
-    #[cfg(not(loom))]
     looks: u32,
-    #[cfg(not(loom))]
     roll_call: Option<(Nanos, RollCall)>,
     pub(crate) stopped: Option<Stopped>,
 }
@@ -51,30 +42,12 @@ impl<'a> Guard<'a> {
     /// For a wait for `episode`.
     #[inline]
     pub(crate) fn new(control: &'a Control, episode: u32, deadline: Option<Nanos>) -> Self {
-        Self {
-            control,
-            episode: Some(episode),
-            deadline,
-            #[cfg(not(loom))]
-            advised: None,
-            #[cfg(not(loom))]
-            looks: 0,
-            #[cfg(not(loom))]
-            roll_call: None,
-            stopped: None,
-        }
+        Self { control, episode: Some(episode), deadline, looks: 0, roll_call: None, stopped: None }
     }
 
     /// For one who waits to join.
     pub(crate) fn for_any_episode(control: &'a Control) -> Self {
         Self { episode: None, ..Self::new(control, 0, None) }
-    }
-
-    /// With advice for the member at place `id`, one of `members`.
-    #[cfg(not(loom))]
-    #[inline]
-    pub(crate) fn advised(self, id: usize, members: usize) -> Self {
-        Self { advised: Some((id, members)), ..self }
     }
 
     fn stop(&mut self, why: Stopped) -> Verdict {
@@ -94,10 +67,9 @@ impl<'a> Guard<'a> {
     }
 
     /// Stops at the deadline; calls the roll when it is time.
-    #[cfg(not(loom))]
     #[cold]
     fn look_at_clock(&mut self) -> Verdict {
-        let now = clock::now();
+        let now = now();
         if self.deadline.is_some_and(|deadline| now >= deadline) {
             return self.stop(Stopped::TimedOut);
         }
@@ -114,7 +86,6 @@ impl<'a> Guard<'a> {
     }
 }
 
-#[cfg(not(loom))]
 impl Watch for Guard<'_> {
     fn look(&mut self) -> Verdict {
         if self.look_at_members() == Verdict::Stop {
@@ -133,42 +104,7 @@ impl Watch for Guard<'_> {
         }
         // Who sleeps looks rarely: let its next look be one at the clock.
         self.looks |= LOOKS_PER_CLOCK - 1;
-        let slice = SLICE.after(clock::now());
+        let slice = SLICE.after(now());
         Some(self.deadline.map_or(slice, |deadline| deadline.min(slice)))
-    }
-
-    #[inline]
-    fn advice(&self) -> Advice {
-        self.advised.map_or(Advice::Spin, |(_, members)| adaptivity::advice(self.control, members))
-    }
-
-    fn awaited_may_run(&self) -> bool {
-        self.advised.zip(self.episode).is_none_or(|((id, members), episode)| {
-            adaptivity::awaited_may_run(self.control, id, members, episode)
-        })
-    }
-
-    fn yield_took_long(&mut self) {
-        adaptivity::yield_took_long(self.control);
-    }
-}
-
-#[cfg(loom)]
-impl Watch for Guard<'_> {
-    fn look(&mut self) -> Verdict {
-        let _ = self.deadline;
-        self.look_at_members()
-    }
-
-    fn sleep_until(&mut self) -> Option<Nanos> {
-        None
-    }
-
-    fn advice(&self) -> Advice {
-        match self.control.mode().load(unisono_sync::atomics::Ordering::Relaxed) {
-            0 => Advice::Spin,
-            1 => Advice::Sleep,
-            _ => Advice::GiveWay,
-        }
     }
 }

@@ -52,8 +52,6 @@
 //! It does *not* start threads, pin them, or choose their CPUs, and it does not restart an episode that
 //! lost a member. The protocols and why they are right: `PROTOCOL.md` beside this crate.
 
-#[cfg(not(loom))]
-mod adaptivity;
 mod algorithm;
 mod barrier;
 mod central;
@@ -62,18 +60,19 @@ mod competitive;
 mod control;
 mod dissemination;
 mod error;
+mod exchange;
 mod group;
 mod guard;
+mod join;
 mod mcs_tree;
 mod membership;
+#[cfg(loom)]
+mod model;
 mod participant;
 mod per_core;
 mod protocols;
-mod quick;
 mod recommended;
-#[cfg(not(loom))]
 mod roll_call;
-#[cfg(not(loom))]
 mod shared;
 mod spec;
 mod static_tree;

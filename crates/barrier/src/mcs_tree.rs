@@ -15,7 +15,7 @@
 //! Reference: Mellor-Crummey, Scott, "Algorithms for scalable synchronization on shared-memory
 //! multiprocessors", ACM TOCS 9(1), 1991, section 3.5 (algorithm 11).
 
-use crate::algorithm::{Place, Protocol, Role};
+use crate::algorithm::{Leadership, Protocol, Words};
 use unisono_sync::{Flag, WaitPolicy, Watch};
 
 /// Children that a parent waits for.
@@ -52,67 +52,67 @@ impl Protocol for McsTree {
     }
 
     #[inline]
-    fn arrive(&mut self, place: &Place<'_>, episode: u32) {
+    fn arrive(&mut self, words: &Words<'_>, episode: u32) {
         (self.seen, self.passed_on) = (0, false);
-        while self.seen < self.children && self.child(place, self.seen).reached(episode) {
+        while self.seen < self.children && self.child(words, self.seen).reached(episode) {
             self.seen += 1;
         }
-        self.pass_on_if_all_seen(place, episode);
+        self.pass_on_if_all_seen(words, episode);
     }
 
     #[inline]
     fn complete<P: WaitPolicy, W: Watch>(
         &mut self,
-        place: &Place<'_>,
+        words: &Words<'_>,
         episode: u32,
         policy: &mut P,
         watch: &mut W,
-    ) -> Option<Role> {
+    ) -> Option<Leadership> {
         while self.seen < self.children {
-            place.wait(self.child(place, self.seen), episode, policy, watch)?;
+            words.wait(self.child(words, self.seen), episode, policy, watch)?;
             self.seen += 1;
         }
-        self.pass_on_if_all_seen(place, episode);
+        self.pass_on_if_all_seen(words, episode);
         if self.rank == 0 {
-            return Some(Role::Leader);
+            return Some(Leadership::Leader);
         }
-        place.wait(wake_up(place, self.rank), episode, policy, watch)?;
-        self.wake_children(place, episode);
-        Some(Role::Follower)
+        words.wait(wake_up(words, self.rank), episode, policy, watch)?;
+        self.wake_children(words, episode);
+        Some(Leadership::Follower)
     }
 }
 
 impl McsTree {
     #[inline]
-    fn pass_on_if_all_seen(&mut self, place: &Place<'_>, episode: u32) {
+    fn pass_on_if_all_seen(&mut self, words: &Words<'_>, episode: u32) {
         if self.passed_on || self.seen < self.children {
             return;
         }
         self.passed_on = true;
         match self.rank.checked_sub(1) {
-            None => self.wake_children(place, episode),
+            None => self.wake_children(words, episode),
             Some(above) => {
                 let parent = LINES_EACH * (above / ARRIVAL_FAN_IN);
-                place.flag(parent, above % ARRIVAL_FAN_IN).signal(episode, place.wakeups);
+                words.flag(parent, above % ARRIVAL_FAN_IN).signal(episode, words.wakeups);
             }
         }
     }
 
     #[inline]
-    fn wake_children(&self, place: &Place<'_>, episode: u32) {
+    fn wake_children(&self, words: &Words<'_>, episode: u32) {
         let first = self.rank * WAKE_UP_FAN_OUT + 1;
         for child in first..self.members.min(first + WAKE_UP_FAN_OUT) {
-            wake_up(place, child).signal(episode, place.wakeups);
+            wake_up(words, child).signal(episode, words.wakeups);
         }
     }
 
     #[inline]
-    fn child<'a>(&self, place: &Place<'a>, child: usize) -> Flag<'a> {
-        place.flag(LINES_EACH * self.rank, child)
+    fn child<'a>(&self, words: &Words<'a>, child: usize) -> Flag<'a> {
+        words.flag(LINES_EACH * self.rank, child)
     }
 }
 
 #[inline]
-fn wake_up<'a>(place: &Place<'a>, rank: usize) -> Flag<'a> {
-    place.flag(LINES_EACH * rank + 1, 0)
+fn wake_up<'a>(words: &Words<'a>, rank: usize) -> Flag<'a> {
+    words.flag(LINES_EACH * rank + 1, 0)
 }

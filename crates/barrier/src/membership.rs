@@ -82,7 +82,6 @@ pub(crate) fn boundary(control: &Control, id: usize, episode: u32) -> Option<Bou
 #[cold]
 pub(crate) fn cross<W: Watch>(
     control: &Control,
-    first_line: usize,
     boundary: &mut Boundary,
     policy: &mut Block,
     watch: &mut W,
@@ -95,7 +94,7 @@ pub(crate) fn cross<W: Watch>(
         // SYNC(boundary) acquire: the last to come may rewrite them
         if counter.fetch_add(1, Ordering::AcqRel) + 1 == boundary.attendance {
             counter.store(0, Ordering::Relaxed);
-            turn(control, first_line, boundary.episode);
+            turn(control, boundary.episode);
             flag.signal(boundary.target, Wakeups::Symmetric(control.scope));
         }
     }
@@ -104,14 +103,13 @@ pub(crate) fn cross<W: Watch>(
 }
 
 /// Makes the change, while everybody else waits at the boundary.
-fn turn(control: &Control, first_line: usize, episode: u32) {
+fn turn(control: &Control, episode: u32) {
     let mut remaining = 0;
     for member in control.members() {
         match part(member, episode) {
             Part::Leaves => {
                 member.set_standing(Standing::Retired);
-                #[cfg(not(loom))]
-                control.presence(member.id).store(0, Ordering::Relaxed);
+                control.notes().forget(member.id);
             }
             Part::Comes => member.set_standing(Standing::Member),
             Part::Stays | Part::None => {}
@@ -122,7 +120,7 @@ fn turn(control: &Control, first_line: usize, episode: u32) {
         control.disband();
     }
     control.attention().fetch_and(!ATTENTION_CHANGE, Ordering::Relaxed);
-    for line in first_line..control.lines.count() {
+    for line in control.first..control.lines.count() {
         control.reset_line(line, episode);
     }
 }

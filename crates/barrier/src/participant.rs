@@ -1,19 +1,16 @@
 //! One member's handle on a barrier.
 
-#[cfg(not(loom))]
-use crate::adaptivity::Adaptivity;
-use crate::algorithm::{Place, Role};
-use crate::control::{ATTENTION_CHANGE, ATTENTION_JOIN, Control};
+use crate::algorithm::{Leadership, Words};
+use crate::control::{ATTENTION_CHANGE, ATTENTION_JOIN};
 use crate::error::{Cause, Error};
 use crate::group::Group;
 use crate::guard::{Guard, Stopped};
 use crate::membership::{self, Boundary, Rank};
 use crate::protocols::AnyProtocol;
-use crate::quick::{Passed, Quick};
 use std::time::Duration;
 use unisono_linux::clock::{Nanos, Ticks};
-use unisono_sync::atomics::Ordering;
-use unisono_sync::{Adaptive, Block, Spin, SpinBlock, Wait, WaitPolicy, Waited, Wakeups, Yield};
+use unisono_sync::atomics::{Ordering, now, ticks};
+use unisono_sync::{Block, Fellows, Stretch, Unwatched, Waited, Waiter, Wakeups};
 
 /// One member of a barrier. Dropping it without [`leave`](Self::leave) makes the next episode fail for the
 /// others, with an error that names this one.
@@ -23,15 +20,16 @@ use unisono_sync::{Adaptive, Block, Spin, SpinBlock, Wait, WaitPolicy, Waited, W
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Participant {
-    group: Group,
+    pub(crate) group: Group,
     id: usize,
     rank: Rank,
     protocol: AnyProtocol,
-    policy: Policy,
+    waiter: Waiter,
     /// The last episode this participant arrived in.
     episode: u32,
-    stage: Stage,
-    quick: Quick,
+    pub(crate) stage: Stage,
+    /// Episodes that may pass with a glance each; only an idle participant has some.
+    stretch: Stretch,
     /// Sleeps at boundaries, which are nobody's policy.
     boundary_blocks: u64,
     /// How long this participant waited in earnest.
@@ -40,42 +38,29 @@ pub struct Participant {
 
 /// Where a participant is between two calls.
 #[derive(Debug)]
-enum Stage {
+pub(crate) enum Stage {
     /// Between two episodes.
     Idle,
     /// In an episode, arrived.
     Arrived,
     /// The episode is complete, but members change before the next.
-    Boundary(Boundary, Role),
+    Boundary(Boundary, Leadership),
     /// No member any more.
     Left,
-}
-
-#[derive(Debug)]
-enum Policy {
-    Spin(Spin),
-    Yield(Yield),
-    Block(Block),
-    SpinBlock(SpinBlock),
-    #[cfg(not(loom))]
-    Adaptive(Adaptive, Adaptivity),
-    /// In a model there is no clock and no CPU to learn from.
-    #[cfg(loom)]
-    Adaptive(Adaptive),
 }
 
 /// A completed episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Episode {
     number: u32,
-    role: Role,
+    role: Leadership,
 }
 
 impl Episode {
     /// Whether this participant is the one of all that is told so, as in `std::sync::BarrierWaitResult`.
     #[must_use]
     pub fn is_leader(self) -> bool {
-        self.role == Role::Leader
+        self.role == Leadership::Leader
     }
 
     /// Its number: the first is 1, and it wraps after 2^32.
@@ -113,29 +98,18 @@ impl Arrival<'_> {
 
 impl Participant {
     pub(crate) fn new(group: Group, id: usize, rank: Rank, episode: u32) -> Self {
-        let (budget, wakeups) = (group.spin_budget, group.wakeups);
-        let policy = match group.wait {
-            Wait::Spin => Policy::Spin(Spin),
-            Wait::Yield => Policy::Yield(Yield),
-            Wait::Block => Policy::Block(Block::new(wakeups)),
-            Wait::SpinBlock => Policy::SpinBlock(SpinBlock::new(budget, wakeups)),
-            #[cfg(not(loom))]
-            Wait::Adaptive => Policy::Adaptive(Adaptive::new(budget, wakeups), Adaptivity::new()),
-            #[cfg(loom)]
-            Wait::Adaptive => Policy::Adaptive(Adaptive::new(budget, wakeups)),
-        };
+        let waiter = Waiter::new(group.wait, group.spin_budget, group.wakeups);
         let protocol = AnyProtocol::new(group.algorithm, rank.rank, rank.members);
-        let stage = Stage::Idle;
-        let quick = Quick::default();
+        let stretch = protocol.stretch();
         Self {
             group,
             id,
             rank,
             protocol,
-            policy,
+            waiter,
             episode,
-            stage,
-            quick,
+            stage: Stage::Idle,
+            stretch,
             boundary_blocks: 0,
             in_earnest: Ticks(0),
         }
@@ -150,17 +124,19 @@ impl Participant {
         self.wait_within(Limit::Never)
     }
 
+    /// The fast path: nothing has to be noted or learnt in this episode, nothing needs attention, nobody was sent
+    /// to sleep, and the signals come within a glance.
     #[inline]
     fn wait_within(&mut self, limit: Limit) -> Result<Episode, Error> {
-        // Only idle participants are given episodes to pass quickly.
-        let (episode, rank) = (self.episode.wrapping_add(1), self.rank.rank);
-        match self.quick.pass(&self.group.control, &place(&self.group), rank, episode) {
-            Passed::No => self.wait_in_full(limit),
-            Passed::Whole => {
-                self.episode = episode;
-                Ok(Episode { number: episode, role: if rank == 0 { Role::Leader } else { Role::Follower } })
+        if !self.group.control.regime().is_awake_and_undisturbed() || !self.stretch.take() {
+            return self.wait_in_full(limit);
+        }
+        self.episode = self.episode.wrapping_add(1);
+        match self.protocol.pass(&words(&self.group), self.episode, self.stretch.glance) {
+            Some(role) if self.group.control.attention().load(Ordering::Relaxed) & ATTENTION_CHANGE == 0 => {
+                Ok(Episode { number: self.episode, role })
             }
-            passed => self.resume(episode, &passed, limit),
+            role => self.leave_stretch(role, limit),
         }
     }
 
@@ -172,46 +148,22 @@ impl Participant {
         self.finish(limit)
     }
 
-    /// Leaves the quick way in the middle of an episode, or at its end.
+    /// Leaves the fast path in the middle of an episode, or at its end.
     #[cold]
-    fn resume(&mut self, episode: u32, passed: &Passed, limit: Limit) -> Result<Episode, Error> {
-        self.episode = episode;
-        self.catch_up();
-        if matches!(passed, Passed::WholeAndChange) {
-            let role = if self.rank.rank == 0 { Role::Leader } else { Role::Follower };
+    fn leave_stretch(&mut self, role: Option<Leadership>, limit: Limit) -> Result<Episode, Error> {
+        self.end_stretch();
+        if let Some(role) = role {
             return self.completed(role, limit);
         }
         self.stage = Stage::Arrived;
-        self.protocol.has_arrived();
         self.finish_in_earnest(limit)
     }
 
-    /// Ends the quick way, and says what it was used for to who counts episodes.
+    /// Ends the stretch, and tells the waiter how many episodes passed without it.
     #[inline]
-    fn catch_up(&mut self) {
-        let passed = self.quick.end();
-        #[cfg(not(loom))]
-        if let Policy::Adaptive(_, adaptivity) = &mut self.policy {
-            adaptivity.catch_up(passed);
-        }
-        let _ = passed;
-    }
-
-    /// How many of the next episodes may be passed quickly.
-    #[inline]
-    fn episodes_to_spare(&self) -> u32 {
-        if !self.protocol.is_exchange() {
-            return 0;
-        }
-        match &self.policy {
-            Policy::Spin(_) => u32::MAX,
-            Policy::SpinBlock(_) if self.group.spin_budget.nanos() > Nanos::ZERO => u32::MAX,
-            #[cfg(not(loom))]
-            Policy::Adaptive(_, adaptivity) => adaptivity.episodes_to_spare(self.rank.rank, self.episode),
-            #[cfg(loom)]
-            Policy::Adaptive(_) => u32::MAX,
-            _ => 0,
-        }
+    fn end_stretch(&mut self) {
+        let passed = self.stretch.end();
+        self.waiter.catch_up(passed);
     }
 
     /// As [`wait`](Self::wait), at most so long.
@@ -249,23 +201,6 @@ impl Participant {
         self.finish(Limit::Never)
     }
 
-    /// Tells all adaptive members how to wait from now on, as the controller of the first does elsewhere.
-    #[cfg(loom)]
-    pub fn advise(&self, advice: unisono_sync::Advice) {
-        let word = match advice {
-            unisono_sync::Advice::Spin => 0,
-            unisono_sync::Advice::Sleep => 1,
-            unisono_sync::Advice::GiveWay => 2,
-        };
-        self.group.control.mode().store(word, Ordering::Relaxed);
-    }
-
-    /// Ends a participant without a word to the others, for models that end after their last episode.
-    #[cfg(loom)]
-    pub fn forget(mut self) {
-        self.stage = Stage::Left;
-    }
-
     /// How many members the next episode has.
     #[must_use]
     pub fn members(&self) -> usize {
@@ -281,38 +216,19 @@ impl Participant {
     /// How often this participant slept in the kernel so far.
     #[must_use]
     pub fn blocks(&self) -> u64 {
-        self.boundary_blocks
-            + match &self.policy {
-                Policy::Spin(policy) => policy.blocks(),
-                Policy::Yield(policy) => policy.blocks(),
-                Policy::Block(policy) => policy.blocks(),
-                Policy::SpinBlock(policy) => policy.blocks(),
-                #[cfg(not(loom))]
-                Policy::Adaptive(policy, _) => policy.blocks(),
-                #[cfg(loom)]
-                Policy::Adaptive(policy) => policy.blocks(),
-            }
+        self.boundary_blocks + self.waiter.blocks()
     }
 
     /// How long this participant has waited so far, but for waits that were over in their first moment.
     #[must_use]
     pub fn waited(&self) -> Waited {
-        let asleep = match &self.policy {
-            Policy::Spin(policy) => policy.asleep(),
-            Policy::Yield(policy) => policy.asleep(),
-            Policy::Block(policy) => policy.asleep(),
-            Policy::SpinBlock(policy) => policy.asleep(),
-            #[cfg(not(loom))]
-            Policy::Adaptive(policy, _) => policy.asleep(),
-            #[cfg(loom)]
-            Policy::Adaptive(policy) => policy.asleep(),
-        };
+        let asleep = self.waiter.asleep();
         Waited { awake: self.in_earnest.to_nanos().since(asleep), asleep }
     }
 
     #[inline]
     fn begin(&mut self) -> Result<(), Error> {
-        self.catch_up();
+        self.end_stretch();
         let episode = self.episode.wrapping_add(1);
         let attention = self.group.control.attention().load(Ordering::Relaxed);
         if attention != 0 {
@@ -320,36 +236,20 @@ impl Participant {
         }
         self.episode = episode;
         self.stage = Stage::Arrived;
-        #[cfg(not(loom))]
-        if let Policy::Adaptive(_, adaptivity) = &mut self.policy {
-            adaptivity.note_presence(&self.group.control, self.id, self.rank.members, episode);
-        }
-        let place = place(&self.group);
-        self.protocol.arrive(&place, episode);
+        self.waiter.note(fellows(&self.group, self.rank), self.id, episode);
+        self.protocol.arrive(&words(&self.group), episode);
         Ok(())
     }
 
     #[inline]
     fn finish(&mut self, limit: Limit) -> Result<Episode, Error> {
-        if matches!(self.stage, Stage::Arrived) && self.starts_brief() {
-            let place = place(&self.group);
-            if let Some(role) = self.protocol.complete_briefly(&place, self.episode) {
+        if matches!(self.stage, Stage::Arrived) && self.waiter.glances(self.group.control.regime()) {
+            let (words, glance) = (words(&self.group), &mut self.stretch.glance);
+            if let Some(role) = self.protocol.complete(&words, self.episode, glance, &mut Unwatched) {
                 return self.completed(role, limit);
             }
         }
         self.finish_in_earnest(limit)
-    }
-
-    /// Whether the first moment of a wait is spent polling.
-    #[inline]
-    fn starts_brief(&self) -> bool {
-        match &self.policy {
-            Policy::Spin(_) => true,
-            Policy::SpinBlock(_) => self.group.spin_budget.nanos() > Nanos::ZERO,
-            #[cfg(not(loom))]
-            Policy::Adaptive(_, adaptivity) => adaptivity.starts_brief(&self.group.control),
-            _ => false,
-        }
     }
 
     fn finish_in_earnest(&mut self, limit: Limit) -> Result<Episode, Error> {
@@ -357,23 +257,12 @@ impl Participant {
             return self.cross(limit);
         }
         let limit = limit.fixed();
-        let (place, number) = (place(&self.group), self.episode);
+        let number = self.episode;
         let before = ticks();
         let mut guard = Guard::new(&self.group.control, number, limit.moment());
-        let protocol = &mut self.protocol;
-        let role = match &mut self.policy {
-            Policy::Spin(policy) => protocol.complete(&place, number, policy, &mut guard),
-            Policy::Yield(policy) => protocol.complete(&place, number, policy, &mut guard),
-            Policy::Block(policy) => protocol.complete(&place, number, policy, &mut guard),
-            Policy::SpinBlock(policy) => protocol.complete(&place, number, policy, &mut guard),
-            #[cfg(not(loom))]
-            Policy::Adaptive(policy, _) => {
-                guard = guard.advised(self.id, self.rank.members);
-                protocol.complete(&place, number, policy, &mut guard)
-            }
-            #[cfg(loom)]
-            Policy::Adaptive(policy) => protocol.complete(&place, number, policy, &mut guard),
-        };
+        let company = fellows(&self.group, self.rank).company(self.id, number);
+        let mut policy = self.waiter.among(company);
+        let role = self.protocol.complete(&words(&self.group), number, &mut policy, &mut guard);
         let stopped_by = guard.stopped;
         self.in_earnest.0 += ticks().since(before).0;
         match role {
@@ -384,16 +273,17 @@ impl Participant {
 
     /// The episode is complete; members may change before the next.
     #[inline]
-    fn completed(&mut self, role: Role, limit: Limit) -> Result<Episode, Error> {
-        #[cfg(not(loom))]
-        if let Policy::Adaptive(policy, adaptivity) = &mut self.policy {
-            adaptivity.learn(&self.group.control, self.rank.rank, policy.blocks());
+    fn completed(&mut self, role: Leadership, limit: Limit) -> Result<Episode, Error> {
+        let decides = self.rank.rank == 0;
+        if decides {
+            self.waiter.learn(self.group.control.regime());
         }
         self.stage = Stage::Idle;
         if self.group.control.attention().load(Ordering::Relaxed) & ATTENTION_CHANGE != 0 {
             return self.reach_boundary(role, limit);
         }
-        self.quick.give(self.episodes_to_spare());
+        let spare = self.waiter.to_spare(decides, self.episode);
+        self.stretch.give(spare, decides, self.group.control.regime().glance());
         Ok(Episode { number: self.episode, role })
     }
 
@@ -412,7 +302,7 @@ impl Participant {
 
     /// The episode is complete, and members change, perhaps right after it.
     #[cold]
-    fn reach_boundary(&mut self, role: Role, limit: Limit) -> Result<Episode, Error> {
+    fn reach_boundary(&mut self, role: Leadership, limit: Limit) -> Result<Episode, Error> {
         let (control, number) = (&self.group.control, self.episode);
         let Some(boundary) = membership::boundary(control, self.id, number) else {
             return Ok(Episode { number, role });
@@ -428,15 +318,14 @@ impl Participant {
     fn cross(&mut self, limit: Limit) -> Result<Episode, Error> {
         let number = self.episode;
         let Stage::Boundary(boundary, role) = &mut self.stage else {
-            return Ok(Episode { number, role: Role::Follower });
+            return Ok(Episode { number, role: Leadership::Follower });
         };
         let role = *role;
         let control = &self.group.control;
         // Whoever is gone from the next episode on may be missed here already.
         let mut guard = Guard::new(control, number.wrapping_add(1), limit.moment());
         let mut policy = Block::new(Wakeups::Symmetric(control.scope));
-        let first = Control::lines(control.capacity);
-        let crossed = membership::cross(control, first, boundary, &mut policy, &mut guard);
+        let crossed = membership::cross(control, boundary, &mut policy, &mut guard);
         self.boundary_blocks += policy.blocks();
         if crossed.is_none() {
             return Err(stopped(guard.stopped, number));
@@ -447,6 +336,7 @@ impl Participant {
                 self.stage = Stage::Idle;
                 self.rank = rank;
                 self.protocol = AnyProtocol::new(self.group.algorithm, rank.rank, rank.members);
+                self.stretch = self.protocol.stretch();
             }
         }
         Ok(Episode { number, role })
@@ -474,20 +364,12 @@ impl Drop for Participant {
     }
 }
 
-fn place(group: &Group) -> Place<'_> {
-    Place {
-        lines: &group.control.lines,
-        first: Control::lines(group.control.capacity),
-        wakeups: group.wakeups,
-    }
+fn words(group: &Group) -> Words<'_> {
+    Words { lines: &group.control.lines, first: group.control.first, wakeups: group.wakeups }
 }
 
-/// Now, by the cheapest clock; in a model time does not pass.
-fn ticks() -> Ticks {
-    #[cfg(not(loom))]
-    return unisono_linux::clock::ticks();
-    #[cfg(loom)]
-    return Ticks(0);
+fn fellows(group: &Group, rank: Rank) -> Fellows<'_> {
+    Fellows { regime: group.control.regime(), notes: group.control.notes(), members: rank.members }
 }
 
 /// How long a wait may last. The clock is read when it has become one in earnest: most end before.
@@ -506,7 +388,7 @@ impl Limit {
     fn moment(self) -> Option<Nanos> {
         match self {
             Self::Never => None,
-            Self::In(timeout) => Some(Nanos::from(timeout).after(unisono_linux::clock::now())),
+            Self::In(timeout) => Some(Nanos::from(timeout).after(now())),
             Self::At(moment) => Some(moment),
         }
     }

@@ -23,10 +23,9 @@
 //! is Kontothanassis, Wisniewski and Scott's scheduler-conscious tree cut to one level (ACM TOCS 15(1),
 //! 1997, section 4), with cores found by asking, not by assignment.
 
-use crate::algorithm::{Place, Protocol, Role};
-use unisono_linux::clock::Nanos;
+use crate::algorithm::{Leadership, Protocol, Words};
 use unisono_sync::atomics::{AtomicU32, Ordering, fence};
-use unisono_sync::{Advice, Flag, Verdict, WaitPolicy, Wakeups, Watch};
+use unisono_sync::{Flag, Verdict, WaitPolicy, Wakeups, Watch};
 
 const COUNTER: usize = 0;
 const RELEASE: usize = 1;
@@ -72,51 +71,51 @@ impl Protocol for PerCore {
     }
 
     #[inline]
-    fn arrive(&mut self, place: &Place<'_>, episode: u32) {
+    fn arrive(&mut self, words: &Words<'_>, episode: u32) {
         let core = here(self.rank) % self.cores;
         if self.core != Some(core) {
-            self.moved(place, core);
+            self.moved(words, core);
         }
-        self.line(place, core).arrived(episode).fetch_add(1, Ordering::Relaxed);
-        let counter = place.counter(COUNTER);
+        self.line(words, core).arrived(episode).fetch_add(1, Ordering::Relaxed);
+        let counter = words.counter(COUNTER);
         // SYNC(per-core-count) release: publishes this participant's writes and its core's count;
         // SYNC(per-core-count) acquire: the last to come sees everybody's
         self.last = counter.fetch_add(1, Ordering::AcqRel) + 1 == self.members;
         if self.last {
             // Nobody counts again before the release.
             counter.store(0, Ordering::Relaxed);
-            place.flag(RELEASE, 0).signal(episode, place.wakeups);
-            self.release_cores(place, episode, core);
+            words.flag(RELEASE, 0).signal(episode, words.wakeups);
+            self.release_cores(words, episode, core);
         }
     }
 
     #[inline]
     fn complete<P: WaitPolicy, W: Watch>(
         &mut self,
-        place: &Place<'_>,
+        words: &Words<'_>,
         episode: u32,
         policy: &mut P,
         watch: &mut W,
-    ) -> Option<Role> {
+    ) -> Option<Leadership> {
         if self.last {
-            return Some(Role::Leader);
+            return Some(Leadership::Leader);
         }
-        let release = place.flag(RELEASE, 0);
+        let release = words.flag(RELEASE, 0);
         if release.reached(episode) {
-            return Some(Role::Follower);
+            return Some(Leadership::Follower);
         }
-        let core = self.line(place, self.core.unwrap_or(0));
+        let core = self.line(words, self.core.unwrap_or(0));
         let expected = core.expected().load(Ordering::Relaxed);
         if expected <= 1 {
             // Nobody is to wake here; should somebody come behind, the last of all sees it.
-            place.wait(release, episode, policy, watch)?;
-            return Some(Role::Follower);
+            words.wait(release, episode, policy, watch)?;
+            return Some(Leadership::Follower);
         }
         if core.arrived(episode).load(Ordering::Relaxed) >= expected {
             core.represented().store(episode, Ordering::Relaxed);
             if policy.wait_briefly(release, episode, watch) == Some(Verdict::Continue) {
-                core.fellows.signal(episode, place.wakeups);
-                return Some(Role::Follower);
+                core.fellows.signal(episode, words.wakeups);
+                return Some(Leadership::Follower);
             }
             // Either the last of all sees that nobody represents this core, or the release is seen below.
             core.represented().store(episode.wrapping_sub(1), Ordering::Relaxed);
@@ -125,38 +124,38 @@ impl Protocol for PerCore {
         // SYNC(behind) fence: behind and represented before release; the other side is in `release_cores`
         fence(Ordering::SeqCst);
         if release.reached(episode) {
-            core.fellows.signal(episode, place.wakeups);
+            core.fellows.signal(episode, words.wakeups);
         } else {
-            place.wait(core.fellows, episode, policy, &mut Behind { watch })?;
+            words.wait_behind(core.fellows, episode, policy, watch)?;
         }
-        Some(Role::Follower)
+        Some(Leadership::Follower)
     }
 }
 
 impl PerCore {
     #[inline]
-    fn line<'a>(&self, place: &Place<'a>, core: usize) -> Core<'a> {
-        Core { place: *place, line: CORES + core, fellows: place.flag(CORES + core, 0) }
+    fn line<'a>(&self, words: &Words<'a>, core: usize) -> Core<'a> {
+        Core { words: *words, line: CORES + core, fellows: words.flag(CORES + core, 0) }
     }
 
     #[cold]
-    fn moved(&mut self, place: &Place<'_>, core: usize) {
+    fn moved(&mut self, words: &Words<'_>, core: usize) {
         if let Some(before) = self.core.replace(core) {
-            self.line(place, before).expected().fetch_sub(1, Ordering::Relaxed);
+            self.line(words, before).expected().fetch_sub(1, Ordering::Relaxed);
         }
-        self.line(place, core).expected().fetch_add(1, Ordering::Relaxed);
+        self.line(words, core).expected().fetch_add(1, Ordering::Relaxed);
     }
 
     /// The last of all lets its own core's fellows go, and those of every core without a representative.
-    fn release_cores(&self, place: &Place<'_>, episode: u32, here: usize) {
-        if !matches!(place.wakeups, Wakeups::Symmetric(_)) {
+    fn release_cores(&self, words: &Words<'_>, episode: u32, here: usize) {
+        if !matches!(words.wakeups, Wakeups::Symmetric(_)) {
             // SYNC(behind) fence: release before behind and represented; the other side is in `complete`.
             // A symmetric signal contains this fence.
             fence(Ordering::SeqCst);
         }
         let refresh = episode.is_multiple_of(REFRESH);
         for number in 0..self.cores {
-            let core = self.line(place, number);
+            let core = self.line(words, number);
             let came = core.arrived(episode).load(Ordering::Relaxed);
             if came != 0 {
                 // Nobody counts here before the episode after the next, which waits for this participant.
@@ -167,7 +166,7 @@ impl PerCore {
             let waiting = core.behind(episode).load(Ordering::Relaxed) == episode;
             let served = number != here && core.represented().load(Ordering::Relaxed) == episode;
             if (waiting && !served) || refresh {
-                core.fellows.signal(episode, place.wakeups);
+                core.fellows.signal(episode, words.wakeups);
             }
         }
     }
@@ -175,7 +174,7 @@ impl PerCore {
 
 /// One core's line.
 struct Core<'a> {
-    place: Place<'a>,
+    words: Words<'a>,
     line: usize,
     /// Lets the core's waiters go. Several may signal it, but all with the same episode, and none after it
     /// has arrived in the next.
@@ -185,7 +184,7 @@ struct Core<'a> {
 impl<'a> Core<'a> {
     /// A member that left did not take itself off: what stays wrong is put right by who counted.
     fn review(&self, expected: u32, came: u32) {
-        let wrong = self.place.own_word(self.line, WRONG);
+        let wrong = self.words.own_word(self.line, WRONG);
         let times = wrong.load(Ordering::Relaxed);
         if expected == came {
             if times != 0 {
@@ -200,49 +199,19 @@ impl<'a> Core<'a> {
     }
 
     fn arrived(&self, episode: u32) -> &'a AtomicU32 {
-        self.place.own_word(self.line, ARRIVED + (episode as usize & 1))
+        self.words.own_word(self.line, ARRIVED + (episode as usize & 1))
     }
 
     fn expected(&self) -> &'a AtomicU32 {
-        self.place.own_word(self.line, EXPECTED)
+        self.words.own_word(self.line, EXPECTED)
     }
 
     fn behind(&self, episode: u32) -> &'a AtomicU32 {
-        self.place.own_word(self.line, BEHIND + (episode as usize & 1))
+        self.words.own_word(self.line, BEHIND + (episode as usize & 1))
     }
 
     fn represented(&self) -> &'a AtomicU32 {
-        self.place.own_word(self.line, REPRESENTED)
-    }
-}
-
-/// A watch for one who shares its core with somebody yet to come: spinning would keep that one away.
-struct Behind<'a, W> {
-    watch: &'a mut W,
-}
-
-impl<W: Watch> Watch for Behind<'_, W> {
-    fn look(&mut self) -> Verdict {
-        self.watch.look()
-    }
-
-    fn sleep_until(&mut self) -> Option<Nanos> {
-        self.watch.sleep_until()
-    }
-
-    fn advice(&self) -> Advice {
-        match self.watch.advice() {
-            Advice::Spin => Advice::GiveWay,
-            advice => advice,
-        }
-    }
-
-    fn awaited_may_run(&self) -> bool {
-        false
-    }
-
-    fn yield_took_long(&mut self) {
-        self.watch.yield_took_long();
+        self.words.own_word(self.line, REPRESENTED)
     }
 }
 

@@ -19,12 +19,23 @@ use unisono_sync::{Lines, SpinBudget, Wait, Wakeups};
 
 /// "UNIB", and the version of the layout below it.
 const MAGIC: u32 = 0x554e_4942;
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 const ASYMMETRIC: u32 = 1;
 const SYMMETRIC: u32 = 2;
 
 impl Spec {
+    /// Makes a barrier for processes; others open it by [`Group::open`] or inherit it.
+    ///
+    /// # Errors
+    /// [`Error::SharedMemory`].
+    pub fn for_processes(&self) -> Result<Group, Error> {
+        let bytes = Group::lines(self) * size_of::<unisono_sync::Line>();
+        let region =
+            SharedMemory::create(bytes).map_err(|source| Error::SharedMemory { path: None, source })?;
+        Ok(Group::in_lines(self, Lines::in_region(region)))
+    }
+
     /// How many lines a group of this kind takes.
     #[must_use]
     pub fn lines(&self) -> usize {
@@ -40,13 +51,6 @@ impl Spec {
 }
 
 impl Group {
-    pub(crate) fn in_shared_memory(spec: &Spec) -> Result<Self, Error> {
-        let bytes = Self::lines(spec) * size_of::<unisono_sync::Line>();
-        let region =
-            SharedMemory::create(bytes).map_err(|source| Error::SharedMemory { path: None, source })?;
-        Ok(Self::in_lines(spec, Lines::in_region(region)))
-    }
-
     fn in_lines(spec: &Spec, lines: Lines) -> Self {
         let group = Self::create(spec, lines, Scope::Shared);
         group.write_configuration();
@@ -107,7 +111,7 @@ impl Group {
             SYMMETRIC => Wakeups::Symmetric(Scope::Shared),
             _ => Wakeups::Never,
         };
-        let control = Control { lines, capacity: spec.capacity, scope: Scope::Shared };
+        let control = Control::new(lines, spec.capacity, Scope::Shared);
         Ok(Self::over(&spec, control, wakeups))
     }
 

@@ -2,11 +2,10 @@
 
 use crate::algorithm::Algorithm;
 use crate::error::Error;
-use crate::group::Group;
 use crate::recommended::{Load, recommended};
 use unisono_sync::{SpinBudget, Wait};
 
-/// A description of a barrier, to be turned into a [`Group`].
+/// A description of a barrier, to be turned into a [`Group`](crate::Group).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spec {
     pub(crate) participants: usize,
@@ -67,23 +66,6 @@ impl Spec {
             return Err(Error::TooMany { wanted: capacity, most: Self::MAX_PARTICIPANTS });
         }
         Ok(Self { capacity: capacity.max(self.participants), ..self })
-    }
-
-    /// Makes a barrier for threads of this process.
-    ///
-    /// # Errors
-    /// None today; the result leaves room for hosts that cannot.
-    pub fn for_threads(&self) -> Result<Group, Error> {
-        Ok(Group::on_heap(self))
-    }
-
-    /// Makes a barrier for processes; others open it by [`Group::open`] or inherit it.
-    ///
-    /// # Errors
-    /// [`Error::SharedMemory`].
-    #[cfg(not(loom))]
-    pub fn for_processes(&self) -> Result<Group, Error> {
-        Group::in_shared_memory(self)
     }
 }
 

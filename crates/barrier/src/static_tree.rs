@@ -8,7 +8,7 @@
 //! Reference: Grunwald, Vajracharya, "Efficient barriers for distributed shared memory computers", IPPS
 //! 1994 (static f-way tournament, global wake-up).
 
-use crate::algorithm::{Place, Protocol, Role};
+use crate::algorithm::{Leadership, Protocol, Words};
 use unisono_sync::{WaitPolicy, Watch};
 
 /// Children of a node: all their words fit in its line.
@@ -42,46 +42,46 @@ impl Protocol for StaticTree {
     }
 
     #[inline]
-    fn arrive(&mut self, place: &Place<'_>, episode: u32) {
+    fn arrive(&mut self, words: &Words<'_>, episode: u32) {
         (self.seen, self.signalled) = (0, false);
-        while self.seen < self.children && place.flag(1 + self.rank, self.seen).reached(episode) {
+        while self.seen < self.children && words.flag(1 + self.rank, self.seen).reached(episode) {
             self.seen += 1;
         }
-        self.signal_if_all_seen(place, episode);
+        self.signal_if_all_seen(words, episode);
     }
 
     #[inline]
     fn complete<P: WaitPolicy, W: Watch>(
         &mut self,
-        place: &Place<'_>,
+        words: &Words<'_>,
         episode: u32,
         policy: &mut P,
         watch: &mut W,
-    ) -> Option<Role> {
+    ) -> Option<Leadership> {
         while self.seen < self.children {
-            place.wait(place.flag(1 + self.rank, self.seen), episode, policy, watch)?;
+            words.wait(words.flag(1 + self.rank, self.seen), episode, policy, watch)?;
             self.seen += 1;
         }
-        self.signal_if_all_seen(place, episode);
+        self.signal_if_all_seen(words, episode);
         if self.rank == 0 {
-            return Some(Role::Leader);
+            return Some(Leadership::Leader);
         }
-        place.wait(place.flag(RELEASE, 0), episode, policy, watch)?;
-        Some(Role::Follower)
+        words.wait(words.flag(RELEASE, 0), episode, policy, watch)?;
+        Some(Leadership::Follower)
     }
 }
 
 impl StaticTree {
     #[inline]
-    fn signal_if_all_seen(&mut self, place: &Place<'_>, episode: u32) {
+    fn signal_if_all_seen(&mut self, words: &Words<'_>, episode: u32) {
         if self.signalled || self.seen < self.children {
             return;
         }
         self.signalled = true;
         let flag = match self.rank.checked_sub(1) {
-            None => place.flag(RELEASE, 0),
-            Some(above) => place.flag(1 + above / FAN_IN, above % FAN_IN),
+            None => words.flag(RELEASE, 0),
+            Some(above) => words.flag(1 + above / FAN_IN, above % FAN_IN),
         };
-        flag.signal(episode, place.wakeups);
+        flag.signal(episode, words.wakeups);
     }
 }

@@ -13,7 +13,7 @@
 //! Reference: Hensgen, Finkel, Manber 1988; Lubachevsky 1989; Mellor-Crummey, Scott 1991, section 3.4
 //! (there with one release word, here with the tree, which no line transfer has to broadcast).
 
-use crate::algorithm::{Place, Protocol, Role};
+use crate::algorithm::{Leadership, Protocol, Words};
 use unisono_sync::{Flag, Line, WaitPolicy, Watch};
 
 /// One participant's side.
@@ -40,59 +40,59 @@ impl Protocol for Tournament {
     }
 
     #[inline]
-    fn arrive(&mut self, place: &Place<'_>, episode: u32) {
+    fn arrive(&mut self, words: &Words<'_>, episode: u32) {
         (self.round, self.settled) = (0, false);
         while self.round < self.wins
-            && (!self.has_loser(self.round) || self.heard(place, self.round).reached(episode))
+            && (!self.has_loser(self.round) || self.heard(words, self.round).reached(episode))
         {
             self.round += 1;
         }
-        self.settle_if_won(place, episode);
+        self.settle_if_won(words, episode);
     }
 
     #[inline]
     fn complete<P: WaitPolicy, W: Watch>(
         &mut self,
-        place: &Place<'_>,
+        words: &Words<'_>,
         episode: u32,
         policy: &mut P,
         watch: &mut W,
-    ) -> Option<Role> {
+    ) -> Option<Leadership> {
         while self.round < self.wins {
             if self.has_loser(self.round) {
-                place.wait(self.heard(place, self.round), episode, policy, watch)?;
+                words.wait(self.heard(words, self.round), episode, policy, watch)?;
             }
             self.round += 1;
         }
-        self.settle_if_won(place, episode);
+        self.settle_if_won(words, episode);
         if self.rank == 0 {
-            return Some(Role::Leader);
+            return Some(Leadership::Leader);
         }
-        place.wait(self.released(place, self.rank), episode, policy, watch)?;
-        self.release_losers(place, episode);
-        Some(Role::Follower)
+        words.wait(self.released(words, self.rank), episode, policy, watch)?;
+        self.release_losers(words, episode);
+        Some(Leadership::Follower)
     }
 }
 
 impl Tournament {
     #[inline]
-    fn settle_if_won(&mut self, place: &Place<'_>, episode: u32) {
+    fn settle_if_won(&mut self, words: &Words<'_>, episode: u32) {
         if self.settled || self.round < self.wins {
             return;
         }
         self.settled = true;
         if self.rank == 0 {
-            self.release_losers(place, episode);
+            self.release_losers(words, episode);
         } else {
             let winner = self.rank - (1 << self.wins);
-            self.flag(place, winner, 1 + self.wins).signal(episode, place.wakeups);
+            self.flag(words, winner, 1 + self.wins).signal(episode, words.wakeups);
         }
     }
 
     #[inline]
-    fn release_losers(&self, place: &Place<'_>, episode: u32) {
+    fn release_losers(&self, words: &Words<'_>, episode: u32) {
         for round in (0..self.wins).rev().filter(|round| self.has_loser(*round)) {
-            self.released(place, self.rank + (1 << round)).signal(episode, place.wakeups);
+            self.released(words, self.rank + (1 << round)).signal(episode, words.wakeups);
         }
     }
 
@@ -103,18 +103,18 @@ impl Tournament {
 
     /// What the loser of a round tells this participant.
     #[inline]
-    fn heard<'a>(&self, place: &Place<'a>, round: usize) -> Flag<'a> {
-        self.flag(place, self.rank, 1 + round)
+    fn heard<'a>(&self, words: &Words<'a>, round: usize) -> Flag<'a> {
+        self.flag(words, self.rank, 1 + round)
     }
 
     #[inline]
-    fn released<'a>(&self, place: &Place<'a>, rank: usize) -> Flag<'a> {
-        self.flag(place, rank, 0)
+    fn released<'a>(&self, words: &Words<'a>, rank: usize) -> Flag<'a> {
+        self.flag(words, rank, 0)
     }
 
     #[inline]
-    fn flag<'a>(&self, place: &Place<'a>, rank: usize, flag: usize) -> Flag<'a> {
-        place.flag(rank * self.lines_each + flag / Line::FLAGS, flag % Line::FLAGS)
+    fn flag<'a>(&self, words: &Words<'a>, rank: usize, flag: usize) -> Flag<'a> {
+        words.flag(rank * self.lines_each + flag / Line::FLAGS, flag % Line::FLAGS)
     }
 }
 

@@ -1,34 +1,54 @@
-//! Adaptive: stay awake only while that is believed to help, and find out what helps.
+//! Adaptive: stay awake only while that is believed to help.
 //!
-//! The idea: no way of waiting wins everywhere. Spinning wins on cores of one's own; yielding when the only
-//! other runnable threads are one's own fellows; sleeping beside foreign load. What decides is known only
-//! outside this policy, so it asks its [`Watch`] at each wait: [`Watch::advice`] for the way, and
-//! [`Watch::awaited_may_run`] for whether an awaited thread was last seen on this very core - then it
-//! cannot be running, and spinning would only keep it from running. While giving way it times its yields:
-//! one that takes longer than [`LONG_YIELD`] handed a foreign thread its slice, and is reported.
-//! Who advises learns by [`crate::Controller`].
+//! The idea: no way of waiting wins everywhere. Spinning wins on cores of one's own; yielding where the only
+//! other runnable threads are one's own fellows; sleeping beside foreign load. Which of these holds cannot be
+//! seen from one wait, so each wait is told about its [`Company`]: how those who wait together wait now
+//! ([`Regime`]), whether they outnumber the processors, and who was last seen where. A member that has not come
+//! yet and was last seen on this very core does not run now, and spinning would keep it from running.
+//! While giving way the policy times its yields: one longer than [`LONG_YIELD`] handed a foreign thread its slice,
+//! and is reported to the regime.
 //!
 //! Cost: that of the way chosen; on the fast path nothing. When not to use: where the regime is known and
-//! fixed, the policy for it saves the probes (at most about 1 %).
+//! fixed; a fixed policy saves the probes (see [`crate::Controller`] for what they cost).
 //! Reference: Karlin et al., SOSP 1991 (adaptive budgets); Kontothanassis et al., TOCS 1997 (know who runs).
 
-use crate::block::Block;
+use crate::atomics::{give_way, now, ticks};
 use crate::flag::{Flag, Wakeups};
-use crate::spin::poll;
-use crate::spin_block::spin_for;
+use crate::policies::{Block, poll, spin_for};
+use crate::regime::{Advice, Regime};
 use crate::wait::{SpinBudget, WaitPolicy};
-use crate::watch::{Advice, Verdict, Watch};
-use crate::yielding::give_way;
-#[cfg(not(loom))]
-use unisono_linux::clock;
+use crate::watch::{Verdict, Watch};
+use crate::whereabouts::Whereabouts;
 use unisono_linux::clock::{Nanos, Ticks};
 
-/// No fellow keeps a core this long between two yields of a barrier's; a foreign thread does.
+/// No fellow keeps a core this long between two yields of a barrier's; a foreign thread does. (A slice of the fair
+/// scheduler is 2 to 4 ms; a context switch among fellows measured 0.5 us.)
 pub const LONG_YIELD: Nanos = Nanos(1_000_000);
 
-/// How long one spins when all fellows of this core have come: about two context switches. Whoever is
-/// awaited runs elsewhere and is near, or something else is wrong.
+/// How long to spin when all fellows of this core have come: about two context switches. The awaited then runs
+/// elsewhere and is near, or something else is wrong.
 const NEAR: Nanos = Nanos(1_500);
+
+/// What a waiter knows, at one wait, of those that it waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct Company<'a> {
+    pub regime: Regime<'a>,
+    /// Whether those who wait together outnumber the processors that they may use.
+    pub crowded: bool,
+    /// Who was last seen where, as far as anybody notes it.
+    pub whereabouts: Option<Whereabouts<'a>>,
+}
+
+impl Company<'_> {
+    fn advice(&self) -> Advice {
+        self.regime.advice(self.crowded)
+    }
+
+    /// Whether the awaited may be running right now.
+    fn awaited_may_run(&self) -> bool {
+        self.whereabouts.map_or(!self.crowded, |whereabouts| whereabouts.awaited_may_run(self.crowded))
+    }
+}
 
 /// Chooses among the others.
 #[derive(Clone, Copy, Debug)]
@@ -43,43 +63,73 @@ impl Adaptive {
     /// For flags that are signalled with the same `wakeups`, which must not be [`Wakeups::Never`].
     #[must_use]
     pub fn new(budget: SpinBudget, wakeups: Wakeups) -> Self {
-        #[cfg(not(loom))]
-        let ticks = Nanos::to_ticks;
-        #[cfg(loom)]
-        let ticks = |nanos: Nanos| Ticks(nanos.0);
         Self {
-            budget: ticks(budget.nanos()),
-            near: ticks(NEAR),
-            long_yield: ticks(LONG_YIELD),
+            budget: budget.nanos().to_ticks(),
+            near: NEAR.to_ticks(),
+            long_yield: LONG_YIELD.to_ticks(),
             block: Block::new(wakeups),
         }
     }
 
+    /// This policy for one wait among `company`.
+    #[inline]
+    pub fn among<'a>(&'a mut self, company: Company<'a>) -> Among<'a> {
+        Among { policy: self, company }
+    }
+
+    pub(crate) fn block(&self) -> &Block {
+        &self.block
+    }
+
+    /// How often this waiter slept so far.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.block.blocks()
+    }
+}
+
+/// The adaptive policy with what it knows at one wait.
+#[derive(Debug)]
+pub struct Among<'a> {
+    policy: &'a mut Adaptive,
+    company: Company<'a>,
+}
+
+impl Among<'_> {
     #[cold]
     fn spin_then_sleep<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
-        if watch.awaited_may_run() {
-            if let Some(verdict) = spin_for(self.budget, flag, target, watch) {
+        if self.company.awaited_may_run() {
+            if let Some(verdict) = spin_for(self.policy.budget, flag, target, watch) {
                 return verdict;
             }
         } else {
             // Stacked on one core: let the fellow run; it may be enough.
             give_way();
         }
-        self.block.wait(flag, target, watch)
+        self.policy.block.wait(flag, target, watch)
     }
 
-    fn give_way_until_reached<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
+    /// Gives way until the flag is reached. `behind` says that the awaited needs this core, however the notes
+    /// look: then nothing spins here.
+    fn give_way_until_reached<W: Watch>(
+        &mut self,
+        flag: Flag<'_>,
+        target: u32,
+        watch: &mut W,
+        behind: bool,
+    ) -> Verdict {
         let mut before = ticks();
         loop {
-            if watch.awaited_may_run()
-                && let Some(verdict) = spin_for(self.near, flag, target, watch)
+            if !behind
+                && self.company.awaited_may_run()
+                && let Some(verdict) = spin_for(self.policy.near, flag, target, watch)
             {
                 return verdict;
             }
             give_way();
             let after = ticks();
-            if after.since(before) > self.long_yield {
-                watch.yield_took_long();
+            if after.since(before) > self.policy.long_yield {
+                self.company.regime.yield_took_long(now());
             }
             before = after;
             if flag.reached(target) {
@@ -88,41 +138,36 @@ impl Adaptive {
             if watch.look() == Verdict::Stop {
                 return Verdict::Stop;
             }
-            if watch.advice() == Advice::Sleep {
-                return self.block.wait(flag, target, watch);
+            if self.company.advice() == Advice::Sleep {
+                return self.policy.block.wait(flag, target, watch);
             }
         }
     }
 }
 
-impl WaitPolicy for Adaptive {
+impl WaitPolicy for Among<'_> {
     #[inline]
     fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
-        match watch.advice() {
+        match self.company.advice() {
             Advice::Spin if poll(flag, target) => Verdict::Continue,
             Advice::Spin => self.spin_then_sleep(flag, target, watch),
-            Advice::GiveWay => self.give_way_until_reached(flag, target, watch),
-            Advice::Sleep => self.block.wait(flag, target, watch),
+            Advice::GiveWay => self.give_way_until_reached(flag, target, watch, false),
+            Advice::Sleep => self.policy.block.wait(flag, target, watch),
         }
     }
 
     #[inline]
     fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<Verdict> {
-        if poll(flag, target) { Some(Verdict::Continue) } else { spin_for(self.budget, flag, target, watch) }
+        if poll(flag, target) {
+            return Some(Verdict::Continue);
+        }
+        spin_for(self.policy.budget, flag, target, watch)
     }
 
-    fn blocks(&self) -> u64 {
-        self.block.blocks()
+    fn wait_behind<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
+        if self.company.advice() == Advice::Sleep {
+            return self.policy.block.wait(flag, target, watch);
+        }
+        self.give_way_until_reached(flag, target, watch, true)
     }
-
-    fn asleep(&self) -> Nanos {
-        self.block.asleep()
-    }
-}
-
-fn ticks() -> Ticks {
-    #[cfg(not(loom))]
-    return clock::ticks();
-    #[cfg(loom)]
-    return Ticks(0);
 }

@@ -1,9 +1,11 @@
-//! The atomics facade: the standard library's, or loom's under `--cfg loom`.
+//! What a model replaces: the atomics (the standard library's, or loom's under `--cfg loom`) and the clocks.
 //!
-//! Protocol code names only this module, so that the code that runs is the code that was checked. Two
-//! functions differ in kind: [`pause`] yields to the model checker's scheduler, and [`light_fence`], which
+//! Protocol code names only this module, so that the code that runs is the code that was checked. Some
+//! functions differ in kind: [`pause`] and [`give_way`] yield to the model checker's scheduler; [`light_fence`], which
 //! is only a compiler fence on the machine (its partner calls membarrier), is a full fence in a model,
-//! because loom has no membarrier.
+//! because loom has no membarrier; and the clocks [`now`] and [`ticks`] stand still in a model.
+
+use unisono_linux::clock::{self, Nanos, Ticks};
 
 #[cfg(loom)]
 pub use loom::sync::Arc;
@@ -23,6 +25,14 @@ pub fn pause() {
     std::hint::spin_loop();
 }
 
+/// Lets another runnable thread have the core.
+pub fn give_way() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::thread::yield_now();
+}
+
 /// The frequent side of an asymmetric handshake: keeps the compiler from reordering, costs nothing.
 #[inline]
 pub fn light_fence() {
@@ -30,4 +40,17 @@ pub fn light_fence() {
     fence(Ordering::SeqCst);
     #[cfg(not(loom))]
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
+}
+
+/// Now on `CLOCK_MONOTONIC`; in a model time does not pass.
+#[must_use]
+pub fn now() -> Nanos {
+    if cfg!(loom) { Nanos::ZERO } else { clock::now() }
+}
+
+/// Now by the cheapest clock; in a model time does not pass.
+#[inline]
+#[must_use]
+pub fn ticks() -> Ticks {
+    if cfg!(loom) { Ticks(0) } else { clock::ticks() }
 }

@@ -35,9 +35,8 @@
 //! Cost of a signal: a store and a load of the same line; nothing is woken that does not sleep, and all
 //! sleepers of a word by one system call. Reference: futex(2), membarrier(2).
 
-use crate::atomics::{AtomicU32, Ordering, fence, light_fence};
+use crate::atomics::{AtomicU32, Ordering, fence, give_way, light_fence};
 use crate::watch::{Verdict, Watch};
-use crate::yielding::give_way;
 use unisono_linux::futex::Scope;
 #[cfg(not(loom))]
 use unisono_linux::{futex, membarrier};

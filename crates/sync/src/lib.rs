@@ -1,10 +1,11 @@
-//! The atomics facade and the wait policies.
+//! Waiting: the ways to wait, who chooses among them, and the words that are waited for.
 //!
-//! *Waiting is a scheduling decision*: a waiter that spins holds a core that the one it waits for may
-//! need; a waiter that blocks pays microseconds. This crate holds the five ways to wait, each in its file
-//! behind one trait ([`WaitPolicy`]), and what they share: a word to wait on with the handshake that
-//! keeps wake-ups from being lost or wasted ([`Flag`]), and memory for such words that is either private
-//! or shared between processes ([`Lines`]).
+//! *Waiting is a scheduling decision*: a waiter that spins holds a core that the awaited may
+//! need; a waiter that blocks pays microseconds. Everything about that decision is here. Read first `flag.rs`: a
+//! word to wait on, and the handshake that keeps wake-ups from being lost ([`Flag`]); then `wait.rs` and
+//! `policies.rs`: the fixed ways behind one trait ([`WaitPolicy`]); then `adaptive.rs` and `regime.rs`: which of them
+//! to use now, and `controller.rs`: how that is learnt. `waiter.rs` is what a barrier or a window holds
+//! ([`Waiter`]). [`Lines`] is the memory of the words, private or shared between processes.
 //!
 //! The crate is not on crates.io; in `Cargo.toml` it is, from a clone of the repository,
 //!
@@ -18,35 +19,29 @@
 
 mod adaptive;
 pub mod atomics;
-mod block;
-mod brief;
-#[cfg(not(loom))]
-mod company;
 mod controller;
 mod flag;
+mod glance;
 mod line;
+mod policies;
 mod prefetch;
 mod regime;
-mod spin;
-mod spin_block;
 mod wait;
+mod waiter;
 mod watch;
+mod whereabouts;
 mod wide;
-mod yielding;
 
-pub use adaptive::{Adaptive, LONG_YIELD};
-pub use block::Block;
-pub use brief::{Brief, Exchange};
-#[cfg(not(loom))]
-pub use company::{Companion, Company};
+pub use adaptive::{Adaptive, Among, Company, LONG_YIELD};
 pub use controller::{Controller, Mode, Step};
 pub use flag::{Flag, Sleep, Wakeups};
+pub use glance::{Glance, Stretch};
 pub use line::{Line, Lines};
+pub use policies::{Block, Spin, SpinBlock, Yield};
 pub use prefetch::prefetch;
-pub use regime::{Learner, Regime};
-pub use spin::Spin;
-pub use spin_block::SpinBlock;
+pub use regime::{Advice, Learner, Regime};
 pub use wait::{BadSpinBudget, BadWait, SpinBudget, Wait, WaitPolicy, Waited};
-pub use watch::{Advice, Until, Unwatched, Verdict, Watch};
+pub use waiter::{Fellows, Waiter, WaiterAmong};
+pub use watch::{Until, Unwatched, Verdict, Watch};
+pub use whereabouts::{Notes, Whereabouts};
 pub use wide::{Wide, vectorized};
-pub use yielding::Yield;

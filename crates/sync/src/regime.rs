@@ -1,77 +1,150 @@
-//! The regime: how a few who wait for one another wait now, and who decides that.
+//! The regime: how all who wait for one another wait now, and who decides that.
 //!
-//! The idea: whether to stay awake is one answer for all who wait together, in a word that all read. The first of
-//! them, the [`Learner`], measures what its waits cost and decides ([`Controller`]); one decides for all because a
-//! probe beside foreign load costs a foreign slice, whoever makes it. Anybody may send all to sleep at once: two
-//! long yields within 50 ms, some time apart, prove that foreign threads want these processors; while staying
-//! awake is only tried, one is enough. One alone is an accident, and two in a row are the same one.
+//! The idea: whether to stay awake is one answer for all who wait together, in a word that all read. One of them, the
+//! [`Learner`], measures what its waits cost and decides ([`Controller`]). One decides for all because trying to
+//! stay awake beside foreign load costs a foreign slice, whoever tries. Every member may send all to sleep at once: two
+//! long yields within 50 ms, at least 2 ms apart, prove that foreign threads want these processors. While staying
+//! awake is only tried, one long yield is enough. One alone may be an accident, and two closer together are
+//! the same one, seen by two members.
 //!
-//! Cost: reading is one load; a wait counted an addition and a comparison; deciding reads a clock, some thousand
-//! times a second at most. When not to use: where the way to wait is known and fixed. The answer is a hint: any
-//! mixture is correct, because how one waits never changes what is awaited.
+//! Cost: reading is one load; counting a wait is an addition and a comparison; deciding reads a clock, a few
+//! thousand times a second at most. When not to use: where the way to wait is known and fixed. The regime is a
+//! hint: any mixture of ways is correct, because how one waits never changes what is awaited.
 
 use crate::atomics::{AtomicU32, Ordering};
 use crate::controller::{Controller, Mode};
-use crate::watch::Advice;
+use crate::line::Line;
+use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock::Nanos;
 
-/// Values of the mode's word, the first and the last of which are even.
+/// Words of the line. Word 0 is left to whoever owns the line, for what is read at every wait beside the mode.
+const MODE: usize = 2;
+/// The processors that the members may use, modulo 64, in two halves.
+const PROCESSORS: usize = 4;
+/// When a yield last took long, in milliseconds.
+const LAST_LONG_YIELD: usize = 6;
+/// How the two of an exchange look at their line.
+const GLANCE: usize = 7;
+
+/// Values of the mode, the first and the last of which are even.
 const AWAKE: u32 = 0;
 const TRYING_AWAKE: u32 = 2;
 
-/// Milliseconds between two long yields that count as two, and that count together.
+/// Two long yields at least this far apart (ms) count separately; closer ones count once.
 const APART: u32 = 2;
+/// Two long yields further apart than this (ms) are two accidents: a thread that only passes by takes a slice every
+/// second or so, one that stays takes a slice of every two (4 to 20 ms).
 const TOGETHER: u32 = 50;
 
-/// Sleeps after which the clock is looked at, however few waits have passed.
+/// Sleeps after which the clock is read, however few waits have passed: so many cost half a millisecond, and beside them
+/// reading a clock costs nothing.
 const MANY_SLEEPS: u64 = 16;
 
-/// Two words, zero at first, in which those who wait together say how.
+/// A way to wait, as advised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// There is a processor for everybody.
+    Spin,
+    /// The processors are shared, but only with fellows.
+    GiveWay,
+    /// The processors are shared with others.
+    Sleep,
+}
+
+/// The line of words in which those who wait together say how they wait. The words start at zero.
 #[derive(Clone, Copy, Debug)]
 pub struct Regime<'a> {
-    mode: &'a AtomicU32,
-    /// When a yield last took long, in milliseconds.
-    last_long_yield: &'a AtomicU32,
+    line: &'a Line,
 }
 
 impl<'a> Regime<'a> {
-    /// The mode's value when everybody sleeps at once: the only odd one, for who asks several words together.
-    pub const ASLEEP: u32 = 1;
+    /// The mode's value when everybody sleeps at once: the only odd one, so that one test of several words
+    /// combined finds it.
+    const ASLEEP: u32 = 1;
 
-    /// The regime in these words.
+    /// The regime in this line.
     #[inline]
     #[must_use]
-    pub const fn new(mode: &'a AtomicU32, last_long_yield: &'a AtomicU32) -> Self {
-        Self { mode, last_long_yield }
+    pub const fn new(line: &'a Line) -> Self {
+        Self { line }
+    }
+
+    /// Whether everybody stays awake and word 0, the owner's, is zero: one question for the fast path of an episode.
+    #[inline]
+    #[must_use]
+    pub fn is_awake_and_undisturbed(self) -> bool {
+        self.line.word(0).load(Ordering::Relaxed) | (self.mode().load(Ordering::Relaxed) & Self::ASLEEP) == 0
     }
 
     /// Whether everybody sleeps at once.
     #[inline]
     #[must_use]
     pub fn is_asleep(self) -> bool {
-        self.mode.load(Ordering::Relaxed) == Self::ASLEEP
+        self.mode().load(Ordering::Relaxed) == Self::ASLEEP
     }
 
-    /// How to wait now; who is awake has to know whether those who wait outnumber the processors they may use.
+    /// How to wait now. `crowded` says that those who wait outnumber the processors that they may use.
     #[inline]
     #[must_use]
-    pub fn advice(self, crowded: impl FnOnce() -> bool) -> Advice {
+    pub fn advice(self, crowded: bool) -> Advice {
         if self.is_asleep() {
             Advice::Sleep
-        } else if crowded() {
+        } else if crowded {
             Advice::GiveWay
         } else {
             Advice::Spin
         }
     }
 
+    /// Adds the processors that this thread may use to those of all.
+    pub fn announce_processors(self) {
+        // Processors beyond the 64th share bits: counting too few only means to yield too early. A model has enough.
+        let allowed = if cfg!(loom) { None } else { affinity::allowed(Tid::current()).ok() };
+        let bits = |set: affinity::CpuSet| set.iter().fold(0, |bits, cpu| bits | 1_u64 << (cpu % 64));
+        let allowed = allowed.map_or(u64::MAX, bits);
+        self.processors(0).fetch_or((allowed & 0xffff_ffff) as u32, Ordering::Relaxed);
+        self.processors(1).fetch_or((allowed >> 32) as u32, Ordering::Relaxed);
+    }
+
+    /// Whether so many members outnumber the processors that they may use, as far as these are known.
+    #[must_use]
+    pub fn is_crowded(self, members: usize) -> bool {
+        let processors =
+            (0..2).map(|half| self.processors(half).load(Ordering::Relaxed).count_ones()).sum::<u32>();
+        processors > 0 && members > processors as usize
+    }
+
+    /// The word in which one of an exchange says how both look; see [`crate::Stretch`].
+    #[inline]
+    #[must_use]
+    pub fn glance(self) -> &'a AtomicU32 {
+        self.line.word(GLANCE)
+    }
+
+    /// Tells all how to wait, in place of the learner; for models.
+    #[cfg(loom)]
+    pub fn advise(self, advice: Advice) {
+        self.mode().store(if advice == Advice::Sleep { Self::ASLEEP } else { AWAKE }, Ordering::Relaxed);
+        self.processors(0).store(u32::from(advice == Advice::GiveWay), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn mode(self) -> &'a AtomicU32 {
+        self.line.word(MODE)
+    }
+
+    fn processors(self, half: usize) -> &'a AtomicU32 {
+        self.line.word(PROCESSORS + half)
+    }
+
     /// A yield that ended at `moment` took so long that a foreign thread had the processor.
     pub fn yield_took_long(self, moment: Nanos) {
         let milliseconds = u32::try_from((moment.0 / 1_000_000) & 0xffff_ffff).unwrap_or(0);
-        let before = self.last_long_yield.swap(milliseconds, Ordering::Relaxed);
+        let before = self.line.word(LAST_LONG_YIELD).swap(milliseconds, Ordering::Relaxed);
         let apart = milliseconds.wrapping_sub(before);
-        if self.mode.load(Ordering::Relaxed) == TRYING_AWAKE || (APART..=TOGETHER).contains(&apart) {
-            self.mode.store(Self::ASLEEP, Ordering::Relaxed);
+        let trying = self.mode().load(Ordering::Relaxed) == TRYING_AWAKE;
+        if trying || (APART..=TOGETHER).contains(&apart) {
+            self.mode().store(Self::ASLEEP, Ordering::Relaxed);
         }
     }
 }
@@ -119,7 +192,7 @@ impl Learner {
 
     #[cold]
     fn decide(&mut self, regime: Regime<'_>, sleeps: u64, moment: Nanos) {
-        let before = regime.mode.load(Ordering::Relaxed);
+        let before = regime.mode().load(Ordering::Relaxed);
         let controller = self.controller.get_or_insert_with(|| Controller::new(moment));
         let step = controller.observe(moment, self.counted, before == Regime::ASLEEP);
         let mode = match (step.mode, step.probing) {
@@ -128,7 +201,7 @@ impl Learner {
             (Mode::Awake, false) => AWAKE,
         };
         if mode != before {
-            regime.mode.store(mode, Ordering::Relaxed);
+            regime.mode().store(mode, Ordering::Relaxed);
         }
         (self.left, self.counted, self.sleeps_seen) = (step.look_after, 0, sleeps);
     }
@@ -137,13 +210,15 @@ impl Learner {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::line::Lines;
 
     const MILLISECOND: u64 = 1_000_000;
 
     #[test]
     fn two_long_yields_within_a_while_send_all_to_sleep_and_one_alone_or_at_once_again_does_not() {
-        let words = [AtomicU32::new(AWAKE), AtomicU32::new(0)];
-        let regime = Regime::new(&words[0], &words[1]);
+        let lines = Lines::on_heap(1);
+        let regime = Regime::new(lines.line(0));
+        regime.mode().store(AWAKE, Ordering::Relaxed);
         for (milliseconds, advice) in [
             (1_000, Advice::GiveWay),
             (1_100, Advice::GiveWay),
@@ -151,23 +226,25 @@ mod tests {
             (1_105, Advice::Sleep),
         ] {
             regime.yield_took_long(Nanos(milliseconds * MILLISECOND));
-            assert_eq!(regime.advice(|| true), advice, "after the one at {milliseconds} ms");
+            assert_eq!(regime.advice(true), advice, "after the one at {milliseconds} ms");
         }
     }
 
     #[test]
     fn while_staying_awake_is_tried_one_long_yield_ends_it() {
-        let words = [AtomicU32::new(TRYING_AWAKE), AtomicU32::new(0)];
-        let regime = Regime::new(&words[0], &words[1]);
-        assert_eq!(regime.advice(|| false), Advice::Spin);
+        let lines = Lines::on_heap(1);
+        let regime = Regime::new(lines.line(0));
+        regime.mode().store(TRYING_AWAKE, Ordering::Relaxed);
+        assert_eq!(regime.advice(false), Advice::Spin);
         regime.yield_took_long(Nanos(1_000 * MILLISECOND));
-        assert_eq!(regime.advice(|| false), Advice::Sleep);
+        assert_eq!(regime.advice(false), Advice::Sleep);
     }
 
     #[test]
     fn who_was_sent_to_sleep_tries_to_stay_awake_after_a_while() {
-        let words = [AtomicU32::new(Regime::ASLEEP), AtomicU32::new(0)];
-        let regime = Regime::new(&words[0], &words[1]);
+        let lines = Lines::on_heap(1);
+        let regime = Regime::new(lines.line(0));
+        regime.mode().store(Regime::ASLEEP, Ordering::Relaxed);
         let (mut learner, mut now) = (Learner::default(), Nanos(1));
         let mut waits = 0;
         while regime.is_asleep() {
@@ -176,14 +253,15 @@ mod tests {
             learner.learn(regime, waits, || now);
             assert!(now.0 < 1_000 * MILLISECOND, "still asleep after a second");
         }
-        assert_eq!(words[0].load(Ordering::Relaxed), TRYING_AWAKE);
+        assert_eq!(regime.mode().load(Ordering::Relaxed), TRYING_AWAKE);
     }
 
     #[test]
     fn the_cheaper_way_is_found_and_kept_though_no_yield_takes_long() {
         for (awake, asleep) in [(65_000, 20_000), (20_000, 65_000), (300, 20_000)] {
-            let words = [AtomicU32::new(AWAKE), AtomicU32::new(0)];
-            let regime = Regime::new(&words[0], &words[1]);
+            let lines = Lines::on_heap(1);
+            let regime = Regime::new(lines.line(0));
+            regime.mode().store(AWAKE, Ordering::Relaxed);
             let (mut learner, mut now, mut sleeps) = (Learner::default(), Nanos(1), 0);
             let mut spent = [0, 0];
             while now.0 < 2_000 * MILLISECOND {
@@ -204,8 +282,8 @@ mod tests {
 
     #[test]
     fn waits_that_pass_uncounted_bring_the_next_decision_no_later() {
-        let words = [AtomicU32::new(AWAKE), AtomicU32::new(0)];
-        let regime = Regime::new(&words[0], &words[1]);
+        let lines = Lines::on_heap(1);
+        let regime = Regime::new(lines.line(0));
         let (mut learner, mut now) = (Learner::default(), Nanos(1));
         for _ in 0..100 {
             now.0 += 100_000;

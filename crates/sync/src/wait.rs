@@ -1,4 +1,4 @@
-//! The ways to wait, by name, and the trait they implement.
+//! The contract of a way to wait, and the ways by name.
 
 use crate::flag::Flag;
 use crate::watch::{Verdict, Watch};
@@ -8,28 +8,25 @@ use unisono_linux::clock::Nanos;
 
 /// A way to wait for a flag.
 ///
-/// A policy is one waiter's: it may learn. Whoever signals the flag must use the [`Wakeups`](crate::Wakeups)
+/// A policy belongs to one waiter: it may learn. Signals for the flag must use the [`Wakeups`](crate::Wakeups)
 /// that the policy was made with.
 pub trait WaitPolicy {
     /// Returns [`Verdict::Continue`] once `flag` has reached `target`, or [`Verdict::Stop`] as soon as
     /// `watch` says so.
     fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict;
 
-    /// The first part of [`wait`](Self::wait) alone: as long as this policy keeps the core, or not at all.
-    /// `None` when it would now sleep or make room; then the caller may wait for something else instead.
+    /// The part of [`wait`](Self::wait) that keeps the core, if the policy has one. `None` when the policy would
+    /// now sleep or give way; the caller may then wait for something else instead.
     fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<Verdict>;
 
-    /// How often this waiter slept so far.
-    fn blocks(&self) -> u64;
-
-    /// How long this waiter slept so far.
-    fn asleep(&self) -> Nanos {
-        Nanos::ZERO
+    /// As [`wait`](Self::wait), for a flag whose signaller needs the core that this waiter runs on.
+    fn wait_behind<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
+        self.wait(flag, target, watch)
     }
 }
 
-/// How long somebody has waited, as far as it was measured: a wait that is over in its first moment, before
-/// anything is decided ([`Brief`](crate::Brief)), reads no clock and is not in here.
+/// How long somebody has waited. Waits that end within their first polls ([`Glance`](crate::Glance)) read no clock
+/// and are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
     /// Awake: polling, giving way, looking around.
@@ -39,7 +36,7 @@ pub struct Waited {
 }
 
 impl Waited {
-    /// Adds a wait of this length, so much of it asleep.
+    /// Adds a wait that lasted `total`; the waiter slept for `asleep` of it.
     pub fn add(&mut self, total: Nanos, asleep: Nanos) {
         self.awake.0 += total.since(asleep).0;
         self.asleep.0 += asleep.0;
@@ -110,13 +107,13 @@ impl FromStr for Wait {
 
 /// How long spin-block spins before it sleeps.
 ///
-/// Spinning as long as a sleep costs is never worse than twice the better of the two (Karlin, Li, Manasse,
-/// Owicki 1991); 50 us is what the paper tuned to, and about what a wake-up across CPUs costs here.
+/// Who spins as long as a sleep costs, and then sleeps, never pays more than twice the better of the two (Karlin,
+/// Li, Manasse, Owicki 1991). Peter et al. tuned to 50 us, about the price of a wake-up across halted CPUs
+/// (28 to 60 us measured on two virtual CPUs of an AMD EPYC, Linux 6.18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SpinBudget(Nanos);
 
 impl SpinBudget {
-    /// 50 us.
     pub const DEFAULT: Self = Self(Nanos(50_000));
     /// A second: a longer spin is no budget but a policy, and that one is called `spin`.
     pub const MAX: Self = Self(Nanos(1_000_000_000));
@@ -129,7 +126,6 @@ impl SpinBudget {
         if budget > Self::MAX.0 { Err(BadSpinBudget { budget }) } else { Ok(Self(budget)) }
     }
 
-    /// Its length.
     #[must_use]
     pub const fn nanos(self) -> Nanos {
         self.0
@@ -142,7 +138,7 @@ impl Default for SpinBudget {
     }
 }
 
-/// A spin budget beyond reason.
+/// A spin budget beyond [`SpinBudget::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a spin budget of {:?} is beyond reason: at most 1s, or wait by 'spin', which never sleeps",

@@ -9,9 +9,8 @@
 use super::Host;
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::Scope;
-use unisono_sync::atomics::AtomicU32;
 use unisono_sync::{
-    Adaptive, Advice, Brief, Flag, Learner, Regime, SpinBudget, Unwatched, Verdict, WaitPolicy, Wakeups,
+    Company, Flag, Glance, Lines, Regime, SpinBudget, Unwatched, Verdict, Wait, WaitPolicy, Waiter, Wakeups,
     Watch,
 };
 
@@ -21,10 +20,9 @@ const SLICE: Nanos = Nanos(100_000_000);
 /// One member's way to wait.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    policy: Adaptive,
-    learner: Learner,
-    mode: AtomicU32,
-    last_long_yield: AtomicU32,
+    waiter: Waiter,
+    /// The line of its regime.
+    lines: Lines,
 }
 
 impl Default for Waiting {
@@ -37,17 +35,8 @@ impl Default for Waiting {
 impl Waiting {
     /// For flags that are signalled with the same `wakeups`.
     pub(crate) fn new(wakeups: Wakeups) -> Self {
-        Self {
-            policy: Adaptive::new(SpinBudget::DEFAULT, wakeups),
-            learner: Learner::default(),
-            mode: AtomicU32::new(0),
-            last_long_yield: AtomicU32::new(0),
-        }
-    }
-
-    #[inline]
-    fn regime(&self) -> Regime<'_> {
-        Regime::new(&self.mode, &self.last_long_yield)
+        let waiter = Waiter::new(Wait::Adaptive, SpinBudget::DEFAULT, wakeups);
+        Self { waiter, lines: Lines::on_heap(1) }
     }
 
     /// The first moment of a wait: whether `flag` has reached `target` by now.
@@ -56,19 +45,20 @@ impl Waiting {
         if flag.reached(target) {
             return true;
         }
-        if host.crowded || self.regime().is_asleep() {
+        let regime = Regime::new(self.lines.line(0));
+        if host.crowded || regime.is_asleep() {
             return false;
         }
-        let reached = Brief.wait(flag, target, &mut Unwatched) == Verdict::Continue;
+        let reached = Glance::Pausing.wait(flag, target, &mut Unwatched) == Verdict::Continue;
         if reached {
-            self.learn();
+            self.waiter.learn(regime);
         }
         reached
     }
 
     /// How long this waiter has slept so far.
     pub(crate) fn asleep(&self) -> Nanos {
-        self.policy.asleep()
+        self.waiter.asleep()
     }
 
     /// Waits until `flag` has reached `target`, somebody is gone or the moment `until` has come.
@@ -80,18 +70,11 @@ impl Waiting {
         target: u32,
         until: Option<Nanos>,
     ) -> Verdict {
-        let regime = Regime::new(&self.mode, &self.last_long_yield);
-        let mut look = Look { host, until, looks: 0, regime };
-        let verdict = self.policy.wait(flag, target, &mut look);
-        self.learn();
+        let regime = Regime::new(self.lines.line(0));
+        let company = Company { regime, crowded: host.crowded, whereabouts: None };
+        let verdict = self.waiter.among(company).wait(flag, target, &mut Look { host, until, looks: 0 });
+        self.waiter.learn(regime);
         verdict
-    }
-
-    /// Counts a wait; now and then decides whether to stay awake.
-    #[inline]
-    fn learn(&mut self) {
-        let regime = Regime::new(&self.mode, &self.last_long_yield);
-        self.learner.learn(regime, self.policy.blocks(), now);
     }
 }
 
@@ -99,7 +82,6 @@ struct Look<'a> {
     host: &'a Host,
     until: Option<Nanos>,
     looks: u32,
-    regime: Regime<'a>,
 }
 
 impl Watch for Look<'_> {
@@ -117,17 +99,5 @@ impl Watch for Look<'_> {
         self.looks |= 15;
         let slice = SLICE.after(now());
         Some(self.until.map_or(slice, |until| until.min(slice)))
-    }
-
-    fn advice(&self) -> Advice {
-        self.regime.advice(|| self.host.crowded)
-    }
-
-    fn awaited_may_run(&self) -> bool {
-        !self.host.crowded
-    }
-
-    fn yield_took_long(&mut self) {
-        self.regime.yield_took_long(now());
     }
 }

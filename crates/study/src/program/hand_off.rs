@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use unisono_linux::futex::Scope;
 use unisono_sync::{
-    Block, Company, Lines, Spin, SpinBlock, SpinBudget, Unwatched, Wait, WaitPolicy, Wakeups, Yield,
+    Block, Company, Flag, Lines, Regime, Spin, SpinBlock, SpinBudget, Unwatched, Wait, WaitPolicy, Waiter,
+    Wakeups, Yield,
 };
 
 /// Runs hand-offs by `wait`; two threads, whatever the options say.
@@ -26,17 +27,30 @@ use unisono_sync::{
 pub fn run(told: &Options, wait: Wait, budget: SpinBudget) -> Result<Measurement, Error> {
     let told = Options { threads: 2, ..told.clone() };
     told.check()?;
+    let rarely = || Wakeups::for_rare_sleepers(Scope::Private);
+    let always = Wakeups::Symmetric(Scope::Private);
     let measured = match wait {
-        Wait::Spin => run_with(&told, Wakeups::Never, |_, _| Spin)?,
-        Wait::Yield => run_with(&told, Wakeups::Never, |_, _| Yield)?,
-        Wait::Block => run_with(&told, Wakeups::Symmetric(Scope::Private), |_, w| Block::new(w))?,
+        Wait::Spin => run_with(&told, Wakeups::Never, |_| fixed(Spin))?,
+        Wait::Yield => run_with(&told, Wakeups::Never, |_| fixed(Yield))?,
+        Wait::Block => run_with(&told, always, |_| fixed(Block::new(always)))?,
         Wait::SpinBlock => {
-            run_with(&told, Wakeups::for_rare_sleepers(Scope::Private), |_, w| SpinBlock::new(budget, w))?
+            let wakeups = rarely();
+            run_with(&told, wakeups, |_| fixed(SpinBlock::new(budget, wakeups)))?
         }
         Wait::Adaptive => {
-            let company = Company::new(2, processors(&told)?);
-            let wakeups = company.wakeups(Scope::Private);
-            run_with(&told, wakeups, |thread, w| company.companion(thread, budget, w))?
+            let (lines, crowded) = (Lines::on_heap(1), processors(&told)? < 2);
+            let wakeups = if crowded { always } else { rarely() };
+            let regime = Regime::new(lines.line(0));
+            run_with(&told, wakeups, |thread| {
+                let mut waiter = Waiter::new(wait, budget, wakeups);
+                move |flag: Flag<'_>, target| {
+                    let company = Company { regime, crowded, whereabouts: None };
+                    waiter.among(company).wait(flag, target, &mut Unwatched);
+                    if thread == 0 {
+                        waiter.learn(regime);
+                    }
+                }
+            })?
         }
     };
     Ok(Measurement { implementation: "hand-off".into(), wait: wait.to_string(), ..measured })
@@ -53,10 +67,17 @@ fn processors(told: &Options) -> Result<usize, Error> {
     Ok(cpus.len())
 }
 
-fn run_with<P: WaitPolicy>(
+/// A policy that learns nothing from wait to wait.
+fn fixed(mut policy: impl WaitPolicy) -> impl FnMut(Flag<'_>, u32) {
+    move |flag, target| {
+        policy.wait(flag, target, &mut Unwatched);
+    }
+}
+
+fn run_with<W: FnMut(Flag<'_>, u32)>(
     told: &Options,
     wakeups: Wakeups,
-    policy: impl Fn(usize, Wakeups) -> P + Sync,
+    waiter: impl Fn(usize) -> W + Sync,
 ) -> Result<Measurement, Error> {
     let placement = told.pin.placement()?;
     let lines = Lines::on_heap(2);
@@ -65,9 +86,9 @@ fn run_with<P: WaitPolicy>(
     let episodes = thread::scope(|scope| {
         let other = thread::Builder::new().name("hand-off 1".into()).spawn_scoped(scope, || {
             let pinned = options::pin_participant(&placement, 1);
-            let mut policy = policy(1, wakeups);
+            let mut wait = waiter(1);
             for k in 1u64.. {
-                policy.wait(ping, k as u32, &mut Unwatched);
+                wait(ping, k as u32);
                 // Relaxed is enough: the ping that this thread has just acquired was signalled after the
                 // store
                 if last.load(Relaxed) == k {
@@ -80,7 +101,7 @@ fn run_with<P: WaitPolicy>(
         let other = other.map_err(|source| Error::Start { participant: 1, threads: 2, source })?;
         let pinned = options::pin_participant(&placement, 0);
         let mut meter = Meter::start(told);
-        let mut policy = policy(0, wakeups);
+        let mut wait = waiter(0);
         for k in 1u64.. {
             let is_last = pinned.is_err() || meter.episode(k) == Then::Stop;
             if is_last {
@@ -90,7 +111,7 @@ fn run_with<P: WaitPolicy>(
             if is_last {
                 break;
             }
-            policy.wait(pong, k as u32, &mut Unwatched);
+            wait(pong, k as u32);
         }
         let counted = other.join().unwrap_or(Err(Error::Panicked { participant: 1 }));
         pinned.and(counted).map(|count| (meter, count))

@@ -1,0 +1,42 @@
+//! The exchange: dissemination for two.
+//!
+//! The idea: each stores once and polls once. The two words lie in *one* line: whoever takes the line to store
+//! finds the other's word in it, so that an episode can move the line once instead of twice. Cost: one store, one
+//! transfer of the line. When not to use: with more than two (see [`crate::dissemination`]).
+
+use crate::algorithm::{Leadership, Protocol, Words};
+use unisono_sync::{WaitPolicy, Watch};
+
+/// One of the two.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    /// 0 or 1: masked where it is used, so that the compiler knows and checks no bounds.
+    rank: usize,
+}
+
+impl Protocol for Exchange {
+    fn lines(_members: usize) -> usize {
+        1
+    }
+
+    fn new(rank: usize, _members: usize) -> Self {
+        Self { rank }
+    }
+
+    #[inline]
+    fn arrive(&mut self, words: &Words<'_>, episode: u32) {
+        words.flag(0, !self.rank & 1).signal(episode, words.wakeups);
+    }
+
+    #[inline]
+    fn complete<P: WaitPolicy, W: Watch>(
+        &mut self,
+        words: &Words<'_>,
+        episode: u32,
+        policy: &mut P,
+        watch: &mut W,
+    ) -> Option<Leadership> {
+        words.wait(words.flag(0, self.rank & 1), episode, policy, watch)?;
+        Some(Leadership::of_first(self.rank))
+    }
+}

@@ -1,0 +1,77 @@
+//! How a thread or process becomes a member of a group.
+
+use crate::control::Standing;
+use crate::error::Error;
+use crate::group::Group;
+use crate::guard::{Guard, Stopped};
+use crate::membership::{self, Rank};
+use crate::participant::Participant;
+use unisono_linux::futex::Scope;
+use unisono_linux::pidfd::start_time;
+use unisono_sync::{Block, Wakeups};
+
+impl Group {
+    /// Takes all places that the group was made with, in order.
+    ///
+    /// # Errors
+    /// [`Error::Taken`] when somebody has one already.
+    pub fn participants(&self) -> Result<Vec<Participant>, Error> {
+        (0..self.participants).map(|id| self.participant(id)).collect()
+    }
+
+    /// Takes the place `id` of those that the group was made with: the number errors name this member by.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPlace`], [`Error::Taken`].
+    pub fn participant(&self, id: usize) -> Result<Participant, Error> {
+        if id >= self.participants {
+            return Err(Error::NoSuchPlace { id, capacity: self.participants });
+        }
+        let member = self.control.member(id);
+        if !member.change_standing(Standing::Reserved, Standing::Member) {
+            return Err(Error::Taken { id, process: member.process() });
+        }
+        self.sign_in(id);
+        Ok(Participant::new(self.clone(), id, Rank { rank: id, members: self.participants }, 0))
+    }
+
+    /// Joins as a new member: waits until the others have completed the episode they are in, and counts
+    /// from the next one on.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`] when no place is left ([`Spec::capacity`]); [`Error::Gone`], [`Error::Disbanded`]
+    /// when the others cannot go on or are no more.
+    pub fn join(&self) -> Result<Participant, Error> {
+        let (wanted, most) = (self.control.capacity + 1, self.control.capacity);
+        let takes = |id: &usize| self.control.member(*id).change_standing(Standing::Free, Standing::Claimed);
+        let id = (0..most).find(takes).ok_or(Error::TooMany { wanted, most })?;
+        self.sign_in(id);
+        self.control.member(id).set_standing(Standing::Asking);
+        // Whatever episode somebody is gone from, the one after it cannot be joined.
+        let mut guard = Guard::for_any_episode(&self.control);
+        let mut policy = Block::new(Wakeups::Symmetric(self.control.scope));
+        let mut asked = || -> Option<Participant> {
+            membership::ask(&self.control, id, &mut guard, &mut policy)?;
+            let episode = self.control.member(id).last_episode();
+            let mut boundary = membership::boundary(&self.control, id, episode)?;
+            membership::cross(&self.control, &mut boundary, &mut policy, &mut guard)?;
+            Some(Participant::new(self.clone(), id, boundary.rank?, episode))
+        };
+        let joined = asked();
+        match (joined, guard.stopped) {
+            (Some(participant), _) => Ok(participant),
+            (None, Some(Stopped::Gone(gone))) => {
+                self.control.member(id).set_standing(Standing::Retired);
+                Err(Error::Gone(gone))
+            }
+            (None, _) => Err(Error::Disbanded),
+        }
+    }
+
+    fn sign_in(&self, id: usize) {
+        let process = std::process::id();
+        let shared = self.control.scope == Scope::Shared;
+        let start = if shared { start_time(process).unwrap_or(0) } else { 0 };
+        self.control.member(id).set_process(process, start);
+    }
+}

@@ -1,0 +1,195 @@
+//! The four fixed ways to wait.
+//!
+//! | policy | idea | cost of a wait | when not to use |
+//! |---|---|---|---|
+//! | [`Spin`] | poll the word | one line transfer after the signal (~30 ns), and a whole core | whenever the awaited might need this core: with more threads than cores each wait lasts until the scheduler's tick (4-13 ms) |
+//! | [`Yield`] | let another runnable thread run, then look | a system call a look (~0.5 us), no wake-up | beside foreign busy threads (each yield hands them a slice of 2-20 ms); with a core for every thread, where a yield is a slow poll |
+//! | [`Block`] | sleep in the kernel until woken | ~5 us on one CPU, 28-60 us across halted CPUs | for waits shorter than that on cores of one's own |
+//! | [`SpinBlock`] | spin as long as a sleep costs, then sleep | at most twice that of the better choice in hindsight | with more threads than cores, where the spin delays the awaited |
+//!
+//! Times were measured on two virtual CPUs (AMD EPYC, Linux 6.18). A spin budget is a time and not a number of
+//! polls, because a `pause` takes 20 to 140 cycles depending on the processor.
+//!
+//! Reference: Karlin, Li, Manasse, Owicki, "Empirical studies of competitive spinning for a shared-memory
+//! multiprocessor", SOSP 1991; Kontothanassis, Wisniewski, Scott, "Scheduler-conscious synchronization",
+//! ACM TOCS 15(1), 1997.
+
+use crate::atomics::{give_way, now, pause, ticks};
+use crate::flag::{Flag, Sleep, Wakeups};
+use crate::wait::{SpinBudget, WaitPolicy};
+use crate::watch::{Verdict, Watch};
+use unisono_linux::clock::{Nanos, Ticks};
+
+/// Polls between two looks around: one in a model, where each poll is a branch.
+const POLLS_PER_LOOK: u32 = if cfg!(loom) { 1 } else { 64 };
+
+/// Never gives the core away.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spin;
+
+impl WaitPolicy for Spin {
+    #[inline]
+    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
+        loop {
+            if poll(flag, target) {
+                return Verdict::Continue;
+            }
+            if watch.look() == Verdict::Stop {
+                return Verdict::Stop;
+            }
+        }
+    }
+
+    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<Verdict> {
+        Some(self.wait(flag, target, watch))
+    }
+}
+
+/// Gives the core away between looks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Yield;
+
+impl WaitPolicy for Yield {
+    #[inline]
+    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
+        loop {
+            if flag.reached(target) {
+                return Verdict::Continue;
+            }
+            give_way();
+            if watch.look() == Verdict::Stop {
+                return Verdict::Stop;
+            }
+        }
+    }
+
+    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<Verdict> {
+        Some(self.wait(flag, target, watch))
+    }
+}
+
+/// Sleeps at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Block {
+    wakeups: Wakeups,
+    blocks: u64,
+    asleep: Nanos,
+}
+
+impl Block {
+    /// For flags that are signalled with the same `wakeups`, which must not be [`Wakeups::Never`].
+    #[must_use]
+    pub fn new(wakeups: Wakeups) -> Self {
+        Self { wakeups, blocks: 0, asleep: Nanos::ZERO }
+    }
+
+    /// How often this waiter slept so far.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// How long this waiter slept so far.
+    #[must_use]
+    pub fn asleep(&self) -> Nanos {
+        self.asleep
+    }
+}
+
+impl WaitPolicy for Block {
+    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
+        loop {
+            if flag.reached(target) {
+                return Verdict::Continue;
+            }
+            let before = now();
+            match flag.sleep(target, self.wakeups, watch) {
+                Sleep::Unneeded => {}
+                Sleep::Woken | Sleep::TimedOut => {
+                    self.blocks += 1;
+                    // Beside a sleep two readings of the clock cost nothing.
+                    self.asleep = now().since(before).after(self.asleep);
+                }
+                Sleep::Stopped => return Verdict::Stop,
+            }
+        }
+    }
+
+    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, _watch: &mut W) -> Option<Verdict> {
+        flag.reached(target).then_some(Verdict::Continue)
+    }
+}
+
+/// Spins for its budget, then sleeps.
+#[derive(Clone, Copy, Debug)]
+pub struct SpinBlock {
+    budget: Ticks,
+    block: Block,
+}
+
+impl SpinBlock {
+    /// For flags that are signalled with the same `wakeups`, which must not be [`Wakeups::Never`].
+    #[must_use]
+    pub fn new(budget: SpinBudget, wakeups: Wakeups) -> Self {
+        Self { budget: budget.nanos().to_ticks(), block: Block::new(wakeups) }
+    }
+
+    #[inline]
+    pub(crate) fn spins(&self) -> bool {
+        self.budget > Ticks(0)
+    }
+
+    pub(crate) fn block(&self) -> &Block {
+        &self.block
+    }
+}
+
+impl WaitPolicy for SpinBlock {
+    #[inline]
+    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
+        match self.wait_briefly(flag, target, watch) {
+            Some(verdict) => verdict,
+            None => self.block.wait(flag, target, watch),
+        }
+    }
+
+    #[inline]
+    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<Verdict> {
+        if self.spins() && poll(flag, target) {
+            return Some(Verdict::Continue);
+        }
+        spin_for(self.budget, flag, target, watch)
+    }
+}
+
+/// Polls [`POLLS_PER_LOOK`] times; whether the target was reached.
+#[inline]
+pub(crate) fn poll(flag: Flag<'_>, target: u32) -> bool {
+    for _ in 0..POLLS_PER_LOOK {
+        if flag.reached(target) {
+            return true;
+        }
+        pause();
+    }
+    false
+}
+
+/// Spins until the target is reached or the watch stops; `None` when the budget is spent. In a model time does not
+/// pass, and the budget is spent at once.
+pub(crate) fn spin_for<W: Watch>(
+    budget: Ticks,
+    flag: Flag<'_>,
+    target: u32,
+    watch: &mut W,
+) -> Option<Verdict> {
+    let start = ticks();
+    while !cfg!(loom) && ticks().since(start) < budget {
+        if poll(flag, target) {
+            return Some(Verdict::Continue);
+        }
+        if watch.look() == Verdict::Stop {
+            return Some(Verdict::Stop);
+        }
+    }
+    None
+}

@@ -1,0 +1,213 @@
+//! One waiter: a way to wait, and what the waiter tells and learns about those that it waits for.
+//!
+//! This is what barriers, windows and hand-offs hold. It asks three questions, answered from words that all who
+//! wait together share:
+//! - *Is there a processor for everybody?* Each adds the processors that it may use to a common set when it first
+//!   waits ([`Regime`]). More members than processors in the set means that processors are shared.
+//! - *Does an awaited member run?* Each notes where it arrives ([`Notes`]).
+//! - *Awake or asleep?* One of them measures what episodes cost and decides for all ([`Learner`]).
+//!
+//! The answers are hints: any mixture of ways is correct, because how one waits never changes what is awaited.
+//! Cost an episode: on processors of one's own a countdown and a comparison; where processors are shared a store.
+
+use crate::adaptive::{Adaptive, Company};
+use crate::atomics::now;
+use crate::flag::{Flag, Wakeups};
+use crate::policies::{Block, Spin, SpinBlock, Yield};
+use crate::regime::{Learner, Regime};
+use crate::wait::{SpinBudget, Wait, WaitPolicy};
+use crate::watch::{Verdict, Watch};
+use crate::whereabouts::{Notes, Whereabouts};
+use unisono_linux::clock::Nanos;
+
+/// A waiter that waits in one of the five ways.
+#[derive(Clone, Debug)]
+pub struct Waiter {
+    way: Way,
+    learner: Learner,
+    announced: bool,
+    crowded: bool,
+    note: u32,
+}
+
+#[derive(Clone, Debug)]
+enum Way {
+    Spin(Spin),
+    Yield(Yield),
+    Block(Block),
+    SpinBlock(SpinBlock),
+    Adaptive(Adaptive),
+}
+
+/// What the members of a group share for waiting.
+#[derive(Clone, Copy, Debug)]
+pub struct Fellows<'a> {
+    pub regime: Regime<'a>,
+    pub notes: Notes<'a>,
+    pub members: usize,
+}
+
+impl<'a> Fellows<'a> {
+    /// What the member at `place` knows when it waits for `episode`.
+    #[must_use]
+    pub fn company(self, place: usize, episode: u32) -> Company<'a> {
+        let Self { regime, notes, members } = self;
+        let whereabouts = Some(Whereabouts { notes, place, members, episode });
+        Company { regime, crowded: regime.is_crowded(members), whereabouts }
+    }
+}
+
+/// A note of presence is good for this many episodes, and so is a stretch of episodes without a note. A member that is moved
+/// is then missed for 63 episodes at most: a few microseconds on processors of one's own, where alone this counts.
+const NOTED_EVERY: u32 = 64;
+
+/// The set of processors is complete once all members have arrived once, and members and masks change rarely: look
+/// at the first four of so many episodes.
+const REFRESHED_EVERY: u32 = 1024;
+
+impl Waiter {
+    /// For flags that are signalled with the same `wakeups`.
+    #[must_use]
+    pub fn new(wait: Wait, budget: SpinBudget, wakeups: Wakeups) -> Self {
+        let way = match wait {
+            Wait::Spin => Way::Spin(Spin),
+            Wait::Yield => Way::Yield(Yield),
+            Wait::Block => Way::Block(Block::new(wakeups)),
+            Wait::SpinBlock => Way::SpinBlock(SpinBlock::new(budget, wakeups)),
+            Wait::Adaptive => Way::Adaptive(Adaptive::new(budget, wakeups)),
+        };
+        Self { way, learner: Learner::default(), announced: false, crowded: false, note: 0 }
+    }
+
+    /// This waiter's policy for one wait among `company`; the fixed ways ask nobody.
+    #[inline]
+    pub fn among<'a>(&'a mut self, company: Company<'a>) -> WaiterAmong<'a> {
+        WaiterAmong { way: &mut self.way, company }
+    }
+
+    /// Before an arrival: leaves a note of where this member runs, if that is news to others.
+    #[inline]
+    pub fn note(&mut self, fellows: Fellows<'_>, place: usize, episode: u32) {
+        // In a model there is no processor to learn from.
+        if cfg!(loom) || !matches!(self.way, Way::Adaptive(_)) {
+            return;
+        }
+        let refresh = episode % REFRESHED_EVERY < 4;
+        if !refresh && !self.crowded && !episode.is_multiple_of(NOTED_EVERY) {
+            return;
+        }
+        let Fellows { regime, notes, members } = fellows;
+        if refresh {
+            if !self.announced {
+                self.announced = true;
+                regime.announce_processors();
+            }
+            self.crowded = regime.is_crowded(members);
+        }
+        notes.write(place, self.crowded, episode, &mut self.note);
+    }
+
+    /// Whether the first moment of a wait is spent with a glance.
+    #[inline]
+    #[must_use]
+    pub fn glances(&self, regime: Regime<'_>) -> bool {
+        match &self.way {
+            Way::Spin(_) => true,
+            Way::SpinBlock(policy) => policy.spins(),
+            Way::Adaptive(_) => !self.crowded && !regime.is_asleep(),
+            Way::Yield(_) | Way::Block(_) => false,
+        }
+    }
+
+    /// How many episodes may pass before this waiter has to note its presence or, if it `decides`, to learn.
+    #[inline]
+    #[must_use]
+    pub fn to_spare(&self, decides: bool, episode: u32) -> u32 {
+        match &self.way {
+            Way::Spin(_) => u32::MAX,
+            Way::SpinBlock(policy) if policy.spins() => u32::MAX,
+            Way::Adaptive(_) if cfg!(loom) => u32::MAX,
+            Way::Adaptive(_) if self.crowded || episode % REFRESHED_EVERY < 4 => 0,
+            Way::Adaptive(_) => {
+                let before_note = NOTED_EVERY - 1 - episode % NOTED_EVERY;
+                if decides { before_note.min(self.learner.to_spare()) } else { before_note }
+            }
+            Way::Yield(_) | Way::Block(_) | Way::SpinBlock(_) => 0,
+        }
+    }
+
+    /// So many episodes have passed without a word to this waiter.
+    #[inline]
+    pub fn catch_up(&mut self, episodes: u32) {
+        self.learner.catch_up(episodes);
+    }
+
+    /// Counts an episode or a wait that is over; now and then decides how all wait. For one of those who share the
+    /// regime.
+    #[inline]
+    pub fn learn(&mut self, regime: Regime<'_>) {
+        if !cfg!(loom) && matches!(self.way, Way::Adaptive(_)) {
+            self.learner.learn(regime, self.blocks(), now);
+        }
+    }
+
+    /// How often this waiter slept so far.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.way.block().map_or(0, Block::blocks)
+    }
+
+    /// How long this waiter slept so far.
+    #[must_use]
+    pub fn asleep(&self) -> Nanos {
+        self.way.block().map_or(Nanos::ZERO, Block::asleep)
+    }
+}
+
+impl Way {
+    /// The part that sleeps.
+    fn block(&self) -> Option<&Block> {
+        match self {
+            Self::Spin(_) | Self::Yield(_) => None,
+            Self::Block(block) => Some(block),
+            Self::SpinBlock(policy) => Some(policy.block()),
+            Self::Adaptive(policy) => Some(policy.block()),
+        }
+    }
+}
+
+/// A waiter with what it knows at one wait.
+#[derive(Debug)]
+pub struct WaiterAmong<'a> {
+    way: &'a mut Way,
+    company: Company<'a>,
+}
+
+macro_rules! dispatch {
+    ($among:expr, $policy:ident => $answer:expr) => {
+        match $among.way {
+            Way::Spin($policy) => $answer,
+            Way::Yield($policy) => $answer,
+            Way::Block($policy) => $answer,
+            Way::SpinBlock($policy) => $answer,
+            Way::Adaptive(adaptive) => {
+                let mut $policy = adaptive.among($among.company);
+                $answer
+            }
+        }
+    };
+}
+
+impl WaitPolicy for WaiterAmong<'_> {
+    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
+        dispatch!(self, policy => policy.wait(flag, target, watch))
+    }
+
+    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<Verdict> {
+        dispatch!(self, policy => policy.wait_briefly(flag, target, watch))
+    }
+
+    fn wait_behind<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
+        dispatch!(self, policy => policy.wait_behind(flag, target, watch))
+    }
+}

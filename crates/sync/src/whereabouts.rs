@@ -1,0 +1,91 @@
+//! Where the members of a group were last seen.
+//!
+//! The idea: a member that has not come yet and was last seen on the asker's own processor does not run now, so
+//! that spinning would keep it from running. Each member notes the processor on which it arrives, in a word that
+//! all read. A note is a hint: it may be old, and a wrong guess costs time only. Cost: one store an episode
+//! where processors are shared, one in 64 episodes elsewhere; a question reads one word a member.
+
+use crate::atomics::{AtomicU32, Ordering};
+use crate::line::{Line, Lines};
+use unisono_linux::current_cpu::current_cpu;
+
+/// A note is the episode's low bits above the processor's number plus one; 0 is no note.
+const CPU_BITS: u32 = 12;
+
+/// Groups larger than this do not ask who runs where: reading the notes would cost more than a wrong guess (64
+/// words are 4 lines that others write, each a transfer of 30 to 100 ns; a wrong guess costs a spin budget of 50 us at most).
+const SMALL_GROUP: usize = 64;
+
+/// The words of the notes: sixteen places a line.
+#[derive(Clone, Copy, Debug)]
+pub struct Notes<'a> {
+    lines: &'a Lines,
+    first: usize,
+    places: usize,
+}
+
+impl<'a> Notes<'a> {
+    /// The notes of so many places, which lie in `lines` from line `first` on.
+    #[inline]
+    #[must_use]
+    pub const fn new(lines: &'a Lines, first: usize, places: usize) -> Self {
+        Self { lines, first, places }
+    }
+
+    /// How many lines the notes of so many places take.
+    #[must_use]
+    pub const fn lines(places: usize) -> usize {
+        places.div_ceil(Line::WORDS)
+    }
+
+    #[inline]
+    fn note(&self, place: usize) -> &'a AtomicU32 {
+        self.lines.line(self.first + place / Line::WORDS).word(place % Line::WORDS)
+    }
+
+    /// Writes where the member at `place` runs, if that is news; `last` is its note before.
+    #[inline]
+    pub(crate) fn write(&self, place: usize, crowded: bool, episode: u32, last: &mut u32) {
+        let note = if crowded { episode << CPU_BITS | here() } else { here() };
+        if note != *last {
+            *last = note;
+            self.note(place).store(note, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets where the member at `place` was seen.
+    pub fn forget(&self, place: usize) {
+        self.note(place).store(0, Ordering::Relaxed);
+    }
+}
+
+/// What a member at one wait asks the notes.
+#[derive(Clone, Copy, Debug)]
+pub struct Whereabouts<'a> {
+    pub notes: Notes<'a>,
+    /// The asker's place.
+    pub place: usize,
+    pub members: usize,
+    /// The episode that the asker waits for.
+    pub episode: u32,
+}
+
+impl Whereabouts<'_> {
+    /// Whether no member that is still awaited was last seen on this processor.
+    pub(crate) fn awaited_may_run(&self, crowded: bool) -> bool {
+        if cfg!(loom) || self.members > SMALL_GROUP {
+            return cfg!(loom) || !crowded;
+        }
+        let here = here();
+        (0..self.notes.places.min(SMALL_GROUP)).filter(|place| *place != self.place).all(|place| {
+            let note = self.notes.note(place).load(Ordering::Relaxed);
+            note & ((1 << CPU_BITS) - 1) != here
+                || (crowded && note >> CPU_BITS == self.episode << CPU_BITS >> CPU_BITS)
+        })
+    }
+}
+
+#[inline]
+fn here() -> u32 {
+    current_cpu().wrapping_add(1) & ((1 << CPU_BITS) - 1)
+}
