@@ -15,9 +15,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// What there is: the crate, its targets as in its `Cargo.toml`, and files to begin with.
-const PROJECTS: [(&str, &[&str], Option<&str>); 5] = [
+const PROJECTS: [(&str, &[&str], Option<&str>); 6] = [
     ("crates/rma/fuzz", &["packet", "stream", "handshake"], None),
     ("crates/broker/fuzz", &["frame", "broker"], None),
+    ("crates/eventchannel/fuzz", &["filter"], None),
     ("crates/enforce/fuzz", &["ethernet"], None),
     (
         "crates/btin/fuzz",

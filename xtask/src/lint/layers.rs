@@ -19,6 +19,8 @@ const ROWS: &[(&str, &[&str])] = &[
     // the planner's loops for wide vectors
     ("btin", &["linux", "sync"]),
     ("fairqueue", &["sync"]),
+    // shares between its classes are the fair queue's
+    ("eventchannel", &["fairqueue", "linux"]),
     // adapters
     ("broker", &["fairqueue", "linux", "measure"]),
     ("bpf", &["btin", "linux", "measure"]),

@@ -1,0 +1,288 @@
+//! Whether what consumers ask for can be met: worst-case execution times and periods against the shares of classes.
+//!
+//! A consumer with a reservation states how long it takes for an event at worst (`C`), how far apart its events come at least (`T`), and
+//! how long after an event comes it must be done (`D`). Two conditions are checked for each class with reservations, whenever a consumer
+//! comes:
+//!
+//! 1. Utilization: the sum of `C / T` is no more than the share that the policy guarantees the class.
+//! 2. Demand: for each length of time `t`, what is due within `t` if all events come at once is no more than what the class is sure to
+//!    be served within `t` - by start-time fair queuing's bound, less one longest event of the class that is in service already.
+//!
+//! The bound depends on the longest event of the other classes. So a consumer without a reservation is checked too: its execution time may
+//! break what others were promised.
+//!
+//! Cost: `C / T` is used for all but the first [`STEPS`] events of a consumer, which is safe (it asks for more, never less) and makes the check
+//! finite: `STEPS * n * n` steps for a class of `n` consumers.
+//!
+//! Reference: Baruah, Mok, Rosier, "Preemptively scheduling hard-real-time sporadic tasks on one processor" (RTSS 1990), the demand bound;
+//! Jeffay, Stanat, Martel, "On non-preemptive scheduling of periodic and sporadic tasks" (RTSS 1991), the one event in service; Albers,
+//! Slomka, "An event stream driven approximation" (ECRTS 2004), the first events; Goyal, Vin, Cheng, theorem 2, the supply.
+
+use crate::inbox::InboxId;
+use std::collections::BTreeMap;
+use unisono_fairqueue::{ClassId, Hierarchy, bounds};
+use unisono_linux::clock::Nanos;
+
+/// Events of a consumer that the demand is computed exactly for; beyond, it is at most `1 / STEPS` too high.
+const STEPS: u64 = 16;
+
+/// How long a consumer is busy with an event, at worst: what its class is charged.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ExecutionTime {
+    pub event: Nanos,
+    /// In addition for each KiB of payload: on a link of 100 Mbit/s 81,920 ns.
+    pub kibibyte: Nanos,
+}
+
+impl ExecutionTime {
+    /// The same for each event.
+    #[must_use]
+    pub fn constant(event: Nanos) -> Self {
+        Self { event, kibibyte: Nanos::ZERO }
+    }
+
+    /// For a payload of so many bytes.
+    #[must_use]
+    pub fn of(self, bytes: usize) -> Nanos {
+        let bytes = u128::try_from(bytes).unwrap_or(u128::MAX);
+        let more = (u128::from(self.kibibyte.0).saturating_mul(bytes)).div_ceil(1024);
+        Nanos(u64::try_from(more).unwrap_or(u64::MAX)).after(self.event)
+    }
+}
+
+/// What a consumer is sure of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Reservation {
+    /// Its events come at least this far apart. One that comes earlier is treated as if it came then, so that a consumer with more
+    /// events than it said waits itself, and nobody else.
+    pub period: Nanos,
+    /// Within this time after it came an event is done. An event's own deadline counts only if it is later.
+    pub deadline: Nanos,
+    /// The largest payload that the reservation holds for, in bytes.
+    pub largest: usize,
+}
+
+/// Why a consumer cannot be admitted.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdmissionError {
+    #[error(
+        "class `{class}` would need {needed:.4} of the whole and is sure of {guaranteed:.4}: {:.4} too much",
+        needed - guaranteed
+    )]
+    Utilization { class: String, needed: f64, guaranteed: f64 },
+    #[error(
+        "class `{class}` would need {needed} ns of service within {within} ns and is sure of {guaranteed}: {} ns too much",
+        needed - guaranteed
+    )]
+    Demand { class: String, within: u64, needed: u64, guaranteed: u64 },
+    #[error("a reservation needs a period, a deadline and an execution time above zero")]
+    Zero,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct AdmittedTask {
+    class: ClassId,
+    /// The longest event, in nanoseconds.
+    longest: f64,
+    /// Execution time, period, deadline.
+    reserved: Option<(f64, f64, f64)>,
+}
+
+/// Who has been admitted.
+#[derive(Debug, Default)]
+pub(crate) struct AdmissionControl {
+    tasks: BTreeMap<InboxId, AdmittedTask>,
+}
+
+impl AdmissionControl {
+    /// Admits a consumer whose events take no longer than `longest`.
+    pub(crate) fn admit(
+        &mut self,
+        hierarchy: &Hierarchy,
+        inbox: InboxId,
+        class: ClassId,
+        (execution, longest): (ExecutionTime, Nanos),
+        reservation: Option<Reservation>,
+    ) -> Result<(), AdmissionError> {
+        let reserved = reservation.map(|asked| {
+            let worst = execution.of(asked.largest);
+            (worst.0 as f64, asked.period.0 as f64, asked.deadline.0 as f64)
+        });
+        if reserved.is_some_and(|(execution, period, deadline)| execution * period * deadline == 0.0) {
+            return Err(AdmissionError::Zero);
+        }
+        self.tasks.insert(inbox, AdmittedTask { class, longest: longest.0 as f64, reserved });
+        let checked = self.check(hierarchy);
+        if checked.is_err() {
+            self.tasks.remove(&inbox);
+        }
+        checked
+    }
+
+    pub(crate) fn leave(&mut self, inbox: InboxId) {
+        self.tasks.remove(&inbox);
+    }
+
+    /// What the admitted consumers of a class need of the whole.
+    pub(crate) fn utilization(&self, class: ClassId) -> f64 {
+        self.reserved(class).map(|(execution, period, _)| execution / period).sum()
+    }
+
+    fn reserved(&self, class: ClassId) -> impl Iterator<Item = (f64, f64, f64)> {
+        self.tasks.values().filter(move |task| task.class == class).filter_map(|task| task.reserved)
+    }
+
+    fn check(&self, hierarchy: &Hierarchy) -> Result<(), AdmissionError> {
+        let longest = self.longest(hierarchy);
+        for (id, class) in hierarchy.classes().filter(|(id, _)| hierarchy.is_leaf(*id)) {
+            let reserved: Vec<_> = self.reserved(id).collect();
+            let needed = self.utilization(id);
+            let guaranteed = hierarchy.share(id);
+            // shares are quotients of weights: what equals one but for rounding is no more than it
+            if needed > guaranteed + 1e-12 {
+                return Err(AdmissionError::Utilization { class: class.name.clone(), needed, guaranteed });
+            }
+            let steps = reserved.iter().flat_map(|(_, period, deadline)| {
+                (0..STEPS).map(move |step| deadline + step as f64 * period)
+            });
+            for within in steps {
+                let demand: f64 = reserved.iter().map(|task| demand(*task, within)).sum();
+                let needed = demand + longest[id.index()];
+                let guaranteed = supply(hierarchy, &longest, id, within);
+                if needed > guaranteed + 0.5 {
+                    let whole = |nanos: f64| nanos.max(0.0).round();
+                    #[expect(
+                        clippy::cast_possible_truncation,
+                        clippy::cast_sign_loss,
+                        reason = "for reading; saturates"
+                    )]
+                    return Err(AdmissionError::Demand {
+                        class: class.name.clone(),
+                        within: whole(within) as u64,
+                        needed: whole(needed) as u64,
+                        guaranteed: whole(guaranteed) as u64,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The longest event of each class and all below it.
+    fn longest(&self, hierarchy: &Hierarchy) -> Vec<f64> {
+        let mut longest = vec![0.0; hierarchy.classes().count()];
+        for task in self.tasks.values() {
+            let mut at = task.class;
+            loop {
+                let held: &mut f64 = &mut longest[at.index()];
+                *held = held.max(task.longest);
+                if at == ClassId::ROOT {
+                    break;
+                }
+                at = hierarchy.class(at).parent;
+            }
+        }
+        longest
+    }
+}
+
+/// What is due within a length of time of a consumer whose first event comes at its beginning; exact for the first events, more
+/// beyond.
+fn demand((execution, period, deadline): (f64, f64, f64), within: f64) -> f64 {
+    if within < deadline {
+        return 0.0;
+    }
+    let after = (within - deadline) / period;
+    let steps = STEPS as f64;
+    execution * if after < steps { after.floor() + 1.0 } else { after + 1.0 }
+}
+
+/// What a class is sure to be served within a length of time in which it always wants service.
+fn supply(hierarchy: &Hierarchy, longest: &[f64], class: ClassId, within: f64) -> f64 {
+    if class == ClassId::ROOT {
+        return within;
+    }
+    let parent = hierarchy.class(class).parent;
+    let siblings = &hierarchy.class(parent).children;
+    let all: Vec<f64> = siblings.iter().map(|sibling| longest[sibling.index()]).collect();
+    let weights: f64 = siblings.iter().map(|sibling| hierarchy.class(*sibling).weight.to_f64()).sum();
+    let weight = hierarchy.class(class).weight.to_f64();
+    let of_parent = supply(hierarchy, longest, parent, within);
+    bounds::least_service(of_parent, weight, weights, &all, longest[class.index()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_fairqueue::ClassSpec;
+
+    fn tree() -> Hierarchy {
+        let class =
+            |name: &str, weight: &str| ClassSpec::new(name).weighing(weight.parse().expect("a weight"));
+        Hierarchy::new(ClassSpec::new("all").with([class("video", "3"), class("web", "1")]))
+            .expect("unique names")
+    }
+
+    fn ask(
+        control: &mut AdmissionControl,
+        inbox: u32,
+        class: &str,
+        execution: u64,
+        times: Option<(u64, u64)>,
+    ) -> Result<(), AdmissionError> {
+        let tree = tree();
+        let class = tree.find(class).expect("it is there");
+        let reservation = times.map(|(period, deadline)| Reservation {
+            period: Nanos(period),
+            deadline: Nanos(deadline),
+            largest: 0,
+        });
+        let execution = ExecutionTime::constant(Nanos(execution));
+        control.admit(&tree, InboxId(inbox), class, (execution, execution.event), reservation)
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_saying_by_how_much() {
+        let mut control = AdmissionControl::default();
+        let said = ask(&mut control, 1, "video", 800, Some((1000, 100_000))).expect_err("too much");
+        assert_eq!(
+            said.to_string(),
+            "class `video` would need 0.8000 of the whole and is sure of 0.7500: 0.0500 too much"
+        );
+        assert_eq!(control.utilization(tree().find("video").expect("it is there")), 0.0);
+        // within 1000 it is sure of 0.75 * (1000 - 500) - 500 < 0, less the one in service
+        let said = ask(&mut control, 1, "video", 500, Some((10_000, 1000))).expect_err("too soon");
+        assert_eq!(
+            said.to_string(),
+            "class `video` would need 1000 ns of service within 1000 ns and is sure of 0: 1000 ns too much"
+        );
+        assert_eq!(ask(&mut control, 1, "video", 500, Some((10_000, 5000))), Ok(()));
+        assert_eq!(ask(&mut control, 2, "video", 0, Some((1, 1))), Err(AdmissionError::Zero));
+    }
+
+    #[test]
+    fn a_consumer_without_a_reservation_is_refused_if_it_breaks_a_promise() {
+        let mut control = AdmissionControl::default();
+        ask(&mut control, 1, "video", 500, Some((10_000, 5000))).expect("it fits alone");
+        ask(&mut control, 2, "web", 500, None).expect("a short event of another class fits");
+        let said =
+            ask(&mut control, 3, "web", 1_000_000, None).expect_err("it would hold up the video for longer");
+        assert!(said.to_string().starts_with("class `video` would need 1000 ns of service within 5000 ns"));
+        control.leave(InboxId(1));
+        ask(&mut control, 3, "web", 1_000_000, None).expect("nobody was promised anything");
+    }
+
+    #[test]
+    fn an_execution_time_grows_with_the_payload() {
+        let execution = ExecutionTime { event: Nanos(100), kibibyte: Nanos(81_920) };
+        assert_eq!(
+            [execution.of(0), execution.of(1), execution.of(1024)],
+            [Nanos(100), Nanos(180), Nanos(82_020)]
+        );
+        assert_eq!(
+            ExecutionTime { event: Nanos(1), kibibyte: Nanos(u64::MAX) }.of(usize::MAX),
+            Nanos(u64::MAX)
+        );
+    }
+}

@@ -1,0 +1,72 @@
+//! What is delivered next, and what it cost.
+
+use super::EventChannel;
+use crate::delivery::{ChannelNotice, DeliveredEvent, Delivery, Lateness};
+use crate::event::{EventPayload, NO_DEADLINE};
+use crate::inbox::InboxId;
+use crate::topic::TopicId;
+use unisono_linux::clock::Nanos;
+
+/// The delivery in service.
+#[derive(Debug)]
+pub(super) struct Underway {
+    inbox: InboxId,
+    /// What the class is charged if nobody says what it took.
+    worst: Nanos,
+    /// The deadline that it may still miss.
+    due: Option<(TopicId, Nanos)>,
+}
+
+impl<P: EventPayload> EventChannel<P> {
+    /// The next delivery. It is in service until [`finish`](Self::finish); asking for the one after it says that it has ended, at
+    /// its worst-case execution time.
+    pub fn next(&mut self, now: Nanos) -> Option<Delivery<P>> {
+        self.finish(now, None);
+        loop {
+            let inbox = self.dispatcher.next()?;
+            let arrival = self.arrival();
+            let free = |channel: &Self, receiver: &super::Receiver<P>| {
+                receiver.members.iter().position(|member| channel.is_free(*member))
+            };
+            let member = self.receivers.get(&inbox).and_then(|receiver| free(self, receiver));
+            let Some(receiver) = self.receivers.get_mut(&inbox) else { continue };
+            let Some(consumer) = member.and_then(|at| receiver.members.remove(at)) else { continue };
+            receiver.members.push_back(consumer); // in turns
+            let popped = receiver.inbox.pop(now, arrival);
+            let gaps = receiver.inbox.take_gaps().into_iter().map(ChannelNotice::Gap);
+            let notices: Vec<_> = gaps.chain(receiver.notices.drain(..)).collect();
+            let event = popped.map(|(parcel, late)| DeliveredEvent {
+                event: parcel.event,
+                subscription: parcel.subscription,
+                lateness: if late { Lateness::Late } else { Lateness::InTime },
+                retained: parcel.retained,
+            });
+            let bytes = event.as_ref().map_or(0, |it| it.event.payload.length());
+            let worst = receiver.inbox.spec.execution.of(bytes);
+            self.place(inbox);
+            if event.is_none() && notices.is_empty() {
+                continue; // all that waited was late, and the consumer wants none of it
+            }
+            let due = event.as_ref().and_then(|it| {
+                let may_miss =
+                    it.lateness == Lateness::InTime && !it.retained && it.event.deadline != NO_DEADLINE;
+                may_miss.then_some((it.event.topic, it.event.deadline))
+            });
+            self.underway = Some(Underway { inbox, worst, due });
+            return Some(Delivery { consumer, notices, event });
+        }
+    }
+
+    /// The last delivery has ended. Its class is charged `took`, or the worst case if nobody measured. A deadline that passed meanwhile
+    /// is counted as missed.
+    pub fn finish(&mut self, now: Nanos, took: Option<Nanos>) {
+        let Some(Underway { inbox, worst, due }) = self.underway.take() else { return };
+        self.dispatcher.finish(took.unwrap_or(worst));
+        if let Some((topic, deadline)) = due
+            && deadline < now
+            && let Some(receiver) = self.receivers.get_mut(&inbox)
+        {
+            receiver.inbox.miss(topic);
+        }
+    }
+}

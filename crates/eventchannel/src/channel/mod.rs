@@ -1,0 +1,269 @@
+//! The channel: who is there, what is published, what is delivered next.
+//!
+//! ```text
+//!   declare, offer, connect, subscribe   parties.rs    compared, admitted, or refused with both values
+//!   try_publish                          publish.rs    checked, matched, into each consumer's inbox - or refused, saying who refused
+//!   next, finish                         deliver.rs    the class by shares, the inbox by deadline, its event
+//! ```
+//! The caller owns the sockets, the threads and the clock. It hands over what happens, with the time, which never decreases, and asks
+//! for what is to be done: [`next`](EventChannel::next) while the server that the policy divides (a processor, a link) is free.
+
+mod deliver;
+mod parties;
+mod publish;
+
+use crate::admission::AdmissionControl;
+use crate::delivery::{ChannelNotice, ConsumerId};
+use crate::dispatch::{Dispatcher, Standing};
+use crate::event::{EventPayload, SupplierId};
+use crate::history::TopicHistory;
+use crate::inbox::{Inbox, InboxCounters, InboxId};
+use crate::index::{SubscriptionId, SubscriptionIndex, TopicRoute};
+use crate::quality::{Offer, RateMeter};
+use crate::topic::{TopicId, TopicSpec};
+use deliver::Underway;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use unisono_fairqueue::{ClassId, Hierarchy, Served};
+
+pub use parties::ConsumerSpec;
+pub use publish::Published;
+
+/// How much a channel takes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChannelLimits {
+    pub topics: usize,
+    pub suppliers: usize,
+    pub consumers: usize,
+    /// Of all consumers together.
+    pub subscriptions: usize,
+    /// Of one event, in bytes.
+    pub payload: usize,
+    /// Of one event.
+    pub fields: usize,
+    /// Events that one topic may keep.
+    pub history: usize,
+}
+
+impl Default for ChannelLimits {
+    fn default() -> Self {
+        Self {
+            topics: 65_536,
+            suppliers: 4096,
+            consumers: 4096,
+            subscriptions: 65_536,
+            payload: 16 << 20,
+            fields: 256,
+            history: 65_536,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Topic<P> {
+    spec: TopicSpec,
+    history: TopicHistory<P>,
+    route: TopicRoute,
+    suppliers: BTreeSet<SupplierId>,
+}
+
+#[derive(Debug)]
+struct OfferState {
+    offer: Offer,
+    meter: RateMeter,
+    /// The last event's number; 0: none yet.
+    sequence: u64,
+}
+
+/// An inbox with its consumers.
+#[derive(Debug)]
+struct Receiver<P> {
+    /// The group's name, or the consumer's.
+    name: Arc<str>,
+    group: Option<Arc<str>>,
+    class: ClassId,
+    inbox: Inbox<P>,
+    notices: VecDeque<ChannelNotice>,
+    /// Its consumers, the one to be served next first.
+    members: VecDeque<ConsumerId>,
+    subscriptions: BTreeSet<SubscriptionId>,
+    /// Where it stands in its class, while it wants service and may have it.
+    standing: Option<Standing>,
+    /// The count of publications when it last matched, so that an event enters once.
+    matched: u64,
+}
+
+#[derive(Debug)]
+struct Member {
+    inbox: InboxId,
+    /// Whether it takes nothing for now.
+    paused: bool,
+}
+
+/// The event channel.
+#[derive(Debug)]
+pub struct EventChannel<P> {
+    limits: ChannelLimits,
+    topics: HashMap<TopicId, Topic<P>>,
+    topic_names: HashMap<Arc<str>, TopicId>,
+    suppliers: HashMap<SupplierId, BTreeMap<TopicId, OfferState>>,
+    consumers: HashMap<ConsumerId, Member>,
+    receivers: HashMap<InboxId, Receiver<P>>,
+    groups: HashMap<Arc<str>, InboxId>,
+    index: SubscriptionIndex,
+    subscriptions: HashMap<SubscriptionId, InboxId>,
+    admission: AdmissionControl,
+    dispatcher: Dispatcher,
+    underway: Option<Underway>,
+    /// The last number given to a topic, a party or a subscription.
+    numbers: u32,
+    /// Events and gaps that have entered inboxes.
+    arrivals: u64,
+    publications: u64,
+    /// Kept for its memory.
+    found: Vec<SubscriptionId>,
+}
+
+impl<P: EventPayload> EventChannel<P> {
+    /// A channel whose deliveries share what there is as the classes say.
+    #[must_use]
+    pub fn new(hierarchy: Hierarchy, limits: ChannelLimits) -> Self {
+        Self {
+            limits,
+            topics: HashMap::new(),
+            topic_names: HashMap::new(),
+            suppliers: HashMap::new(),
+            consumers: HashMap::new(),
+            receivers: HashMap::new(),
+            groups: HashMap::new(),
+            index: SubscriptionIndex::default(),
+            subscriptions: HashMap::new(),
+            admission: AdmissionControl::default(),
+            dispatcher: Dispatcher::new(hierarchy),
+            underway: None,
+            numbers: 0,
+            arrivals: 0,
+            publications: 0,
+            found: Vec::new(),
+        }
+    }
+
+    #[must_use]
+    pub fn topic(&self, name: &str) -> Option<TopicId> {
+        self.topic_names.get(name).copied()
+    }
+
+    #[must_use]
+    pub fn topic_spec(&self, topic: TopicId) -> Option<&TopicSpec> {
+        self.topics.get(&topic).map(|topic| &topic.spec)
+    }
+
+    /// The classes that share.
+    #[must_use]
+    pub fn hierarchy(&self) -> &Hierarchy {
+        self.dispatcher.hierarchy()
+    }
+
+    /// What a class has got; its bytes are units of 64 ns of service.
+    #[must_use]
+    pub fn served(&self, class: ClassId) -> Served {
+        self.dispatcher.served(class)
+    }
+
+    /// The part of the whole that the reservations of a class need.
+    #[must_use]
+    pub fn utilization(&self, class: ClassId) -> f64 {
+        self.admission.utilization(class)
+    }
+
+    /// What a consumer's inbox, or that of its group, has done.
+    #[must_use]
+    pub fn counters(&self, consumer: ConsumerId) -> Option<InboxCounters> {
+        Some(self.receiver(consumer)?.inbox.counters)
+    }
+
+    /// How many events wait for a consumer or its group.
+    #[must_use]
+    pub fn waiting(&self, consumer: ConsumerId) -> usize {
+        self.receiver(consumer).map_or(0, |receiver| receiver.inbox.len())
+    }
+
+    /// Deadlines that a consumer or its group missed, by topic.
+    pub fn misses(&self, consumer: ConsumerId) -> impl Iterator<Item = (TopicId, u64)> {
+        let misses = self.receiver(consumer).map(|receiver| &receiver.inbox.misses);
+        misses.into_iter().flatten().map(|(topic, missed)| (*topic, *missed))
+    }
+
+    fn receiver(&self, consumer: ConsumerId) -> Option<&Receiver<P>> {
+        self.receivers.get(&self.consumers.get(&consumer)?.inbox)
+    }
+
+    fn number(&mut self) -> u32 {
+        // 2^32 parties and subscriptions later the numbers would come again; until then a channel at a million a day runs for 11 years
+        self.numbers += 1;
+        self.numbers
+    }
+
+    fn arrival(&mut self) -> u64 {
+        self.arrivals += 1;
+        self.arrivals
+    }
+
+    /// Whether a consumer may be pushed something now.
+    fn is_free(&self, consumer: ConsumerId) -> bool {
+        self.consumers.get(&consumer).is_some_and(|member| !member.paused)
+    }
+
+    /// Puts an inbox where it belongs in its class, after something about it changed.
+    fn place(&mut self, id: InboxId) {
+        let Some(receiver) = self.receivers.get(&id) else { return };
+        let standing = match receiver.members.iter().any(|member| self.is_free(*member)) {
+            true => receiver.standing_now(),
+            false => None,
+        };
+        let (class, before) = (receiver.class, receiver.standing);
+        if before != standing {
+            self.dispatcher.place(class, id, (before, standing));
+            if let Some(receiver) = self.receivers.get_mut(&id) {
+                receiver.standing = standing;
+            }
+        }
+    }
+
+    /// A consumer is to be told something.
+    fn tell(&mut self, id: InboxId, notice: ChannelNotice) {
+        if let Some(receiver) = self.receivers.get_mut(&id) {
+            receiver.tell(notice);
+        }
+        self.place(id);
+    }
+
+    /// The inboxes with a subscription that asks for the topic, each once.
+    fn audience(&self, topic: TopicId) -> BTreeSet<InboxId> {
+        let Some(topic) = self.topics.get(&topic) else { return BTreeSet::new() };
+        let asking = self.index.of_topic(&topic.spec.name, topic.spec.event_type.as_deref());
+        asking.filter_map(|(id, _)| self.subscriptions.get(&id).copied()).collect()
+    }
+}
+
+/// Notices that wait for one inbox, at most; beyond, the oldest goes.
+const MOST_NOTICES: usize = 256;
+
+impl<P: EventPayload> Receiver<P> {
+    fn tell(&mut self, notice: ChannelNotice) {
+        if !self.notices.contains(&notice) {
+            self.notices.push_back(notice);
+        }
+        if self.notices.len() > MOST_NOTICES {
+            self.notices.pop_front();
+        }
+    }
+
+    fn standing_now(&self) -> Option<Standing> {
+        let notice = (!self.notices.is_empty()).then_some((crate::event::NO_DEADLINE, 0));
+        let turn = self.inbox.turn().or(notice)?;
+        // what is no event was promised no time
+        let behind = self.inbox.spec.reservation.is_none() || self.inbox.len() == 0;
+        Some(Standing { behind, turn })
+    }
+}

@@ -1,0 +1,315 @@
+//! Who comes and goes: topics, suppliers, consumers, subscriptions.
+
+use super::{EventChannel, Member, OfferState, Receiver, Topic};
+use crate::delivery::{ChannelNotice, ConsumerId};
+use crate::dispatch::MOST_CHARGE;
+use crate::error::ChannelError;
+use crate::event::{EventPayload, SupplierId};
+use crate::history::TopicHistory;
+use crate::inbox::{Inbox, InboxId, InboxSpec, Parcel};
+use crate::index::{Interest, SubscriptionId, TopicRoute};
+use crate::pattern::check_name;
+use crate::quality::{Mismatch, Offer, RateMeter};
+use crate::topic::{TopicId, TopicSpec};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use unisono_fairqueue::ClassId;
+use unisono_linux::clock::Nanos;
+
+/// A consumer to be.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ConsumerSpec {
+    /// For messages to people.
+    pub name: Arc<str>,
+    /// Consumers of one group share an inbox, and each event goes to one of them. None: it has an inbox of its own.
+    pub group: Option<Arc<str>>,
+    pub inbox: InboxSpec,
+}
+
+impl ConsumerSpec {
+    /// Alone, with the default inbox.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self { name: name.into(), group: None, inbox: InboxSpec::default() }
+    }
+
+    #[must_use]
+    pub fn grouped(mut self, group: &str) -> Self {
+        self.group = Some(group.into());
+        self
+    }
+
+    #[must_use]
+    pub fn with(mut self, inbox: InboxSpec) -> Self {
+        self.inbox = inbox;
+        self
+    }
+}
+
+fn unknown(what: &'static str, number: u32) -> ChannelError {
+    ChannelError::Unknown { what, number }
+}
+
+impl<P: EventPayload> EventChannel<P> {
+    /// Makes a topic, or finds the same one.
+    ///
+    /// # Errors
+    /// The name is none, the topic is there and differs, or there are too many.
+    pub fn declare(&mut self, spec: TopicSpec) -> Result<TopicId, ChannelError> {
+        check_name(&spec.name)?;
+        if let Some(id) = self.topic_names.get(&spec.name) {
+            let same = self.topics.get(id).is_some_and(|topic| topic.spec == spec);
+            return if same { Ok(*id) } else { Err(ChannelError::TopicDiffers { name: spec.name }) };
+        }
+        if self.topics.len() >= self.limits.topics {
+            return Err(ChannelError::TooMany { what: "topics", most: self.limits.topics });
+        }
+        if spec.history.most() > self.limits.history {
+            return Err(ChannelError::TooMany { what: "events of history", most: self.limits.history });
+        }
+        let id = TopicId(self.number());
+        self.topic_names.insert(Arc::clone(&spec.name), id);
+        let history = TopicHistory::new(spec.history);
+        let depth = spec.history;
+        let topic = Topic { spec, history, route: TopicRoute::default(), suppliers: BTreeSet::new() };
+        self.topics.insert(id, topic);
+        self.tell_mismatches(id, |request| request.meets_topic(depth));
+        Ok(id)
+    }
+
+    /// Removes a topic that nobody offers, and its history. Events of it that wait are still delivered.
+    ///
+    /// # Errors
+    /// There is none, or it is offered.
+    pub fn retire(&mut self, topic: TopicId) -> Result<(), ChannelError> {
+        let suppliers = self.topics.get(&topic).ok_or(unknown("topic", topic.0))?.suppliers.len();
+        if suppliers > 0 {
+            return Err(ChannelError::InUse { suppliers });
+        }
+        if let Some(topic) = self.topics.remove(&topic) {
+            self.topic_names.remove(&topic.spec.name);
+        }
+        Ok(())
+    }
+
+    /// A supplier comes.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn supplier(&mut self) -> Result<SupplierId, ChannelError> {
+        if self.suppliers.len() >= self.limits.suppliers {
+            return Err(ChannelError::TooMany { what: "suppliers", most: self.limits.suppliers });
+        }
+        let id = SupplierId(self.number());
+        self.suppliers.insert(id, BTreeMap::new());
+        Ok(id)
+    }
+
+    /// A supplier offers a topic, or offers it otherwise. Consumers whose request it does not meet are told.
+    ///
+    /// # Errors
+    /// One of them does not exist, or the types differ.
+    pub fn offer(&mut self, supplier: SupplierId, offer: Offer) -> Result<(), ChannelError> {
+        let topic = self.topics.get_mut(&offer.topic).ok_or(unknown("topic", offer.topic.0))?;
+        let offers = self.suppliers.get_mut(&supplier).ok_or(unknown("supplier", supplier.0))?;
+        if topic.spec.event_type.is_some() && topic.spec.event_type != offer.event_type {
+            return Err(ChannelError::TypeDiffers {
+                topic: Arc::clone(&topic.spec.name),
+                declared: topic.spec.event_type.clone(),
+                offered: offer.event_type,
+            });
+        }
+        topic.suppliers.insert(supplier);
+        let sequence = offers.get(&offer.topic).map_or(0, |state| state.sequence);
+        let state = OfferState { offer: offer.clone(), meter: RateMeter::default(), sequence };
+        offers.insert(offer.topic, state);
+        self.tell_mismatches(offer.topic, |request| request.meets_offer(&offer));
+        Ok(())
+    }
+
+    /// A supplier goes. Its events that wait are still delivered.
+    pub fn withdraw(&mut self, supplier: SupplierId) {
+        for topic in self.suppliers.remove(&supplier).into_iter().flatten().map(|(topic, _)| topic) {
+            if let Some(topic) = self.topics.get_mut(&topic) {
+                topic.suppliers.remove(&supplier);
+            }
+        }
+    }
+
+    fn tell_mismatches(
+        &mut self,
+        topic: TopicId,
+        meets: impl Fn(&crate::QualityRequest) -> Result<(), Mismatch>,
+    ) {
+        for inbox in self.audience(topic) {
+            let request = self.receivers.get(&inbox).map(|receiver| receiver.inbox.spec.request);
+            if let Some(Err(mismatch)) = request.as_ref().map(&meets) {
+                self.tell(inbox, ChannelNotice::Mismatch { topic, mismatch });
+            }
+        }
+    }
+
+    /// A consumer comes; its inbox is admitted to its class, unless its group has one.
+    ///
+    /// # Errors
+    /// The class does not exist or is not sure of the share requested, the reservation cannot be met, the group's inbox
+    /// differs, or there are too many.
+    pub fn connect(&mut self, spec: ConsumerSpec) -> Result<ConsumerId, ChannelError> {
+        if self.consumers.len() >= self.limits.consumers {
+            return Err(ChannelError::TooMany { what: "consumers", most: self.limits.consumers });
+        }
+        let known = spec.group.as_ref().and_then(|group| self.groups.get(group)).copied();
+        let inbox = match known.and_then(|id| Some((id, self.receivers.get(&id)?))) {
+            Some((_, receiver)) if receiver.inbox.spec != spec.inbox => {
+                return Err(ChannelError::GroupDiffers { group: Arc::clone(&receiver.name) });
+            }
+            Some((id, _)) => id,
+            None => self.open(&spec)?,
+        };
+        let id = ConsumerId(self.number());
+        self.consumers.insert(id, Member { inbox, paused: false });
+        if let Some(receiver) = self.receivers.get_mut(&inbox) {
+            receiver.members.push_back(id);
+        }
+        self.place(inbox);
+        Ok(id)
+    }
+
+    /// Makes an inbox.
+    fn open(&mut self, spec: &ConsumerSpec) -> Result<InboxId, ChannelError> {
+        let class = self.leaf(spec.inbox.class.as_ref())?;
+        let hierarchy = self.dispatcher.hierarchy();
+        spec.inbox.request.meets_share(hierarchy.share(class)).map_err(|mismatch| {
+            ChannelError::ShareMismatch { class: hierarchy.class(class).name.clone(), mismatch }
+        })?;
+        let largest = spec.inbox.reservation.map_or(self.limits.payload, |reservation| reservation.largest);
+        let longest = spec.inbox.execution.of(largest.min(self.limits.payload));
+        if longest > MOST_CHARGE {
+            return Err(ChannelError::TooLong { longest: longest.0, most: MOST_CHARGE.0 });
+        }
+        let id = InboxId(self.number());
+        let (execution, reservation) = (spec.inbox.execution, spec.inbox.reservation);
+        let hierarchy = self.dispatcher.hierarchy();
+        self.admission.admit(hierarchy, id, class, (execution, longest), reservation)?;
+        let receiver = Receiver {
+            name: Arc::clone(spec.group.as_ref().unwrap_or(&spec.name)),
+            group: spec.group.clone(),
+            class,
+            inbox: Inbox::new(spec.inbox.clone()),
+            notices: VecDeque::new(),
+            members: VecDeque::new(),
+            subscriptions: BTreeSet::new(),
+            standing: None,
+            matched: 0,
+        };
+        if let Some(group) = &spec.group {
+            self.groups.insert(Arc::clone(group), id);
+        }
+        self.receivers.insert(id, receiver);
+        Ok(id)
+    }
+
+    fn leaf(&self, name: Option<&Arc<str>>) -> Result<ClassId, ChannelError> {
+        let hierarchy = self.dispatcher.hierarchy();
+        let Some(name) = name else {
+            return hierarchy.default_class().ok_or(ChannelError::NoDefaultClass);
+        };
+        let class = hierarchy.find(name).filter(|class| hierarchy.is_leaf(*class));
+        class.ok_or(ChannelError::Class { name: Arc::clone(name) })
+    }
+
+    /// A consumer goes; with the last one of a group goes the inbox and what waits in it.
+    pub fn disconnect(&mut self, consumer: ConsumerId) {
+        let Some(Member { inbox, .. }) = self.consumers.remove(&consumer) else { return };
+        let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
+        receiver.members.retain(|member| *member != consumer);
+        if !receiver.members.is_empty() {
+            return self.place(inbox);
+        }
+        let (class, standing) = (receiver.class, receiver.standing);
+        self.dispatcher.place(class, inbox, (standing, None));
+        if let Some(receiver) = self.receivers.remove(&inbox) {
+            for subscription in receiver.subscriptions {
+                self.index.remove(subscription);
+                self.subscriptions.remove(&subscription);
+            }
+            if let Some(group) = receiver.group {
+                self.groups.remove(&group);
+            }
+        }
+        self.admission.leave(inbox);
+    }
+
+    /// A consumer, or its group, asks for events. What the topics keep of the past comes first.
+    ///
+    /// # Errors
+    /// The consumer does not exist, a topic or an offer that is there does not meet its request, or there are too many.
+    pub fn subscribe(
+        &mut self,
+        now: Nanos,
+        consumer: ConsumerId,
+        interest: Interest,
+    ) -> Result<SubscriptionId, ChannelError> {
+        let inbox = self.consumers.get(&consumer).ok_or(unknown("consumer", consumer.0))?.inbox;
+        if self.subscriptions.len() >= self.limits.subscriptions {
+            return Err(ChannelError::TooMany { what: "subscriptions", most: self.limits.subscriptions });
+        }
+        let id = SubscriptionId(self.number());
+        let receiver = self.receivers.get_mut(&inbox).ok_or(unknown("consumer", consumer.0))?;
+        let request = receiver.inbox.spec.request;
+        let mut past = Vec::new();
+        for (number, topic) in &self.topics {
+            let event_type = topic.spec.event_type.as_deref();
+            if !interest.asks_for(&topic.spec.name, event_type) {
+                continue;
+            }
+            let mut offers =
+                topic.suppliers.iter().filter_map(|supplier| self.suppliers.get(supplier)?.get(number));
+            let met = request
+                .meets_topic(topic.spec.history)
+                .and_then(|()| offers.try_for_each(|state| request.meets_offer(&state.offer)));
+            met.map_err(|mismatch| ChannelError::Mismatch { topic: Arc::clone(&topic.spec.name), mismatch })?;
+            let passes = |fields| interest.filter.as_ref().is_none_or(|filter| filter.matches(fields));
+            past.extend(topic.history.events().filter(|event| passes(&event.fields)).map(Arc::clone));
+        }
+        past.sort_by_key(|event| event.published);
+        for event in past {
+            self.arrivals += 1;
+            receiver.inbox.push(now, self.arrivals, Parcel { event, subscription: id, retained: true });
+        }
+        receiver.subscriptions.insert(id);
+        self.subscriptions.insert(id, inbox);
+        self.index.insert(id, interest);
+        self.place(inbox);
+        Ok(id)
+    }
+
+    /// Ends a subscription. What it let in is still delivered.
+    pub fn unsubscribe(&mut self, subscription: SubscriptionId) {
+        self.index.remove(subscription);
+        if let Some(inbox) = self.subscriptions.remove(&subscription)
+            && let Some(receiver) = self.receivers.get_mut(&inbox)
+        {
+            receiver.subscriptions.remove(&subscription);
+        }
+    }
+
+    /// A consumer takes nothing for now, as when its socket is full. Its events wait in its inbox, or go to others of its group; the other
+    /// consumers of its class go on.
+    pub fn pause(&mut self, consumer: ConsumerId) {
+        self.set_paused(consumer, true);
+    }
+
+    /// Ends what [`pause`](Self::pause) began.
+    pub fn resume(&mut self, consumer: ConsumerId) {
+        self.set_paused(consumer, false);
+    }
+
+    fn set_paused(&mut self, consumer: ConsumerId, paused: bool) {
+        if let Some(member) = self.consumers.get_mut(&consumer) {
+            member.paused = paused;
+            let inbox = member.inbox;
+            self.place(inbox);
+        }
+    }
+}

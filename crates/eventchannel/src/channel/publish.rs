@@ -1,0 +1,122 @@
+//! An event comes: checked, matched, and put into the inbox of each consumer that asked for it.
+//!
+//! Either all of them get it or none: whether an inbox blocks is known before the first one takes it.
+
+use super::EventChannel;
+use crate::error::PublishError;
+use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE, Publication, SupplierId};
+use crate::inbox::{Gap, GapCause, Parcel};
+use crate::topic::TopicId;
+use std::sync::Arc;
+use unisono_linux::clock::Nanos;
+
+/// What became of a publication.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Published {
+    /// It is in the inboxes of so many consumers and groups.
+    Taken { sequence: u64, inboxes: usize },
+    /// An event of this number, or a later one, has come already; nobody gets it again.
+    Duplicate { last: u64 },
+}
+
+impl<P: EventPayload> EventChannel<P> {
+    /// A supplier pushes an event of a topic.
+    ///
+    /// # Errors
+    /// It says what or who refused it; nobody has got it then, and it may be tried again.
+    pub fn try_publish(
+        &mut self,
+        now: Nanos,
+        supplier: SupplierId,
+        topic: TopicId,
+        publication: Publication<P>,
+    ) -> Result<Published, PublishError> {
+        let (bytes, fields) = (publication.payload.length(), publication.fields.len());
+        let state = self.suppliers.get_mut(&supplier).and_then(|offers| offers.get_mut(&topic));
+        let state = state.ok_or(PublishError::NotOffered)?;
+        let Some(at) = self.topics.get_mut(&topic) else { return Err(PublishError::NotOffered) };
+        if bytes > self.limits.payload {
+            return Err(PublishError::TooLarge { bytes, most: self.limits.payload });
+        }
+        if fields > self.limits.fields {
+            return Err(PublishError::TooManyFields { fields, most: self.limits.fields });
+        }
+        let offered = state.offer.deadline.map_or(NO_DEADLINE, |deadline| deadline.after(now));
+        let deadline = publication.deadline.unwrap_or(NO_DEADLINE).min(offered);
+        if deadline < now {
+            return Err(PublishError::PastDeadline { by: now.since(deadline) });
+        }
+        let last = state.sequence;
+        let sequence = publication.sequence.unwrap_or_else(|| last.saturating_add(1));
+        if sequence <= last && publication.sequence.is_some() {
+            return Ok(Published::Duplicate { last });
+        }
+        let mut meter = state.meter;
+        if let Some(rate) = state.offer.rate {
+            meter.admit(now, rate).map_err(|until| PublishError::TooFast { after: until.since(now) })?;
+        }
+
+        let name = (&*at.spec.name, at.spec.event_type.as_deref());
+        self.index.matching(name, &mut at.route, &publication.fields, &mut self.found);
+        let mut found = std::mem::take(&mut self.found);
+        // who is served first, or named as the one who refuses, does not depend on how they were found
+        found.sort_unstable();
+        let blocked = found.iter().find_map(|subscription| {
+            let receiver = self.receivers.get_mut(self.subscriptions.get(subscription)?)?;
+            receiver.inbox.blocks(bytes).then(|| Arc::clone(&receiver.name))
+        });
+        if let Some(consumer) = blocked {
+            self.found = found;
+            return Err(PublishError::Full { consumer });
+        }
+
+        (state.meter, state.sequence) = (meter, sequence);
+        let Publication { key, fields, payload, criticality, .. } = publication;
+        let event = Arc::new(ChannelEvent {
+            topic,
+            key,
+            fields,
+            payload,
+            supplier,
+            sequence,
+            published: now,
+            deadline,
+            criticality,
+        });
+        at.history.push(&event);
+        // numbers may begin anywhere: nothing is missing before the first
+        if last > 0 && sequence > last + 1 {
+            let (first, last) = (last + 1, sequence - 1);
+            let lost = last - first + 1;
+            self.tell_gap(Gap { topic, supplier, first, last, lost, cause: GapCause::NotReceived });
+        }
+        self.publications += 1;
+        let mut inboxes = 0;
+        for subscription in &found {
+            let Some(inbox) = self.subscriptions.get(subscription).copied() else { continue };
+            let Some(receiver) = self.receivers.get_mut(&inbox) else { continue };
+            if std::mem::replace(&mut receiver.matched, self.publications) == self.publications {
+                continue; // by another of its subscriptions
+            }
+            self.arrivals += 1;
+            let parcel = Parcel { event: Arc::clone(&event), subscription: *subscription, retained: false };
+            receiver.inbox.push(now, self.arrivals, parcel);
+            inboxes += 1;
+            self.place(inbox);
+        }
+        self.found = found;
+        Ok(Published::Taken { sequence, inboxes })
+    }
+
+    /// Tells all who ask for a topic that events of it are missing.
+    fn tell_gap(&mut self, gap: Gap) {
+        for inbox in self.audience(gap.topic) {
+            let arrival = self.arrival();
+            if let Some(receiver) = self.receivers.get_mut(&inbox) {
+                receiver.inbox.tell_gap(arrival, gap);
+            }
+            self.place(inbox);
+        }
+    }
+}

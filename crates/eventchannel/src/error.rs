@@ -1,0 +1,63 @@
+//! What is refused, and to whom: a variant for each thing that the one who asked can do differently.
+
+use crate::admission::AdmissionError;
+use crate::pattern::NameError;
+use crate::quality::Mismatch;
+use std::sync::Arc;
+use unisono_linux::clock::Nanos;
+
+/// Why a topic, a supplier, a consumer or a subscription is refused. Nothing has changed then.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChannelError {
+    #[error("there is no {what} {number}; it was never made, or has gone")]
+    Unknown { what: &'static str, number: u32 },
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("the topic `{name}` is there already and keeps or types its events otherwise")]
+    TopicDiffers { name: Arc<str> },
+    #[error("the topic `{topic}` is of type {}, and the offer is of {}", kind(declared), kind(offered))]
+    TypeDiffers { topic: Arc<str>, declared: Option<Arc<str>>, offered: Option<Arc<str>> },
+    #[error("the policy has no class `{name}` that events can wait in; name one of its leaves")]
+    Class { name: Arc<str> },
+    #[error("the policy has no default class; name one of its leaves")]
+    NoDefaultClass,
+    #[error(
+        "the group `{group}` has another inbox; its consumers state the same class, capacity, times and request"
+    )]
+    GroupDiffers { group: Arc<str> },
+    #[error("topic `{topic}`: {mismatch}")]
+    Mismatch { topic: Arc<str>, mismatch: Mismatch },
+    #[error("class `{class}`: {mismatch}")]
+    ShareMismatch { class: String, mismatch: Mismatch },
+    #[error(transparent)]
+    Admission(#[from] AdmissionError),
+    #[error("an execution time of {longest} ns for an event of the largest payload is more than {most} ns")]
+    TooLong { longest: u64, most: u64 },
+    #[error("there are {most} {what} already, as many as may be")]
+    TooMany { what: &'static str, most: usize },
+    #[error("the topic is still offered by {suppliers} suppliers")]
+    InUse { suppliers: usize },
+}
+
+fn kind(event_type: &Option<Arc<str>>) -> String {
+    event_type.as_ref().map_or_else(|| "no type".to_owned(), |name| format!("`{name}`"))
+}
+
+/// Why an event is refused to its supplier. Nobody has got it then.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    #[error("the supplier has not offered the topic, or is gone; offer it first")]
+    NotOffered,
+    #[error("a payload of {bytes} bytes; the largest has {most}")]
+    TooLarge { bytes: usize, most: usize },
+    #[error("an event with {fields} fields; at most {most}")]
+    TooManyFields { fields: usize, most: usize },
+    #[error("the deadline passed {} ns ago", by.0)]
+    PastDeadline { by: Nanos },
+    #[error("more than the rate offered; try again in {} ns", after.0)]
+    TooFast { after: Nanos },
+    #[error("the queue of the consumer `{consumer}` is full; try again when it has taken something")]
+    Full { consumer: Arc<str> },
+}

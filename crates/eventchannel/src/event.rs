@@ -1,0 +1,116 @@
+//! Events: what suppliers push and consumers are pushed.
+//!
+//! An event of CORBA's Event Service with what TAO's real-time event service adds to it (the paper's section 2.3.2): a
+//! deadline, a criticality, and named fields that filters look at. The payload is opaque. The channel never copies a payload;
+//! it holds events behind an [`Arc`](std::sync::Arc) and drops the last one when no consumer can need it any more. A payload may therefore be
+//! a handle to shared memory whose `Drop` gives the memory back.
+
+use crate::topic::TopicId;
+use crate::value::FieldSet;
+use std::sync::Arc;
+use unisono_linux::clock::Nanos;
+
+/// A deadline later than all others: none.
+pub const NO_DEADLINE: Nanos = Nanos(unisono_fairqueue::NO_DEADLINE);
+
+/// What an event carries.
+pub trait EventPayload {
+    /// How many bytes a consumer is given; what queues count and what delivery is charged by.
+    fn length(&self) -> usize;
+}
+
+impl EventPayload for Arc<[u8]> {
+    fn length(&self) -> usize {
+        self.len()
+    }
+}
+
+impl EventPayload for Vec<u8> {
+    fn length(&self) -> usize {
+        self.len()
+    }
+}
+
+/// How bad it is if an event is lost. A full queue drops the least critical events first. Criticality never changes
+/// the order of dispatch: the deadline does that.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Criticality(pub u8);
+
+/// A supplier, by the channel's number; never used again for another one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SupplierId(pub u32);
+
+/// What a supplier pushes.
+#[derive(Clone, Debug)]
+pub struct Publication<P> {
+    /// Which of the things that the topic is about; the last value is kept for each key.
+    pub key: Option<Arc<str>>,
+    pub fields: FieldSet,
+    pub payload: P,
+    /// By when consumers should have it. None: the deadline that the supplier offered for the topic, counted from now.
+    pub deadline: Option<Nanos>,
+    pub criticality: Criticality,
+    /// The supplier's own number of the event on this topic. None: the channel numbers. A number that is more than one above the
+    /// last tells consumers of a gap; one that is not above the last is a duplicate and goes to nobody.
+    pub sequence: Option<u64>,
+}
+
+impl<P> Publication<P> {
+    /// An event without key, fields and deadline, of the least criticality, numbered by the channel.
+    pub fn new(payload: P) -> Self {
+        Self {
+            key: None,
+            fields: FieldSet::new(),
+            payload,
+            deadline: None,
+            criticality: Criticality::default(),
+            sequence: None,
+        }
+    }
+
+    #[must_use]
+    pub fn keyed(mut self, key: impl Into<Arc<str>>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    #[must_use]
+    pub fn due(mut self, deadline: Nanos) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    #[must_use]
+    pub fn with_fields(mut self, fields: FieldSet) -> Self {
+        self.fields = fields;
+        self
+    }
+
+    #[must_use]
+    pub fn critical(mut self, criticality: Criticality) -> Self {
+        self.criticality = criticality;
+        self
+    }
+
+    #[must_use]
+    pub fn numbered(mut self, sequence: u64) -> Self {
+        self.sequence = Some(sequence);
+        self
+    }
+}
+
+/// An event on its way through the channel.
+#[derive(Clone, Debug)]
+pub struct ChannelEvent<P> {
+    pub topic: TopicId,
+    pub key: Option<Arc<str>>,
+    pub fields: FieldSet,
+    pub payload: P,
+    pub supplier: SupplierId,
+    /// Ascending for each supplier on each topic, from 1 if the channel numbers.
+    pub sequence: u64,
+    pub published: Nanos,
+    /// [`NO_DEADLINE`] if it has none.
+    pub deadline: Nanos,
+    pub criticality: Criticality,
+}

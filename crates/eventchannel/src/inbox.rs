@@ -1,0 +1,318 @@
+//! A consumer's queue: bounded, ordered by deadline, with a choice of what goes when it is full.
+//!
+//! One consumer has an inbox of its own; the consumers of a group share one. Events leave it by deadline; those of one supplier on one topic
+//! never overtake each other, so a deadline counts as at least that of the supplier's earlier events on the topic that still wait. What is dropped is
+//! remembered as a [`Gap`] and told with the next delivery.
+//!
+//! Cost: some logarithms of the events that wait, for one in and one out. Memory is bounded by the capacity, gaps by suppliers times topics.
+
+use crate::admission::{ExecutionTime, Reservation};
+use crate::event::{ChannelEvent, Criticality, EventPayload, NO_DEADLINE, SupplierId};
+use crate::index::SubscriptionId;
+use crate::quality::QualityRequest;
+use crate::topic::TopicId;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use unisono_linux::clock::Nanos;
+
+/// An inbox, by the channel's number; never used again for another one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct InboxId(pub u32);
+
+/// What happens to an event that comes while an inbox is full. The least critical events go first in any case.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum FullInbox {
+    /// The event that came first goes.
+    #[default]
+    DropOldest,
+    /// An event that is late already goes, the latest one first; without any, the event that is due last.
+    DropByDeadline,
+    /// The event is refused to its supplier, and nobody gets it.
+    BlockSupplier,
+}
+
+/// What happens to an event whose deadline has passed when its turn comes. Each is counted as missed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum LateEvents {
+    /// The consumer gets it, marked as late.
+    #[default]
+    Deliver,
+    /// The consumer does not get it, and learns of it from the counters alone.
+    Drop,
+    /// The consumer gets a gap in its place.
+    Report,
+}
+
+/// How much may wait.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct InboxCapacity {
+    /// At least one.
+    pub events: usize,
+    /// Bytes of payload. A larger event than that waits alone.
+    pub bytes: usize,
+}
+
+/// An inbox to be; the consumers of a group state the same.
+#[derive(Clone, PartialEq, Debug)]
+pub struct InboxSpec {
+    /// The class of the policy that its deliveries belong to. None: the default class.
+    pub class: Option<Arc<str>>,
+    pub capacity: InboxCapacity,
+    pub full: FullInbox,
+    pub late: LateEvents,
+    pub execution: ExecutionTime,
+    /// None: its events wait until no event of its class with a reservation does.
+    pub reservation: Option<Reservation>,
+    pub request: QualityRequest,
+}
+
+impl Default for InboxSpec {
+    /// Of the default class, 1024 events or 16 MiB, dropping the oldest, delivering what is late, 1 us an event, without a reservation.
+    fn default() -> Self {
+        Self {
+            class: None,
+            capacity: InboxCapacity { events: 1024, bytes: 16 << 20 },
+            full: FullInbox::DropOldest,
+            late: LateEvents::Deliver,
+            execution: ExecutionTime::constant(Nanos(1000)),
+            reservation: None,
+            request: QualityRequest::default(),
+        }
+    }
+}
+
+/// Why events are missing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum GapCause {
+    /// The inbox was full.
+    Full,
+    /// Their deadline had passed, and the consumer asked to be told instead.
+    Late,
+    /// They were larger than the consumer's reservation holds for.
+    TooLarge,
+    /// They never reached the channel: the supplier's numbers say so. Whether the consumer's filters would have let them pass is unknown.
+    NotReceived,
+}
+
+/// Events of a supplier on a topic that a consumer should have got and does not. It may be told before events that precede it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gap {
+    pub topic: TopicId,
+    pub supplier: SupplierId,
+    /// Sequence numbers: all that are missing lie between these, themselves included.
+    pub first: u64,
+    pub last: u64,
+    /// How many are missing.
+    pub lost: u64,
+    pub cause: GapCause,
+}
+
+/// What an inbox has done since it was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct InboxCounters {
+    /// Events that matched.
+    pub matched: u64,
+    pub delivered: u64,
+    /// Dropped because the inbox was full.
+    pub dropped_full: u64,
+    /// Not delivered because their deadline had passed.
+    pub dropped_late: u64,
+    /// Not delivered because they were larger than the reservation holds for.
+    pub dropped_large: u64,
+    /// Deadlines that had passed when the event's turn came, or passed while it was delivered.
+    pub missed: u64,
+    /// Publications that a supplier was refused because the inbox was full.
+    pub blocked: u64,
+}
+
+/// An event in an inbox.
+#[derive(Debug)]
+pub(crate) struct Parcel<P> {
+    pub(crate) event: Arc<ChannelEvent<P>>,
+    pub(crate) subscription: SubscriptionId,
+    /// Whether it is history.
+    pub(crate) retained: bool,
+}
+
+/// By when an event is to be dispatched, then the channel's count of arrivals.
+pub(crate) type Turn = (Nanos, u64);
+
+#[derive(Debug)]
+pub(crate) struct Inbox<P> {
+    pub(crate) spec: InboxSpec,
+    queue: BTreeMap<Turn, Parcel<P>>,
+    /// Who goes when it is full: by criticality, then by arrival or deadline.
+    victims: BTreeSet<(Criticality, u64, Turn)>,
+    bytes: usize,
+    /// Of each supplier on each topic: the turns that wait. They ascend as they came.
+    flows: HashMap<(TopicId, SupplierId), BTreeSet<Turn>>,
+    /// When the next event of a reservation is expected at the earliest.
+    expected: Nanos,
+    gaps: BTreeMap<(TopicId, SupplierId, GapCause), Gap>,
+    /// The arrival of the first gap that waits.
+    gap_since: u64,
+    pub(crate) counters: InboxCounters,
+    /// Missed deadlines by topic.
+    pub(crate) misses: BTreeMap<TopicId, u64>,
+}
+
+impl<P: EventPayload> Inbox<P> {
+    pub(crate) fn new(spec: InboxSpec) -> Self {
+        Self {
+            spec,
+            queue: BTreeMap::new(),
+            victims: BTreeSet::new(),
+            bytes: 0,
+            flows: HashMap::new(),
+            expected: Nanos::ZERO,
+            gaps: BTreeMap::new(),
+            gap_since: 0,
+            counters: InboxCounters::default(),
+            misses: BTreeMap::new(),
+        }
+    }
+
+    /// Whether a supplier has to wait until this inbox takes a payload of so many bytes.
+    pub(crate) fn blocks(&mut self, bytes: usize) -> bool {
+        let full = self.spec.full == FullInbox::BlockSupplier && self.is_over(1, bytes);
+        self.counters.blocked += u64::from(full);
+        full
+    }
+
+    /// Whether it would hold too much with so many more. One event always fits.
+    fn is_over(&self, events: usize, bytes: usize) -> bool {
+        let events = self.queue.len() + events;
+        events > 1
+            && (events > self.spec.capacity.events
+                || self.bytes.saturating_add(bytes) > self.spec.capacity.bytes)
+    }
+
+    pub(crate) fn push(&mut self, now: Nanos, arrival: u64, parcel: Parcel<P>) {
+        self.counters.matched += 1;
+        let bytes = parcel.event.payload.length();
+        let mut due = if parcel.retained { NO_DEADLINE } else { parcel.event.deadline };
+        if let Some(reservation) = self.spec.reservation {
+            if bytes > reservation.largest {
+                self.counters.dropped_large += 1;
+                return self.lose(arrival, &parcel.event, GapCause::TooLarge);
+            }
+            // an event before its time counts as if it came in time, so that it does not push others back
+            let comes = now.max(self.expected);
+            self.expected = reservation.period.after(comes);
+            let promised = reservation.deadline.after(comes);
+            due = if due == NO_DEADLINE { promised } else { due.max(promised) };
+        }
+        let flow = (parcel.event.topic, parcel.event.supplier);
+        let before = self.flows.entry(flow).or_default();
+        let turn = (before.last().map_or(due, |(latest, _)| due.max(*latest)), arrival);
+        before.insert(turn);
+        self.victims.insert((parcel.event.criticality, self.rank(turn), turn));
+        self.bytes += bytes;
+        self.queue.insert(turn, parcel);
+        while self.is_over(0, 0) {
+            let Some(turn) = self.victim(now) else { break };
+            if let Some(parcel) = self.take(turn) {
+                self.counters.dropped_full += 1;
+                self.lose(arrival, &parcel.event, GapCause::Full);
+            }
+        }
+    }
+
+    fn rank(&self, (due, arrival): Turn) -> u64 {
+        match self.spec.full {
+            FullInbox::DropByDeadline => due.0,
+            FullInbox::DropOldest | FullInbox::BlockSupplier => arrival,
+        }
+    }
+
+    fn victim(&self, now: Nanos) -> Option<Turn> {
+        let (least, rank, turn) = self.victims.first()?;
+        let keeps_first = self.spec.full == FullInbox::DropByDeadline && *rank >= now.0;
+        match keeps_first {
+            false => Some(*turn),
+            true => {
+                let end = (*least, u64::MAX, (Nanos(u64::MAX), u64::MAX));
+                self.victims.range(..=end).next_back().map(|(_, _, turn)| *turn)
+            }
+        }
+    }
+
+    fn take(&mut self, turn: Turn) -> Option<Parcel<P>> {
+        let parcel = self.queue.remove(&turn)?;
+        self.victims.remove(&(parcel.event.criticality, self.rank(turn), turn));
+        self.bytes -= parcel.event.payload.length();
+        let flow = (parcel.event.topic, parcel.event.supplier);
+        if let Some(turns) = self.flows.get_mut(&flow) {
+            turns.remove(&turn);
+            if turns.is_empty() {
+                self.flows.remove(&flow);
+            }
+        }
+        Some(parcel)
+    }
+
+    fn lose(&mut self, arrival: u64, event: &ChannelEvent<P>, cause: GapCause) {
+        let ChannelEvent { topic, supplier, sequence, .. } = *event;
+        self.tell_gap(arrival, Gap { topic, supplier, first: sequence, last: sequence, lost: 1, cause });
+    }
+
+    /// Remembers that events are missing.
+    pub(crate) fn tell_gap(&mut self, arrival: u64, more: Gap) {
+        if self.gaps.is_empty() {
+            self.gap_since = arrival;
+        }
+        self.gaps
+            .entry((more.topic, more.supplier, more.cause))
+            .and_modify(|gap| {
+                gap.first = gap.first.min(more.first);
+                gap.last = gap.last.max(more.last);
+                gap.lost = gap.lost.saturating_add(more.lost);
+            })
+            .or_insert(more);
+    }
+
+    /// What waits next: its turn among the inboxes of its class. None: nothing waits.
+    pub(crate) fn turn(&self) -> Option<Turn> {
+        let gap = (!self.gaps.is_empty()).then_some((NO_DEADLINE, self.gap_since));
+        self.queue.first_key_value().map(|(turn, _)| *turn).or(gap)
+    }
+
+    /// The event whose turn it is, and whether it is late; what is late and not to be delivered goes on the way.
+    pub(crate) fn pop(&mut self, now: Nanos, arrival: u64) -> Option<(Parcel<P>, bool)> {
+        loop {
+            let turn = *self.queue.first_key_value()?.0;
+            let parcel = self.take(turn)?;
+            let late = !parcel.retained && parcel.event.deadline < now;
+            if late {
+                self.miss(parcel.event.topic);
+            }
+            match self.spec.late {
+                LateEvents::Deliver => {}
+                _ if !late => {}
+                how => {
+                    self.counters.dropped_late += 1;
+                    if how == LateEvents::Report {
+                        self.lose(arrival, &parcel.event, GapCause::Late);
+                    }
+                    continue;
+                }
+            }
+            self.counters.delivered += 1;
+            return Some((parcel, late));
+        }
+    }
+
+    pub(crate) fn miss(&mut self, topic: TopicId) {
+        self.counters.missed += 1;
+        *self.misses.entry(topic).or_default() += 1;
+    }
+
+    pub(crate) fn take_gaps(&mut self) -> Vec<Gap> {
+        std::mem::take(&mut self.gaps).into_values().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+}

@@ -1,0 +1,213 @@
+//! By which conditions a clause is found: its *access paths*.
+//!
+//! A clause need only be evaluated for an event that meets one of its access paths: an `and` holds only if a chosen one of its
+//! parts does, an `or` only if one of all its parts does. An equality is met by one bucket of a hash table, a range by an interval
+//! tree, a prefix by a hash of the text's own prefixes; anything else by the presence of a field. A condition with `not` has no
+//! access path, since events that say nothing of its field meet it: a filter of nothing else is evaluated for each event.
+//!
+//! Any part of an `and` will do, so a clause may have several ways to be found, each a set of paths. The first is the one with fewest
+//! other clauses on it: of `site == "roof" and sensor == 17` the sensor, if many subscriptions ask for the roof. Whether events meet it often is
+//! only seen later, and `content.rs` goes on to the next way then.
+//!
+//! Reference: access predicates in Ji, Jacobsen, "A-Tree: A Dynamic Data Structure for Efficiently Indexing Arbitrary Boolean
+//! Expressions" (SIGMOD 2018), sections 3 and 4.
+
+use super::content::ClauseId;
+use super::intervals::IntervalIndex;
+use crate::filter::{Clause, NumericRange, Predicate};
+use crate::value::{FieldSet, FieldValue};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Ways to find one clause that are kept: each takes memory, and the first few differ most.
+const MOST_WAYS: usize = 4;
+
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum AccessPath {
+    Equal(Arc<str>, FieldValue),
+    /// Keys of numbers, from and to.
+    Within(Arc<str>, (u64, u64)),
+    Starts(Arc<str>, Arc<str>),
+    Exists(Arc<str>),
+}
+
+/// The clauses that hold on to one field.
+#[derive(Debug, Default)]
+struct FieldIndex {
+    equal: HashMap<FieldValue, Vec<ClauseId>>,
+    ranges: IntervalIndex,
+    starts: HashMap<Arc<str>, Vec<ClauseId>>,
+    /// How many prefixes there are of each length in bytes.
+    lengths: BTreeMap<usize, usize>,
+    exists: Vec<ClauseId>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct AccessIndex {
+    fields: HashMap<Arc<str>, FieldIndex>,
+}
+
+fn take(clauses: &mut Vec<ClauseId>, clause: ClauseId) {
+    if let Some(at) = clauses.iter().position(|other| *other == clause) {
+        clauses.swap_remove(at);
+    }
+}
+
+impl AccessIndex {
+    /// The ways to find a clause, the one with fewest clauses beside it first. Empty: it is evaluated for each event.
+    pub(super) fn ways(&self, clause: &Clause) -> Vec<Vec<AccessPath>> {
+        let mut ways = match clause {
+            Clause::All(parts) => parts.iter().filter_map(|part| self.cheapest(part)).collect(),
+            other => Vec::from_iter(self.cheapest(other)),
+        };
+        ways.sort_by_key(|(cost, _)| *cost);
+        ways.truncate(MOST_WAYS);
+        ways.into_iter().map(|(_, paths)| paths).collect()
+    }
+
+    fn cheapest(&self, clause: &Clause) -> Option<(usize, Vec<AccessPath>)> {
+        match clause {
+            // false without parts: no path meets it, so it is never evaluated
+            Clause::Always(value) => (!value).then(|| (0, Vec::new())),
+            Clause::IsNot(_) => None,
+            Clause::All(parts) => {
+                parts.iter().filter_map(|part| self.cheapest(part)).min_by_key(|(cost, _)| *cost)
+            }
+            Clause::Any(parts) => parts.iter().try_fold((0, Vec::new()), |(cost, mut paths), part| {
+                let (more, others) = self.cheapest(part)?;
+                paths.extend(others);
+                Some((cost + more, paths))
+            }),
+            Clause::Is(predicate) => {
+                let paths = paths(predicate)?;
+                Some((paths.iter().map(|path| self.cost(path)).sum(), paths))
+            }
+        }
+    }
+
+    /// How many clauses an event that meets the path is likely to meet on it; a guess, to choose by.
+    fn cost(&self, path: &AccessPath) -> usize {
+        let none = FieldIndex::default();
+        let field = self.fields.get(path.name()).unwrap_or(&none);
+        match path {
+            AccessPath::Equal(_, value) => 1 + field.equal.get(value).map_or(0, Vec::len),
+            AccessPath::Starts(_, prefix) => 4 + field.starts.get(prefix).map_or(0, Vec::len),
+            // a range without an end holds every second number, one with both ends few
+            AccessPath::Within(_, (0, _) | (_, u64::MAX)) => 8 + field.ranges.len() / 2,
+            AccessPath::Within(..) => 8 + field.ranges.len() / 16,
+            AccessPath::Exists(_) => 16 + field.exists.len(),
+        }
+    }
+
+    pub(super) fn insert(&mut self, path: &AccessPath, clause: ClauseId) {
+        let field = self.fields.entry(Arc::clone(path.name())).or_default();
+        match path {
+            AccessPath::Equal(_, value) => field.equal.entry(value.clone()).or_default().push(clause),
+            AccessPath::Within(_, keys) => field.ranges.insert(*keys, clause),
+            AccessPath::Starts(_, prefix) => {
+                let clauses = field.starts.entry(Arc::clone(prefix)).or_default();
+                if clauses.is_empty() {
+                    *field.lengths.entry(prefix.len()).or_default() += 1;
+                }
+                clauses.push(clause);
+            }
+            AccessPath::Exists(_) => field.exists.push(clause),
+        }
+    }
+
+    pub(super) fn remove(&mut self, path: &AccessPath, clause: ClauseId) {
+        let Some(field) = self.fields.get_mut(path.name()) else { return };
+        match path {
+            AccessPath::Equal(_, value) => {
+                if let Some(clauses) = field.equal.get_mut(value) {
+                    take(clauses, clause);
+                    if clauses.is_empty() {
+                        field.equal.remove(value);
+                    }
+                }
+            }
+            AccessPath::Within(_, keys) => field.ranges.remove(*keys, clause),
+            AccessPath::Starts(_, prefix) => {
+                if let Some(clauses) = field.starts.get_mut(prefix) {
+                    take(clauses, clause);
+                    if clauses.is_empty() {
+                        field.starts.remove(prefix);
+                        if let Some(texts) = field.lengths.get_mut(&prefix.len()) {
+                            *texts -= 1;
+                        }
+                        field.lengths.retain(|_, texts| *texts > 0);
+                    }
+                }
+            }
+            AccessPath::Exists(_) => take(&mut field.exists, clause),
+        }
+        let bare = field.equal.is_empty() && field.starts.is_empty() && field.exists.is_empty();
+        if bare && field.ranges.len() == 0 {
+            self.fields.remove(path.name());
+        }
+    }
+
+    /// Hands over the clauses that the event meets a path of; some of them twice.
+    pub(super) fn met(&self, fields: &FieldSet, mut found: impl FnMut(ClauseId)) {
+        for (name, value) in fields.iter() {
+            let Some(field) = self.fields.get(name) else { continue };
+            field.exists.iter().for_each(|clause| found(*clause));
+            if let Some(clauses) = field.equal.get(value) {
+                clauses.iter().for_each(|clause| found(*clause));
+            }
+            match value {
+                FieldValue::Number(number) if field.ranges.len() > 0 => {
+                    if let Some(key) = number.order_key() {
+                        field.ranges.containing(key, &mut found);
+                    }
+                }
+                FieldValue::Text(text) => {
+                    for length in field.lengths.range(..=text.len()).map(|(length, _)| *length) {
+                        if let Some(clauses) = text.get(..length).and_then(|text| field.starts.get(text)) {
+                            clauses.iter().for_each(|clause| found(*clause));
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+}
+
+impl AccessPath {
+    fn name(&self) -> &Arc<str> {
+        match self {
+            Self::Equal(name, _) | Self::Within(name, _) | Self::Starts(name, _) | Self::Exists(name) => name,
+        }
+    }
+}
+
+/// One of these an event meets that meets the condition.
+fn paths(predicate: &Predicate) -> Option<Vec<AccessPath>> {
+    Some(match predicate {
+        Predicate::Equal(name, value) => vec![AccessPath::Equal(Arc::clone(name), value.clone())],
+        Predicate::OneOf(name, values) => {
+            values.iter().map(|value| AccessPath::Equal(Arc::clone(name), value.clone())).collect()
+        }
+        Predicate::Within(name, range) => {
+            keys(range).map(|keys| AccessPath::Within(Arc::clone(name), keys)).into_iter().collect()
+        }
+        Predicate::Starts(name, prefix) => vec![AccessPath::Starts(Arc::clone(name), Arc::clone(prefix))],
+        Predicate::Exists(_) | Predicate::Compare(_) => {
+            vec![AccessPath::Exists(Arc::clone(predicate.needs()?))]
+        }
+    })
+}
+
+/// The keys between the ends of a range; none if it holds no number. Rounding makes them a little wider than the range,
+/// never narrower.
+fn keys(range: &NumericRange) -> Option<(u64, u64)> {
+    let low = range.low.and_then(|(number, _)| number.order_key()).unwrap_or(0);
+    let high = range.high.and_then(|(number, _)| number.order_key()).unwrap_or(u64::MAX);
+    (low <= high).then_some((low, high))
+}

@@ -1,0 +1,183 @@
+//! Names of topics, and patterns of them: MQTT's form.
+//!
+//! A topic's name is levels joined by `/`: `plant/line3/temperature`. In a pattern the level `+` stands for any one level,
+//! and `#`, as the last level, for any number of levels, none included: `plant/+/temperature`, `plant/#`. A pattern that
+//! begins with `+` or `#` does not match a topic whose name begins with `$`: such topics are the channel's own.
+//!
+//! Reference: MQTT 5.0, section 4.7.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The longest name of a topic or pattern, in bytes: MQTT's limit.
+pub const MOST_NAME: usize = 65_535;
+/// The most levels. Trees of levels are walked and dropped by recursion, so that depth is stack.
+pub const MOST_LEVELS: usize = 128;
+
+/// A pattern that names of topics match or not.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct TopicPattern {
+    text: Box<str>,
+}
+
+/// Why a text is no name of a topic, or no pattern of names.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameError {
+    #[error("the name of a topic is empty")]
+    Empty,
+    #[error("the name of a topic has {length} bytes; at most {MOST_NAME}")]
+    TooLong { length: usize },
+    #[error("the name of a topic has {levels} levels; at most {MOST_LEVELS}")]
+    TooDeep { levels: usize },
+    #[error("`{text}`: column {column}: a name has no NUL character")]
+    Nul { text: String, column: usize },
+    #[error(
+        "`{text}`: column {column}: `{wildcard}` stands for {meaning} and is alone between slashes; use it in patterns only"
+    )]
+    Wildcard {
+        text: String,
+        /// Which character, from 1.
+        column: usize,
+        wildcard: char,
+        meaning: &'static str,
+    },
+}
+
+/// Whether a text may name a topic.
+///
+/// # Errors
+/// The text is empty or too long, or has a wildcard in it.
+pub fn check_name(name: &str) -> Result<(), NameError> {
+    check_text(name)?;
+    match name.chars().position(|letter| matches!(letter, '+' | '#')) {
+        Some(at) => Err(wildcard(name, at)),
+        None => Ok(()),
+    }
+}
+
+fn check_text(text: &str) -> Result<(), NameError> {
+    match text.len() {
+        0 => return Err(NameError::Empty),
+        length if length > MOST_NAME => return Err(NameError::TooLong { length }),
+        _ => {}
+    }
+    let levels = text.split('/').count();
+    if levels > MOST_LEVELS {
+        return Err(NameError::TooDeep { levels });
+    }
+    match text.chars().position(|letter| letter == '\0') {
+        Some(at) => Err(NameError::Nul { text: text.to_owned(), column: at + 1 }),
+        None => Ok(()),
+    }
+}
+
+fn wildcard(text: &str, at: usize) -> NameError {
+    let wildcard = text.chars().nth(at).unwrap_or('#');
+    let meaning = if wildcard == '#' { "all further levels" } else { "one level" };
+    NameError::Wildcard { text: text.to_owned(), column: at + 1, wildcard, meaning }
+}
+
+impl FromStr for TopicPattern {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        check_text(text)?;
+        let (mut column, last) = (0, text.split('/').count() - 1);
+        for (number, level) in text.split('/').enumerate() {
+            let misplaced = level.chars().position(|letter| match letter {
+                '+' => level != "+",
+                '#' => level != "#" || number != last,
+                _ => false,
+            });
+            if let Some(at) = misplaced {
+                return Err(wildcard(text, column + at));
+            }
+            column += level.chars().count() + 1;
+        }
+        Ok(Self { text: text.into() })
+    }
+}
+
+impl fmt::Display for TopicPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl TopicPattern {
+    /// The pattern that matches one name alone.
+    ///
+    /// # Errors
+    /// The text is no name of a topic.
+    pub fn exactly(name: &str) -> Result<Self, NameError> {
+        check_name(name)?;
+        Ok(Self { text: name.into() })
+    }
+
+    pub(crate) fn levels(&self) -> impl Iterator<Item = &str> {
+        self.text.split('/')
+    }
+
+    /// Whether the name of a topic matches.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        if name.starts_with('$') && self.text.starts_with(['+', '#']) {
+            return false;
+        }
+        let (mut levels, mut names) = (self.levels(), name.split('/'));
+        loop {
+            match (levels.next(), names.next()) {
+                (Some("#"), _) | (None, None) => return true,
+                (Some("+"), Some(_)) => {}
+                (Some(level), Some(name)) if level == name => {}
+                _ => return false,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str) -> TopicPattern {
+        text.parse().expect("a pattern")
+    }
+
+    #[test]
+    fn patterns_match_as_mqtt_says() {
+        for (text, name, matches) in [
+            ("a/b", "a/b", true),
+            ("a/b", "a/b/c", false),
+            ("a/+", "a/b", true),
+            ("a/+", "a", false),
+            ("a/+", "a/b/c", false),
+            ("+/b", "/b", true),
+            ("a/#", "a/b/c", true),
+            ("a/#", "a", true),
+            ("#", "a/b", true),
+            ("#", "$channel/deaths", false),
+            ("+/deaths", "$channel/deaths", false),
+            ("$channel/#", "$channel/deaths", true),
+            ("a//b", "a//b", true),
+            ("a/+/b", "a//b", true),
+        ] {
+            assert_eq!(pattern(text).matches(name), matches, "{text} and {name}");
+        }
+    }
+
+    #[test]
+    fn a_misplaced_wildcard_is_refused_with_its_column() {
+        let said = |text: &str| text.parse::<TopicPattern>().expect_err("misplaced").to_string();
+        assert_eq!(
+            said("plant/#/x"),
+            "`plant/#/x`: column 7: `#` stands for all further levels and is alone between slashes; use it in patterns only"
+        );
+        assert!(said("plant/a+").contains("column 8: `+` stands for one level"));
+        assert!(said("").contains("empty"));
+        assert!(check_name("plant/+").expect_err("a pattern").to_string().contains("column 7"));
+        assert!(said(&"x".repeat(70_000)).contains("70000 bytes"));
+        assert!(said(&"/".repeat(1000)).contains("1001 levels"));
+    }
+}

@@ -1,0 +1,234 @@
+//! What suppliers offer and what consumers request, compared when they meet (DDS: requested versus offered, "RxO").
+//!
+//! | quality | offered by | requested by | fits if |
+//! |---|---|---|---|
+//! | history | the topic | the consumer | as much is kept as is asked for |
+//! | reliability | a supplier, for a topic | the consumer | at least as reliable |
+//! | deadline | a supplier, for a topic | the consumer | events are due no later after publication than asked for |
+//! | share | the policy, for a class | the consumer | its class is sure of as much |
+//!
+//! A mismatch names both values. A consumer whose request does not fit what is there is refused. What comes later and does not fit is
+//! accepted, because a consumer must not be able to lock suppliers out; the consumer is told by a notice.
+//!
+//! Reference: OMG Data Distribution Service 1.4, section 2.2.3.
+
+use crate::topic::{HistoryDepth, TopicId};
+use std::fmt;
+use unisono_linux::clock::Nanos;
+
+/// Whether an event that was delivered may be lost with its consumer; a smaller one promises less.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Reliability {
+    #[default]
+    BestEffort,
+    /// Until it is acknowledged it is kept and delivered again.
+    AtLeastOnce,
+}
+
+/// How often a supplier pushes at most; faster events are refused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SupplyRate {
+    /// From one event to the next, on average over a burst.
+    pub period: Nanos,
+    /// Events that may come at once; at least one.
+    pub burst: u32,
+}
+
+/// What a supplier offers for a topic.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Offer {
+    pub topic: TopicId,
+    /// The name of the type of its events, compared with the topic's.
+    pub event_type: Option<std::sync::Arc<str>>,
+    pub reliability: Reliability,
+    /// How long after publication an event is due that has no deadline of its own. None: never.
+    pub deadline: Option<Nanos>,
+    /// None: it does not say, and is not held to any.
+    pub rate: Option<SupplyRate>,
+    /// Who is heard on a topic with exclusive ownership: the strongest; of equals the one that offered first.
+    pub strength: u32,
+}
+
+impl Offer {
+    /// Best effort, of any type, without a deadline and a rate, of strength 0.
+    #[must_use]
+    pub fn of(topic: TopicId) -> Self {
+        Self {
+            topic,
+            event_type: None,
+            reliability: Reliability::BestEffort,
+            deadline: None,
+            rate: None,
+            strength: 0,
+        }
+    }
+}
+
+/// What a consumer requests of all that it subscribes to.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct QualityRequest {
+    pub history: HistoryDepth,
+    pub reliability: Reliability,
+    /// Events are to be due this long after publication, or sooner. None: whenever.
+    pub deadline: Option<Nanos>,
+    /// Part of the whole that its class is to be sure of, from 0 to 1.
+    pub share: Option<f64>,
+}
+
+/// An offer that does not meet a request.
+#[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Mismatch {
+    #[error("history: offered {offered}, requested {requested}")]
+    History { offered: HistoryDepth, requested: HistoryDepth },
+    #[error("reliability: offered {offered}, requested {requested}")]
+    Reliability { offered: Reliability, requested: Reliability },
+    #[error("deadline: offered {}, requested {} ns after publication", Due(*offered), requested.0)]
+    Deadline { offered: Option<Nanos>, requested: Nanos },
+    #[error("share: offered {offered:.4}, requested {requested:.4}")]
+    Share { offered: f64, requested: f64 },
+}
+
+struct Due(Option<Nanos>);
+
+impl fmt::Display for Due {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("none"),
+            Some(deadline) => write!(f, "{} ns", deadline.0),
+        }
+    }
+}
+
+impl fmt::Display for Reliability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BestEffort => "best effort",
+            Self::AtLeastOnce => "at least once",
+        })
+    }
+}
+
+impl fmt::Display for HistoryDepth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::LastValue { keys } => write!(f, "the last value of {keys} keys"),
+            Self::Last { events } => write!(f, "the last {events} events"),
+        }
+    }
+}
+
+impl QualityRequest {
+    /// Whether a topic keeps what is asked for.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn meets_topic(&self, offered: HistoryDepth) -> Result<(), Mismatch> {
+        let fits = match (offered, self.history) {
+            (_, HistoryDepth::None) => true,
+            (HistoryDepth::LastValue { keys: offered }, HistoryDepth::LastValue { keys }) => offered >= keys,
+            (HistoryDepth::Last { events: offered }, HistoryDepth::Last { events }) => offered >= events,
+            _ => false,
+        };
+        match fits {
+            true => Ok(()),
+            false => Err(Mismatch::History { offered, requested: self.history }),
+        }
+    }
+
+    /// Whether a supplier offers what is asked for.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn meets_offer(&self, offer: &Offer) -> Result<(), Mismatch> {
+        if offer.reliability < self.reliability {
+            return Err(Mismatch::Reliability { offered: offer.reliability, requested: self.reliability });
+        }
+        match self.deadline {
+            Some(requested) if offer.deadline.is_none_or(|offered| offered > requested) => {
+                Err(Mismatch::Deadline { offered: offer.deadline, requested })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a class is sure of the share that is asked for.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn meets_share(&self, offered: f64) -> Result<(), Mismatch> {
+        match self.share {
+            Some(requested) if requested > offered => Err(Mismatch::Share { offered, requested }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Holds a supplier to its rate: virtual scheduling, as the generic cell rate algorithm of ITU-T I.371.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RateMeter {
+    /// When the next event would come if all came evenly.
+    expected: Nanos,
+}
+
+impl RateMeter {
+    /// An event comes. An error says when it may come instead; nothing has changed then.
+    pub(crate) fn admit(&mut self, now: Nanos, rate: SupplyRate) -> Result<(), Nanos> {
+        let early = rate.period.0.saturating_mul(u64::from(rate.burst.max(1) - 1));
+        let allowed = Nanos(self.expected.0.saturating_sub(early));
+        if now < allowed {
+            return Err(allowed);
+        }
+        self.expected = rate.period.after(self.expected.max(now));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_may_come_at_once_and_then_the_period_holds() {
+        let (mut meter, rate) = (RateMeter::default(), SupplyRate { period: Nanos(100), burst: 3 });
+        let mut admit = |now: u64| meter.admit(Nanos(now), rate);
+        assert_eq!([admit(1000), admit(1000), admit(1000)], [Ok(()); 3]);
+        assert_eq!(admit(1000), Err(Nanos(1100)));
+        assert_eq!((admit(1100), admit(1150)), (Ok(()), Err(Nanos(1200))));
+    }
+
+    #[test]
+    fn a_mismatch_names_both_values() {
+        let request = QualityRequest {
+            history: HistoryDepth::Last { events: 10 },
+            reliability: Reliability::AtLeastOnce,
+            deadline: Some(Nanos(500)),
+            share: Some(0.5),
+        };
+        let mut offer = Offer::of(TopicId(0));
+        let said = |of: Result<(), Mismatch>| of.expect_err("they do not fit").to_string();
+        assert_eq!(
+            said(request.meets_topic(HistoryDepth::Last { events: 9 })),
+            "history: offered the last 9 events, requested the last 10 events"
+        );
+        assert_eq!(
+            said(request.meets_offer(&offer)),
+            "reliability: offered best effort, requested at least once"
+        );
+        offer.reliability = Reliability::AtLeastOnce;
+        assert_eq!(
+            said(request.meets_offer(&offer)),
+            "deadline: offered none, requested 500 ns after publication"
+        );
+        offer.deadline = Some(Nanos(501));
+        assert_eq!(
+            said(request.meets_offer(&offer)),
+            "deadline: offered 501 ns, requested 500 ns after publication"
+        );
+        offer.deadline = Some(Nanos(500));
+        assert_eq!(request.meets_offer(&offer), Ok(()));
+        assert_eq!(said(request.meets_share(0.25)), "share: offered 0.2500, requested 0.5000");
+        assert_eq!(request.meets_share(0.5), Ok(()));
+    }
+}

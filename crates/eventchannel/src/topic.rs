@@ -1,0 +1,83 @@
+//! Topics: where suppliers and consumers meet, as DDS has them: a name, a type, and what is kept for late joiners.
+
+use crate::pattern::{NameError, check_name};
+use std::sync::Arc;
+
+/// A topic, by the channel's number; never used again for another one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TopicId(pub u32);
+
+/// What a consumer that subscribes late is given of the past; a smaller one promises less (DDS: DURABILITY and HISTORY).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum HistoryDepth {
+    /// Nothing.
+    #[default]
+    None,
+    /// The last event of each key; events without a key are one key. When one more than `keys` would be kept, the key
+    /// that was heard longest ago goes.
+    LastValue { keys: usize },
+    /// The last events, whatever their keys.
+    Last { events: usize },
+}
+
+impl HistoryDepth {
+    /// How many events can be kept.
+    #[must_use]
+    pub fn most(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::LastValue { keys } => keys,
+            Self::Last { events } => events,
+        }
+    }
+}
+
+/// Who is heard when several suppliers push events of a topic (DDS: OWNERSHIP).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Ownership {
+    /// All of them.
+    #[default]
+    Shared,
+    /// The strongest one that is alive; the others are its hot standby.
+    Exclusive,
+}
+
+/// A topic to be.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct TopicSpec {
+    pub name: Arc<str>,
+    /// The name of the type of its events. None: any type.
+    pub event_type: Option<Arc<str>>,
+    pub history: HistoryDepth,
+    pub ownership: Ownership,
+}
+
+impl TopicSpec {
+    /// A topic of any type, without history, with shared ownership.
+    ///
+    /// # Errors
+    /// The text is no name of a topic.
+    pub fn new(name: &str) -> Result<Self, NameError> {
+        check_name(name)?;
+        let (history, ownership) = (HistoryDepth::None, Ownership::Shared);
+        Ok(Self { name: name.into(), event_type: None, history, ownership })
+    }
+
+    #[must_use]
+    pub fn typed(mut self, event_type: &str) -> Self {
+        self.event_type = Some(event_type.into());
+        self
+    }
+
+    #[must_use]
+    pub fn keeping(mut self, history: HistoryDepth) -> Self {
+        self.history = history;
+        self
+    }
+
+    #[must_use]
+    pub fn owned(mut self, ownership: Ownership) -> Self {
+        self.ownership = ownership;
+        self
+    }
+}

@@ -1,0 +1,146 @@
+//! Which patterns match the name of a topic: a tree of levels.
+//!
+//! Idea: one node a level, so that a name walks down at most two ways at each level (its own and `+`) and meets each `#`
+//! beside the way. Cost: proportional to the levels of the name and the wildcards met, not to the number of patterns. The
+//! answer is kept with the topic and found again only after a pattern was added or removed.
+
+use crate::pattern::TopicPattern;
+use std::collections::HashMap;
+
+/// Patterns, each with a number of the caller's.
+#[derive(Debug, Default)]
+pub(crate) struct PatternTrie {
+    root: Level,
+}
+
+#[derive(Debug, Default)]
+struct Level {
+    named: HashMap<Box<str>, Level>,
+    any: Option<Box<Level>>,
+    /// Patterns that end here.
+    here: Vec<u32>,
+    /// Patterns whose last level is `#`, below this level.
+    rest: Vec<u32>,
+}
+
+impl Level {
+    fn is_empty(&self) -> bool {
+        self.named.is_empty() && self.any.is_none() && self.here.is_empty() && self.rest.is_empty()
+    }
+
+    fn remove<'a>(&mut self, mut levels: impl Iterator<Item = &'a str>, number: u32) {
+        match levels.next() {
+            None => self.here.retain(|other| *other != number),
+            Some("#") => self.rest.retain(|other| *other != number),
+            Some("+") => {
+                if let Some(any) = &mut self.any {
+                    any.remove(levels, number);
+                    if any.is_empty() {
+                        self.any = None;
+                    }
+                }
+            }
+            Some(name) => {
+                if let Some(level) = self.named.get_mut(name) {
+                    level.remove(levels, number);
+                    if level.is_empty() {
+                        self.named.remove(name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl PatternTrie {
+    pub(crate) fn insert(&mut self, pattern: &TopicPattern, number: u32) {
+        let mut at = &mut self.root;
+        for level in pattern.levels() {
+            at = match level {
+                "#" => return at.rest.push(number),
+                "+" => at.any.get_or_insert_default(),
+                name => at.named.entry(name.into()).or_default(),
+            };
+        }
+        at.here.push(number);
+    }
+
+    pub(crate) fn remove(&mut self, pattern: &TopicPattern, number: u32) {
+        // as deep as the pattern has levels: `MOST_LEVELS`
+        self.root.remove(pattern.levels(), number);
+    }
+
+    /// The numbers of the patterns that match, in no order.
+    pub(crate) fn matching(&self, name: &str) -> Vec<u32> {
+        let mut found = Vec::new();
+        let mut at = vec![&self.root];
+        for (depth, level) in name.split('/').enumerate() {
+            let wild = depth > 0 || !name.starts_with('$');
+            let mut below = Vec::new();
+            for node in at {
+                if wild {
+                    found.extend(&node.rest);
+                    below.extend(node.any.as_deref());
+                }
+                below.extend(node.named.get(level));
+            }
+            at = below;
+        }
+        for node in at {
+            found.extend(&node.rest);
+            found.extend(&node.here);
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name() -> impl Strategy<Value = String> {
+        prop::collection::vec(prop::sample::select(vec!["a", "b", "", "$s"]), 1..5)
+            .prop_map(|levels| levels.join("/"))
+    }
+
+    fn pattern() -> impl Strategy<Value = TopicPattern> {
+        let level = prop::sample::select(vec!["a", "b", "", "$s", "+"]);
+        (prop::collection::vec(level, 1..5), prop::bool::ANY).prop_filter_map(
+            "a pattern",
+            |(levels, rest)| {
+                let text = levels.join("/") + if rest { "/#" } else { "" };
+                text.parse().ok()
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn the_tree_finds_the_patterns_that_match_one_by_one(
+            patterns in prop::collection::vec((pattern(), prop::bool::ANY), 0..30),
+            names in prop::collection::vec(name().prop_filter("no name is empty", |name| !name.is_empty()), 1..10),
+        ) {
+            let mut trie = PatternTrie::default();
+            for (number, (pattern, _)) in (0..).zip(&patterns) {
+                trie.insert(pattern, number);
+            }
+            for (number, (pattern, stays)) in (0..).zip(&patterns) {
+                if !stays {
+                    trie.remove(pattern, number);
+                }
+            }
+            for name in names {
+                let mut found = trie.matching(&name);
+                found.sort_unstable();
+                let matching = (0..).zip(&patterns).filter(|(_, (pattern, stays))| *stays && pattern.matches(&name));
+                let expected: Vec<u32> = matching.map(|(number, _)| number).collect();
+                prop_assert_eq!(found, expected);
+            }
+            for (number, (pattern, _)) in (0..).zip(&patterns) {
+                trie.remove(pattern, number);
+            }
+            prop_assert!(trie.root.is_empty());
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! What a named field of an event holds: a number, a truth value or a text.
+//!
+//! The DDS content filter and CORBA's Notification Service filter constraints work on typed structures. Here fields are typed
+//! one by one, in the event, so that a filter needs no schema.
+//!
+//! Whole numbers and decimals are one kind: `3` equals `3.0`. Comparisons between them are exact, beyond 2^53 too.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+/// A number in its one canonical form: a decimal with a whole value within 64 bits is a whole number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Numeric(Form);
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Form {
+    Whole(i64),
+    /// The bits of an `f64` that is no whole number of 64 bits; one pattern for all NaNs.
+    Decimal(u64),
+}
+
+/// 2^63, where whole numbers of 64 bits end.
+const END: f64 = 9_223_372_036_854_775_808.0;
+
+impl From<i64> for Numeric {
+    fn from(number: i64) -> Self {
+        Self(Form::Whole(number))
+    }
+}
+
+impl From<f64> for Numeric {
+    fn from(number: f64) -> Self {
+        if number.is_nan() {
+            return Self(Form::Decimal(f64::NAN.to_bits()));
+        }
+        if number.trunc() == number && (-END..END).contains(&number) {
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "whole and within the range, as just checked"
+            )]
+            return Self(Form::Whole(number as i64));
+        }
+        Self(Form::Decimal(number.to_bits()))
+    }
+}
+
+impl Numeric {
+    /// The nearest `f64`.
+    #[must_use]
+    pub fn to_f64(self) -> f64 {
+        match self.0 {
+            Form::Whole(number) => number as f64,
+            Form::Decimal(bits) => f64::from_bits(bits),
+        }
+    }
+
+    /// The order of the two numbers; none if one of them is not a number (NaN).
+    #[must_use]
+    pub fn compare(self, other: Self) -> Option<Ordering> {
+        match (self.0, other.0) {
+            (Form::Whole(one), Form::Whole(other)) => Some(one.cmp(&other)),
+            (Form::Decimal(one), Form::Decimal(other)) => {
+                f64::from_bits(one).partial_cmp(&f64::from_bits(other))
+            }
+            (Form::Whole(one), Form::Decimal(other)) => whole_with(one, f64::from_bits(other)),
+            (Form::Decimal(_), Form::Whole(_)) => other.compare(self).map(Ordering::reverse),
+        }
+    }
+
+    /// A key whose order is the numbers' own, but for rounding: numbers that are further apart than an `f64` shows never
+    /// change places. None for NaN.
+    pub(crate) fn order_key(self) -> Option<u64> {
+        let number = self.to_f64();
+        let bits = number.to_bits();
+        // negative numbers descend with their bits, positive ones ascend
+        (!number.is_nan()).then_some(if bits >> 63 == 1 { !bits } else { bits | 1 << 63 })
+    }
+
+    /// One of the four operations. Whole numbers stay whole while they fit; `/` divides as decimals do.
+    pub(crate) fn calculate(self, operation: char, other: Self) -> Self {
+        if let (Form::Whole(one), Form::Whole(other)) = (self.0, other.0) {
+            let whole = match operation {
+                '+' => one.checked_add(other),
+                '-' => one.checked_sub(other),
+                '*' => one.checked_mul(other),
+                _ => None,
+            };
+            if let Some(whole) = whole {
+                return whole.into();
+            }
+        }
+        let (one, other) = (self.to_f64(), other.to_f64());
+        Self::from(match operation {
+            '+' => one + other,
+            '-' => one - other,
+            '*' => one * other,
+            _ => one / other,
+        })
+    }
+}
+
+fn whole_with(whole: i64, decimal: f64) -> Option<Ordering> {
+    if decimal.is_nan() {
+        return None;
+    }
+    if decimal >= END {
+        return Some(Ordering::Less);
+    }
+    if decimal < -END {
+        return Some(Ordering::Greater);
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "within the range, as just checked")]
+    let below = decimal.floor() as i64;
+    // a decimal is never whole here, so it lies above its floor
+    Some(if whole <= below { Ordering::Less } else { Ordering::Greater })
+}
+
+impl fmt::Debug for Numeric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Numeric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Form::Whole(number) => write!(f, "{number}"),
+            Form::Decimal(bits) => write!(f, "{}", f64::from_bits(bits)),
+        }
+    }
+}
+
+/// The value of a field.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum FieldValue {
+    Number(Numeric),
+    Bool(bool),
+    Text(Arc<str>),
+}
+
+impl From<i64> for FieldValue {
+    fn from(number: i64) -> Self {
+        Self::Number(number.into())
+    }
+}
+
+impl From<f64> for FieldValue {
+    fn from(number: f64) -> Self {
+        Self::Number(number.into())
+    }
+}
+
+impl From<bool> for FieldValue {
+    fn from(value: bool) -> Self {
+        Self::Bool(value)
+    }
+}
+
+impl From<&str> for FieldValue {
+    fn from(text: &str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+/// The named fields of an event, by which filters decide.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FieldSet {
+    /// Ascending by name, each name once.
+    fields: Vec<(Arc<str>, FieldValue)>,
+}
+
+impl FieldSet {
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same with one more field; a field of that name is replaced.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<Arc<str>>, value: impl Into<FieldValue>) -> Self {
+        self.set(name, value);
+        self
+    }
+
+    /// Adds a field; a field of that name is replaced.
+    pub fn set(&mut self, name: impl Into<Arc<str>>, value: impl Into<FieldValue>) {
+        let (name, value) = (name.into(), value.into());
+        match self.place(&name) {
+            Ok(at) => self.fields[at].1 = value,
+            Err(at) => self.fields.insert(at, (name, value)),
+        }
+    }
+
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&FieldValue> {
+        self.place(name).ok().map(|at| &self.fields[at].1)
+    }
+
+    /// The fields, ascending by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &FieldValue)> {
+        self.fields.iter().map(|(name, value)| (name, value))
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.fields.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    fn place(&self, name: &str) -> Result<usize, usize> {
+        self.fields.binary_search_by(|(other, _)| (**other).cmp(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_whole_decimal_is_the_whole_number() {
+        assert_eq!(Numeric::from(3.0), Numeric::from(3));
+        assert_eq!(Numeric::from(-0.0), Numeric::from(0));
+        assert_ne!(Numeric::from(2.5), Numeric::from(2));
+    }
+
+    #[test]
+    fn whole_numbers_beyond_the_precision_of_decimals_compare_exactly() {
+        let (even, odd) = (Numeric::from(1_i64 << 53), Numeric::from((1_i64 << 53) + 1));
+        assert_eq!(even.compare(odd), Some(Ordering::Less));
+        assert_eq!(Numeric::from(i64::MAX).compare(END.into()), Some(Ordering::Less));
+        assert_eq!(Numeric::from(i64::MIN).compare((-1e300).into()), Some(Ordering::Greater));
+        assert_eq!(Numeric::from(f64::NAN).compare(Numeric::from(f64::NAN)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_key_never_contradicts_the_order(one: f64, other: i64, third: f64) {
+            let numbers = [Numeric::from(one), Numeric::from(other), Numeric::from(third)];
+            for one in numbers {
+                for other in numbers {
+                    let keys = (one.order_key(), other.order_key());
+                    match one.compare(other) {
+                        None => prop_assert!(keys.0.is_none() || keys.1.is_none()),
+                        Some(Ordering::Less) => prop_assert!(keys.0 <= keys.1),
+                        Some(Ordering::Equal) => prop_assert!(keys.0 == keys.1),
+                        Some(Ordering::Greater) => prop_assert!(keys.0 >= keys.1),
+                    }
+                }
+            }
+        }
+    }
+}

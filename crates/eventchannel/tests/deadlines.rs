@@ -1,0 +1,178 @@
+//! Deadlines by simulation: a server that takes exactly the time that was stated, and no clock but the simulation's.
+
+mod common;
+
+use common::{Bench, Dice, event};
+use proptest::prelude::*;
+use unisono_eventchannel::*;
+use unisono_linux::clock::Nanos;
+
+/// An event that will come.
+#[derive(Clone, Copy, Debug)]
+struct Coming {
+    at: u64,
+    topic: usize,
+    due: u64,
+}
+
+/// Runs the server until all has been delivered; answers how many deadlines of each topic were missed at the end of the delivery. The channel
+/// knows the deadlines, or has to serve in the order of arrival.
+fn missed(
+    bench: &mut Bench,
+    topics: &[TopicId],
+    mut coming: Vec<Coming>,
+    took: &[u64],
+    knows: bool,
+) -> Vec<u64> {
+    coming.sort_by_key(|event| event.at);
+    let mut missed = vec![0; topics.len()];
+    let (mut now, mut next) = (0, 0);
+    loop {
+        while let Some(arrived) = coming.get(next).filter(|arrived| arrived.at <= now) {
+            let mut publication = event().with_fields(FieldSet::new().with("due", arrived.due as i64));
+            publication.deadline = knows.then_some(Nanos(arrived.due));
+            bench.publish(arrived.at, topics[arrived.topic], publication);
+            next += 1;
+        }
+        match bench.next(now) {
+            Some(delivery) => {
+                let got = delivery.event.expect("nothing is dropped").event;
+                let topic = topics.iter().position(|topic| *topic == got.topic).expect("one of them");
+                now += took[topic];
+                bench.channel.finish(Nanos(now), Some(Nanos(took[topic])));
+                let due = coming_due(&got.fields);
+                missed[topic] += u64::from(now > due);
+            }
+            None => match coming.get(next) {
+                Some(arrived) => now = now.max(arrived.at),
+                None => return missed,
+            },
+        }
+    }
+}
+
+fn coming_due(fields: &FieldSet) -> u64 {
+    match fields.field("due") {
+        Some(FieldValue::Number(number)) => number.to_f64() as u64,
+        _ => panic!("every event says when it is due"),
+    }
+}
+
+fn roomy(class: &str) -> InboxSpec {
+    let capacity = InboxCapacity { events: 1 << 20, bytes: usize::MAX };
+    InboxSpec { class: Some(class.into()), capacity, ..InboxSpec::default() }
+}
+
+/// Three classes, each loaded with 95 % of its share: in each a sensor (one event of 100 us every 10 ms), updates (20 events every 50 ms) and video
+/// in rounds (all frames of half a second at once, as in the paper's section 3.5). An event is due when the next of its kind come. Rounds begin
+/// at random and come a little late.
+#[test]
+fn at_95_percent_load_deadlines_in_classes_miss_at_most_a_twentieth_of_what_arrival_order_misses() {
+    const SEED: u64 = 20_020_115;
+    const EXECUTION: u64 = 100_000;
+    let shares = [("control", 1_u32), ("video", 2), ("bulk", 1)];
+    // period in ms, events at once
+    let streams = |class: usize| [(10, 1), (50, 20), (500, if class == 1 { 2125 } else { 937 })];
+    let (mut total, mut events) = ([0, 0], 0);
+    for seed in 0..3 {
+        let mut dice = Dice(SEED + seed);
+        let mut coming = Vec::new();
+        for (topic, (period, at_once)) in (0..3).flat_map(streams).enumerate() {
+            let (period, mut at) = (period * 1_000_000, dice.below(period * 1_000_000));
+            while at < 2_000_000_000 {
+                coming.extend((0..at_once).map(|_| Coming { at, topic, due: at + period }));
+                at += period + dice.below(period / 100);
+            }
+        }
+        events += coming.len();
+        for (knows, total) in [true, false].into_iter().zip(&mut total) {
+            let mut bench = Bench::new(&shares);
+            let topics: Vec<_> = (0..9).map(|at| bench.topic(&at.to_string())).collect();
+            for number in 0..9 {
+                let execution = ExecutionTime::constant(Nanos(EXECUTION));
+                bench.reader(&number.to_string(), InboxSpec { execution, ..roomy(shares[number / 3].0) });
+            }
+            *total += missed(&mut bench, &topics, coming.clone(), &[EXECUTION; 9], knows).iter().sum::<u64>();
+        }
+    }
+    let [deadline, arrival] = total;
+    assert!(
+        arrival > 1000 && deadline * 20 <= arrival,
+        "of {events} events of the seed {SEED} {deadline} miss by deadline, {arrival} by arrival"
+    );
+}
+
+/// A consumer with a reservation: class, execution time, period, deadline.
+fn asked() -> impl Strategy<Value = (usize, u64, u64, u64)> {
+    (0..3_usize, 1_000..60_000_u64, 100_000..2_000_000_u64, 1..4_u64)
+        .prop_map(|(class, execution, period, tightness)| (class, execution, period, period * tightness / 2))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn what_was_admitted_never_misses_a_deadline_whatever_the_others_do(
+        reservations in prop::collection::vec(asked(), 1..12), flood in 1_000..100_000_u64, seed: u64,
+    ) {
+        let shares = [("a", 3_u32), ("b", 2), ("c", 1)];
+        let (mut bench, mut dice) = (Bench::new(&shares), Dice(seed));
+        let (mut topics, mut took, mut coming, mut admitted) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        // consumers that were promised nothing have more to do than they will ever get, all of it urgent
+        for (class, _) in shares {
+            let topic = bench.topic(&format!("flood/{class}"));
+            let execution = ExecutionTime::constant(Nanos(flood));
+            bench.reader(&format!("flood/{class}"), InboxSpec { execution, ..roomy(class) });
+            for _ in 0..600 {
+                let at = dice.below(20_000_000);
+                coming.push(Coming { at, topic: topics.len(), due: at + 1 });
+            }
+            topics.push(topic);
+            took.push(flood);
+        }
+        for (number, (class, execution, period, deadline)) in reservations.into_iter().enumerate() {
+            let reservation = Reservation { period: Nanos(period), deadline: Nanos(deadline), largest: 1 << 20 };
+            let spec = InboxSpec {
+                execution: ExecutionTime::constant(Nanos(execution)),
+                reservation: Some(reservation),
+                ..roomy(shares[class].0)
+            };
+            let name = format!("reserved/{number}");
+            let Ok(consumer) = bench.channel.connect(ConsumerSpec::new(&name).with(spec)) else { continue };
+            let topic = bench.topic(&name);
+            bench.subscribe(consumer, &name);
+            admitted += 1;
+            let mut at = dice.below(period) * dice.below(2); // often all at once
+            while at < 20_000_000 {
+                coming.push(Coming { at, topic: topics.len(), due: at + deadline });
+                at += period + dice.below(2) * dice.below(period / 4);
+            }
+            topics.push(topic);
+            took.push(execution);
+        }
+        let missed = missed(&mut bench, &topics, coming, &took, true);
+        prop_assert!(missed[3..].iter().all(|missed| *missed == 0), "{:?} of {} admitted", &missed[3..], admitted);
+    }
+}
+
+#[test]
+fn a_class_that_is_full_refuses_the_next_consumer_and_takes_it_when_another_has_left() {
+    let mut bench = Bench::new(&[("video", 1), ("rest", 1)]);
+    let reservation =
+        Some(Reservation { period: Nanos(1_000_000), deadline: Nanos(1_000_000), largest: 1024 });
+    let execution = ExecutionTime { event: Nanos(20_000), kibibyte: Nanos(80_000) };
+    let spec = InboxSpec { reservation, execution, ..roomy("video") };
+    let connect = |bench: &mut Bench| bench.channel.connect(ConsumerSpec::new("viewer").with(spec.clone()));
+    let admitted: Vec<_> = std::iter::from_fn(|| connect(&mut bench).ok()).collect();
+    // half of the time in each ms, less the longest event of the class (twice) and its share of it once more: 2.5 events
+    assert_eq!(admitted.len(), 2);
+    let said = connect(&mut bench).expect_err("it is full").to_string();
+    assert_eq!(
+        said,
+        "class `video` would need 400000 ns of service within 1000000 ns and is sure of 350000: 50000 ns too much"
+    );
+    let video = bench.channel.hierarchy().find("video").expect("it is there");
+    assert!((bench.channel.utilization(video) - 0.2).abs() < 1e-9);
+    bench.channel.disconnect(admitted[0]);
+    connect(&mut bench).expect("one has left");
+}

@@ -1,0 +1,397 @@
+//! What the channel promises, one sentence each.
+
+mod common;
+
+use common::{Bench, Bytes, all, event, sized};
+use std::sync::Arc;
+use unisono_eventchannel::*;
+use unisono_linux::clock::Nanos;
+
+fn gaps(delivery: &Delivery<Bytes>) -> Vec<(u64, u64, u64, GapCause)> {
+    let gap = |notice: &ChannelNotice| match notice {
+        ChannelNotice::Gap(gap) => Some((gap.first, gap.last, gap.lost, gap.cause)),
+        _ => None,
+    };
+    delivery.notices.iter().filter_map(gap).collect()
+}
+
+fn small(events: usize, full: FullInbox) -> InboxSpec {
+    InboxSpec { capacity: InboxCapacity { events, bytes: 1 << 20 }, full, ..InboxSpec::default() }
+}
+
+#[test]
+fn an_event_reaches_those_who_asked_for_it_once() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let topic = bench.topic("plant/1/hot");
+    let twice = bench.consumer("twice", InboxSpec::default());
+    let first = bench.subscribe(twice, "plant/#");
+    bench.subscribe(twice, "plant/+/hot");
+    let other = bench.consumer("other", InboxSpec::default());
+    let filter = "level > 3".parse().expect("a filter");
+    bench.channel.subscribe(Nanos(0), other, all("plant/#").filtered(filter)).expect("it fits");
+    bench.publish(5, topic, event().with_fields(FieldSet::new().with("level", 3)));
+    let delivery = bench.next(6).expect("an event waits");
+    let got = delivery.event.expect("an event");
+    assert_eq!((delivery.consumer, got.subscription, got.event.sequence), (twice, first, 1));
+    assert_eq!((got.event.published, got.lateness, got.retained), (Nanos(5), Lateness::InTime, false));
+    assert!(bench.next(7).is_none());
+    bench.publish(8, topic, event().with_fields(FieldSet::new().with("level", 4)));
+    assert_eq!(
+        [bench.next(9).map(|it| it.consumer), bench.next(9).map(|it| it.consumer)],
+        [Some(twice), Some(other)]
+    );
+    bench.channel.unsubscribe(first);
+    bench.channel.disconnect(other);
+    bench.publish(10, topic, event().with_fields(FieldSet::new().with("level", 4)));
+    assert_eq!(bench.next(11).map(|it| it.consumer), Some(twice));
+    assert!(bench.next(12).is_none());
+}
+
+#[test]
+fn inside_a_class_the_earliest_deadline_comes_first_and_a_supplier_is_never_overtaken_by_itself() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let (calm, urgent) = (bench.topic("calm"), bench.topic("urgent"));
+    bench.reader("#", InboxSpec::default());
+    bench.publish(0, calm, event().due(Nanos(900)));
+    bench.publish(0, calm, event().due(Nanos(100))); // behind the event before it, whose turn is at 900
+    bench.publish(0, urgent, event().due(Nanos(500)));
+    let order: Vec<_> =
+        std::iter::from_fn(|| bench.next(1)?.event).map(|it| (it.event.topic, it.event.sequence)).collect();
+    assert_eq!(order, [(urgent, 1), (calm, 1), (calm, 2)]);
+}
+
+#[test]
+fn between_classes_shares_decide_whatever_the_deadlines() {
+    let mut bench = Bench::new(&[("video", 3), ("web", 1)]);
+    let topic = bench.topic("t");
+    let inbox = |class: &str| InboxSpec { class: Some(class.into()), ..small(1000, FullInbox::DropOldest) };
+    let (video, web) = (bench.reader("t", inbox("video")), bench.reader("+", inbox("web")));
+    for at in 0..400 {
+        bench.publish(at, topic, event());
+    }
+    // the web's events are all more urgent than the video's from here on
+    let mut got = [0, 0];
+    for at in 0..200 {
+        let consumer = bench.next(1000 + at).expect("events wait").consumer;
+        got[usize::from(consumer == web)] += 1;
+    }
+    assert_eq!(got, [150, 50]);
+    let class = |name: &str| bench.channel.hierarchy().find(name).expect("it is there");
+    let (video_class, web_class) = (class("video"), class("web"));
+    assert_eq!(bench.channel.waiting(video), 250);
+    let served = [video_class, web_class].map(|class| bench.channel.served(class).packets);
+    assert_eq!(served, [150, 50]);
+}
+
+#[test]
+fn a_class_is_charged_what_a_delivery_took() {
+    let mut bench = Bench::new(&[("slow", 1), ("fast", 1)]);
+    let topic = bench.topic("t");
+    let inbox = |class: &str| InboxSpec { class: Some(class.into()), ..InboxSpec::default() };
+    let slow = bench.reader("t", inbox("slow"));
+    bench.reader("+", inbox("fast"));
+    for at in 0..400 {
+        bench.publish(at, topic, event());
+    }
+    let mut got = [0, 0];
+    for at in 0..200 {
+        let consumer = bench.next(at).expect("events wait").consumer;
+        got[usize::from(consumer == slow)] += 1;
+        let took = if consumer == slow { 6400 } else { 1280 };
+        bench.channel.finish(Nanos(at), Some(Nanos(took)));
+    }
+    // five times as long each, so a fifth of the deliveries; the bound is one delivery of each
+    assert!(got[0] >= 164 && got[0] <= 168, "{got:?}");
+}
+
+#[test]
+fn a_paused_consumer_holds_up_nobody_and_loses_only_its_own() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let topic = bench.topic("t");
+    let stopped = bench.reader("t", small(2, FullInbox::DropOldest));
+    let fast = bench.reader("+", small(2, FullInbox::DropOldest));
+    bench.channel.pause(stopped);
+    for at in 0..50 {
+        bench.publish(at, topic, event());
+        let delivery = bench.next(at).expect("the fast one is free");
+        assert_eq!((delivery.consumer, delivery.notices.len()), (fast, 0));
+    }
+    assert!(bench.next(60).is_none());
+    assert_eq!(bench.channel.waiting(stopped), 2);
+    bench.channel.resume(stopped);
+    let delivery = bench.next(61).expect("it is free again");
+    assert_eq!(gaps(&delivery), [(1, 48, 48, GapCause::Full)]);
+    assert_eq!(delivery.event.expect("an event").event.sequence, 49);
+    assert_eq!(bench.channel.counters(stopped).expect("it is there").dropped_full, 48);
+}
+
+#[test]
+fn a_full_inbox_drops_as_the_consumer_chose() {
+    let left = |full: FullInbox, now: u64, more: &[(u64, u8)]| {
+        let mut bench = Bench::new(&[("rest", 1)]);
+        let topics: Vec<_> = (0..more.len()).map(|at| bench.topic(&format!("t{at}"))).collect();
+        let reader = bench.reader("#", small(2, full));
+        bench.channel.pause(reader);
+        for (topic, (deadline, criticality)) in topics.iter().zip(more) {
+            // before the deadlines, but for the last
+            let at = if topic == topics.last().expect("some") { now } else { 0 };
+            bench.publish(at, *topic, event().due(Nanos(*deadline)).critical(Criticality(*criticality)));
+        }
+        bench.channel.resume(reader);
+        let deliveries = std::iter::from_fn(|| bench.next(0)?.event);
+        let mut left: Vec<u64> = deliveries.map(|it| it.event.deadline.0).collect();
+        left.sort_unstable();
+        left
+    };
+    assert_eq!(left(FullInbox::DropOldest, 0, &[(10, 0), (30, 0), (20, 0)]), [20, 30]);
+    assert_eq!(left(FullInbox::DropByDeadline, 0, &[(10, 0), (30, 0), (20, 0)]), [10, 20]);
+    // one is late already: it goes first
+    assert_eq!(left(FullInbox::DropByDeadline, 15, &[(10, 0), (30, 0), (20, 0)]), [20, 30]);
+    // the least critical goes before all that
+    assert_eq!(left(FullInbox::DropByDeadline, 15, &[(10, 1), (30, 1), (20, 0)]), [10, 30]);
+    assert_eq!(left(FullInbox::DropOldest, 0, &[(10, 1), (30, 0), (20, 0)]), [10, 20]);
+}
+
+#[test]
+fn an_inbox_that_blocks_refuses_the_event_for_everybody_and_says_who_it_was() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let topic = bench.topic("t");
+    let free = bench.reader("+", InboxSpec::default());
+    let strict = bench.consumer("archive", small(1, FullInbox::BlockSupplier));
+    bench.subscribe(strict, "t");
+    bench.channel.pause(strict);
+    bench.publish(0, topic, event());
+    let refused =
+        bench.channel.try_publish(Nanos(1), bench.supplier, topic, event()).expect_err("it is full");
+    assert_eq!(refused, PublishError::Full { consumer: "archive".into() });
+    assert_eq!(
+        refused.to_string(),
+        "the queue of the consumer `archive` is full; try again when it has taken something"
+    );
+    assert_eq!(bench.channel.waiting(free), 1);
+    assert_eq!(bench.channel.counters(strict).expect("it is there").blocked, 1);
+    bench.channel.resume(strict);
+    while bench.next(2).is_some() {}
+    bench.publish(3, topic, event());
+    // a number was used only for what was taken
+    assert_eq!(bench.next_number(4), Some(2));
+}
+
+#[test]
+fn late_events_are_delivered_dropped_or_reported_and_counted_each() {
+    for (late, expected) in [
+        (LateEvents::Deliver, (Some((1, Lateness::Late)), vec![])),
+        (LateEvents::Drop, (Some((2, Lateness::InTime)), vec![])),
+        (LateEvents::Report, (Some((2, Lateness::InTime)), vec![(1, 1, 1, GapCause::Late)])),
+    ] {
+        let mut bench = Bench::new(&[("rest", 1)]);
+        let topic = bench.topic("t");
+        let reader = bench.reader("t", InboxSpec { late, ..InboxSpec::default() });
+        bench.publish(0, topic, event().due(Nanos(10)));
+        bench.publish(0, topic, event().due(Nanos(30)));
+        let delivery = bench.next(20).expect("something is due");
+        let got = delivery.event.as_ref().map(|it| (it.event.sequence, it.lateness));
+        assert_eq!((got, gaps(&delivery)), expected, "{late:?}");
+        assert_eq!(bench.channel.misses(reader).collect::<Vec<_>>(), [(topic, 1)]);
+    }
+}
+
+#[test]
+fn a_deadline_that_passes_during_the_delivery_is_missed_too() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let topic = bench.topic("t");
+    let reader = bench.reader("t", InboxSpec::default());
+    for deadline in [10, 30] {
+        bench.publish(0, topic, event().due(Nanos(deadline)));
+    }
+    bench.next(5);
+    bench.channel.finish(Nanos(11), None);
+    assert_eq!(bench.channel.counters(reader).expect("it is there").missed, 1);
+    bench.next(11);
+    bench.channel.finish(Nanos(30), None);
+    assert_eq!(bench.channel.counters(reader).expect("it is there").missed, 1);
+}
+
+#[test]
+fn who_subscribes_late_gets_what_the_topic_keeps() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let spec = TopicSpec::new("t").expect("a name").keeping(HistoryDepth::LastValue { keys: 8 });
+    let topic = bench.channel.declare(spec).expect("room");
+    bench.channel.offer(bench.supplier, Offer::of(topic)).expect("no type");
+    for (key, level) in [("a", 1), ("b", 2), ("a", 3), ("c", 4)] {
+        let fields = FieldSet::new().with("level", level);
+        bench.publish(0, topic, event().keyed(key).with_fields(fields).due(Nanos(10)));
+    }
+    let reader = bench.consumer("reader", InboxSpec::default());
+    let filter = "level != 4".parse().expect("a filter");
+    bench.channel.subscribe(Nanos(100), reader, all("t").filtered(filter)).expect("it fits");
+    let got: Vec<_> = std::iter::from_fn(|| bench.next(100)?.event).collect();
+    let told: Vec<_> = got.iter().map(|it| (it.event.sequence, it.retained, it.lateness)).collect();
+    // their deadlines were for those who were there
+    assert_eq!(told, [(2, true, Lateness::InTime), (3, true, Lateness::InTime)]);
+}
+
+#[test]
+fn a_request_that_is_not_offered_is_refused_with_both_values() {
+    let mut bench = Bench::new(&[("video", 3), ("web", 1)]);
+    let topic = bench.topic("t");
+    let refused = |bench: &mut Bench, request: QualityRequest| {
+        let reader = bench.consumer("reader", InboxSpec { request, ..InboxSpec::default() });
+        bench.channel.subscribe(Nanos(0), reader, all("#")).expect_err("it is not offered").to_string()
+    };
+    let request = QualityRequest { deadline: Some(Nanos(1000)), ..QualityRequest::default() };
+    assert_eq!(
+        refused(&mut bench, request),
+        "topic `t`: deadline: offered none, requested 1000 ns after publication"
+    );
+    let request = QualityRequest { history: HistoryDepth::Last { events: 3 }, ..QualityRequest::default() };
+    assert_eq!(
+        refused(&mut bench, request),
+        "topic `t`: history: offered none, requested the last 3 events"
+    );
+    let request = QualityRequest { share: Some(0.3), ..QualityRequest::default() };
+    let spec = ConsumerSpec::new("reader").with(InboxSpec { request, ..InboxSpec::default() });
+    let said = bench.channel.connect(spec).expect_err("the default class has a quarter").to_string();
+    assert_eq!(said, "class `web`: share: offered 0.2500, requested 0.3000");
+    // what comes later is told, not refused
+    let request = QualityRequest { reliability: Reliability::AtLeastOnce, ..QualityRequest::default() };
+    bench.reader("later/#", InboxSpec { request, ..InboxSpec::default() });
+    let later = bench.topic("later/x");
+    let mismatch =
+        Mismatch::Reliability { offered: Reliability::BestEffort, requested: Reliability::AtLeastOnce };
+    let told = bench.next(0).expect("a notice waits").notices;
+    assert_eq!(told, [ChannelNotice::Mismatch { topic: later, mismatch }]);
+    assert!(bench.channel.retire(topic).expect_err("it is offered").to_string().contains("by 1 suppliers"));
+}
+
+#[test]
+fn an_event_that_may_not_be_published_is_refused_with_the_reason() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let topic = bench.topic("t");
+    let other = bench.channel.declare(TopicSpec::new("other").expect("a name")).expect("room");
+    let mut said = |now: u64, topic: TopicId, publication: Publication<Bytes>| {
+        bench
+            .channel
+            .try_publish(Nanos(now), bench.supplier, topic, publication)
+            .expect_err("refused")
+            .to_string()
+    };
+    assert_eq!(
+        said(0, other, event()),
+        "the supplier has not offered the topic, or is gone; offer it first"
+    );
+    assert_eq!(
+        said(0, topic, sized((16 << 20) + 1)),
+        "a payload of 16777217 bytes; the largest has 16777216"
+    );
+    assert_eq!(said(50, topic, event().due(Nanos(20))), "the deadline passed 30 ns ago");
+    let many = (0..257).fold(FieldSet::new(), |fields, at| fields.with(at.to_string(), at));
+    assert_eq!(said(0, topic, event().with_fields(many)), "an event with 257 fields; at most 256");
+    let rate = Some(SupplyRate { period: Nanos(100), burst: 1 });
+    bench.channel.offer(bench.supplier, Offer { rate, ..Offer::of(topic) }).expect("no type");
+    bench.publish(1000, topic, event());
+    let refused =
+        bench.channel.try_publish(Nanos(1001), bench.supplier, topic, event()).expect_err("too fast");
+    assert_eq!(refused.to_string(), "more than the rate offered; try again in 99 ns");
+    bench.channel.withdraw(bench.supplier);
+    let refused = bench.channel.try_publish(Nanos(2000), bench.supplier, topic, event());
+    assert_eq!(refused, Err(PublishError::NotOffered));
+}
+
+#[test]
+fn the_numbers_of_a_supplier_show_duplicates_and_gaps() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let topic = bench.topic("t");
+    bench.reader("t", InboxSpec::default());
+    let push = |bench: &mut Bench, number: u64| {
+        bench.channel.try_publish(Nanos(0), bench.supplier, topic, event().numbered(number)).expect("taken")
+    };
+    assert_eq!(push(&mut bench, 7), Published::Taken { sequence: 7, inboxes: 1 });
+    assert_eq!(push(&mut bench, 7), Published::Duplicate { last: 7 });
+    assert_eq!(push(&mut bench, 10), Published::Taken { sequence: 10, inboxes: 1 });
+    let first = bench.next(1).expect("two wait");
+    assert_eq!(gaps(&first), [(8, 9, 2, GapCause::NotReceived)]);
+    assert_eq!((first.event.expect("an event").event.sequence, bench.next_number(1)), (7, Some(10)));
+}
+
+#[test]
+fn each_event_of_a_group_goes_to_one_of_its_consumers_in_turns() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let topic = bench.topic("t");
+    let spec = ConsumerSpec::new("worker").grouped("workers");
+    let [one, other] = [0, 1].map(|_| bench.channel.connect(spec.clone()).expect("room"));
+    let differs = spec.clone().with(small(1, FullInbox::DropOldest));
+    assert!(
+        bench
+            .channel
+            .connect(differs)
+            .expect_err("another inbox")
+            .to_string()
+            .contains("`workers` has another inbox")
+    );
+    bench.subscribe(one, "t");
+    for at in 0..6 {
+        bench.publish(at, topic, event());
+    }
+    let who = |bench: &mut Bench| bench.next(10).map(|it| it.consumer);
+    assert_eq!([who(&mut bench), who(&mut bench)], [Some(one), Some(other)]);
+    bench.channel.pause(one);
+    assert_eq!([who(&mut bench), who(&mut bench)], [Some(other), Some(other)]);
+    // the subscription is the group's
+    bench.channel.disconnect(one);
+    assert_eq!([who(&mut bench), who(&mut bench), who(&mut bench)], [Some(other), Some(other), None]);
+}
+
+#[test]
+fn a_reservation_holds_beside_others_of_its_class_and_beside_itself() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let (own, others) = (bench.topic("own"), bench.topic("others"));
+    let reservation = Reservation { period: Nanos(10_000), deadline: Nanos(9000), largest: 100 };
+    let steady = bench.reader("own", InboxSpec { reservation: Some(reservation), ..InboxSpec::default() });
+    bench.reader("others", InboxSpec::default());
+    let other =
+        bench.consumer("too many", InboxSpec { reservation: Some(reservation), ..InboxSpec::default() });
+    bench.subscribe(other, "others");
+    bench.publish(0, others, event().due(Nanos(1)));
+    bench.publish(0, own, event().due(Nanos(50_000)));
+    // 101 bytes are more than it was admitted for
+    bench.publish(0, own, sized(101));
+    let first = bench.next(0).expect("three wait");
+    // the reserved one of `others` first, at 9000; then `own`; then the one without a reservation, however urgent
+    assert_eq!(first.consumer, other);
+    let second = bench.next(0).expect("two wait");
+    assert_eq!((second.consumer, gaps(&second)), (steady, vec![(2, 2, 1, GapCause::TooLarge)]));
+    assert!(bench.next(0).is_some_and(|it| it.consumer != steady && it.consumer != other));
+    // a consumer that gets more than it said waits itself: its third event counts as if it came two periods later
+    for _ in 0..3 {
+        bench.publish(0, others, event());
+    }
+    bench.publish(15_000, own, event());
+    let order: Vec<_> = std::iter::from_fn(|| bench.next(15_000))
+        .map(|it| it.consumer)
+        .filter(|it| *it == other || *it == steady)
+        .collect();
+    assert_eq!(order, [other, steady, other, other]);
+}
+
+#[test]
+fn types_meet_or_are_refused() {
+    let mut bench = Bench::new(&[("rest", 1)]);
+    let spec = TopicSpec::new("t").expect("a name").typed("temperature");
+    let topic = bench.channel.declare(spec.clone()).expect("room");
+    assert_eq!(bench.channel.declare(spec), Ok(topic));
+    let said =
+        bench.channel.declare(TopicSpec::new("t").expect("a name")).expect_err("another type").to_string();
+    assert_eq!(said, "the topic `t` is there already and keeps or types its events otherwise");
+    let said = bench.channel.offer(bench.supplier, Offer::of(topic)).expect_err("no type").to_string();
+    assert_eq!(said, "the topic `t` is of type `temperature`, and the offer is of no type");
+    let event_type: Option<Arc<str>> = Some("temperature".into());
+    bench.channel.offer(bench.supplier, Offer { event_type, ..Offer::of(topic) }).expect("the same type");
+    let reader = bench.consumer("reader", InboxSpec::default());
+    bench.channel.subscribe(Nanos(0), reader, all("#").typed("pressure")).expect("it may come");
+    bench.publish(0, topic, event());
+    assert!(bench.next(0).is_none());
+    bench.channel.subscribe(Nanos(0), reader, all("#").typed("temperature")).expect("it is there");
+    bench.publish(0, topic, event());
+    assert_eq!(bench.next_number(0), Some(2));
+}
