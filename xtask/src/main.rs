@@ -22,9 +22,11 @@ use std::process::ExitCode;
 const HELP: &str = "\
 Usage: cargo xtask COMMAND [OPTIONS]
 
-  test [--no-install]   install the Debian packages that tests need (root and apt-get only), then run
+  test [--no-install] [--long]
+                        install the Debian packages that tests need (root and apt-get only), then run
                         every test: unit, property and doc tests, command line transcripts, host
-                        tests, models of the protocols (loom)
+                        tests, models of the protocols (loom); --long: tests that repeat themselves (kills at
+                        many moments, programs on many ranks) try all their cases and not one in a few
   lint [--install]      formatting, clippy, cargo deny, and this project's own checks; --install gets
                         cargo-deny (a few minutes) where it is missing
   lint --own            this project's own checks alone: seconds
@@ -55,8 +57,12 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words[..] {
-        ["test"] => test::run(packages::Install::IfAllowed),
-        ["test", "--no-install"] => test::run(packages::Install::Never),
+        ["test", ref options @ ..] if options.iter().all(|o| ["--no-install", "--long"].contains(o)) => {
+            let has = |option| options.contains(&option);
+            let install =
+                if has("--no-install") { packages::Install::Never } else { packages::Install::IfAllowed };
+            test::run(install, if has("--long") { test::Cases::All } else { test::Cases::Some })
+        }
         ["lint"] => lint::run(packages::Install::Never),
         ["lint", "--own"] => lint::own(),
         ["lint", "--install"] => lint::run(packages::Install::IfAllowed),

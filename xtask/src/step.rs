@@ -16,6 +16,8 @@ pub(crate) struct Verdict {
     pub(crate) skipped: Vec<String>,
     /// One line a failure.
     pub(crate) failures: Vec<String>,
+    /// How long each test took, where the harness says it.
+    pub(crate) times_ms: Vec<(u64, String)>,
 }
 
 impl Verdict {

@@ -43,10 +43,24 @@ impl Summary {
             failed += verdict.failed;
             skipped += verdict.skipped.len();
         }
+        self.slowest();
         self.list("skipped", |verdict| &verdict.skipped);
         self.list("failed", |verdict| &verdict.failures);
         println!("\n{passed} passed, {failed} failed, {skipped} skipped");
         failed == 0
+    }
+
+    /// The tests that decide how long a run takes.
+    fn slowest(&self) {
+        const SHOWN: usize = 10;
+        let mut times: Vec<_> = self.rows.iter().flat_map(|(_, verdict, _)| &verdict.times_ms).collect();
+        times.sort_unstable_by(|a, b| b.cmp(a));
+        if !times.is_empty() {
+            println!("\nslowest:");
+        }
+        for (ms, test) in times.into_iter().take(SHOWN) {
+            println!("  {:6.1} s  {test}", *ms as f64 / 1e3);
+        }
     }
 
     fn list(&self, word: &str, which: impl Fn(&Verdict) -> &Vec<String>) {

@@ -7,15 +7,23 @@ use crate::{target, test_output, vm, workspace};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+/// How many of their cases the tests try that repeat themselves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cases {
+    /// One in a few: a run takes about twenty minutes on two processors.
+    Some,
+    All,
+}
+
 /// Runs every test that this machine can run; answers whether none failed.
-pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
+pub(crate) fn run(install: Install, cases: Cases) -> anyhow::Result<bool> {
     let mut summary = Summary::default();
     summary.step("packages", || packages::provide(install));
     // in one go: asked for one package alone, cargo builds its dependencies again, with fewer features
     summary.step("unit, property, doc and command line tests", || {
         tests(&["--workspace", "--exclude", "unisono-host-tests"], |_| ())
     });
-    summary.step("host tests", host_tests);
+    summary.step("host tests", || host_tests(cases));
     summary.step("a newer kernel, in a virtual machine", || vm::step(&[]));
     summary.step("models of the protocols (loom)", loom);
     Ok(summary.conclude())
@@ -71,7 +79,7 @@ fn verdict(step: Step) -> Verdict {
 }
 
 /// Host tests start the program as a user would; it is built once, before their clocks run.
-fn host_tests() -> Verdict {
+fn host_tests(cases: Cases) -> Verdict {
     let mut build = Command::new("cargo");
     build.args(["build", "--locked", "--release", "--package", "unisono", "--package", "unisono-mpi"]);
     // the examples and the library that those in C are linked to
@@ -81,6 +89,9 @@ fn host_tests() -> Verdict {
     }
     tests(&["--package", "unisono-host-tests"], |command| {
         command.env("UNISONO_PROGRAM", target().join("release/unisono"));
+        if cases == Cases::All {
+            command.env(unisono_host_tests::LONG, "1");
+        }
     })
 }
 

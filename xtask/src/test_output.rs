@@ -56,6 +56,9 @@ fn single(name: &str, result: &str, program: &str, verdict: &mut Verdict) {
         verdict.skipped.push(format!("{program} {name}: {reason}"));
     } else if result.starts_with("FAILED") {
         verdict.failures.push(format!("{program} {name}"));
+    } else if let Some(seconds) = result.strip_prefix("ok (").and_then(|rest| rest.strip_suffix(" s)")) {
+        let ms = seconds.parse().map_or(0, |seconds: f64| (seconds * 1e3) as u64);
+        verdict.times_ms.push((ms, format!("{program} {name}")));
     }
 }
 
@@ -125,11 +128,12 @@ test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fini
     fn host_tests_are_counted_like_others() {
         let verdict = read(&lines(
             "     Running tests/gang.rs (target/debug/deps/gang-1)\ntest x ... skipped: it needs root\n\
-             test y ... FAILED\nwhy\n\ntest result: FAILED. 4 passed; 1 failed; 1 skipped\n",
+             test z ... ok (1.5 s)\ntest y ... FAILED\nwhy\n\ntest result: FAILED. 4 passed; 1 failed; 1 skipped\n",
         ));
         assert_eq!((verdict.passed, verdict.failed), (4, 1));
         assert_eq!(verdict.skipped, ["tests/gang.rs x: it needs root"]);
         assert_eq!(verdict.failures, ["tests/gang.rs y"]);
+        assert_eq!(verdict.times_ms, [(1500, "tests/gang.rs z".to_owned())]);
     }
 
     #[test]

@@ -33,3 +33,18 @@ pub mod require;
 pub mod watchdog;
 
 pub use harness::{Outcome, Skipped, Test, main};
+
+/// Set by `cargo xtask test --long`.
+pub const LONG: &str = "UNISONO_LONG_TESTS";
+
+/// A step through the cases of a test that repeats itself: 1 in long tests, `usually` in others, so that a whole run of
+/// the tests stays within the time that somebody waits for it.
+///
+/// ```
+/// # use unisono_host_tests::one_in;
+/// for kill in (0..24).step_by(one_in(4)) { /* ... */ }
+/// ```
+#[must_use]
+pub fn one_in(usually: usize) -> usize {
+    if std::env::var_os(LONG).is_some() { 1 } else { usually }
+}

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use unisono_host_tests::mpi::{Mpi, target, verdict};
-use unisono_host_tests::{Outcome, host_tests, program, require};
+use unisono_host_tests::{Outcome, host_tests, one_in, program, require};
 
 const BOTH: [Mpi; 2] = [Mpi::Mpich, Mpi::OpenMpi];
 
@@ -93,7 +93,7 @@ fn is_of_host(name: &str) -> bool {
 
 fn a_rank_aborts(options: &[&str]) -> Outcome {
     for mpi in BOTH {
-        for place in PLACES {
+        for place in PLACES.into_iter().step_by(one_in(3)) {
             let ended = endings!(mpi, Launcher::Ends, options, &["abort", place]);
             assert_eq!(ended.output.status.code(), Some(42), "{} in {place}: {}", mpi.name(), ended.words);
             nothing_is_left(mpi, place, &ended);
@@ -112,7 +112,7 @@ fn a_rank_that_aborts_ends_those_who_wait_for_its_messages() -> Outcome {
 
 fn a_rank_that_is_killed_ends_the_job() -> Outcome {
     for mpi in BOTH {
-        for place in PLACES {
+        for place in PLACES.into_iter().step_by(one_in(3)) {
             let ended = endings!(mpi, Launcher::Ends, &[], &["kill", place]);
             assert!(!ended.output.status.success(), "{} in {place}: {}", mpi.name(), ended.words);
             nothing_is_left(mpi, place, &ended);
@@ -124,7 +124,7 @@ fn a_rank_that_is_killed_ends_the_job() -> Outcome {
 /// Where the launcher does not see it those who wait find out by themselves, and name the rank.
 fn a_rank_that_is_killed_is_named_by_those_who_wait_for_it() -> Outcome {
     for mpi in BOTH {
-        for place in PLACES {
+        for place in PLACES.into_iter().step_by(one_in(3)) {
             let ended = endings!(mpi, Launcher::LooksOn, &[], &["kill", place]);
             assert!(!ended.output.status.success(), "{} in {place}: {}", mpi.name(), ended.words);
             assert!(ended.words.contains("rank 1 is gone"), "{} in {place}: {}", mpi.name(), ended.words);
@@ -138,7 +138,7 @@ fn a_rank_that_is_killed_is_named_by_those_who_wait_for_it() -> Outcome {
 /// the dead.
 fn a_program_that_handles_errors_learns_who_was_killed_and_goes_on() -> Outcome {
     for mpi in BOTH {
-        for place in PLACES {
+        for place in PLACES.into_iter().step_by(one_in(3)) {
             let ended = endings!(mpi, Launcher::LooksOn, &[], &["kill", place, "returned"]);
             for rank in [0, 2] {
                 let answered = format!("rank {rank}: answered {place} ");
@@ -173,7 +173,7 @@ fn an_error_handler_learns_who_was_killed() -> Outcome {
 fn a_rank_that_leaves_without_finalize_ends_the_job() -> Outcome {
     for mpi in BOTH {
         for how in ["exit", "leave"] {
-            for place in ["fence", "wait", "lock", "barrier"] {
+            for place in ["fence", "wait", "lock", "barrier"].into_iter().step_by(one_in(2)) {
                 let ended = endings!(mpi, Launcher::Ends, &[], &[how, place]);
                 let silent = mpi == Mpi::Mpich && how == "exit";
                 assert!(
@@ -191,7 +191,7 @@ fn a_rank_that_leaves_without_finalize_ends_the_job() -> Outcome {
 
 fn a_rank_that_leaves_without_finalize_is_named_by_those_who_wait_for_it() -> Outcome {
     for how in ["exit", "leave"] {
-        for place in ["fence", "wait", "lock", "barrier"] {
+        for place in ["fence", "wait", "lock", "barrier"].into_iter().step_by(one_in(2)) {
             let ended = endings!(Mpi::Mpich, Launcher::LooksOn, &[], &[how, place]);
             assert!(!ended.output.status.success(), "{how} in {place}: {}", ended.words);
             assert!(ended.words.contains("rank 1 is gone"), "{how} in {place}: {}", ended.words);
