@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let turn = if args.turn == TurnAt::Node { Turn::AtNode } else { Turn::AtSwitch };
     let exported = match args.to {
         Form::P4 => export::p4(&input.topology, &tree, turn),
-        Form::Bpf => unisono_bpf::export::registers(&tree, turn, Operation::Or).map_err(failure)?,
+        Form::Bpf => unisono_fabric::export::registers(&tree, turn, Operation::Or).map_err(failure)?,
     };
     output::answer_to(args.out.as_deref(), &format!("{}\n", serde_json::to_string_pretty(&exported)?))?;
     Ok(ExitCode::SUCCESS)

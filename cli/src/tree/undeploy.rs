@@ -3,7 +3,7 @@
 use super::deploy::failure;
 use crate::output;
 use std::process::ExitCode;
-use unisono_bpf::leftovers::{self, Running};
+use unisono_fabric::leftovers::{self, Running};
 use unisono_linux::counted::counted;
 
 /// End deployments, and take away what killed ones have left behind

@@ -23,7 +23,7 @@ const ROWS: &[(&str, &[&str])] = &[
     ("eventchannel", &["fairqueue", "linux"]),
     // adapters
     ("broker", &["fairqueue", "linux", "measure"]),
-    ("bpf", &["btin", "linux", "measure"]),
+    ("fabric", &["btin", "linux", "measure"]),
     ("enforce", &["fairqueue", "linux", "measure"]),
     ("launch", &["linux", "rma"]),
     ("c", &["rma"]),
@@ -40,7 +40,7 @@ const ROWS: &[(&str, &[&str])] = &[
         "unisono",
         &[
             "barrier",
-            "bpf",
+            "fabric",
             "broker",
             "btin",
             "enforce",

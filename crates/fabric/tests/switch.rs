@@ -3,11 +3,11 @@
 //! One switch with a node at every port. Each step of each case of the table goes through real devices.
 
 use std::time::Duration;
-use unisono_bpf::fabric::{Fabric, HARDWARE, NODE_DEVICE};
-use unisono_bpf::layout::{BARRIER, Setup};
-use unisono_bpf::{Error, Homes, SwitchProgram};
 use unisono_btin::switch::cases::{self, Case};
 use unisono_btin::{Dropped, End, Frame, Network, NodeId, Outcome, Port, SwitchId};
+use unisono_fabric::fabric::{Fabric, HARDWARE, NODE_DEVICE};
+use unisono_fabric::layout::{BARRIER, Setup};
+use unisono_fabric::{Error, Homes, SwitchProgram};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::packet::PacketSocket;
 
