@@ -1,16 +1,16 @@
 //! `unisono tree bench`: barriers in the switches against barriers in software on the same network.
 
 use super::deploy::failure;
-use super::input::Source;
+use super::input::NetworkSource;
 use super::slow::Slow;
 use crate::output;
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Duration;
-use unisono_btin::{Group, GroupId, Operation, Turn};
-use unisono_fabric::bench::{self, Progress, Row, SOFTWARE, Variant};
-use unisono_fabric::leftovers::{self, Note, Running};
-use unisono_fabric::{Deployment, Job, hop};
+use unisono_btin::{BarrierGroup, GroupId, ReductionOperator, TurnPoint};
+use unisono_fabric::bench::{self, BenchProgress, BenchRow, BenchVariant, SOFTWARE};
+use unisono_fabric::leftovers::{self, Note, RunningDeployments};
+use unisono_fabric::{BarrierJob, Deployment, hop};
 use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
 use unisono_measure::bootstrap::Estimate;
@@ -39,7 +39,7 @@ each variant. Intervals are 95 % of the median, less where n is below six. The r
 each repetition.")]
 pub(crate) struct Args {
     #[command(flatten)]
-    source: Source,
+    source: NetworkSource,
     /// Runs of each variant
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
@@ -59,32 +59,32 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let group = input.group()?;
     super::root("tree bench")?;
     interrupt::catch()?;
-    leftovers::remove(Running::Leave, None).map_err(failure)?;
+    leftovers::remove(RunningDeployments::Leave, None).map_err(failure)?;
     let _note = Note::write().map_err(failure)?;
     let network = &input.topology.network;
     // the same members twice, so that both ways of turning have their registers at once
-    let turns = [Turn::AtNode, Turn::AtSwitch];
+    let turns = [TurnPoint::AtNode, TurnPoint::AtSwitch];
     let mut jobs = Vec::new();
     for (id, turn) in (0..).zip(turns) {
-        let group = Group::new(network, GroupId(id), group.members().to_vec())?;
-        jobs.push(Job { group, turn, operation: Operation::Or });
+        let group = BarrierGroup::new(network, GroupId(id), group.members().to_vec())?;
+        jobs.push(BarrierJob { group, turn, operation: ReductionOperator::Or });
     }
     let mut deployment = Deployment::new(network, &jobs).map_err(failure)?;
     deployment.set_up().map_err(failure)?;
-    let mut variants: Vec<Variant> =
-        (0..).zip(turns).map(|(job, turn)| Variant::Switches(job, turn)).collect();
-    variants.extend(SOFTWARE.map(Variant::Software));
+    let mut variants: Vec<BenchVariant> =
+        (0..).zip(turns).map(|(job, turn)| BenchVariant::Switches(job, turn)).collect();
+    variants.extend(SOFTWARE.map(BenchVariant::Software));
     let mut slow = Slow::new();
-    let progress = |progress: Progress<'_>| match progress {
-        Progress::Planned(time) if time > LONG => {
+    let progress = |progress: BenchProgress<'_>| match progress {
+        BenchProgress::Planned(time) if time > LONG => {
             eprintln!(
                 "unisono: {}: the runs will take about {:.0} s",
                 counted(group.members().len(), "member"),
                 time.as_secs_f64()
             );
         }
-        Progress::Planned(_) => {}
-        Progress::Run(begun, all, variant) => slow.run(begun, all, &variant.to_string()),
+        BenchProgress::Planned(_) => {}
+        BenchProgress::Run(begun, all, variant) => slow.run(begun, all, &variant.to_string()),
     };
     let rows = bench::compare(&mut deployment, &variants, args.repetitions, args.length, progress);
     slow.end();
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn as_table(
-    rows: &[Row],
+    rows: &[BenchRow],
     hop: Option<Estimate>,
     switches: usize,
     members: usize,
@@ -120,7 +120,7 @@ fn as_table(
         "n",
         "barriers"
     ))?;
-    for Row { variant, micros, runs, barriers, repeated } in rows {
+    for BenchRow { variant, micros, runs, barriers, repeated } in rows {
         let Some(micros) = micros else { continue };
         let note = if *repeated > 0 { format!("   {repeated} timers ran out") } else { String::new() };
         output::answer(&format!(
@@ -151,7 +151,7 @@ fn as_table(
 }
 
 fn as_json(
-    rows: &[Row],
+    rows: &[BenchRow],
     hop: Option<Estimate>,
     switches: usize,
     members: usize,

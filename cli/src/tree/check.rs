@@ -1,14 +1,14 @@
 //! `unisono tree check`: whether registers are a barrier tree, and which rule they break first if not.
 
 use super::deadlock::DeadlockFlags;
-use super::input::{self, Input, Source};
+use super::input::{self, Input, NetworkSource};
 use crate::exit::Failure;
 use crate::output;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_btin::check::{Broken, Rules, Shape, check};
-use unisono_btin::{Group, Tree};
+use unisono_btin::check::{Broken, Rules, TreeShape, check};
+use unisono_btin::{BarrierGroup, Tree};
 use unisono_linux::counted::counted;
 
 /// Check barrier registers against a network, independently of the planner
@@ -35,7 +35,7 @@ Exit code 1: a rule is broken, or there is a cycle of what waits for each other.
 network itself is wrong.")]
 pub(crate) struct Args {
     #[command(flatten)]
-    source: Source,
+    source: NetworkSource,
     /// The registers: files of the format btin-tree-1; several are the trees of as many groups of the network's file
     #[arg(value_name = "TREE", required = true)]
     trees: Vec<PathBuf>,
@@ -52,7 +52,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = args.source.read()?;
     let mut trees = Vec::new();
-    let mut verdicts: Vec<(Shape, usize)> = Vec::new();
+    let mut verdicts: Vec<(TreeShape, usize)> = Vec::new();
     for file in &args.trees {
         let (name, text) = args.source.reading.text(file)?;
         let (tree, claims) = Tree::with_claims(&text).map_err(|error| input::at(&name, &error))?;
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::answer(&verdict.to_string())?;
     } else {
         let several = trees.len() > 1;
-        let line = |((shape, members), tree): (&(Shape, usize), &Tree)| {
+        let line = |((shape, members), tree): (&(TreeShape, usize), &Tree)| {
             format!(
                 "{}{}: height {}, {}, {}, {}, {}",
                 if several { format!("group {}: ", tree.group.0) } else { String::new() },
@@ -109,7 +109,7 @@ fn group<'a>(
     name: &str,
     tree: &Tree,
     before: &[Tree],
-) -> anyhow::Result<&'a Group> {
+) -> anyhow::Result<&'a BarrierGroup> {
     if args.trees.len() == 1 {
         return input.group();
     }

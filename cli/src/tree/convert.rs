@@ -1,13 +1,13 @@
 //! `unisono tree convert`: a network from another program's file, as a topology file.
 
-use super::input::{self, Reading, at};
+use super::input::{self, ReadingFlags, at};
 use crate::exit::Failure;
 use crate::help::{Completed, owned};
 use crate::output;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_btin::GroupId;
-use unisono_btin::read::{self, Assume, Language, Leaves, Report};
+use unisono_btin::read::{self, Assume, Language, LeafVertices, ReadReport};
 use unisono_linux::counted::counted;
 
 /// Convert a network from ibnetdiscover, lldpctl, containerlab, GraphML or Graphviz DOT
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NODES")]
     members: Option<String>,
     #[command(flatten)]
-    reading: Reading,
+    reading: ReadingFlags,
     /// Write to this file instead of standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -74,7 +74,7 @@ fn language(text: &str) -> Result<Language, String> {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (name, text) = args.reading.text(&args.file)?;
     let assume = Assume {
-        leaves: if args.leaves_are_nodes { Leaves::Nodes } else { Leaves::Switches },
+        leaves: if args.leaves_are_nodes { LeafVertices::Nodes } else { LeafVertices::Switches },
         ports: args.ports,
         nodes_per_switch: args.nodes_per_switch,
         roles: args.reading.role.clone(),
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn summarize(name: &str, report: &Report) {
+fn summarize(name: &str, report: &ReadReport) {
     eprintln!(
         "unisono: {name} ({}): {}, {}, {} ({} parallel, {} to the switch itself)",
         report.language,
@@ -110,7 +110,7 @@ fn summarize(name: &str, report: &Report) {
 }
 
 /// What was assumed about a file and left out, one thing a line on standard error.
-pub(super) fn say(name: &str, report: &Report) {
+pub(super) fn say(name: &str, report: &ReadReport) {
     if report.parts > 1 && report.language != Language::BtinTopo1 {
         eprintln!("unisono: {name}: {} parts that are not connected with each other", report.parts);
     }

@@ -5,8 +5,8 @@ use crate::exit::Failure;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use unisono_btin::routing::dependencies::{Resource, Storage};
-use unisono_btin::routing::proof::{Case, Traffic, judge_routes, prove};
-use unisono_btin::routing::{Channel, UpDown};
+use unisono_btin::routing::proof::{ProofCase, ProofTraffic, judge_routes, prove};
+use unisono_btin::routing::{RoutingChannel, UpDown};
 use unisono_btin::{SwitchId, Topology, Tree};
 use unisono_linux::counted::counted;
 
@@ -35,7 +35,7 @@ pub(super) struct Proof<'a> {
     ends: usize,
     routes: usize,
     crossed: usize,
-    cases: Vec<Case>,
+    cases: Vec<ProofCase>,
 }
 
 impl DeadlockFlags {
@@ -123,7 +123,7 @@ impl Proof<'_> {
         })
     }
 
-    fn case(&self, case: &Case) -> Value {
+    fn case(&self, case: &ProofCase) -> Value {
         let cycle = case.cycle.as_ref();
         let cycle = cycle.map(|cycle| cycle.iter().map(|one| self.resource(*one)).collect::<Vec<_>>());
         json!({
@@ -135,7 +135,7 @@ impl Proof<'_> {
     fn resource(&self, resource: Resource) -> String {
         let name = |switch| self.topology.switch_name(switch);
         match resource {
-            Resource::Channel(channel @ Channel { link, .. }) => {
+            Resource::Channel(channel @ RoutingChannel { link, .. }) => {
                 let (from, to) = channel.ends(&self.topology.network);
                 format!("channel from switch {} to switch {} (link {link})", name(from), name(to))
             }
@@ -149,12 +149,12 @@ impl Proof<'_> {
     }
 }
 
-fn traffic(traffic: Traffic) -> String {
+fn traffic(traffic: ProofTraffic) -> String {
     let barriers = |n: usize| if n == 1 { "the barrier".to_owned() } else { format!("{n} barriers") };
     match traffic {
-        Traffic::Barrier(group) => format!("the barrier of group {}", group.0),
-        Traffic::NormalMessages => "normal messages".to_owned(),
-        Traffic::Barriers(n) => barriers(n),
-        Traffic::Mixed(n) => format!("{} among normal messages", barriers(n)),
+        ProofTraffic::Barrier(group) => format!("the barrier of group {}", group.0),
+        ProofTraffic::NormalMessages => "normal messages".to_owned(),
+        ProofTraffic::Barriers(n) => barriers(n),
+        ProofTraffic::Mixed(n) => format!("{} among normal messages", barriers(n)),
     }
 }

@@ -1,15 +1,15 @@
 //! `unisono tree deploy`: the network as namespaces of this host, and barriers in its switches.
 
-use super::input::Source;
+use super::input::NetworkSource;
 use crate::exit::Failure;
 use crate::output;
 use serde_json::json;
 use std::cell::RefCell;
 use std::process::ExitCode;
 use std::time::Duration;
-use unisono_btin::{Group, Operation, Turn};
-use unisono_fabric::leftovers::{self, Note, Running};
-use unisono_fabric::{CHECKED, Deployment, Endured, Error, Job};
+use unisono_btin::{BarrierGroup, ReductionOperator, TurnPoint};
+use unisono_fabric::leftovers::{self, Note, RunningDeployments};
+use unisono_fabric::{BarrierJob, CHECKED, Deployment, Endured, Error};
 use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
 use unisono_measure::units;
@@ -37,7 +37,7 @@ they wait until the cable is back, or patience ends.
 Needs root, clang, libbpf-dev and a kernel with BPF and veth (5.12 or later): unisono doctor.")]
 pub(crate) struct Args {
     #[command(flatten)]
-    source: Source,
+    source: NetworkSource,
     /// How long to run barriers
     #[arg(long = "for", value_name = "DURATION", value_parser = units::duration, default_value = "10s")]
     time: Duration,
@@ -80,11 +80,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     input.group()?; // errors about groups name a place in the file
     let groups = input.groups()?;
     super::root("tree deploy")?;
-    let turn = if args.turn == TurnAt::Node { Turn::AtNode } else { Turn::AtSwitch };
-    let job = |group: &Group| Job { group: group.clone(), turn, operation: Operation::Or };
-    let jobs: Vec<Job> = groups.iter().map(job).collect();
+    let turn = if args.turn == TurnAt::Node { TurnPoint::AtNode } else { TurnPoint::AtSwitch };
+    let job =
+        |group: &BarrierGroup| BarrierJob { group: group.clone(), turn, operation: ReductionOperator::Or };
+    let jobs: Vec<BarrierJob> = groups.iter().map(job).collect();
     interrupt::catch()?;
-    leftovers::remove(Running::Leave, None).map_err(failure)?;
+    leftovers::remove(RunningDeployments::Leave, None).map_err(failure)?;
     let _note = Note::write().map_err(failure)?;
 
     let network = &input.topology.network;

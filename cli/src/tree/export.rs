@@ -1,12 +1,12 @@
 //! `unisono tree export`: barrier registers in the form that switches of other kinds take.
 
 use super::deploy::{TurnAt, failure};
-use super::input::{self, Source};
+use super::input::{self, NetworkSource};
 use crate::output;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use unisono_btin::check::{Rules, check};
-use unisono_btin::{Operation, Tree, Turn, export};
+use unisono_btin::{ReductionOperator, Tree, TurnPoint, export};
 
 /// Write barrier registers as table entries for P4 switches, or as elements of a BPF map
 ///
@@ -24,7 +24,7 @@ the way up, and -> replicate(multicast_group) on the way down. `bit` is the port
 ports that have to.")]
 pub(crate) struct Args {
     #[command(flatten)]
-    source: Source,
+    source: NetworkSource,
     /// The registers: a file of the format btin-tree-1
     #[arg(value_name = "TREE")]
     tree: PathBuf,
@@ -53,10 +53,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let tree = Tree::from_json(&text).map_err(|error| input::at(&name, &error))?;
     let checked = check(&input.topology.network, input.group()?, &tree, Rules::Sound);
     checked.map_err(|broken| input::at(&name, &tree.locate(&text, broken.place, broken.to_string())))?;
-    let turn = if args.turn == TurnAt::Node { Turn::AtNode } else { Turn::AtSwitch };
+    let turn = if args.turn == TurnAt::Node { TurnPoint::AtNode } else { TurnPoint::AtSwitch };
     let exported = match args.to {
         Form::P4 => export::p4(&input.topology, &tree, turn),
-        Form::Bpf => unisono_fabric::export::registers(&tree, turn, Operation::Or).map_err(failure)?,
+        Form::Bpf => {
+            unisono_fabric::export::registers(&tree, turn, ReductionOperator::Or).map_err(failure)?
+        }
     };
     output::answer_to(args.out.as_deref(), &format!("{}\n", serde_json::to_string_pretty(&exported)?))?;
     Ok(ExitCode::SUCCESS)

@@ -2,8 +2,8 @@
 
 use crate::exit::Failure;
 use std::fmt::Write;
-use unisono_btin::repair::{self, Aftermath, RepairError, RootFate, aftermath};
-use unisono_btin::{Group, Plan, PlanOptions, SwitchId, Topology};
+use unisono_btin::repair::{Aftermath, NetworkFailure, RepairError, RootFate, aftermath};
+use unisono_btin::{BarrierGroup, PlanOptions, SwitchId, Topology, TreePlan};
 use unisono_linux::counted::counted;
 
 /// What fails after the tree is planned.
@@ -26,8 +26,8 @@ impl Failures {
     pub(crate) fn repair(
         &self,
         topology: &Topology,
-        group: &Group,
-        planned: &Plan,
+        group: &BarrierGroup,
+        planned: &TreePlan,
         options: &PlanOptions,
     ) -> anyhow::Result<(Aftermath, String)> {
         let (failures, names): (Vec<_>, Vec<_>) = self.named(topology)?.into_iter().unzip();
@@ -69,7 +69,7 @@ impl Failures {
         Ok((after, said))
     }
 
-    fn named(&self, topology: &Topology) -> anyhow::Result<Vec<(repair::Failure, String)>> {
+    fn named(&self, topology: &Topology) -> anyhow::Result<Vec<(NetworkFailure, String)>> {
         let mut failures = Vec::new();
         let mut used: Vec<u32> = Vec::new();
         for pair in &self.without_link {
@@ -86,11 +86,11 @@ impl Failures {
                 ))
             })?;
             used.push(link.link);
-            failures.push((repair::Failure::Link(link.link), format!("link {pair}")));
+            failures.push((NetworkFailure::Link(link.link), format!("link {pair}")));
         }
         for name in &self.without_switch {
             let at = switch(topology, "--without-switch", name)?;
-            failures.push((repair::Failure::Switch(at), format!("switch {name}")));
+            failures.push((NetworkFailure::Switch(at), format!("switch {name}")));
         }
         Ok(failures)
     }

@@ -4,7 +4,7 @@ use crate::exit::Failure;
 use crate::output;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_btin::generate::{Sparse, Wish, generate};
+use unisono_btin::generate::{NetworkWish, Sparse, generate};
 use unisono_linux::counted::counted;
 
 /// Draw a network at random
@@ -59,7 +59,7 @@ fn part(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let wish = Wish {
+    let wish = NetworkWish {
         switches: args.switches,
         ports: args.ports,
         nodes: args.nodes,

@@ -3,17 +3,17 @@
 use crate::exit::Failure;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use unisono_btin::format::{ReadError, Step};
-use unisono_btin::reach::Parts;
-use unisono_btin::read::{self, Assume, Language, Report, Role};
-use unisono_btin::{Group, GroupId, NodeId, Topology};
+use unisono_btin::format::{JsonStep, ReadError};
+use unisono_btin::reach::Components;
+use unisono_btin::read::{self, Assume, Language, ReadReport, VertexRole};
+use unisono_btin::{BarrierGroup, GroupId, NodeId, Topology};
 use unisono_linux::counted::counted;
 use unisono_linux::read as file;
 use unisono_measure::units;
 
 /// Where the network comes from.
 #[derive(clap::Args)]
-pub(crate) struct Source {
+pub(crate) struct NetworkSource {
     /// The network: btin-topo-1, GraphML, DOT, containerlab, or the output of ibnetdiscover or lldpctl; - is standard
     /// input
     #[arg(value_name = "NETWORK")]
@@ -25,21 +25,21 @@ pub(crate) struct Source {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) group: u8,
     #[command(flatten)]
-    pub(crate) reading: Reading,
+    pub(crate) reading: ReadingFlags,
 }
 
 /// How a file is read.
 #[derive(clap::Args)]
-pub(crate) struct Reading {
+pub(crate) struct ReadingFlags {
     /// What vertices with this value of an attribute are, such as kind=linux:host; several times for several values
     #[arg(long, value_name = "ATTRIBUTE=VALUE:switch|host")]
-    pub(crate) role: Vec<Role>,
+    pub(crate) role: Vec<VertexRole>,
     /// Longest input that is read [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     input_limit: Option<u64>,
 }
 
-impl Reading {
+impl ReadingFlags {
     /// Name and text of a file; - is standard input.
     pub(crate) fn text(&self, path: &Path) -> anyhow::Result<(String, String)> {
         let (name, bytes) = bytes_of(path, self.input_limit.unwrap_or(file::MACHINE_WRITTEN));
@@ -65,7 +65,7 @@ pub(crate) struct Input {
     group: GroupId,
 }
 
-impl Source {
+impl NetworkSource {
     /// Reads the network.
     pub(crate) fn read(&self) -> anyhow::Result<Input> {
         let (name, text) = self.reading.text(&self.network)?;
@@ -79,14 +79,14 @@ impl Source {
             let chosen = members_of(&topology, group, nodes, members)?;
             topology.groups = vec![chosen];
         }
-        let Report { language, node_places: places, .. } = report;
+        let ReadReport { language, node_places: places, .. } = report;
         Ok(Input { name, text, language, places, topology, group })
     }
 }
 
 impl Input {
     /// The group asked for, all of whose members can reach each other.
-    pub(crate) fn group(&self) -> anyhow::Result<&Group> {
+    pub(crate) fn group(&self) -> anyhow::Result<&BarrierGroup> {
         let group = self.topology.groups.iter().find(|group| group.id() == self.group).ok_or_else(|| {
             Failure::Usage(format!(
                 "{}: there is no group {} with members; name them with --members all or --members 0,3,5-9",
@@ -98,14 +98,14 @@ impl Input {
     }
 
     /// All groups of the file, of each of which all members can reach each other.
-    pub(crate) fn groups(&self) -> anyhow::Result<&[Group]> {
+    pub(crate) fn groups(&self) -> anyhow::Result<&[BarrierGroup]> {
         self.topology.groups.iter().try_for_each(|group| self.meets(group))?;
         Ok(&self.topology.groups)
     }
 
     /// Whether all members of a group can reach each other.
-    fn meets(&self, group: &Group) -> anyhow::Result<()> {
-        let cut_off = Parts::of(&self.topology.network).cut_off(&self.topology.network, group);
+    fn meets(&self, group: &BarrierGroup) -> anyhow::Result<()> {
+        let cut_off = Components::of(&self.topology.network).cut_off(&self.topology.network, group);
         if let Some(first) = cut_off.first() {
             let others = match cut_off.len() - 1 {
                 0 => String::new(),
@@ -128,7 +128,7 @@ impl Input {
             let element = format!("node {}", self.topology.node_name(node));
             return at(&self.name, &ReadError::at(&self.text, place, element, problem));
         }
-        let path = [Step::Key("nodes"), Step::Index(node.0 as usize)];
+        let path = [JsonStep::Key("nodes"), JsonStep::Index(node.0 as usize)];
         at(&self.name, &ReadError::in_json(&self.text, &path, problem))
     }
 }
@@ -175,14 +175,14 @@ pub(super) fn members_of(
     id: GroupId,
     nodes: Vec<NodeId>,
     list: &str,
-) -> Result<Group, Failure> {
+) -> Result<BarrierGroup, Failure> {
     if topology.network.nodes().is_empty() {
         return Err(Failure::Usage(format!(
             "--members {list}: the network has switches alone; say which vertices are hosts (--role \
              ATTRIBUTE=VALUE:host), or convert it with --leaves-are-nodes or --nodes-per-switch N"
         )));
     }
-    Group::new(&topology.network, id, nodes)
+    BarrierGroup::new(&topology.network, id, nodes)
         .map_err(|error| Failure::Usage(format!("--members {list}: {error}")))
 }
 

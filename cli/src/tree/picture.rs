@@ -2,13 +2,13 @@
 
 use anyhow::Context;
 use std::path::Path;
-use unisono_btin::{Group, Plan, Topology, draw};
+use unisono_btin::{BarrierGroup, Topology, TreePlan, draw};
 
 pub(super) fn write(
     file: &Path,
     topology: &Topology,
-    group: &Group,
-    plan: &Plan,
+    group: &BarrierGroup,
+    plan: &TreePlan,
     notes: &[String],
 ) -> anyhow::Result<()> {
     let svg = draw::svg(topology, group, &plan.tree, notes);

@@ -1,13 +1,13 @@
 //! `unisono tree plan`: the best barrier tree of a group, as registers.
 
-use super::input::Source;
-use super::planning::{Asked, Planned, Planning, Trees};
+use super::input::NetworkSource;
+use super::planning::{AskedGroups, PlannedGroup, Planning, Trees};
 use super::worth::Worth;
 use crate::output;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use unisono_btin::{Certainty, End, Group, Plan, Port, SwitchId, Ties, Topology};
+use unisono_btin::{BarrierGroup, Certainty, End, Port, SwitchId, Ties, Topology, TreePlan};
 use unisono_linux::counted::counted;
 
 /// Plan the best barrier tree for a group: its root, the registers of its switches, what a barrier takes
@@ -33,7 +33,7 @@ use unisono_linux::counted::counted;
       good is named")]
 pub(crate) struct Args {
     #[command(flatten)]
-    source: Source,
+    source: NetworkSource,
     #[command(flatten)]
     planning: Planning,
     /// Draw network and tree into this file
@@ -48,9 +48,9 @@ pub(crate) struct Args {
 const MOST_LINES: usize = 100;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let trees = args.planning.trees(args.source.read()?, Asked::One)?;
+    let trees = args.planning.trees(args.source.read()?, AskedGroups::One)?;
     let Trees { topology, planned, said, .. } = &trees;
-    let Planned { group, plan, .. } = &planned[0];
+    let PlannedGroup { group, plan, .. } = &planned[0];
     if let Some(file) = &args.svg {
         let notes: Vec<String> = said.lines().map(str::to_owned).collect();
         super::picture::write(file, topology, group, plan, &notes)?;
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// The registers as a file, which says beside them what the table says.
-fn json(topology: &Topology, Planned { plan, chosen, .. }: &Planned, worth: &Worth) -> String {
+fn json(topology: &Topology, PlannedGroup { plan, chosen, .. }: &PlannedGroup, worth: &Worth) -> String {
     let registers = plan.to_json();
     let registers = registers.trim_end();
     let registers = registers.strip_suffix('}').unwrap_or(registers);
@@ -97,7 +97,7 @@ fn json(topology: &Topology, Planned { plan, chosen, .. }: &Planned, worth: &Wor
     )
 }
 
-fn table(topology: &Topology, group: &Group, plan: &Plan) -> String {
+fn table(topology: &Topology, group: &BarrierGroup, plan: &TreePlan) -> String {
     let tree = &plan.tree;
     let root = topology.switch_shown(tree.root_switch);
     let node = match (tree.root_node, tree.registers.get(&tree.root_switch).and_then(|root| root.parent)) {

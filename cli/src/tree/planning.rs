@@ -11,7 +11,8 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 use unisono_btin::setup::allot;
 use unisono_btin::{
-    Certainty, End, Group, Loads, Network, Plan, PlanOptions, Roots, Scan, Ties, Topology, plan, plan_watched,
+    BarrierGroup, Certainty, End, Loads, Network, PlanOptions, Roots, Scan, Ties, Topology, TreePlan, plan,
+    plan_watched,
 };
 use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
@@ -62,7 +63,7 @@ enum TiesFlag {
 
 /// Whose trees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum AskedGroups {
     /// Those of the group asked for.
     One,
     /// Those of all groups of the file.
@@ -70,9 +71,9 @@ pub(crate) enum Asked {
 }
 
 /// A group and its tree.
-pub(crate) struct Planned {
-    pub(crate) group: Group,
-    pub(crate) plan: Plan,
+pub(crate) struct PlannedGroup {
+    pub(crate) group: BarrierGroup,
+    pub(crate) plan: TreePlan,
     /// Which rule chose the root, and how far the choice is proved; none where links are shared or
     /// failed since.
     pub(crate) chosen: Option<(Ties, Certainty)>,
@@ -86,7 +87,7 @@ pub(crate) struct Trees {
     /// Of each link, its number in the file.
     pub(crate) links: Vec<u32>,
     /// The groups asked for.
-    pub(crate) planned: Vec<Planned>,
+    pub(crate) planned: Vec<PlannedGroup>,
     /// How many members no tree can reach after what failed.
     pub(crate) cut_off: usize,
     /// What the options changed, a line each.
@@ -102,14 +103,14 @@ impl Trees {
 
 impl Planning {
     /// Takes the input, because the text of a large network need not stay in memory beside the network.
-    pub(crate) fn trees(&self, input: Input, asked: Asked) -> anyhow::Result<Trees> {
+    pub(crate) fn trees(&self, input: Input, asked: AskedGroups) -> anyhow::Result<Trees> {
         let one = input.group()?.clone();
         let wrong = |problem: String| Failure::Usage(format!("{}: {problem}", input.name));
         let options = self.options(&input.topology.network);
         // others matter where they take links or registers
-        let matter = asked == Asked::All || self.share_links || self.registers.is_some();
-        let groups: Vec<Group> = if matter { input.groups()?.to_vec() } else { vec![one.clone()] };
-        let groups: Vec<&Group> = groups.iter().collect();
+        let matter = asked == AskedGroups::All || self.share_links || self.registers.is_some();
+        let groups: Vec<BarrierGroup> = if matter { input.groups()?.to_vec() } else { vec![one.clone()] };
+        let groups: Vec<&BarrierGroup> = groups.iter().collect();
         let mut topology = input.topology;
         let whole = self.failures.any().then(|| topology.clone());
 
@@ -125,14 +126,14 @@ impl Planning {
             each.collect::<Result<Vec<_>, _>>().map_err(wrong)?
         };
         let planned = groups.into_iter().zip(plans);
-        let mut planned: Vec<Planned> = planned
+        let mut planned: Vec<PlannedGroup> = planned
             .map(|(group, (plan, chosen))| {
                 let said = chosen.map_or_else(String::new, |(ties, sure)| choice(ties, sure, plan.height));
-                Planned { group: group.clone(), plan, chosen, said }
+                PlannedGroup { group: group.clone(), plan, chosen, said }
             })
             .collect();
         if self.any_root {
-            for Planned { group, plan, said, .. } in &mut planned {
+            for PlannedGroup { group, plan, said, .. } in &mut planned {
                 said.push_str(&self.against_members(&topology, group, plan).map_err(wrong)?);
             }
         }
@@ -144,7 +145,7 @@ impl Planning {
                 let (after, said) = self.failures.repair(whole, group, &planned.plan, &options)?;
                 let said = format!("{}{said}", planned.said);
                 cut_off += after.cut_off.len();
-                *planned = Planned { group: after.group, plan: after.plan, chosen: None, said };
+                *planned = PlannedGroup { group: after.group, plan: after.plan, chosen: None, said };
                 topology.network = after.network;
             }
             let left: HashSet<End> = topology.network.links().iter().map(|link| link.a).collect();
@@ -155,11 +156,11 @@ impl Planning {
             allot(&topology.network, registers.into(), groups).map_err(|error| wrong(error.to_string()))?;
         }
         topology.groups = planned.iter().map(|planned| planned.group.clone()).collect();
-        if asked == Asked::One {
+        if asked == AskedGroups::One {
             planned.retain(|planned| planned.group.id() == one.id());
         }
         let several = planned.len() > 1;
-        for Planned { group, plan, said: repair, .. } in &planned {
+        for PlannedGroup { group, plan, said: repair, .. } in &planned {
             let whose = if several { format!("group {}: ", group.id().0) } else { String::new() };
             for line in repair.lines() {
                 let _ = writeln!(said, "{whose}{line}");
@@ -188,11 +189,16 @@ impl Planning {
     }
 
     /// What it is worth that a switch without members may be the root.
-    fn against_members(&self, topology: &Topology, group: &Group, any: &Plan) -> Result<String, String> {
+    fn against_members(
+        &self,
+        topology: &Topology,
+        group: &BarrierGroup,
+        any: &TreePlan,
+    ) -> Result<String, String> {
         let mut options = self.options(&topology.network);
         options.roots = Roots::Members;
         let (paper, _) = planned(&topology.network, group, &options)?;
-        let root = |plan: &Plan| format!("switch {}", topology.switch_shown(plan.tree.root_switch));
+        let root = |plan: &TreePlan| format!("switch {}", topology.switch_shown(plan.tree.root_switch));
         Ok(format!(
             "any root: height {} and {} from {}; without --any-root height {} and {} from {}\n",
             any.height,
@@ -205,7 +211,12 @@ impl Planning {
     }
 
     /// Plans over links that carry little, and says what that is worth.
-    fn shared(&self, topology: &Topology, groups: &[&Group], said: &mut String) -> Result<Vec<Plan>, String> {
+    fn shared(
+        &self,
+        topology: &Topology,
+        groups: &[&BarrierGroup],
+        said: &mut String,
+    ) -> Result<Vec<TreePlan>, String> {
         let (network, options) = (&topology.network, self.options(&topology.network));
         let (mut shared, mut plain) = (Loads::new(network), Loads::new(network));
         let mut plans = Vec::with_capacity(groups.len());
@@ -227,7 +238,11 @@ impl Planning {
 }
 
 /// Plans one group. Where that takes long, shows progress; from then on Ctrl-C ends the search with the best so far.
-fn planned(network: &Network, group: &Group, options: &PlanOptions) -> Result<(Plan, Certainty), String> {
+fn planned(
+    network: &Network,
+    group: &BarrierGroup,
+    options: &PlanOptions,
+) -> Result<(TreePlan, Certainty), String> {
     let mut slow = Slow::new();
     let planned = plan_watched(network, group, options, &mut |done, all| {
         if slow.tell(done, all) {
@@ -269,7 +284,7 @@ fn choice(ties: Ties, sure: Certainty, height: u32) -> String {
 }
 
 /// Which registers are not in their switches.
-fn in_memory(topology: &Topology, plan: &Plan) -> String {
+fn in_memory(topology: &Topology, plan: &TreePlan) -> String {
     const NAMED: usize = 8;
     let place = |(switch, node): (&_, &_)| {
         format!("switch {} in node {}", topology.switch_shown(*switch), topology.node_shown(*node))

@@ -3,7 +3,7 @@
 use super::deploy::failure;
 use crate::output;
 use std::process::ExitCode;
-use unisono_fabric::leftovers::{self, Running};
+use unisono_fabric::leftovers::{self, RunningDeployments};
 use unisono_linux::counted::counted;
 
 /// End deployments, and take away what killed ones have left behind
@@ -32,7 +32,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     super::root("tree undeploy")?;
-    let running = if args.leftovers { Running::Leave } else { Running::End };
+    let running = if args.leftovers { RunningDeployments::Leave } else { RunningDeployments::End };
     let removed = leftovers::remove(running, args.process).map_err(failure)?;
     if args.json {
         output::answer(&serde_json::to_string(&removed)?)?;

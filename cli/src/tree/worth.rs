@@ -1,12 +1,12 @@
 //! What a planned tree is worth: a barrier's latency and traffic beside messages through one root, with the paper's
 //! costs. `tree simulate` does the same under any other conditions.
 
-use super::planning::Planned;
+use super::planning::PlannedGroup;
 use super::slow::Slow;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use unisono_btin::Topology;
-use unisono_btin::simulate::{Barrier, Conditions, Scheme, Simulated, Simulator, Time};
+use unisono_btin::simulate::{Conditions, Scheme, Simulated, SimulatedBarrier, SimulatedTime, Simulator};
 
 /// With more members than this a plan is ready long before it is simulated, so that has to be asked for.
 const MOST_MEMBERS: usize = 20_000;
@@ -19,13 +19,13 @@ const MOST_CABLES: usize = 500_000;
 pub(super) struct Worth(Option<Vec<Simulated>>);
 
 impl Worth {
-    pub(super) fn of(topology: &Topology, Planned { group, plan, .. }: &Planned) -> Self {
+    pub(super) fn of(topology: &Topology, PlannedGroup { group, plan, .. }: &PlannedGroup) -> Self {
         let network = &topology.network;
         let cables = network.links().len() + network.nodes().len();
         if group.members().len() > MOST_MEMBERS || cables > MOST_CABLES {
             return Self(None);
         }
-        let barrier = Barrier::planned(group, plan);
+        let barrier = SimulatedBarrier::planned(group, plan);
         let (simulator, conditions) = (Simulator::new(&topology.network), Conditions::default());
         let mut slow = Slow::new();
         let one = |scheme: Scheme| {
@@ -60,7 +60,7 @@ impl Worth {
     /// By the names of the schemes; null where it is not known.
     pub(super) fn json(&self) -> Value {
         let one = |one: &Simulated| {
-            let latency = one.latency().map(Time::as_us);
+            let latency = one.latency().map(SimulatedTime::as_us);
             let value = json!({"latency_us": latency, "hops": one.hops, "startups": one.startups});
             (one.scheme.name().to_owned(), value)
         };

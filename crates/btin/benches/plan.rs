@@ -12,9 +12,9 @@
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 
 use std::time::{Duration, Instant};
-use unisono_btin::repair::{Failure, Standing};
+use unisono_btin::repair::{NetworkFailure, StandingTree};
 use unisono_btin::{
-    End, Group, GroupId, Link, Network, NodeId, PlanOptions, Port, Scan, SwitchId, Ties, plan,
+    BarrierGroup, End, GroupId, Link, Network, NodeId, PlanOptions, Port, Scan, SwitchId, Ties, plan,
 };
 
 type Links = (u32, Vec<(u32, u32)>);
@@ -38,7 +38,7 @@ fn main() {
     for run in 0..runs {
         for (case, (_, network)) in cases.iter().enumerate() {
             let everybody = (0..).map(NodeId).take(network.nodes().len()).collect();
-            let group = Group::new(network, GroupId(0), everybody).expect("all nodes exist");
+            let group = BarrierGroup::new(network, GroupId(0), everybody).expect("all nodes exist");
             for (which, (rule, scan, ties)) in RULES.into_iter().enumerate() {
                 let mut options = PlanOptions::default();
                 options.scan = scan;
@@ -75,13 +75,13 @@ fn main() {
 
 fn repairs(family: &str, network: &Network) {
     let everybody = (0..).map(NodeId).take(network.nodes().len()).collect();
-    let group = Group::new(network, GroupId(0), everybody).expect("all nodes exist");
+    let group = BarrierGroup::new(network, GroupId(0), everybody).expect("all nodes exist");
     let mut options = PlanOptions::default();
     options.ties = Ties::usual(network);
     let plan = plan(network, &group, &options).expect("the network is connected");
     let mut draw = draws(7);
     let links = u32::try_from(network.links().len()).expect("links are counted in 32 bits");
-    let mut standing = Standing::new(network, &group, &plan.tree).expect("the tree fits");
+    let mut standing = StandingTree::new(network, &group, &plan.tree).expect("the tree fits");
     let mut done: Vec<(Duration, usize)> = Vec::new();
     // Not for ever: where two cuts leave nothing (a ring), there are not so many repairs.
     for link in std::iter::repeat_with(|| draw(links)).take(10 * links as usize) {
@@ -89,19 +89,19 @@ fn repairs(family: &str, network: &Network) {
             break;
         }
         let start = Instant::now();
-        let repair = standing.fail(Failure::Link(link)).expect("the root lives");
+        let repair = standing.fail(NetworkFailure::Link(link)).expect("the root lives");
         let time = start.elapsed();
         if !repair.changed.is_empty() {
             done.push((time, repair.moved));
         }
     }
     let failed = (0..links).find(|&link| {
-        let mut fresh = Standing::new(network, &group, &plan.tree).expect("the tree fits");
-        fresh.fail(Failure::Link(link)).expect("the root lives").moved > 0
+        let mut fresh = StandingTree::new(network, &group, &plan.tree).expect("the tree fits");
+        fresh.fail(NetworkFailure::Link(link)).expect("the root lives").moved > 0
     });
     let start = Instant::now();
-    let mut fresh = Standing::new(network, &group, &plan.tree).expect("the tree fits");
-    fresh.fail(Failure::Link(failed.unwrap_or(0))).expect("the root lives");
+    let mut fresh = StandingTree::new(network, &group, &plan.tree).expect("the tree fits");
+    fresh.fail(NetworkFailure::Link(failed.unwrap_or(0))).expect("the root lives");
     std::hint::black_box(fresh.tree());
     let whole = start.elapsed().as_secs_f64() * 1e3;
     let mut moved: Vec<usize> = done.iter().map(|(_, moved)| *moved).collect();

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 use std::time::Instant;
-use unisono_btin::generate::{Wish, generate};
-use unisono_btin::simulate::{Barrier, Conditions, Scheme, Simulator};
-use unisono_btin::{Group, GroupId, NodeId, Operation, PlanOptions, plan};
+use unisono_btin::generate::{NetworkWish, generate};
+use unisono_btin::simulate::{Conditions, Scheme, SimulatedBarrier, Simulator};
+use unisono_btin::{BarrierGroup, GroupId, NodeId, PlanOptions, ReductionOperator, plan};
 
 fn main() {
     let wanted = std::env::args().skip(1).find(|word| word != "--bench");
@@ -17,19 +17,19 @@ fn main() {
     let start = Instant::now();
     let mut events = 0;
     for seed in 0..networks {
-        let wish = Wish { switches: 300, nodes: 1024, members: 1024, seed, ..Wish::default() };
+        let wish = NetworkWish { switches: 300, nodes: 1024, members: 1024, seed, ..NetworkWish::default() };
         let network = generate(&wish).expect("there is such a network").network;
         let simulator = Simulator::new(&network);
         for size in 1..=10 {
             let members = (0..1024_u32).step_by(1024 >> size).map(NodeId).collect();
-            let group = Group::new(&network, GroupId(0), members).expect("all nodes exist");
+            let group = BarrierGroup::new(&network, GroupId(0), members).expect("all nodes exist");
             let planned = plan(&network, &group, &PlanOptions::default()).expect("the network is connected");
-            let barrier = Barrier {
+            let barrier = SimulatedBarrier {
                 group: &group,
                 tree: &planned.tree,
                 height: planned.height,
                 in_memory: &BTreeMap::new(),
-                operation: Operation::default(),
+                operation: ReductionOperator::default(),
                 data: &|_, _| 0,
             };
             for scheme in Scheme::ALL {

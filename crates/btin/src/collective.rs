@@ -14,8 +14,8 @@
 //!
 //! Reference: paper, section 6 names multicast and total exchange as future work.
 
-use crate::simulate::{Barrier, Conditions, Scheme, Simulated, Simulator, Time};
-use crate::{NodeId, Operation};
+use crate::simulate::{Conditions, Scheme, Simulated, SimulatedBarrier, SimulatedTime, Simulator};
+use crate::{NodeId, ReductionOperator};
 
 /// What a collective operation came to.
 #[derive(Clone, PartialEq, Debug)]
@@ -23,7 +23,7 @@ pub struct Collective {
     /// What every member was told, one value a round; nothing if members were told different things.
     pub results: Vec<Option<u8>>,
     /// From the last arrival at the first round to the last release from the last.
-    pub latency: Option<Time>,
+    pub latency: Option<SimulatedTime>,
     /// The simulation behind it.
     pub simulated: Simulated,
 }
@@ -32,8 +32,8 @@ pub struct Collective {
 #[must_use]
 pub fn allreduce(
     simulator: &Simulator<'_>,
-    barrier: &Barrier<'_>,
-    (operation, values): (Operation, &dyn Fn(NodeId) -> u8),
+    barrier: &SimulatedBarrier<'_>,
+    (operation, values): (ReductionOperator, &dyn Fn(NodeId) -> u8),
     scheme: Scheme,
     conditions: &Conditions,
 ) -> Collective {
@@ -44,13 +44,13 @@ pub fn allreduce(
 #[must_use]
 pub fn multicast(
     simulator: &Simulator<'_>,
-    barrier: &Barrier<'_>,
+    barrier: &SimulatedBarrier<'_>,
     (source, value): (NodeId, u8),
     scheme: Scheme,
     conditions: &Conditions,
 ) -> Collective {
     let brings = |node, _| if node == source { value } else { 0 };
-    rounds(simulator, barrier, (Operation::Or, &brings), scheme, conditions, 1)
+    rounds(simulator, barrier, (ReductionOperator::Or, &brings), scheme, conditions, 1)
 }
 
 /// Every member tells every other a value: the results are the members' values, in the order of the group.
@@ -60,7 +60,7 @@ pub fn multicast(
 #[must_use]
 pub fn total_exchange(
     simulator: &Simulator<'_>,
-    barrier: &Barrier<'_>,
+    barrier: &SimulatedBarrier<'_>,
     values: &dyn Fn(NodeId) -> u8,
     scheme: Scheme,
     conditions: &Conditions,
@@ -68,19 +68,19 @@ pub fn total_exchange(
     let members = barrier.group.members();
     let n = u16::try_from(members.len()).expect("a group of at most 65,535 because episodes have 16 bits");
     let brings = |node, round: u16| if members[usize::from(round)] == node { values(node) } else { 0 };
-    rounds(simulator, barrier, (Operation::Or, &brings), scheme, conditions, n)
+    rounds(simulator, barrier, (ReductionOperator::Or, &brings), scheme, conditions, n)
 }
 
 fn rounds(
     simulator: &Simulator<'_>,
-    barrier: &Barrier<'_>,
-    (operation, data): (Operation, &dyn Fn(NodeId, u16) -> u8),
+    barrier: &SimulatedBarrier<'_>,
+    (operation, data): (ReductionOperator, &dyn Fn(NodeId, u16) -> u8),
     scheme: Scheme,
     conditions: &Conditions,
     rounds: u16,
 ) -> Collective {
     let conditions = Conditions { episodes: rounds, ..conditions.clone() };
-    let one = Barrier { operation, data, ..*barrier };
+    let one = SimulatedBarrier { operation, data, ..*barrier };
     let simulated = simulator.run(&[one], scheme, &conditions);
     let course = &simulated.courses[0];
     let latency = match course.each() {
@@ -93,15 +93,19 @@ fn rounds(
 /// A total exchange by messages from everybody to everybody: every node starts up n - 1 messages one after
 /// the other, each to the next member in turn, and takes in one in t_r + t_p; nothing waits on the way.
 #[must_use]
-pub fn direct_exchange(simulator: &Simulator<'_>, barrier: &Barrier<'_>, conditions: &Conditions) -> Time {
+pub fn direct_exchange(
+    simulator: &Simulator<'_>,
+    barrier: &SimulatedBarrier<'_>,
+    conditions: &Conditions,
+) -> SimulatedTime {
     let costs = &conditions.costs;
     let members = barrier.group.members();
     let n = members.len();
     let distances = simulator.distances(barrier, conditions);
     let intake = costs.switch + costs.propagation;
-    let mut last = Time::ZERO;
+    let mut last = SimulatedTime::ZERO;
     for receiver in 0..n {
-        let mut arrivals: Vec<Time> = (1..n)
+        let mut arrivals: Vec<SimulatedTime> = (1..n)
             .map(|turn| {
                 let sender = (receiver + n - turn) % n;
                 // the first start-up is in the message itself
@@ -109,7 +113,7 @@ pub fn direct_exchange(simulator: &Simulator<'_>, barrier: &Barrier<'_>, conditi
             })
             .collect();
         arrivals.sort_unstable();
-        let done = arrivals.into_iter().fold(Time::ZERO, |busy, at| at.max(busy + intake));
+        let done = arrivals.into_iter().fold(SimulatedTime::ZERO, |busy, at| at.max(busy + intake));
         last = last.max(done);
     }
     last
@@ -118,24 +122,24 @@ pub fn direct_exchange(simulator: &Simulator<'_>, barrier: &Barrier<'_>, conditi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generate::{Wish, generate};
+    use crate::generate::{NetworkWish, generate};
     use crate::{PlanOptions, plan};
     use std::collections::BTreeMap;
 
     /// Runs a check on each of some random groups, by both ways to turn.
-    fn each(members: u32, check: impl Fn(&Simulator<'_>, &Barrier<'_>, Scheme)) {
+    fn each(members: u32, check: impl Fn(&Simulator<'_>, &SimulatedBarrier<'_>, Scheme)) {
         for seed in 0..8 {
-            let wish = Wish { switches: 20, nodes: 60, members, seed, ..Wish::default() };
+            let wish = NetworkWish { switches: 20, nodes: 60, members, seed, ..NetworkWish::default() };
             let topology = generate(&wish).expect("there is such a network");
             let group = &topology.groups[0];
             let planned = plan(&topology.network, group, &PlanOptions::default()).expect("connected");
             let in_memory = BTreeMap::new();
-            let barrier = Barrier {
+            let barrier = SimulatedBarrier {
                 group,
                 tree: &planned.tree,
                 height: planned.height,
                 in_memory: &in_memory,
-                operation: Operation::default(),
+                operation: ReductionOperator::default(),
                 data: &|_, _| 0,
             };
             for scheme in [Scheme::Btin, Scheme::BtinTurn] {
@@ -153,7 +157,7 @@ mod tests {
         each(25, |simulator, barrier, scheme| {
             let conditions = Conditions::default();
             let plain = simulator.run(std::slice::from_ref(barrier), scheme, &conditions).latency();
-            for operation in Operation::ALL {
+            for operation in ReductionOperator::ALL {
                 let run = allreduce(simulator, barrier, (operation, &value), scheme, &conditions);
                 let direct = barrier.group.members().iter().map(|node| value(*node));
                 assert_eq!(run.results, [direct.reduce(|a, b| operation.combine(a, b))], "{operation:?}");

@@ -14,24 +14,30 @@
 //! `bit` and `all` are masks of ports, as hexadecimal text, because a switch may have more ports than a number of JSON
 //! has bits. A multicast group has the number of the barrier's group plus one, because 0 means none there.
 
-use crate::{Port, Register, SwitchId, Topology, Tree, Turn};
+use crate::{Port, Register, SwitchId, Topology, Tree, TurnPoint};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
 /// The entries for all switches of a tree, by ascending switch.
 #[must_use]
-pub fn p4(topology: &Topology, tree: &Tree, turn: Turn) -> Value {
+pub fn p4(topology: &Topology, tree: &Tree, turn: TurnPoint) -> Value {
     let one = |(switch, register): (&SwitchId, &Register)| entries(topology, tree, turn, *switch, register);
     json!({
         "format": "btin-p4-1",
         "group": tree.group.0,
-        "turn": match turn { Turn::AtNode => "node", Turn::AtSwitch => "switch" },
+        "turn": match turn { TurnPoint::AtNode => "node", TurnPoint::AtSwitch => "switch" },
         "switches": tree.registers.iter().map(one).collect::<Vec<_>>(),
     })
 }
 
-fn entries(topology: &Topology, tree: &Tree, turn: Turn, switch: SwitchId, register: &Register) -> Value {
-    let turns = switch == tree.root_switch && (turn == Turn::AtSwitch || register.parent.is_none());
+fn entries(
+    topology: &Topology,
+    tree: &Tree,
+    turn: TurnPoint,
+    switch: SwitchId,
+    register: &Register,
+) -> Value {
+    let turns = switch == tree.root_switch && (turn == TurnPoint::AtSwitch || register.parent.is_none());
     let mut below: Vec<Port> = register.children.iter().chain(&register.locals).copied().collect();
     if turns {
         below.extend(register.parent);
@@ -87,8 +93,8 @@ fn mask(ports: &[Port]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generate::{Wish, generate};
-    use crate::{Kind, PlanOptions, Switch, plan};
+    use crate::generate::{NetworkWish, generate};
+    use crate::{MessageKind, PlanOptions, Switch, plan};
     use std::collections::BTreeMap;
 
     #[test]
@@ -118,8 +124,8 @@ mod tests {
         }
 
         /// Ports out of which a message goes, and whether it is a release.
-        fn take(&mut self, kind: Kind, port: u16) -> (Vec<u16>, bool) {
-            if kind == Kind::Distribution {
+        fn take(&mut self, kind: MessageKind, port: u16) -> (Vec<u16>, bool) {
+            if kind == MessageKind::Distribution {
                 return (self.lookup("barrier.distribution", port).map_or(vec![], |_| self.replicas()), true);
             }
             let Some(entry) = self.lookup("barrier.reduction", port).cloned() else { return (vec![], false) };
@@ -142,8 +148,8 @@ mod tests {
 
     #[test]
     fn the_entries_send_what_the_registers_send() {
-        for (seed, turn) in (0..20).zip([Turn::AtNode, Turn::AtSwitch].into_iter().cycle()) {
-            let wish = Wish { switches: 15, nodes: 30, members: 12, seed, ..Wish::default() };
+        for (seed, turn) in (0..20).zip([TurnPoint::AtNode, TurnPoint::AtSwitch].into_iter().cycle()) {
+            let wish = NetworkWish { switches: 15, nodes: 30, members: 12, seed, ..NetworkWish::default() };
             let topology = generate(&wish).expect("there is such a network");
             let group = &topology.groups[0];
             let tree = plan(&topology.network, group, &PlanOptions::default()).expect("connected").tree;
@@ -154,15 +160,15 @@ mod tests {
                     (entries["switch"].as_u64().expect("a number"), Tables { entries, arrived: 0 })
                 })
                 .collect();
-            for (id, mut switch) in Switch::all(&tree, turn, crate::Operation::Or) {
+            for (id, mut switch) in Switch::all(&tree, turn, crate::ReductionOperator::Or) {
                 let table = tables.get_mut(&u64::from(id.0)).expect("each register has entries");
                 let register = &tree.registers[&id];
                 let ports = register.children.iter().chain(&register.locals).chain(&register.parent);
-                for kind in [Kind::Reduction, Kind::Distribution] {
+                for kind in [MessageKind::Reduction, MessageKind::Distribution] {
                     for port in ports.clone() {
-                        let message = crate::Message::new(kind, tree.group, 0);
+                        let message = crate::SyncMessage::new(kind, tree.group, 0);
                         let mut replies = Vec::new();
-                        switch.take(*port, crate::Frame { message, episode: 0 }, &mut replies);
+                        switch.take(*port, crate::BarrierFrame { message, episode: 0 }, &mut replies);
                         let mut out: Vec<u16> = replies.iter().map(|(port, _)| port.0).collect();
                         out.sort_unstable();
                         let (sent, _) = table.take(kind, port.0);

@@ -5,18 +5,18 @@
 //! bits of data of the message free for an allreduce. It wraps around; a frame would have to be late by
 //! 65,535 barriers to be mistaken.
 
-use crate::Message;
+use crate::SyncMessage;
 
 /// One frame's payload.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Frame {
+pub struct BarrierFrame {
     /// The message (paper, Figure 5).
-    pub message: Message,
+    pub message: SyncMessage,
     /// Which barrier of the group it belongs to, from 0, wrapping around.
     pub episode: u16,
 }
 
-impl Frame {
+impl BarrierFrame {
     /// As on the wire: the message, then the episode, both in network byte order.
     #[must_use]
     pub fn to_bytes(self) -> [u8; 4] {
@@ -28,21 +28,21 @@ impl Frame {
     /// From the wire. Any four bytes are a frame.
     #[must_use]
     pub fn from_bytes([a, b, high, low]: [u8; 4]) -> Self {
-        Self { message: Message::from_bytes([a, b]), episode: u16::from_be_bytes([high, low]) }
+        Self { message: SyncMessage::from_bytes([a, b]), episode: u16::from_be_bytes([high, low]) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{GroupId, Kind};
+    use crate::{GroupId, MessageKind};
 
     #[test]
     fn a_frame_is_its_message_and_then_its_episode() {
-        let message = Message::new(Kind::Reduction, GroupId(3), 5);
-        let frame = Frame { message, episode: 0x1234 };
+        let message = SyncMessage::new(MessageKind::Reduction, GroupId(3), 5);
+        let frame = BarrierFrame { message, episode: 0x1234 };
         assert_eq!(frame.to_bytes()[..2], message.to_bytes());
         assert_eq!(frame.to_bytes()[2..], [0x12, 0x34]);
-        assert_eq!(Frame::from_bytes(frame.to_bytes()), frame);
+        assert_eq!(BarrierFrame::from_bytes(frame.to_bytes()), frame);
     }
 }

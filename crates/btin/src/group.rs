@@ -9,7 +9,7 @@ pub struct GroupId(pub u8);
 
 /// A group: its number and its member nodes, ascending, each once.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Group {
+pub struct BarrierGroup {
     id: GroupId,
     members: Vec<NodeId>,
 }
@@ -37,7 +37,7 @@ pub enum GroupError {
     },
 }
 
-impl Group {
+impl BarrierGroup {
     /// A group of these nodes of a network, in any order.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn members_are_sorted_and_their_switches_named_once() {
         let network = network();
-        let group = Group::new(&network, GroupId(7), vec![NodeId(2), NodeId(0)]).expect("both exist");
+        let group = BarrierGroup::new(&network, GroupId(7), vec![NodeId(2), NodeId(0)]).expect("both exist");
         assert_eq!(group.members(), [NodeId(0), NodeId(2)]);
         assert_eq!(group.member_switches(&network), [SwitchId(1)]);
         assert!(group.contains(NodeId(2)) && !group.contains(NodeId(1)));
@@ -106,7 +106,7 @@ mod tests {
     fn no_members_unknown_members_and_members_named_twice_are_refused() {
         let network = network();
         let group = |members: &[u32]| {
-            Group::new(&network, GroupId(0), members.iter().copied().map(NodeId).collect())
+            BarrierGroup::new(&network, GroupId(0), members.iter().copied().map(NodeId).collect())
                 .expect_err("it must be refused")
                 .to_string()
         };

@@ -1,6 +1,6 @@
 //! What a member node does: arrives, repeats itself until it is released, and - as the root node of a tree
 //! that turns at a node - answers for everybody. Without I/O and without a clock: who runs it calls
-//! [`Member::again`] when its timer has run out.
+//! [`GroupMember::again`] when its timer has run out.
 //!
 //! ```text
 //!   member:     arrive -> reduction up .. again, again .. distribution down -> released
@@ -10,11 +10,11 @@
 //!
 //! Cost: one frame an episode when nothing is lost. Reference: paper, section 3.2; repetition is ours.
 
-use crate::{Frame, GroupId, Kind, Message, Operation};
+use crate::{BarrierFrame, GroupId, MessageKind, ReductionOperator, SyncMessage};
 
 /// What a node is in its group's tree.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Part {
+pub enum MemberRole {
     /// It sends a reduction and waits for the distribution: every member but the root node, and the root
     /// node as well where the root switch turns.
     Member,
@@ -24,10 +24,10 @@ pub enum Part {
 
 /// One member of a group.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Member {
+pub struct GroupMember {
     group: GroupId,
-    part: Part,
-    operation: Operation,
+    part: MemberRole,
+    operation: ReductionOperator,
     episode: u16,
     /// The own data, from arrival to release.
     arrived: Option<u8>,
@@ -39,11 +39,11 @@ pub struct Member {
     last: Option<u8>,
 }
 
-impl Member {
+impl GroupMember {
     /// A member that has not arrived, before the first episode. The only member of a group has nobody to wait
-    /// for: see [`Member::alone`].
+    /// for: see [`GroupMember::alone`].
     #[must_use]
-    pub fn new(group: GroupId, part: Part, operation: Operation) -> Self {
+    pub fn new(group: GroupId, part: MemberRole, operation: ReductionOperator) -> Self {
         Self { group, part, operation, episode: 0, arrived: None, others: None, nobody: None, last: None }
     }
 
@@ -82,32 +82,34 @@ impl Member {
     /// Arrives with data for the allreduce (zero for a plain barrier). Arriving twice is once.
     ///
     /// Answers the result if that was all there was to wait for: at the root, when the others were first.
-    pub fn arrive(&mut self, data: u8, out: &mut Vec<Frame>) -> Option<u8> {
+    pub fn arrive(&mut self, data: u8, out: &mut Vec<BarrierFrame>) -> Option<u8> {
         if self.arrived.is_none() {
             self.arrived = Some(data);
-            if self.part == Part::Member {
-                out.push(self.frame(Kind::Reduction, self.episode, data));
+            if self.part == MemberRole::Member {
+                out.push(self.frame(MessageKind::Reduction, self.episode, data));
             }
         }
         self.try_release(out)
     }
 
     /// Takes a frame of its group. Answers the result if it releases this member.
-    pub fn take(&mut self, frame: Frame, out: &mut Vec<Frame>) -> Option<u8> {
+    pub fn take(&mut self, frame: BarrierFrame, out: &mut Vec<BarrierFrame>) -> Option<u8> {
         match (self.part, frame.message.kind) {
-            (Part::Member, Kind::Distribution) if frame.episode == self.episode && self.is_waiting() => {
+            (MemberRole::Member, MessageKind::Distribution)
+                if frame.episode == self.episode && self.is_waiting() =>
+            {
                 Some(self.release(frame.message.data()))
             }
-            (Part::Root, Kind::Reduction) if frame.episode == self.episode => {
+            (MemberRole::Root, MessageKind::Reduction) if frame.episode == self.episode => {
                 self.others = Some(frame.message.data());
                 self.try_release(out)
             }
-            (Part::Root, Kind::Reduction) if frame.episode == self.episode.wrapping_sub(1) => {
-                out.extend(self.last.map(|data| self.frame(Kind::Distribution, frame.episode, data)));
+            (MemberRole::Root, MessageKind::Reduction) if frame.episode == self.episode.wrapping_sub(1) => {
+                out.extend(self.last.map(|data| self.frame(MessageKind::Distribution, frame.episode, data)));
                 None
             }
-            (Part::Root, Kind::Failure) if frame.episode == self.episode => {
-                out.push(self.frame(Kind::Failure, frame.episode, frame.message.data()));
+            (MemberRole::Root, MessageKind::Failure) if frame.episode == self.episode => {
+                out.push(self.frame(MessageKind::Failure, frame.episode, frame.message.data()));
                 None
             }
             _ => None,
@@ -116,32 +118,32 @@ impl Member {
 
     /// Whether a frame says that somebody has given up the episode for which this member waits.
     #[must_use]
-    pub fn is_given_up(&self, frame: Frame) -> bool {
-        frame.message.kind == Kind::Failure && frame.episode == self.episode && self.is_waiting()
+    pub fn is_given_up(&self, frame: BarrierFrame) -> bool {
+        frame.message.kind == MessageKind::Failure && frame.episode == self.episode && self.is_waiting()
     }
 
     /// Gives up: what tells all others that the tree still connects. It goes to the root and from there to all.
-    pub fn give_up(&self, out: &mut Vec<Frame>) {
+    pub fn give_up(&self, out: &mut Vec<BarrierFrame>) {
         if self.is_waiting() {
-            out.push(self.frame(Kind::Failure, self.episode, 0));
+            out.push(self.frame(MessageKind::Failure, self.episode, 0));
         }
     }
 
     /// Its timer has run out: what it repeats. The root node has nothing to repeat by itself: those who
     /// wait ask.
-    pub fn again(&self, out: &mut Vec<Frame>) {
-        if let (Part::Member, Some(data)) = (self.part, self.arrived) {
-            out.push(self.frame(Kind::Reduction, self.episode, data));
+    pub fn again(&self, out: &mut Vec<BarrierFrame>) {
+        if let (MemberRole::Member, Some(data)) = (self.part, self.arrived) {
+            out.push(self.frame(MessageKind::Reduction, self.episode, data));
         }
     }
 
-    fn try_release(&mut self, out: &mut Vec<Frame>) -> Option<u8> {
-        let (Part::Root, Some(own), Some(others)) = (self.part, self.arrived, self.others) else {
+    fn try_release(&mut self, out: &mut Vec<BarrierFrame>) -> Option<u8> {
+        let (MemberRole::Root, Some(own), Some(others)) = (self.part, self.arrived, self.others) else {
             return None;
         };
         let all = self.operation.combine(own, others);
         if self.nobody.is_none() {
-            out.push(self.frame(Kind::Distribution, self.episode, all));
+            out.push(self.frame(MessageKind::Distribution, self.episode, all));
         }
         self.others = self.nobody;
         Some(self.release(all))
@@ -154,8 +156,8 @@ impl Member {
         result
     }
 
-    fn frame(&self, kind: Kind, episode: u16, data: u8) -> Frame {
-        Frame { message: Message::new(kind, self.group, data), episode }
+    fn frame(&self, kind: MessageKind, episode: u16, data: u8) -> BarrierFrame {
+        BarrierFrame { message: SyncMessage::new(kind, self.group, data), episode }
     }
 }
 
@@ -165,86 +167,86 @@ mod tests {
 
     const GROUP: GroupId = GroupId(1);
 
-    fn frame(kind: Kind, episode: u16, data: u8) -> Frame {
-        Frame { message: Message::new(kind, GROUP, data), episode }
+    fn frame(kind: MessageKind, episode: u16, data: u8) -> BarrierFrame {
+        BarrierFrame { message: SyncMessage::new(kind, GROUP, data), episode }
     }
 
     #[test]
     fn a_member_repeats_its_arrival_until_it_is_released() {
-        let mut member = Member::new(GROUP, Part::Member, Operation::Sum);
+        let mut member = GroupMember::new(GROUP, MemberRole::Member, ReductionOperator::Sum);
         let mut out = Vec::new();
         member.again(&mut out);
         assert_eq!(out, [], "it has not arrived");
         assert_eq!(member.arrive(5, &mut out), None);
         member.again(&mut out);
-        assert_eq!(out, [frame(Kind::Reduction, 0, 5); 2]);
-        assert_eq!(member.take(frame(Kind::Distribution, 1, 0), &mut out), None, "not its episode");
-        assert_eq!(member.take(frame(Kind::Distribution, 0, 9), &mut out), Some(9));
-        assert_eq!(member.take(frame(Kind::Distribution, 0, 9), &mut out), None, "released once");
+        assert_eq!(out, [frame(MessageKind::Reduction, 0, 5); 2]);
+        assert_eq!(member.take(frame(MessageKind::Distribution, 1, 0), &mut out), None, "not its episode");
+        assert_eq!(member.take(frame(MessageKind::Distribution, 0, 9), &mut out), Some(9));
+        assert_eq!(member.take(frame(MessageKind::Distribution, 0, 9), &mut out), None, "released once");
         member.again(&mut out);
         assert_eq!((out.len(), member.episode(), member.is_waiting()), (2, 1, false));
     }
 
     #[test]
     fn a_member_that_has_not_arrived_is_released_by_nothing() {
-        let mut member = Member::new(GROUP, Part::Member, Operation::Or);
-        assert_eq!(member.take(frame(Kind::Distribution, 0, 0), &mut vec![]), None);
+        let mut member = GroupMember::new(GROUP, MemberRole::Member, ReductionOperator::Or);
+        assert_eq!(member.take(frame(MessageKind::Distribution, 0, 0), &mut vec![]), None);
         assert_eq!(member.episode(), 0);
     }
 
     #[test]
     fn the_root_waits_for_itself_and_for_the_others_in_either_order() {
         for is_first in [true, false] {
-            let mut root = Member::new(GROUP, Part::Root, Operation::Max);
+            let mut root = GroupMember::new(GROUP, MemberRole::Root, ReductionOperator::Max);
             let mut out = Vec::new();
             let released = if is_first {
                 assert_eq!(root.arrive(3, &mut out), None);
-                root.take(frame(Kind::Reduction, 0, 8), &mut out)
+                root.take(frame(MessageKind::Reduction, 0, 8), &mut out)
             } else {
-                assert_eq!(root.take(frame(Kind::Reduction, 0, 8), &mut out), None);
+                assert_eq!(root.take(frame(MessageKind::Reduction, 0, 8), &mut out), None);
                 root.arrive(3, &mut out)
             };
-            assert_eq!((released, out), (Some(8), vec![frame(Kind::Distribution, 0, 8)]));
+            assert_eq!((released, out), (Some(8), vec![frame(MessageKind::Distribution, 0, 8)]));
         }
     }
 
     #[test]
     fn the_root_answers_for_the_episode_before_and_for_no_other() {
-        let mut root = Member::new(GROUP, Part::Root, Operation::Or);
+        let mut root = GroupMember::new(GROUP, MemberRole::Root, ReductionOperator::Or);
         let mut out = Vec::new();
-        assert_eq!(root.take(frame(Kind::Reduction, u16::MAX, 0), &mut out), None);
+        assert_eq!(root.take(frame(MessageKind::Reduction, u16::MAX, 0), &mut out), None);
         assert_eq!(out, [], "there was none before the first");
         root.arrive(1, &mut out);
-        root.take(frame(Kind::Reduction, 0, 2), &mut out);
+        root.take(frame(MessageKind::Reduction, 0, 2), &mut out);
         out.clear();
-        assert_eq!(root.take(frame(Kind::Reduction, 0, 2), &mut out), None);
-        assert_eq!(out, [frame(Kind::Distribution, 0, 3)]);
-        assert_eq!(root.take(frame(Kind::Reduction, u16::MAX, 0), &mut out), None);
+        assert_eq!(root.take(frame(MessageKind::Reduction, 0, 2), &mut out), None);
+        assert_eq!(out, [frame(MessageKind::Distribution, 0, 3)]);
+        assert_eq!(root.take(frame(MessageKind::Reduction, u16::MAX, 0), &mut out), None);
         assert_eq!(out.len(), 1);
     }
 
     #[test]
     fn a_member_that_gives_up_is_heard_by_those_who_wait_for_the_same_and_passed_on_by_the_root() {
-        let mut member = Member::new(GROUP, Part::Member, Operation::Or).beginning_with(7);
+        let mut member = GroupMember::new(GROUP, MemberRole::Member, ReductionOperator::Or).beginning_with(7);
         let mut out = Vec::new();
         member.give_up(&mut out);
         assert_eq!(out, [], "it waits for nothing");
         member.arrive(0, &mut out);
         out.clear();
         member.give_up(&mut out);
-        assert_eq!(out, [frame(Kind::Failure, 7, 0)]);
-        assert!(member.is_given_up(out[0]) && !member.is_given_up(frame(Kind::Failure, 6, 0)));
-        let mut root = Member::new(GROUP, Part::Root, Operation::Or).beginning_with(7);
+        assert_eq!(out, [frame(MessageKind::Failure, 7, 0)]);
+        assert!(member.is_given_up(out[0]) && !member.is_given_up(frame(MessageKind::Failure, 6, 0)));
+        let mut root = GroupMember::new(GROUP, MemberRole::Root, ReductionOperator::Or).beginning_with(7);
         let mut passed = Vec::new();
         assert_eq!(root.take(out[0], &mut passed), None);
         assert_eq!(passed, out);
-        root.take(frame(Kind::Failure, 6, 0), &mut passed);
+        root.take(frame(MessageKind::Failure, 6, 0), &mut passed);
         assert_eq!(passed.len(), 1, "an old one");
     }
 
     #[test]
     fn a_group_of_one_waits_for_nobody() {
-        let mut alone = Member::new(GROUP, Part::Root, Operation::Min).alone();
+        let mut alone = GroupMember::new(GROUP, MemberRole::Root, ReductionOperator::Min).alone();
         let mut out = Vec::new();
         assert_eq!(alone.arrive(17, &mut out), Some(17));
         assert_eq!(alone.arrive(18, &mut out), Some(18), "nor the next time");

@@ -7,7 +7,7 @@ use crate::GroupId;
 
 /// What a message is; its two highest bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Kind {
+pub enum MessageKind {
     /// On the way up: everything below has arrived.
     Reduction = 0,
     /// On the way down: everybody has arrived.
@@ -20,16 +20,16 @@ pub enum Kind {
 
 /// One synchronization message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Message {
+pub struct SyncMessage {
     /// What it is.
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// Whose it is.
     pub group: GroupId,
     /// Six bits: what an allreduce combines.
     data: u8,
 }
 
-impl Message {
+impl SyncMessage {
     /// The greatest value that the data hold.
     pub const MOST_DATA: u8 = 63;
 
@@ -38,7 +38,7 @@ impl Message {
     /// # Panics
     /// If the data need more than six bits.
     #[must_use]
-    pub fn new(kind: Kind, group: GroupId, data: u8) -> Self {
+    pub fn new(kind: MessageKind, group: GroupId, data: u8) -> Self {
         assert!(data <= Self::MOST_DATA, "{data} does not fit into the six bits of data");
         Self { kind, group, data }
     }
@@ -60,10 +60,10 @@ impl Message {
     pub fn from_bytes(bytes: [u8; 2]) -> Self {
         let word = u16::from_be_bytes(bytes);
         let kind = match word >> 14 {
-            0 => Kind::Reduction,
-            1 => Kind::Distribution,
-            2 => Kind::Setup,
-            _ => Kind::Failure,
+            0 => MessageKind::Reduction,
+            1 => MessageKind::Distribution,
+            2 => MessageKind::Setup,
+            _ => MessageKind::Failure,
         };
         let [_, group] = (word >> 6).to_be_bytes();
         let [_, low] = word.to_be_bytes();
@@ -78,13 +78,13 @@ mod tests {
     #[test]
     fn every_pair_of_bytes_is_a_message_and_back() {
         for word in 0..=u16::MAX {
-            assert_eq!(Message::from_bytes(word.to_be_bytes()).to_bytes(), word.to_be_bytes());
+            assert_eq!(SyncMessage::from_bytes(word.to_be_bytes()).to_bytes(), word.to_be_bytes());
         }
     }
 
     #[test]
     fn the_fields_lie_as_in_figure_5() {
-        let message = Message::new(Kind::Distribution, GroupId(0b1010_0101), 0b11_0011);
+        let message = SyncMessage::new(MessageKind::Distribution, GroupId(0b1010_0101), 0b11_0011);
         let (kind, group, data) = (0b01, 0b1010_0101, 0b11_0011);
         assert_eq!(u16::from_be_bytes(message.to_bytes()), kind << 14 | group << 6 | data);
     }

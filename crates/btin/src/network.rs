@@ -71,7 +71,7 @@ pub enum NetworkError {
     #[error("{what} is at switch {switch}, but the network has {} (0 to {})", counted(switches, "switch"), switches.saturating_sub(1))]
     NoSuchSwitch {
         /// The link or node.
-        what: Part,
+        what: NetworkElement,
         /// The switch it names.
         switch: u32,
         /// How many there are.
@@ -81,7 +81,7 @@ pub enum NetworkError {
     #[error("{what} is at port {port} of switch {switch}, which has {} (from 0)", counted(ports, "port"))]
     NoSuchPort {
         /// The link or node.
-        what: Part,
+        what: NetworkElement,
         /// The switch.
         switch: u32,
         /// The port it names.
@@ -97,23 +97,23 @@ pub enum NetworkError {
         /// The port.
         port: u16,
         /// Who came first.
-        first: Part,
+        first: NetworkElement,
         /// Who wants it too.
-        second: Part,
+        second: NetworkElement,
     },
 }
 
 /// What an error speaks of: numbers are positions in the input, from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Part {
+pub enum NetworkElement {
     /// A link.
     Link(usize),
     /// A node.
     Node(usize),
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for NetworkElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Link(number) => write!(f, "link {number}"),
@@ -130,10 +130,10 @@ impl Network {
     pub fn new(ports: Vec<u16>, links: Vec<Link>, nodes: Vec<End>) -> Result<Self, NetworkError> {
         let of = |link: &Link| [link.a, link.b];
         for (number, link) in links.iter().enumerate() {
-            of(link).into_iter().try_for_each(|end| check_end(&ports, Part::Link(number), end))?;
+            of(link).into_iter().try_for_each(|end| check_end(&ports, NetworkElement::Link(number), end))?;
         }
         for (number, end) in nodes.iter().enumerate() {
-            check_end(&ports, Part::Node(number), *end)?;
+            check_end(&ports, NetworkElement::Node(number), *end)?;
         }
         // Counted first and then put in place, because a list to be sorted as a whole would be twice the network.
         let first_neighbour = stretches(ports.len(), links.iter().flat_map(of).map(|end| end.switch));
@@ -171,9 +171,9 @@ impl Network {
     /// Whether each port of a switch is used once; its neighbours and nodes are in order of port.
     fn once(&self, switch: SwitchId) -> Result<(), NetworkError> {
         let (neighbours, locals) = (self.neighbours(switch), self.locals(switch));
-        let twice = |pair: &[(Port, Part)]| (pair[0].0 == pair[1].0).then(|| (pair[0], pair[1].1));
-        let link = |seen: &Neighbour| (seen.port, Part::Link(seen.link as usize));
-        let node = |local: &(Port, NodeId)| (local.0, Part::Node(local.1.0 as usize));
+        let twice = |pair: &[(Port, NetworkElement)]| (pair[0].0 == pair[1].0).then(|| (pair[0], pair[1].1));
+        let link = |seen: &Neighbour| (seen.port, NetworkElement::Link(seen.link as usize));
+        let node = |local: &(Port, NodeId)| (local.0, NetworkElement::Node(local.1.0 as usize));
         let among_links = neighbours.windows(2).find_map(|pair| twice(&[link(&pair[0]), link(&pair[1])]));
         let among_nodes = locals.windows(2).find_map(|pair| twice(&[node(&pair[0]), node(&pair[1])]));
         let between = neighbours.iter().find_map(|seen| {
@@ -249,7 +249,7 @@ impl Network {
     }
 }
 
-fn check_end(ports: &[u16], what: Part, end: End) -> Result<(), NetworkError> {
+fn check_end(ports: &[u16], what: NetworkElement, end: End) -> Result<(), NetworkError> {
     let End { switch: SwitchId(switch), port: Port(port) } = end;
     match ports.get(switch as usize) {
         None => Err(NetworkError::NoSuchSwitch { what, switch, switches: ports.len() }),

@@ -3,11 +3,11 @@
 //! All five are associative and commutative, so that the shape of the tree and the order of arrival do not
 //! show in the result. A plain barrier is any of them over zeros.
 
-use crate::Message;
+use crate::SyncMessage;
 
 /// What becomes of two arrivals' data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Operation {
+pub enum ReductionOperator {
     /// Bits that any member set.
     #[default]
     Or,
@@ -21,7 +21,7 @@ pub enum Operation {
     Sum,
 }
 
-impl Operation {
+impl ReductionOperator {
     /// Every operation.
     pub const ALL: [Self; 5] = [Self::Or, Self::And, Self::Min, Self::Max, Self::Sum];
 
@@ -33,7 +33,7 @@ impl Operation {
             Self::And => one & other,
             Self::Min => one.min(other),
             Self::Max => one.max(other),
-            Self::Sum => one.saturating_add(other).min(Message::MOST_DATA),
+            Self::Sum => one.saturating_add(other).min(SyncMessage::MOST_DATA),
         }
     }
 
@@ -42,7 +42,7 @@ impl Operation {
     pub fn neutral(self) -> u8 {
         match self {
             Self::Or | Self::Max | Self::Sum => 0,
-            Self::And | Self::Min => Message::MOST_DATA,
+            Self::And | Self::Min => SyncMessage::MOST_DATA,
         }
     }
 }
@@ -53,8 +53,8 @@ mod tests {
 
     #[test]
     fn order_and_grouping_do_not_show_and_the_neutral_value_changes_nothing() {
-        let most = Message::MOST_DATA;
-        for operation in Operation::ALL {
+        let most = SyncMessage::MOST_DATA;
+        for operation in ReductionOperator::ALL {
             for a in 0..=most {
                 assert_eq!(operation.combine(operation.neutral(), a), a);
                 for b in 0..=most {

@@ -2,16 +2,16 @@
 //!
 //! Cost: one walk over switches and links. Used to say which members a tree cannot reach before one is planned.
 
-use crate::{Group, Network, NodeId, SwitchId};
+use crate::{BarrierGroup, Network, NodeId, SwitchId};
 
 /// The connected parts of a network, numbered from 0 in the order of their lowest switch.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Parts {
+pub struct Components {
     part: Vec<u32>,
     count: u32,
 }
 
-impl Parts {
+impl Components {
     /// Finds them.
     #[must_use]
     pub fn of(network: &Network) -> Self {
@@ -61,7 +61,7 @@ impl Parts {
 
     /// The members outside the part that holds most of them (the first such part), ascending.
     #[must_use]
-    pub fn cut_off(&self, network: &Network, group: &Group) -> Vec<NodeId> {
+    pub fn cut_off(&self, network: &Network, group: &BarrierGroup) -> Vec<NodeId> {
         let part_of = |node: &NodeId| self.part(network.nodes()[node.0 as usize].switch);
         let mut members = vec![0_u32; self.count as usize];
         for node in group.members() {
@@ -84,9 +84,10 @@ mod tests {
         let links = vec![Link { a: end(0, 0), b: end(2, 0) }, Link { a: end(1, 0), b: end(3, 0) }];
         let nodes = vec![end(0, 1), end(1, 1), end(3, 1), end(4, 1)];
         let network = Network::new(vec![4; 5], links, nodes).expect("it is sound");
-        let parts = Parts::of(&network);
+        let parts = Components::of(&network);
         assert_eq!((parts.count(), parts.sizes()), (3, vec![2, 2, 1]));
-        let group = Group::new(&network, GroupId(0), (0..4).map(NodeId).collect()).expect("they exist");
+        let group =
+            BarrierGroup::new(&network, GroupId(0), (0..4).map(NodeId).collect()).expect("they exist");
         assert_eq!(parts.cut_off(&network, &group), [NodeId(0), NodeId(3)]);
     }
 }

@@ -8,11 +8,11 @@
 
 use crate::deployment::Deployment;
 use crate::error::Error;
-use crate::orders::Run;
-use crate::software::Algorithm;
+use crate::orders::BarrierRun;
+use crate::software::SoftwareAlgorithm;
 use std::fmt;
 use std::time::Duration;
-use unisono_btin::Turn;
+use unisono_btin::TurnPoint;
 use unisono_measure::bootstrap::{Estimate, median_interval};
 use unisono_measure::paired;
 use unisono_measure::record::Better;
@@ -38,32 +38,36 @@ const LEVEL: f64 = 0.95;
 
 /// One way to synchronize.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Variant {
+pub enum BenchVariant {
     /// In the switches: the job at a position, and where its messages turn.
-    Switches(usize, Turn),
+    Switches(usize, TurnPoint),
     /// In software, among the members of the first job.
-    Software(Algorithm),
+    Software(SoftwareAlgorithm),
 }
 
-impl fmt::Display for Variant {
+impl fmt::Display for BenchVariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Switches(_, Turn::AtNode) => write!(f, "switches, root node"),
-            Self::Switches(_, Turn::AtSwitch) => write!(f, "switches, turning"),
+            Self::Switches(_, TurnPoint::AtNode) => write!(f, "switches, root node"),
+            Self::Switches(_, TurnPoint::AtSwitch) => write!(f, "switches, turning"),
             Self::Software(algorithm) => write!(f, "UDP, {algorithm}"),
         }
     }
 }
 
 /// The software barriers that are tried.
-pub const SOFTWARE: [Algorithm; 4] =
-    [Algorithm::Central, Algorithm::Tree(4), Algorithm::Tree(8), Algorithm::Dissemination];
+pub const SOFTWARE: [SoftwareAlgorithm; 4] = [
+    SoftwareAlgorithm::Central,
+    SoftwareAlgorithm::Tree(4),
+    SoftwareAlgorithm::Tree(8),
+    SoftwareAlgorithm::Dissemination,
+];
 
 /// What a variant took.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct BenchRow {
     /// Which.
-    pub variant: Variant,
+    pub variant: BenchVariant,
     /// The mean microseconds of a barrier in each run.
     pub runs: Vec<f64>,
     /// Their median with its 95 % interval.
@@ -76,11 +80,11 @@ pub struct Row {
 
 /// How far a comparison is.
 #[derive(Clone, Copy, Debug)]
-pub enum Progress<'a> {
+pub enum BenchProgress<'a> {
     /// All variants were tried: the runs, one after the other, will take about so long.
     Planned(Duration),
     /// A run of a variant begins: which of how many.
-    Run(u32, u32, &'a Variant),
+    Run(u32, u32, &'a BenchVariant),
 }
 
 /// Measures the variants, `repetitions` runs of about `length` each, but of ten barriers at least, or five of slow ones.
@@ -92,20 +96,20 @@ pub enum Progress<'a> {
 /// A node is gone, or a barrier does not end.
 pub fn compare(
     deployment: &mut Deployment<'_>,
-    variants: &[Variant],
+    variants: &[BenchVariant],
     repetitions: u32,
     length: Duration,
-    mut progress: impl FnMut(Progress<'_>),
-) -> Result<Vec<Row>, Error> {
+    mut progress: impl FnMut(BenchProgress<'_>),
+) -> Result<Vec<BenchRow>, Error> {
     let mut rows = Vec::new();
     let mut planned = 0.0;
     for variant in variants {
         let wanted = length.as_secs_f64() * 1e6;
         let (barriers, micros) = size(wanted, |count| Ok(once(deployment, *variant, 0, count)?.0))?;
         planned += micros / 1e6 * f64::from(barriers + warm_up(barriers)) * f64::from(repetitions);
-        rows.push(Row { variant: *variant, runs: Vec::new(), micros: None, barriers, repeated: 0 });
+        rows.push(BenchRow { variant: *variant, runs: Vec::new(), micros: None, barriers, repeated: 0 });
     }
-    progress(Progress::Planned(Duration::from_secs_f64(planned)));
+    progress(BenchProgress::Planned(Duration::from_secs_f64(planned)));
     let (mut begun, all) = (0, repetitions * rows.len() as u32);
     for repetition in 0..repetitions {
         let mut order: Vec<usize> = (0..rows.len()).collect();
@@ -114,7 +118,7 @@ pub fn compare(
         }
         for at in order {
             let row = &mut rows[at];
-            progress(Progress::Run(begun, all, &row.variant));
+            progress(BenchProgress::Run(begun, all, &row.variant));
             begun += 1;
             let (micros, repeated) = once(deployment, row.variant, warm_up(row.barriers), row.barriers)?;
             row.runs.push(micros);
@@ -130,10 +134,11 @@ pub fn compare(
 /// How many times longer the best software barrier takes than the best in the switches: the median over the repetitions,
 /// each of which has a run of both, with its interval.
 #[must_use]
-pub fn advantage(rows: &[Row]) -> Option<(Variant, Variant, Estimate)> {
-    let median = |row: &Row| row.micros.map_or(f64::INFINITY, |micros| micros.value);
-    let is_switch = |row: &&Row| matches!(row.variant, Variant::Switches(..));
-    let best = |rows: Vec<&Row>| rows.into_iter().min_by(|a, b| median(a).total_cmp(&median(b))).cloned();
+pub fn advantage(rows: &[BenchRow]) -> Option<(BenchVariant, BenchVariant, Estimate)> {
+    let median = |row: &BenchRow| row.micros.map_or(f64::INFINITY, |micros| micros.value);
+    let is_switch = |row: &&BenchRow| matches!(row.variant, BenchVariant::Switches(..));
+    let best =
+        |rows: Vec<&BenchRow>| rows.into_iter().min_by(|a, b| median(a).total_cmp(&median(b))).cloned();
     let ours = best(rows.iter().filter(is_switch).collect())?;
     let theirs = best(rows.iter().filter(|row| !is_switch(row)).collect())?;
     let pairs: Vec<(f64, f64)> = theirs.runs.into_iter().zip(ours.runs).collect();
@@ -170,14 +175,14 @@ fn warm_up(barriers: u32) -> u32 {
 
 fn once(
     deployment: &mut Deployment<'_>,
-    variant: Variant,
+    variant: BenchVariant,
     warm_up: u32,
     count: u32,
 ) -> Result<(f64, u64), Error> {
-    let run = Run { warm_up, count, trace: false, stuck_after: STUCK_AFTER };
+    let run = BarrierRun { warm_up, count, trace: false, stuck_after: STUCK_AFTER };
     let ran = match variant {
-        Variant::Switches(job, _) => deployment.barriers(&[job], run)?,
-        Variant::Software(algorithm) => deployment.software(algorithm, 0, run)?,
+        BenchVariant::Switches(job, _) => deployment.barriers(&[job], run)?,
+        BenchVariant::Software(algorithm) => deployment.software(algorithm, 0, run)?,
     };
     Ok((ran.nanos as f64 / 1e3 / f64::from(count), ran.repeated))
 }

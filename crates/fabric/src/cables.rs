@@ -9,20 +9,20 @@ use crate::fabric::Fabric;
 use crate::layout::end_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
-use unisono_btin::{End, Group, Network, NodeId, Plan};
+use unisono_btin::{BarrierGroup, End, Network, NodeId, TreePlan};
 use unisono_linux::netlink::link::Carrier;
 use unisono_linux::netlink::watch::{News, Watch};
 
 /// What joins two switches, or a node to its switch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Cable {
+pub enum DeployedCable {
     /// Between switches: its number in the network.
     Link(u32),
     /// To a node.
     Node(NodeId),
 }
 
-impl Cable {
+impl DeployedCable {
     /// What it joins, in words.
     #[must_use]
     pub fn name(self, network: &Network) -> String {
@@ -39,7 +39,7 @@ impl Cable {
     }
 
     /// Whether a group's barriers by this tree need it.
-    pub(crate) fn serves(self, network: &Network, group: &Group, plan: &Plan) -> bool {
+    pub(crate) fn serves(self, network: &Network, group: &BarrierGroup, plan: &TreePlan) -> bool {
         let is_child = |end: End| {
             let register = plan.tree.registers.get(&end.switch);
             register.is_some_and(|register| register.children.binary_search(&end.port).is_ok())
@@ -58,24 +58,25 @@ impl Cable {
 #[derive(Debug)]
 pub(crate) struct Cables {
     watch: Watch,
-    by_end: BTreeMap<End, Cable>,
+    by_end: BTreeMap<End, DeployedCable>,
     silent: BTreeSet<End>,
     /// In the order in which they went down.
-    down: Vec<Cable>,
+    down: Vec<DeployedCable>,
 }
 
 impl Cables {
     /// Watches them from now on; all of them carry.
     pub(crate) fn watch(network: &Network, fabric: &Fabric) -> Result<Self, Error> {
         let links = (0..).zip(network.links());
-        let ends = links.flat_map(|(number, link)| [link.a, link.b].map(|end| (end, Cable::Link(number))));
-        let nodes = (0..).zip(network.nodes()).map(|(node, end)| (*end, Cable::Node(NodeId(node))));
+        let ends =
+            links.flat_map(|(number, link)| [link.a, link.b].map(|end| (end, DeployedCable::Link(number))));
+        let nodes = (0..).zip(network.nodes()).map(|(node, end)| (*end, DeployedCable::Node(NodeId(node))));
         let watch = Watch::begin(fabric.switches())?;
         Ok(Self { watch, by_end: ends.chain(nodes).collect(), silent: BTreeSet::new(), down: Vec::new() })
     }
 
     /// Reads the news; answers which cables are another way now than before.
-    pub(crate) fn look(&mut self, fabric: &mut Fabric) -> Result<Vec<(Cable, Carrier)>, Error> {
+    pub(crate) fn look(&mut self, fabric: &mut Fabric) -> Result<Vec<(DeployedCable, Carrier)>, Error> {
         let news = self.watch.news().map_err(Error::io("hear about devices"))?;
         let known = if news.contains(&News::Missed) {
             fabric.carriers()?
@@ -97,7 +98,7 @@ impl Cables {
                 self.down.push(*cable);
             }
         }
-        let silent: BTreeSet<Cable> = self.silent.iter().map(|end| self.by_end[end]).collect();
+        let silent: BTreeSet<DeployedCable> = self.silent.iter().map(|end| self.by_end[end]).collect();
         self.down.retain(|cable| silent.contains(cable));
         let lost = self.down.iter().filter(|cable| !before.contains(cable));
         let back = before.iter().filter(|cable| !silent.contains(cable));
@@ -106,13 +107,15 @@ impl Cables {
     }
 
     /// Those that carry nothing, in the order in which they went down.
-    pub(crate) fn down(&self) -> &[Cable] {
+    pub(crate) fn down(&self) -> &[DeployedCable] {
         &self.down
     }
 
     /// The links among them.
     pub(crate) fn links_down(&self) -> impl Iterator<Item = u32> + '_ {
-        self.down.iter().filter_map(|cable| if let Cable::Link(link) = cable { Some(*link) } else { None })
+        self.down
+            .iter()
+            .filter_map(|cable| if let DeployedCable::Link(link) = cable { Some(*link) } else { None })
     }
 }
 

@@ -3,9 +3,9 @@
 use crate::error::Error;
 use crate::fabric::Fabric;
 use crate::homes::Homes;
-use crate::job::Known;
+use crate::job::NodeContext;
 use crate::node;
-use crate::orders::{Order, Report};
+use crate::orders::{NodeOrder, NodeReport};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -26,20 +26,20 @@ struct Hand {
 }
 
 /// All of them.
-pub(crate) struct Crew(Vec<Hand>);
+pub(crate) struct NodeProcesses(Vec<Hand>);
 
 /// What a node's process did.
 #[derive(Debug)]
-pub(crate) enum Heard {
-    Report(Report),
+pub(crate) enum NodeNews {
+    Report(NodeReport),
     Ended(Ended),
 }
 
-impl Crew {
+impl NodeProcesses {
     /// Starts a process for each of the nodes.
     pub(crate) fn start(
         nodes: &[NodeId],
-        known: Known<'_>,
+        known: NodeContext<'_>,
         fabric: &Fabric,
         homes: &Homes,
     ) -> Result<Self, Error> {
@@ -69,7 +69,7 @@ impl Crew {
     }
 
     /// Tells the nodes for which `to` holds; answers how many there are.
-    pub(crate) fn tell(&mut self, order: &Order, to: impl Fn(NodeId) -> bool) -> Result<usize, Error> {
+    pub(crate) fn tell(&mut self, order: &NodeOrder, to: impl Fn(NodeId) -> bool) -> Result<usize, Error> {
         let mut line = serde_json::to_vec(order).expect("serializes because it holds numbers and text alone");
         line.push(b'\n');
         let mut told = 0;
@@ -88,7 +88,7 @@ impl Crew {
         &mut self,
         patience: Duration,
         also: BorrowedFd<'_>,
-    ) -> Result<Vec<(NodeId, Heard)>, Error> {
+    ) -> Result<Vec<(NodeId, NodeNews)>, Error> {
         let present: Vec<usize> = (0..self.0.len()).filter(|at| !self.0[*at].gone).collect();
         let lines = present.iter().map(|at| self.0[*at].line.as_fd());
         let lines: Vec<_> = lines.chain([also]).collect();
@@ -107,7 +107,7 @@ impl Crew {
 }
 
 impl Hand {
-    fn listen(&mut self, heard: &mut Vec<(NodeId, Heard)>) -> Result<(), Error> {
+    fn listen(&mut self, heard: &mut Vec<(NodeId, NodeNews)>) -> Result<(), Error> {
         let mut bytes = [0; 64 * 1024];
         loop {
             let read = match self.line.read(&mut bytes) {
@@ -119,7 +119,7 @@ impl Hand {
                 Ok(0) => {
                     self.gone = true;
                     let ended = self.child.kill(); // it has closed its line: nothing can be asked of it
-                    heard.push((self.node, Heard::Ended(ended)));
+                    heard.push((self.node, NodeNews::Ended(ended)));
                     return Ok(());
                 }
                 Ok(length) => self.partial.extend(&bytes[..length]),
@@ -132,13 +132,13 @@ impl Hand {
             let report = serde_json::from_slice(&line).map_err(|error| {
                 Error::Barrier(format!("node {} is not understood: {error}", self.node.0))
             })?;
-            heard.push((self.node, Heard::Report(report)));
+            heard.push((self.node, NodeNews::Report(report)));
         }
         Ok(())
     }
 }
 
-impl Drop for Crew {
+impl Drop for NodeProcesses {
     fn drop(&mut self) {
         // first all, then each: they end at the same time
         for hand in &mut self.0 {

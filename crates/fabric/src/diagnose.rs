@@ -5,9 +5,9 @@
 //! itself, the reason is further down. A switch that has everybody while the one above is an episode ahead has missed
 //! its release.
 
-use crate::layout::State;
+use crate::layout::RegisterState;
 use std::fmt;
-use unisono_btin::{Network, NodeId, Port, SwitchId, Tree, Turn};
+use unisono_btin::{Network, NodeId, Port, SwitchId, Tree, TurnPoint};
 
 /// One reason why a barrier does not end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -56,8 +56,8 @@ impl fmt::Display for Suspect {
 pub fn suspects(
     network: &Network,
     tree: &Tree,
-    turn: Turn,
-    state: impl Fn(SwitchId) -> Option<State>,
+    turn: TurnPoint,
+    state: impl Fn(SwitchId) -> Option<RegisterState>,
 ) -> Vec<Suspect> {
     let mut suspects = Vec::new();
     for (switch, register) in &tree.registers {
@@ -72,7 +72,7 @@ pub fn suspects(
         for port in here.missing() {
             match child_at(port) {
                 Some(seen) => {
-                    let complete = |below: State| below.missing().next().is_none();
+                    let complete = |below: RegisterState| below.missing().next().is_none();
                     if state(seen.switch)
                         .is_some_and(|below| below.episode == here.episode && complete(below))
                     {
@@ -83,12 +83,12 @@ pub fn suspects(
             }
         }
         for seen in register.children.iter().filter_map(|port| child_at(*port)) {
-            let behind = |below: State| below.episode == here.episode.wrapping_sub(1);
+            let behind = |below: RegisterState| below.episode == here.episode.wrapping_sub(1);
             if state(seen.switch).is_some_and(behind) {
                 suspects.push(Suspect::Link { link: seen.link, upper: *switch, lower: seen.switch });
             }
         }
-        let is_waiting_for_root = turn == Turn::AtNode
+        let is_waiting_for_root = turn == TurnPoint::AtNode
             && *switch == tree.root_switch
             && here.missing().next().is_none()
             && here.below != 0;
@@ -109,7 +109,7 @@ fn node_at(network: &Network, switch: SwitchId, port: Port) -> Option<Suspect> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use unisono_btin::{End, Group, GroupId, Link, PlanOptions, plan};
+    use unisono_btin::{BarrierGroup, End, GroupId, Link, PlanOptions, plan};
 
     /// Two switches with two members each, joined by link 0 at their ports 7; the root switch is 0.
     fn two_switches() -> (Network, Tree) {
@@ -117,16 +117,17 @@ mod tests {
         let nodes = vec![end(0, 0), end(0, 1), end(1, 0), end(1, 1)];
         let network =
             Network::new(vec![8; 2], vec![Link { a: end(0, 7), b: end(1, 7) }], nodes).expect("it is sound");
-        let group = Group::new(&network, GroupId(0), (0..4).map(NodeId).collect()).expect("they exist");
+        let group =
+            BarrierGroup::new(&network, GroupId(0), (0..4).map(NodeId).collect()).expect("they exist");
         let tree = plan(&network, &group, &PlanOptions::default()).expect("it is connected").tree;
         (network, tree)
     }
 
-    fn found(turn: Turn, states: [(u32, u32, u16); 2]) -> Vec<String> {
+    fn found(turn: TurnPoint, states: [(u32, u32, u16); 2]) -> Vec<String> {
         let (network, tree) = two_switches();
         let state = |switch: SwitchId| {
             let (below, arrived, episode) = states[switch.0 as usize];
-            (below != 0).then_some(State { below, arrived, episode })
+            (below != 0).then_some(RegisterState { below, arrived, episode })
         };
         suspects(&network, &tree, turn, state).iter().map(ToString::to_string).collect()
     }
@@ -136,29 +137,29 @@ mod tests {
 
     #[test]
     fn a_member_that_is_missing_is_named_and_not_the_switches_that_wait_for_it() {
-        let names = found(Turn::AtNode, [(ROOT, 1 << 1, 5), (LEAF, 0b01, 5)]);
+        let names = found(TurnPoint::AtNode, [(ROOT, 1 << 1, 5), (LEAF, 0b01, 5)]);
         assert_eq!(names, ["node 3 (port 1 of switch 1) has not arrived"]);
     }
 
     #[test]
     fn a_cable_that_loses_arrivals_or_releases_is_named() {
-        let names = found(Turn::AtNode, [(ROOT, 1 << 1, 5), (LEAF, LEAF, 5)]);
+        let names = found(TurnPoint::AtNode, [(ROOT, 1 << 1, 5), (LEAF, LEAF, 5)]);
         assert_eq!(names, ["link 0 between switch 0 and switch 1 loses what is sent"]);
-        let names = found(Turn::AtNode, [(ROOT, 1 << 1, 6), (LEAF, LEAF, 5)]);
+        let names = found(TurnPoint::AtNode, [(ROOT, 1 << 1, 6), (LEAF, LEAF, 5)]);
         assert_eq!(names, ["link 0 between switch 0 and switch 1 loses what is sent"]);
     }
 
     #[test]
     fn a_root_node_that_does_not_release_is_named() {
-        let names = found(Turn::AtNode, [(ROOT, ROOT, 5), (LEAF, LEAF, 5)]);
+        let names = found(TurnPoint::AtNode, [(ROOT, ROOT, 5), (LEAF, LEAF, 5)]);
         assert_eq!(names, ["node 0 (port 0 of switch 0) has not arrived"]);
-        let names = found(Turn::AtSwitch, [(ROOT | 1, ROOT, 5), (LEAF, LEAF, 5)]);
+        let names = found(TurnPoint::AtSwitch, [(ROOT | 1, ROOT, 5), (LEAF, LEAF, 5)]);
         assert_eq!(names, ["node 0 (port 0 of switch 0) has not arrived"]);
     }
 
     #[test]
     fn a_register_that_is_gone_is_named() {
-        let names = found(Turn::AtNode, [(ROOT, 1 << 1, 5), (0, 0, 0)]);
+        let names = found(TurnPoint::AtNode, [(ROOT, 1 << 1, 5), (0, 0, 0)]);
         assert_eq!(names, ["switch 1 has no register of the group"]);
     }
 }

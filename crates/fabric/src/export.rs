@@ -4,15 +4,15 @@
 //! order of this host. `bpftool map update` takes the same bytes.
 
 use crate::error::Error;
-use crate::layout::{PORTS, Setup, slot};
+use crate::layout::{PORTS, RegisterSetup, slot};
 use serde_json::{Value, json};
-use unisono_btin::{Operation, Tree, Turn};
+use unisono_btin::{ReductionOperator, Tree, TurnPoint};
 
 /// The map of a tree's registers before the first barrier.
 ///
 /// # Errors
 /// A port of a register beyond those that a register of this data plane has a bit for.
-pub fn registers(tree: &Tree, turn: Turn, operation: Operation) -> Result<Value, Error> {
+pub fn registers(tree: &Tree, turn: TurnPoint, operation: ReductionOperator) -> Result<Value, Error> {
     let mut elements = Vec::with_capacity(tree.registers.len());
     for (switch, register) in &tree.registers {
         let mut ports = register.children.iter().chain(&register.locals).chain(&register.parent);
@@ -23,8 +23,8 @@ pub fn registers(tree: &Tree, turn: Turn, operation: Operation) -> Result<Value,
             )));
         }
         // only the root switch of a tree may turn
-        let turn = if *switch == tree.root_switch { turn } else { Turn::AtNode };
-        let setup = Setup::new(register, turn, operation, 0);
+        let turn = if *switch == tree.root_switch { turn } else { TurnPoint::AtNode };
+        let setup = RegisterSetup::new(register, turn, operation, 0);
         let value = [setup.word().to_ne_bytes(), setup.state().to_ne_bytes()].concat();
         elements.push(json!({
             "switch": switch.0,
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn elements_are_where_the_switch_program_looks_and_hold_what_it_reads() {
-        let map = registers(&tree(7), Turn::AtNode, Operation::Or).expect("it fits");
+        let map = registers(&tree(7), TurnPoint::AtNode, ReductionOperator::Or).expect("it fits");
         let element = &map["maps"][0]["elements"][1];
         let bytes = |key: &str| -> Vec<u8> {
             let byte = |text: &Value| {
@@ -72,14 +72,15 @@ mod tests {
         assert_eq!(bytes("key"), (2_u32 * 256 + 3).to_ne_bytes());
         let word = u64::from_ne_bytes(bytes("value")[..8].try_into().expect("eight bytes"));
         assert_eq!((word >> 63, word >> 48 & 0xff, word & 0xffff_ffff), (1, 7, 0b11));
-        let turning = registers(&tree(7), Turn::AtSwitch, Operation::Or).expect("it fits");
+        let turning = registers(&tree(7), TurnPoint::AtSwitch, ReductionOperator::Or).expect("it fits");
         assert_ne!(turning["maps"][0]["elements"][0], map["maps"][0]["elements"][0], "the root turns");
         assert_eq!(turning["maps"][0]["elements"][1], map["maps"][0]["elements"][1], "others do not");
     }
 
     #[test]
     fn a_port_without_a_bit_is_refused() {
-        let error = registers(&tree(32), Turn::AtNode, Operation::Or).expect_err("32 is one too many");
+        let error =
+            registers(&tree(32), TurnPoint::AtNode, ReductionOperator::Or).expect_err("32 is one too many");
         assert!(error.to_string().contains("port 32 of switch 2"), "{error}");
     }
 }

@@ -3,12 +3,14 @@
 //! A barrier between the two ends goes up the line and down again; what the nodes, their sockets and the scheduler
 //! cost is the same for both lengths and falls out of the difference.
 
-use crate::bench::{Variant, compare};
+use crate::bench::{BenchVariant, compare};
 use crate::deployment::Deployment;
 use crate::error::Error;
-use crate::job::Job;
+use crate::job::BarrierJob;
 use std::time::Duration;
-use unisono_btin::{End, Group, GroupId, Link, Network, NodeId, Operation, Port, SwitchId, Turn};
+use unisono_btin::{
+    BarrierGroup, End, GroupId, Link, Network, NodeId, Port, ReductionOperator, SwitchId, TurnPoint,
+};
 use unisono_measure::bootstrap::{Estimate, median_interval};
 
 /// The two lengths: far enough apart that the difference stands out of the scheduler's noise.
@@ -27,7 +29,7 @@ pub fn measure(repetitions: u32, length: Duration) -> Result<Option<Estimate>, E
     near.set_up()?;
     far.set_up()?;
     let hops = f64::from(2 * (LONG - SHORT));
-    let variants = [Variant::Switches(0, Turn::AtSwitch)];
+    let variants = [BenchVariant::Switches(0, TurnPoint::AtSwitch)];
     let mut slopes = Vec::new();
     for _ in 0..repetitions {
         let mean = |deployment: &mut Deployment<'_>| -> Result<f64, Error> {
@@ -48,7 +50,7 @@ fn line(switches: u32) -> Network {
     Network::new(vec![3; switches as usize], links, nodes).expect("each port is used once")
 }
 
-fn jobs(network: &Network) -> Vec<Job> {
-    let group = Group::new(network, GroupId(0), vec![NodeId(0), NodeId(1)]).expect("both are there");
-    vec![Job { group, turn: Turn::AtSwitch, operation: Operation::Or }]
+fn jobs(network: &Network) -> Vec<BarrierJob> {
+    let group = BarrierGroup::new(network, GroupId(0), vec![NodeId(0), NodeId(1)]).expect("both are there");
+    vec![BarrierJob { group, turn: TurnPoint::AtSwitch, operation: ReductionOperator::Or }]
 }

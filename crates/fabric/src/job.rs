@@ -1,27 +1,27 @@
 //! What the deployment and the processes of its members both know.
 
-use unisono_btin::{Group, Network, Operation, Turn};
+use unisono_btin::{BarrierGroup, Network, ReductionOperator, TurnPoint};
 
 /// A group, and how it synchronizes.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct BarrierJob {
     /// Who.
-    pub group: Group,
+    pub group: BarrierGroup,
     /// Where messages turn around.
-    pub turn: Turn,
+    pub turn: TurnPoint,
     /// How data are combined.
-    pub operation: Operation,
+    pub operation: ReductionOperator,
 }
 
-impl Job {
+impl BarrierJob {
     /// Whether many equal contributions are one.
     pub(crate) fn is_idempotent(&self) -> bool {
-        self.operation != Operation::Sum
+        self.operation != ReductionOperator::Sum
     }
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct Known<'a> {
+pub(crate) struct NodeContext<'a> {
     pub(crate) network: &'a Network,
-    pub(crate) jobs: &'a [Job],
+    pub(crate) jobs: &'a [BarrierJob],
 }

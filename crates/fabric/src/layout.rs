@@ -1,6 +1,6 @@
 //! The structures of `intf.h` in Rust. A test compiles the header and compares.
 
-use unisono_btin::{End, GroupId, Operation, Port, Register, SwitchId, Turn};
+use unisono_btin::{End, GroupId, Port, ReductionOperator, Register, SwitchId, TurnPoint};
 use unisono_linux::netlink::link::Index;
 
 /// The EtherType of barrier frames.
@@ -37,24 +37,24 @@ pub fn slot(switch: SwitchId, group: GroupId) -> u32 {
 
 /// What the switch has to know about a group, in the program's terms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Setup {
+pub struct RegisterSetup {
     /// Where completion goes; nowhere if messages turn around here.
     pub above: Option<Port>,
     /// Who has to arrive and is released, a bit a port.
     pub below: u32,
     /// How data are combined.
-    pub operation: Operation,
+    pub operation: ReductionOperator,
     /// The first episode.
     pub first: u16,
 }
 
-impl Setup {
+impl RegisterSetup {
     /// Of a register; only the root switch of a tree may turn.
     #[must_use]
-    pub fn new(register: &Register, turn: Turn, operation: Operation, first: u16) -> Self {
+    pub fn new(register: &Register, turn: TurnPoint, operation: ReductionOperator, first: u16) -> Self {
         let (above, turned) = match turn {
-            Turn::AtNode => (register.parent, None),
-            Turn::AtSwitch => (None, register.parent),
+            TurnPoint::AtNode => (register.parent, None),
+            TurnPoint::AtSwitch => (None, register.parent),
         };
         let below = register.children.iter().chain(&register.locals).chain(&turned);
         Self { above, below: below.fold(0, |bits, port| bits | 1 << port.0), operation, first }
@@ -81,19 +81,19 @@ impl Setup {
     }
 }
 
-fn operation(operation: Operation) -> u8 {
+fn operation(operation: ReductionOperator) -> u8 {
     match operation {
-        Operation::Or => 0,
-        Operation::And => 1,
-        Operation::Min => 2,
-        Operation::Max => 3,
-        Operation::Sum => 4,
+        ReductionOperator::Or => 0,
+        ReductionOperator::And => 1,
+        ReductionOperator::Min => 2,
+        ReductionOperator::Max => 3,
+        ReductionOperator::Sum => 4,
     }
 }
 
 /// What a register says about a barrier in progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct State {
+pub struct RegisterState {
     /// Who has to arrive.
     pub below: u32,
     /// Who has arrived.
@@ -102,7 +102,7 @@ pub struct State {
     pub episode: u16,
 }
 
-impl State {
+impl RegisterState {
     /// From a register's two words; none if it is not in use.
     #[must_use]
     pub fn read(setup: u64, state: u64) -> Option<Self> {
@@ -125,14 +125,14 @@ impl State {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Asks {
     /// A register.
-    Install(Setup),
+    Install(RegisterSetup),
     /// The end of one.
     Release,
 }
 
 /// A request about a register of a switch, sent by a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Request {
+pub struct RegisterRequest {
     /// For what.
     pub asks: Asks,
     /// Which group's register.
@@ -145,7 +145,7 @@ pub struct Request {
     pub number: u16,
 }
 
-impl Request {
+impl RegisterRequest {
     /// How long it is on the wire.
     pub const LENGTH: usize = 20;
     const DONE: u8 = 2;
@@ -153,7 +153,7 @@ impl Request {
     /// As on the wire.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LENGTH] {
-        let none = Setup { above: None, below: 0, operation: Operation::Or, first: 0 };
+        let none = RegisterSetup { above: None, below: 0, operation: ReductionOperator::Or, first: 0 };
         let (asks, setup) = match self.asks {
             Asks::Install(setup) => (0, setup),
             Asks::Release => (1, none),
@@ -233,21 +233,25 @@ int main(void)
         let register = size_of::<[u64; 2]>();
         let expected = format!(
             "4 {} {register} 8 16 4 8 16 8 4 {} {} {PORTS} {GROUPS} {NOWHERE} {FIRST_DEVICE} {} {} 56 48 32 48 54 {} 1\n",
-            Request::LENGTH,
+            RegisterRequest::LENGTH,
             BARRIER,
             REQUEST,
             OUTCOMES.len(),
-            Request::DONE,
-            operation(Operation::Sum),
+            RegisterRequest::DONE,
+            operation(ReductionOperator::Sum),
         );
         assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
     }
 
     #[test]
     fn a_request_is_in_network_byte_order_and_its_answer_is_recognized() {
-        let setup =
-            Setup { above: Some(Port(3)), below: 0x0102_0304, operation: Operation::Max, first: 0x0506 };
-        let request = Request {
+        let setup = RegisterSetup {
+            above: Some(Port(3)),
+            below: 0x0102_0304,
+            operation: ReductionOperator::Max,
+            first: 0x0506,
+        };
+        let request = RegisterRequest {
             asks: Asks::Install(setup),
             group: GroupId(9),
             target: SwitchId(7),
@@ -256,17 +260,17 @@ int main(void)
         };
         let mut bytes = request.to_bytes();
         assert_eq!(bytes, [0, 9, 3, 3, 5, 6, 7, 8, 1, 2, 3, 4, 0, 0, 0, 7, 0, 0, 0, 11]);
-        assert_eq!(Request::done(&bytes), None);
+        assert_eq!(RegisterRequest::done(&bytes), None);
         bytes[0] = 2;
-        assert_eq!(Request::done(&bytes), Some(0x0708));
-        assert_eq!(Request::done(&bytes[1..]), None, "too short");
+        assert_eq!(RegisterRequest::done(&bytes), Some(0x0708));
+        assert_eq!(RegisterRequest::done(&bytes[1..]), None, "too short");
     }
 
     #[test]
     fn a_state_names_the_ports_that_are_missing() {
-        let setup = Setup { above: None, below: 0b1011, operation: Operation::And, first: 6 };
-        let state = State::read(setup.word(), setup.state() | 0b0010).expect("it is in use");
+        let setup = RegisterSetup { above: None, below: 0b1011, operation: ReductionOperator::And, first: 6 };
+        let state = RegisterState::read(setup.word(), setup.state() | 0b0010).expect("it is in use");
         assert_eq!((state.episode, state.missing().collect::<Vec<_>>()), (6, vec![Port(0), Port(3)]));
-        assert_eq!(State::read(0, 0), None);
+        assert_eq!(RegisterState::read(0, 0), None);
     }
 }

@@ -20,7 +20,7 @@ use unisono_linux::process::{PidFd, Signal};
 const MARK: &str = "tree-";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Entry {
+struct DeploymentEntry {
     process: u32,
     started: u64,
 }
@@ -38,7 +38,7 @@ impl Note {
     /// `/run/unisono` cannot be written.
     pub fn write() -> Result<Self, Error> {
         let process = std::process::id();
-        let entry = Entry { process, started: start_time(process).unwrap_or(0) };
+        let entry = DeploymentEntry { process, started: start_time(process).unwrap_or(0) };
         let path = Path::new(DIRECTORY).join(format!("{MARK}{process}.json"));
         let text = serde_json::to_string(&entry).expect("serializes because it holds numbers alone");
         note(&path, &text).map_err(Error::io(format!("write {}", path.display())))?;
@@ -76,7 +76,7 @@ pub struct Removed {
 
 /// What to do about deployments that run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Running {
+pub enum RunningDeployments {
     /// They stay.
     Leave,
     /// They are told to end, and killed if they do not within ten seconds.
@@ -88,15 +88,15 @@ pub enum Running {
 ///
 /// # Errors
 /// A name cannot be taken away.
-pub fn remove(running: Running, only: Option<u32>) -> Result<Removed, Error> {
+pub fn remove(running: RunningDeployments, only: Option<u32>) -> Result<Removed, Error> {
     let mut removed = Removed::default();
     for (path, entry) in
         notes().into_iter().filter(|(_, entry)| only.is_none_or(|only| only == entry.process))
     {
         let lives = runs(entry.process, entry.started);
         match (lives, running) {
-            (true, Running::Leave) => continue,
-            (true, Running::End) => {
+            (true, RunningDeployments::Leave) => continue,
+            (true, RunningDeployments::End) => {
                 end(&entry)?;
                 removed.ended.push(entry.process);
             }
@@ -114,7 +114,7 @@ pub fn remove(running: Running, only: Option<u32>) -> Result<Removed, Error> {
     Ok(removed)
 }
 
-fn end(entry: &Entry) -> Result<(), Error> {
+fn end(entry: &DeploymentEntry) -> Result<(), Error> {
     let what = || format!("end the deployment of process {}", entry.process);
     let process = Tid(i32::try_from(entry.process).unwrap_or(i32::MAX));
     let Ok(process) = PidFd::open(process) else { return Ok(()) }; // it has just ended
@@ -135,7 +135,7 @@ fn end(entry: &Entry) -> Result<(), Error> {
     )))
 }
 
-fn notes() -> Vec<(PathBuf, Entry)> {
+fn notes() -> Vec<(PathBuf, DeploymentEntry)> {
     let Ok(entries) = fs::read_dir(DIRECTORY) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(MARK)));

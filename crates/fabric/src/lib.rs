@@ -38,8 +38,8 @@ mod program;
 mod routes;
 pub mod software;
 
-pub use deployment::{CHECKED, Deployment, Endured, Ran, Repaired, Times};
+pub use deployment::{BarriersRan, CHECKED, Deployment, Endured, Repaired, Times};
 pub use error::Error;
 pub use homes::Homes;
-pub use job::Job;
+pub use job::BarrierJob;
 pub use program::SwitchProgram;

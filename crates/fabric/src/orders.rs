@@ -1,11 +1,11 @@
 //! What the deployment and the processes of its nodes say to each other: a line of JSON each.
 
-use crate::software::Algorithm;
+use crate::software::SoftwareAlgorithm;
 use serde::{Deserialize, Serialize};
 
 /// What a node is told.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Order {
+pub enum NodeOrder {
     /// Set up the registers that are its duty, for all its groups.
     SetUp {
         /// Links that are down, by number, in the order in which they failed: trees are repaired around one after
@@ -22,18 +22,18 @@ pub enum Order {
         /// Of which jobs at once, by position; those of which it is no member do not concern it.
         jobs: Vec<usize>,
         /// How many.
-        run: Run,
+        run: BarrierRun,
     },
     /// Run barriers in software.
     Software {
         /// Which.
-        algorithm: Algorithm,
+        algorithm: SoftwareAlgorithm,
         /// Among whose members.
         job: usize,
         /// Which run this is: messages of others are not meant.
         tag: u8,
         /// How many.
-        run: Run,
+        run: BarrierRun,
     },
     /// Give up what it is doing.
     Stop,
@@ -41,7 +41,7 @@ pub enum Order {
 
 /// How many barriers, and what to keep of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Run {
+pub struct BarrierRun {
     /// Before the clock starts.
     pub warm_up: u32,
     /// While it runs.
@@ -54,7 +54,7 @@ pub struct Run {
 
 /// What a node says.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Report {
+pub enum NodeReport {
     /// It is there.
     Ready,
     /// So many registers were set up or released at its request.

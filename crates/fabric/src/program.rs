@@ -3,7 +3,7 @@
 //! One program and one set of maps serve all switches of a deployment; a frame's device says at which switch it is.
 
 use crate::error::Error;
-use crate::layout::{GROUPS, OUTCOMES, PORTS, Setup, State, device, slot};
+use crate::layout::{GROUPS, OUTCOMES, PORTS, RegisterSetup, RegisterState, device, slot};
 use crate::routes;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use unisono_btin::{End, GroupId, Network, SwitchId};
@@ -132,7 +132,7 @@ impl SwitchProgram {
     ///
     /// # Errors
     /// There is no such switch.
-    pub fn install(&self, switch: SwitchId, group: GroupId, setup: &Setup) -> Result<(), Error> {
+    pub fn install(&self, switch: SwitchId, group: GroupId, setup: &RegisterSetup) -> Result<(), Error> {
         let words = [setup.word().to_ne_bytes(), setup.state().to_ne_bytes()].concat();
         self.registers.write(slot(switch, group), &words).map_err(Error::io("write a register"))
     }
@@ -141,9 +141,9 @@ impl SwitchProgram {
     ///
     /// # Errors
     /// There is no such switch.
-    pub fn state(&self, switch: SwitchId, group: GroupId) -> Result<Option<State>, Error> {
+    pub fn state(&self, switch: SwitchId, group: GroupId) -> Result<Option<RegisterState>, Error> {
         let (setup, state) = self.register(switch, group)?;
-        Ok(State::read(setup, state))
+        Ok(RegisterState::read(setup, state))
     }
 
     /// The word that says what a group's register at a switch is; 0 if there is none.

@@ -3,10 +3,10 @@
 //! One switch with a node at every port. Each step of each case of the table goes through real devices.
 
 use std::time::Duration;
-use unisono_btin::switch::cases::{self, Case};
-use unisono_btin::{Dropped, End, Frame, Network, NodeId, Outcome, Port, SwitchId};
+use unisono_btin::switch::cases::{self, SwitchCase};
+use unisono_btin::{BarrierFrame, Dropped, End, FrameOutcome, Network, NodeId, Port, SwitchId};
 use unisono_fabric::fabric::{Fabric, HARDWARE, NODE_DEVICE};
-use unisono_fabric::layout::{BARRIER, Setup};
+use unisono_fabric::layout::{BARRIER, RegisterSetup};
 use unisono_fabric::{Error, Homes, SwitchProgram};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::packet::PacketSocket;
@@ -44,15 +44,15 @@ impl Bench {
         Ok(Self { program, sockets, _fabric: fabric })
     }
 
-    fn send(&self, port: Port, frame: Frame) {
+    fn send(&self, port: Port, frame: BarrierFrame) {
         self.sockets[usize::from(port.0)].send(&on_the_wire(&frame.to_bytes())).expect("the device is up");
     }
 
-    fn receive(&self, port: Port) -> Option<Frame> {
+    fn receive(&self, port: Port) -> Option<BarrierFrame> {
         let mut bytes = [0; 64];
         let length = self.sockets[usize::from(port.0)].receive(&mut bytes).expect("the device is up")?;
         let payload = bytes[14..length].first_chunk().expect("at least a frame");
-        Some(Frame::from_bytes(*payload))
+        Some(BarrierFrame::from_bytes(*payload))
     }
 
     /// What the switches counted under a name.
@@ -77,23 +77,23 @@ fn bench(by_filters: bool) -> Option<Bench> {
     }
 }
 
-fn counter_of(outcome: Outcome) -> Option<&'static str> {
+fn counter_of(outcome: FrameOutcome) -> Option<&'static str> {
     Some(match outcome {
-        Outcome::Arrived | Outcome::Completed | Outcome::Released => return None,
-        Outcome::Again => "repeated arrivals",
-        Outcome::Resent => "arrivals sent up again",
-        Outcome::Answered => "releases sent again",
-        Outcome::Passed => "failures passed on",
-        Outcome::Dropped(Dropped::Port) => "from a port that is not in the register",
-        Outcome::Dropped(Dropped::Episode) => "of another episode",
-        Outcome::Dropped(Dropped::Repeated) => "releases twice",
-        Outcome::Dropped(Dropped::Early) => "releases too early",
-        Outcome::Dropped(Dropped::Kind) => "of no kind for a switch",
+        FrameOutcome::Arrived | FrameOutcome::Completed | FrameOutcome::Released => return None,
+        FrameOutcome::Again => "repeated arrivals",
+        FrameOutcome::Resent => "arrivals sent up again",
+        FrameOutcome::Answered => "releases sent again",
+        FrameOutcome::Passed => "failures passed on",
+        FrameOutcome::Dropped(Dropped::Port) => "from a port that is not in the register",
+        FrameOutcome::Dropped(Dropped::Episode) => "of another episode",
+        FrameOutcome::Dropped(Dropped::Repeated) => "releases twice",
+        FrameOutcome::Dropped(Dropped::Early) => "releases too early",
+        FrameOutcome::Dropped(Dropped::Kind) => "of no kind for a switch",
     })
 }
 
-fn run(bench: &Bench, case: &Case) {
-    let setup = Setup::new(&case.register, case.turn, case.operation, case.first);
+fn run(bench: &Bench, case: &SwitchCase) {
+    let setup = RegisterSetup::new(&case.register, case.turn, case.operation, case.first);
     bench.program.install(SWITCH, cases::GROUP, &setup).expect("there is such a switch");
     for (number, step) in case.steps.iter().enumerate() {
         let before = counter_of(step.outcome).map(|name| bench.counted(name));

@@ -8,11 +8,13 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use unisono_btin::generate::{Sparse, Wish, generate};
-use unisono_btin::{End, Group, GroupId, Link, Network, NodeId, Operation, Port, SwitchId, Topology, Turn};
-use unisono_fabric::orders::Run;
-use unisono_fabric::software::Algorithm;
-use unisono_fabric::{Deployment, Error, Job};
+use unisono_btin::generate::{NetworkWish, Sparse, generate};
+use unisono_btin::{
+    BarrierGroup, End, GroupId, Link, Network, NodeId, Port, ReductionOperator, SwitchId, Topology, TurnPoint,
+};
+use unisono_fabric::orders::BarrierRun;
+use unisono_fabric::software::SoftwareAlgorithm;
+use unisono_fabric::{BarrierJob, Deployment, Error};
 use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::netlink::link::State;
@@ -39,14 +41,20 @@ fn ring() -> Network {
 /// The nodes of the ring.
 const EVERYBODY: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 
-fn job(network: &Network, id: u8, members: &[u32], turn: Turn, operation: Operation) -> Job {
+fn job(
+    network: &Network,
+    id: u8,
+    members: &[u32],
+    turn: TurnPoint,
+    operation: ReductionOperator,
+) -> BarrierJob {
     let members = members.iter().copied().map(NodeId).collect();
-    let group = Group::new(network, GroupId(id), members).expect("the members are there");
-    Job { group, turn, operation }
+    let group = BarrierGroup::new(network, GroupId(id), members).expect("the members are there");
+    BarrierJob { group, turn, operation }
 }
 
 /// What only a host with BPF can do: without, the reason is that of the host.
-fn deploy<'a>(network: &'a Network, jobs: &'a [Job]) -> Result<Deployment<'a>, Skipped> {
+fn deploy<'a>(network: &'a Network, jobs: &'a [BarrierJob]) -> Result<Deployment<'a>, Skipped> {
     let mut deployment = match Deployment::new(network, jobs) {
         Ok(deployment) => deployment,
         Err(error @ (Error::Host(_) | Error::System { .. })) => {
@@ -58,16 +66,16 @@ fn deploy<'a>(network: &'a Network, jobs: &'a [Job]) -> Result<Deployment<'a>, S
     Ok(deployment)
 }
 
-fn run(count: u32) -> Run {
-    Run { warm_up: 0, count, trace: true, stuck_after: 20_000 }
+fn run(count: u32) -> BarrierRun {
+    BarrierRun { warm_up: 0, count, trace: true, stuck_after: 20_000 }
 }
 
 fn barriers_hold_in_both_ways_to_turn_and_registers_are_released() -> Outcome {
     here()?;
     let network = ring();
     let jobs = [
-        job(&network, 0, &EVERYBODY, Turn::AtNode, Operation::Min),
-        job(&network, 255, &EVERYBODY, Turn::AtSwitch, Operation::And),
+        job(&network, 0, &EVERYBODY, TurnPoint::AtNode, ReductionOperator::Min),
+        job(&network, 255, &EVERYBODY, TurnPoint::AtSwitch, ReductionOperator::And),
     ];
     let mut deployment = deploy(&network, &jobs)?;
     for position in 0..jobs.len() {
@@ -86,10 +94,10 @@ fn groups_that_share_members_and_switches_do_not_disturb_each_other() -> Outcome
     here()?;
     let network = ring();
     let jobs = [
-        job(&network, 1, &EVERYBODY, Turn::AtNode, Operation::Or),
-        job(&network, 2, &[0, 2, 4, 6], Turn::AtSwitch, Operation::Max),
-        job(&network, 3, &[6, 7], Turn::AtNode, Operation::Min),
-        job(&network, 4, &[5], Turn::AtNode, Operation::Or),
+        job(&network, 1, &EVERYBODY, TurnPoint::AtNode, ReductionOperator::Or),
+        job(&network, 2, &[0, 2, 4, 6], TurnPoint::AtSwitch, ReductionOperator::Max),
+        job(&network, 3, &[6, 7], TurnPoint::AtNode, ReductionOperator::Min),
+        job(&network, 4, &[5], TurnPoint::AtNode, ReductionOperator::Or),
     ];
     let mut deployment = deploy(&network, &jobs)?;
     let ran = deployment.barriers(&[0, 1, 2, 3], run(200)).expect("nobody is missing");
@@ -105,10 +113,10 @@ fn groups_that_share_members_and_switches_do_not_disturb_each_other() -> Outcome
 fn a_single_member_waits_for_nobody_and_a_root_switch_with_one_member_serves_all() -> Outcome {
     here()?;
     let network = ring();
-    for turn in [Turn::AtNode, Turn::AtSwitch] {
+    for turn in [TurnPoint::AtNode, TurnPoint::AtSwitch] {
         let jobs = [
-            job(&network, 0, &[3], turn, Operation::Min),
-            job(&network, 1, &[0, 2, 6], turn, Operation::Max), // one at each of three switches
+            job(&network, 0, &[3], turn, ReductionOperator::Min),
+            job(&network, 1, &[0, 2, 6], turn, ReductionOperator::Max), // one at each of three switches
         ];
         let mut deployment = deploy(&network, &jobs)?;
         for together in [&[0][..], &[1], &[0, 1]] {
@@ -124,9 +132,11 @@ fn a_single_member_waits_for_nobody_and_a_root_switch_with_one_member_serves_all
 fn lost_frames_are_sent_again_and_barriers_still_hold() -> Outcome {
     here()?;
     let network = ring();
-    let turns = [Turn::AtNode, Turn::AtSwitch];
-    let jobs: Vec<Job> =
-        (0..).zip(turns).map(|(id, turn)| job(&network, id, &EVERYBODY, turn, Operation::Or)).collect();
+    let turns = [TurnPoint::AtNode, TurnPoint::AtSwitch];
+    let jobs: Vec<BarrierJob> = (0..)
+        .zip(turns)
+        .map(|(id, turn)| job(&network, id, &EVERYBODY, turn, ReductionOperator::Or))
+        .collect();
     let mut deployment = deploy(&network, &jobs)?;
     deployment.program().lose_one_in(20).expect("a setting");
     for position in 0..jobs.len() {
@@ -145,9 +155,11 @@ fn lost_frames_are_sent_again_and_barriers_still_hold() -> Outcome {
 fn software_barriers_cross_the_same_switches() -> Outcome {
     here()?;
     let network = ring();
-    let jobs = [job(&network, 0, &EVERYBODY, Turn::AtNode, Operation::Or)];
+    let jobs = [job(&network, 0, &EVERYBODY, TurnPoint::AtNode, ReductionOperator::Or)];
     let mut deployment = deploy(&network, &jobs)?;
-    for algorithm in [Algorithm::Central, Algorithm::Tree(2), Algorithm::Dissemination] {
+    for algorithm in
+        [SoftwareAlgorithm::Central, SoftwareAlgorithm::Tree(2), SoftwareAlgorithm::Dissemination]
+    {
         let ran = deployment.software(algorithm, 0, run(100)).expect("nobody is missing");
         assert!(ran.nobody_left_early(), "{algorithm}");
     }
@@ -157,7 +169,7 @@ fn software_barriers_cross_the_same_switches() -> Outcome {
 fn a_node_whose_process_is_killed_is_named() -> Outcome {
     here()?;
     let network = ring();
-    let jobs = [job(&network, 0, &EVERYBODY, Turn::AtNode, Operation::Or)];
+    let jobs = [job(&network, 0, &EVERYBODY, TurnPoint::AtNode, ReductionOperator::Or)];
     let mut deployment = deploy(&network, &jobs)?;
     let victim = deployment.process(NodeId(5)).expect("it runs");
     PidFd::open(victim).and_then(|process| process.send(Signal::Kill)).expect("it runs");
@@ -180,9 +192,9 @@ fn a_cable_that_is_pulled_is_named_at_once_and_barriers_go_on_without_it() -> Ou
     here()?;
     require::program("ip", "apt-get install iproute2")?;
     let network = ring();
-    let jobs = [job(&network, 0, &EVERYBODY, Turn::AtSwitch, Operation::Or)];
+    let jobs = [job(&network, 0, &EVERYBODY, TurnPoint::AtSwitch, ReductionOperator::Or)];
     // nobody's patience ends in this test: only the kernel's word can end the barriers
-    let run = |count| Run { stuck_after: 3_600_000, ..run(count) };
+    let run = |count| BarrierRun { stuck_after: 3_600_000, ..run(count) };
     let mut deployment = deploy(&network, &jobs)?;
     deployment.barriers(&[0], run(10)).expect("nobody is missing");
     // the tree uses three of the four links: one of the root switch's two is always among them
@@ -215,7 +227,7 @@ fn a_cable_that_nothing_replaces_is_waited_for_and_named_when_patience_ends() ->
     let link = Link { a: end(0, 0), b: end(1, 0) };
     let nodes = (0..4).map(|node| end(node / 2, 2 + (node % 2) as u16)).collect();
     let network = Network::new(vec![4; 2], vec![link], nodes).expect("each port is used once");
-    let jobs = [job(&network, 0, &[0, 1, 2, 3], Turn::AtNode, Operation::Or)];
+    let jobs = [job(&network, 0, &[0, 1, 2, 3], TurnPoint::AtNode, ReductionOperator::Or)];
     let told = RefCell::new(Vec::new());
     let mut deployment = deploy(&network, &jobs)?;
     deployment.listen(|text| told.borrow_mut().push(text.to_owned()));
@@ -227,7 +239,7 @@ fn a_cable_that_nothing_replaces_is_waited_for_and_named_when_patience_ends() ->
     assert!(ran.repeated > 0 && ran.nobody_left_early());
     near.wait().and_then(|_| far.wait()).expect("they end");
 
-    let short = Run { stuck_after: 1_000, ..run(10) };
+    let short = BarrierRun { stuck_after: 1_000, ..run(10) };
     inside(&mut deployment, 1, "ip link set p3 down").wait().expect("it ends");
     let error = deployment.barriers(&[0], short).expect_err("node 3 is cut off").to_string();
     assert!(error.ends_with("the cable between node 3 and switch 1 (port 3) is down"), "{error}");
@@ -242,12 +254,12 @@ fn a_cable_that_nothing_replaces_is_waited_for_and_named_when_patience_ends() ->
 fn a_cable_that_loses_what_is_sent_is_named_from_the_registers() -> Outcome {
     here()?;
     let network = ring();
-    let jobs = [job(&network, 0, &EVERYBODY, Turn::AtSwitch, Operation::Or)];
+    let jobs = [job(&network, 0, &EVERYBODY, TurnPoint::AtSwitch, ReductionOperator::Or)];
     let mut deployment = deploy(&network, &jobs)?;
     deployment.barriers(&[0], run(10)).expect("nobody is missing");
     // arrivals at the root switch; releases still travel
     deployment.program().lose_all_at(network.links()[0].a).expect("a setting");
-    let short = Run { stuck_after: 1_000, ..run(10) };
+    let short = BarrierRun { stuck_after: 1_000, ..run(10) };
     let error = deployment.barriers(&[0], short).expect_err("link 0 loses").to_string();
     assert!(error.contains("link 0 between switch 0 and switch 1 loses what is sent"), "{error}");
     let repaired = deployment.begin_again(&[0]).expect("the ring is still connected");
@@ -259,7 +271,7 @@ fn a_cable_that_loses_what_is_sent_is_named_from_the_registers() -> Outcome {
 fn members_that_no_link_connects_are_named_before_anything_is_made() -> Outcome {
     here()?;
     let network = Network::new(vec![4; 2], vec![], vec![end(0, 0), end(1, 0)]).expect("it is sound");
-    let jobs = [job(&network, 0, &[0, 1], Turn::AtNode, Operation::Or)];
+    let jobs = [job(&network, 0, &[0, 1], TurnPoint::AtNode, ReductionOperator::Or)];
     let error = Deployment::new(&network, &jobs).err().expect("they cannot meet");
     assert!(matches!(error, Error::Input(_)) && error.to_string().contains("cut off"), "{error}");
     Ok(())
@@ -267,7 +279,7 @@ fn members_that_no_link_connects_are_named_before_anything_is_made() -> Outcome 
 
 fn a_network_of_the_paper_comes_up_and_synchronizes() -> Outcome {
     here()?;
-    let wish = Wish {
+    let wish = NetworkWish {
         switches: 75,
         ports: 8,
         nodes: 256,
@@ -277,7 +289,8 @@ fn a_network_of_the_paper_comes_up_and_synchronizes() -> Outcome {
         sparse: Sparse::Refuse,
     };
     let Topology { network, groups, .. } = generate(&wish).expect("it is possible");
-    let jobs = [Job { group: groups[0].clone(), turn: Turn::AtNode, operation: Operation::Or }];
+    let jobs =
+        [BarrierJob { group: groups[0].clone(), turn: TurnPoint::AtNode, operation: ReductionOperator::Or }];
     let mut deployment = deploy(&network, &jobs)?;
     assert!(deployment.barriers(&[0], run(20)).expect("nobody is missing").nobody_left_early());
     members_are_at_home(&mut deployment, &groups[0]);
@@ -285,7 +298,7 @@ fn a_network_of_the_paper_comes_up_and_synchronizes() -> Outcome {
 }
 
 /// Many members are shared out over the processors, and their nodes receive where they are.
-fn members_are_at_home(deployment: &mut Deployment<'_>, group: &Group) {
+fn members_are_at_home(deployment: &mut Deployment<'_>, group: &BarrierGroup) {
     let all = affinity::allowed(Tid::SELF).expect("own affinity");
     if all.len() < 2 || group.members().len() < 16 * all.len() {
         return; // the scheduler's business
@@ -309,7 +322,7 @@ fn members_are_at_home(deployment: &mut Deployment<'_>, group: &Group) {
 
 fn topology(name: &str) -> std::path::PathBuf {
     let network = ring();
-    let group = Group::new(&network, GroupId(0), (0..8).map(NodeId).collect()).expect("they exist");
+    let group = BarrierGroup::new(&network, GroupId(0), (0..8).map(NodeId).collect()).expect("they exist");
     let path = std::env::temp_dir().join(format!("unisono-{name}-{}.json", std::process::id()));
     fs::write(&path, Topology::new(network, vec![group]).to_json()).expect("a temporary file");
     path

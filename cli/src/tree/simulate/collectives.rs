@@ -4,8 +4,8 @@ use crate::exit::Failure;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use unisono_btin::collective::{self, Collective};
-use unisono_btin::simulate::{Barrier, Conditions, Scheme, Simulator, Time};
-use unisono_btin::{NodeId, Operation};
+use unisono_btin::simulate::{Conditions, Scheme, SimulatedBarrier, SimulatedTime, Simulator};
+use unisono_btin::{NodeId, ReductionOperator};
 
 /// More members than this are not exchanged among: it takes a barrier a member, and a message a pair.
 const MOST_EXCHANGED: usize = 1024;
@@ -14,20 +14,20 @@ const MOST_EXCHANGED: usize = 1024;
 const TOLD: u8 = 42;
 
 /// One collective: its name, the latency by the tree in both modes, and by messages; and what came of it.
-pub(super) struct Row {
+pub(super) struct CollectiveRow {
     name: &'static str,
-    btin: Option<Time>,
-    btin_turn: Option<Time>,
-    messages: Option<Time>,
+    btin: Option<SimulatedTime>,
+    btin_turn: Option<SimulatedTime>,
+    messages: Option<SimulatedTime>,
     /// What all members were told, in both modes; one value a round, none where they were told different things.
     told: Vec<Option<u8>>,
 }
 
 pub(super) fn run(
     simulator: &Simulator<'_>,
-    barrier: &Barrier<'_>,
+    barrier: &SimulatedBarrier<'_>,
     conditions: &Conditions,
-) -> anyhow::Result<Vec<Row>> {
+) -> anyhow::Result<Vec<CollectiveRow>> {
     let members = barrier.group.members();
     if members.len() > MOST_EXCHANGED {
         return Err(Failure::Usage(format!(
@@ -40,7 +40,7 @@ pub(super) fn run(
     let row = |name, messages, one: &dyn Fn(Scheme) -> Collective| {
         let (btin, turn) = (one(Scheme::Btin), one(Scheme::BtinTurn));
         let told = btin.results.iter().zip(&turn.results).map(|(a, b)| a.filter(|_| a == b)).collect();
-        Row { name, btin: btin.latency, btin_turn: turn.latency, messages, told }
+        CollectiveRow { name, btin: btin.latency, btin_turn: turn.latency, messages, told }
     };
     let by_messages = simulator.run(std::slice::from_ref(barrier), Scheme::Unicast, conditions).latency();
     let allreduce = |operation| {
@@ -48,7 +48,7 @@ pub(super) fn run(
             collective::allreduce(simulator, barrier, (operation, &value), scheme, conditions)
         })
     };
-    let mut rows: Vec<Row> = Operation::ALL.into_iter().map(allreduce).collect();
+    let mut rows: Vec<CollectiveRow> = ReductionOperator::ALL.into_iter().map(allreduce).collect();
     rows.push(row("multicast", by_messages, &|scheme| {
         collective::multicast(simulator, barrier, (members[0], TOLD), scheme, conditions)
     }));
@@ -59,18 +59,18 @@ pub(super) fn run(
     Ok(rows)
 }
 
-fn name(operation: Operation) -> &'static str {
+fn name(operation: ReductionOperator) -> &'static str {
     match operation {
-        Operation::Or => "allreduce_or",
-        Operation::And => "allreduce_and",
-        Operation::Min => "allreduce_min",
-        Operation::Max => "allreduce_max",
-        Operation::Sum => "allreduce_sum",
+        ReductionOperator::Or => "allreduce_or",
+        ReductionOperator::And => "allreduce_and",
+        ReductionOperator::Min => "allreduce_min",
+        ReductionOperator::Max => "allreduce_max",
+        ReductionOperator::Sum => "allreduce_sum",
     }
 }
 
 /// What members were told, in words: `63`, `5 values`, or that they were told different things.
-fn told(row: &Row) -> String {
+fn told(row: &CollectiveRow) -> String {
     match row.told[..] {
         [] => "nothing".to_owned(),
         [one] => one.map_or_else(|| "not the same".to_owned(), |value| value.to_string()),
@@ -79,8 +79,10 @@ fn told(row: &Row) -> String {
     }
 }
 
-pub(super) fn text(rows: &[Row]) -> String {
-    let us = |time: Option<Time>| time.map_or_else(|| "-".to_owned(), |time| format!("{:.2}", time.as_us()));
+pub(super) fn text(rows: &[CollectiveRow]) -> String {
+    let us = |time: Option<SimulatedTime>| {
+        time.map_or_else(|| "-".to_owned(), |time| format!("{:.2}", time.as_us()))
+    };
     let mut out = format!(
         "\n\n{:<16} {:>12} {:>14} {:>16}  every member is told",
         "collective", "btin us", "btin_turn us", "by messages us"
@@ -92,9 +94,9 @@ pub(super) fn text(rows: &[Row]) -> String {
     out
 }
 
-pub(super) fn json(rows: &[Row]) -> Value {
-    let us = |time: Option<Time>| time.map(Time::as_us);
-    let one = |row: &Row| {
+pub(super) fn json(rows: &[CollectiveRow]) -> Value {
+    let us = |time: Option<SimulatedTime>| time.map(SimulatedTime::as_us);
+    let one = |row: &CollectiveRow| {
         let value = json!({
             "btin_us": us(row.btin), "btin_turn_us": us(row.btin_turn), "by_messages_us": us(row.messages),
             "told": row.told,

@@ -2,7 +2,7 @@
 
 use super::time;
 use crate::exit::Failure;
-use unisono_btin::simulate::{Faults, Time};
+use unisono_btin::simulate::{Faults, SimulatedTime};
 
 #[derive(clap::Args)]
 pub(super) struct FaultFlags {
@@ -14,13 +14,13 @@ pub(super) struct FaultFlags {
     duplicate: f64,
     /// A crossing takes up to this much longer, so that messages overtake each other
     #[arg(long, value_name = "DURATION", value_parser = time, default_value = "0us")]
-    jitter: Time,
+    jitter: SimulatedTime,
     /// A link, by its number in the file, that carries nothing from this time on: 3 or 3@5us; may be repeated
     #[arg(long, value_name = "LINK[@TIME]", value_parser = failing)]
-    fail_link: Vec<(u32, Time)>,
+    fail_link: Vec<(u32, SimulatedTime)>,
     /// How long a node waits before it repeats itself [default: four times the scheme's latency on paper]
     #[arg(long, value_name = "DURATION", value_parser = time)]
-    pub(super) timeout: Option<Time>,
+    pub(super) timeout: Option<SimulatedTime>,
     /// How often a node repeats itself before it gives up
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(super) attempts: u32,
@@ -39,7 +39,7 @@ fn part(text: &str) -> Result<f64, String> {
 }
 
 /// `3` or `3@5us`.
-fn failing(text: &str) -> Result<(u32, Time), String> {
+fn failing(text: &str) -> Result<(u32, SimulatedTime), String> {
     let (link, when) = text.split_once('@').unwrap_or((text, "0"));
     let link = link.parse().map_err(|_| "expected the number of a link, as 3 or 3@5us".to_owned())?;
     Ok((link, time(when)?))

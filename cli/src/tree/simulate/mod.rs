@@ -4,12 +4,12 @@ mod collectives;
 mod faults;
 mod table;
 
-use super::input::Source;
-use super::planning::{Asked, Planned, Planning, Trees};
+use super::input::NetworkSource;
+use super::planning::{AskedGroups, PlannedGroup, Planning, Trees};
 use super::slow::Slow;
 use crate::help::{Completed, owned};
 use crate::output;
-use collectives::Row;
+use collectives::CollectiveRow;
 use faults::FaultFlags;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,7 +17,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use unisono_btin::Network;
 use unisono_btin::simulate::{
-    Barrier, Channels, Conditions, Costs, Faults, Intake, Routes, Scheme, Simulated, Simulator, Time,
+    Channels, Conditions, Costs, Faults, Intake, Routes, Scheme, Simulated, SimulatedBarrier, SimulatedTime,
+    Simulator,
 };
 use unisono_measure::units;
 
@@ -45,7 +46,7 @@ use unisono_measure::units;
       not a barrier alone: OR, AND, min, max, sum, multicast, total exchange by the same registers")]
 pub(crate) struct Args {
     #[command(flatten)]
-    source: Source,
+    source: NetworkSource,
     /// All groups of the file at the same time
     #[arg(long, conflicts_with = "members")]
     all_groups: bool,
@@ -53,13 +54,13 @@ pub(crate) struct Args {
     planning: Planning,
     /// Start-up of a message at a node (t_s)
     #[arg(long, value_name = "DURATION", value_parser = time, default_value = "2us")]
-    startup: Time,
+    startup: SimulatedTime,
     /// Propagation over a link (t_p)
     #[arg(long, value_name = "DURATION", value_parser = time, default_value = "20ns")]
-    propagation: Time,
+    propagation: SimulatedTime,
     /// Delay of a switch or an interface (t_r)
     #[arg(long, value_name = "DURATION", value_parser = time, default_value = "300ns")]
-    switch_delay: Time,
+    switch_delay: SimulatedTime,
     /// How fast the root of unicast and multicast takes messages in: as if over several links at once (what the
     /// paper's figures need), one at a time, or with a start-up each
     #[arg(long, value_name = "WAY", value_parser = Completed::new(|| owned(Intake::ALL.map(Intake::name)), intake), hide_possible_values = true, default_value = "parallel-links")]
@@ -69,7 +70,7 @@ pub(crate) struct Args {
     routes: Routes,
     /// Members arrive within this time, evenly spread
     #[arg(long, value_name = "DURATION", value_parser = time, default_value = "0us")]
-    arrivals_within: Time,
+    arrivals_within: SimulatedTime,
     /// Messages wait for each other: a direction of a link carries one in t_r + t_p
     #[arg(long)]
     contention: bool,
@@ -96,13 +97,13 @@ pub(crate) struct Args {
     json: bool,
 }
 
-fn time(text: &str) -> Result<Time, String> {
+fn time(text: &str) -> Result<SimulatedTime, String> {
     let duration: Duration = units::duration(text).map_err(|error| error.to_string())?;
     let longest = Duration::from_secs(60);
     if duration > longest {
         return Err(format!("{text} is too long to simulate; write at most 60s"));
     }
-    Ok(Time::picoseconds(
+    Ok(SimulatedTime::picoseconds(
         u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000),
     ))
 }
@@ -121,17 +122,17 @@ fn routes(text: &str) -> Result<Routes, String> {
 }
 
 /// What was simulated.
-struct Run<'a> {
+struct SimulationRun<'a> {
     trees: &'a Trees,
     /// Each scheme with the largest closed form of all groups.
-    schemes: Vec<(Simulated, Time)>,
+    schemes: Vec<(Simulated, SimulatedTime)>,
     /// The latencies of the schemes that use registers if all of them were in their switches; none if they are.
-    in_switches: Vec<(Scheme, Option<Time>)>,
+    in_switches: Vec<(Scheme, Option<SimulatedTime>)>,
     /// The other collectives, if they were asked for.
-    collectives: Vec<Row>,
+    collectives: Vec<CollectiveRow>,
 }
 
-impl Run<'_> {
+impl SimulationRun<'_> {
     fn network(&self) -> &Network {
         &self.trees.topology.network
     }
@@ -139,14 +140,17 @@ impl Run<'_> {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = args.source.read()?;
-    let asked = if args.all_groups { Asked::All } else { Asked::One };
+    let asked = if args.all_groups { AskedGroups::All } else { AskedGroups::One };
     let links = input.topology.network.links().len();
     let trees = args.planning.trees(input, asked)?;
     let network = &trees.topology.network;
     let conditions = conditions(args, &trees, links)?;
     let nowhere = BTreeMap::new();
-    let barriers: Vec<Barrier> =
-        trees.planned.iter().map(|Planned { group, plan, .. }| Barrier::planned(group, plan)).collect();
+    let barriers: Vec<SimulatedBarrier> = trees
+        .planned
+        .iter()
+        .map(|PlannedGroup { group, plan, .. }| SimulatedBarrier::planned(group, plan))
+        .collect();
     let simulator = Simulator::new(network);
     let mut slow = Slow::new();
     let one = |scheme: Scheme| {
@@ -161,7 +165,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 .unwrap_or_default(),
         )
     };
-    let schemes: Vec<(Simulated, Time)> = Scheme::ALL.into_iter().map(one).collect();
+    let schemes: Vec<(Simulated, SimulatedTime)> = Scheme::ALL.into_iter().map(one).collect();
     slow.end();
     let collectives = match args.collectives {
         true => collectives::run(&simulator, &barriers[0], &conditions)?,
@@ -169,14 +173,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let mut in_switches = Vec::new();
     if barriers.iter().any(|barrier| !barrier.in_memory.is_empty()) {
-        let barriers: Vec<Barrier> = barriers.iter().map(|b| Barrier { in_memory: &nowhere, ..*b }).collect();
+        let barriers: Vec<SimulatedBarrier> =
+            barriers.iter().map(|b| SimulatedBarrier { in_memory: &nowhere, ..*b }).collect();
         for scheme in [Scheme::Btin, Scheme::BtinTurn] {
             in_switches.push((scheme, simulator.run(&barriers, scheme, &conditions).latency()));
         }
     }
-    let run = Run { trees: &trees, schemes, in_switches, collectives };
+    let run = SimulationRun { trees: &trees, schemes, in_switches, collectives };
     if let Some(file) = &args.svg {
-        let Planned { group, plan, .. } = &trees.planned[0];
+        let PlannedGroup { group, plan, .. } = &trees.planned[0];
         super::picture::write(file, &trees.topology, group, plan, &table::notes(&run))?;
     }
     if args.json {

@@ -1,20 +1,20 @@
 //! What a simulation came to, as a table and as JSON.
 
-use super::{Run, collectives};
-use crate::tree::planning::Planned;
+use super::{SimulationRun, collectives};
+use crate::tree::planning::PlannedGroup;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use unisono_btin::Topology;
 use unisono_btin::simulate::analytic;
-use unisono_btin::simulate::{Busiest, Conditions, Routes, Scheme, Simulated, Time};
+use unisono_btin::simulate::{Busiest, Conditions, Routes, Scheme, Simulated, SimulatedTime};
 use unisono_linux::counted::counted;
 
 /// As many members who wait, or ports that are waited for, are named.
 const NAMED: usize = 8;
 
-pub(super) fn text(run: &Run<'_>) -> String {
+pub(super) fn text(run: &SimulationRun<'_>) -> String {
     let mut out = String::new();
-    let Planned { group, plan, .. } = &run.trees.planned[0];
+    let PlannedGroup { group, plan, .. } = &run.trees.planned[0];
     let (topology, network) = (&run.trees.topology, run.network());
     let _ = write!(
         out,
@@ -44,11 +44,11 @@ pub(super) fn text(run: &Run<'_>) -> String {
     );
     let latency = |scheme| {
         let found = run.schemes.iter().find(|(simulated, _)| simulated.scheme == scheme);
-        found.and_then(|(simulated, _)| simulated.latency()).map(Time::as_us)
+        found.and_then(|(simulated, _)| simulated.latency()).map(SimulatedTime::as_us)
     };
     let multicast = latency(Scheme::Multicast);
     for (simulated, analytic) in &run.schemes {
-        let own = simulated.latency().map(Time::as_us);
+        let own = simulated.latency().map(SimulatedTime::as_us);
         let of = |value: Option<f64>, suffix: &str| {
             value.filter(|v| v.is_finite()).map_or_else(|| "-".to_owned(), |v| format!("{v:.2}{suffix}"))
         };
@@ -68,7 +68,7 @@ pub(super) fn text(run: &Run<'_>) -> String {
     for (scheme, in_switches) in &run.in_switches {
         let name = scheme.name();
         let us = |us: Option<f64>| us.map_or_else(|| "no end".to_owned(), |us| format!("{us:.2} us"));
-        let (kept, plain) = (us(latency(*scheme)), us(in_switches.map(Time::as_us)));
+        let (kept, plain) = (us(latency(*scheme)), us(in_switches.map(SimulatedTime::as_us)));
         let _ = write!(
             out,
             "\n{name}: {kept} with registers in nodes' memory, {plain} with all in their switches"
@@ -84,8 +84,8 @@ pub(super) fn text(run: &Run<'_>) -> String {
 }
 
 /// What the picture says above it.
-pub(super) fn notes(run: &Run<'_>) -> Vec<String> {
-    let one = |(simulated, _): &(Simulated, Time)| {
+pub(super) fn notes(run: &SimulationRun<'_>) -> Vec<String> {
+    let one = |(simulated, _): &(Simulated, SimulatedTime)| {
         let latency = simulated.latency().map_or("no end".to_owned(), |t| format!("{:.2} us", t.as_us()));
         format!("{} {latency}, {}", simulated.scheme.name(), counted(simulated.hops, "hop"))
     };
@@ -94,7 +94,7 @@ pub(super) fn notes(run: &Run<'_>) -> Vec<String> {
     notes
 }
 
-fn theorem(run: &Run<'_>) -> Option<f64> {
+fn theorem(run: &SimulationRun<'_>) -> Option<f64> {
     analytic::theorem_1(run.network(), run.network().switch_count())
 }
 
@@ -112,7 +112,7 @@ fn busiest(busiest: Option<Busiest>, topology: &Topology) -> String {
 }
 
 /// What got lost, and who waits for whom where a barrier did not end.
-fn troubles(run: &Run<'_>, simulated: &Simulated) -> String {
+fn troubles(run: &SimulationRun<'_>, simulated: &Simulated) -> String {
     let topology = &run.trees.topology;
     let mut out = String::new();
     let name = simulated.scheme.name();
@@ -125,7 +125,7 @@ fn troubles(run: &Run<'_>, simulated: &Simulated) -> String {
             counted(lost, "message")
         );
     }
-    for (Planned { group, .. }, course) in run.trees.planned.iter().zip(&simulated.courses) {
+    for (PlannedGroup { group, .. }, course) in run.trees.planned.iter().zip(&simulated.courses) {
         if course.is_complete() {
             continue;
         }
@@ -153,8 +153,8 @@ fn troubles(run: &Run<'_>, simulated: &Simulated) -> String {
     out
 }
 
-pub(super) fn json(run: &Run<'_>, conditions: &Conditions, per_link: bool) -> Value {
-    let Planned { group, plan, .. } = &run.trees.planned[0];
+pub(super) fn json(run: &SimulationRun<'_>, conditions: &Conditions, per_link: bool) -> Value {
+    let PlannedGroup { group, plan, .. } = &run.trees.planned[0];
     let network = run.network();
     let schemes: Map<String, Value> = run
         .schemes
@@ -180,15 +180,15 @@ pub(super) fn json(run: &Run<'_>, conditions: &Conditions, per_link: bool) -> Va
     })
 }
 
-fn scheme(run: &Run<'_>, simulated: &Simulated, analytic: Time, per_link: bool) -> Value {
-    let us = |time: Option<Time>| time.map(Time::as_us);
+fn scheme(run: &SimulationRun<'_>, simulated: &Simulated, analytic: SimulatedTime, per_link: bool) -> Value {
+    let us = |time: Option<SimulatedTime>| time.map(SimulatedTime::as_us);
     let registers = matches!(simulated.scheme, Scheme::Btin | Scheme::BtinTurn);
     let groups: Vec<Value> = run
         .trees
         .planned
         .iter()
         .zip(&simulated.courses)
-        .map(|(Planned { group, plan, .. }, course)| {
+        .map(|(PlannedGroup { group, plan, .. }, course)| {
             let in_memory: Map<String, Value> =
                 plan.in_memory.iter().map(|(switch, node)| (switch.0.to_string(), json!(node.0))).collect();
             let missing: Vec<[u32; 2]> =
@@ -237,7 +237,7 @@ fn scheme(run: &Run<'_>, simulated: &Simulated, analytic: Time, per_link: bool) 
     value
 }
 
-fn assumptions(run: &Run<'_>, conditions: &Conditions) -> Value {
+fn assumptions(run: &SimulationRun<'_>, conditions: &Conditions) -> Value {
     let faults = &conditions.faults;
     let failing: Vec<Value> = faults
         .failing

@@ -1,12 +1,12 @@
 //! What holds for whatever a reader takes.
 
 use unisono_btin::Topology;
-use unisono_btin::read::{Assume, Language, Leaves, read};
+use unisono_btin::read::{Assume, Language, LeafVertices, read};
 
 /// No text makes a reader panic, and what it reads can be written and read again.
 pub fn reads(language: Language, bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let leaves = if bytes.len() % 2 == 0 { Leaves::Nodes } else { Leaves::Switches };
+    let leaves = if bytes.len() % 2 == 0 { LeafVertices::Nodes } else { LeafVertices::Switches };
     let assume = Assume { leaves, nodes_per_switch: (bytes.len() % 3) as u16, ..Assume::default() };
     if let Ok((topology, report)) = read(text, Some(language), &assume) {
         let again = Topology::from_json(&topology.to_json()).expect("what was written can be read");

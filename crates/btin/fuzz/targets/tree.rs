@@ -3,11 +3,11 @@
 
 use std::sync::LazyLock;
 use unisono_btin::check::{Rules, check};
-use unisono_btin::generate::{Wish, generate};
+use unisono_btin::generate::{NetworkWish, generate};
 use unisono_btin::{Topology, Tree};
 
 static NETWORK: LazyLock<Topology> = LazyLock::new(|| {
-    let wish = Wish { switches: 6, ports: 4, nodes: 8, members: 5, ..Wish::default() };
+    let wish = NetworkWish { switches: 6, ports: 4, nodes: 8, members: 5, ..NetworkWish::default() };
     generate(&wish).expect("it fits")
 });
 

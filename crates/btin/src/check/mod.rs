@@ -9,7 +9,7 @@
 
 mod optimal;
 
-use crate::{Claims, End, Group, Network, NodeId, Port, Register, SwitchId, Tree, TreeElement};
+use crate::{BarrierGroup, Claims, End, Network, NodeId, Port, Register, SwitchId, Tree, TreeElement};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use unisono_linux::counted::counted;
@@ -27,7 +27,7 @@ pub enum Rules {
 /// A rule of barrier trees, in the order in which they are checked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
-pub enum Rule {
+pub enum TreeRule {
     /// The tree belongs to the group.
     GroupMatches,
     /// A register is at a switch that is there.
@@ -68,7 +68,7 @@ pub enum Rule {
     AsClaimed,
 }
 
-impl Rule {
+impl TreeRule {
     /// All of them, in the order in which they are checked.
     pub const ALL: [Self; 19] = [
         Self::GroupMatches,
@@ -119,7 +119,7 @@ impl Rule {
     }
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for TreeRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -131,7 +131,7 @@ impl fmt::Display for Rule {
 #[non_exhaustive]
 pub struct Broken {
     /// Which.
-    pub rule: Rule,
+    pub rule: TreeRule,
     /// Where.
     pub place: TreeElement,
     /// In words.
@@ -140,7 +140,7 @@ pub struct Broken {
 
 /// What a sound tree looks like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shape {
+pub struct TreeShape {
     /// Links from the root switch to the switch farthest below it.
     pub height: u32,
     /// Links between switches of the tree.
@@ -149,11 +149,11 @@ pub struct Shape {
     pub leaves: u32,
 }
 
-impl Shape {
+impl TreeShape {
     /// Whether a file says about its tree what is so.
     ///
     /// # Errors
-    /// [`Rule::AsClaimed`], with the first key that says something else.
+    /// [`TreeRule::AsClaimed`], with the first key that says something else.
     pub fn is_as_claimed(&self, claims: &Claims) -> Result<(), Broken> {
         let all = [
             ("height", claims.height, self.height),
@@ -164,7 +164,7 @@ impl Shape {
             if let Some(claimed) = claimed.filter(|claimed| *claimed != is) {
                 let what =
                     format!("the file says {key} {claimed}, and the registers are a tree of {key} {is}");
-                return broken(Rule::AsClaimed, TreeElement::Claim(key), what);
+                return broken(TreeRule::AsClaimed, TreeElement::Claim(key), what);
             }
         }
         Ok(())
@@ -173,7 +173,7 @@ impl Shape {
 
 /// What is at the other end of a port.
 #[derive(Clone, Copy)]
-enum Far {
+enum FarEnd {
     Switch(End),
     Node(NodeId),
 }
@@ -181,8 +181,13 @@ enum Far {
 /// Checks the registers of a group; the shape of the tree if they break no rule.
 ///
 /// # Errors
-/// The first rule broken, in the order of [`Rule::ALL`].
-pub fn check(network: &Network, group: &Group, tree: &Tree, rules: Rules) -> Result<Shape, Broken> {
+/// The first rule broken, in the order of [`TreeRule::ALL`].
+pub fn check(
+    network: &Network,
+    group: &BarrierGroup,
+    tree: &Tree,
+    rules: Rules,
+) -> Result<TreeShape, Broken> {
     let checker = Checker { network, group, tree, cables: cables(network) };
     checker.forms()?;
     checker.root()?;
@@ -197,27 +202,27 @@ pub fn check(network: &Network, group: &Group, tree: &Tree, rules: Rules) -> Res
     Ok(shape)
 }
 
-fn cables(network: &Network) -> HashMap<End, Far> {
+fn cables(network: &Network) -> HashMap<End, FarEnd> {
     let mut cables = HashMap::new();
     for link in network.links() {
-        cables.insert(link.a, Far::Switch(link.b));
-        cables.insert(link.b, Far::Switch(link.a));
+        cables.insert(link.a, FarEnd::Switch(link.b));
+        cables.insert(link.b, FarEnd::Switch(link.a));
     }
     for (node, end) in (0..).zip(network.nodes()) {
-        cables.insert(*end, Far::Node(NodeId(node)));
+        cables.insert(*end, FarEnd::Node(NodeId(node)));
     }
     cables
 }
 
-fn broken(rule: Rule, place: TreeElement, what: String) -> Result<(), Broken> {
+fn broken(rule: TreeRule, place: TreeElement, what: String) -> Result<(), Broken> {
     Err(Broken { rule, place, what })
 }
 
 struct Checker<'a> {
     network: &'a Network,
-    group: &'a Group,
+    group: &'a BarrierGroup,
     tree: &'a Tree,
-    cables: HashMap<End, Far>,
+    cables: HashMap<End, FarEnd>,
 }
 
 impl Checker<'_> {
@@ -226,13 +231,13 @@ impl Checker<'_> {
         let (tree, group) = (self.tree, self.group);
         if tree.group != group.id() {
             let what = format!("the registers are for group {}, not {}", tree.group.0, group.id().0);
-            return broken(Rule::GroupMatches, TreeElement::Group, what);
+            return broken(TreeRule::GroupMatches, TreeElement::Group, what);
         }
         let switches = self.network.switch_count();
         for switch in tree.registers.keys() {
             if switch.0 as usize >= switches {
                 let what = format!("there is no switch {}, there are {switches} (from 0)", switch.0);
-                return broken(Rule::SwitchExists, TreeElement::Register(*switch), what);
+                return broken(TreeRule::SwitchExists, TreeElement::Register(*switch), what);
             }
         }
         for (switch, register) in &tree.registers {
@@ -245,7 +250,7 @@ impl Checker<'_> {
                         switch.0,
                         counted(has, "port")
                     );
-                    return broken(Rule::PortExists, place, what);
+                    return broken(TreeRule::PortExists, place, what);
                 }
             }
         }
@@ -254,7 +259,7 @@ impl Checker<'_> {
             for (ports, place) in [(&register.children, child), (&register.locals, TreeElement::Local)] {
                 if let Some(at) = ports.windows(2).position(|pair| pair[0] >= pair[1]) {
                     let what = format!("port {} comes after port {}", ports[at + 1].0, ports[at].0);
-                    return broken(Rule::Ascending, place(*switch, at + 1), what);
+                    return broken(TreeRule::Ascending, place(*switch, at + 1), what);
                 }
             }
         }
@@ -263,7 +268,7 @@ impl Checker<'_> {
             for (place, port) in places(*switch, register) {
                 if !seen.insert(port) {
                     let what = format!("port {} of switch {} has two meanings", port.0, switch.0);
-                    return broken(Rule::PortOnce, place, what);
+                    return broken(TreeRule::PortOnce, place, what);
                 }
             }
         }
@@ -274,9 +279,9 @@ impl Checker<'_> {
         let Tree { root_switch, root_node, registers, .. } = self.tree;
         let Some(register) = registers.get(root_switch) else {
             let what = format!("the root switch {} has no register", root_switch.0);
-            return broken(Rule::RootHasRegister, TreeElement::RootSwitch, what);
+            return broken(TreeRule::RootHasRegister, TreeElement::RootSwitch, what);
         };
-        let wrong = |what| broken(Rule::RootNodeAtRootPort, TreeElement::RootNode, what);
+        let wrong = |what| broken(TreeRule::RootNodeAtRootPort, TreeElement::RootNode, what);
         match (root_node, register.parent) {
             (Some(node), _) if !self.group.contains(*node) => wrong(format!("node {} is no member", node.0))?,
             (Some(node), parent) => {
@@ -299,7 +304,7 @@ impl Checker<'_> {
             if switch != root_switch && register.parent.is_none() {
                 let what =
                     format!("switch {} has no parent, and switch {} is the root", switch.0, root_switch.0);
-                return broken(Rule::OneRoot, TreeElement::Register(*switch), what);
+                return broken(TreeRule::OneRoot, TreeElement::Register(*switch), what);
             }
         }
         Ok(())
@@ -309,7 +314,7 @@ impl Checker<'_> {
     fn links(&self) -> Result<(), Broken> {
         for (switch, register) in &self.tree.registers {
             let Some(port) = register.parent.filter(|_| *switch != self.tree.root_switch) else { continue };
-            let wrong = |what| broken(Rule::ParentLinked, TreeElement::Parent(*switch), what);
+            let wrong = |what| broken(TreeRule::ParentLinked, TreeElement::Parent(*switch), what);
             match self.far(*switch, port) {
                 Ok((far, above)) if above.children.contains(&far.port) => {}
                 Ok((far, _)) => wrong(format!(
@@ -321,7 +326,7 @@ impl Checker<'_> {
         }
         for (switch, register) in &self.tree.registers {
             for (at, port) in register.children.iter().enumerate() {
-                let wrong = |what| broken(Rule::ChildLinked, TreeElement::Child(*switch, at), what);
+                let wrong = |what| broken(TreeRule::ChildLinked, TreeElement::Child(*switch, at), what);
                 match self.far(*switch, *port) {
                     Ok((far, below))
                         if below.parent == Some(far.port) && far.switch != self.tree.root_switch => {}
@@ -340,11 +345,11 @@ impl Checker<'_> {
     fn far(&self, switch: SwitchId, port: Port) -> Result<(End, &Register), String> {
         match self.cables.get(&End { switch, port }) {
             None => Err(format!("nothing is plugged into port {} of switch {}", port.0, switch.0)),
-            Some(Far::Node(node)) => Err(format!(
+            Some(FarEnd::Node(node)) => Err(format!(
                 "port {} of switch {} leads to node {}, not to a switch",
                 port.0, switch.0, node.0
             )),
-            Some(Far::Switch(far)) => match self.tree.registers.get(&far.switch) {
+            Some(FarEnd::Switch(far)) => match self.tree.registers.get(&far.switch) {
                 Some(register) => Ok((*far, register)),
                 None => Err(format!(
                     "port {} of switch {} leads to switch {}, which has no register",
@@ -361,27 +366,27 @@ impl Checker<'_> {
             })
         };
         for (switch, at, port) in all() {
-            if !matches!(self.cables.get(&End { switch, port }), Some(Far::Node(_))) {
+            if !matches!(self.cables.get(&End { switch, port }), Some(FarEnd::Node(_))) {
                 let what = format!("no node is at port {} of switch {}", port.0, switch.0);
-                return broken(Rule::LocalIsNode, TreeElement::Local(switch, at), what);
+                return broken(TreeRule::LocalIsNode, TreeElement::Local(switch, at), what);
             }
         }
         for (switch, at, port) in all() {
-            if let Some(Far::Node(node)) = self.cables.get(&End { switch, port })
+            if let Some(FarEnd::Node(node)) = self.cables.get(&End { switch, port })
                 && !self.group.contains(*node)
             {
                 let what = format!("node {} at port {} of switch {} is no member", node.0, port.0, switch.0);
-                return broken(Rule::LocalIsMember, TreeElement::Local(switch, at), what);
+                return broken(TreeRule::LocalIsMember, TreeElement::Local(switch, at), what);
             }
         }
         Ok(())
     }
 
     /// From the root down. Links are known to be paired, so whatever is not met is in a cycle, or in another tree.
-    fn walk(&self) -> Result<Shape, Broken> {
+    fn walk(&self) -> Result<TreeShape, Broken> {
         let mut met = BTreeSet::from([self.tree.root_switch]);
         let mut level = vec![self.tree.root_switch];
-        let mut shape = Shape { height: 0, edges: 0, leaves: 0 };
+        let mut shape = TreeShape { height: 0, edges: 0, leaves: 0 };
         loop {
             let mut next = Vec::new();
             for switch in &level {
@@ -405,7 +410,7 @@ impl Checker<'_> {
         if let Some(lost) = self.tree.registers.keys().find(|switch| !met.contains(switch)) {
             let what =
                 format!("switch {} does not hang below root switch {}", lost.0, self.tree.root_switch.0);
-            broken(Rule::Acyclic, TreeElement::Register(*lost), what)?;
+            broken(TreeRule::Acyclic, TreeElement::Register(*lost), what)?;
         }
         Ok(shape)
     }
@@ -419,7 +424,7 @@ impl Checker<'_> {
                 let what =
                     format!("member {} at port {} of switch {} is missing", node.0, end.port.0, end.switch.0);
                 let place = register.map_or(TreeElement::Whole, |_| TreeElement::Register(end.switch));
-                return broken(Rule::EveryMember, place, what);
+                return broken(TreeRule::EveryMember, place, what);
             }
         }
         Ok(())
@@ -431,7 +436,7 @@ impl Checker<'_> {
                 || *switch == self.tree.root_switch && self.tree.root_node.is_some();
             if register.children.is_empty() && !has_member {
                 let what = format!("switch {} has neither members nor children", switch.0);
-                return broken(Rule::NoIdleLeaf, TreeElement::Register(*switch), what);
+                return broken(TreeRule::NoIdleLeaf, TreeElement::Register(*switch), what);
             }
         }
         Ok(())

@@ -2,11 +2,11 @@
 //!
 //! The plainest search there is: distances from every member switch by relaxing all links until nothing changes.
 
-use super::{Broken, Rule, TreeElement, broken};
+use super::{Broken, TreeElement, TreeRule, broken};
 use crate::relax::relax;
-use crate::{Group, Network, SwitchId, Tree};
+use crate::{BarrierGroup, Network, SwitchId, Tree};
 
-pub(super) fn check(network: &Network, group: &Group, tree: &Tree, height: u32) -> Result<(), Broken> {
+pub(super) fn check(network: &Network, group: &BarrierGroup, tree: &Tree, height: u32) -> Result<(), Broken> {
     let members = group.member_switches(network);
     for root in &members {
         let distances = distances(network, *root);
@@ -15,7 +15,7 @@ pub(super) fn check(network: &Network, group: &Group, tree: &Tree, height: u32) 
             && least < height
         {
             let what = format!("the height is {height}, but switch {} as root gives {least}", root.0);
-            return broken(Rule::LeastHeight, TreeElement::RootSwitch, what);
+            return broken(TreeRule::LeastHeight, TreeElement::RootSwitch, what);
         }
     }
     let root = tree.root_switch;
@@ -30,7 +30,7 @@ pub(super) fn check(network: &Network, group: &Group, tree: &Tree, height: u32) 
             root.0,
             says(lowest)
         );
-        return broken(Rule::LowestRootPort, TreeElement::RootNode, what);
+        return broken(TreeRule::LowestRootPort, TreeElement::RootNode, what);
     }
     for (switch, register) in &tree.registers {
         for (at, port) in register.children.iter().enumerate() {
@@ -46,7 +46,7 @@ pub(super) fn check(network: &Network, group: &Group, tree: &Tree, height: u32) 
                     "port {} of switch {} leads to switch {}, and so does port {}",
                     port.0, switch.0, lower.switch.0, lower.port.0
                 );
-                return broken(Rule::LowestParallel, TreeElement::Child(*switch, at), what);
+                return broken(TreeRule::LowestParallel, TreeElement::Child(*switch, at), what);
             }
         }
     }

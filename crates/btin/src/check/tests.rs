@@ -1,7 +1,7 @@
 //! Every rule is broken on purpose, and must be the one that is named; sound trees of random networks pass.
 
 use super::*;
-use crate::generate::{Sparse, Wish, generate};
+use crate::generate::{NetworkWish, Sparse, generate};
 use crate::{GroupId, Link, PlanOptions, plan};
 use proptest::prelude::*;
 
@@ -28,13 +28,13 @@ fn network() -> Network {
     Network::new(vec![8; 5], links, nodes).expect("it is sound")
 }
 
-fn group(network: &Network) -> Group {
-    Group::new(network, GroupId(0), [0, 1, 2, 3, 5].map(NodeId).to_vec()).expect("they exist")
+fn group(network: &Network) -> BarrierGroup {
+    BarrierGroup::new(network, GroupId(0), [0, 1, 2, 3, 5].map(NodeId).to_vec()).expect("they exist")
 }
 
 #[test]
 fn what_a_file_says_about_its_tree_is_held_against_the_registers() {
-    let wish = Wish { switches: 12, nodes: 20, members: 9, ..Wish::default() };
+    let wish = NetworkWish { switches: 12, nodes: 20, members: 9, ..NetworkWish::default() };
     let topology = generate(&wish).expect("there is such a network");
     let group = &topology.groups[0];
     let planned = plan(&topology.network, group, &PlanOptions::default()).expect("connected");
@@ -71,7 +71,7 @@ fn sound() -> Tree {
     Tree { group: GroupId(0), root_switch: SwitchId(1), root_node: Some(NodeId(1)), registers }
 }
 
-fn first_broken(change: impl FnOnce(&mut Tree)) -> (Rule, TreeElement) {
+fn first_broken(change: impl FnOnce(&mut Tree)) -> (TreeRule, TreeElement) {
     let network = network();
     let mut tree = sound();
     change(&mut tree);
@@ -87,12 +87,12 @@ fn at(tree: &mut Tree, switch: u32) -> &mut Register {
 fn a_sound_tree_passes_and_is_measured() {
     let network = network();
     let shape = check(&network, &group(&network), &sound(), Rules::Optimal);
-    assert_eq!(shape, Ok(Shape { height: 3, edges: 4, leaves: 2 }));
+    assert_eq!(shape, Ok(TreeShape { height: 3, edges: 4, leaves: 2 }));
 }
 
 #[test]
 fn every_rule_broken_on_purpose_is_the_one_named() {
-    use Rule as R;
+    use TreeRule as R;
     let s = SwitchId;
     let ports = |ports: &[u16]| ports.iter().copied().map(Port).collect::<Vec<_>>();
     assert_eq!(first_broken(|t| t.group = GroupId(1)), (R::GroupMatches, TreeElement::Group));
@@ -176,24 +176,24 @@ fn every_rule_broken_on_purpose_is_the_one_named() {
 #[test]
 fn a_switch_with_neither_members_nor_children_is_named() {
     let network = network();
-    let group = Group::new(&network, GroupId(0), [0, 1].map(NodeId).to_vec()).expect("they exist");
+    let group = BarrierGroup::new(&network, GroupId(0), [0, 1].map(NodeId).to_vec()).expect("they exist");
     let mut tree = sound();
     tree.registers.remove(&SwitchId(3));
     tree.registers.remove(&SwitchId(4));
     at(&mut tree, 2).children.clear();
     let broken = check(&network, &group, &tree, Rules::Sound).expect_err("switch 2 is idle");
-    assert_eq!((broken.rule, broken.place), (Rule::NoIdleLeaf, TreeElement::Register(SwitchId(2))));
+    assert_eq!((broken.rule, broken.place), (TreeRule::NoIdleLeaf, TreeElement::Register(SwitchId(2))));
 }
 
 #[test]
 fn a_root_node_at_a_higher_port_than_need_be_breaks_only_the_optimal_rules() {
     let network = network();
-    let group = Group::new(&network, GroupId(0), [2, 5].map(NodeId).to_vec()).expect("they exist");
+    let group = BarrierGroup::new(&network, GroupId(0), [2, 5].map(NodeId).to_vec()).expect("they exist");
     let registers = [(SwitchId(3), register(1, &[], &[0]))].into_iter().collect();
     let tree = Tree { group: GroupId(0), root_switch: SwitchId(3), root_node: Some(NodeId(5)), registers };
     assert!(check(&network, &group, &tree, Rules::Sound).is_ok());
     let broken = check(&network, &group, &tree, Rules::Optimal).expect_err("port 0 is lower");
-    assert_eq!(broken.rule, Rule::LowestRootPort);
+    assert_eq!(broken.rule, TreeRule::LowestRootPort);
 }
 
 #[test]
@@ -202,13 +202,13 @@ fn a_cycle_beside_the_tree_is_named() {
     let link = |a, b| Link { a, b };
     let links = vec![link(end(1, 0), end(2, 1)), link(end(2, 0), end(3, 1)), link(end(3, 0), end(1, 1))];
     let network = Network::new(vec![4; 4], links, vec![end(0, 0)]).expect("it is sound");
-    let group = Group::new(&network, GroupId(0), vec![NodeId(0)]).expect("it exists");
+    let group = BarrierGroup::new(&network, GroupId(0), vec![NodeId(0)]).expect("it exists");
     let mut registers: std::collections::BTreeMap<_, _> =
         (1..4).map(|switch| (SwitchId(switch), register(1, &[0], &[]))).collect();
     registers.insert(SwitchId(0), register(0, &[], &[]));
     let tree = Tree { group: GroupId(0), root_switch: SwitchId(0), root_node: Some(NodeId(0)), registers };
     let broken = check(&network, &group, &tree, Rules::Sound).expect_err("it goes round");
-    assert_eq!((broken.rule, broken.place), (Rule::Acyclic, TreeElement::Register(SwitchId(1))));
+    assert_eq!((broken.rule, broken.place), (TreeRule::Acyclic, TreeElement::Register(SwitchId(1))));
 }
 
 proptest! {
@@ -216,12 +216,12 @@ proptest! {
     fn planned_trees_pass_and_no_change_to_one_port_of_them_does(
         switches in 1..30_u32, members in 1..40_u32, seed: u64, choice: prop::sample::Index, port in 0..8_u16,
     ) {
-        let wish = Wish { switches, nodes: 2 * switches, members: members.min(2 * switches), seed, ..Wish::default() };
-        let topology = generate(&Wish { sparse: Sparse::BareTree, ..wish }).expect("it fits");
+        let wish = NetworkWish { switches, nodes: 2 * switches, members: members.min(2 * switches), seed, ..NetworkWish::default() };
+        let topology = generate(&NetworkWish { sparse: Sparse::BareTree, ..wish }).expect("it fits");
         let (network, group) = (&topology.network, &topology.groups[0]);
         let planned = plan(network, group, &PlanOptions::default()).expect("it is connected");
         let shape = check(network, group, &planned.tree, Rules::Optimal);
-        prop_assert_eq!(shape, Ok(Shape { height: planned.height, edges: planned.edges, leaves: planned.leaves }));
+        prop_assert_eq!(shape, Ok(TreeShape { height: planned.height, edges: planned.edges, leaves: planned.leaves }));
         // any one port replaced by another, or dropped, breaks some rule
         let mut tree = planned.tree.clone();
         let places: Vec<_> = tree.registers.iter().flat_map(|(s, r)| places(*s, r)).collect();

@@ -1,6 +1,6 @@
 //! Every switch as a box: depth from left to right, the leaves of the tree one below the other.
 
-use super::{Canvas, Shape};
+use super::{DrawnTree, TreeCanvas};
 use crate::{Port, SwitchId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +15,8 @@ const OUTSIDE: f64 = 72.0;
 const WORDS: &str = "\u{2191} parent port, \u{2193} child ports, \u{b7} ports of local members; on a link: port at the \
     parent \u{2192} port at the child";
 
-pub(super) fn draw(shape: &Shape<'_>, notes: &[String]) -> String {
-    let (mut canvas, top) = Canvas::new(shape, notes);
+pub(super) fn draw(shape: &DrawnTree<'_>, notes: &[String]) -> String {
+    let (mut canvas, top) = TreeCanvas::new(shape, notes);
     let places = places(shape, top);
     other_links(&mut canvas, shape, &places);
     tree_links(&mut canvas, shape, &places);
@@ -28,7 +28,7 @@ pub(super) fn draw(shape: &Shape<'_>, notes: &[String]) -> String {
 }
 
 /// A sample of everything in the picture, with its name, in rows below it.
-fn legend(canvas: &mut Canvas) {
+fn legend(canvas: &mut TreeCanvas) {
     const SAMPLE: f64 = 30.0;
     const STEP: f64 = 190.0;
     let top = canvas.height + 10.0;
@@ -59,14 +59,14 @@ fn legend(canvas: &mut Canvas) {
     canvas.text("soft", 16.0, top + 70.0, WORDS);
     canvas.reach(16.0 + WORDS.chars().count() as f64 * 5.0, top + 70.0);
 
-    fn named(canvas: &mut Canvas, x: f64, y: f64, name: &str) {
+    fn named(canvas: &mut TreeCanvas, x: f64, y: f64, name: &str) {
         canvas.text("soft", x + SAMPLE + 8.0, y, name);
         canvas.reach(x + SAMPLE + 8.0 + name.chars().count() as f64 * 5.0, y);
     }
 }
 
 /// The upper left corner of each switch's box.
-fn places(shape: &Shape<'_>, top: f64) -> BTreeMap<SwitchId, (f64, f64)> {
+fn places(shape: &DrawnTree<'_>, top: f64) -> BTreeMap<SwitchId, (f64, f64)> {
     let mut rows: BTreeMap<SwitchId, f64> = BTreeMap::new();
     let mut leaves = 0;
     // in reverse, children come before their parent; rows are turned round afterwards
@@ -100,7 +100,7 @@ fn places(shape: &Shape<'_>, top: f64) -> BTreeMap<SwitchId, (f64, f64)> {
 }
 
 /// The links that the tree uses, by number, each with its ports at parent and child.
-fn used(shape: &Shape<'_>) -> BTreeMap<u32, (SwitchId, Port, SwitchId, Port)> {
+fn used(shape: &DrawnTree<'_>) -> BTreeMap<u32, (SwitchId, Port, SwitchId, Port)> {
     let mut used = BTreeMap::new();
     for (switch, register) in &shape.tree.registers {
         for next in shape.topology.network.neighbours(*switch) {
@@ -112,7 +112,7 @@ fn used(shape: &Shape<'_>) -> BTreeMap<u32, (SwitchId, Port, SwitchId, Port)> {
     used
 }
 
-fn other_links(canvas: &mut Canvas, shape: &Shape<'_>, places: &BTreeMap<SwitchId, (f64, f64)>) {
+fn other_links(canvas: &mut TreeCanvas, shape: &DrawnTree<'_>, places: &BTreeMap<SwitchId, (f64, f64)>) {
     let used: BTreeSet<u32> = used(shape).into_keys().collect();
     for (number, link) in (0..).zip(shape.topology.network.links()) {
         if used.contains(&number) {
@@ -131,7 +131,7 @@ fn other_links(canvas: &mut Canvas, shape: &Shape<'_>, places: &BTreeMap<SwitchI
     }
 }
 
-fn tree_links(canvas: &mut Canvas, shape: &Shape<'_>, places: &BTreeMap<SwitchId, (f64, f64)>) {
+fn tree_links(canvas: &mut TreeCanvas, shape: &DrawnTree<'_>, places: &BTreeMap<SwitchId, (f64, f64)>) {
     for (parent, out, child, into) in used(shape).into_values() {
         let ((px, py), (cx, cy)) = (places[&parent], places[&child]);
         let (ax, ay, bx, by) = (px + WIDTH, py + HEIGHT / 2.0, cx, cy + HEIGHT / 2.0);
@@ -154,7 +154,7 @@ fn tree_links(canvas: &mut Canvas, shape: &Shape<'_>, places: &BTreeMap<SwitchId
     }
 }
 
-fn one(canvas: &mut Canvas, shape: &Shape<'_>, switch: SwitchId, (x, y): (f64, f64)) {
+fn one(canvas: &mut TreeCanvas, shape: &DrawnTree<'_>, switch: SwitchId, (x, y): (f64, f64)) {
     let name = shape.topology.switch_shown(switch);
     let short = shape.short(switch);
     let Some(register) = shape.tree.registers.get(&switch) else {

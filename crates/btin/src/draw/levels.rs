@@ -1,6 +1,6 @@
 //! A large tree as one bar a depth: how many switches, how many of them with members, how many members.
 
-use super::{Canvas, Shape};
+use super::{DrawnTree, TreeCanvas};
 use unisono_linux::counted::counted;
 
 const ROW: f64 = 40.0;
@@ -8,19 +8,19 @@ const LEFT: f64 = 90.0;
 const LONGEST: f64 = 520.0;
 
 #[derive(Clone, Copy, Default)]
-struct Level {
+struct DepthLevel {
     switches: usize,
     member_switches: usize,
     members: usize,
     children: usize,
 }
 
-pub(super) fn draw(shape: &Shape<'_>, notes: &[String]) -> String {
-    let (mut canvas, top) = Canvas::new(shape, notes);
-    let mut levels: Vec<Level> = Vec::new();
+pub(super) fn draw(shape: &DrawnTree<'_>, notes: &[String]) -> String {
+    let (mut canvas, top) = TreeCanvas::new(shape, notes);
+    let mut levels: Vec<DepthLevel> = Vec::new();
     for (switch, depth) in &shape.walk {
         if levels.len() <= *depth {
-            levels.resize(depth + 1, Level::default());
+            levels.resize(depth + 1, DepthLevel::default());
         }
         let level = &mut levels[*depth];
         let members = shape.members(*switch).len();

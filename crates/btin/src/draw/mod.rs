@@ -14,7 +14,7 @@
 mod boxes;
 mod levels;
 
-use crate::{Group, NodeId, SwitchId, Topology, Tree};
+use crate::{BarrierGroup, NodeId, SwitchId, Topology, Tree};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use unisono_linux::counted::counted;
@@ -36,8 +36,8 @@ svg{font:12px system-ui,sans-serif;--page:#fff;--ink:#1b1f24;--soft:#6b7280;--li
 /// # Panics
 /// May panic if group or tree were made for another network.
 #[must_use]
-pub fn svg(topology: &Topology, group: &Group, tree: &Tree, notes: &[String]) -> String {
-    let shape = Shape::new(topology, group, tree);
+pub fn svg(topology: &Topology, group: &BarrierGroup, tree: &Tree, notes: &[String]) -> String {
+    let shape = DrawnTree::new(topology, group, tree);
     if topology.network.switch_count() > MOST_BOXES {
         levels::draw(&shape, notes)
     } else {
@@ -46,7 +46,7 @@ pub fn svg(topology: &Topology, group: &Group, tree: &Tree, notes: &[String]) ->
 }
 
 /// The tree as both pictures need it.
-struct Shape<'a> {
+struct DrawnTree<'a> {
     topology: &'a Topology,
     tree: &'a Tree,
     /// The tree's switches in the order of a walk that takes children by port, each with its depth.
@@ -56,8 +56,8 @@ struct Shape<'a> {
     members: BTreeMap<SwitchId, Vec<NodeId>>,
 }
 
-impl<'a> Shape<'a> {
-    fn new(topology: &'a Topology, group: &Group, tree: &'a Tree) -> Self {
+impl<'a> DrawnTree<'a> {
+    fn new(topology: &'a Topology, group: &BarrierGroup, tree: &'a Tree) -> Self {
         let network = &topology.network;
         let mut children: BTreeMap<SwitchId, Vec<SwitchId>> = BTreeMap::new();
         for (switch, register) in &tree.registers {
@@ -110,15 +110,15 @@ impl<'a> Shape<'a> {
 }
 
 /// An SVG file in the making.
-struct Canvas {
+struct TreeCanvas {
     body: String,
     width: f64,
     height: f64,
 }
 
-impl Canvas {
+impl TreeCanvas {
     /// Begins with heading and notes; answers where the picture begins.
-    fn new(shape: &Shape<'_>, notes: &[String]) -> (Self, f64) {
+    fn new(shape: &DrawnTree<'_>, notes: &[String]) -> (Self, f64) {
         let mut canvas = Self { body: String::new(), width: 520.0, height: 0.0 };
         let heading = shape.heading();
         canvas.text("head", 16.0, 26.0, &heading);
@@ -134,7 +134,7 @@ impl Canvas {
 
     fn text(&mut self, class: &str, x: f64, y: f64, text: &str) {
         let _ =
-            write!(self.body, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", Escaped(text));
+            write!(self.body, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", SvgText(text));
         self.reach(x, y + 6.0);
     }
 
@@ -147,7 +147,7 @@ impl Canvas {
             self.body,
             "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"4\">\
              <title>{}</title></rect>",
-            Escaped(title)
+            SvgText(title)
         );
         self.reach(x + width, y + height);
     }
@@ -156,7 +156,7 @@ impl Canvas {
         let _ = write!(
             self.body,
             "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\"><title>{}</title></circle>",
-            Escaped(title)
+            SvgText(title)
         );
         self.reach(x + radius, y + radius);
     }
@@ -166,21 +166,21 @@ impl Canvas {
         self.height = self.height.max(y + 12.0);
     }
 
-    fn finish(self, shape: &Shape<'_>) -> String {
+    fn finish(self, shape: &DrawnTree<'_>) -> String {
         let Self { body, width, height } = self;
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
              viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\"><title>{}</title><style>{STYLE}</style>\
              <rect class=\"page\" width=\"100%\" height=\"100%\"/>{body}</svg>\n",
-            Escaped(&shape.heading())
+            SvgText(&shape.heading())
         )
     }
 }
 
 /// Text for SVG: names come from files of others.
-struct Escaped<'a>(&'a str);
+struct SvgText<'a>(&'a str);
 
-impl fmt::Display for Escaped<'_> {
+impl fmt::Display for SvgText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
             match c {
@@ -199,10 +199,10 @@ impl fmt::Display for Escaped<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generate::{Wish, generate};
+    use crate::generate::{NetworkWish, generate};
     use crate::{PlanOptions, plan};
 
-    fn picture(wish: Wish) -> (Topology, Tree, String) {
+    fn picture(wish: NetworkWish) -> (Topology, Tree, String) {
         let topology = generate(&wish).expect("there is such a network");
         let group = &topology.groups[0];
         let tree = plan(&topology.network, group, &PlanOptions::default()).expect("connected").tree;
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn each_switch_has_a_box_each_member_a_circle_each_tree_link_a_line() {
-        let (topology, tree, svg) = picture(Wish::default());
+        let (topology, tree, svg) = picture(NetworkWish::default());
         assert_eq!(svg.matches("<rect class=\"box").count(), tree.registers.len());
         let outside = topology.network.switch_count() - tree.registers.len();
         assert_eq!(svg.matches("<rect class=\"out").count(), outside);
@@ -236,8 +236,8 @@ mod tests {
 
     #[test]
     fn the_same_network_is_the_same_picture_and_a_large_one_is_a_bar_a_depth() {
-        assert_eq!(picture(Wish::default()).2, picture(Wish::default()).2);
-        let wish = Wish { switches: 300, nodes: 1024, members: 1024, ..Wish::default() };
+        assert_eq!(picture(NetworkWish::default()).2, picture(NetworkWish::default()).2);
+        let wish = NetworkWish { switches: 300, nodes: 1024, members: 1024, ..NetworkWish::default() };
         let (_, tree, svg) = picture(wish);
         assert!(svg.len() < 20_000, "{} bytes for {} registers", svg.len(), tree.registers.len());
         assert!(svg.contains("depth 0") && svg.contains("depth 5"));

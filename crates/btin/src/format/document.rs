@@ -5,10 +5,10 @@
 //! only the whole file can tell wrong is checked afterwards, with the place of the element.
 
 use super::topology::{FORMAT, Generated, MOST_SWITCHES, Topology};
-use super::{ReadError, Step};
+use super::{JsonStep, ReadError};
 use crate::names::{Names, PortNames};
-use crate::network::Part;
-use crate::{End, Group, GroupError, GroupId, Link, Network, NetworkError, NodeId, Port, SwitchId};
+use crate::network::NetworkElement;
+use crate::{BarrierGroup, End, GroupError, GroupId, Link, Network, NetworkError, NodeId, Port, SwitchId};
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
@@ -45,20 +45,21 @@ impl Topology {
     /// The first thing that is wrong, with its place.
     pub fn from_json(text: &str) -> Result<Self, ReadError> {
         let text = super::without_mark(text);
-        let document: Document = serde_json::from_str(text).map_err(|error| ReadError::from_json(&error))?;
+        let document: TopologyDocument =
+            serde_json::from_str(text).map_err(|error| ReadError::from_json(&error))?;
         document.check(text)
     }
 }
 
 #[derive(Default)]
-struct Document {
+struct TopologyDocument {
     format: String,
     ports: Ports,
     switches: u32,
-    links: Cables,
-    nodes: Plugs,
+    links: LinkList,
+    nodes: NodeEnds,
     members: Vec<NodeId>,
-    groups: Groups,
+    groups: GroupLists,
     switch_names: Names,
     node_names: Names,
     switch_labels: Names,
@@ -72,13 +73,13 @@ struct Document {
 type Beyond = Option<(usize, u32, u32)>;
 
 #[derive(Default)]
-struct Cables(Vec<Link>, Beyond);
+struct LinkList(Vec<Link>, Beyond);
 
 #[derive(Default)]
-struct Plugs(Vec<End>, Beyond);
+struct NodeEnds(Vec<End>, Beyond);
 
 #[derive(Default)]
-struct Groups(Vec<Vec<NodeId>>);
+struct GroupLists(Vec<Vec<NodeId>>);
 
 #[derive(Default)]
 struct NamedPorts(PortNames);
@@ -94,18 +95,18 @@ impl Default for Ports {
     }
 }
 
-impl<'de> Deserialize<'de> for Document {
+impl<'de> Deserialize<'de> for TopologyDocument {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Keys;
         impl<'de> Visitor<'de> for Keys {
-            type Value = Document;
+            type Value = TopologyDocument;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a network (an object of the format btin-topo-1)")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Document, A::Error> {
-                let mut document = Document::default();
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TopologyDocument, A::Error> {
+                let mut document = TopologyDocument::default();
                 let mut seen: BTreeSet<&'static str> = BTreeSet::new();
                 while let Some(key) = map.next_key::<String>()? {
                     let known = document.value(&key, &mut map)?;
@@ -125,7 +126,7 @@ impl<'de> Deserialize<'de> for Document {
     }
 }
 
-impl Document {
+impl TopologyDocument {
     /// Takes the value of a key; answers the key if it means something.
     fn value<'de, A: MapAccess<'de>>(
         &mut self,
@@ -226,7 +227,7 @@ fn each<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer.deserialize_seq(Each((take, std::marker::PhantomData), what))
 }
 
-impl<'de> Deserialize<'de> for Cables {
+impl<'de> Deserialize<'de> for LinkList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (mut links, mut beyond) = (Vec::new(), None);
         each(deserializer, "links, each [switch, port, switch, port]", |[sa, pa, sb, pb]: [u32; 4]| {
@@ -239,7 +240,7 @@ impl<'de> Deserialize<'de> for Cables {
     }
 }
 
-impl<'de> Deserialize<'de> for Plugs {
+impl<'de> Deserialize<'de> for NodeEnds {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (mut nodes, mut beyond) = (Vec::new(), None);
         each(deserializer, "nodes, each [switch, port]", |[switch, at]: [u32; 2]| {
@@ -250,7 +251,7 @@ impl<'de> Deserialize<'de> for Plugs {
     }
 }
 
-impl<'de> Deserialize<'de> for Groups {
+impl<'de> Deserialize<'de> for GroupLists {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut groups = Vec::new();
         each(deserializer, "groups, each a list of nodes", |group: Vec<u32>| {
@@ -360,24 +361,24 @@ impl<'de> Visitor<'de> for PortsOf<'_> {
     }
 }
 
-impl Document {
+impl TopologyDocument {
     fn check(self, text: &str) -> Result<Topology, ReadError> {
-        let wrong = |path: &[Step<'_>], problem: String| ReadError::in_json(text, path, problem);
+        let wrong = |path: &[JsonStep<'_>], problem: String| ReadError::in_json(text, path, problem);
         if self.format != FORMAT {
             let problem = format!("{:?} is not the format {FORMAT:?}", self.format);
-            return Err(wrong(&[Step::Key("format")], problem));
+            return Err(wrong(&[JsonStep::Key("format")], problem));
         }
         if self.switches > MOST_SWITCHES {
             let problem =
                 format!("{}, but at most {MOST_SWITCHES} can be read", counted(self.switches, "switch"));
-            return Err(wrong(&[Step::Key("switches")], problem));
+            return Err(wrong(&[JsonStep::Key("switches")], problem));
         }
         let ports = match self.ports {
             Ports::All(ports) => vec![ports; self.switches as usize],
             Ports::Each(each) if each.len() != self.switches as usize => {
                 let problem =
                     format!("numbers of ports: {} for {}", each.len(), counted(self.switches, "switch"));
-                return Err(wrong(&[Step::Key("ports")], problem));
+                return Err(wrong(&[JsonStep::Key("ports")], problem));
             }
             Ports::Each(each) => each,
         };
@@ -390,24 +391,24 @@ impl Document {
             if names != 0 && names != count {
                 let problem =
                     format!("{} for {count}; name each, or leave the key out", counted(names, "name"));
-                return Err(wrong(&[Step::Key(key)], problem));
+                return Err(wrong(&[JsonStep::Key(key)], problem));
             }
         }
         let NamedPorts(port_names) = self.port_names;
         for (End { switch, port }, _) in port_names.iter() {
             if ports.get(switch.0 as usize).is_none_or(|ports| port.0 >= *ports) {
                 let (switch, port) = (switch.0.to_string(), port.0.to_string());
-                let path = [Step::Key("port_names"), Step::Key(&switch), Step::Key(&port)];
+                let path = [JsonStep::Key("port_names"), JsonStep::Key(&switch), JsonStep::Key(&port)];
                 return Err(wrong(&path, format!("there is no port {port} at switch {switch}")));
             }
         }
         let network = network(text, ports, self.links, self.nodes)?;
         let mut groups = Vec::new();
         if !self.members.is_empty() {
-            groups.push(group(text, &[Step::Key("members")], &network, GroupId(0), self.members)?);
+            groups.push(group(text, &[JsonStep::Key("members")], &network, GroupId(0), self.members)?);
         }
         for (number, members) in self.groups.0.into_iter().enumerate() {
-            let path = [Step::Key("groups"), Step::Index(number)];
+            let path = [JsonStep::Key("groups"), JsonStep::Index(number)];
             let Ok(id) = u8::try_from(number + 1) else {
                 return Err(wrong(
                     &path,
@@ -433,15 +434,15 @@ impl Document {
 fn network(
     text: &str,
     ports: Vec<u16>,
-    Cables(links, bad_link): Cables,
-    Plugs(nodes, bad_node): Plugs,
+    LinkList(links, bad_link): LinkList,
+    NodeEnds(nodes, bad_node): NodeEnds,
 ) -> Result<Network, ReadError> {
-    let path = |what: Part| match what {
-        Part::Link(number) => [Step::Key("links"), Step::Index(number)],
-        Part::Node(number) => [Step::Key("nodes"), Step::Index(number)],
+    let path = |what: NetworkElement| match what {
+        NetworkElement::Link(number) => [JsonStep::Key("links"), JsonStep::Index(number)],
+        NetworkElement::Node(number) => [JsonStep::Key("nodes"), JsonStep::Index(number)],
     };
-    let bad_link = bad_link.map(|(number, switch, port)| (Part::Link(number), switch, port));
-    let bad_node = bad_node.map(|(number, switch, port)| (Part::Node(number), switch, port));
+    let bad_link = bad_link.map(|(number, switch, port)| (NetworkElement::Link(number), switch, port));
+    let bad_node = bad_node.map(|(number, switch, port)| (NetworkElement::Node(number), switch, port));
     if let Some((what, switch, port)) = bad_link.or(bad_node) {
         let has = ports.get(switch as usize).copied().unwrap_or_default();
         let problem = format!(
@@ -461,19 +462,19 @@ fn network(
 
 fn group(
     text: &str,
-    path: &[Step<'_>],
+    path: &[JsonStep<'_>],
     network: &Network,
     id: GroupId,
     members: Vec<NodeId>,
-) -> Result<Group, ReadError> {
-    Group::new(network, id, members.clone()).map_err(|error| {
+) -> Result<BarrierGroup, ReadError> {
+    BarrierGroup::new(network, id, members.clone()).map_err(|error| {
         let at = match &error {
             GroupError::Empty => None,
             GroupError::NoSuchNode { node, .. } => members.iter().position(|member| member.0 == *node),
             GroupError::Twice { node } => members.iter().rposition(|member| member.0 == *node),
         };
         let mut path = path.to_vec();
-        path.extend(at.map(Step::Index));
+        path.extend(at.map(JsonStep::Index));
         ReadError::in_json(text, &path, error.to_string())
     })
 }

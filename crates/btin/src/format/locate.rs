@@ -5,7 +5,7 @@
 
 /// One step down into a JSON text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step<'a> {
+pub enum JsonStep<'a> {
     /// The member of an object; of several of that name the last.
     Key(&'a str),
     /// The element of an array, from 0.
@@ -14,8 +14,8 @@ pub enum Step<'a> {
 
 /// The byte at which the element begins; if it is not there, where its nearest ancestor does.
 #[must_use]
-pub fn locate(text: &str, path: &[Step<'_>]) -> usize {
-    let mut walk = Walk { text: text.as_bytes(), at: 0 };
+pub fn locate(text: &str, path: &[JsonStep<'_>]) -> usize {
+    let mut walk = JsonWalk { text: text.as_bytes(), at: 0 };
     walk.space();
     let mut found = walk.at;
     for step in path {
@@ -26,12 +26,12 @@ pub fn locate(text: &str, path: &[Step<'_>]) -> usize {
     found
 }
 
-struct Walk<'a> {
+struct JsonWalk<'a> {
     text: &'a [u8],
     at: usize,
 }
 
-impl Walk<'_> {
+impl JsonWalk<'_> {
     fn peek(&self) -> Option<u8> {
         self.text.get(self.at).copied()
     }
@@ -43,9 +43,9 @@ impl Walk<'_> {
     }
 
     /// From the beginning of a container to the element asked for.
-    fn step(&mut self, step: Step<'_>) -> Option<usize> {
+    fn step(&mut self, step: JsonStep<'_>) -> Option<usize> {
         let opening = self.peek()?;
-        if !matches!((opening, step), (b'{', Step::Key(_)) | (b'[', Step::Index(_))) {
+        if !matches!((opening, step), (b'{', JsonStep::Key(_)) | (b'[', JsonStep::Index(_))) {
             return None;
         }
         self.at += 1;
@@ -55,8 +55,8 @@ impl Walk<'_> {
             if self.peek().is_none_or(|byte| matches!(byte, b'}' | b']')) {
                 break;
             }
-            let mut wanted = step == Step::Index(number);
-            if let Step::Key(key) = step {
+            let mut wanted = step == JsonStep::Index(number);
+            if let JsonStep::Key(key) = step {
                 let from = self.at;
                 self.value();
                 wanted = self.text.get(from + 1..self.at.saturating_sub(1)) == Some(key.as_bytes());
@@ -124,11 +124,11 @@ impl Walk<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Step::{Index, Key};
+    use JsonStep::{Index, Key};
 
     const TEXT: &str = r#" {"a, }": [1, [2, "]\"["], {"b": true}], "c":{"d" : 5}}"#;
 
-    fn at(path: &[Step<'_>]) -> &'static str {
+    fn at(path: &[JsonStep<'_>]) -> &'static str {
         &TEXT[locate(TEXT, path)..]
     }
 

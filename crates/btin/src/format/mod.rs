@@ -8,7 +8,7 @@ mod locate;
 mod topology;
 mod tree;
 
-pub use locate::{Step, locate};
+pub use locate::{JsonStep, locate};
 pub(crate) use topology::is_aggregation;
 pub use topology::{Generated, Topology};
 
@@ -16,7 +16,7 @@ use std::fmt;
 
 /// Where and why a file could not be read; lines and columns from 1.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{line}:{column}: {}{problem}", Prefix(.element))]
+#[error("{line}:{column}: {}{problem}", ElementPrefix(.element))]
 #[non_exhaustive]
 pub struct ReadError {
     /// The line, from 1.
@@ -29,9 +29,9 @@ pub struct ReadError {
     pub problem: String,
 }
 
-struct Prefix<'a>(&'a str);
+struct ElementPrefix<'a>(&'a str);
 
-impl fmt::Display for Prefix<'_> {
+impl fmt::Display for ElementPrefix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() { Ok(()) } else { write!(f, "{}: ", self.0) }
     }
@@ -47,13 +47,13 @@ impl ReadError {
 
     /// An error at an element of a JSON text; at its nearest ancestor if it is not there.
     #[must_use]
-    pub fn in_json(text: &str, path: &[Step<'_>], problem: impl Into<String>) -> Self {
+    pub fn in_json(text: &str, path: &[JsonStep<'_>], problem: impl Into<String>) -> Self {
         let mut element = String::new();
         for step in path {
             match step {
-                Step::Key(key) if element.is_empty() => element.push_str(key),
-                Step::Key(key) => element.push_str(&format!(".{key}")),
-                Step::Index(index) => element.push_str(&format!("[{index}]")),
+                JsonStep::Key(key) if element.is_empty() => element.push_str(key),
+                JsonStep::Key(key) => element.push_str(&format!(".{key}")),
+                JsonStep::Index(index) => element.push_str(&format!("[{index}]")),
             }
         }
         Self::at(text, locate(text, path), element, problem)

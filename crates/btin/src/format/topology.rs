@@ -11,7 +11,7 @@
 //! (`{"0":{"5":"swp51"}}`: port 5 of switch 0 is called swp51 on the switch itself); and `generated`.
 
 use crate::names::{Names, PortNames};
-use crate::{End, Group, GroupId, Link, Network, NodeId, Port, SwitchId};
+use crate::{BarrierGroup, End, GroupId, Link, Network, NodeId, Port, SwitchId};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
@@ -27,7 +27,7 @@ pub struct Topology {
     /// Switches, links and nodes.
     pub network: Network,
     /// The groups, by ascending number; none if the file names no members.
-    pub groups: Vec<Group>,
+    pub groups: Vec<BarrierGroup>,
     /// What the switches are called; empty, or one each.
     pub switch_names: Names,
     /// What the nodes are called; empty, or one each.
@@ -59,7 +59,7 @@ pub struct Generated {
 impl Topology {
     /// A network and its groups, without names.
     #[must_use]
-    pub fn new(network: Network, groups: Vec<Group>) -> Self {
+    pub fn new(network: Network, groups: Vec<BarrierGroup>) -> Self {
         let [switch_names, node_names, switch_labels, node_labels] = [(); 4].map(|()| Names::default());
         let (port_names, generated, unknown) = (PortNames::default(), None, Vec::new());
         Self {
@@ -101,12 +101,13 @@ impl Topology {
         list(&mut out, "nodes", self.network.nodes().iter().map(node));
         out.push('\n');
         let members = self.groups.first().filter(|group| group.id() == GroupId(0));
-        let members_of = |group: &Group| group.members().iter().map(|node| node.0.to_string()).collect();
+        let members_of =
+            |group: &BarrierGroup| group.members().iter().map(|node| node.0.to_string()).collect();
         list(&mut out, "members", members.map_or_else(Vec::new, members_of).into_iter());
         let others = &self.groups[usize::from(members.is_some())..];
         if !others.is_empty() {
             out.push('\n');
-            let inner = |group: &Group| format!("[{}]", members_of(group).join(","));
+            let inner = |group: &BarrierGroup| format!("[{}]", members_of(group).join(","));
             list(&mut out, "groups", others.iter().map(inner));
         }
         for (key, names) in [

@@ -13,8 +13,8 @@
 //! with the tree), and more (`simulated`, `port_names`, ...), which reading leaves out. Reading checks the form alone:
 //! whether the registers are a barrier tree of a network is [`crate::check`]'s to say.
 
-use super::{ReadError, Step};
-use crate::{Claims, GroupId, NodeId, Plan, Port, Register, SwitchId, Tree, TreeElement};
+use super::{JsonStep, ReadError};
+use crate::{Claims, GroupId, NodeId, Port, Register, SwitchId, Tree, TreeElement, TreePlan};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
@@ -38,16 +38,17 @@ impl Tree {
     /// The first thing that is wrong, with its place.
     pub fn with_claims(text: &str) -> Result<(Self, Claims), ReadError> {
         let text = super::without_mark(text);
-        let document: Document = serde_json::from_str(text).map_err(|error| ReadError::from_json(&error))?;
+        let document: TreeDocument =
+            serde_json::from_str(text).map_err(|error| ReadError::from_json(&error))?;
         if document.format != FORMAT {
             let problem = format!("{:?} is not the format {FORMAT:?}", document.format);
-            return Err(ReadError::in_json(text, &[Step::Key("format")], problem));
+            return Err(ReadError::in_json(text, &[JsonStep::Key("format")], problem));
         }
         let ports = |ports: Vec<u16>| ports.into_iter().map(Port).collect();
         let mut registers = BTreeMap::new();
         for (key, fields) in document.registers.0 {
             let wrong = |problem: String| {
-                ReadError::in_json(text, &[Step::Key("registers"), Step::Key(&key)], problem)
+                ReadError::in_json(text, &[JsonStep::Key("registers"), JsonStep::Key(&key)], problem)
             };
             let switch = super::number(&key)
                 .map(SwitchId)
@@ -81,23 +82,23 @@ impl Tree {
             _ => self.root_switch,
         };
         let switch = switch.0.to_string();
-        let register = [Step::Key("registers"), Step::Key(&switch)];
+        let register = [JsonStep::Key("registers"), JsonStep::Key(&switch)];
         let inside = |field, at: Option<usize>| {
             let mut path = register.to_vec();
-            path.push(Step::Key(field));
-            path.extend(at.map(Step::Index));
+            path.push(JsonStep::Key(field));
+            path.extend(at.map(JsonStep::Index));
             path
         };
         let path = match place {
-            TreeElement::Group => vec![Step::Key("group")],
-            TreeElement::RootSwitch => vec![Step::Key("root_switch")],
-            TreeElement::RootNode => vec![Step::Key("root_node")],
+            TreeElement::Group => vec![JsonStep::Key("group")],
+            TreeElement::RootSwitch => vec![JsonStep::Key("root_switch")],
+            TreeElement::RootNode => vec![JsonStep::Key("root_node")],
             TreeElement::Register(_) => register.to_vec(),
             TreeElement::Parent(_) => inside("parent", None),
             TreeElement::Child(_, at) => inside("children", Some(at)),
             TreeElement::Local(_, at) => inside("locals", Some(at)),
-            TreeElement::Claim(key) => vec![Step::Key(key)],
-            TreeElement::Whole => vec![Step::Key("registers")],
+            TreeElement::Claim(key) => vec![JsonStep::Key(key)],
+            TreeElement::Whole => vec![JsonStep::Key("registers")],
         };
         ReadError::in_json(text, &path, problem)
     }
@@ -132,7 +133,7 @@ impl Tree {
     }
 }
 
-impl Plan {
+impl TreePlan {
     /// The text of a file: the tree's, and which registers are in a node's memory, if some are.
     #[must_use]
     pub fn to_json(&self) -> String {
@@ -148,7 +149,7 @@ impl Plan {
 }
 
 #[derive(Deserialize)]
-struct Document {
+struct TreeDocument {
     format: String,
     #[serde(default)]
     group: u8,
@@ -252,7 +253,7 @@ mod tests {
     fn a_plan_says_which_registers_are_in_memory_and_still_reads_as_its_tree() {
         let tree = Tree::from_json(SMALL).expect("it is right");
         let in_memory = BTreeMap::from([(SwitchId(2), NodeId(7)), (SwitchId(10), NodeId(2))]);
-        let mut plan = Plan { tree, height: 1, edges: 1, leaves: 1, in_memory: BTreeMap::new() };
+        let mut plan = TreePlan { tree, height: 1, edges: 1, leaves: 1, in_memory: BTreeMap::new() };
         assert_eq!(plan.to_json(), SMALL);
         plan.in_memory = in_memory;
         let text = plan.to_json();

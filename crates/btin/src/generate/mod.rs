@@ -14,7 +14,7 @@
 
 mod tree;
 
-use crate::{End, Generated, Group, GroupId, Link, Network, NodeId, Port, SwitchId, Topology};
+use crate::{BarrierGroup, End, Generated, GroupId, Link, Network, NodeId, Port, SwitchId, Topology};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -22,7 +22,7 @@ use unisono_linux::counted::counted;
 
 /// What network is wanted.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Wish {
+pub struct NetworkWish {
     /// How many switches (the paper's q).
     pub switches: u32,
     /// Ports of each switch (k).
@@ -39,7 +39,7 @@ pub struct Wish {
     pub sparse: Sparse,
 }
 
-impl Default for Wish {
+impl Default for NetworkWish {
     /// The smaller of the paper's two systems.
     fn default() -> Self {
         Self {
@@ -163,7 +163,7 @@ pub fn least_connectivity(switches: u32, ports: u16, nodes: u32) -> f64 {
 ///
 /// # Errors
 /// There is no such network.
-pub fn generate(wish: &Wish) -> Result<Topology, GenerateError> {
+pub fn generate(wish: &NetworkWish) -> Result<Topology, GenerateError> {
     let (links, bare_tree) = link_count(wish)?;
     let mut random = Pcg64Mcg::seed_from_u64(wish.seed);
     let mut free = FreePorts::new(wish.switches, wish.ports, &mut random);
@@ -181,7 +181,7 @@ pub fn generate(wish: &Wish) -> Result<Topology, GenerateError> {
     let mut all: Vec<NodeId> = (0..wish.nodes).map(NodeId).collect();
     let (chosen, _) = all.partial_shuffle(&mut random, wish.members as usize);
     let members = chosen.to_vec();
-    let groups = match Group::new(&network, GroupId(0), members) {
+    let groups = match BarrierGroup::new(&network, GroupId(0), members) {
         Ok(group) => vec![group],
         Err(_) => vec![], // no members were wanted
     };
@@ -191,8 +191,8 @@ pub fn generate(wish: &Wish) -> Result<Topology, GenerateError> {
 }
 
 /// How many links the network gets, and whether they are just the bare tree's.
-fn link_count(wish: &Wish) -> Result<(usize, bool), GenerateError> {
-    let Wish { switches, ports, nodes, connectivity, members, .. } = *wish;
+fn link_count(wish: &NetworkWish) -> Result<(usize, bool), GenerateError> {
+    let NetworkWish { switches, ports, nodes, connectivity, members, .. } = *wish;
     if switches == 0 {
         return Err(GenerateError::NoSwitches);
     }

@@ -1,11 +1,11 @@
 //! Properties of drawn networks.
 
 use super::*;
-use crate::reach::Parts;
+use crate::reach::Components;
 use proptest::prelude::*;
 
-fn wish(switches: u32, ports: u16, nodes: u32, connectivity: f64) -> Wish {
-    Wish { switches, ports, nodes, connectivity, members: nodes / 3, ..Wish::default() }
+fn wish(switches: u32, ports: u16, nodes: u32, connectivity: f64) -> NetworkWish {
+    NetworkWish { switches, ports, nodes, connectivity, members: nodes / 3, ..NetworkWish::default() }
 }
 
 proptest! {
@@ -14,11 +14,11 @@ proptest! {
         switches in 1..40_u32, ports in 1..12_u16, load in 0.0..1.0_f64, connectivity in 0.0..=1.0_f64, seed: u64,
     ) {
         let nodes = (load * f64::from(switches) * f64::from(ports)) as u32;
-        let wish = Wish { seed, ..wish(switches, ports, nodes, connectivity) };
+        let wish = NetworkWish { seed, ..wish(switches, ports, nodes, connectivity) };
         match generate(&wish) {
             Ok(topology) => {
                 let network = &topology.network;
-                prop_assert_eq!(Parts::of(network).count(), 1);
+                prop_assert_eq!(Components::of(network).count(), 1);
                 prop_assert_eq!(network.nodes().len(), nodes as usize);
                 let used = 2 * network.links().len() + network.nodes().len();
                 let wanted = connectivity * f64::from(switches) * f64::from(ports);
@@ -34,12 +34,12 @@ proptest! {
             }
             Err(GenerateError::TooSparse { least, .. }) => {
                 prop_assert!(connectivity < least);
-                let enough = Wish { connectivity: (least + 1e-9).min(1.0), ..wish.clone() };
+                let enough = NetworkWish { connectivity: (least + 1e-9).min(1.0), ..wish.clone() };
                 prop_assert!(generate(&enough).is_ok());
-                let bare = generate(&Wish { sparse: Sparse::BareTree, ..wish }).expect("a tree fits");
+                let bare = generate(&NetworkWish { sparse: Sparse::BareTree, ..wish }).expect("a tree fits");
                 prop_assert_eq!(bare.network.links().len(), switches as usize - 1);
                 prop_assert!(bare.generated.is_some_and(|how| how.bare_tree));
-                prop_assert_eq!(Parts::of(&bare.network).count(), 1);
+                prop_assert_eq!(Components::of(&bare.network).count(), 1);
             }
             Err(GenerateError::TooFewPorts { .. }) => {
                 prop_assert!(2 * (switches - 1) + nodes > switches * u32::from(ports));
@@ -64,7 +64,7 @@ fn the_papers_sparsest_system_is_refused_with_the_connectivity_that_would_do() {
 #[test]
 fn no_cable_joins_a_switch_with_itself_while_others_have_room() {
     for seed in 0..200 {
-        let topology = generate(&Wish { seed, ..wish(5, 6, 0, 1.0) }).expect("30 ports, no nodes");
+        let topology = generate(&NetworkWish { seed, ..wish(5, 6, 0, 1.0) }).expect("30 ports, no nodes");
         assert_eq!(topology.network.links().len(), 15);
         assert!(topology.network.links().iter().all(|link| link.a.switch != link.b.switch), "seed {seed}");
     }

@@ -65,9 +65,9 @@ impl Bits {
 
 /// For each lane, how many rows have its bit: counted in binary, a row of bits a digit.
 #[derive(Default)]
-pub(super) struct Counter(Vec<Bits>);
+pub(super) struct LaneCounter(Vec<Bits>);
 
-impl Counter {
+impl LaneCounter {
     #[inline(always)]
     fn add(&mut self, row: Bits) {
         let mut carry = row;
@@ -88,11 +88,11 @@ impl Counter {
     pub(super) fn of<'a>(rows: impl Iterator<Item = &'a Bits>) -> Self {
         struct All<R>(R);
         impl<'a, R: Iterator<Item = &'a Bits>> Wide for All<R> {
-            type Output = Counter;
+            type Output = LaneCounter;
 
             #[inline(always)]
-            fn run(self) -> Counter {
-                let mut counter = Counter::default();
+            fn run(self) -> LaneCounter {
+                let mut counter = LaneCounter::default();
                 for row in self.0 {
                     counter.add(*row);
                 }
@@ -157,7 +157,7 @@ mod tests {
             row
         };
         let rows: Vec<Bits> = (0..1000).map(row).collect();
-        let counter = Counter::of(rows.iter());
+        let counter = LaneCounter::of(rows.iter());
         for lane in 0..LANES {
             assert_eq!(counter.count(lane) as usize, 999 / (lane + 1) + 1);
         }

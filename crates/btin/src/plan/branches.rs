@@ -16,10 +16,10 @@
 //! which is why roots come in portions in large networks, each with a walk over everything. It pays where so many
 //! roots are tied that one search a root costs more.
 
-use super::bits::{Bits, Counter, LANES, WORDS, transpose};
-use super::crew::{Crew, Watch, unwatched};
+use super::bits::{Bits, LANES, LaneCounter, WORDS, transpose};
+use super::crew::{PlanWatch, Workers, unwatched};
 use super::graph::Graph;
-use super::lean::Limit;
+use super::lean::LeanLimit;
 use super::walk::{Keep, Walk};
 use std::sync::{Mutex, PoisonError};
 use unisono_sync::{Wide, vectorized};
@@ -86,18 +86,18 @@ pub(super) fn portion(graph: &Graph) -> usize {
 }
 
 /// Where all switches that are reached have members: the height and the leaves by queue of the tree of each root.
-pub(super) struct Queue<'a> {
+pub(super) struct QueueLeaves<'a> {
     pub(super) graph: &'a Graph,
     /// All that is reached, ordered so that those that lie together follow each other.
     pub(super) all: &'a [u32],
-    pub(super) crew: Crew,
+    pub(super) crew: Workers,
     /// So many roots at a time.
     pub(super) portion: usize,
 }
 
-impl Queue<'_> {
+impl QueueLeaves<'_> {
     /// None if a switch has more neighbours than there are digits for, or if the caller stopped it.
-    pub(super) fn measure(&self, roots: &[u32], watch: &mut Watch) -> Option<Vec<Limit>> {
+    pub(super) fn measure(&self, roots: &[u32], watch: &mut PlanWatch) -> Option<Vec<LeanLimit>> {
         let mut found = Vec::with_capacity(roots.len());
         for portion in roots.chunks(self.portion) {
             found.extend(match digits(self.graph)? {
@@ -115,7 +115,7 @@ impl Queue<'_> {
         Some(found)
     }
 
-    fn together<const D: usize>(&self, roots: &[u32], watch: &mut Watch) -> Vec<Limit> {
+    fn together<const D: usize>(&self, roots: &[u32], watch: &mut PlanWatch) -> Vec<LeanLimit> {
         let Self { graph, all, crew, .. } = *self;
         let everywhere = vec![true; graph.len()];
         let mut column = vec![usize::MAX; graph.len()];
@@ -145,9 +145,16 @@ impl Queue<'_> {
                         parents.resize(graph.len(), Bits::NONE);
                     }
                     let roots = &roots[chunk * LANES..roots.len().min((chunk + 1) * LANES)];
-                    vectorized(Turn { branch: &walk.keep.0, roots, turned });
+                    vectorized(Transpose { branch: &walk.keep.0, roots, turned });
                     let first = chunk * LANES;
-                    vectorized(Mark { graph, around, turned, parents: &mut parents, column: &column, first });
+                    vectorized(MarkParents {
+                        graph,
+                        around,
+                        turned,
+                        parents: &mut parents,
+                        column: &column,
+                        first,
+                    });
                 }
             },
         );
@@ -158,13 +165,13 @@ impl Queue<'_> {
         let count = u32::try_from(all.len()).expect("fits because switches are counted in 32 bits");
         let mut inner = vec![0; roots.len()];
         let counted = crew.each(parents.len(), &mut unwatched, Vec::new, |counted, chunk| {
-            counted.push((chunk, Counter::of(open(chunk).iter())));
+            counted.push((chunk, LaneCounter::of(open(chunk).iter())));
         });
         for (chunk, counter) in counted.into_iter().flatten() {
             let chunk = inner.iter_mut().skip(chunk * LANES).take(LANES);
             chunk.enumerate().for_each(|(lane, inner)| *inner = counter.count(lane));
         }
-        let limit = |(&root, inner): (&u32, u32)| Limit {
+        let limit = |(&root, inner): (&u32, u32)| LeanLimit {
             height: height[root as usize],
             leaves: (count - inner).max(1),
         };
@@ -173,13 +180,13 @@ impl Queue<'_> {
 }
 
 /// From a row a root to a row a lane.
-struct Turn<'a, const D: usize> {
+struct Transpose<'a, const D: usize> {
     branch: &'a [[Bits; D]],
     roots: &'a [u32],
     turned: &'a mut [[Bits; D]],
 }
 
-impl<const D: usize> Wide for Turn<'_, D> {
+impl<const D: usize> Wide for Transpose<'_, D> {
     type Output = ();
 
     #[inline(always)]
@@ -202,7 +209,7 @@ impl<const D: usize> Wide for Turn<'_, D> {
 }
 
 /// Marks who is a parent because of the switches of a block, in the trees around 512 roots from the first on.
-struct Mark<'a, const D: usize> {
+struct MarkParents<'a, const D: usize> {
     graph: &'a Graph,
     around: &'a [u32],
     turned: &'a [[Bits; D]],
@@ -212,7 +219,7 @@ struct Mark<'a, const D: usize> {
     first: usize,
 }
 
-impl<const D: usize> Wide for Mark<'_, D> {
+impl<const D: usize> Wide for MarkParents<'_, D> {
     type Output = ();
 
     #[inline(always)]

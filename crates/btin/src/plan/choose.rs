@@ -23,22 +23,22 @@
 //! Cost: O(links) for each search, as many as it takes; at worst one for each candidate.
 
 use super::bits::LANES;
-use super::branches::{self, Queue};
-use super::crew::{Crew, Watch};
+use super::branches::{self, QueueLeaves};
+use super::crew::{PlanWatch, Workers};
 use super::graph::Graph;
-use super::lanes::{self, Leaves, Parents};
-use super::lean::{Lean, Limit};
-use super::search::{Search, Shape};
+use super::lanes::{self, CountLeaves, Parents};
+use super::lean::{Lean, LeanLimit};
+use super::search::{Search, TreeMeasure};
 use super::symmetry::Alike;
 use super::walk::{Nothing, Walk, blocks};
-use super::{Certainty, Members, Scan, Ties};
+use super::{Certainty, MemberSwitches, Scan, Ties};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// What candidates are compared by: the shape, then member switches first, then the lowest id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Choice {
-    pub(super) shape: Shape,
+pub(super) struct RootChoice {
+    pub(super) shape: TreeMeasure,
     pub(super) without_members: bool,
     pub(super) root: u32,
 }
@@ -71,12 +71,12 @@ const LOOK_A_DIGIT: f64 = 2.0;
 /// The best of these candidates, which all reach all members.
 pub(super) fn choose(
     graph: &Graph,
-    members: &Members,
+    members: &MemberSwitches,
     candidates: &[u32],
     rule: (Scan, Ties),
-    (reached, crew): (&[u32], Crew),
-    watch: &mut Watch,
-) -> (Choice, Certainty) {
+    (reached, crew): (&[u32], Workers),
+    watch: &mut PlanWatch,
+) -> (RootChoice, Certainty) {
     let bounds = Bounds::new(graph, members, candidates, rule, crew);
     match bounds.ties {
         Ties::Fast => bounds.fast(),
@@ -96,20 +96,20 @@ fn least_height(graph: &Graph, members: usize) -> u32 {
     height
 }
 
-impl Choice {
+impl RootChoice {
     /// Another root of a group that has members at every switch, where all trees have the same links.
-    fn with(self, found: Limit, root: u32) -> Self {
-        let shape = Shape { height: found.height, edges: self.shape.edges, leaves: found.leaves };
+    fn with(self, found: LeanLimit, root: u32) -> Self {
+        let shape = TreeMeasure { height: found.height, edges: self.shape.edges, leaves: found.leaves };
         Self { shape, without_members: false, root }
     }
 }
 
 pub(super) struct Bounds<'a> {
     pub(super) graph: &'a Graph,
-    pub(super) members: &'a Members,
+    pub(super) members: &'a MemberSwitches,
     pub(super) scan: Scan,
     pub(super) ties: Ties,
-    pub(super) crew: Crew,
+    pub(super) crew: Workers,
     search: Search,
     /// Candidates that are neither measured nor dropped.
     pub(super) alive: Vec<u32>,
@@ -117,17 +117,17 @@ pub(super) struct Bounds<'a> {
     pub(super) at_least: Vec<u32>,
     /// By switch: the sum of its distances from where searches began.
     pub(super) away: Vec<u32>,
-    pub(super) best: Option<Choice>,
+    pub(super) best: Option<RootChoice>,
 }
 
 impl<'a> Bounds<'a> {
     /// Nothing is searched yet.
     pub(super) fn new(
         graph: &'a Graph,
-        members: &'a Members,
+        members: &'a MemberSwitches,
         candidates: &[u32],
         (scan, ties): (Scan, Ties),
-        crew: Crew,
+        crew: Workers,
     ) -> Self {
         let floor = least_height(graph, members.switches.len());
         Self {
@@ -145,7 +145,7 @@ impl<'a> Bounds<'a> {
     }
 
     /// By the paper's rule.
-    fn exact(mut self, reached: &[u32], watch: &mut Watch) -> (Choice, Certainty) {
+    fn exact(mut self, reached: &[u32], watch: &mut PlanWatch) -> (RootChoice, Certainty) {
         self.narrow();
         let best = self.best.expect("the first search is from a candidate");
         self.alive.retain(|&root| self.at_least[root as usize] <= best.shape.height);
@@ -160,7 +160,7 @@ impl<'a> Bounds<'a> {
     }
 
     /// What is left once bounds drop nothing more: by symmetries, then many at once or one by one.
-    fn measure(mut self, mut best: Choice, reached: &[u32], watch: &mut Watch) -> Choice {
+    fn measure(mut self, mut best: RootChoice, reached: &[u32], watch: &mut PlanWatch) -> RootChoice {
         let everywhere = self.members.switches.len() == reached.len();
         if everywhere {
             self.drop_beaten(&best);
@@ -190,11 +190,11 @@ impl<'a> Bounds<'a> {
     }
 
     /// Drops who can at best be equal to one that comes before it, where every switch has a member.
-    fn drop_beaten(&mut self, best: &Choice) {
+    fn drop_beaten(&mut self, best: &RootChoice) {
         let Self { alive, at_least, graph, .. } = self;
         alive.retain(|&root| {
             let leaves = u32::try_from(graph.near(root).len().max(1)).unwrap_or(u32::MAX);
-            best.with(Limit { height: at_least[root as usize], leaves }, root) < *best
+            best.with(LeanLimit { height: at_least[root as usize], leaves }, root) < *best
         });
     }
 
@@ -210,13 +210,13 @@ impl<'a> Bounds<'a> {
         (self.alive.len() * FEW < before).then_some(alike)
     }
 
-    fn choice(&mut self, root: u32) -> Choice {
+    fn choice(&mut self, root: u32) -> RootChoice {
         let without_members = !self.members.is_member[root as usize];
         let mut shape = self.search.shape(&self.members.is_member);
         if self.ties == Ties::Fast {
             shape.leaves = 0; // they do not count there
         }
-        Choice { shape, without_members, root }
+        RootChoice { shape, without_members, root }
     }
 
     fn narrow(&mut self) {
@@ -237,22 +237,22 @@ impl<'a> Bounds<'a> {
     /// Measures what is left, many at once: heights, and where leaves decide the rest those as well, so that the
     /// best is found. Otherwise what stays alive has the least height that there is, or the height of all where the
     /// network seems to be regular. Handed back is how many looks at neighbours 512 roots take.
-    fn by_lanes<K: Leaves + Send>(
+    fn by_lanes<K: CountLeaves + Send>(
         &mut self,
-        best: &mut Choice,
+        best: &mut RootChoice,
         keep: impl Fn() -> K + Sync,
         decides: bool,
-        watch: &mut Watch,
+        watch: &mut PlanWatch,
     ) -> usize {
         let Self { graph, members, .. } = *self;
         let ordered = blocks(graph, &self.alive, LANES);
         let least = AtomicU32::new(best.shape.height);
         let (least, ordered) = (&least, &ordered[..]);
-        let measure = |(walk, found): &mut (Walk<K>, Vec<(u32, Limit)>), block: usize| {
+        let measure = |(walk, found): &mut (Walk<K>, Vec<(u32, LeanLimit)>), block: usize| {
             let roots = &ordered[block * LANES..ordered.len().min((block + 1) * LANES)];
             // Whose value this is does not matter: it saves work, and no root of least height is lost by it.
             let most = least.load(Ordering::Relaxed);
-            let Members { switches, is_member } = members;
+            let MemberSwitches { switches, is_member } = members;
             let measured = lanes::measure(walk, graph, roots, switches, is_member, most);
             for (&root, limit) in roots.iter().zip(measured) {
                 if let Some(limit) = limit {
@@ -299,7 +299,7 @@ impl<'a> Bounds<'a> {
     }
 
     /// Measures what is left, many at once, by queue where every switch has a member; not if one by one is faster.
-    fn by_branches(&self, best: &mut Choice, looks: usize, watch: &mut Watch) -> bool {
+    fn by_branches(&self, best: &mut RootChoice, looks: usize, watch: &mut PlanWatch) -> bool {
         let Self { graph, members, alive, .. } = self;
         let all = &members.switches;
         let Some(digits) = branches::digits(graph) else { return false };
@@ -311,9 +311,10 @@ impl<'a> Bounds<'a> {
         }
         let all = blocks(graph, all, LANES);
         let crew = self.crew.for_steps(together as usize);
-        let queue = Queue { graph, all: &all, crew, portion: branches::portion(graph) };
+        let queue = QueueLeaves { graph, all: &all, crew, portion: branches::portion(graph) };
         let Some(found) = queue.measure(alive, watch) else { return false };
-        *best = alive.iter().zip(found).map(|(&root, found)| best.with(found, root)).fold(*best, Choice::min);
+        *best =
+            alive.iter().zip(found).map(|(&root, found)| best.with(found, root)).fold(*best, RootChoice::min);
         true
     }
 
@@ -323,7 +324,7 @@ impl<'a> Bounds<'a> {
     }
 
     /// Measures what is left one by one where every switch has a member.
-    fn each_leaves(self, best: Choice, alike: Option<&Alike>, watch: &mut Watch) -> Choice {
+    fn each_leaves(self, best: RootChoice, alike: Option<&Alike>, watch: &mut PlanWatch) -> RootChoice {
         let crew = self.crew.for_steps(self.one_by_one() as usize);
         let Self { graph, members, scan, alive, at_least, .. } = self;
         let all = alive.len();
@@ -332,8 +333,8 @@ impl<'a> Bounds<'a> {
         let open = || best.lock().unwrap_or_else(PoisonError::into_inner);
         let measure = |lean: &mut Lean, at: usize| {
             let root = alive[at];
-            let Choice { shape: Shape { height, leaves, .. }, root: other, .. } = *open();
-            let limit = Limit { height, leaves: if root < other { leaves } else { leaves - 1 } };
+            let RootChoice { shape: TreeMeasure { height, leaves, .. }, root: other, .. } = *open();
+            let limit = LeanLimit { height, leaves: if root < other { leaves } else { leaves - 1 } };
             let rest = alike.map_or(&[][..], |alike| alike.leaves_at_least(root));
             if let Some(found) = lean.measure(graph, root, scan, at_least[root as usize], rest, limit) {
                 let mut best = open();
@@ -350,22 +351,22 @@ impl<'a> Bounds<'a> {
     }
 
     /// Measures what is left one by one.
-    fn each(self, best: Choice, watch: &mut Watch) -> Choice {
+    fn each(self, best: RootChoice, watch: &mut PlanWatch) -> RootChoice {
         let crew = self.crew.for_steps(self.one_by_one() as usize);
         let Self { graph, members, scan, alive, .. } = self;
         let all = alive.len();
         let least = AtomicU32::new(best.shape.height);
-        let measure = |(search, best): &mut (Search, Choice), at: usize| {
+        let measure = |(search, best): &mut (Search, RootChoice), at: usize| {
             let root = alive[at];
             if search.run_to(graph, root, scan, members, least.load(Ordering::Relaxed)) {
                 let without_members = !members.is_member[root as usize];
-                let found = Choice { shape: search.shape(&members.is_member), without_members, root };
+                let found = RootChoice { shape: search.shape(&members.is_member), without_members, root };
                 least.fetch_min(found.shape.height, Ordering::Relaxed);
                 *best = (*best).min(found);
             }
         };
         let found = crew.each(all, &mut |done| watch.tell(done, all), || (Search::new(graph), best), measure);
-        found.into_iter().map(|(_, best)| best).fold(best, Choice::min)
+        found.into_iter().map(|(_, best)| best).fold(best, RootChoice::min)
     }
 
     pub(super) fn search_from(&mut self, from: u32) {

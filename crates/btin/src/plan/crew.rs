@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Tells the caller how many candidates of how many have been measured, and stops the measuring when the caller says so.
 /// The numbers start again where the way of measuring changes.
-pub(super) struct Watch<'a> {
+pub(super) struct PlanWatch<'a> {
     tell: &'a mut dyn FnMut(usize, usize) -> ControlFlow<()>,
     /// The caller has said `Break`; nothing is told after that.
     pub(super) stopped: bool,
@@ -15,7 +15,7 @@ pub(super) struct Watch<'a> {
     pub(super) left: usize,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> PlanWatch<'a> {
     pub(super) fn new(tell: &'a mut dyn FnMut(usize, usize) -> ControlFlow<()>) -> Self {
         Self { tell, stopped: false, left: 0 }
     }
@@ -36,9 +36,9 @@ pub(super) fn unwatched(_: usize) -> ControlFlow<()> {
 
 /// How many threads there may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Crew(NonZeroUsize);
+pub(super) struct Workers(NonZeroUsize);
 
-impl Crew {
+impl Workers {
     pub(super) fn new(threads: Option<NonZeroUsize>) -> Self {
         let here = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         Self(threads.unwrap_or_else(here))
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn every_piece_is_done_once_by_any_number_of_threads() {
         for threads in 1..5 {
-            let crew = Crew::new(NonZeroUsize::new(threads));
+            let crew = Workers::new(NonZeroUsize::new(threads));
             let mut told = 0;
             let mut watch = |_| {
                 told += 1;
@@ -110,13 +110,13 @@ mod tests {
             done.sort_unstable();
             assert_eq!(done, (0..100).collect::<Vec<_>>());
             assert!(told <= 100);
-            assert_eq!(crew.for_steps(10), Crew::new(NonZeroUsize::new(1)));
+            assert_eq!(crew.for_steps(10), Workers::new(NonZeroUsize::new(1)));
         }
     }
 
     #[test]
     fn no_piece_is_begun_after_the_caller_has_said_stop() {
-        let crew = Crew::new(NonZeroUsize::new(1));
+        let crew = Workers::new(NonZeroUsize::new(1));
         let mut watch = |piece| if piece < 7 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
         let done = crew.each(100, &mut watch, Vec::new, |own: &mut Vec<usize>, piece| own.push(piece));
         assert_eq!(done.concat(), (0..7).collect::<Vec<_>>());

@@ -1,7 +1,7 @@
 //! Networks for tests: regular ones, where everything is tied, and random ones.
 
 use super::tests::network;
-use crate::{Group, GroupId, Network, NodeId};
+use crate::{BarrierGroup, GroupId, Network, NodeId};
 use proptest::prelude::*;
 
 /// Links between switches, and how many switches there are.
@@ -91,7 +91,7 @@ pub(crate) fn any_family() -> impl Strategy<Value = Links> {
 
 /// A network with switches renumbered at random or not, one or two nodes at each, and a group: everybody,
 /// or some.
-pub(crate) fn network_and_group() -> impl Strategy<Value = (Network, Group)> {
+pub(crate) fn network_and_group() -> impl Strategy<Value = (Network, BarrierGroup)> {
     (any_family(), any::<bool>()).prop_flat_map(|((n, links), shuffle)| {
         let ids: Vec<u32> = (0..n).collect();
         let ids = if shuffle { Just(ids).prop_shuffle().boxed() } else { Just(ids).boxed() };
@@ -107,7 +107,7 @@ pub(crate) fn network_and_group() -> impl Strategy<Value = (Network, Group)> {
                 .filter(|&(node, _)| node == 0 || members.as_ref().is_none_or(|members| members[node]));
             let members =
                 chosen.map(|(node, _)| NodeId(u32::try_from(node).expect("there are few"))).collect();
-            let group = Group::new(&network, GroupId(1), members).expect("all nodes exist");
+            let group = BarrierGroup::new(&network, GroupId(1), members).expect("all nodes exist");
             (network, group)
         })
     })

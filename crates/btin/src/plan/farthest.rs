@@ -77,7 +77,7 @@ impl Farthest {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Members;
+    use super::super::MemberSwitches;
     use super::super::families::network_and_group;
     use super::super::search::Search;
     use super::*;
@@ -88,7 +88,7 @@ mod tests {
         #[test]
         fn it_tells_what_a_search_from_each_of_the_members_tells((network, group) in network_and_group()) {
             let graph = Graph::new(&network);
-            let Members { switches, is_member } = Members::new(&network, &group);
+            let MemberSwitches { switches, is_member } = MemberSwitches::new(&network, &group);
             let from = &switches[..switches.len().min(TARGETS)];
             let told = Farthest::of(&graph, from, &is_member);
             let mut search = Search::new(&graph);

@@ -24,9 +24,9 @@
 //! Cost: at most [`SEARCHES`] searches of the network, or [`ALWAYS`] looks where that is more, and one walk beyond that.
 
 use super::Certainty;
-use super::choose::{Bounds, Choice, FEW, PATIENCE};
+use super::choose::{Bounds, FEW, PATIENCE, RootChoice};
 use super::farthest::{Farthest, TARGETS};
-use super::search::Shape;
+use super::search::TreeMeasure;
 use super::symmetry;
 
 /// Work that may be done, in searches of the whole network. Reading a network's file takes as long as 30 to 60 searches
@@ -40,13 +40,13 @@ const ALWAYS: usize = 20_000_000;
 const MOST_ORBITS: usize = 64;
 
 /// What may be done in a network.
-pub(super) struct Budget {
+pub(super) struct WorkBudget {
     /// Looks at a neighbour.
     looks: usize,
     search: usize,
 }
 
-impl Budget {
+impl WorkBudget {
     pub(super) fn new(looks: usize, search: usize) -> Self {
         Self { looks, search }
     }
@@ -61,12 +61,12 @@ impl Budget {
 
 impl Bounds<'_> {
     /// The best root by height, links and number, and how far that is proved.
-    pub(super) fn fast(self) -> (Choice, Certainty) {
+    pub(super) fn fast(self) -> (RootChoice, Certainty) {
         let search = self.graph.looks() + self.graph.len();
-        self.fast_within(Budget::new(ALWAYS.max(SEARCHES * search), search))
+        self.fast_within(WorkBudget::new(ALWAYS.max(SEARCHES * search), search))
     }
 
-    pub(super) fn fast_within(mut self, mut budget: Budget) -> (Choice, Certainty) {
+    pub(super) fn fast_within(mut self, mut budget: WorkBudget) -> (RootChoice, Certainty) {
         self.search_in_turn(&mut budget);
         self.compare_by_symmetry(&mut budget);
         self.walk_from_members(&mut budget);
@@ -87,10 +87,10 @@ impl Bounds<'_> {
     }
 
     /// The best that a candidate's tree can be.
-    fn at_best(&self, root: u32) -> Choice {
+    fn at_best(&self, root: u32) -> RootChoice {
         let edges = u32::try_from(self.members.switches.len()).unwrap_or(u32::MAX) - 1;
-        let shape = Shape { height: self.at_least[root as usize], edges, leaves: 0 };
-        Choice { shape, without_members: !self.members.is_member[root as usize], root }
+        let shape = TreeMeasure { height: self.at_least[root as usize], edges, leaves: 0 };
+        RootChoice { shape, without_members: !self.members.is_member[root as usize], root }
     }
 
     /// The next to search from: who may be lower, and is likely near the middle; else the lowest who may be better.
@@ -104,7 +104,7 @@ impl Bounds<'_> {
     }
 
     /// Searches from likely centres and the members furthest from them, while that settles candidates.
-    fn search_in_turn(&mut self, budget: &mut Budget) {
+    fn search_in_turn(&mut self, budget: &mut WorkBudget) {
         let mut in_vain = 0;
         while in_vain < PATIENCE {
             let key = |&root: &u32| (self.at_least[root as usize], self.away[root as usize], root);
@@ -121,7 +121,7 @@ impl Bounds<'_> {
     }
 
     /// What is known of the height around one switch holds for all switches that symmetries map it onto.
-    fn compare_by_symmetry(&mut self, budget: &mut Budget) {
+    fn compare_by_symmetry(&mut self, budget: &mut WorkBudget) {
         if self.lower().nth(FEW).is_none() {
             return;
         }
@@ -156,7 +156,7 @@ impl Bounds<'_> {
     }
 
     /// Walks from members that are spread over the network, while that settles candidates.
-    fn walk_from_members(&mut self, budget: &mut Budget) {
+    fn walk_from_members(&mut self, budget: &mut WorkBudget) {
         let members = &self.members.switches;
         // steps of the golden ratio spread over the members without a pattern that the network might share
         let spread = |number: u64| {
@@ -205,27 +205,27 @@ mod tests {
     use super::super::tests::{everybody, network};
     use super::super::*;
     use super::*;
-    use crate::Group;
+    use crate::BarrierGroup;
     use proptest::prelude::*;
 
     fn options(ties: Ties, scan: Scan, roots: Roots) -> PlanOptions {
         PlanOptions { ties, scan, roots, ..PlanOptions::default() }
     }
 
-    fn watched(network: &Network, group: &Group, options: &PlanOptions) -> (Plan, Certainty) {
+    fn watched(network: &Network, group: &BarrierGroup, options: &PlanOptions) -> (TreePlan, Certainty) {
         let mut watch = |_, _| ControlFlow::Continue(());
         plan_watched(network, group, options, &mut watch).expect("the network is connected")
     }
 
     /// What comes of this much work.
-    fn within(network: &Network, group: &Group, looks: usize) -> (Choice, Certainty) {
+    fn within(network: &Network, group: &BarrierGroup, looks: usize) -> (RootChoice, Certainty) {
         let graph = Graph::new(network);
-        let members = Members::new(network, group);
+        let members = MemberSwitches::new(network, group);
         let mut search = Search::new(&graph);
         search.run(&graph, members.switches[0], Scan::Queue);
-        let crew = Crew::new(None);
+        let crew = Workers::new(None);
         let bounds = Bounds::new(&graph, &members, &members.switches, (Scan::Queue, Ties::Fast), crew);
-        bounds.fast_within(Budget::new(looks, graph.looks() + graph.len()))
+        bounds.fast_within(WorkBudget::new(looks, graph.looks() + graph.len()))
     }
 
     proptest! {
@@ -313,7 +313,7 @@ mod tests {
         let (n, links) = regular(700, 4);
         let network = network(n, &links, &(0..n).collect::<Vec<_>>());
         let most = (0..n).filter(|node| node % 7 != 3).map(NodeId).collect();
-        let most = Group::new(&network, crate::GroupId(0), most).expect("all exist");
+        let most = BarrierGroup::new(&network, crate::GroupId(0), most).expect("all exist");
         for (group, scan) in
             [(&everybody(&network), Scan::Queue), (&everybody(&network), Scan::Level), (&most, Scan::Queue)]
         {

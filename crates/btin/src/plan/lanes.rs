@@ -5,9 +5,9 @@
 //! way. In a tree by queue parents depend on the order within the level, which differs from root to root: see
 //! [`branches`](super::branches).
 
-use super::bits::{Bits, Counter};
+use super::bits::{Bits, LaneCounter};
 use super::graph::Graph;
-use super::lean::Limit;
+use super::lean::LeanLimit;
 use super::walk::{Keep, Nothing, Walk};
 
 /// Of whose trees a switch is a parent.
@@ -38,20 +38,20 @@ impl Keep for Parents {
 }
 
 /// What can be counted when a walk is over.
-pub(super) trait Leaves: Keep {
+pub(super) trait CountLeaves: Keep {
     /// How many of these switches are leaves, lane by lane, if that can be said.
     fn leaves(&self, switches: &[u32], lanes: usize) -> Vec<u32>;
 }
 
-impl Leaves for Nothing {
+impl CountLeaves for Nothing {
     fn leaves(&self, _: &[u32], lanes: usize) -> Vec<u32> {
         vec![1; lanes]
     }
 }
 
-impl Leaves for Parents {
+impl CountLeaves for Parents {
     fn leaves(&self, switches: &[u32], lanes: usize) -> Vec<u32> {
-        let inner = Counter::of(switches.iter().map(|&switch| &self.0[switch as usize]));
+        let inner = LaneCounter::of(switches.iter().map(|&switch| &self.0[switch as usize]));
         let all = u32::try_from(switches.len()).expect("fits because switches are counted in 32 bits");
         (0..lanes).map(|lane| (all - inner.count(lane)).max(1)).collect()
     }
@@ -59,14 +59,14 @@ impl Leaves for Parents {
 
 /// The height of each root's tree over the members, none where it exceeds the most, and its leaves by level order
 /// if they are kept, which mean something only if every switch that is reached has a member.
-pub(super) fn measure<K: Leaves>(
+pub(super) fn measure<K: CountLeaves>(
     walk: &mut Walk<K>,
     graph: &Graph,
     roots: &[u32],
     members: &[u32],
     is_member: &[bool],
     most: u32,
-) -> Vec<Option<Limit>> {
+) -> Vec<Option<LeanLimit>> {
     let heights = walk.run(graph, roots, is_member, most);
     let mut complete = Bits::first(roots.len());
     for &member in members {
@@ -74,6 +74,6 @@ pub(super) fn measure<K: Leaves>(
     }
     let leaves = walk.keep.leaves(members, roots.len());
     let result =
-        |(lane, height): (usize, u32)| complete.has(lane).then(|| Limit { height, leaves: leaves[lane] });
+        |(lane, height): (usize, u32)| complete.has(lane).then(|| LeanLimit { height, leaves: leaves[lane] });
     heights.into_iter().enumerate().map(result).collect()
 }

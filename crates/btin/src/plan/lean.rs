@@ -11,7 +11,7 @@ use super::{Scan, graph::Graph};
 
 /// What a candidate has to reach to matter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Limit {
+pub(super) struct LeanLimit {
     pub(super) height: u32,
     pub(super) leaves: u32,
 }
@@ -46,8 +46,8 @@ impl Lean {
         scan: Scan,
         at_least: u32,
         rest: &[u32],
-        limit: Limit,
-    ) -> Option<Limit> {
+        limit: LeanLimit,
+    ) -> Option<LeanLimit> {
         let count = self.count;
         self.seen.fill(0);
         self.seen[root as usize] = 1;
@@ -90,7 +90,7 @@ impl Lean {
         }
         let leaves =
             u32::try_from((count - inner).max(1)).expect("fits because switches are counted in 32 bits");
-        (height < limit.height || leaves <= limit.leaves).then_some(Limit { height, leaves })
+        (height < limit.height || leaves <= limit.leaves).then_some(LeanLimit { height, leaves })
     }
 
     /// Puts a level into order of id: small ones by comparing, large ones by marking.

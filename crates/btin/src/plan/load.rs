@@ -9,8 +9,8 @@
 //! alone, they have to agree on the loads; links and leaves may be more than the paper's tree has.
 
 use super::search::Search;
-use super::{Graph, Members, Plan, PlanError, PlanOptions, plan, registers};
-use crate::{Group, Network, SwitchId, Tree};
+use super::{Graph, MemberSwitches, PlanError, PlanOptions, TreePlan, plan, registers};
+use crate::{BarrierGroup, Network, SwitchId, Tree};
 use std::collections::BTreeMap;
 
 /// How many barriers each link carries.
@@ -51,11 +51,11 @@ impl Loads {
     pub fn plan(
         &mut self,
         network: &Network,
-        group: &Group,
+        group: &BarrierGroup,
         options: &PlanOptions,
-    ) -> Result<Plan, PlanError> {
+    ) -> Result<TreePlan, PlanError> {
         let mut planned = plan(network, group, options)?;
-        let members = Members::new(network, group);
+        let members = MemberSwitches::new(network, group);
         let graph = Graph::new(network);
         let mut search = Search::new(&graph);
         search.run(&graph, planned.tree.root_switch.0, options.scan);
@@ -116,7 +116,7 @@ mod tests {
         for id in 0..32_u8 {
             let members =
                 (0..n).filter(|node| (node * 7 + u32::from(id) * 13) % 5 == 0).map(NodeId).collect();
-            let group = Group::new(&network, GroupId(id), members).expect("all exist");
+            let group = BarrierGroup::new(&network, GroupId(id), members).expect("all exist");
             let options = PlanOptions::default();
             aware.plan(&network, &group, &options).expect("it is connected");
             paper.add(&network, &plan(&network, &group, &options).expect("it is connected").tree);

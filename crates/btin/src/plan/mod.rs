@@ -27,13 +27,13 @@ mod search;
 mod symmetry;
 mod walk;
 
-use crate::{Group, Network, NodeId, SwitchId, Tree};
+use crate::{BarrierGroup, Network, NodeId, SwitchId, Tree};
 use choose::choose;
-use crew::{Crew, Watch};
+use crew::{PlanWatch, Workers};
 use graph::Graph;
 pub use load::Loads;
 pub(crate) use registers::members_at;
-use search::{Search, Shape};
+use search::{Search, TreeMeasure};
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
@@ -120,7 +120,7 @@ pub struct PlanOptions {
 /// A tree, and what it was chosen by.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Plan {
+pub struct TreePlan {
     /// The registers.
     pub tree: Tree,
     /// How many links the switch furthest from the root is away from it.
@@ -134,7 +134,7 @@ pub struct Plan {
     pub in_memory: BTreeMap<SwitchId, NodeId>,
 }
 
-impl Plan {
+impl TreePlan {
     /// The child switches of a switch of the tree, in order of port.
     pub fn children<'a>(
         &'a self,
@@ -187,7 +187,7 @@ pub enum PlanError {
 ///
 /// # Panics
 /// May panic if the group was made for another network.
-pub fn plan(network: &Network, group: &Group, options: &PlanOptions) -> Result<Plan, PlanError> {
+pub fn plan(network: &Network, group: &BarrierGroup, options: &PlanOptions) -> Result<TreePlan, PlanError> {
     plan_watched(network, group, options, &mut |_, _| ControlFlow::Continue(())).map(|(plan, _)| plan)
 }
 
@@ -202,12 +202,12 @@ pub fn plan(network: &Network, group: &Group, options: &PlanOptions) -> Result<P
 /// As [`plan`].
 pub fn plan_watched(
     network: &Network,
-    group: &Group,
+    group: &BarrierGroup,
     options: &PlanOptions,
     watch: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
-) -> Result<(Plan, Certainty), PlanError> {
+) -> Result<(TreePlan, Certainty), PlanError> {
     let graph = Graph::new(network);
-    let members = Members::new(network, group);
+    let members = MemberSwitches::new(network, group);
     let mut search = Search::new(&graph);
     search.run(&graph, members.switches[0], options.scan);
     reachable(network, group, &search)?;
@@ -216,25 +216,25 @@ pub fn plan_watched(
         Roots::Members => &members.switches[..],
         Roots::Any => search.reached(),
     };
-    let crew = Crew::new(options.threads);
+    let crew = Workers::new(options.threads);
     let rule = (options.scan, options.ties);
     let (best, proof) =
-        choose(&graph, &members, candidates, rule, (search.reached(), crew), &mut Watch::new(watch));
+        choose(&graph, &members, candidates, rule, (search.reached(), crew), &mut PlanWatch::new(watch));
     search.run(&graph, best.root, options.scan);
-    let Shape { height, edges, leaves } = search.shape(&members.is_member);
+    let TreeMeasure { height, edges, leaves } = search.shape(&members.is_member);
     let tree = registers::fill(network, group, &mut search, &members.is_member);
-    Ok((Plan { tree, height, edges, leaves, in_memory: BTreeMap::new() }, proof))
+    Ok((TreePlan { tree, height, edges, leaves, in_memory: BTreeMap::new() }, proof))
 }
 
 /// Where a group's members are.
-struct Members {
+struct MemberSwitches {
     /// Ascending.
     switches: Vec<u32>,
     is_member: Vec<bool>,
 }
 
-impl Members {
-    fn new(network: &Network, group: &Group) -> Self {
+impl MemberSwitches {
+    fn new(network: &Network, group: &BarrierGroup) -> Self {
         let mut is_member = vec![false; network.switch_count()];
         let switches: Vec<u32> = group.member_switches(network).into_iter().map(|switch| switch.0).collect();
         for &switch in &switches {
@@ -244,7 +244,7 @@ impl Members {
     }
 }
 
-fn reachable(network: &Network, group: &Group, search: &Search) -> Result<(), PlanError> {
+fn reachable(network: &Network, group: &BarrierGroup, search: &Search) -> Result<(), PlanError> {
     let place = |node: NodeId| network.nodes()[node.0 as usize].switch;
     // The search began at the lowest member switch, which need not be that of the lowest member.
     let here = search.has_reached(place(group.members()[0]).0);

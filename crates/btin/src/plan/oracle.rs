@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 
 /// Height, edges, leaves, without members, root: what trees are compared by.
-type Key = (usize, usize, usize, bool, u32);
-type Parents = BTreeMap<u32, u32>;
+type OracleKey = (usize, usize, usize, bool, u32);
+type ParentOf = BTreeMap<u32, u32>;
 
 fn near(network: &Network, switch: u32) -> BTreeSet<u32> {
     network.neighbours(SwitchId(switch)).iter().map(|n| n.switch.0).filter(|&n| n != switch).collect()
 }
 
-fn grow(network: &Network, root: u32, scan: Scan) -> Parents {
+fn grow(network: &Network, root: u32, scan: Scan) -> ParentOf {
     let mut parents = BTreeMap::new();
     match scan {
         Scan::Queue => {
@@ -48,7 +48,7 @@ fn grow(network: &Network, root: u32, scan: Scan) -> Parents {
     parents
 }
 
-fn depth(parents: &Parents, mut switch: u32) -> usize {
+fn depth(parents: &ParentOf, mut switch: u32) -> usize {
     let mut depth = 0;
     while let Some(&up) = parents.get(&switch) {
         switch = up;
@@ -57,7 +57,7 @@ fn depth(parents: &Parents, mut switch: u32) -> usize {
     depth
 }
 
-fn literal(network: &Network, group: &Group, options: &PlanOptions) -> (Key, Parents) {
+fn literal(network: &Network, group: &BarrierGroup, options: &PlanOptions) -> (OracleKey, ParentOf) {
     let members: BTreeSet<u32> = group.member_switches(network).iter().map(|s| s.0).collect();
     let candidates: BTreeSet<u32> = match options.roots {
         Roots::Members => members.clone(),
@@ -65,7 +65,7 @@ fn literal(network: &Network, group: &Group, options: &PlanOptions) -> (Key, Par
     };
     let trees = candidates.into_iter().map(|root| {
         let mut parents = grow(network, root, options.scan);
-        let leaves = |parents: &Parents| -> Vec<u32> {
+        let leaves = |parents: &ParentOf| -> Vec<u32> {
             let inner: BTreeSet<u32> = parents.values().copied().collect();
             parents.keys().copied().filter(|switch| !inner.contains(switch)).collect()
         };
@@ -86,7 +86,7 @@ fn literal(network: &Network, group: &Group, options: &PlanOptions) -> (Key, Par
     trees.min_by_key(|(key, _)| *key).expect("a group has members")
 }
 
-fn parents_of(network: &Network, plan: &Plan) -> Parents {
+fn parents_of(network: &Network, plan: &TreePlan) -> ParentOf {
     let mut parents = BTreeMap::new();
     for (&switch, register) in &plan.tree.registers {
         for &child in &register.children {
@@ -100,7 +100,7 @@ fn parents_of(network: &Network, plan: &Plan) -> Parents {
     parents
 }
 
-fn agree(network: &Network, group: &Group, options: &PlanOptions) {
+fn agree(network: &Network, group: &BarrierGroup, options: &PlanOptions) {
     let (key, parents) = literal(network, group, options);
     let plan = plan(network, group, options).expect("the network is connected");
     let root = plan.tree.root_switch.0;
@@ -152,13 +152,13 @@ proptest! {
     #[test]
     fn searches_made_together_find_what_each_finds_alone((network, group) in network_and_group()) {
         let graph = Graph::new(&network);
-        let members = Members::new(&network, &group);
+        let members = MemberSwitches::new(&network, &group);
         let mut together = walk::Walk::new(&graph, lanes::Parents::new(&graph));
         let mut search = Search::new(&graph);
         let roots = walk::blocks(&graph, &members.switches, 5);
         prop_assert_eq!(roots.iter().copied().collect::<BTreeSet<_>>(), members.switches.iter().copied().collect());
         for most in [2, u32::MAX] {
-            let Members { switches, is_member } = &members;
+            let MemberSwitches { switches, is_member } = &members;
             let found = lanes::measure(&mut together, &graph, &roots, switches, is_member, most);
             for (&root, found) in roots.iter().zip(found) {
                 search.run(&graph, root, Scan::Level);
@@ -178,16 +178,16 @@ proptest! {
         let graph = Graph::new(&network);
         let all: Vec<u32> = (0..).take(graph.len()).collect();
         let all = walk::blocks(&graph, &all, bits::LANES);
-        let crew = Crew::new(NonZeroUsize::new(threads));
-        let roots = Members::new(&network, &group).switches;
+        let crew = Workers::new(NonZeroUsize::new(threads));
+        let roots = MemberSwitches::new(&network, &group).switches;
         let mut search = Search::new(&graph);
-        let queue = branches::Queue { graph: &graph, all: &all, crew, portion };
+        let queue = branches::QueueLeaves { graph: &graph, all: &all, crew, portion };
         let mut tell = |_, _| ControlFlow::Continue(());
-        let found = queue.measure(&roots, &mut crew::Watch::new(&mut tell));
+        let found = queue.measure(&roots, &mut crew::PlanWatch::new(&mut tell));
         for (&root, found) in roots.iter().zip(found.expect("there are few neighbours")) {
             search.run(&graph, root, Scan::Queue);
-            let Shape { height, leaves, .. } = search.shape(&vec![true; graph.len()]);
-            prop_assert_eq!(found, lean::Limit { height, leaves }, "root {}", root);
+            let TreeMeasure { height, leaves, .. } = search.shape(&vec![true; graph.len()]);
+            prop_assert_eq!(found, lean::LeanLimit { height, leaves }, "root {}", root);
         }
     }
 }
@@ -206,14 +206,14 @@ proptest! {
         for scan in [Scan::Queue, Scan::Level] {
             for root in network.switches() {
                 search.run(&graph, root.0, scan);
-                let Shape { height, leaves, .. } = search.shape(&everywhere);
-                let found = lean::Limit { height, leaves };
+                let TreeMeasure { height, leaves, .. } = search.shape(&everywhere);
+                let found = lean::LeanLimit { height, leaves };
                 // as many more switches as the next level has less, from each depth on
                 let depths = |at| network.switches().filter(|s| search.depth(s.0) == at).count();
                 let less = |at| u32::try_from(depths(at).saturating_sub(depths(at + 1))).expect("few");
                 let rest: Vec<u32> = (0..=height).map(|from| (from..=height).map(less).sum()).collect();
                 let mut measure = |at_least, height, leaves| {
-                    let limit = lean::Limit { height, leaves };
+                    let limit = lean::LeanLimit { height, leaves };
                     let found = lean.measure(&graph, root.0, scan, at_least, &[], limit);
                     assert_eq!(lean.measure(&graph, root.0, scan, at_least, &rest, limit), found);
                     found
@@ -241,7 +241,7 @@ fn the_plan_is_the_literal_one_where_many_candidates_are_dropped_together() {
     let network = super::tests::network(n, &links, &nodes);
     let everybody = super::tests::everybody(&network);
     let some = (0..n).filter(|node| node % 3 != 1).map(NodeId).collect();
-    let some = Group::new(&network, GroupId(0), some).expect("all exist");
+    let some = BarrierGroup::new(&network, GroupId(0), some).expect("all exist");
     for scan in [Scan::Queue, Scan::Level] {
         for roots in [Roots::Members, Roots::Any] {
             agree(&network, &everybody, &PlanOptions { scan, roots, ..PlanOptions::default() });
@@ -257,7 +257,7 @@ fn any_number_of_threads_comes_to_the_same_tree() {
         let network = super::tests::network(n, &links, &(0..n).collect::<Vec<_>>());
         let everybody = super::tests::everybody(&network);
         let most = (0..n).filter(|node| node % 7 != 3).map(NodeId).collect();
-        let most = Group::new(&network, GroupId(0), most).expect("all exist");
+        let most = BarrierGroup::new(&network, GroupId(0), most).expect("all exist");
         for (group, scan) in [(&everybody, Scan::Queue), (&everybody, Scan::Level), (&most, Scan::Queue)] {
             let by = |threads| {
                 let threads = NonZeroUsize::new(threads);

@@ -1,11 +1,11 @@
 //! From a tree of switches to the registers of its switches.
 
 use super::{graph::cable, search::Search};
-use crate::{Group, Neighbour, Network, NodeId, Port, Register, SwitchId, Tree};
+use crate::{BarrierGroup, Neighbour, Network, NodeId, Port, Register, SwitchId, Tree};
 use std::collections::BTreeMap;
 
 /// The registers of a search's tree, without leaves that have no members.
-pub(super) fn fill(network: &Network, group: &Group, search: &mut Search, is_member: &[bool]) -> Tree {
+pub(super) fn fill(network: &Network, group: &BarrierGroup, search: &mut Search, is_member: &[bool]) -> Tree {
     let root = SwitchId(search.root());
     let links = search.kept_links(is_member).map(|(parent, child)| {
         let (parent, child) = (SwitchId(parent), SwitchId(child));
@@ -18,7 +18,7 @@ pub(super) fn fill(network: &Network, group: &Group, search: &mut Search, is_mem
 /// The registers of a tree that is given by the cable of each switch to its parent.
 pub(super) fn from_cables(
     network: &Network,
-    group: &Group,
+    group: &BarrierGroup,
     root: SwitchId,
     cables: &BTreeMap<SwitchId, Neighbour>,
 ) -> Tree {
@@ -33,7 +33,7 @@ pub(super) fn from_cables(
 /// The registers of a tree that is given by its links: parent, its port, child, its port.
 fn from_links(
     network: &Network,
-    group: &Group,
+    group: &BarrierGroup,
     root: SwitchId,
     links: impl Iterator<Item = (SwitchId, Port, SwitchId, Port)>,
 ) -> Tree {
@@ -69,7 +69,7 @@ fn from_links(
 /// The members at a switch, in order of port: the first is its representative.
 pub(crate) fn members_at<'a>(
     network: &'a Network,
-    group: &'a Group,
+    group: &'a BarrierGroup,
     switch: SwitchId,
 ) -> impl Iterator<Item = (Port, NodeId)> + use<'a> {
     network.locals(switch).iter().copied().filter(|(_, node)| group.contains(*node))

@@ -1,11 +1,11 @@
 //! One breadth-first search, and what is left of its tree without leaves that have no members.
 
-use super::{Members, Scan, graph::Graph};
+use super::{MemberSwitches, Scan, graph::Graph};
 use std::ops::Range;
 
 /// What trees are chosen by, in this order: the derived order is the paper's.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Shape {
+pub(super) struct TreeMeasure {
     pub(super) height: u32,
     pub(super) edges: u32,
     pub(super) leaves: u32,
@@ -17,11 +17,11 @@ pub(super) struct Search {
     order: Vec<u32>,
     depth: Vec<u32>,
     parent: Vec<u32>,
-    kept: Vec<Kept>,
+    kept: Vec<KeptSwitch>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum KeptSwitch {
     No,
     /// Has a member but no child that is kept.
     Leaf,
@@ -37,7 +37,7 @@ impl Search {
             order: Vec::with_capacity(count),
             depth: vec![UNREACHED; count],
             parent: vec![UNREACHED; count],
-            kept: vec![Kept::No; count],
+            kept: vec![KeptSwitch::No; count],
         }
     }
 
@@ -57,7 +57,7 @@ impl Search {
         graph: &Graph,
         root: u32,
         scan: Scan,
-        members: &Members,
+        members: &MemberSwitches,
         most: u32,
     ) -> bool {
         self.begin(root);
@@ -102,20 +102,21 @@ impl Search {
     }
 
     /// Measures the tree after removing leaves without members.
-    pub(super) fn shape(&mut self, is_member: &[bool]) -> Shape {
-        let mut shape = Shape { height: 0, edges: 0, leaves: 0 };
+    pub(super) fn shape(&mut self, is_member: &[bool]) -> TreeMeasure {
+        let mut shape = TreeMeasure { height: 0, edges: 0, leaves: 0 };
         for &switch in &self.order {
-            self.kept[switch as usize] = if is_member[switch as usize] { Kept::Leaf } else { Kept::No };
+            self.kept[switch as usize] =
+                if is_member[switch as usize] { KeptSwitch::Leaf } else { KeptSwitch::No };
         }
         for &switch in self.order[1..].iter().rev() {
             let kept = self.kept[switch as usize];
-            if kept == Kept::No {
+            if kept == KeptSwitch::No {
                 continue;
             }
-            self.kept[self.parent[switch as usize] as usize] = Kept::Inner;
+            self.kept[self.parent[switch as usize] as usize] = KeptSwitch::Inner;
             shape.height = shape.height.max(self.depth[switch as usize]);
             shape.edges += 1;
-            shape.leaves += u32::from(kept == Kept::Leaf);
+            shape.leaves += u32::from(kept == KeptSwitch::Leaf);
         }
         shape.leaves = shape.leaves.max(1); // a root by itself
         shape
@@ -151,7 +152,7 @@ impl Search {
     /// The links of the tree between switches that are kept, each as parent and child.
     pub(super) fn kept_links(&mut self, is_member: &[bool]) -> impl Iterator<Item = (u32, u32)> {
         self.shape(is_member);
-        let kept = self.order[1..].iter().filter(|&&switch| self.kept[switch as usize] != Kept::No);
+        let kept = self.order[1..].iter().filter(|&&switch| self.kept[switch as usize] != KeptSwitch::No);
         kept.map(|&switch| (self.parent[switch as usize], switch))
     }
 }

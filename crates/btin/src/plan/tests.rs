@@ -17,16 +17,16 @@ pub(crate) fn network(switches: u32, links: &[(u32, u32)], nodes: &[u32]) -> Net
     Network::new(ports, links, nodes).expect("ports are given out once")
 }
 
-pub(crate) fn everybody(network: &Network) -> Group {
+pub(crate) fn everybody(network: &Network) -> BarrierGroup {
     let members = (0..).map(NodeId).take(network.nodes().len()).collect();
-    Group::new(network, GroupId(0), members).expect("all nodes exist")
+    BarrierGroup::new(network, GroupId(0), members).expect("all nodes exist")
 }
 
-fn planned(network: &Network, group: &Group, scan: Scan) -> Plan {
+fn planned(network: &Network, group: &BarrierGroup, scan: Scan) -> TreePlan {
     plan(network, group, &PlanOptions { scan, ..PlanOptions::default() }).expect("members are connected")
 }
 
-fn parents(network: &Network, plan: &Plan) -> Vec<(u32, u32)> {
+fn parents(network: &Network, plan: &TreePlan) -> Vec<(u32, u32)> {
     let mut parents = Vec::new();
     for (&switch, register) in &plan.tree.registers {
         let up = network.neighbours(switch).iter().find(|n| Some(n.port) == register.parent);
@@ -48,7 +48,7 @@ fn a_path_is_rooted_in_its_middle() {
 fn a_switch_without_members_stays_only_where_it_is_on_the_way() {
     // 1 joins the members at 0 and 2; the arm 3-4 has none.
     let network = network(5, &[(0, 1), (1, 2), (1, 3), (3, 4)], &[0, 2, 4]);
-    let group = Group::new(&network, GroupId(3), vec![NodeId(0), NodeId(1)]).expect("both exist");
+    let group = BarrierGroup::new(&network, GroupId(3), vec![NodeId(0), NodeId(1)]).expect("both exist");
     let plan = planned(&network, &group, Scan::Queue);
     let kept: Vec<_> = plan.tree.registers.keys().map(|switch| switch.0).collect();
     assert_eq!((kept, plan.height, plan.leaves), (vec![0, 1, 2], 2, 1));

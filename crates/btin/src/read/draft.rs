@@ -1,18 +1,18 @@
 //! What readers fill: vertices and cables as the file has them.
 
-use super::role::{Role, Said};
+use super::role::{RoleWords, VertexRole};
 use std::collections::{BTreeMap, HashMap};
 
 /// What a vertex is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum VertexKind {
     Switch,
     Node,
     /// The file does not say.
     Unsaid,
 }
 
-impl Kind {
+impl VertexKind {
     /// From an attribute like `type=switch`.
     pub(super) fn of(word: &str) -> Option<Self> {
         match word.to_ascii_lowercase().as_str() {
@@ -31,7 +31,7 @@ pub(super) struct Vertex {
     pub(super) name: String,
     /// What the file says about it beside the name, such as InfiniBand's description of a node; may be empty.
     pub(super) label: String,
-    pub(super) kind: Kind,
+    pub(super) kind: VertexKind,
     /// How many ports it has, if the file says so.
     pub(super) ports: Option<u16>,
     pub(super) member: bool,
@@ -48,7 +48,7 @@ pub(super) struct Plug {
 
 /// A cable to be.
 #[derive(Clone, Debug)]
-pub(super) struct Cable {
+pub(super) struct DraftCable {
     pub(super) a: Plug,
     pub(super) b: Plug,
     /// Where in the text it is.
@@ -59,18 +59,18 @@ pub(super) struct Cable {
 #[derive(Default, Debug)]
 pub(super) struct Draft {
     pub(super) vertices: Vec<Vertex>,
-    pub(super) cables: Vec<Cable>,
+    pub(super) cables: Vec<DraftCable>,
     pub(super) unknown: BTreeMap<String, usize>,
     pub(super) notes: Vec<String>,
     /// What may mean roles.
-    pub(super) said: Said,
+    pub(super) said: RoleWords,
     by_name: HashMap<String, usize>,
 }
 
 impl Draft {
     /// An empty draft that keeps what these roles ask for.
-    pub(super) fn new(roles: &[Role]) -> Self {
-        Self { said: Said::new(roles), ..Self::default() }
+    pub(super) fn new(roles: &[VertexRole]) -> Self {
+        Self { said: RoleWords::new(roles), ..Self::default() }
     }
 
     /// The vertex of a name; a new one if there is none yet.
@@ -79,7 +79,8 @@ impl Draft {
             return *known;
         }
         let (name, label) = (name.to_owned(), String::new());
-        let vertex = Vertex { name: name.clone(), label, kind: Kind::Unsaid, ports: None, member: false, at };
+        let vertex =
+            Vertex { name: name.clone(), label, kind: VertexKind::Unsaid, ports: None, member: false, at };
         self.vertices.push(vertex);
         self.by_name.insert(name, self.vertices.len() - 1);
         self.vertices.len() - 1

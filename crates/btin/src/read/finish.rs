@@ -1,12 +1,12 @@
 //! From what a reader found to a network: numbers for switches and nodes, ports for cables, and what was left out.
 
-use super::draft::{Draft, Kind, Plug};
+use super::draft::{Draft, Plug, VertexKind};
 use super::plugs::Plugs;
-use super::{Assume, Language, Leaves, LeftOut, Report};
+use super::{Assume, Language, LeafVertices, LeftOut, ReadReport};
 use crate::format::ReadError;
 use crate::names::Names;
-use crate::network::Part;
-use crate::{Group, GroupId, Link, Network, NetworkError, NodeId, Topology};
+use crate::network::NetworkElement;
+use crate::{BarrierGroup, GroupId, Link, Network, NetworkError, NodeId, Topology};
 use std::collections::BTreeMap;
 use unisono_linux::counted::counted;
 
@@ -32,7 +32,7 @@ impl Draft {
         text: &str,
         language: Language,
         assume: &Assume,
-    ) -> Result<(Topology, Report), ReadError> {
+    ) -> Result<(Topology, ReadReport), ReadError> {
         let whole = |problem: String| ReadError::at(text, 0, "", problem);
         self.roles(&assume.roles, language).map_err(whole)?;
         self.decide(assume);
@@ -44,7 +44,7 @@ impl Draft {
         let mut cables_of: BTreeMap<usize, Vec<(&Plug, usize)>> = BTreeMap::new();
         let mut idle = 0;
         for cable in &self.cables {
-            let switch = |plug: &Plug| self.vertices[plug.vertex].kind == Kind::Switch;
+            let switch = |plug: &Plug| self.vertices[plug.vertex].kind == VertexKind::Switch;
             match (switch(&cable.a), switch(&cable.b)) {
                 (true, true) => {
                     links.push(Link { a: plugs.end(&cable.a), b: plugs.end(&cable.b) });
@@ -55,7 +55,8 @@ impl Draft {
                 (false, false) => idle += 1,
             }
         }
-        let is_unplugged = |at: &usize| self.vertices[*at].kind == Kind::Node && !cables_of.contains_key(at);
+        let is_unplugged =
+            |at: &usize| self.vertices[*at].kind == VertexKind::Node && !cables_of.contains_key(at);
         let unplugged: Vec<usize> = (0..self.vertices.len()).filter(is_unplugged).collect();
         self.keeps_most(idle, unplugged.len()).map_err(whole)?;
         let mut nodes = self.nodes(&cables_of, &mut plugs);
@@ -66,15 +67,15 @@ impl Draft {
             | NetworkError::NoSuchPort { what, .. }
             | NetworkError::PortTwice { second: what, .. }) = &error;
             let (at, element) = match what {
-                Part::Link(number) => (link_places[*number], "cable".to_owned()),
-                Part::Node(number) => {
+                NetworkElement::Link(number) => (link_places[*number], "cable".to_owned()),
+                NetworkElement::Node(number) => {
                     (nodes.places[*number], format!("node {}", nodes.names.get(*number).unwrap_or_default()))
                 }
             };
             ReadError::at(text, at, element, self.named(&switches, &error))
         })?;
-        let groups = Group::new(&network, GroupId(0), nodes.members).into_iter().collect();
-        let mut report = Report::of(language, &network);
+        let groups = BarrierGroup::new(&network, GroupId(0), nodes.members).into_iter().collect();
+        let mut report = ReadReport::of(language, &network);
         let member_switches = switches.iter().filter(|at| self.vertices[**at].member).count();
         report.left_out =
             LeftOut { cables_between_nodes: idle, nodes_without_a_cable: unplugged.len(), member_switches };
@@ -136,7 +137,7 @@ impl Draft {
         let mut numbers = vec![0_u32; self.vertices.len()];
         let mut switches = Vec::new();
         for (at, vertex) in self.vertices.iter().enumerate() {
-            if vertex.kind == Kind::Switch {
+            if vertex.kind == VertexKind::Switch {
                 numbers[at] =
                     u32::try_from(switches.len()).expect("fits because each takes more than a byte");
                 switches.push(at);
@@ -196,7 +197,7 @@ impl Draft {
 
     /// Decides what the vertices are that do not say it.
     fn decide(&mut self, assume: &Assume) {
-        let said = self.vertices.iter().any(|vertex| vertex.kind != Kind::Unsaid);
+        let said = self.vertices.iter().any(|vertex| vertex.kind != VertexKind::Unsaid);
         let mut degree = vec![0_u32; self.vertices.len()];
         for cable in &self.cables {
             degree[cable.a.vertex] += 1;
@@ -204,11 +205,11 @@ impl Draft {
         }
         let (mut switches, mut nodes) = (0, 0);
         for (vertex, degree) in self.vertices.iter_mut().zip(degree) {
-            if vertex.kind != Kind::Unsaid {
+            if vertex.kind != VertexKind::Unsaid {
                 continue;
             }
-            let node = !said && assume.leaves == Leaves::Nodes && degree == 1;
-            vertex.kind = if node { Kind::Node } else { Kind::Switch };
+            let node = !said && assume.leaves == LeafVertices::Nodes && degree == 1;
+            vertex.kind = if node { VertexKind::Node } else { VertexKind::Switch };
             *if node { &mut nodes } else { &mut switches } += 1;
         }
         if nodes > 0 {

@@ -16,13 +16,13 @@
 //! `Hca`, leave out `[1]` at the far end, and put options such as `w=4` behind it. A file into which somebody has also
 //! sent standard error is read, and the notes say so, because what was complained about may be missing.
 
-use super::draft::{Cable, Draft, Kind, Plug};
+use super::draft::{Draft, DraftCable, Plug, VertexKind};
 use crate::format::ReadError;
 use std::collections::HashMap;
 use unisono_linux::counted::counted;
 
 /// One line `[port] "who"[port]`.
-struct Seen {
+struct PortLine {
     here: usize,
     port: u32,
     far: String,
@@ -36,7 +36,7 @@ struct Seen {
 
 /// A block that is open: its vertex and how many ports it has.
 #[derive(Clone, Copy)]
-struct Block {
+struct OpenBlock {
     vertex: usize,
     ports: u32,
     again: bool,
@@ -70,7 +70,7 @@ fn is_complaint(line: &str) -> bool {
 pub(super) fn read(text: &str) -> Result<Draft, ReadError> {
     let mut draft = Draft::default();
     let mut seen = Vec::new();
-    let mut here: Option<Block> = None;
+    let mut here: Option<OpenBlock> = None;
     let mut has_begun = false;
     let mut complaints: Vec<String> = Vec::new();
     let mut offset = 0;
@@ -83,7 +83,7 @@ pub(super) fn read(text: &str) -> Result<Draft, ReadError> {
             continue;
         }
         if line.starts_with('[') {
-            let Some(Block { vertex, ports, again }) = here else {
+            let Some(OpenBlock { vertex, ports, again }) = here else {
                 return Err(wrong("a port before the first Switch, Ca or Rt".to_owned()));
             };
             let mut cable = port_line(line, vertex).map_err(&wrong)?;
@@ -133,19 +133,19 @@ pub(super) fn read(text: &str) -> Result<Draft, ReadError> {
 const TWICE: &str = "this block is there twice, with another number of ports";
 
 /// Begins a block; a switch of a chassis may have two, which say the same.
-fn open(draft: &mut Draft, line: &str, word: &str, at: usize) -> Result<Block, String> {
+fn open(draft: &mut Draft, line: &str, word: &str, at: usize) -> Result<OpenBlock, String> {
     let (name, ports, label) = block(line)?;
     let said = if word == "Switch" { u16::try_from(ports + 1).ok() } else { None };
     let again = draft.find(name).is_some();
     let vertex = draft.vertex(name, at);
     let known = &mut draft.vertices[vertex];
-    let kind = if word == "Switch" { Kind::Switch } else { Kind::Node };
+    let kind = if word == "Switch" { VertexKind::Switch } else { VertexKind::Node };
     if again && (known.kind, known.ports) != (kind, said) {
         return Err(TWICE.to_owned());
     }
     (known.kind, known.ports) = (kind, said);
     known.label = label.to_owned();
-    Ok(Block { vertex, ports, again })
+    Ok(OpenBlock { vertex, ports, again })
 }
 
 /// `Switch 36 "S-..." # "leaf 1" ...`: name, ports, and the description in the comment, empty if there is none.
@@ -195,7 +195,7 @@ fn over_extras(mut rest: &str) -> Result<&str, String> {
     }
 }
 
-fn port_line(line: &str, here: usize) -> Result<Seen, String> {
+fn port_line(line: &str, here: usize) -> Result<PortLine, String> {
     let (port, rest) = bracketed(line)?;
     let (far, rest) = quoted(over_extras(rest)?)?;
     let rest = rest.trim_start();
@@ -213,11 +213,11 @@ fn port_line(line: &str, here: usize) -> Result<Seen, String> {
         }
     }
     let (far, label) = (far.to_owned(), label(rest).to_owned());
-    Ok(Seen { here, port, far, far_port, label, again: false, at: 0 })
+    Ok(PortLine { here, port, far, far_port, label, again: false, at: 0 })
 }
 
 /// Two lines, one from each end, are one cable.
-fn pair(draft: &mut Draft, seen: &[Seen], text: &str) -> Result<(), ReadError> {
+fn pair(draft: &mut Draft, seen: &[PortLine], text: &str) -> Result<(), ReadError> {
     let mut at_port: HashMap<(usize, u32), usize> = HashMap::new();
     let mut repeated = vec![false; seen.len()];
     for (number, line) in seen.iter().enumerate() {
@@ -241,7 +241,8 @@ fn pair(draft: &mut Draft, seen: &[Seen], text: &str) -> Result<(), ReadError> {
             // what is named but not described: the first letter says what it is
             absent += 1;
             let vertex = draft.vertex(&line.far, line.at);
-            draft.vertices[vertex].kind = if line.far.starts_with("S-") { Kind::Switch } else { Kind::Node };
+            draft.vertices[vertex].kind =
+                if line.far.starts_with("S-") { VertexKind::Switch } else { VertexKind::Node };
             draft.vertices[vertex].label.clone_from(&line.label);
             vertex
         };
@@ -267,7 +268,7 @@ fn pair(draft: &mut Draft, seen: &[Seen], text: &str) -> Result<(), ReadError> {
             None => one_sided += 1,
         }
         let plug = |vertex, port: u32| Plug { vertex, port: Some(port.to_string()) };
-        let cable = Cable { a: plug(line.here, line.port), b: plug(far, line.far_port), at: line.at };
+        let cable = DraftCable { a: plug(line.here, line.port), b: plug(far, line.far_port), at: line.at };
         draft.cables.push(cable);
     }
     if one_sided > 0 {

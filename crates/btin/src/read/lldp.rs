@@ -12,8 +12,8 @@
 //! neighbour is a host, also one that does not say what it can do: adapters that speak LLDP themselves say nothing. A
 //! host that bridges for its containers looks like a switch; `--role name=NAME:host` corrects that.
 
-use super::draft::{Cable, Draft, Kind, Plug};
-use super::role::Role;
+use super::draft::{Draft, DraftCable, Plug, VertexKind};
+use super::role::VertexRole;
 use crate::format::ReadError;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -42,9 +42,9 @@ pub(super) fn is_lldp(text: &str) -> bool {
     !start.contains("\"format\"") && (start.contains("\"lldp\"") || start.contains("\"local-chassis\""))
 }
 
-pub(super) fn read(text: &str, roles: &[Role]) -> Result<Draft, ReadError> {
+pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError> {
     let mut reader =
-        Reader { text, draft: Draft::new(roles), seen: HashSet::new(), reporters: HashSet::new() };
+        LldpReader { text, draft: Draft::new(roles), seen: HashSet::new(), reporters: HashSet::new() };
     let mut local = None;
     let json = text.trim_start_matches('\u{feff}');
     for output in serde_json::Deserializer::from_str(json).into_iter::<&RawValue>() {
@@ -73,11 +73,11 @@ pub(super) fn read(text: &str, roles: &[Role]) -> Result<Draft, ReadError> {
             }
         }
     }
-    let Reader { mut draft, reporters, .. } = reader;
+    let LldpReader { mut draft, reporters, .. } = reader;
     for vertex in 0..draft.vertices.len() {
         let kind = &mut draft.vertices[vertex].kind;
-        if *kind == Kind::Unsaid && !reporters.contains(&vertex) {
-            *kind = Kind::Node;
+        if *kind == VertexKind::Unsaid && !reporters.contains(&vertex) {
+            *kind = VertexKind::Node;
         }
         let name = draft.vertices[vertex].name.clone();
         draft.said.keep(vertex, "name", &name);
@@ -86,40 +86,40 @@ pub(super) fn read(text: &str, roles: &[Role]) -> Result<Draft, ReadError> {
 }
 
 /// One end of a cable: a vertex and a port.
-type End = (usize, String);
+type PluggedEnd = (usize, String);
 
 /// The parts of a JSON object or array, as text that is not looked into yet; an element of an array has an empty key.
 /// So a file takes no more memory than its text and its network, however deep it is.
-struct Parts<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+struct JsonParts<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Parts<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for JsonParts<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Entries;
         impl<'de> Visitor<'de> for Entries {
-            type Value = Parts<'de>;
+            type Value = JsonParts<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object or an array")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parts<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JsonParts<'de>, A::Error> {
                 let mut parts = Vec::new();
                 while let Some((key, value)) = map.next_entry::<String, &RawValue>()? {
                     parts.push((Cow::Owned(key), value));
                 }
-                Ok(Parts(parts))
+                Ok(JsonParts(parts))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Parts<'de>, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<JsonParts<'de>, A::Error> {
                 let mut parts = Vec::new();
                 while let Some(value) = list.next_element()? {
                     parts.push((Cow::Borrowed(""), value));
                 }
-                Ok(Parts(parts))
+                Ok(JsonParts(parts))
             }
 
-            fn visit_unit<E: Error>(self) -> Result<Parts<'de>, E> {
-                Ok(Parts(Vec::new()))
+            fn visit_unit<E: Error>(self) -> Result<JsonParts<'de>, E> {
+                Ok(JsonParts(Vec::new()))
             }
         }
         from.deserialize_any(Entries)
@@ -136,16 +136,16 @@ fn string(value: Option<&RawValue>) -> Option<String> {
     serde_json::from_str(value?.get()).ok()
 }
 
-struct Reader<'a> {
+struct LldpReader<'a> {
     text: &'a str,
     draft: Draft,
     /// Cables that are known, the lower end first.
-    seen: HashSet<(End, End)>,
+    seen: HashSet<(PluggedEnd, PluggedEnd)>,
     /// Machines whose own output was read.
     reporters: HashSet<usize>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> LldpReader<'a> {
     /// Byte of the text at which a part of the text begins.
     fn place(&self, part: &RawValue) -> usize {
         part.get().as_ptr().addr() - self.text.as_ptr().addr()
@@ -164,7 +164,7 @@ impl<'a> Reader<'a> {
     fn entries(&self, whole: &'a RawValue) -> Result<Vec<(Cow<'a, str>, &'a RawValue)>, ReadError> {
         match whole.get().as_bytes().first() {
             Some(b'{' | b'[') => {
-                let parts: Result<Parts<'a>, _> = serde_json::from_str(whole.get());
+                let parts: Result<JsonParts<'a>, _> = serde_json::from_str(whole.get());
                 parts.map(|parts| parts.0).map_err(|error| self.wrong(whole, &error.to_string()))
             }
             _ => Ok(Vec::new()),
@@ -210,8 +210,8 @@ impl<'a> Reader<'a> {
         let (here, there) = ((machine, interface.to_owned()), (neighbour, far));
         let ends = if here <= there { (here, there) } else { (there, here) };
         if self.seen.insert(ends.clone()) {
-            let plug = |(vertex, port): End| Plug { vertex, port: Some(port) };
-            self.draft.cables.push(Cable { a: plug(ends.0), b: plug(ends.1), at: self.place(seen) });
+            let plug = |(vertex, port): PluggedEnd| Plug { vertex, port: Some(port) };
+            self.draft.cables.push(DraftCable { a: plug(ends.0), b: plug(ends.1), at: self.place(seen) });
         }
         Ok(())
     }
@@ -250,8 +250,8 @@ impl<'a> Reader<'a> {
             let is_enabled = find(&can, "enabled").is_some_and(|enabled| enabled.get() == "true");
             let kind = &mut self.draft.vertices[vertex].kind;
             match string(find(&can, "type")).as_deref() {
-                Some("Bridge" | "Router" | "Repeater") if is_enabled => *kind = Kind::Switch,
-                _ if *kind == Kind::Unsaid => *kind = Kind::Node,
+                Some("Bridge" | "Router" | "Repeater") if is_enabled => *kind = VertexKind::Switch,
+                _ if *kind == VertexKind::Unsaid => *kind = VertexKind::Node,
                 _ => {}
             }
         }
@@ -261,10 +261,10 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
-    use crate::read::{Assume, Language, Report, read};
+    use crate::read::{Assume, Language, ReadReport, read};
     use crate::{Port, SwitchId, Topology};
 
-    fn parsed(text: &str) -> (Topology, Report) {
+    fn parsed(text: &str) -> (Topology, ReadReport) {
         read(text, None, &Assume::default()).unwrap_or_else(|error| panic!("{error}\n{text}"))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The idea: each reader fills a `Draft` of vertices and cables with the places they were read at;
 //! what all of them need - which vertices are nodes, which ports are free, what was left out - is done once, there.
-//! Nothing is dropped in silence: a [`Report`] says what was found, assumed and left out.
+//! Nothing is dropped in silence: a [`ReadReport`] says what was found, assumed and left out.
 
 mod containerlab;
 mod dot;
@@ -15,13 +15,13 @@ mod plugs;
 mod role;
 
 use crate::format::ReadError;
-use crate::reach::Parts;
+use crate::reach::Components;
 use crate::{Network, Topology};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use role::{BadRole, Role};
+pub use role::{BadRole, VertexRole};
 
 /// What a file is written in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -98,18 +98,18 @@ impl fmt::Display for Language {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Assume {
     /// Which vertices are nodes where no vertex says what it is.
-    pub leaves: Leaves,
+    pub leaves: LeafVertices,
     /// Ports of each switch, where the file does not say; otherwise as many as are used.
     pub ports: Option<u16>,
     /// So many nodes are added to each switch.
     pub nodes_per_switch: u16,
     /// Which values of which attributes mean switches and hosts, beside those that mean it anyway.
-    pub roles: Vec<Role>,
+    pub roles: Vec<VertexRole>,
 }
 
 /// What the vertices with one cable are, where no vertex says what it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Leaves {
+pub enum LeafVertices {
     /// Switches, like all others.
     #[default]
     Switches,
@@ -132,7 +132,7 @@ pub struct LeftOut {
 /// What was found in a file, assumed about it, and left out.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
-pub struct Report {
+pub struct ReadReport {
     /// What the file is written in.
     pub language: Language,
     /// Switches.
@@ -168,7 +168,7 @@ pub fn read(
     text: &str,
     language: Option<Language>,
     assume: &Assume,
-) -> Result<(Topology, Report), ReadError> {
+) -> Result<(Topology, ReadReport), ReadError> {
     let Some(language) = language.or_else(|| Language::of(text)) else {
         let problem = "this is neither btin-topo-1 (JSON), nor GraphML, nor DOT, nor a topology of containerlab, nor the output of \
                        ibnetdiscover or lldpctl";
@@ -177,7 +177,7 @@ pub fn read(
     };
     if language == Language::BtinTopo1 {
         let topology = Topology::from_json(text)?;
-        let mut report = Report::of(language, &topology.network);
+        let mut report = ReadReport::of(language, &topology.network);
         report.unknown = topology.unknown.iter().map(|key| (key.clone(), 1)).collect();
         return Ok((topology, report));
     }
@@ -191,7 +191,7 @@ pub fn read(
     draft.finish(text, language, assume)
 }
 
-impl Report {
+impl ReadReport {
     fn of(language: Language, network: &Network) -> Self {
         let mut pairs: Vec<_> = network
             .links()
@@ -210,7 +210,7 @@ impl Report {
             links: network.links().len(),
             parallel_links: between - pairs.len(),
             self_loops,
-            parts: Parts::of(network).count(),
+            parts: Components::of(network).count(),
             ports_assigned: 0,
             unknown: BTreeMap::new(),
             left_out: LeftOut::default(),

@@ -1,7 +1,7 @@
 //! Which port of a switch each cable is plugged into: the one that the file names, or the lowest that is free.
 
 use super::Assume;
-use super::draft::{Draft, Kind, Plug};
+use super::draft::{Draft, Plug, VertexKind};
 use crate::format::ReadError;
 use crate::names::{Names, PortNames};
 use crate::{End, Port, SwitchId};
@@ -36,7 +36,7 @@ impl<'a> Plugs<'a> {
         for cable in &draft.cables {
             for plug in [&cable.a, &cable.b] {
                 let Some(port) = &plug.port else { continue };
-                if draft.vertices[plug.vertex].kind != Kind::Switch {
+                if draft.vertices[plug.vertex].kind != VertexKind::Switch {
                     continue;
                 }
                 if port.parse::<u64>().is_ok_and(|port| port >= u64::from(u16::MAX)) {
@@ -129,7 +129,7 @@ fn count(
     for cable in &draft.cables {
         for plug in [&cable.a, &cable.b] {
             let vertex = &draft.vertices[plug.vertex];
-            if vertex.kind != Kind::Switch {
+            if vertex.kind != VertexKind::Switch {
                 continue;
             }
             let here = &mut cables[numbers[plug.vertex] as usize];

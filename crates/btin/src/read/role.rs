@@ -6,17 +6,17 @@
 //! knows better says so: `ATTRIBUTE=VALUE:switch` or `ATTRIBUTE=VALUE:host`.
 
 use super::Language;
-use super::draft::{Draft, Kind};
+use super::draft::{Draft, VertexKind};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 /// What vertices with a certain value of an attribute are.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Role {
+pub struct VertexRole {
     attribute: String,
     value: String,
-    kind: Kind,
+    kind: VertexKind,
 }
 
 /// Why a text is no role.
@@ -24,15 +24,15 @@ pub struct Role {
 #[error("expected ATTRIBUTE=VALUE:switch or ATTRIBUTE=VALUE:host, such as kind=linux:host")]
 pub struct BadRole;
 
-impl FromStr for Role {
+impl FromStr for VertexRole {
     type Err = BadRole;
 
     fn from_str(text: &str) -> Result<Self, BadRole> {
         let (said, kind) = text.rsplit_once(':').ok_or(BadRole)?;
         let (attribute, value) = said.split_once('=').ok_or(BadRole)?;
         let kind = match kind {
-            "switch" => Kind::Switch,
-            "host" => Kind::Node,
+            "switch" => VertexKind::Switch,
+            "host" => VertexKind::Node,
             _ => return Err(BadRole),
         };
         let (attribute, value) = (attribute.trim().to_ascii_lowercase(), value.trim().to_owned());
@@ -40,9 +40,9 @@ impl FromStr for Role {
     }
 }
 
-impl fmt::Display for Role {
+impl fmt::Display for VertexRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.kind == Kind::Switch { "switch" } else { "host" };
+        let kind = if self.kind == VertexKind::Switch { "switch" } else { "host" };
         write!(f, "{}={}:{kind}", self.attribute, self.value)
     }
 }
@@ -52,8 +52,8 @@ const ATTRIBUTES: [&str; 3] = ["role", "type", "kind"];
 
 /// What files say that may mean roles: which vertex has which value of which attribute.
 #[derive(Default, Debug)]
-pub(super) struct Said {
-    /// Attributes that [`Role`]s name, in lower case.
+pub(super) struct RoleWords {
+    /// Attributes that [`VertexRole`]s name, in lower case.
     asked: Vec<String>,
     /// Attribute and value; each pair once.
     words: Vec<(String, String)>,
@@ -62,8 +62,8 @@ pub(super) struct Said {
     pairs: Vec<(usize, u32)>,
 }
 
-impl Said {
-    pub(super) fn new(roles: &[Role]) -> Self {
+impl RoleWords {
+    pub(super) fn new(roles: &[VertexRole]) -> Self {
         Self { asked: roles.iter().map(|role| role.attribute.clone()).collect(), ..Self::default() }
     }
 
@@ -83,7 +83,7 @@ impl Said {
         true
     }
 
-    /// As [`keep`](Self::keep), only for attributes that a [`Role`] names: where the language itself says what is a host.
+    /// As [`keep`](Self::keep), only for attributes that a [`VertexRole`] names: where the language itself says what is a host.
     pub(super) fn keep_asked(&mut self, vertex: usize, key: &str, value: &str) -> bool {
         self.asked.contains(&key.to_ascii_lowercase()) && self.keep(vertex, key, value)
     }
@@ -91,9 +91,9 @@ impl Said {
 
 /// What a word means.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Meaning {
+enum WordMeaning {
     /// Asked for, or a word that means one thing.
-    Role(Kind),
+    Role(VertexKind),
     /// The word *node* without anything that distinguishes nodes from switches.
     Doubtful,
     Nothing,
@@ -101,18 +101,20 @@ enum Meaning {
 
 impl Draft {
     /// Gives each vertex the role that the file says; what means no role is counted as left out.
-    pub(super) fn roles(&mut self, roles: &[Role], language: Language) -> Result<(), String> {
+    pub(super) fn roles(&mut self, roles: &[VertexRole], language: Language) -> Result<(), String> {
         let said = std::mem::take(&mut self.said);
-        let matches =
-            |role: &Role, (key, value): &(String, String)| role.attribute == *key && role.value == *value;
+        let matches = |role: &VertexRole, (key, value): &(String, String)| {
+            role.attribute == *key && role.value == *value
+        };
         for role in roles {
             if !said.words.iter().any(|word| matches(role, word)) {
                 return Err(self.nobody(role, &said));
             }
         }
-        let asked: Vec<Option<Kind>> =
+        let asked: Vec<Option<VertexKind>> =
             said.words.iter().map(|word| Some(roles.iter().find(|role| matches(role, word))?.kind)).collect();
-        let mut meanings: Vec<Meaning> = said.words.iter().map(|word| meaning(word, &said.words)).collect();
+        let mut meanings: Vec<WordMeaning> =
+            said.words.iter().map(|word| meaning(word, &said.words)).collect();
         if language == Language::Dot {
             self.believe(&mut meanings, &said);
         }
@@ -122,8 +124,8 @@ impl Draft {
                 let at = *word as usize;
                 match (asked[at], meanings[at]) {
                     (Some(kind), _) if is_asked => self.vertices[*vertex].kind = kind,
-                    (None, Meaning::Role(kind)) if !is_asked => self.vertices[*vertex].kind = kind,
-                    (None, Meaning::Doubtful | Meaning::Nothing) if !is_asked => {
+                    (None, WordMeaning::Role(kind)) if !is_asked => self.vertices[*vertex].kind = kind,
+                    (None, WordMeaning::Doubtful | WordMeaning::Nothing) if !is_asked => {
                         self.unknown("node attribute", &said.words[at].0);
                     }
                     _ => {}
@@ -131,7 +133,7 @@ impl Draft {
             }
         }
         for (at, (key, value)) in said.words.iter().enumerate() {
-            if asked[at].is_none() && meanings[at] == Meaning::Doubtful {
+            if asked[at].is_none() && meanings[at] == WordMeaning::Doubtful {
                 self.notes.push(format!(
                     "{key}={value} is not taken for a role, because no other vertex has {key}=switch; if it means \
                      hosts: --role {key}={value}:host"
@@ -143,10 +145,10 @@ impl Draft {
 
     /// DOT has no attribute `type` of its own, so `type=node` alone is meant for us where it fits: each such vertex
     /// has one cable, and none of them leads to another.
-    fn believe(&self, meanings: &mut [Meaning], said: &Said) {
+    fn believe(&self, meanings: &mut [WordMeaning], said: &RoleWords) {
         let mut doubtful = vec![false; self.vertices.len()];
         for (vertex, word) in &said.pairs {
-            doubtful[*vertex] = meanings[*word as usize] == Meaning::Doubtful;
+            doubtful[*vertex] = meanings[*word as usize] == WordMeaning::Doubtful;
         }
         let mut cables = vec![0_u32; self.vertices.len()];
         for cable in &self.cables {
@@ -157,14 +159,14 @@ impl Draft {
             cables[cable.b.vertex] += 1;
         }
         if doubtful.iter().zip(cables).all(|(doubtful, cables)| !doubtful || cables <= 1) {
-            for meaning in meanings.iter_mut().filter(|meaning| **meaning == Meaning::Doubtful) {
-                *meaning = Meaning::Role(Kind::Node);
+            for meaning in meanings.iter_mut().filter(|meaning| **meaning == WordMeaning::Doubtful) {
+                *meaning = WordMeaning::Role(VertexKind::Node);
             }
         }
     }
 
     /// A role that no vertex has, and what the vertices have instead.
-    fn nobody(&self, role: &Role, said: &Said) -> String {
+    fn nobody(&self, role: &VertexRole, said: &RoleWords) -> String {
         const NAMED: usize = 8;
         let values: Vec<&str> = said
             .words
@@ -181,19 +183,19 @@ impl Draft {
     }
 }
 
-fn meaning((key, value): &(String, String), words: &[(String, String)]) -> Meaning {
+fn meaning((key, value): &(String, String), words: &[(String, String)]) -> WordMeaning {
     if !ATTRIBUTES.contains(&key.as_str()) {
-        return Meaning::Nothing;
+        return WordMeaning::Nothing;
     }
-    let Some(kind) = Kind::of(value) else { return Meaning::Nothing };
+    let Some(kind) = VertexKind::of(value) else { return WordMeaning::Nothing };
     if key == "role" || !value.eq_ignore_ascii_case("node") {
-        return Meaning::Role(kind);
+        return WordMeaning::Role(kind);
     }
-    let mut values = words.iter().filter(|(other, _)| other == key).map(|(_, value)| Kind::of(value));
+    let mut values = words.iter().filter(|(other, _)| other == key).map(|(_, value)| VertexKind::of(value));
     let is_about_roles = values.clone().all(|kind| kind.is_some());
-    if is_about_roles && values.any(|kind| kind == Some(Kind::Switch)) {
-        Meaning::Role(kind)
+    if is_about_roles && values.any(|kind| kind == Some(VertexKind::Switch)) {
+        WordMeaning::Role(kind)
     } else {
-        Meaning::Doubtful
+        WordMeaning::Doubtful
     }
 }

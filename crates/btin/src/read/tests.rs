@@ -4,7 +4,7 @@ use super::*;
 use crate::{Link, NodeId};
 use proptest::prelude::*;
 
-fn parsed(text: &str) -> (Topology, Report) {
+fn parsed(text: &str) -> (Topology, ReadReport) {
     read(text, None, &Assume::default()).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
@@ -203,7 +203,7 @@ fn vertices_that_do_not_say_what_they_are_become_switches_or_leaves_become_nodes
     let (topology, report) = parsed(text);
     assert_eq!((topology.network.switch_count(), topology.network.nodes().len()), (5, 0));
     assert_eq!(report.notes.len(), 1);
-    let assume = Assume { leaves: Leaves::Nodes, ..Assume::default() };
+    let assume = Assume { leaves: LeafVertices::Nodes, ..Assume::default() };
     let (topology, _) = read(text, None, &assume).expect("it is right");
     assert_eq!((topology.network.switch_count(), topology.node_names == ["x", "y"]), (3, true));
     let assume = Assume { nodes_per_switch: 2, ports: Some(8), ..Assume::default() };
@@ -306,7 +306,7 @@ fn roles_can_be_given_by_any_attribute_and_value() {
         "1:1: --role shape=box:host: no vertex has shape=box; no vertex has an attribute shape"
     );
     for wrong in ["tier=rack", "tier:host", "tier=rack:router", "=x:host"] {
-        assert_eq!(wrong.parse::<Role>(), Err(BadRole), "{wrong}");
+        assert_eq!(wrong.parse::<VertexRole>(), Err(BadRole), "{wrong}");
     }
 }
 

@@ -4,9 +4,9 @@
 //! Two rules for two users. [`aftermath`] does without members that no repair can reach, and says how. [`around_links`] is
 //! for a network in use: every member runs it by itself, all have to come to the same tree, and none may be missing.
 
-use super::{Failure, Repair, RepairError, Standing};
-use crate::reach::Parts;
-use crate::{Group, Network, NodeId, Plan, PlanError, PlanOptions, plan};
+use super::{NetworkFailure, Repair, RepairError, StandingTree};
+use crate::reach::Components;
+use crate::{BarrierGroup, Network, NodeId, PlanError, PlanOptions, TreePlan, plan};
 
 /// What several failures have left of a group and its tree.
 #[derive(Debug)]
@@ -16,11 +16,11 @@ pub struct Aftermath {
     pub repairs: Vec<Option<Repair>>,
     pub root: RootFate,
     /// The members that a tree can still reach.
-    pub group: Group,
+    pub group: BarrierGroup,
     /// The tree now.
-    pub plan: Plan,
+    pub plan: TreePlan,
     /// The best tree in the network as it is now; the same as `plan` where the root could not be kept.
-    pub anew: Plan,
+    pub anew: TreePlan,
     /// The network now: the same numbers of switches and nodes, fewer links.
     pub network: Network,
     /// Members that no tree can reach, ascending.
@@ -40,15 +40,15 @@ pub enum RootFate {
 /// Lets everything fail, one after the other, and repairs the planned tree or plans anew.
 ///
 /// # Errors
-/// [`RepairError::NoSuch`] and [`RepairError::NoChild`] as [`Standing`] has them; [`RepairError::NobodyLeft`].
+/// [`RepairError::NoSuch`] and [`RepairError::NoChild`] as [`StandingTree`] has them; [`RepairError::NobodyLeft`].
 pub fn aftermath(
     network: &Network,
-    group: &Group,
-    planned: &Plan,
-    failures: &[Failure],
+    group: &BarrierGroup,
+    planned: &TreePlan,
+    failures: &[NetworkFailure],
     options: &PlanOptions,
 ) -> Result<Aftermath, RepairError> {
-    let mut standing = Standing::new(network, group, &planned.tree)?;
+    let mut standing = StandingTree::new(network, group, &planned.tree)?;
     let mut repairs = Vec::with_capacity(failures.len());
     for failure in failures {
         repairs.push(match standing.fail(*failure) {
@@ -67,12 +67,13 @@ pub fn aftermath(
     let now = standing.network();
     let members = |keep: &dyn Fn(&NodeId) -> bool| {
         let kept = group.members().iter().copied().filter(|node| keep(node)).collect();
-        Group::new(&now, group.id(), kept).map_err(|_| RepairError::NobodyLeft)
+        BarrierGroup::new(&now, group.id(), kept).map_err(|_| RepairError::NobodyLeft)
     };
     if root != RootFate::Kept {
-        let is_dead =
-            |node: &NodeId| failures.contains(&Failure::Switch(network.nodes()[node.0 as usize].switch));
-        cut_off = Parts::of(&now).cut_off(&now, &members(&|node| !is_dead(node))?);
+        let is_dead = |node: &NodeId| {
+            failures.contains(&NetworkFailure::Switch(network.nodes()[node.0 as usize].switch))
+        };
+        cut_off = Components::of(&now).cut_off(&now, &members(&|node| !is_dead(node))?);
         cut_off.extend(group.members().iter().filter(|node| is_dead(node)));
     }
     cut_off.sort_unstable();
@@ -88,13 +89,13 @@ pub fn aftermath(
 ///
 /// # Errors
 /// [`PlanError::CutOff`] if no tree can reach all members.
-pub fn around_links(network: &Network, group: &Group, failed: &[u32]) -> Result<Plan, PlanError> {
+pub fn around_links(network: &Network, group: &BarrierGroup, failed: &[u32]) -> Result<TreePlan, PlanError> {
     let whole = plan(network, group, &PlanOptions::default())?;
     let repaired = || {
-        let mut standing = Standing::new(network, group, &whole.tree).ok()?;
-        let all = failed
-            .iter()
-            .all(|link| standing.fail(Failure::Link(*link)).is_ok_and(|repair| repair.cut_off.is_empty()));
+        let mut standing = StandingTree::new(network, group, &whole.tree).ok()?;
+        let all = failed.iter().all(|link| {
+            standing.fail(NetworkFailure::Link(*link)).is_ok_and(|repair| repair.cut_off.is_empty())
+        });
         all.then(|| standing.plan())
     };
     match repaired() {
@@ -109,12 +110,13 @@ mod tests {
     use crate::{End, GroupId, Link, Port, SwitchId};
 
     /// A ring of six switches with a member each; link `at` joins `at` and the next.
-    fn ring() -> (Network, Group) {
+    fn ring() -> (Network, BarrierGroup) {
         let end = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
         let links = (0..6).map(|at| Link { a: end(at, 0), b: end((at + 1) % 6, 1) }).collect();
         let nodes = (0..6).map(|at| end(at, 2)).collect();
         let network = Network::new(vec![3; 6], links, nodes).expect("each port is used once");
-        let group = Group::new(&network, GroupId(0), (0..6).map(NodeId).collect()).expect("they exist");
+        let group =
+            BarrierGroup::new(&network, GroupId(0), (0..6).map(NodeId).collect()).expect("they exist");
         (network, group)
     }
 
@@ -140,7 +142,7 @@ mod tests {
         assert!(matches!(around_links(&network, &group, &[1, 4]), Err(PlanError::CutOff { .. })));
     }
 
-    fn after(failures: &[Failure]) -> Result<Aftermath, RepairError> {
+    fn after(failures: &[NetworkFailure]) -> Result<Aftermath, RepairError> {
         let (network, group) = ring();
         let whole = plan(&network, &group, &PlanOptions::default()).expect("it is connected");
         aftermath(&network, &group, &whole, failures, &PlanOptions::default())
@@ -148,14 +150,16 @@ mod tests {
 
     #[test]
     fn a_tree_without_its_root_is_planned_anew_for_the_members_that_are_left() {
-        let kept = after(&[Failure::Link(1)]).expect("a line is left");
+        let kept = after(&[NetworkFailure::Link(1)]).expect("a line is left");
         assert_eq!((kept.root, kept.plan.height, kept.anew.height), (RootFate::Kept, 4, 3));
-        let failed = after(&[Failure::Link(3), Failure::Switch(SwitchId(0))]).expect("two lines are left");
+        let failed = after(&[NetworkFailure::Link(3), NetworkFailure::Switch(SwitchId(0))])
+            .expect("two lines are left");
         assert_eq!((failed.root, failed.repairs.len()), (RootFate::Failed, 2));
         assert!(failed.repairs[0].is_some() && failed.repairs[1].is_none());
         assert_eq!(failed.cut_off, [0, 4, 5].map(NodeId));
         assert_eq!(failed.group.members(), [1, 2, 3].map(NodeId));
-        let everything: Vec<Failure> = (0..6).map(|switch| Failure::Switch(SwitchId(switch))).collect();
+        let everything: Vec<NetworkFailure> =
+            (0..6).map(|switch| NetworkFailure::Switch(SwitchId(switch))).collect();
         assert_eq!(after(&everything).expect_err("nobody is left"), RepairError::NobodyLeft);
     }
 }

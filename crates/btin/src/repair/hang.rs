@@ -1,15 +1,15 @@
 //! Hanging a cut-off part on again: a search outwards from what stands, nearest to the root first.
 
-use super::{NONE, Repair, Standing};
+use super::{NONE, Repair, StandingTree};
 use crate::{Neighbour, SwitchId};
 use std::collections::BTreeSet;
 
 /// Kept between repairs, so that a small one does not pay for a large network.
-pub(super) struct Scratch {
+pub(super) struct RepairScratch {
     /// By switch: whether it may get a place in this repair, or has one.
-    state: Vec<State>,
+    state: Vec<SwitchMark>,
     /// By switch: what was found for it.
-    found: Vec<Place>,
+    found: Vec<Attachment>,
     /// Who may have a place next to what stands, nearest to the root first, and who below those.
     beside: Vec<(u32, u32)>,
     below: Vec<(u32, u32)>,
@@ -18,11 +18,11 @@ pub(super) struct Scratch {
 }
 
 /// A switch that was cut off, its parent and the link to it.
-type Cut = (u32, u32, u32);
+type CutSwitch = (u32, u32, u32);
 
 /// A place for a switch in the tree: the order is by what places are chosen.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct Attachment {
     depth: u32,
     parent: u32,
     /// The parent's port.
@@ -30,12 +30,12 @@ struct Place {
     link: u32,
 }
 
-impl Place {
+impl Attachment {
     const NOWHERE: Self = Self { depth: NONE, parent: NONE, port: u16::MAX, link: NONE };
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum SwitchMark {
     Outside,
     /// Was in the tree.
     Cut,
@@ -45,7 +45,7 @@ enum State {
     ReachedPlaced,
 }
 
-impl State {
+impl SwitchMark {
     fn wants(self) -> bool {
         matches!(self, Self::Cut | Self::Reached)
     }
@@ -59,11 +59,11 @@ impl State {
     }
 }
 
-impl Scratch {
+impl RepairScratch {
     pub(super) fn new(count: usize) -> Self {
         Self {
-            state: vec![State::Outside; count],
-            found: vec![Place::NOWHERE; count],
+            state: vec![SwitchMark::Outside; count],
+            found: vec![Attachment::NOWHERE; count],
             beside: Vec::new(),
             below: Vec::new(),
             new: Vec::new(),
@@ -71,7 +71,7 @@ impl Scratch {
     }
 }
 
-impl Standing<'_> {
+impl StandingTree<'_> {
     /// Cuts off the subtrees of these switches, and hangs on again what can be.
     pub(super) fn hang_again(&mut self, tops: &[u32]) -> Repair {
         let mut touched = Vec::new();
@@ -97,7 +97,7 @@ impl Standing<'_> {
             self.prune(switch, &mut touched);
         }
         for switch in area {
-            self.scratch.state[switch as usize] = State::Outside;
+            self.scratch.state[switch as usize] = SwitchMark::Outside;
         }
         let moved = self.compare(&before, &mut touched);
         touched.sort_unstable();
@@ -108,7 +108,7 @@ impl Standing<'_> {
     }
 
     /// Takes a subtree out of the tree, and notes who hung on whom.
-    fn cut(&mut self, top: u32, before: &mut Vec<Cut>) {
+    fn cut(&mut self, top: u32, before: &mut Vec<CutSwitch>) {
         let mut open = vec![top];
         while let Some(switch) = open.pop() {
             before.push((switch, self.parent[switch as usize], self.up[switch as usize]));
@@ -119,7 +119,7 @@ impl Standing<'_> {
 
     /// Whose register is another now, because the switch has another way to its parent, or gained or lost a child;
     /// handed back is how many have another way.
-    fn compare(&mut self, before: &[Cut], touched: &mut Vec<u32>) -> usize {
+    fn compare(&mut self, before: &[CutSwitch], touched: &mut Vec<u32>) -> usize {
         let mut moved = 0;
         for &(switch, parent, up) in before {
             let now = self.parent[switch as usize];
@@ -141,17 +141,17 @@ impl Standing<'_> {
     /// The living switches outside the tree that what was cut off reaches without crossing the tree. For each the
     /// place nearest to the root beside what stands is found; of equals, below the lowest id and there at the lowest
     /// port.
-    fn area(&mut self, before: &[Cut]) -> Vec<u32> {
+    fn area(&mut self, before: &[CutSwitch]) -> Vec<u32> {
         let mut area: Vec<u32> = Vec::new();
         let cut = before.iter().map(|(switch, ..)| *switch);
         for switch in cut.filter(|&switch| !self.dead_switches[switch as usize]) {
-            self.scratch.state[switch as usize] = State::Cut;
+            self.scratch.state[switch as usize] = SwitchMark::Cut;
             area.push(switch);
         }
         let mut next = 0;
         while let Some(&switch) = area.get(next) {
             next += 1;
-            let mut found = Place::NOWHERE;
+            let mut found = Attachment::NOWHERE;
             for n in self.network.neighbours(SwitchId(switch)) {
                 let near = n.switch.0 as usize;
                 if !self.lives(n) {
@@ -159,14 +159,14 @@ impl Standing<'_> {
                 }
                 if self.parent[near] != NONE {
                     let depth = self.depth[near] + 1;
-                    found = found.min(Place { depth, parent: n.switch.0, port: n.far.0, link: n.link });
-                } else if self.scratch.state[near] == State::Outside {
-                    self.scratch.state[near] = State::Reached;
+                    found = found.min(Attachment { depth, parent: n.switch.0, port: n.far.0, link: n.link });
+                } else if self.scratch.state[near] == SwitchMark::Outside {
+                    self.scratch.state[near] = SwitchMark::Reached;
                     area.push(n.switch.0);
                 }
             }
             self.scratch.found[switch as usize] = found;
-            if found != Place::NOWHERE {
+            if found != Attachment::NOWHERE {
                 self.scratch.beside.push((found.depth, switch));
             }
         }
@@ -206,7 +206,7 @@ impl Standing<'_> {
                 if !self.scratch.state[near as usize].wants() || !self.lives(n) {
                     continue;
                 }
-                let place = Place { depth: depth + 1, parent: switch, port: n.port.0, link: n.link };
+                let place = Attachment { depth: depth + 1, parent: switch, port: n.port.0, link: n.link };
                 let found = &mut self.scratch.found[near as usize];
                 if place.depth < found.depth {
                     below.push((place.depth, near));
@@ -221,14 +221,14 @@ impl Standing<'_> {
 
     /// Brings a switch into the tree with whatever is on its way there; false if there is no way.
     fn take_in(&mut self, mut switch: u32) -> bool {
-        if !matches!(self.scratch.state[switch as usize], State::CutPlaced | State::ReachedPlaced) {
+        if !matches!(self.scratch.state[switch as usize], SwitchMark::CutPlaced | SwitchMark::ReachedPlaced) {
             return false;
         }
         while self.parent[switch as usize] == NONE {
-            let Place { depth, parent, link, .. } = self.scratch.found[switch as usize];
+            let Attachment { depth, parent, link, .. } = self.scratch.found[switch as usize];
             self.enter(switch, parent, link, depth);
             self.children[parent as usize].push(switch);
-            if self.scratch.state[switch as usize] == State::ReachedPlaced {
+            if self.scratch.state[switch as usize] == SwitchMark::ReachedPlaced {
                 self.scratch.new.push(switch);
             }
             switch = parent;

@@ -17,10 +17,10 @@
 //! the lowest id is taken. Switches that were in no tree are taken in where they are the way back, and
 //! switches without members that are left without a purpose give their register back. Members to whom no way
 //! leads are named: they are cut off for good. If the root itself dies the tree cannot be repaired; the
-//! error says so, and a plan without the dead switch ([`Standing::network`]) is the remedy.
+//! error says so, and a plan without the dead switch ([`StandingTree::network`]) is the remedy.
 //!
 //! Cost: the links of the cut-off part, and of the switches outside the tree that it reaches; a link that no
-//! tree uses costs nothing. Building a [`Standing`] from registers is linear in the network.
+//! tree uses costs nothing. Building a [`StandingTree`] from registers is linear in the network.
 //!
 //! When not to use it: the tree may become higher than a new plan's, by as much as the detour. The answer
 //! has the height, so that the caller can compare and plan anew at leisure.
@@ -31,12 +31,12 @@ mod hang;
 pub use aftermath::{Aftermath, RootFate, aftermath, around_links};
 
 use crate::plan::members_at;
-use crate::{Group, Link, Network, NodeId, Plan, PlanError, Port, Register, SwitchId, Tree};
+use crate::{BarrierGroup, Link, Network, NodeId, PlanError, Port, Register, SwitchId, Tree, TreePlan};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What fails.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Failure {
+pub enum NetworkFailure {
     /// A link, by its number in the network.
     Link(u32),
     /// A switch with all its links and nodes.
@@ -101,9 +101,9 @@ pub enum RepairError {
 const NONE: u32 = u32::MAX;
 
 /// A tree in use, ready to be repaired: who hangs on whom, and what has failed so far.
-pub struct Standing<'a> {
+pub struct StandingTree<'a> {
     network: &'a Network,
-    group: &'a Group,
+    group: &'a BarrierGroup,
     root: u32,
     root_lost: bool,
     /// By switch: the parent (itself at the root), or NONE outside the tree.
@@ -117,15 +117,15 @@ pub struct Standing<'a> {
     dead_switches: Vec<bool>,
     /// How many switches of the tree there are at each depth.
     at_depth: Vec<u32>,
-    scratch: hang::Scratch,
+    scratch: hang::RepairScratch,
 }
 
-impl<'a> Standing<'a> {
+impl<'a> StandingTree<'a> {
     /// A tree in use in a network, nothing of which has failed.
     ///
     /// # Errors
     /// [`RepairError::NoChild`] if the registers do not fit the network.
-    pub fn new(network: &'a Network, group: &'a Group, tree: &Tree) -> Result<Self, RepairError> {
+    pub fn new(network: &'a Network, group: &'a BarrierGroup, tree: &Tree) -> Result<Self, RepairError> {
         let count = network.switch_count();
         let mut is_member = vec![false; count];
         group
@@ -146,7 +146,7 @@ impl<'a> Standing<'a> {
             dead_links: vec![false; network.links().len()],
             dead_switches: vec![false; count],
             at_depth: Vec::new(),
-            scratch: hang::Scratch::new(count),
+            scratch: hang::RepairScratch::new(count),
         };
         standing.enter(root, root, NONE, 0);
         let mut open = vec![root];
@@ -172,9 +172,9 @@ impl<'a> Standing<'a> {
     /// # Errors
     /// [`RepairError::RootDied`] if it is the root switch, [`RepairError::NoTree`] ever after, and
     /// [`RepairError::NoSuch`] for a link or switch that is not there. What failed has failed all the same.
-    pub fn fail(&mut self, failure: Failure) -> Result<Repair, RepairError> {
+    pub fn fail(&mut self, failure: NetworkFailure) -> Result<Repair, RepairError> {
         let tops = match failure {
-            Failure::Link(link) => {
+            NetworkFailure::Link(link) => {
                 let dead = self.dead_links.get_mut(link as usize);
                 *dead.ok_or(RepairError::NoSuch { what: "link", number: link })? = true;
                 let Link { a, b } = self.network.links()[link as usize];
@@ -184,7 +184,7 @@ impl<'a> Standing<'a> {
                     .filter(|&top| self.up[top as usize] == link)
                     .collect()
             }
-            Failure::Switch(SwitchId(switch)) => {
+            NetworkFailure::Switch(SwitchId(switch)) => {
                 let dead = self.dead_switches.get_mut(switch as usize);
                 *dead.ok_or(RepairError::NoSuch { what: "switch", number: switch })? = true;
                 if switch == self.root {
@@ -213,13 +213,13 @@ impl<'a> Standing<'a> {
     /// The tree as it is now, as a plan: with its height, links and leaves. No register is in a node's memory
     /// ([`setup::allot`](crate::setup::allot) says which have to be).
     #[must_use]
-    pub fn plan(&self) -> Plan {
+    pub fn plan(&self) -> TreePlan {
         let tree = self.tree();
         let switches = tree.registers.len();
         let leaves = tree.registers.values().filter(|register| register.children.is_empty()).count();
         let number = |n: usize| u32::try_from(n).expect("fits because switches are counted in 32 bits");
         let (height, edges, leaves) = (self.height(), number(switches - 1), number(leaves));
-        Plan { tree, height, edges, leaves, in_memory: BTreeMap::new() }
+        TreePlan { tree, height, edges, leaves, in_memory: BTreeMap::new() }
     }
 
     /// The height of the tree now.

@@ -4,11 +4,11 @@ use super::*;
 use crate::check::{Rules, check};
 use crate::plan::families::network_and_group;
 use crate::plan::tests::{everybody, network};
-use crate::reach::Parts;
+use crate::reach::Components;
 use crate::{GroupId, PlanOptions, plan};
 use proptest::prelude::*;
 
-fn planned(network: &Network, group: &Group) -> Tree {
+fn planned(network: &Network, group: &BarrierGroup) -> Tree {
     plan(network, group, &PlanOptions::default()).expect("members are connected").tree
 }
 
@@ -37,19 +37,19 @@ proptest! {
         failures in proptest::collection::vec((any::<bool>(), any::<proptest::sample::Index>()), 1..8),
     ) {
         let mut tree = planned(&network, &group);
-        let mut standing = Standing::new(&network, &group, &tree).expect("the tree fits");
+        let mut standing = StandingTree::new(&network, &group, &tree).expect("the tree fits");
         let mut alive: Vec<NodeId> = group.members().to_vec();
         for (of_link, which) in failures {
             let failure = if of_link && !network.links().is_empty() {
-                Failure::Link(u32::try_from(which.index(network.links().len())).expect("few"))
+                NetworkFailure::Link(u32::try_from(which.index(network.links().len())).expect("few"))
             } else {
-                Failure::Switch(SwitchId(u32::try_from(which.index(network.switch_count())).expect("few")))
+                NetworkFailure::Switch(SwitchId(u32::try_from(which.index(network.switch_count())).expect("few")))
             };
             let was = parents(&network, &tree);
             let repair = match standing.fail(failure) {
                 Ok(repair) => repair,
                 Err(RepairError::RootDied { root }) => {
-                    prop_assert_eq!(failure, Failure::Switch(tree.root_switch));
+                    prop_assert_eq!(failure, NetworkFailure::Switch(tree.root_switch));
                     prop_assert_eq!(root, tree.root_switch.0);
                     return Ok(());
                 }
@@ -59,19 +59,19 @@ proptest! {
 
             // The members left are those that the root reaches.
             let now = standing.network();
-            let parts = Parts::of(&now);
+            let parts = Components::of(&now);
             let place = |node: &NodeId| network.nodes()[node.0 as usize].switch;
             let reached = |node: &&NodeId| parts.part(place(node)) == parts.part(tree.root_switch)
                 && !standing.dead_switches[place(node).0 as usize];
             prop_assert_eq!(&alive, &group.members().iter().filter(reached).copied().collect::<Vec<_>>());
 
             // The registers are a tree of them, and the changes are all that changed.
-            let group = Group::new(&now, group.id(), alive.clone()).expect("the root has members");
+            let group = BarrierGroup::new(&now, group.id(), alive.clone()).expect("the root has members");
             let after = standing.tree();
             let shape = check(&now, &group, &after, Rules::Sound).map_err(|broken| broken.to_string());
             prop_assert_eq!(shape.as_ref().map(|shape| shape.height), Ok(repair.height));
             let counted = standing.plan();
-            let of = |shape: crate::check::Shape| (shape.height, shape.edges, shape.leaves);
+            let of = |shape: crate::check::TreeShape| (shape.height, shape.edges, shape.leaves);
             prop_assert_eq!(shape.map(of), Ok((counted.height, counted.edges, counted.leaves)));
             for (switch, register) in repair.changed {
                 prop_assert_ne!(tree.registers.get(&switch), register.as_ref(), "it is as it was");
@@ -91,8 +91,8 @@ proptest! {
                     way.push(up);
                 }
                 let cut = match failure {
-                    Failure::Switch(dead) => way.contains(&dead.0),
-                    Failure::Link(link) => way.windows(2).any(|pair| {
+                    NetworkFailure::Switch(dead) => way.contains(&dead.0),
+                    NetworkFailure::Link(link) => way.windows(2).any(|pair| {
                         let Link { a, b } = network.links()[link as usize];
                         (a.switch.0, b.switch.0) == (pair[0], pair[1]) || (b.switch.0, a.switch.0) == (pair[0], pair[1])
                     }),
@@ -117,10 +117,10 @@ fn a_ring_that_breaks_goes_on_as_a_path() {
     let network = network(n, &links, &[0, 1, 2, 3, 4, 5, 6, 7]);
     let group = everybody(&network);
     let tree = planned(&network, &group);
-    let mut standing = Standing::new(&network, &group, &tree).expect("the tree fits");
-    let repair = standing.fail(Failure::Link(0)).expect("the root lives"); // between 0, the root, and 1
+    let mut standing = StandingTree::new(&network, &group, &tree).expect("the tree fits");
+    let repair = standing.fail(NetworkFailure::Link(0)).expect("the root lives"); // between 0, the root, and 1
     assert_eq!((repair.height, repair.moved, repair.cut_off.len()), (7, 4, 0));
-    let second = standing.fail(Failure::Switch(SwitchId(6))).expect("the root lives");
+    let second = standing.fail(NetworkFailure::Switch(SwitchId(6))).expect("the root lives");
     assert_eq!(second.cut_off, [1, 2, 3, 4, 5, 6].map(NodeId));
     assert_eq!(second.height, 1);
 }
@@ -130,8 +130,8 @@ fn a_parallel_link_takes_over_and_no_depth_changes() {
     let network = network(2, &[(0, 1), (0, 1)], &[0, 1]);
     let group = everybody(&network);
     let tree = planned(&network, &group);
-    let mut standing = Standing::new(&network, &group, &tree).expect("the tree fits");
-    let repair = standing.fail(Failure::Link(0)).expect("the root lives");
+    let mut standing = StandingTree::new(&network, &group, &tree).expect("the tree fits");
+    let repair = standing.fail(NetworkFailure::Link(0)).expect("the root lives");
     assert_eq!((repair.moved, repair.height), (1, 1));
     assert_eq!(standing.tree().registers[&SwitchId(1)].parent, Some(Port(1)));
 }
@@ -141,8 +141,8 @@ fn a_link_outside_the_tree_changes_nothing() {
     let network = network(3, &[(0, 1), (0, 2), (1, 2)], &[0, 1, 2]);
     let group = everybody(&network);
     let tree = planned(&network, &group);
-    let mut standing = Standing::new(&network, &group, &tree).expect("the tree fits");
-    let repair = standing.fail(Failure::Link(2)).expect("the root lives");
+    let mut standing = StandingTree::new(&network, &group, &tree).expect("the tree fits");
+    let repair = standing.fail(NetworkFailure::Link(2)).expect("the root lives");
     assert_eq!((repair.changed.len(), repair.moved), (0, 0));
     assert_eq!(standing.tree(), tree);
 }
@@ -151,14 +151,15 @@ fn a_link_outside_the_tree_changes_nothing() {
 fn when_the_root_dies_the_error_says_so_and_a_plan_without_it_works() {
     let network = network(3, &[(0, 1), (0, 2), (1, 2)], &[0, 1, 2]);
     let group = everybody(&network);
-    let mut standing = Standing::new(&network, &group, &planned(&network, &group)).expect("the tree fits");
-    let error = standing.fail(Failure::Switch(SwitchId(0))).expect_err("it is the root");
+    let mut standing =
+        StandingTree::new(&network, &group, &planned(&network, &group)).expect("the tree fits");
+    let error = standing.fail(NetworkFailure::Switch(SwitchId(0))).expect_err("it is the root");
     assert_eq!(
         error.to_string(),
         "switch 0 is the root of the tree: it cannot be repaired around it; plan anew without it"
     );
-    assert_eq!(standing.fail(Failure::Link(0)), Err(RepairError::NoTree { root: 0 }));
+    assert_eq!(standing.fail(NetworkFailure::Link(0)), Err(RepairError::NoTree { root: 0 }));
     let rest = standing.network();
-    let group = Group::new(&rest, GroupId(0), vec![NodeId(1), NodeId(2)]).expect("both exist");
+    let group = BarrierGroup::new(&rest, GroupId(0), vec![NodeId(1), NodeId(2)]).expect("both exist");
     assert_eq!(planned(&rest, &group).root_switch, SwitchId(1));
 }

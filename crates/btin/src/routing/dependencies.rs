@@ -16,7 +16,7 @@
 //! Cost: at most (ports)^2 dependencies a switch for normal messages, linear in the tree for a barrier; the search
 //! for a cycle is linear in them.
 
-use super::{Channel, Direction, UpDown, channel};
+use super::{Direction, RoutingChannel, UpDown, channel};
 use crate::{GroupId, Network, SwitchId, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Resource {
     /// One direction of a link.
-    Channel(Channel),
+    Channel(RoutingChannel),
     /// The register of a group in a switch, while arrivals are combined.
     Reduction(GroupId, SwitchId),
     /// The register of a group in a switch, while the release is replicated.
@@ -95,7 +95,7 @@ impl Dependencies {
     }
 
     /// Normal messages on every turn that is allowed, whatever the rule.
-    pub fn turns(&mut self, network: &Network, allowed: impl Fn(Channel, Channel) -> bool) {
+    pub fn turns(&mut self, network: &Network, allowed: impl Fn(RoutingChannel, RoutingChannel) -> bool) {
         for here in network.switches() {
             for comes in network.neighbours(here).iter().filter(|seen| seen.switch != here) {
                 for goes in network.neighbours(here).iter().filter(|seen| seen.switch != here) {

@@ -3,7 +3,7 @@
 //! Knows nothing of how routes or directions are found: it computes its own distances from the root, by relaxing
 //! all links until nothing changes, and reads the rule off the definition.
 
-use super::Channel;
+use super::RoutingChannel;
 use crate::relax::relax;
 use crate::{Network, SwitchId};
 use unisono_linux::counted::counted;
@@ -54,12 +54,12 @@ pub enum Illegal {
 
 /// Judges routes by the directions that a root gives to links.
 #[derive(Clone, Debug)]
-pub struct Judge<'a> {
+pub struct RouteJudge<'a> {
     network: &'a Network,
     distance: Vec<u32>,
 }
 
-impl<'a> Judge<'a> {
+impl<'a> RouteJudge<'a> {
     /// A judge for the directions from a root.
     #[must_use]
     pub fn new(network: &'a Network, root: SwitchId) -> Self {
@@ -78,7 +78,7 @@ impl<'a> Judge<'a> {
     ///
     /// # Errors
     /// The first step that is wrong.
-    pub fn check(&self, from: SwitchId, to: SwitchId, route: &[Channel]) -> Result<(), Illegal> {
+    pub fn check(&self, from: SwitchId, to: SwitchId, route: &[RoutingChannel]) -> Result<(), Illegal> {
         let mut here = from;
         let mut went_down = false;
         for (step, channel) in route.iter().enumerate() {

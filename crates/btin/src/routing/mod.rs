@@ -21,30 +21,30 @@ use std::collections::VecDeque;
 
 /// One direction of a link: what a message holds on to while it waits for the next.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Channel {
+pub struct RoutingChannel {
     /// The link, by its number in the network.
     pub link: u32,
     /// Along the link from its end a to its end b, or back.
-    pub way: Way,
+    pub way: LinkDirection,
 }
 
 /// Which way along a link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Way {
+pub enum LinkDirection {
     /// From end a to end b.
     There,
     /// From end b to end a.
     Back,
 }
 
-impl Channel {
+impl RoutingChannel {
     /// The switches that it leads from and to.
     #[must_use]
     pub fn ends(self, network: &Network) -> (SwitchId, SwitchId) {
         let Link { a, b } = network.links()[self.link as usize];
         match self.way {
-            Way::There => (a.switch, b.switch),
-            Way::Back => (b.switch, a.switch),
+            LinkDirection::There => (a.switch, b.switch),
+            LinkDirection::Back => (b.switch, a.switch),
         }
     }
 }
@@ -65,7 +65,7 @@ pub struct UpDown {
     /// Distance from the root; the greatest number where it cannot be reached.
     level: Vec<u32>,
     /// The channel to the parent in the spanning tree.
-    parent: Vec<Option<Channel>>,
+    parent: Vec<Option<RoutingChannel>>,
 }
 
 impl UpDown {
@@ -106,13 +106,13 @@ impl UpDown {
 
     /// The channel from a switch to its parent in the spanning tree; none at a root.
     #[must_use]
-    pub fn parent(&self, switch: SwitchId) -> Option<Channel> {
+    pub fn parent(&self, switch: SwitchId) -> Option<RoutingChannel> {
         self.parent[switch.0 as usize]
     }
 
     /// Whether a channel leads up or down. A link from a switch to itself leads down: it is of no use to a route.
     #[must_use]
-    pub fn direction(&self, network: &Network, channel: Channel) -> Direction {
+    pub fn direction(&self, network: &Network, channel: RoutingChannel) -> Direction {
         let (from, to) = channel.ends(network);
         let height = |switch: SwitchId| (self.level[switch.0 as usize], switch);
         if height(to) < height(from) { Direction::Up } else { Direction::Down }
@@ -122,10 +122,10 @@ impl UpDown {
     ///
     /// Among equals the one by lower ports. It is empty from a switch to itself.
     #[must_use]
-    pub fn route(&self, network: &Network, from: SwitchId, to: SwitchId) -> Option<Vec<Channel>> {
+    pub fn route(&self, network: &Network, from: SwitchId, to: SwitchId) -> Option<Vec<RoutingChannel>> {
         // a switch before and after the turn downwards is two places
         let place = |switch: SwitchId, turned: bool| 2 * switch.0 as usize + usize::from(turned);
-        let mut came: Vec<Option<(usize, Channel)>> = vec![None; 2 * network.switch_count()];
+        let mut came: Vec<Option<(usize, RoutingChannel)>> = vec![None; 2 * network.switch_count()];
         let mut queue = VecDeque::from([(from, false)]);
         let start = place(from, false);
         while let Some((here, turned)) = queue.pop_front() {
@@ -156,9 +156,13 @@ impl UpDown {
 }
 
 /// The channel of a link that leads away from a switch.
-fn channel(network: &Network, link: u32, from: SwitchId) -> Channel {
-    let way = if network.links()[link as usize].a.switch == from { Way::There } else { Way::Back };
-    Channel { link, way }
+fn channel(network: &Network, link: u32, from: SwitchId) -> RoutingChannel {
+    let way = if network.links()[link as usize].a.switch == from {
+        LinkDirection::There
+    } else {
+        LinkDirection::Back
+    };
+    RoutingChannel { link, way }
 }
 
 #[cfg(test)]

@@ -2,19 +2,19 @@
 //!
 //! The paper's three cases for trees that were found sound: each barrier by itself, all of them at once, and all of
 //! them among normal messages on every legal up\*/down\* route; and the normal messages alone, which the last rests
-//! on. Beside that, routes as they are found are given to the [`Judge`], which shares nothing with who found them.
+//! on. Beside that, routes as they are found are given to the [`RouteJudge`], which shares nothing with who found them.
 //!
 //! Cost: that of [`Dependencies`], at most (ports)^2 a switch, and its logarithm; a search over the network for each
 //! route that is judged.
 
 use super::dependencies::{Dependencies, Resource, Storage};
-use super::legal::{Illegal, Judge};
-use super::{Channel, UpDown};
+use super::legal::{Illegal, RouteJudge};
+use super::{RoutingChannel, UpDown};
 use crate::{GroupId, Network, SwitchId, Tree};
 
 /// What is on its way at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Traffic {
+pub enum ProofTraffic {
     /// The barrier of one group, and nothing else.
     Barrier(GroupId),
     /// Normal messages, by every legal route.
@@ -27,9 +27,9 @@ pub enum Traffic {
 
 /// What the search for a cycle found in one case.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Case {
+pub struct ProofCase {
     /// The case.
-    pub traffic: Traffic,
+    pub traffic: ProofTraffic,
     /// How many channels are held or waited for.
     pub channels: usize,
     /// How many registers.
@@ -42,27 +42,33 @@ pub struct Case {
 
 /// Looks for cycles in each case.
 #[must_use]
-pub fn prove(network: &Network, directions: &UpDown, trees: &[Tree], storage: Storage) -> Vec<Case> {
+pub fn prove(network: &Network, directions: &UpDown, trees: &[Tree], storage: Storage) -> Vec<ProofCase> {
     let case = |traffic, dependencies: &Dependencies| {
         let (channels, registers) = dependencies.resources();
-        Case { traffic, channels, registers, dependencies: dependencies.len(), cycle: dependencies.cycle() }
+        ProofCase {
+            traffic,
+            channels,
+            registers,
+            dependencies: dependencies.len(),
+            cycle: dependencies.cycle(),
+        }
     };
     let mut cases = Vec::new();
     let mut all = Dependencies::new();
     for tree in trees {
         let mut one = Dependencies::new();
         one.barrier(network, tree, storage);
-        cases.push(case(Traffic::Barrier(tree.group), &one));
+        cases.push(case(ProofTraffic::Barrier(tree.group), &one));
         all.barrier(network, tree, storage);
     }
     if trees.len() > 1 {
-        cases.push(case(Traffic::Barriers(trees.len()), &all));
+        cases.push(case(ProofTraffic::Barriers(trees.len()), &all));
     }
     let mut normal = Dependencies::new();
     normal.normal_messages(network, directions);
-    cases.push(case(Traffic::NormalMessages, &normal));
+    cases.push(case(ProofTraffic::NormalMessages, &normal));
     all.normal_messages(network, directions);
-    cases.push(case(Traffic::Mixed(trees.len()), &all));
+    cases.push(case(ProofTraffic::Mixed(trees.len()), &all));
     cases
 }
 
@@ -88,12 +94,12 @@ pub fn judge_routes(
     directions: &UpDown,
     switches: &[SwitchId],
 ) -> Result<(usize, usize), BadRoute> {
-    let judge = Judge::new(network, directions.root());
+    let judge = RouteJudge::new(network, directions.root());
     let (mut routes, mut crossed) = (0, 0);
     for &from in switches {
         for &to in switches.iter().filter(|to| **to != from) {
             let bad = |why| BadRoute { from: from.0, to: to.0, why };
-            let route: Vec<Channel> = directions.route(network, from, to).ok_or_else(|| bad(None))?;
+            let route: Vec<RoutingChannel> = directions.route(network, from, to).ok_or_else(|| bad(None))?;
             judge.check(from, to, &route).map_err(|why| bad(Some(why)))?;
             routes += 1;
             crossed += route.len();

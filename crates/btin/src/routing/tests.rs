@@ -1,23 +1,23 @@
 //! Routes against an independent judge and a plain search; the paper's three cases against the search for cycles.
 
 use super::dependencies::{Dependencies, Resource, Storage};
-use super::legal::{Illegal, Judge};
+use super::legal::{Illegal, RouteJudge};
 use super::*;
-use crate::generate::{Sparse, Wish, generate};
-use crate::{End, Group, GroupId, NodeId, PlanOptions, Port, Topology, plan};
+use crate::generate::{NetworkWish, Sparse, generate};
+use crate::{BarrierGroup, End, GroupId, NodeId, PlanOptions, Port, Topology, plan};
 use proptest::prelude::*;
 
 fn drawn(switches: u32, connectivity: f64, seed: u64) -> Topology {
-    let wish = Wish {
+    let wish = NetworkWish {
         switches,
         ports: 6,
         nodes: 2 * switches,
         members: switches.min(20),
         connectivity,
         seed,
-        ..Wish::default()
+        ..NetworkWish::default()
     };
-    generate(&Wish { sparse: Sparse::BareTree, ..wish }).expect("it fits")
+    generate(&NetworkWish { sparse: Sparse::BareTree, ..wish }).expect("it fits")
 }
 
 /// Three switches in a ring; each has a node at port 2.
@@ -57,7 +57,7 @@ proptest! {
         let network = drawn(switches, connectivity, seed).network;
         let root = SwitchId(u32::try_from(root.index(switches as usize)).expect("it is small"));
         let directions = UpDown::new(&network, root);
-        let judge = Judge::new(&network, root);
+        let judge = RouteJudge::new(&network, root);
         for from in network.switches() {
             for to in network.switches() {
                 let route = directions.route(&network, from, to).expect("it is connected");
@@ -85,7 +85,7 @@ proptest! {
             // every group has other members, and so another root
             let nodes = u32::try_from(network.nodes().len()).expect("it is small");
             let members = (0..nodes).filter(|node| node % (u32::from(id) + 2) == u32::from(id) % 2).map(NodeId).collect();
-            let group = Group::new(network, GroupId(id), members).expect("they exist");
+            let group = BarrierGroup::new(network, GroupId(id), members).expect("they exist");
             let tree = plan(network, &group, &PlanOptions::default()).expect("it is connected").tree;
             let mut one = Dependencies::new();
             one.barrier(network, &tree, Storage::Register);
@@ -129,7 +129,7 @@ fn without_room_in_the_switches_three_barriers_in_a_ring_wait_in_a_circle() {
         let group = GroupId(u8::try_from(root).expect("three"));
         let registers = registers.into_iter().collect();
         let tree = Tree { group, root_switch: at(0), root_node: Some(NodeId(root)), registers };
-        let members = Group::new(&network, group, (0..3).map(NodeId).collect()).expect("they exist");
+        let members = BarrierGroup::new(&network, group, (0..3).map(NodeId).collect()).expect("they exist");
         let checked = crate::check::check(&network, &members, &tree, crate::check::Rules::Sound);
         assert!(checked.is_ok(), "{checked:?}");
         stored.barrier(&network, &tree, Storage::Register);
@@ -147,17 +147,32 @@ fn without_room_in_the_switches_three_barriers_in_a_ring_wait_in_a_circle() {
 fn the_judge_names_what_is_wrong_with_a_route() {
     let network = ring();
     let s = SwitchId;
-    let judge = Judge::new(&network, s(0));
-    let go = |link, way| Channel { link, way };
+    let judge = RouteJudge::new(&network, s(0));
+    let go = |link, way| RoutingChannel { link, way };
     // link 0 joins 0 and 1, link 1 joins 1 and 2, link 2 joins 2 and 0; up is towards 0, and from 2 to 1
-    assert_eq!(judge.check(s(2), s(1), &[go(2, Way::There), go(0, Way::There)]), Ok(()));
-    assert_eq!(judge.check(s(1), s(0), &[go(0, Way::Back)]), Ok(()));
+    assert_eq!(
+        judge.check(s(2), s(1), &[go(2, LinkDirection::There), go(0, LinkDirection::There)]),
+        Ok(())
+    );
+    assert_eq!(judge.check(s(1), s(0), &[go(0, LinkDirection::Back)]), Ok(()));
     let up_after_down = Illegal::UpAfterDown { step: 1, from: 2, to: 0 };
-    assert_eq!(judge.check(s(1), s(0), &[go(1, Way::There), go(2, Way::There)]), Err(up_after_down));
+    assert_eq!(
+        judge.check(s(1), s(0), &[go(1, LinkDirection::There), go(2, LinkDirection::There)]),
+        Err(up_after_down)
+    );
     let broken = Illegal::Broken { step: 1, begins: 1, is: 2 };
-    assert_eq!(judge.check(s(1), s(0), &[go(1, Way::There), go(0, Way::Back)]), Err(broken));
-    assert_eq!(judge.check(s(0), s(2), &[go(0, Way::There)]), Err(Illegal::Elsewhere { ends: 1, to: 2 }));
-    assert!(matches!(judge.check(s(0), s(2), &[go(3, Way::There)]), Err(Illegal::NoSuchLink { .. })));
+    assert_eq!(
+        judge.check(s(1), s(0), &[go(1, LinkDirection::There), go(0, LinkDirection::Back)]),
+        Err(broken)
+    );
+    assert_eq!(
+        judge.check(s(0), s(2), &[go(0, LinkDirection::There)]),
+        Err(Illegal::Elsewhere { ends: 1, to: 2 })
+    );
+    assert!(matches!(
+        judge.check(s(0), s(2), &[go(3, LinkDirection::There)]),
+        Err(Illegal::NoSuchLink { .. })
+    ));
 }
 
 #[test]
@@ -171,21 +186,22 @@ fn there_is_no_route_to_what_is_cut_off() {
 
 #[test]
 fn the_proof_has_every_case_and_without_room_it_shows_the_cycle() {
-    use super::proof::{Traffic, judge_routes, prove};
+    use super::proof::{ProofTraffic, judge_routes, prove};
     let topology = drawn(20, 0.8, 3);
     let network = &topology.network;
     let trees: Vec<_> = (0..3_u8)
         .map(|id| {
             let members = (0..40).filter(|node| node % 4 == u32::from(id)).map(NodeId).collect();
-            let group = Group::new(network, GroupId(id), members).expect("they exist");
+            let group = BarrierGroup::new(network, GroupId(id), members).expect("they exist");
             plan(network, &group, &PlanOptions::default()).expect("it is connected").tree
         })
         .collect();
     let directions = UpDown::new(network, SwitchId(0));
     let cases = prove(network, &directions, &trees, Storage::Register);
-    let expected = [0, 1, 2].map(|id| Traffic::Barrier(GroupId(id)));
+    let expected = [0, 1, 2].map(|id| ProofTraffic::Barrier(GroupId(id)));
     let expected =
-        [&expected[..], &[Traffic::Barriers(3), Traffic::NormalMessages, Traffic::Mixed(3)]].concat();
+        [&expected[..], &[ProofTraffic::Barriers(3), ProofTraffic::NormalMessages, ProofTraffic::Mixed(3)]]
+            .concat();
     assert_eq!(cases.iter().map(|case| case.traffic).collect::<Vec<_>>(), expected);
     for (case, tree) in cases.iter().zip(&trees) {
         let registers = tree.registers.len();

@@ -1,42 +1,44 @@
 //! The part of one member in setting up and releasing the registers of its group.
 
-use super::{Answer, Order, Reply, Request};
+use super::{RegisterOrder, SetupAnswer, SetupReply, SetupRequest};
 use crate::plan::members_at;
-use crate::{Group, GroupId, Network, NodeId, Plan, PlanError, PlanOptions, Register, SwitchId, plan};
+use crate::{
+    BarrierGroup, GroupId, Network, NodeId, PlanError, PlanOptions, Register, SwitchId, TreePlan, plan,
+};
 use std::collections::BTreeMap;
 
 /// One member, with what it has to see to.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Agent {
+pub struct SetupAgent {
     node: NodeId,
     group: GroupId,
     life: u32,
-    phase: Phase,
+    phase: SetupPhase,
     /// The switches that this member sees to: none if it represents no switch.
-    duties: BTreeMap<SwitchId, Duty>,
+    duties: BTreeMap<SwitchId, RegisterDuty>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+enum SetupPhase {
     SettingUp,
     Releasing,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Duty {
+struct RegisterDuty {
     register: Register,
     keeper: Option<NodeId>,
-    answer: Option<Answer>,
+    answer: Option<SetupAnswer>,
 }
 
-impl Agent {
+impl SetupAgent {
     /// A member that plans by itself.
     ///
     /// # Errors
     /// As [`plan`].
     pub fn new(
         network: &Network,
-        group: &Group,
+        group: &BarrierGroup,
         options: &PlanOptions,
         node: NodeId,
         life: u32,
@@ -46,7 +48,13 @@ impl Agent {
 
     /// A member that has planned already.
     #[must_use]
-    pub fn of_plan(network: &Network, group: &Group, plan: &Plan, node: NodeId, life: u32) -> Self {
+    pub fn of_plan(
+        network: &Network,
+        group: &BarrierGroup,
+        plan: &TreePlan,
+        node: NodeId,
+        life: u32,
+    ) -> Self {
         let here = network.nodes()[node.0 as usize].switch;
         let mut switches = Vec::new();
         if representative(network, group, here) == Some(node) {
@@ -61,35 +69,37 @@ impl Agent {
         }
         let duty = |switch: SwitchId| {
             let register = plan.tree.registers[&switch].clone();
-            (switch, Duty { register, keeper: keeper(network, group, switch), answer: None })
+            (switch, RegisterDuty { register, keeper: keeper(network, group, switch), answer: None })
         };
         let duties = switches.into_iter().map(duty).collect();
-        Self { node, group: group.id(), life, phase: Phase::SettingUp, duties }
+        Self { node, group: group.id(), life, phase: SetupPhase::SettingUp, duties }
     }
 
     /// What to ask for: all that is not answered. To be called at the beginning, and again after a while as
     /// long as there is something.
     #[must_use]
-    pub fn requests(&self) -> Vec<Request> {
+    pub fn requests(&self) -> Vec<SetupRequest> {
         let open = self.duties.iter().filter(|(_, duty)| duty.answer.is_none());
-        let request = |(&switch, duty): (&SwitchId, &Duty)| {
+        let request = |(&switch, duty): (&SwitchId, &RegisterDuty)| {
             let order = match self.phase {
-                Phase::SettingUp => Order::Set { register: duty.register.clone(), keeper: duty.keeper },
-                Phase::Releasing => Order::Release,
+                SetupPhase::SettingUp => {
+                    RegisterOrder::Set { register: duty.register.clone(), keeper: duty.keeper }
+                }
+                SetupPhase::Releasing => RegisterOrder::Release,
             };
-            Request { group: self.group, life: self.life, from: self.node, switch, order }
+            SetupRequest { group: self.group, life: self.life, from: self.node, switch, order }
         };
         open.map(request).collect()
     }
 
     /// Takes an answer; those to earlier questions are ignored.
-    pub fn take(&mut self, reply: &Reply) {
+    pub fn take(&mut self, reply: &SetupReply) {
         if (reply.group, reply.life, reply.to) != (self.group, self.life, self.node) {
             return;
         }
-        let about_release = reply.answer == Answer::Released;
+        let about_release = reply.answer == SetupAnswer::Released;
         let Some(duty) = self.duties.get_mut(&reply.switch) else { return };
-        if about_release == (self.phase == Phase::Releasing) {
+        if about_release == (self.phase == SetupPhase::Releasing) {
             duty.answer = Some(reply.answer);
         }
     }
@@ -104,15 +114,15 @@ impl Agent {
     /// switches, and has to be released.
     #[must_use]
     pub fn refused(&self) -> Option<SwitchId> {
-        let refused = |(_, duty): &(&SwitchId, &Duty)| duty.answer == Some(Answer::Refused);
+        let refused = |(_, duty): &(&SwitchId, &RegisterDuty)| duty.answer == Some(SetupAnswer::Refused);
         self.duties.iter().find(refused).map(|(switch, _)| *switch)
     }
 
     /// The registers this member saw to that are in a node's memory: together with those of the others,
-    /// [`Plan::in_memory`].
+    /// [`TreePlan::in_memory`].
     pub fn in_memory(&self) -> impl Iterator<Item = (SwitchId, NodeId)> + '_ {
         self.duties.iter().filter_map(|(switch, duty)| match duty.answer {
-            Some(Answer::InMemory(node)) => Some((*switch, node)),
+            Some(SetupAnswer::InMemory(node)) => Some((*switch, node)),
             _ => None,
         })
     }
@@ -136,29 +146,35 @@ impl Agent {
 
     /// The group has ended: from now on [`requests`](Self::requests) are for release.
     pub fn release(&mut self) {
-        if self.phase == Phase::SettingUp {
-            self.phase = Phase::Releasing;
+        if self.phase == SetupPhase::SettingUp {
+            self.phase = SetupPhase::Releasing;
             self.duties.values_mut().for_each(|duty| duty.answer = None);
         }
     }
 }
 
-fn representative(network: &Network, group: &Group, switch: SwitchId) -> Option<NodeId> {
+fn representative(network: &Network, group: &BarrierGroup, switch: SwitchId) -> Option<NodeId> {
     members_at(network, group, switch).next().map(|(_, node)| node)
 }
 
 /// The node that keeps a register for which the switch has no room.
-pub(super) fn keeper(network: &Network, group: &Group, switch: SwitchId) -> Option<NodeId> {
+pub(super) fn keeper(network: &Network, group: &BarrierGroup, switch: SwitchId) -> Option<NodeId> {
     let any = || network.locals(switch).first().map(|(_, node)| *node);
     representative(network, group, switch).or_else(any)
 }
 
-fn has_members(network: &Network, group: &Group, switch: SwitchId) -> bool {
+fn has_members(network: &Network, group: &BarrierGroup, switch: SwitchId) -> bool {
     representative(network, group, switch).is_some()
 }
 
 /// The switches without members below a switch, down to the next ones with members.
-fn below(network: &Network, group: &Group, plan: &Plan, switch: SwitchId, found: &mut Vec<SwitchId>) {
+fn below(
+    network: &Network,
+    group: &BarrierGroup,
+    plan: &TreePlan,
+    switch: SwitchId,
+    found: &mut Vec<SwitchId>,
+) {
     let mut open = vec![switch];
     while let Some(switch) = open.pop() {
         for child in plan.children(network, switch) {

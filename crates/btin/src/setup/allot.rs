@@ -5,8 +5,8 @@
 //! registers as their messages arrive; then only the agents know.
 
 use super::agent::keeper;
-use super::{Answer, Bank, Order, Request};
-use crate::{Group, GroupId, Network, Plan, SwitchId};
+use super::{Bank, RegisterOrder, SetupAnswer, SetupRequest};
+use crate::{BarrierGroup, GroupId, Network, SwitchId, TreePlan};
 use std::collections::BTreeMap;
 
 /// A register that has no place anywhere.
@@ -33,23 +33,24 @@ pub struct NoPlace {
 pub fn allot<'a>(
     network: &Network,
     registers: usize,
-    groups: impl IntoIterator<Item = (&'a Group, &'a mut Plan)>,
+    groups: impl IntoIterator<Item = (&'a BarrierGroup, &'a mut TreePlan)>,
 ) -> Result<(), NoPlace> {
     let mut banks: BTreeMap<SwitchId, Bank> = BTreeMap::new();
     for (group, plan) in groups {
         plan.in_memory.clear();
         for (&switch, register) in &plan.tree.registers {
             let GroupId(id) = group.id();
-            let order = Order::Set { register: register.clone(), keeper: keeper(network, group, switch) };
+            let order =
+                RegisterOrder::Set { register: register.clone(), keeper: keeper(network, group, switch) };
             let from = group.members()[0];
-            let request = Request { group: group.id(), life: 1, from, switch, order };
+            let request = SetupRequest { group: group.id(), life: 1, from, switch, order };
             let bank = banks.entry(switch).or_insert_with(|| Bank::new(registers));
             match bank.take(&request).answer {
-                Answer::InSwitch | Answer::Released => {}
-                Answer::InMemory(node) => {
+                SetupAnswer::InSwitch | SetupAnswer::Released => {}
+                SetupAnswer::InMemory(node) => {
                     plan.in_memory.insert(switch, node);
                 }
-                Answer::Refused => return Err(NoPlace { switch: switch.0, group: id }),
+                SetupAnswer::Refused => return Err(NoPlace { switch: switch.0, group: id }),
             }
         }
     }

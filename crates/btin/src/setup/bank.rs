@@ -1,6 +1,6 @@
 //! The registers of one switch: how many there are, and whose they are.
 
-use super::{Answer, Order, Reply, Request};
+use super::{RegisterOrder, SetupAnswer, SetupReply, SetupRequest};
 use crate::{GroupId, NodeId, Register};
 use std::collections::BTreeMap;
 
@@ -8,21 +8,21 @@ use std::collections::BTreeMap;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bank {
     free: usize,
-    held: BTreeMap<GroupId, Held>,
+    held: BTreeMap<GroupId, RegisterRecord>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Held {
+struct RegisterRecord {
     life: u32,
-    place: Place,
+    place: RegisterHome,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Place {
+enum RegisterHome {
     Switch(Register),
     Memory(NodeId, Register),
     /// Released, or refused: remembered so that a request that comes late is known to be late.
-    Nowhere(Answer),
+    Nowhere(SetupAnswer),
 }
 
 impl Bank {
@@ -42,47 +42,51 @@ impl Bank {
     #[must_use]
     pub fn register(&self, group: GroupId) -> Option<(&Register, Option<NodeId>)> {
         match &self.held.get(&group)?.place {
-            Place::Switch(register) => Some((register, None)),
-            Place::Memory(node, register) => Some((register, Some(*node))),
-            Place::Nowhere(_) => None,
+            RegisterHome::Switch(register) => Some((register, None)),
+            RegisterHome::Memory(node, register) => Some((register, Some(*node))),
+            RegisterHome::Nowhere(_) => None,
         }
     }
 
     /// Does as asked, once: asked again, it answers the same. A request of an earlier life than the switch
     /// has seen of that group is answered as released.
-    pub fn take(&mut self, request: &Request) -> Reply {
-        let Request { group, life, from, switch, ref order } = *request;
+    pub fn take(&mut self, request: &SetupRequest) -> SetupReply {
+        let SetupRequest { group, life, from, switch, ref order } = *request;
         let (known, answer) = match self.held.get(&group) {
-            Some(held) if held.life > life => (true, Answer::Released),
+            Some(held) if held.life > life => (true, SetupAnswer::Released),
             Some(held) if held.life == life => match (&held.place, order) {
-                (Place::Nowhere(answer @ Answer::Released), _) => (true, *answer),
-                (Place::Nowhere(answer), Order::Set { .. }) => (true, *answer),
-                (Place::Switch(_), Order::Set { .. }) => (true, Answer::InSwitch),
-                (Place::Memory(node, _), Order::Set { .. }) => (true, Answer::InMemory(*node)),
-                (_, Order::Release) => (false, Answer::Released),
+                (RegisterHome::Nowhere(answer @ SetupAnswer::Released), _) => (true, *answer),
+                (RegisterHome::Nowhere(answer), RegisterOrder::Set { .. }) => (true, *answer),
+                (RegisterHome::Switch(_), RegisterOrder::Set { .. }) => (true, SetupAnswer::InSwitch),
+                (RegisterHome::Memory(node, _), RegisterOrder::Set { .. }) => {
+                    (true, SetupAnswer::InMemory(*node))
+                }
+                (_, RegisterOrder::Release) => (false, SetupAnswer::Released),
             },
-            _ => (false, Answer::Released),
+            _ => (false, SetupAnswer::Released),
         };
         let answer = if known { answer } else { self.obey(group, life, order) };
-        Reply { group, life, to: from, switch, answer }
+        SetupReply { group, life, to: from, switch, answer }
     }
 
-    fn obey(&mut self, group: GroupId, life: u32, order: &Order) -> Answer {
-        if let Some(Held { place: Place::Switch(_), .. }) = self.held.remove(&group) {
+    fn obey(&mut self, group: GroupId, life: u32, order: &RegisterOrder) -> SetupAnswer {
+        if let Some(RegisterRecord { place: RegisterHome::Switch(_), .. }) = self.held.remove(&group) {
             self.free += 1;
         }
         let (place, answer) = match order {
-            Order::Release => (Place::Nowhere(Answer::Released), Answer::Released),
-            Order::Set { register, .. } if self.free > 0 => {
+            RegisterOrder::Release => (RegisterHome::Nowhere(SetupAnswer::Released), SetupAnswer::Released),
+            RegisterOrder::Set { register, .. } if self.free > 0 => {
                 self.free -= 1;
-                (Place::Switch(register.clone()), Answer::InSwitch)
+                (RegisterHome::Switch(register.clone()), SetupAnswer::InSwitch)
             }
-            Order::Set { register, keeper: Some(node) } => {
-                (Place::Memory(*node, register.clone()), Answer::InMemory(*node))
+            RegisterOrder::Set { register, keeper: Some(node) } => {
+                (RegisterHome::Memory(*node, register.clone()), SetupAnswer::InMemory(*node))
             }
-            Order::Set { keeper: None, .. } => (Place::Nowhere(Answer::Refused), Answer::Refused),
+            RegisterOrder::Set { keeper: None, .. } => {
+                (RegisterHome::Nowhere(SetupAnswer::Refused), SetupAnswer::Refused)
+            }
         };
-        self.held.insert(group, Held { life, place });
+        self.held.insert(group, RegisterRecord { life, place });
         answer
     }
 }

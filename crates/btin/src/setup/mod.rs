@@ -19,14 +19,14 @@
 //! Above a root without members (beyond the paper) there is none: the representative of the lowest member
 //! switch asks for those.
 //!
-//! This is the protocol without a network: an [`Agent`] says what to send and takes what comes back, a
+//! This is the protocol without a network: an [`SetupAgent`] says what to send and takes what comes back, a
 //! [`Bank`] is the registers of one switch. Messages may be lost, repeated and overtake each other: what is not
 //! answered is asked again, asking twice changes nothing, and a number that grows with each group of the same
 //! id (its *life*) keeps a late request from bringing back what was released.
 //!
 //! A switch has a finite number of registers. If none is free, the register is kept in the memory of a node
 //! at the switch, the representative member if there is one, at the price of a trip to that node for whatever
-//! the switch combines or replicates ([`Plan::in_memory`](crate::Plan::in_memory) says where; the simulator
+//! the switch combines or replicates ([`TreePlan::in_memory`](crate::Plan::in_memory) says where; the simulator
 //! charges it). It stays there until its group ends. A switch that has neither a free register nor a node
 //! refuses, and the group has no barrier in the switches.
 //!
@@ -37,7 +37,7 @@ mod agent;
 mod allot;
 mod bank;
 
-pub use agent::Agent;
+pub use agent::SetupAgent;
 pub use allot::{NoPlace, allot};
 pub use bank::Bank;
 
@@ -45,7 +45,7 @@ use crate::{GroupId, NodeId, Register, SwitchId};
 
 /// From an agent to a switch, by way of a node there.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Request {
+pub struct SetupRequest {
     /// Whose register.
     pub group: GroupId,
     /// Which group of that id, in the order of their making.
@@ -55,12 +55,12 @@ pub struct Request {
     /// At which switch.
     pub switch: SwitchId,
     /// What to do.
-    pub order: Order,
+    pub order: RegisterOrder,
 }
 
 /// What to do with a register.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Order {
+pub enum RegisterOrder {
     /// Set it up.
     Set {
         /// What it says.
@@ -74,7 +74,7 @@ pub enum Order {
 
 /// From a switch to the agent that asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Reply {
+pub struct SetupReply {
     /// Whose register.
     pub group: GroupId,
     /// Which group of that id.
@@ -84,12 +84,12 @@ pub struct Reply {
     /// Which switch.
     pub switch: SwitchId,
     /// What became of it.
-    pub answer: Answer,
+    pub answer: SetupAnswer,
 }
 
 /// What became of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
+pub enum SetupAnswer {
     /// It is in a register of the switch.
     InSwitch,
     /// It is in the memory of this node.

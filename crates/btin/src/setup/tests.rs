@@ -2,18 +2,18 @@
 
 use super::*;
 use crate::plan::families::network_and_group;
-use crate::{Group, Network, Plan, PlanOptions, Port, Roots, plan};
+use crate::{BarrierGroup, Network, PlanOptions, Port, Roots, TreePlan, plan};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 enum Letter {
-    Request(Request),
-    Reply(Reply),
+    Request(SetupRequest),
+    Reply(SetupReply),
 }
 
 struct World {
     banks: BTreeMap<SwitchId, Bank>,
-    agents: Vec<Agent>,
+    agents: Vec<SetupAgent>,
     letters: Vec<Letter>,
     sent: usize,
 }
@@ -24,18 +24,18 @@ impl World {
         Self { banks, agents: Vec::new(), letters: Vec::new(), sent: 0 }
     }
 
-    fn begin(&mut self, network: &Network, group: &Group, options: &PlanOptions, life: u32) {
+    fn begin(&mut self, network: &Network, group: &BarrierGroup, options: &PlanOptions, life: u32) {
         for &node in group.members() {
-            let agent = Agent::new(network, group, options, node, life).expect("members are connected");
+            let agent = SetupAgent::new(network, group, options, node, life).expect("members are connected");
             self.agents.push(agent);
         }
     }
 
     /// Until everybody is done: each choice says which letter is next, and what happens to it.
     fn run(&mut self, mut choices: impl Iterator<Item = (usize, u8)>) {
-        while !self.agents.iter().all(Agent::is_done) {
+        while !self.agents.iter().all(SetupAgent::is_done) {
             if self.letters.is_empty() {
-                let requests = self.agents.iter().flat_map(Agent::requests);
+                let requests = self.agents.iter().flat_map(SetupAgent::requests);
                 self.letters.extend(requests.map(Letter::Request));
                 self.sent += self.letters.len();
             }
@@ -69,13 +69,13 @@ impl World {
         }
     }
 
-    fn in_memory(&self, group: &Group) -> BTreeMap<SwitchId, NodeId> {
+    fn in_memory(&self, group: &BarrierGroup) -> BTreeMap<SwitchId, NodeId> {
         let of_group = self.agents.iter().filter(|agent| agent.group() == group.id());
-        of_group.flat_map(Agent::in_memory).collect()
+        of_group.flat_map(SetupAgent::in_memory).collect()
     }
 }
 
-fn holds(world: &World, group: &Group, plan: &Plan) {
+fn holds(world: &World, group: &BarrierGroup, plan: &TreePlan) {
     for (switch, bank) in &world.banks {
         let register = bank.register(group.id()).map(|(register, _)| register);
         assert_eq!(register, plan.tree.registers.get(switch), "switch {}", switch.0);
@@ -102,7 +102,7 @@ proptest! {
         world.begin(&network, &group, &options, 1);
         world.run(first.into_iter());
         holds(&world, &group, &plan);
-        world.agents.iter_mut().for_each(Agent::release);
+        world.agents.iter_mut().for_each(SetupAgent::release);
         world.run(second.into_iter());
         world.deliver_what_is_left();
         for bank in world.banks.values() {
@@ -117,8 +117,8 @@ proptest! {
         registers in 0usize..4,
         groups in 1u8..5,
     ) {
-        let groups: Vec<Group> = (0..groups)
-            .map(|id| Group::new(&network, GroupId(id), group.members().to_vec()).expect("as before"))
+        let groups: Vec<BarrierGroup> = (0..groups)
+            .map(|id| BarrierGroup::new(&network, GroupId(id), group.members().to_vec()).expect("as before"))
             .collect();
         let options = PlanOptions::default();
         let plan = plan(&network, &group, &options).expect("the network is connected");
@@ -148,8 +148,8 @@ proptest! {
         registers in 0usize..4,
         groups in 1u8..5,
     ) {
-        let groups: Vec<Group> = (0..groups)
-            .map(|id| Group::new(&network, GroupId(id), group.members().to_vec()).expect("as before"))
+        let groups: Vec<BarrierGroup> = (0..groups)
+            .map(|id| BarrierGroup::new(&network, GroupId(id), group.members().to_vec()).expect("as before"))
             .collect();
         let options = PlanOptions::default();
         let plan = plan(&network, &group, &options).expect("the network is connected");
@@ -176,7 +176,7 @@ fn each_switch_is_asked_for_once() {
     let links = [(0, 1), (1, 2), (2, 3), (1, 4), (4, 5)];
     let network = crate::plan::tests::network(6, &links, &[0, 1, 2, 3, 3, 4, 5]);
     let members = [0, 3, 4, 6].map(NodeId).to_vec();
-    let group = Group::new(&network, GroupId(9), members).expect("all exist");
+    let group = BarrierGroup::new(&network, GroupId(9), members).expect("all exist");
     let mut world = World::new(&network, 1);
     world.begin(&network, &group, &PlanOptions::default(), 1);
     world.run(std::iter::empty());
@@ -189,8 +189,8 @@ fn each_switch_is_asked_for_once() {
 #[test]
 fn a_request_that_comes_after_its_release_brings_nothing_back() {
     let register = Register { parent: Some(Port(0)), children: vec![], locals: vec![] };
-    let set = Order::Set { register, keeper: None };
-    let request = |life, order: &Order| Request {
+    let set = RegisterOrder::Set { register, keeper: None };
+    let request = |life, order: &RegisterOrder| SetupRequest {
         group: GroupId(1),
         life,
         from: NodeId(0),
@@ -198,12 +198,12 @@ fn a_request_that_comes_after_its_release_brings_nothing_back() {
         order: order.clone(),
     };
     let mut bank = Bank::new(1);
-    assert_eq!(bank.take(&request(1, &set)).answer, Answer::InSwitch);
-    assert_eq!(bank.take(&request(1, &Order::Release)).answer, Answer::Released);
-    assert_eq!(bank.take(&request(1, &set)).answer, Answer::Released);
+    assert_eq!(bank.take(&request(1, &set)).answer, SetupAnswer::InSwitch);
+    assert_eq!(bank.take(&request(1, &RegisterOrder::Release)).answer, SetupAnswer::Released);
+    assert_eq!(bank.take(&request(1, &set)).answer, SetupAnswer::Released);
     assert_eq!(bank.free(), 1);
-    assert_eq!(bank.take(&request(2, &set)).answer, Answer::InSwitch);
-    assert_eq!(bank.take(&request(1, &Order::Release)).answer, Answer::Released);
+    assert_eq!(bank.take(&request(2, &set)).answer, SetupAnswer::InSwitch);
+    assert_eq!(bank.take(&request(1, &RegisterOrder::Release)).answer, SetupAnswer::Released);
     assert_eq!(bank.free(), 0, "the second life holds it");
 }
 
@@ -211,13 +211,14 @@ fn a_request_that_comes_after_its_release_brings_nothing_back() {
 fn a_switch_without_nodes_and_free_registers_refuses() {
     // 1 has no node; two groups of 0 and 2 want its only register.
     let network = crate::plan::tests::network(3, &[(0, 1), (1, 2)], &[0, 2]);
-    let group = |id| Group::new(&network, GroupId(id), vec![NodeId(0), NodeId(1)]).expect("both exist");
+    let group =
+        |id| BarrierGroup::new(&network, GroupId(id), vec![NodeId(0), NodeId(1)]).expect("both exist");
     let mut world = World::new(&network, 1);
     world.begin(&network, &group(0), &PlanOptions::default(), 1);
     world.run(std::iter::empty());
     world.begin(&network, &group(1), &PlanOptions::default(), 1);
     world.run(std::iter::empty());
-    let refused: Vec<_> = world.agents.iter().map(Agent::refused).collect();
+    let refused: Vec<_> = world.agents.iter().map(SetupAgent::refused).collect();
     assert_eq!(refused, [None, None, Some(SwitchId(1)), None]);
     assert_eq!(world.in_memory(&group(1)), [(SwitchId(0), NodeId(0)), (SwitchId(2), NodeId(1))].into());
 }

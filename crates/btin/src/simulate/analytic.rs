@@ -15,17 +15,23 @@
 //!
 //! Reference: paper, sections 4.1 and 5.1. The intake is ours: the paper does not state it.
 
-use super::{Costs, Scheme, Time};
+use super::{Costs, Scheme, SimulatedTime};
 use crate::Network;
 
 /// What a barrier of `members` takes whose farthest member is `distance` links from the root, the two to the
 /// nodes included (for trees: height + 2).
 #[must_use]
-pub fn latency(scheme: Scheme, costs: &Costs, distance: u64, members: u64, intake: Time) -> Time {
+pub fn latency(
+    scheme: Scheme,
+    costs: &Costs,
+    distance: u64,
+    members: u64,
+    intake: SimulatedTime,
+) -> SimulatedTime {
     let both_ways = costs.message(distance) * 2;
     let behind_the_first = members.saturating_sub(2);
     match scheme {
-        _ if members < 2 => Time::ZERO, // nobody to wait for, whoever turns
+        _ if members < 2 => SimulatedTime::ZERO, // nobody to wait for, whoever turns
         Scheme::BtinTurn => costs.message(2 * distance - 2),
         Scheme::Btin => both_ways,
         Scheme::Multicast => both_ways + intake * behind_the_first,
@@ -51,9 +57,9 @@ mod tests {
     #[test]
     fn a_tree_of_height_6_takes_what_one_works_out_by_hand() {
         let costs = Costs::default();
-        let of = |scheme| latency(scheme, &costs, 8, 256, Time::nanoseconds(320) / 3);
-        assert_eq!(of(Scheme::Btin), Time::nanoseconds(2 * (2_000 + 8 * 20 + 9 * 300)));
-        assert_eq!(of(Scheme::BtinTurn), Time::nanoseconds(2_000 + 14 * 20 + 15 * 300));
+        let of = |scheme| latency(scheme, &costs, 8, 256, SimulatedTime::nanoseconds(320) / 3);
+        assert_eq!(of(Scheme::Btin), SimulatedTime::nanoseconds(2 * (2_000 + 8 * 20 + 9 * 300)));
+        assert_eq!(of(Scheme::BtinTurn), SimulatedTime::nanoseconds(2_000 + 14 * 20 + 15 * 300));
         let less = 1.0 - of(Scheme::BtinTurn).as_us() / of(Scheme::Btin).as_us();
         assert!((0.26..0.31).contains(&less), "{less}");
         let factor = of(Scheme::Multicast).as_us() / of(Scheme::Btin).as_us();

@@ -4,12 +4,12 @@
 //! The root takes messages in one after the other, at the rate that [`Intake`] names. Where messages can get
 //! lost, members repeat themselves, and the root answers those that ask again.
 
-use super::fabric::Fabric;
-use super::outcome::{Barrier, Course};
-use super::queue::Queue;
-use super::routes::Ways;
-use super::wiring::{Channel, Wiring};
-use super::{Conditions, Intake, Scheme, Time};
+use super::fabric::SimulatedFabric;
+use super::outcome::{Course, SimulatedBarrier};
+use super::queue::EventQueue;
+use super::routes::SwitchRoutes;
+use super::wiring::{CableDirection, Wiring};
+use super::{Conditions, Intake, Scheme, SimulatedTime};
 use crate::{Network, NodeId, SwitchId};
 use std::collections::HashMap;
 
@@ -18,17 +18,17 @@ use std::collections::HashMap;
 struct Travelling {
     barrier: u16,
     member: u32,
-    way: Way,
+    way: MessageDirection,
     hop: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum MessageDirection {
     ToRoot,
     FromRoot,
 }
 
-enum Event {
+enum CentralEvent {
     Arrive {
         barrier: u16,
         member: u32,
@@ -59,82 +59,85 @@ enum Event {
     },
 }
 
-struct Running<'a> {
+struct CentralBarrier<'a> {
     members: &'a [NodeId],
     places: Vec<SwitchId>,
     /// Which member is the root.
     root: u32,
-    ways: Ways,
+    ways: SwitchRoutes,
     /// The multicast tree: what follows each cable.
-    branches: Vec<Branch>,
+    branches: Vec<MulticastBranch>,
     has_arrived: Vec<bool>,
     missing: usize,
     is_released: Vec<bool>,
     attempts: Vec<u32>,
     /// Until when the root's interface takes in a message.
-    intake_busy: Time,
+    intake_busy: SimulatedTime,
     /// Until when the root's processor starts up messages.
-    root_busy: Time,
+    root_busy: SimulatedTime,
     /// When the root released everybody.
     has_released: bool,
-    timeout: Time,
+    timeout: SimulatedTime,
     course: Course,
 }
 
 /// A cable of a multicast tree.
-struct Branch {
-    channel: Channel,
+struct MulticastBranch {
+    channel: CableDirection,
     next: Vec<u32>,
     /// Whom it leads to, if to a member.
     member: Option<u32>,
 }
 
-struct Run<'a, 'f> {
+struct CentralRun<'a, 'f> {
     scheme: Scheme,
     conditions: &'a Conditions,
-    fabric: &'f mut Fabric<'a>,
-    queue: Queue<Event>,
-    running: Vec<Running<'a>>,
+    fabric: &'f mut SimulatedFabric<'a>,
+    queue: EventQueue<CentralEvent>,
+    running: Vec<CentralBarrier<'a>>,
     /// What the root's interface is taken by a message.
-    intake: Time,
+    intake: SimulatedTime,
     messages: u64,
 }
 
 /// Runs the barriers together; how each went, how many messages nodes sent, and how many events there were.
 pub(super) fn run<'a>(
-    barriers: &'a [Barrier<'a>],
+    barriers: &'a [SimulatedBarrier<'a>],
     network: &Network,
     scheme: Scheme,
     conditions: &'a Conditions,
-    fabric: &mut Fabric<'a>,
+    fabric: &mut SimulatedFabric<'a>,
 ) -> (Vec<Course>, u64, u64) {
     let intake = conditions.intake(network);
-    let running =
-        barriers.iter().map(|barrier| Running::new(barrier, network, scheme, conditions, fabric)).collect();
-    let mut run = Run { scheme, conditions, fabric, queue: Queue::new(), running, intake, messages: 0 };
+    let running = barriers
+        .iter()
+        .map(|barrier| CentralBarrier::new(barrier, network, scheme, conditions, fabric))
+        .collect();
+    let mut run =
+        CentralRun { scheme, conditions, fabric, queue: EventQueue::new(), running, intake, messages: 0 };
     for (number, barrier) in (0..).zip(barriers) {
         for (member, _) in (0..).zip(barrier.group.members()) {
             let at = run.fabric.arrival();
-            run.queue.push(at, Event::Arrive { barrier: number, member });
+            run.queue.push(at, CentralEvent::Arrive { barrier: number, member });
         }
     }
     while let Some((now, event)) = run.queue.pop() {
         run.happen(now, event);
     }
     let events = run.queue.events();
-    (run.running.into_iter().map(Running::end).collect(), run.messages, events)
+    (run.running.into_iter().map(CentralBarrier::end).collect(), run.messages, events)
 }
 
 /// The way between the root and the farthest member, the links to the nodes included.
 pub(super) fn distance(
     network: &Network,
     wiring: &Wiring,
-    barrier: &Barrier,
+    barrier: &SimulatedBarrier,
     conditions: &Conditions,
 ) -> u64 {
     let place = |node: &NodeId| network.nodes()[node.0 as usize].switch;
     let members = barrier.group.members();
-    let ways = Ways::new(network, wiring, place(&members[root(barrier)]), conditions.routes);
+    let ways = SwitchRoutes::new(network, wiring, place(&members[root(barrier)]), conditions.routes);
     farthest(&ways, members.iter().map(place))
 }
 
@@ -148,35 +151,35 @@ pub(super) fn distances(
     let place = |node: &NodeId| network.nodes()[node.0 as usize].switch;
     let mut distances = Vec::with_capacity(members.len() * members.len());
     for from in members {
-        let ways = Ways::new(network, wiring, place(from), conditions.routes);
+        let ways = SwitchRoutes::new(network, wiring, place(from), conditions.routes);
         distances.extend(members.iter().map(|to| ways.out(place(to)).len() as u64 + 2));
     }
     distances
 }
 
-fn farthest(ways: &Ways, places: impl Iterator<Item = SwitchId>) -> u64 {
+fn farthest(ways: &SwitchRoutes, places: impl Iterator<Item = SwitchId>) -> u64 {
     places.map(|place| ways.out(place).len() as u64 + 2).max().unwrap_or(2)
 }
 
 /// Which member is the root: the tree's root node; a tree without one leaves the first member.
-fn root(barrier: &Barrier) -> usize {
+fn root(barrier: &SimulatedBarrier) -> usize {
     let members = barrier.group.members();
     barrier.tree.root_node.and_then(|root| members.binary_search(&root).ok()).unwrap_or(0)
 }
 
-impl<'a> Running<'a> {
+impl<'a> CentralBarrier<'a> {
     fn new(
-        barrier: &'a Barrier<'a>,
+        barrier: &'a SimulatedBarrier<'a>,
         network: &Network,
         scheme: Scheme,
         conditions: &Conditions,
-        fabric: &Fabric,
+        fabric: &SimulatedFabric,
     ) -> Self {
         let members = barrier.group.members();
         let root = root(barrier);
         let place = |node: &NodeId| network.nodes()[node.0 as usize].switch;
         let places: Vec<SwitchId> = members.iter().map(place).collect();
-        let ways = Ways::new(network, fabric.wiring, places[root], conditions.routes);
+        let ways = SwitchRoutes::new(network, fabric.wiring, places[root], conditions.routes);
         let n = members.len();
         let distance = farthest(&ways, places.iter().copied());
         let intake = conditions.intake(network);
@@ -192,8 +195,8 @@ impl<'a> Running<'a> {
             missing: n,
             is_released: vec![false; n],
             attempts: vec![0; n],
-            intake_busy: Time::ZERO,
-            root_busy: Time::ZERO,
+            intake_busy: SimulatedTime::ZERO,
+            root_busy: SimulatedTime::ZERO,
             has_released: false,
             timeout,
             course: Course::new(n, 1),
@@ -205,20 +208,20 @@ impl<'a> Running<'a> {
     }
 
     /// The multicast tree, as the union of the ways to the members; branch 0 is the root's own cable.
-    fn grow(&mut self, fabric: &Fabric) {
+    fn grow(&mut self, fabric: &SimulatedFabric) {
         let wiring = fabric.wiring;
         let own = wiring.out_of_node(self.members[self.root as usize]);
-        self.branches.push(Branch { channel: own, next: Vec::new(), member: None });
-        let mut known: HashMap<Channel, u32> = HashMap::new();
+        self.branches.push(MulticastBranch { channel: own, next: Vec::new(), member: None });
+        let mut known: HashMap<CableDirection, u32> = HashMap::new();
         let mut ends: HashMap<SwitchId, u32> = HashMap::new();
         for (member, place) in (0..).zip(&self.places) {
             if member == self.root || !self.ways.reaches(*place) {
                 continue;
             }
             let branches = &mut self.branches;
-            let mut grow = |from: u32, channel: Channel, member: Option<u32>| {
+            let mut grow = |from: u32, channel: CableDirection, member: Option<u32>| {
                 let new = u32::try_from(branches.len()).expect("fits because channels are 32 bits");
-                branches.push(Branch { channel, next: Vec::new(), member });
+                branches.push(MulticastBranch { channel, next: Vec::new(), member });
                 branches[from as usize].next.push(new);
                 new
             };
@@ -238,13 +241,13 @@ impl<'a> Running<'a> {
     }
 
     /// The cable that a message enters next; none once it has come to its node.
-    fn channel(&self, travelling: Travelling, fabric: &Fabric) -> Option<Channel> {
+    fn channel(&self, travelling: Travelling, fabric: &SimulatedFabric) -> Option<CableDirection> {
         let node = self.members[travelling.member as usize];
         let root = self.members[self.root as usize];
         let place = self.places[travelling.member as usize];
         let (from, to, way) = match travelling.way {
-            Way::ToRoot => (node, root, self.ways.back(place)),
-            Way::FromRoot => (root, node, self.ways.out(place)),
+            MessageDirection::ToRoot => (node, root, self.ways.back(place)),
+            MessageDirection::FromRoot => (root, node, self.ways.out(place)),
         };
         let hop = travelling.hop as usize;
         match hop.checked_sub(1) {
@@ -256,25 +259,25 @@ impl<'a> Running<'a> {
     }
 }
 
-impl Run<'_, '_> {
-    fn happen(&mut self, now: Time, event: Event) {
+impl CentralRun<'_, '_> {
+    fn happen(&mut self, now: SimulatedTime, event: CentralEvent) {
         match event {
-            Event::Arrive { barrier, member } => self.arrive(now, barrier, member),
-            Event::Hop(travelling) => self.travel(now, travelling),
-            Event::AtRoot { barrier, member } => {
+            CentralEvent::Arrive { barrier, member } => self.arrive(now, barrier, member),
+            CentralEvent::Hop(travelling) => self.travel(now, travelling),
+            CentralEvent::AtRoot { barrier, member } => {
                 let running = &mut self.running[usize::from(barrier)];
                 let start = now.max(running.intake_busy);
                 running.intake_busy = start + self.intake;
                 let own = match self.conditions.intake {
                     Intake::StartupEach => self.conditions.costs.startup,
-                    Intake::ParallelLinks | Intake::OnePort => Time::ZERO,
+                    Intake::ParallelLinks | Intake::OnePort => SimulatedTime::ZERO,
                 };
                 let done = start + own + self.conditions.costs.switch;
-                self.queue.push(done, Event::TakenIn { barrier, member });
+                self.queue.push(done, CentralEvent::TakenIn { barrier, member });
             }
-            Event::TakenIn { barrier, member } => self.taken_in(now, barrier, member),
-            Event::Spread { barrier, branch } => self.spread(now, barrier, branch),
-            Event::Released { barrier, member } => {
+            CentralEvent::TakenIn { barrier, member } => self.taken_in(now, barrier, member),
+            CentralEvent::Spread { barrier, branch } => self.spread(now, barrier, branch),
+            CentralEvent::Released { barrier, member } => {
                 let running = &mut self.running[usize::from(barrier)];
                 let is_released = &mut running.is_released[member as usize];
                 if !*is_released {
@@ -282,7 +285,7 @@ impl Run<'_, '_> {
                     running.course.released(0, now, 0);
                 }
             }
-            Event::Timer { barrier, member } => {
+            CentralEvent::Timer { barrier, member } => {
                 let running = &mut self.running[usize::from(barrier)];
                 let attempts = &mut running.attempts[member as usize];
                 if running.is_released[member as usize] || *attempts == self.conditions.attempts {
@@ -295,7 +298,7 @@ impl Run<'_, '_> {
         }
     }
 
-    fn arrive(&mut self, now: Time, barrier: u16, member: u32) {
+    fn arrive(&mut self, now: SimulatedTime, barrier: u16, member: u32) {
         let running = &mut self.running[usize::from(barrier)];
         running.course.arrived(0, now);
         if member == running.root {
@@ -305,30 +308,30 @@ impl Run<'_, '_> {
         }
     }
 
-    fn send_to_root(&mut self, now: Time, barrier: u16, member: u32) {
+    fn send_to_root(&mut self, now: SimulatedTime, barrier: u16, member: u32) {
         if self.conditions.faults.lose() {
             let timeout = self.running[usize::from(barrier)].timeout;
-            self.queue.push(now + timeout, Event::Timer { barrier, member });
+            self.queue.push(now + timeout, CentralEvent::Timer { barrier, member });
         }
         let costs = &self.conditions.costs;
         self.messages += 1;
         self.travel(
             now + costs.startup + costs.switch,
-            Travelling { barrier, member, way: Way::ToRoot, hop: 0 },
+            Travelling { barrier, member, way: MessageDirection::ToRoot, hop: 0 },
         );
     }
 
-    fn send_from_root(&mut self, now: Time, barrier: u16, member: u32) {
+    fn send_from_root(&mut self, now: SimulatedTime, barrier: u16, member: u32) {
         let costs = &self.conditions.costs;
         self.messages += 1;
         let running = &mut self.running[usize::from(barrier)];
         let ready = now.max(running.root_busy) + costs.startup;
         running.root_busy = ready;
-        let travelling = Travelling { barrier, member, way: Way::FromRoot, hop: 0 };
-        self.queue.push(ready + costs.switch, Event::Hop(travelling));
+        let travelling = Travelling { barrier, member, way: MessageDirection::FromRoot, hop: 0 };
+        self.queue.push(ready + costs.switch, CentralEvent::Hop(travelling));
     }
 
-    fn taken_in(&mut self, now: Time, barrier: u16, member: u32) {
+    fn taken_in(&mut self, now: SimulatedTime, barrier: u16, member: u32) {
         let running = &mut self.running[usize::from(barrier)];
         if !std::mem::replace(&mut running.has_arrived[member as usize], true) {
             running.missing -= 1;
@@ -340,11 +343,11 @@ impl Run<'_, '_> {
         }
     }
 
-    fn release(&mut self, now: Time, barrier: u16) {
+    fn release(&mut self, now: SimulatedTime, barrier: u16) {
         let running = &mut self.running[usize::from(barrier)];
         running.has_released = true;
         let root = running.root;
-        self.queue.push(now, Event::Released { barrier, member: root });
+        self.queue.push(now, CentralEvent::Released { barrier, member: root });
         let members = u32::try_from(running.members.len()).expect("fits because node numbers are 32 bits");
         if self.scheme == Scheme::Unicast {
             for member in (0..members).filter(|member| *member != root) {
@@ -355,26 +358,26 @@ impl Run<'_, '_> {
             let ready = now.max(running.root_busy) + costs.startup;
             running.root_busy = ready;
             self.messages += 1;
-            self.queue.push(ready + costs.switch, Event::Spread { barrier, branch: 0 });
+            self.queue.push(ready + costs.switch, CentralEvent::Spread { barrier, branch: 0 });
         }
     }
 
-    fn spread(&mut self, now: Time, barrier: u16, branch: u32) {
+    fn spread(&mut self, now: SimulatedTime, barrier: u16, branch: u32) {
         let costs = &self.conditions.costs;
         let branch = &self.running[usize::from(barrier)].branches[branch as usize];
         for out in self.fabric.cross(branch.channel, now).into_iter().flatten() {
             let at = out + costs.switch;
             if let Some(member) = branch.member {
-                self.queue.push(at, Event::Released { barrier, member });
+                self.queue.push(at, CentralEvent::Released { barrier, member });
             }
             for next in &branch.next {
-                self.queue.push(at, Event::Spread { barrier, branch: *next });
+                self.queue.push(at, CentralEvent::Spread { barrier, branch: *next });
             }
         }
     }
 
     /// A message goes on: all the way where nobody can get in its way, else over one cable.
-    fn travel(&mut self, now: Time, travelling: Travelling) {
+    fn travel(&mut self, now: SimulatedTime, travelling: Travelling) {
         let Travelling { barrier, member, way, hop } = travelling;
         let running = &self.running[usize::from(barrier)];
         let Some(channel) = running.channel(travelling, self.fabric) else { return };
@@ -383,10 +386,14 @@ impl Run<'_, '_> {
         for out in self.fabric.cross(channel, now).into_iter().flatten() {
             let behind = out + self.conditions.costs.switch;
             match (is_last, way) {
-                (true, Way::ToRoot) => self.queue.push(out, Event::AtRoot { barrier, member }),
-                (true, Way::FromRoot) => self.queue.push(behind, Event::Released { barrier, member }),
+                (true, MessageDirection::ToRoot) => {
+                    self.queue.push(out, CentralEvent::AtRoot { barrier, member })
+                }
+                (true, MessageDirection::FromRoot) => {
+                    self.queue.push(behind, CentralEvent::Released { barrier, member })
+                }
                 (false, _) if self.fabric.is_free() => self.travel(behind, next),
-                (false, _) => self.queue.push(behind, Event::Hop(next)),
+                (false, _) => self.queue.push(behind, CentralEvent::Hop(next)),
             }
         }
     }

@@ -1,25 +1,25 @@
 //! What a simulation assumes. The defaults are the paper's; each deviation has a name.
 
-use super::Time;
+use super::SimulatedTime;
 use crate::Network;
 
 /// What a message costs on its way (paper, section 5.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Costs {
     /// Start-up of a message at a node, t_s.
-    pub startup: Time,
+    pub startup: SimulatedTime,
     /// Propagation over a link, t_p.
-    pub propagation: Time,
+    pub propagation: SimulatedTime,
     /// Delay of a switch, and of a node's interface, t_r.
-    pub switch: Time,
+    pub switch: SimulatedTime,
 }
 
 impl Default for Costs {
     fn default() -> Self {
         Self {
-            startup: Time::microseconds(2),
-            propagation: Time::nanoseconds(20),
-            switch: Time::nanoseconds(300),
+            startup: SimulatedTime::microseconds(2),
+            propagation: SimulatedTime::nanoseconds(20),
+            switch: SimulatedTime::nanoseconds(300),
         }
     }
 }
@@ -27,7 +27,7 @@ impl Default for Costs {
 impl Costs {
     /// A message over so many links, the two to the nodes included: t_s + d t_p + (d + 1) t_r.
     #[must_use]
-    pub fn message(&self, distance: u64) -> Time {
+    pub fn message(&self, distance: u64) -> SimulatedTime {
         self.startup + self.propagation * distance + self.switch * (distance + 1)
     }
 }
@@ -120,9 +120,9 @@ pub struct Faults {
     /// The share of link crossings that deliver the message twice.
     pub duplicate: f64,
     /// A crossing takes up to this much longer, evenly spread: messages overtake each other.
-    pub jitter: Time,
+    pub jitter: SimulatedTime,
     /// Links, by number, that carry nothing from a time on.
-    pub failing: Vec<(u32, Time)>,
+    pub failing: Vec<(u32, SimulatedTime)>,
 }
 
 impl Faults {
@@ -145,14 +145,14 @@ pub struct Conditions {
     /// How unicast and multicast messages go.
     pub routes: Routes,
     /// Members arrive within this time, evenly spread; zero: all at once, as in the paper.
-    pub arrivals: Time,
+    pub arrivals: SimulatedTime,
     /// Whether messages wait for each other.
     pub channels: Channels,
     /// What goes wrong.
     pub faults: Faults,
     /// How long a node waits before it repeats itself; none: four times the analytic latency of its scheme.
     /// Only where messages can get lost.
-    pub timeout: Option<Time>,
+    pub timeout: Option<SimulatedTime>,
     /// How often a node repeats itself before it gives up.
     pub attempts: u32,
     /// How many barriers follow each other (trees only).
@@ -164,7 +164,7 @@ pub struct Conditions {
 impl Conditions {
     /// What the root node of unicast and multicast needs to take a message in.
     #[must_use]
-    pub fn intake(&self, network: &Network) -> Time {
+    pub fn intake(&self, network: &Network) -> SimulatedTime {
         let links = self.parallel_links.unwrap_or_else(|| super::parallel_links(network)).max(1);
         match self.intake {
             Intake::ParallelLinks => (self.costs.switch + self.costs.propagation) / links,
@@ -181,7 +181,7 @@ impl Default for Conditions {
             intake: Intake::default(),
             parallel_links: None,
             routes: Routes::default(),
-            arrivals: Time::ZERO,
+            arrivals: SimulatedTime::ZERO,
             channels: Channels::default(),
             faults: Faults::default(),
             timeout: None,

@@ -1,19 +1,19 @@
 //! The cables of a simulated network: what a crossing takes, who waits for whom, and what gets lost.
 
-use super::wiring::{Channel, Far, Wiring};
-use super::{Channels, Conditions, Time};
+use super::wiring::{CableDirection, Far, Wiring};
+use super::{Channels, Conditions, SimulatedTime};
 use crate::{Link, NodeId};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 /// All cables, with what has happened on them.
-pub(super) struct Fabric<'a> {
+pub(super) struct SimulatedFabric<'a> {
     pub(super) wiring: &'a Wiring,
     conditions: &'a Conditions,
     /// When each channel is free again; empty if messages do not wait for each other.
-    free: Vec<Time>,
+    free: Vec<SimulatedTime>,
     /// When each channel fails; empty if none does.
-    fails: Vec<Option<Time>>,
+    fails: Vec<Option<SimulatedTime>>,
     pub(super) load: Vec<u32>,
     pub(super) lost: u64,
     pub(super) duplicated: u64,
@@ -26,7 +26,7 @@ pub(super) struct Fabric<'a> {
 /// Crossings between two words to who watches: some milliseconds.
 const BETWEEN: u64 = 1 << 16;
 
-impl<'a> Fabric<'a> {
+impl<'a> SimulatedFabric<'a> {
     pub(super) fn new(
         wiring: &'a Wiring,
         links: &[Link],
@@ -47,7 +47,7 @@ impl<'a> Fabric<'a> {
         Self {
             wiring,
             conditions,
-            free: vec![Time::ZERO; if contended { wiring.channels() } else { 0 }],
+            free: vec![SimulatedTime::ZERO; if contended { wiring.channels() } else { 0 }],
             fails,
             load: vec![0; wiring.channels()],
             lost: 0,
@@ -64,7 +64,11 @@ impl<'a> Fabric<'a> {
     }
 
     /// A message enters a channel: when it comes out, and when its copy does, if any.
-    pub(super) fn cross(&mut self, channel: Channel, now: Time) -> [Option<Time>; 2] {
+    pub(super) fn cross(
+        &mut self,
+        channel: CableDirection,
+        now: SimulatedTime,
+    ) -> [Option<SimulatedTime>; 2] {
         let at = channel.0 as usize;
         self.load[at] += 1;
         self.crossed += 1;
@@ -105,7 +109,7 @@ impl<'a> Fabric<'a> {
     }
 
     /// A time within the conditions' spread of arrivals.
-    pub(super) fn arrival(&mut self) -> Time {
+    pub(super) fn arrival(&mut self) -> SimulatedTime {
         late(&mut self.random, self.conditions.arrivals)
     }
 
@@ -116,9 +120,9 @@ impl<'a> Fabric<'a> {
 }
 
 /// Up to `most`, evenly spread.
-fn late(random: &mut Pcg64Mcg, most: Time) -> Time {
+fn late(random: &mut Pcg64Mcg, most: SimulatedTime) -> SimulatedTime {
     match most.as_picoseconds() {
-        0 => Time::ZERO,
-        most => Time::picoseconds(random.random_range(0..=most)),
+        0 => SimulatedTime::ZERO,
+        most => SimulatedTime::picoseconds(random.random_range(0..=most)),
     }
 }

@@ -2,12 +2,12 @@
 
 use super::tests::{NONE, barrier, group, network, planned};
 use super::*;
-use crate::{End, Operation, SwitchId};
+use crate::{End, ReductionOperator, SwitchId};
 use proptest::prelude::*;
 use std::fmt::Write;
 
 fn faulty(loss: f64, duplicate: f64, jitter_us: u64, seed: u64) -> Conditions {
-    let faults = Faults { loss, duplicate, jitter: Time::microseconds(jitter_us), failing: vec![] };
+    let faults = Faults { loss, duplicate, jitter: SimulatedTime::microseconds(jitter_us), failing: vec![] };
     Conditions { faults, seed, attempts: 10_000, ..Conditions::default() }
 }
 
@@ -25,7 +25,7 @@ proptest! {
         let group = group(&network, members, 7, seed);
         let plan = planned(&network, &group);
         let conditions = Conditions {
-            arrivals: Time::microseconds(arrivals),
+            arrivals: SimulatedTime::microseconds(arrivals),
             episodes,
             channels: if contended { Channels::Contended } else { Channels::Free },
             ..faulty(loss, duplicate, jitter, seed)
@@ -52,9 +52,9 @@ proptest! {
         let plan = planned(&network, &group);
         let conditions = Conditions { episodes: 3, ..faulty(loss, duplicate, jitter, seed) };
         let data = |node: crate::NodeId, episode: u16| ((node.0 * 7 + u32::from(episode) * 3) % 5) as u8;
-        for operation in Operation::ALL {
+        for operation in ReductionOperator::ALL {
             for scheme in [Scheme::Btin, Scheme::BtinTurn] {
-                let one = Barrier {
+                let one = SimulatedBarrier {
                     group: &group, tree: &plan.tree, height: plan.height, in_memory: NONE, operation, data: &data,
                 };
                 let run = Simulator::new(&network).run(&[one], scheme, &conditions);
@@ -82,7 +82,7 @@ fn a_failed_link_ends_in_names_of_those_who_wait_and_of_whom_they_wait_for() {
     let port = register.children[0];
     let cut = network.neighbours(*parent).iter().find(|next| next.port == port).expect("it leads to a child");
     let mut conditions = Conditions { attempts: 5, ..Conditions::default() };
-    conditions.faults.failing = vec![(cut.link, Time::ZERO)];
+    conditions.faults.failing = vec![(cut.link, SimulatedTime::ZERO)];
     for scheme in [Scheme::Btin, Scheme::BtinTurn] {
         let run = Simulator::new(&network).run(&[barrier(&group, &plan)], scheme, &conditions);
         let course = &run.courses[0];
@@ -94,7 +94,7 @@ fn a_failed_link_ends_in_names_of_those_who_wait_and_of_whom_they_wait_for() {
             assert!(is_above || Some(end.port) == plan.tree.registers[&end.switch].parent, "{end:?}");
         }
     }
-    conditions.faults.failing = vec![(cut.link, Time::microseconds(1_000_000))];
+    conditions.faults.failing = vec![(cut.link, SimulatedTime::microseconds(1_000_000))];
     let late = Simulator::new(&network).run(&[barrier(&group, &plan)], Scheme::Btin, &conditions);
     assert!(late.courses[0].is_complete(), "it failed when all was over");
 }
@@ -119,14 +119,15 @@ fn the_same_seed_gives_the_same_run_and_this_is_it() {
     let network = network(30, 40, 80, 8, 11);
     let group = group(&network, 64, 3, 11);
     let plan = planned(&network, &group);
-    let conditions = Conditions { arrivals: Time::microseconds(5), episodes: 4, ..faulty(0.02, 0.02, 1, 42) };
+    let conditions =
+        Conditions { arrivals: SimulatedTime::microseconds(5), episodes: 4, ..faulty(0.02, 0.02, 1, 42) };
     let mut told = String::new();
     for scheme in Scheme::ALL {
         let run = || Simulator::new(&network).run(&[barrier(&group, &plan)], scheme, &conditions);
         let once = run();
         assert_eq!(once, run());
         let course = &once.courses[0];
-        let latency = once.latency().map_or(0, Time::as_picoseconds);
+        let latency = once.latency().map_or(0, SimulatedTime::as_picoseconds);
         let (hops, messages) = (once.hops, once.messages);
         let (lost, again, repeated) = (once.lost, once.duplicated, course.repetitions);
         writeln!(

@@ -7,7 +7,7 @@
 //!   a message over d links: t_s + d t_p + (d + 1) t_r                      (paper, section 5.1)
 //! ```
 //!
-//! Trees run the same state machines as a data plane does ([`crate::Switch`], [`crate::Member`]); unicast and
+//! Trees run the same state machines as a data plane does ([`crate::Switch`], [`crate::GroupMember`]); unicast and
 //! multicast follow up\*/down\* routes to and from the tree's root node, so that nothing but the scheme
 //! differs. [`Conditions`] names every assumption; its default is the paper's. Time is simulated and chance
 //! has a seed: the same input gives the same output everywhere.
@@ -35,11 +35,11 @@ mod tree;
 mod wiring;
 
 pub use conditions::{Channels, Conditions, Costs, Faults, Intake, Routes, Scheme};
-pub use outcome::{Barrier, Busiest, Course, Episode, Simulated};
-pub use time::Time;
+pub use outcome::{Busiest, Course, EpisodeTimes, Simulated, SimulatedBarrier};
+pub use time::SimulatedTime;
 
-use crate::{Network, Turn};
-use fabric::Fabric;
+use crate::{Network, TurnPoint};
+use fabric::SimulatedFabric;
 use wiring::Wiring;
 
 /// A network, made ready for simulations.
@@ -60,7 +60,7 @@ impl<'a> Simulator<'a> {
     /// # Panics
     /// May panic if groups or trees were made for another network.
     #[must_use]
-    pub fn run(&self, barriers: &[Barrier], scheme: Scheme, conditions: &Conditions) -> Simulated {
+    pub fn run(&self, barriers: &[SimulatedBarrier], scheme: Scheme, conditions: &Conditions) -> Simulated {
         self.run_watched(barriers, scheme, conditions, &mut |_| {})
     }
 
@@ -71,22 +71,24 @@ impl<'a> Simulator<'a> {
     #[must_use]
     pub fn run_watched(
         &self,
-        barriers: &[Barrier],
+        barriers: &[SimulatedBarrier],
         scheme: Scheme,
         conditions: &Conditions,
         watch: &mut dyn FnMut(u64),
     ) -> Simulated {
         let links = self.network.links();
-        let mut fabric = Fabric::new(&self.wiring, links, conditions, watch);
+        let mut fabric = SimulatedFabric::new(&self.wiring, links, conditions, watch);
         let sizes = (self.network.switch_count(), self.network.nodes().len());
         let (courses, messages, events) = match scheme {
             Scheme::Unicast | Scheme::Multicast => {
                 central::run(barriers, self.network, scheme, conditions, &mut fabric)
             }
-            Scheme::Btin => tree::run(barriers, sizes, Turn::AtNode, conditions, &mut fabric),
-            Scheme::BtinTurn => tree::run(barriers, sizes, Turn::AtSwitch, conditions, &mut fabric),
+            Scheme::Btin => tree::run(barriers, sizes, TurnPoint::AtNode, conditions, &mut fabric),
+            Scheme::BtinTurn => tree::run(barriers, sizes, TurnPoint::AtSwitch, conditions, &mut fabric),
         };
-        let of = |barrier: &Barrier| startups(turned(scheme, barrier), barrier.group.members().len() as u64);
+        let of = |barrier: &SimulatedBarrier| {
+            startups(turned(scheme, barrier), barrier.group.members().len() as u64)
+        };
         Simulated {
             scheme,
             courses,
@@ -107,7 +109,12 @@ impl<'a> Simulator<'a> {
     /// # Panics
     /// As [`Simulator::run`].
     #[must_use]
-    pub fn analytic(&self, barrier: &Barrier, scheme: Scheme, conditions: &Conditions) -> Time {
+    pub fn analytic(
+        &self,
+        barrier: &SimulatedBarrier,
+        scheme: Scheme,
+        conditions: &Conditions,
+    ) -> SimulatedTime {
         let members = barrier.group.members();
         let distance = match scheme {
             Scheme::Btin | Scheme::BtinTurn => u64::from(barrier.height) + 2,
@@ -126,13 +133,13 @@ impl<'a> Simulator<'a> {
     /// # Panics
     /// As [`Simulator::run`].
     #[must_use]
-    pub fn distances(&self, barrier: &Barrier, conditions: &Conditions) -> Vec<u64> {
+    pub fn distances(&self, barrier: &SimulatedBarrier, conditions: &Conditions) -> Vec<u64> {
         central::distances(self.network, &self.wiring, barrier.group.members(), conditions)
     }
 }
 
 /// What a scheme comes to: without a root node messages turn around in the root switch anyway.
-fn turned(scheme: Scheme, barrier: &Barrier) -> Scheme {
+fn turned(scheme: Scheme, barrier: &SimulatedBarrier) -> Scheme {
     match scheme {
         Scheme::Btin if barrier.tree.root_node.is_none() => Scheme::BtinTurn,
         _ => scheme,

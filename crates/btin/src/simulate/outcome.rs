@@ -1,15 +1,15 @@
 //! What is simulated, and what came of it.
 
-use super::wiring::{Channel, Far, Wiring};
-use super::{Scheme, Time};
-use crate::{End, Group, Network, NodeId, Operation, Plan, SwitchId, Tree};
+use super::wiring::{CableDirection, Far, Wiring};
+use super::{Scheme, SimulatedTime};
+use crate::{BarrierGroup, End, Network, NodeId, ReductionOperator, SwitchId, Tree, TreePlan};
 use std::collections::BTreeMap;
 
 /// One group's barrier.
 #[derive(Clone, Copy)]
-pub struct Barrier<'a> {
+pub struct SimulatedBarrier<'a> {
     /// Who takes part.
-    pub group: &'a Group,
+    pub group: &'a BarrierGroup,
     /// Its registers; unicast and multicast take their root node from it.
     pub tree: &'a Tree,
     /// How high the tree is, in links from the root switch.
@@ -17,24 +17,31 @@ pub struct Barrier<'a> {
     /// Switches whose register is kept in a node's memory, because the switch has none free.
     pub in_memory: &'a BTreeMap<SwitchId, NodeId>,
     /// What the data are combined by (trees only).
-    pub operation: Operation,
+    pub operation: ReductionOperator,
     /// What a member brings to an episode (trees only).
     pub data: &'a dyn Fn(NodeId, u16) -> u8,
 }
 
-impl<'a> Barrier<'a> {
+impl<'a> SimulatedBarrier<'a> {
     /// A barrier without data by a planned tree.
     #[must_use]
-    pub fn planned(group: &'a Group, plan: &'a Plan) -> Self {
-        let Plan { tree, height, in_memory, .. } = plan;
-        Self { group, tree, height: *height, in_memory, operation: Operation::default(), data: &|_, _| 0 }
+    pub fn planned(group: &'a BarrierGroup, plan: &'a TreePlan) -> Self {
+        let TreePlan { tree, height, in_memory, .. } = plan;
+        Self {
+            group,
+            tree,
+            height: *height,
+            in_memory,
+            operation: ReductionOperator::default(),
+            data: &|_, _| 0,
+        }
     }
 }
 
 /// How one group's barrier went.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Course {
-    episodes: Vec<Episode>,
+    episodes: Vec<EpisodeTimes>,
     members: usize,
     /// How often nodes repeated themselves.
     pub repetitions: u64,
@@ -48,15 +55,15 @@ pub struct Course {
 
 /// One barrier of a group, from the first arrival to the last release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Episode {
+pub struct EpisodeTimes {
     /// When the first member arrived.
-    pub first_arrival: Time,
+    pub first_arrival: SimulatedTime,
     /// When the last member arrived.
-    pub last_arrival: Time,
+    pub last_arrival: SimulatedTime,
     /// When the first member was released.
-    pub first_release: Time,
+    pub first_release: SimulatedTime,
     /// When the last member was released.
-    pub last_release: Time,
+    pub last_release: SimulatedTime,
     /// How many members arrived.
     pub arrived: usize,
     /// How many members were released.
@@ -68,7 +75,7 @@ pub struct Episode {
 impl Course {
     pub(super) fn new(members: usize, episodes: u16) -> Self {
         Self {
-            episodes: vec![Episode::default(); usize::from(episodes)],
+            episodes: vec![EpisodeTimes::default(); usize::from(episodes)],
             members,
             repetitions: 0,
             dropped: 0,
@@ -81,7 +88,7 @@ impl Course {
         u16::try_from(self.episodes.len()).expect("fits because it was made of 16 bits")
     }
 
-    pub(super) fn arrived(&mut self, episode: u16, now: Time) {
+    pub(super) fn arrived(&mut self, episode: u16, now: SimulatedTime) {
         let Some(episode) = self.episodes.get_mut(usize::from(episode)) else { return };
         if episode.arrived == 0 {
             episode.first_arrival = now;
@@ -90,7 +97,7 @@ impl Course {
         episode.last_arrival = episode.last_arrival.max(now);
     }
 
-    pub(super) fn released(&mut self, episode: u16, now: Time, result: u8) {
+    pub(super) fn released(&mut self, episode: u16, now: SimulatedTime, result: u8) {
         let Some(episode) = self.episodes.get_mut(usize::from(episode)) else { return };
         if episode.released == 0 {
             episode.first_release = now;
@@ -103,7 +110,7 @@ impl Course {
 
     /// Its barriers, in order.
     #[must_use]
-    pub fn each(&self) -> &[Episode] {
+    pub fn each(&self) -> &[EpisodeTimes] {
         &self.episodes
     }
 
@@ -116,15 +123,15 @@ impl Course {
     /// From the last arrival to the last release, on average over the barriers that everybody was released
     /// from; nothing if there is none.
     #[must_use]
-    pub fn latency(&self) -> Option<Time> {
-        let complete: Vec<Time> = self
+    pub fn latency(&self) -> Option<SimulatedTime> {
+        let complete: Vec<SimulatedTime> = self
             .episodes
             .iter()
             .filter(|episode| episode.released == self.members)
             .map(|episode| episode.last_release.since(episode.last_arrival))
             .collect();
         let n = complete.len() as u64;
-        (n > 0).then(|| complete.into_iter().sum::<Time>() / n)
+        (n > 0).then(|| complete.into_iter().sum::<SimulatedTime>() / n)
     }
 }
 
@@ -166,11 +173,11 @@ pub struct Busiest {
 impl Simulated {
     /// The latency of the slowest group; nothing if a group had no complete barrier.
     #[must_use]
-    pub fn latency(&self) -> Option<Time> {
+    pub fn latency(&self) -> Option<SimulatedTime> {
         self.courses
             .iter()
             .map(Course::latency)
-            .try_fold(Time::ZERO, |most, one| one.map(|one| most.max(one)))
+            .try_fold(SimulatedTime::ZERO, |most, one| one.map(|one| most.max(one)))
     }
 }
 
@@ -184,7 +191,7 @@ pub(super) fn busiest(wiring: &Wiring, load: &[u32]) -> Option<Busiest> {
         .zip(load)
         .filter(|(_, load)| **load > 0)
         .reduce(|most, one| if one.1 > most.1 { one } else { most })?;
-    let from = match wiring.from(Channel(channel)) {
+    let from = match wiring.from(CableDirection(channel)) {
         Far::Switch(end) => Ok(end),
         Far::Node(node) => Err(node),
         Far::Open => return None,

@@ -1,52 +1,52 @@
 //! What happens next: events by time, and of one time in the order in which they were thought of.
 
-use super::Time;
+use super::SimulatedTime;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// The events ahead.
-pub(super) struct Queue<E> {
-    heap: BinaryHeap<Entry<E>>,
+pub(super) struct EventQueue<E> {
+    heap: BinaryHeap<ScheduledEvent<E>>,
     next: u64,
 }
 
-struct Entry<E> {
-    key: Reverse<(Time, u64)>,
+struct ScheduledEvent<E> {
+    key: Reverse<(SimulatedTime, u64)>,
     event: E,
 }
 
-impl<E> PartialEq for Entry<E> {
+impl<E> PartialEq for ScheduledEvent<E> {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key
     }
 }
 
-impl<E> Eq for Entry<E> {}
+impl<E> Eq for ScheduledEvent<E> {}
 
-impl<E> PartialOrd for Entry<E> {
+impl<E> PartialOrd for ScheduledEvent<E> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<E> Ord for Entry<E> {
+impl<E> Ord for ScheduledEvent<E> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.key.cmp(&other.key)
     }
 }
 
-impl<E> Queue<E> {
+impl<E> EventQueue<E> {
     pub(super) fn new() -> Self {
         Self { heap: BinaryHeap::new(), next: 0 }
     }
 
-    pub(super) fn push(&mut self, at: Time, event: E) {
-        self.heap.push(Entry { key: Reverse((at, self.next)), event });
+    pub(super) fn push(&mut self, at: SimulatedTime, event: E) {
+        self.heap.push(ScheduledEvent { key: Reverse((at, self.next)), event });
         self.next += 1;
     }
 
-    pub(super) fn pop(&mut self) -> Option<(Time, E)> {
-        self.heap.pop().map(|Entry { key: Reverse((at, _)), event }| (at, event))
+    pub(super) fn pop(&mut self) -> Option<(SimulatedTime, E)> {
+        self.heap.pop().map(|ScheduledEvent { key: Reverse((at, _)), event }| (at, event))
     }
 
     /// How many events there have been.

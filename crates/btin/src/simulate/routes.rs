@@ -6,21 +6,21 @@
 //! ways out of the root branch but never meet again: what a multicast needs.
 
 use super::Routes;
-use super::wiring::{Channel, Wiring};
+use super::wiring::{CableDirection, Wiring};
 use crate::{Network, SwitchId};
 use std::collections::VecDeque;
 
 /// The ways from one switch to all others.
-pub(super) struct Ways {
+pub(super) struct SwitchRoutes {
     first: Vec<u32>,
-    out: Vec<Channel>,
-    back: Vec<Channel>,
+    out: Vec<CableDirection>,
+    back: Vec<CableDirection>,
     reached: Vec<bool>,
 }
 
 const NOWHERE: u32 = u32::MAX;
 
-impl Ways {
+impl SwitchRoutes {
     /// The shortest ways from a switch; between equals those by the lowest port first.
     pub(super) fn new(network: &Network, wiring: &Wiring, root: SwitchId, routes: Routes) -> Self {
         let rank = match routes {
@@ -28,8 +28,8 @@ impl Ways {
             Routes::Shortest => Vec::new(),
         };
         // state 2 s: at s and may go up; 2 s + 1: has gone down
-        let mut before: Vec<(u32, Channel, Channel)> =
-            vec![(NOWHERE, Channel(0), Channel(0)); 2 * network.switch_count()];
+        let mut before: Vec<(u32, CableDirection, CableDirection)> =
+            vec![(NOWHERE, CableDirection(0), CableDirection(0)); 2 * network.switch_count()];
         let mut best = vec![NOWHERE; network.switch_count()];
         let start = 2 * root.0;
         let mut queue = VecDeque::from([start]);
@@ -68,7 +68,7 @@ impl Ways {
         ways
     }
 
-    fn add(&mut self, mut state: u32, start: u32, before: &[(u32, Channel, Channel)]) {
+    fn add(&mut self, mut state: u32, start: u32, before: &[(u32, CableDirection, CableDirection)]) {
         let from = self.out.len();
         while state != NOWHERE && state != start {
             let (earlier, out, back) = before[state as usize];
@@ -86,12 +86,12 @@ impl Ways {
     }
 
     /// The channels from the root to a switch.
-    pub(super) fn out(&self, switch: SwitchId) -> &[Channel] {
+    pub(super) fn out(&self, switch: SwitchId) -> &[CableDirection] {
         &self.out[self.at(switch)]
     }
 
     /// The channels from a switch to the root.
-    pub(super) fn back(&self, switch: SwitchId) -> &[Channel] {
+    pub(super) fn back(&self, switch: SwitchId) -> &[CableDirection] {
         &self.back[self.at(switch)]
     }
 

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    End, Group, GroupId, Link, Loads, Network, NodeId, Operation, Plan, PlanOptions, Port, Roots, SwitchId,
-    plan,
+    BarrierGroup, End, GroupId, Link, Loads, Network, NodeId, PlanOptions, Port, ReductionOperator, Roots,
+    SwitchId, TreePlan, plan,
 };
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -42,27 +42,27 @@ pub(super) fn network(switches: u32, links: usize, nodes: usize, ports: u16, see
     Network::new(vec![ports; switches as usize], made, ends).expect("every port was taken once")
 }
 
-pub(super) fn group(network: &Network, members: usize, id: u8, seed: u64) -> Group {
+pub(super) fn group(network: &Network, members: usize, id: u8, seed: u64) -> BarrierGroup {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut nodes: Vec<NodeId> = (0..).take(network.nodes().len()).map(NodeId).collect();
     nodes.shuffle(&mut random);
     nodes.truncate(members);
-    Group::new(network, GroupId(id), nodes).expect("they are nodes")
+    BarrierGroup::new(network, GroupId(id), nodes).expect("they are nodes")
 }
 
-pub(super) fn planned(network: &Network, group: &Group) -> Plan {
+pub(super) fn planned(network: &Network, group: &BarrierGroup) -> TreePlan {
     plan(network, group, &PlanOptions::default()).expect("the network is connected")
 }
 
 pub(super) const NONE: &BTreeMap<SwitchId, NodeId> = &BTreeMap::new();
 
-pub(super) fn barrier<'a>(group: &'a Group, plan: &'a Plan) -> Barrier<'a> {
-    Barrier {
+pub(super) fn barrier<'a>(group: &'a BarrierGroup, plan: &'a TreePlan) -> SimulatedBarrier<'a> {
+    SimulatedBarrier {
         group,
         tree: &plan.tree,
         height: plan.height,
         in_memory: NONE,
-        operation: Operation::Or,
+        operation: ReductionOperator::Or,
         data: &|_, _| 0,
     }
 }
@@ -79,7 +79,8 @@ fn a_tree_takes_exactly_what_its_height_says_and_crosses_each_edge_twice() {
             for scheme in [Scheme::Btin, Scheme::BtinTurn] {
                 let simulated = simulator.run(&[barrier(&group, &plan)], scheme, &Conditions::default());
                 let n = members as u64;
-                let expected = analytic::latency(scheme, &costs, u64::from(plan.height) + 2, n, Time::ZERO);
+                let expected =
+                    analytic::latency(scheme, &costs, u64::from(plan.height) + 2, n, SimulatedTime::ZERO);
                 let latency = simulated.latency().expect("nothing is lost");
                 // the farthest member switch may be the root node's own switch when the tree has one switch
                 assert_eq!(latency, expected, "{scheme:?} {members} members, seed {seed}");
@@ -103,7 +104,7 @@ fn unicast_crosses_every_way_twice_and_never_beats_the_closed_form_by_more_than_
                 let run = |scheme| simulator.run(&[barrier(&group, &plan)], scheme, &conditions);
                 let root = plan.tree.root_node.expect("members are roots");
                 let from = network.nodes()[root.0 as usize].switch;
-                let ways = routes::Ways::new(&network, &simulator.wiring, from, routes);
+                let ways = routes::SwitchRoutes::new(&network, &simulator.wiring, from, routes);
                 let distances: Vec<u64> = group
                     .members()
                     .iter()
@@ -118,7 +119,8 @@ fn unicast_crosses_every_way_twice_and_never_beats_the_closed_form_by_more_than_
                 for simulated in [unicast, run(Scheme::Multicast)] {
                     let latency = simulated.latency().expect("nothing is lost");
                     let closed = analytic::latency(simulated.scheme, &conditions.costs, farthest, 40, intake);
-                    let closed = closed + if way == Intake::StartupEach { intake } else { Time::ZERO };
+                    let closed =
+                        closed + if way == Intake::StartupEach { intake } else { SimulatedTime::ZERO };
                     let slack = conditions.costs.message(farthest) - conditions.costs.message(2);
                     assert!(latency <= closed && closed <= latency + slack * 2, "{latency:?} {closed:?}");
                 }
@@ -136,8 +138,8 @@ fn ways_are_legal_and_as_short_as_a_slow_search_finds_them() {
         let rank = |switch: SwitchId| (depth[switch.0 as usize], switch.0);
         for root in network.switches() {
             let shortest = slow_distances(&network, root);
-            let free = routes::Ways::new(&network, &wiring, root, Routes::Shortest);
-            let legal = routes::Ways::new(&network, &wiring, root, Routes::UpDown);
+            let free = routes::SwitchRoutes::new(&network, &wiring, root, Routes::Shortest);
+            let legal = routes::SwitchRoutes::new(&network, &wiring, root, Routes::UpDown);
             for switch in network.switches() {
                 assert_eq!(free.out(switch).len() as u32, shortest[switch.0 as usize]);
                 assert!(legal.out(switch).len() >= free.out(switch).len());
@@ -196,10 +198,10 @@ fn one_member_waits_for_nobody() {
     for scheme in Scheme::ALL {
         let simulator = Simulator::new(&network);
         let simulated = simulator.run(&[barrier(&group, &plan)], scheme, &Conditions::default());
-        assert_eq!(simulated.latency(), Some(Time::ZERO), "{scheme:?}");
+        assert_eq!(simulated.latency(), Some(SimulatedTime::ZERO), "{scheme:?}");
         assert_eq!((simulated.hops, simulated.messages, simulated.startups), (0, 0, 0), "{scheme:?}");
         let on_paper = simulator.analytic(&barrier(&group, &plan), scheme, &Conditions::default());
-        assert_eq!(on_paper, Time::ZERO, "{scheme:?}");
+        assert_eq!(on_paper, SimulatedTime::ZERO, "{scheme:?}");
     }
 }
 
@@ -207,11 +209,11 @@ fn one_member_waits_for_nobody() {
 fn contention_never_makes_a_barrier_faster_and_groups_get_in_each_others_way() {
     let network = network(20, 24, 60, 8, 5);
     let simulator = Simulator::new(&network);
-    let groups: Vec<Group> = (0..20).map(|id| group(&network, 30, id, u64::from(id))).collect();
-    let plans: Vec<Plan> = groups.iter().map(|group| planned(&network, group)).collect();
-    let barriers: Vec<Barrier> = groups.iter().zip(&plans).map(|(g, p)| barrier(g, p)).collect();
+    let groups: Vec<BarrierGroup> = (0..20).map(|id| group(&network, 30, id, u64::from(id))).collect();
+    let plans: Vec<TreePlan> = groups.iter().map(|group| planned(&network, group)).collect();
+    let barriers: Vec<SimulatedBarrier> = groups.iter().zip(&plans).map(|(g, p)| barrier(g, p)).collect();
     // start-ups wait for each other as well; without them it is the cables that messages wait for
-    let costs = Costs { startup: Time::ZERO, ..Costs::default() };
+    let costs = Costs { startup: SimulatedTime::ZERO, ..Costs::default() };
     let free = Conditions { costs, intake: Intake::OnePort, ..Conditions::default() };
     let contended = Conditions { channels: Channels::Contended, ..free.clone() };
     for scheme in Scheme::ALL {
@@ -232,12 +234,14 @@ fn a_register_in_a_nodes_memory_costs_a_visit_there_on_the_way_up_and_down() {
     let plan = planned(&network, &group);
     let root = plan.tree.root_switch;
     let in_memory = BTreeMap::from([(root, plan.tree.root_node.expect("a member is the root"))]);
-    let run = |barrier: &Barrier| {
+    let run = |barrier: &SimulatedBarrier| {
         Simulator::new(&network).run(std::slice::from_ref(barrier), Scheme::Btin, &Conditions::default())
     };
     let plain = run(&barrier(&group, &plan)).latency().expect("complete");
-    let kept = run(&Barrier { in_memory: &in_memory, ..barrier(&group, &plan) }).latency().expect("complete");
-    let visit = Time::nanoseconds(2_000 + 2 * 20 + 3 * 300); // the switch's own delay was there before
+    let kept = run(&SimulatedBarrier { in_memory: &in_memory, ..barrier(&group, &plan) })
+        .latency()
+        .expect("complete");
+    let visit = SimulatedTime::nanoseconds(2_000 + 2 * 20 + 3 * 300); // the switch's own delay was there before
     assert_eq!(kept, plain + visit * 2);
 }
 
@@ -246,18 +250,19 @@ fn trees_that_share_links_load_the_busiest_link_less_than_the_papers_on_average_
     let (mut shared_most, mut paper_most) = (0, 0);
     for seed in 0..12 {
         let network = network(24, 60, 80, 12, seed);
-        let groups: Vec<Group> =
+        let groups: Vec<BarrierGroup> =
             (0..30).map(|id| group(&network, 12, id, seed ^ u64::from(id) << 8)).collect();
         let options = PlanOptions::default();
         let (mut shared, mut paper) = (Loads::new(&network), Loads::new(&network));
-        let by_load: Vec<Plan> = groups
+        let by_load: Vec<TreePlan> = groups
             .iter()
             .map(|group| shared.plan(&network, group, &options).expect("the network is connected"))
             .collect();
-        let by_paper: Vec<Plan> = groups.iter().map(|group| planned(&network, group)).collect();
+        let by_paper: Vec<TreePlan> = groups.iter().map(|group| planned(&network, group)).collect();
         by_paper.iter().for_each(|plan| paper.add(&network, &plan.tree));
-        let simulate = |plans: &[Plan]| {
-            let barriers: Vec<Barrier> = groups.iter().zip(plans).map(|(g, p)| barrier(g, p)).collect();
+        let simulate = |plans: &[TreePlan]| {
+            let barriers: Vec<SimulatedBarrier> =
+                groups.iter().zip(plans).map(|(g, p)| barrier(g, p)).collect();
             Simulator::new(&network).run(&barriers, Scheme::Btin, &Conditions::default())
         };
         let (ours, theirs) = (simulate(&by_load), simulate(&by_paper));
@@ -281,7 +286,7 @@ fn a_root_without_members_turns_messages_around_whatever_the_scheme_is_called() 
     let ports = |switch, port| End { switch: SwitchId(switch), port: Port(port) };
     let links = vec![Link { a: ports(0, 0), b: ports(1, 0) }, Link { a: ports(0, 1), b: ports(2, 0) }];
     let network = Network::new(vec![4; 3], links, vec![ports(1, 1), ports(2, 1)]).expect("it is sound");
-    let group = Group::new(&network, GroupId(0), vec![NodeId(0), NodeId(1)]).expect("they are nodes");
+    let group = BarrierGroup::new(&network, GroupId(0), vec![NodeId(0), NodeId(1)]).expect("they are nodes");
     let options = PlanOptions { roots: Roots::Any, ..PlanOptions::default() };
     let plan = plan(&network, &group, &options).expect("connected");
     assert_eq!((plan.tree.root_switch, plan.tree.root_node), (SwitchId(0), None));

@@ -6,9 +6,9 @@ use std::ops::{Add, AddAssign, Div, Mul, Sub};
 
 /// A point in simulated time, or a stretch of it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Time(u64);
+pub struct SimulatedTime(u64);
 
-impl Time {
+impl SimulatedTime {
     /// The beginning.
     pub const ZERO: Self = Self(0);
 
@@ -49,41 +49,41 @@ impl Time {
     }
 }
 
-impl Add for Time {
+impl Add for SimulatedTime {
     type Output = Self;
     fn add(self, other: Self) -> Self {
         Self(self.0 + other.0)
     }
 }
 
-impl AddAssign for Time {
+impl AddAssign for SimulatedTime {
     fn add_assign(&mut self, other: Self) {
         self.0 += other.0;
     }
 }
 
-impl Sub for Time {
+impl Sub for SimulatedTime {
     type Output = Self;
     fn sub(self, other: Self) -> Self {
         Self(self.0 - other.0)
     }
 }
 
-impl Mul<u64> for Time {
+impl Mul<u64> for SimulatedTime {
     type Output = Self;
     fn mul(self, times: u64) -> Self {
         Self(self.0 * times)
     }
 }
 
-impl Div<u64> for Time {
+impl Div<u64> for SimulatedTime {
     type Output = Self;
     fn div(self, parts: u64) -> Self {
         Self(self.0 / parts)
     }
 }
 
-impl Sum for Time {
+impl Sum for SimulatedTime {
     fn sum<I: Iterator<Item = Self>>(times: I) -> Self {
         times.fold(Self::ZERO, Add::add)
     }

@@ -1,69 +1,69 @@
 //! Barriers by registers: every frame of every group, through the state machines of [`crate::switch`] and
-//! [`crate::Member`].
+//! [`crate::GroupMember`].
 
-use super::fabric::Fabric;
-use super::outcome::{Barrier, Course};
-use super::queue::Queue;
-use super::wiring::{Channel, Far};
-use super::{Conditions, Time};
-use crate::{End, Frame, Member, NodeId, Outcome, Part, Port, Switch, Turn};
+use super::fabric::SimulatedFabric;
+use super::outcome::{Course, SimulatedBarrier};
+use super::queue::EventQueue;
+use super::wiring::{CableDirection, Far};
+use super::{Conditions, SimulatedTime};
+use crate::{BarrierFrame, End, FrameOutcome, GroupMember, MemberRole, NodeId, Port, Switch, TurnPoint};
 
 const NOBODY: u32 = u32::MAX;
 
-enum Event {
+enum TreeEvent {
     Arrive { barrier: u16, member: u32 },
-    AtSwitch { barrier: u16, end: End, frame: Frame },
-    AtNode { barrier: u16, member: u32, frame: Frame },
+    AtSwitch { barrier: u16, end: End, frame: BarrierFrame },
+    AtNode { barrier: u16, member: u32, frame: BarrierFrame },
     Timer { barrier: u16, member: u32, episode: u16 },
 }
 
 /// One group's state.
-struct Running<'a> {
-    barrier: &'a Barrier<'a>,
-    switches: Vec<(Switch, Time)>,
+struct TreeBarrier<'a> {
+    barrier: &'a SimulatedBarrier<'a>,
+    switches: Vec<(Switch, SimulatedTime)>,
     /// Where a switch is in `switches`.
     switch_at: Vec<u32>,
-    members: Vec<Node>,
+    members: Vec<SimulatedNode>,
     /// Where a node is in `members`.
     member_at: Vec<u32>,
-    timeout: Time,
+    timeout: SimulatedTime,
     course: Course,
 }
 
-struct Node {
+struct SimulatedNode {
     id: NodeId,
-    machine: Member,
+    machine: GroupMember,
     attempts: u32,
 }
 
-struct Run<'a, 'f> {
+struct TreeRun<'a, 'f> {
     conditions: &'a Conditions,
-    fabric: &'f mut Fabric<'a>,
-    queue: Queue<Event>,
-    running: Vec<Running<'a>>,
+    fabric: &'f mut SimulatedFabric<'a>,
+    queue: EventQueue<TreeEvent>,
+    running: Vec<TreeBarrier<'a>>,
     /// Until when a node's processor starts up messages; empty if messages do not wait for each other.
-    busy: Vec<Time>,
+    busy: Vec<SimulatedTime>,
     messages: u64,
-    frames: Vec<Frame>,
-    replies: Vec<(Port, Frame)>,
+    frames: Vec<BarrierFrame>,
+    replies: Vec<(Port, BarrierFrame)>,
 }
 
 /// Runs the barriers together; how each went, how many messages nodes sent, and how many events there were.
 pub(super) fn run<'a>(
-    barriers: &'a [Barrier<'a>],
+    barriers: &'a [SimulatedBarrier<'a>],
     sizes: (usize, usize),
-    turn: Turn,
+    turn: TurnPoint,
     conditions: &'a Conditions,
-    fabric: &mut Fabric<'a>,
+    fabric: &mut SimulatedFabric<'a>,
 ) -> (Vec<Course>, u64, u64) {
     let (switches, nodes) = sizes;
     let running =
-        barriers.iter().map(|barrier| Running::new(barrier, switches, nodes, turn, conditions)).collect();
-    let busy = vec![Time::ZERO; if fabric.is_free() { 0 } else { nodes }];
-    let mut run = Run {
+        barriers.iter().map(|barrier| TreeBarrier::new(barrier, switches, nodes, turn, conditions)).collect();
+    let busy = vec![SimulatedTime::ZERO; if fabric.is_free() { 0 } else { nodes }];
+    let mut run = TreeRun {
         conditions,
         fabric,
-        queue: Queue::new(),
+        queue: EventQueue::new(),
         running,
         busy,
         messages: 0,
@@ -73,23 +73,23 @@ pub(super) fn run<'a>(
     for (number, barrier) in (0..).zip(barriers) {
         for (member, _) in (0..).zip(barrier.group.members()) {
             let at = run.fabric.arrival();
-            run.queue.push(at, Event::Arrive { barrier: number, member });
+            run.queue.push(at, TreeEvent::Arrive { barrier: number, member });
         }
     }
     while let Some((now, event)) = run.queue.pop() {
         run.happen(now, event);
     }
     let events = run.queue.events();
-    let courses = run.running.into_iter().map(Running::end).collect();
+    let courses = run.running.into_iter().map(TreeBarrier::end).collect();
     (courses, run.messages, events)
 }
 
-impl<'a> Running<'a> {
+impl<'a> TreeBarrier<'a> {
     fn new(
-        barrier: &'a Barrier<'a>,
+        barrier: &'a SimulatedBarrier<'a>,
         switch_count: usize,
         node_count: usize,
-        turn: Turn,
+        turn: TurnPoint,
         conditions: &Conditions,
     ) -> Self {
         let operation = barrier.operation;
@@ -108,13 +108,13 @@ impl<'a> Running<'a> {
         for (number, id) in (0..).zip(members) {
             member_at[id.0 as usize] = number;
             let is_alone = members.len() == 1;
-            let is_root = turn == Turn::AtNode && Some(*id) == barrier.tree.root_node;
-            let part = if is_root || is_alone { Part::Root } else { Part::Member };
-            let mut machine = Member::new(barrier.group.id(), part, operation);
+            let is_root = turn == TurnPoint::AtNode && Some(*id) == barrier.tree.root_node;
+            let part = if is_root || is_alone { MemberRole::Root } else { MemberRole::Member };
+            let mut machine = GroupMember::new(barrier.group.id(), part, operation);
             if is_alone {
                 machine = machine.alone();
             }
-            nodes.push(Node { id: *id, machine, attempts: 0 });
+            nodes.push(SimulatedNode { id: *id, machine, attempts: 0 });
         }
         let analytic = costs.message(u64::from(barrier.height) + 2) * 2;
         let course = Course::new(members.len(), conditions.episodes);
@@ -144,19 +144,19 @@ impl<'a> Running<'a> {
     }
 }
 
-impl Run<'_, '_> {
-    fn happen(&mut self, now: Time, event: Event) {
+impl TreeRun<'_, '_> {
+    fn happen(&mut self, now: SimulatedTime, event: TreeEvent) {
         match event {
-            Event::Arrive { barrier, member } => self.arrive(now, barrier, member),
-            Event::AtSwitch { barrier, end, frame } => self.at_switch(now, barrier, end, frame),
-            Event::AtNode { barrier, member, frame } => {
+            TreeEvent::Arrive { barrier, member } => self.arrive(now, barrier, member),
+            TreeEvent::AtSwitch { barrier, end, frame } => self.at_switch(now, barrier, end, frame),
+            TreeEvent::AtNode { barrier, member, frame } => {
                 let running = &mut self.running[usize::from(barrier)];
                 let node = &mut running.members[member as usize];
                 let released = node.machine.take(frame, &mut self.frames);
                 self.send(now, barrier, member);
                 self.released(now, barrier, member, released);
             }
-            Event::Timer { barrier, member, episode } => {
+            TreeEvent::Timer { barrier, member, episode } => {
                 let node = &mut self.running[usize::from(barrier)].members[member as usize];
                 let is_over = node.machine.episode() != episode || !node.machine.is_waiting();
                 if is_over || node.attempts == self.conditions.attempts {
@@ -171,7 +171,7 @@ impl Run<'_, '_> {
         }
     }
 
-    fn arrive(&mut self, now: Time, barrier: u16, member: u32) {
+    fn arrive(&mut self, now: SimulatedTime, barrier: u16, member: u32) {
         let running = &mut self.running[usize::from(barrier)];
         let node = &mut running.members[member as usize];
         let episode = node.machine.episode();
@@ -186,25 +186,25 @@ impl Run<'_, '_> {
         self.released(now, barrier, member, released);
     }
 
-    fn set_timer(&mut self, now: Time, barrier: u16, member: u32) {
+    fn set_timer(&mut self, now: SimulatedTime, barrier: u16, member: u32) {
         let running = &self.running[usize::from(barrier)];
         let episode = running.members[member as usize].machine.episode();
-        self.queue.push(now + running.timeout, Event::Timer { barrier, member, episode });
+        self.queue.push(now + running.timeout, TreeEvent::Timer { barrier, member, episode });
     }
 
-    fn released(&mut self, now: Time, barrier: u16, member: u32, result: Option<u8>) {
+    fn released(&mut self, now: SimulatedTime, barrier: u16, member: u32, result: Option<u8>) {
         let Some(result) = result else { return };
         let running = &mut self.running[usize::from(barrier)];
         let episode = running.members[member as usize].machine.episode();
         running.course.released(episode.wrapping_sub(1), now, result);
         if episode < running.course.episodes() {
             let again = now + self.fabric.arrival();
-            self.queue.push(again, Event::Arrive { barrier, member });
+            self.queue.push(again, TreeEvent::Arrive { barrier, member });
         }
     }
 
     /// Sends what a member has to say: start-up, interface, cable.
-    fn send(&mut self, now: Time, barrier: u16, member: u32) {
+    fn send(&mut self, now: SimulatedTime, barrier: u16, member: u32) {
         let costs = &self.conditions.costs;
         let id = self.running[usize::from(barrier)].members[member as usize].id;
         let mut frames = std::mem::take(&mut self.frames);
@@ -221,7 +221,7 @@ impl Run<'_, '_> {
         self.frames = frames;
     }
 
-    fn at_switch(&mut self, now: Time, barrier: u16, end: End, frame: Frame) {
+    fn at_switch(&mut self, now: SimulatedTime, barrier: u16, end: End, frame: BarrierFrame) {
         let running = &mut self.running[usize::from(barrier)];
         let at = running.switch_at[end.switch.0 as usize];
         let Some((switch, delay)) = running.switches.get_mut(at as usize) else {
@@ -233,7 +233,7 @@ impl Run<'_, '_> {
             self.fabric.count_visit(*node);
         }
         let mut replies = std::mem::take(&mut self.replies);
-        if let Outcome::Dropped(_) = switch.take(end.port, frame, &mut replies) {
+        if let FrameOutcome::Dropped(_) = switch.take(end.port, frame, &mut replies) {
             running.course.dropped += 1;
         }
         for (port, frame) in replies.drain(..) {
@@ -243,16 +243,16 @@ impl Run<'_, '_> {
         self.replies = replies;
     }
 
-    fn cross(&mut self, now: Time, barrier: u16, channel: Channel, frame: Frame) {
+    fn cross(&mut self, now: SimulatedTime, barrier: u16, channel: CableDirection, frame: BarrierFrame) {
         let far = self.fabric.wiring.far(channel);
         for out in self.fabric.cross(channel, now).into_iter().flatten() {
             match far {
-                Far::Switch(end) => self.queue.push(out, Event::AtSwitch { barrier, end, frame }),
+                Far::Switch(end) => self.queue.push(out, TreeEvent::AtSwitch { barrier, end, frame }),
                 Far::Node(node) => {
                     let member = self.running[usize::from(barrier)].member_at[node.0 as usize];
                     if member != NOBODY {
                         let at = out + self.conditions.costs.switch;
-                        self.queue.push(at, Event::AtNode { barrier, member, frame });
+                        self.queue.push(at, TreeEvent::AtNode { barrier, member, frame });
                     }
                 }
                 Far::Open => {}

@@ -4,7 +4,7 @@ use crate::{End, Network, NodeId, Port, SwitchId};
 
 /// One direction of a cable: out of a port of a switch, or out of a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) struct Channel(pub(super) u32);
+pub(super) struct CableDirection(pub(super) u32);
 
 /// What is at the other end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,23 +52,25 @@ impl Wiring {
     }
 
     /// Out of a port of a switch.
-    pub(super) fn out_of(&self, switch: SwitchId, port: Port) -> Channel {
-        Channel(self.first[switch.0 as usize] + u32::from(port.0))
+    pub(super) fn out_of(&self, switch: SwitchId, port: Port) -> CableDirection {
+        CableDirection(self.first[switch.0 as usize] + u32::from(port.0))
     }
 
     /// Out of a node.
-    pub(super) fn out_of_node(&self, node: NodeId) -> Channel {
-        Channel(u32::try_from(self.far.len()).expect("fits because ports are counted in 32 bits") + node.0)
+    pub(super) fn out_of_node(&self, node: NodeId) -> CableDirection {
+        CableDirection(
+            u32::try_from(self.far.len()).expect("fits because ports are counted in 32 bits") + node.0,
+        )
     }
 
     /// Into a node.
-    pub(super) fn towards_node(&self, node: NodeId) -> Channel {
+    pub(super) fn towards_node(&self, node: NodeId) -> CableDirection {
         let end = self.nodes[node.0 as usize];
         self.out_of(end.switch, end.port)
     }
 
     /// Where a channel leads.
-    pub(super) fn far(&self, channel: Channel) -> Far {
+    pub(super) fn far(&self, channel: CableDirection) -> Far {
         let at = channel.0 as usize;
         match at.checked_sub(self.far.len()) {
             None => self.far[at],
@@ -77,7 +79,7 @@ impl Wiring {
     }
 
     /// Where a channel begins: a port of a switch, or a node.
-    pub(super) fn from(&self, channel: Channel) -> Far {
+    pub(super) fn from(&self, channel: CableDirection) -> Far {
         let at = channel.0 as usize;
         if let Some(node) = at.checked_sub(self.far.len()) {
             return Far::Node(NodeId(u32::try_from(node).expect("fits because node numbers are 32 bits")));

@@ -3,37 +3,37 @@
 //! Written by hand from Table 1 of the paper and from the rules in [`crate::switch`], not made by the state
 //! machine, so that every implementation - the one here, the program in the Linux kernel - can be held to it.
 
-use super::{Dropped, Outcome, Turn};
-use crate::{Frame, GroupId, Kind, Message, Operation, Port, Register};
+use super::{Dropped, FrameOutcome, TurnPoint};
+use crate::{BarrierFrame, GroupId, MessageKind, Port, ReductionOperator, Register, SyncMessage};
 
 /// One switch and a story of frames.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Case {
+pub struct SwitchCase {
     /// What it shows.
     pub name: &'static str,
     /// The switch's register.
     pub register: Register,
     /// How it turns.
-    pub turn: Turn,
+    pub turn: TurnPoint,
     /// What it combines by.
-    pub operation: Operation,
+    pub operation: ReductionOperator,
     /// The episode that it begins with.
     pub first: u16,
     /// What happens, in this order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<CaseStep>,
 }
 
 /// One frame into the switch, and what comes of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Step {
+pub struct CaseStep {
     /// Where it comes in.
     pub port: Port,
     /// The frame.
-    pub frame: Frame,
+    pub frame: BarrierFrame,
     /// What goes out, ascending by port.
-    pub out: Vec<(Port, Frame)>,
+    pub out: Vec<(Port, BarrierFrame)>,
     /// What the frame was to the switch.
-    pub outcome: Outcome,
+    pub outcome: FrameOutcome,
 }
 
 /// The group of every frame of the table.
@@ -41,7 +41,7 @@ pub const GROUP: GroupId = GroupId(9);
 
 /// The table.
 #[must_use]
-pub fn all() -> Vec<Case> {
+pub fn all() -> Vec<SwitchCase> {
     let mut cases = of_table_1();
     cases.extend(of_repetition());
     cases.extend(of_drops());
@@ -49,9 +49,9 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
-use Outcome::{Again, Answered, Arrived, Completed, Passed, Released, Resent};
+use FrameOutcome::{Again, Answered, Arrived, Completed, Passed, Released, Resent};
 
-fn of_table_1() -> Vec<Case> {
+fn of_table_1() -> Vec<SwitchCase> {
     vec![
         case("a leaf switch sends the last arrival up and the release to its nodes", (7, &[], &[0, 2]))
             .step(0, up(0, 0), &[], Arrived)
@@ -98,7 +98,7 @@ fn of_table_1() -> Vec<Case> {
     ]
 }
 
-fn of_repetition() -> Vec<Case> {
+fn of_repetition() -> Vec<SwitchCase> {
     vec![
         case("an arrival twice is one", (7, &[1], &[0]))
             .step(0, up(0, 0), &[], Arrived)
@@ -133,7 +133,7 @@ fn of_repetition() -> Vec<Case> {
     ]
 }
 
-fn of_drops() -> Vec<Case> {
+fn of_drops() -> Vec<SwitchCase> {
     vec![
         case("ports that the register does not name are nobody", (7, &[1], &[0]))
             .step(3, up(0, 0), &[], dropped(Dropped::Port))
@@ -164,7 +164,7 @@ fn of_drops() -> Vec<Case> {
             .step(0, failure(5, 1), &[], dropped(Dropped::Episode)),
         case("set-up is no switch's business", (7, &[], &[0])).step(
             0,
-            frame(Kind::Setup, 0, 0),
+            frame(MessageKind::Setup, 0, 0),
             &[],
             dropped(Dropped::Kind),
         ),
@@ -185,13 +185,13 @@ fn of_drops() -> Vec<Case> {
     ]
 }
 
-fn of_data() -> Vec<Case> {
+fn of_data() -> Vec<SwitchCase> {
     let combined = [
-        ("or", Operation::Or, 0b1_1011),
-        ("and", Operation::And, 0b0_0010),
-        ("min", Operation::Min, 0b0_1010),
-        ("max", Operation::Max, 0b1_0011),
-        ("sum", Operation::Sum, 0b1_1101),
+        ("or", ReductionOperator::Or, 0b1_1011),
+        ("and", ReductionOperator::And, 0b0_0010),
+        ("min", ReductionOperator::Min, 0b0_1010),
+        ("max", ReductionOperator::Max, 0b1_0011),
+        ("sum", ReductionOperator::Sum, 0b1_1101),
     ];
     let mut cases: Vec<_> = combined
         .into_iter()
@@ -211,7 +211,7 @@ fn of_data() -> Vec<Case> {
     cases.push(
         case("a sum beyond the six bits stays at the greatest value", (4, &[0, 1], &[]))
             .turning()
-            .combining(Operation::Sum)
+            .combining(ReductionOperator::Sum)
             .step(0, up(0, 40), &[], Arrived)
             .step(1, up(0, 40), &[], Arrived)
             .step(4, up(0, 1), &[(0, down(0, 63)), (1, down(0, 63)), (4, down(0, 63))], Released)
@@ -220,7 +220,7 @@ fn of_data() -> Vec<Case> {
     cases
 }
 
-fn case(name: &'static str, (parent, children, locals): (u16, &[u16], &[u16])) -> Case {
+fn case(name: &'static str, (parent, children, locals): (u16, &[u16], &[u16])) -> SwitchCase {
     let sorted = |ports: &[u16]| {
         let mut ports: Vec<_> = ports.iter().copied().map(Port).collect();
         ports.sort_unstable();
@@ -228,15 +228,22 @@ fn case(name: &'static str, (parent, children, locals): (u16, &[u16], &[u16])) -
     };
     let register =
         Register { parent: Some(Port(parent)), children: sorted(children), locals: sorted(locals) };
-    Case { name, register, turn: Turn::AtNode, operation: Operation::Or, first: 0, steps: vec![] }
+    SwitchCase {
+        name,
+        register,
+        turn: TurnPoint::AtNode,
+        operation: ReductionOperator::Or,
+        first: 0,
+        steps: vec![],
+    }
 }
 
-impl Case {
+impl SwitchCase {
     fn turning(self) -> Self {
-        Self { turn: Turn::AtSwitch, ..self }
+        Self { turn: TurnPoint::AtSwitch, ..self }
     }
 
-    fn combining(self, operation: Operation) -> Self {
+    fn combining(self, operation: ReductionOperator) -> Self {
         Self { operation, ..self }
     }
 
@@ -244,29 +251,35 @@ impl Case {
         Self { first, ..self }
     }
 
-    fn step(mut self, port: u16, frame: Frame, out: &[(u16, Frame)], outcome: Outcome) -> Self {
+    fn step(
+        mut self,
+        port: u16,
+        frame: BarrierFrame,
+        out: &[(u16, BarrierFrame)],
+        outcome: FrameOutcome,
+    ) -> Self {
         let out = out.iter().map(|(port, frame)| (Port(*port), *frame)).collect();
-        self.steps.push(Step { port: Port(port), frame, out, outcome });
+        self.steps.push(CaseStep { port: Port(port), frame, out, outcome });
         self
     }
 }
 
-fn frame(kind: Kind, episode: u16, data: u8) -> Frame {
-    Frame { message: Message::new(kind, GROUP, data), episode }
+fn frame(kind: MessageKind, episode: u16, data: u8) -> BarrierFrame {
+    BarrierFrame { message: SyncMessage::new(kind, GROUP, data), episode }
 }
 
-fn up(episode: u16, data: u8) -> Frame {
-    frame(Kind::Reduction, episode, data)
+fn up(episode: u16, data: u8) -> BarrierFrame {
+    frame(MessageKind::Reduction, episode, data)
 }
 
-fn down(episode: u16, data: u8) -> Frame {
-    frame(Kind::Distribution, episode, data)
+fn down(episode: u16, data: u8) -> BarrierFrame {
+    frame(MessageKind::Distribution, episode, data)
 }
 
-fn failure(episode: u16, data: u8) -> Frame {
-    frame(Kind::Failure, episode, data)
+fn failure(episode: u16, data: u8) -> BarrierFrame {
+    frame(MessageKind::Failure, episode, data)
 }
 
-fn dropped(why: Dropped) -> Outcome {
-    Outcome::Dropped(why)
+fn dropped(why: Dropped) -> FrameOutcome {
+    FrameOutcome::Dropped(why)
 }

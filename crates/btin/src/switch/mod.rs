@@ -29,14 +29,14 @@
 //! Cost: one frame up and one down a port and episode; a bit a port, the data, and the last result of state.
 //! Reference: paper, section 3.2, Table 1; episodes, answers and turning are ours.
 
-use crate::{Frame, Kind, Message, Operation, Port, Register, SwitchId, Tree};
+use crate::{BarrierFrame, MessageKind, Port, ReductionOperator, Register, SwitchId, SyncMessage, Tree};
 use std::collections::BTreeMap;
 
 pub mod cases;
 
 /// Where a barrier turns from reduction to distribution.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Turn {
+pub enum TurnPoint {
     /// At the root node, as in the paper.
     #[default]
     AtNode,
@@ -61,7 +61,7 @@ pub enum Dropped {
 
 /// What a frame was to the switch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Outcome {
+pub enum FrameOutcome {
     /// An arrival; others are missing.
     Arrived,
     /// An arrival that came before; others are missing.
@@ -87,7 +87,7 @@ pub struct Switch {
     above: Option<Port>,
     /// Who has to arrive and is released, ascending.
     below: Vec<Port>,
-    operation: Operation,
+    operation: ReductionOperator,
     episode: u16,
     arrived: Vec<bool>,
     missing: usize,
@@ -97,13 +97,13 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// A switch with this register. [`Turn::AtSwitch`] is for the root switch alone; see [`Switch::all`].
+    /// A switch with this register. [`TurnPoint::AtSwitch`] is for the root switch alone; see [`Switch::all`].
     #[must_use]
-    pub fn new(register: &Register, turn: Turn, operation: Operation) -> Self {
+    pub fn new(register: &Register, turn: TurnPoint, operation: ReductionOperator) -> Self {
         let mut below: Vec<Port> = register.children.iter().chain(&register.locals).copied().collect();
         let above = match turn {
-            Turn::AtNode => register.parent, // a root without a root node turns whatever is asked
-            Turn::AtSwitch => {
+            TurnPoint::AtNode => register.parent, // a root without a root node turns whatever is asked
+            TurnPoint::AtSwitch => {
                 below.extend(register.parent);
                 None
             }
@@ -116,8 +116,8 @@ impl Switch {
 
     /// The switches of a whole tree.
     #[must_use]
-    pub fn all(tree: &Tree, turn: Turn, operation: Operation) -> BTreeMap<SwitchId, Self> {
-        let here = |switch| if switch == tree.root_switch { turn } else { Turn::AtNode };
+    pub fn all(tree: &Tree, turn: TurnPoint, operation: ReductionOperator) -> BTreeMap<SwitchId, Self> {
+        let here = |switch| if switch == tree.root_switch { turn } else { TurnPoint::AtNode };
         tree.registers
             .iter()
             .map(|(switch, register)| (*switch, Self::new(register, here(*switch), operation)))
@@ -148,91 +148,106 @@ impl Switch {
     }
 
     /// Takes a frame of the group from a port; frames to send are added to `out`, ascending by port.
-    pub fn take(&mut self, port: Port, frame: Frame, out: &mut Vec<(Port, Frame)>) -> Outcome {
+    pub fn take(
+        &mut self,
+        port: Port,
+        frame: BarrierFrame,
+        out: &mut Vec<(Port, BarrierFrame)>,
+    ) -> FrameOutcome {
         match frame.message.kind {
-            Kind::Reduction => self.reduction(port, frame, out),
-            Kind::Distribution => self.distribution(port, frame, out),
-            Kind::Failure => self.failure(port, frame, out),
-            Kind::Setup => Outcome::Dropped(Dropped::Kind),
+            MessageKind::Reduction => self.reduction(port, frame, out),
+            MessageKind::Distribution => self.distribution(port, frame, out),
+            MessageKind::Failure => self.failure(port, frame, out),
+            MessageKind::Setup => FrameOutcome::Dropped(Dropped::Kind),
         }
     }
 
-    fn reduction(&mut self, port: Port, frame: Frame, out: &mut Vec<(Port, Frame)>) -> Outcome {
-        let Ok(at) = self.below.binary_search(&port) else { return Outcome::Dropped(Dropped::Port) };
+    fn reduction(
+        &mut self,
+        port: Port,
+        frame: BarrierFrame,
+        out: &mut Vec<(Port, BarrierFrame)>,
+    ) -> FrameOutcome {
+        let Ok(at) = self.below.binary_search(&port) else { return FrameOutcome::Dropped(Dropped::Port) };
         if frame.episode != self.episode {
             let Some(data) = self.last.filter(|_| frame.episode == self.episode.wrapping_sub(1)) else {
-                return Outcome::Dropped(Dropped::Episode);
+                return FrameOutcome::Dropped(Dropped::Episode);
             };
-            out.push((port, reply(frame, Kind::Distribution, data)));
-            return Outcome::Answered;
+            out.push((port, reply(frame, MessageKind::Distribution, data)));
+            return FrameOutcome::Answered;
         }
-        let mut outcome = if self.missing == 0 { Outcome::Resent } else { Outcome::Again };
+        let mut outcome = if self.missing == 0 { FrameOutcome::Resent } else { FrameOutcome::Again };
         if !self.arrived[at] {
             self.arrived[at] = true;
             self.missing -= 1;
             self.data = self.operation.combine(self.data, frame.message.data());
-            outcome = if self.missing == 0 { Outcome::Completed } else { Outcome::Arrived };
+            outcome = if self.missing == 0 { FrameOutcome::Completed } else { FrameOutcome::Arrived };
         }
         if self.missing > 0 {
             return outcome;
         }
         match self.above {
             Some(above) => {
-                out.push((above, reply(frame, Kind::Reduction, self.data)));
+                out.push((above, reply(frame, MessageKind::Reduction, self.data)));
                 outcome
             }
-            None => self.release(reply(frame, Kind::Distribution, self.data), out),
+            None => self.release(reply(frame, MessageKind::Distribution, self.data), out),
         }
     }
 
-    fn distribution(&mut self, port: Port, frame: Frame, out: &mut Vec<(Port, Frame)>) -> Outcome {
+    fn distribution(
+        &mut self,
+        port: Port,
+        frame: BarrierFrame,
+        out: &mut Vec<(Port, BarrierFrame)>,
+    ) -> FrameOutcome {
         if self.above != Some(port) {
-            return Outcome::Dropped(Dropped::Port);
+            return FrameOutcome::Dropped(Dropped::Port);
         }
         if frame.episode == self.episode.wrapping_sub(1) && self.last.is_some() {
-            return Outcome::Dropped(Dropped::Repeated);
+            return FrameOutcome::Dropped(Dropped::Repeated);
         }
         if frame.episode != self.episode {
-            return Outcome::Dropped(Dropped::Episode);
+            return FrameOutcome::Dropped(Dropped::Episode);
         }
         if self.missing > 0 {
-            return Outcome::Dropped(Dropped::Early);
+            return FrameOutcome::Dropped(Dropped::Early);
         }
         self.release(frame, out)
     }
 
-    fn release(&mut self, frame: Frame, out: &mut Vec<(Port, Frame)>) -> Outcome {
+    fn release(&mut self, frame: BarrierFrame, out: &mut Vec<(Port, BarrierFrame)>) -> FrameOutcome {
         out.extend(self.below.iter().map(|port| (*port, frame)));
         self.last = Some(frame.message.data());
         self.episode = self.episode.wrapping_add(1);
         self.arrived.fill(false);
         self.missing = self.below.len();
         self.data = self.operation.neutral();
-        Outcome::Released
+        FrameOutcome::Released
     }
 
     /// Word that the current barrier cannot complete: from below it goes up, from above to all below, and
     /// where the switch turns it goes to all below. It changes nothing here: if the one who was missed
     /// arrives after all, the barrier completes.
-    fn failure(&self, port: Port, frame: Frame, out: &mut Vec<(Port, Frame)>) -> Outcome {
+    fn failure(&self, port: Port, frame: BarrierFrame, out: &mut Vec<(Port, BarrierFrame)>) -> FrameOutcome {
         let from_above = self.above == Some(port);
         if !from_above && self.below.binary_search(&port).is_err() {
-            return Outcome::Dropped(Dropped::Port);
+            return FrameOutcome::Dropped(Dropped::Port);
         }
         if frame.episode != self.episode {
-            return Outcome::Dropped(Dropped::Episode);
+            return FrameOutcome::Dropped(Dropped::Episode);
         }
         match self.above {
             Some(above) if !from_above => out.push((above, frame)),
             _ => out.extend(self.below.iter().map(|port| (*port, frame))),
         }
-        Outcome::Passed
+        FrameOutcome::Passed
     }
 }
 
 /// A frame of the same group and episode.
-fn reply(to: Frame, kind: Kind, data: u8) -> Frame {
-    Frame { message: Message::new(kind, to.message.group, data), episode: to.episode }
+fn reply(to: BarrierFrame, kind: MessageKind, data: u8) -> BarrierFrame {
+    BarrierFrame { message: SyncMessage::new(kind, to.message.group, data), episode: to.episode }
 }
 
 #[cfg(test)]
@@ -275,7 +290,7 @@ mod tests {
             "Resent",
         ];
         assert_eq!(seen, all);
-        for turn in [Turn::AtNode, Turn::AtSwitch] {
+        for turn in [TurnPoint::AtNode, TurnPoint::AtSwitch] {
             assert!(cases::all().iter().any(|case| case.turn == turn));
         }
     }
@@ -293,7 +308,7 @@ mod tests {
             root_node: Some(NodeId(0)),
             registers: [(SwitchId(4), register(0, &[1], &[])), (SwitchId(2), register(3, &[], &[0]))].into(),
         };
-        let switches = Switch::all(&tree, Turn::AtSwitch, Operation::Or);
+        let switches = Switch::all(&tree, TurnPoint::AtSwitch, ReductionOperator::Or);
         assert_eq!(switches[&SwitchId(4)].missing().collect::<Vec<_>>(), [Port(0), Port(1)]);
         assert_eq!(switches[&SwitchId(2)].missing().collect::<Vec<_>>(), [Port(0)]);
     }

@@ -2,7 +2,7 @@
 //! and says which barriers cannot end without them.
 
 use super::{Deployment, trees};
-use crate::cables::Cable;
+use crate::cables::DeployedCable;
 use crate::error::Error;
 use unisono_btin::NodeId;
 use unisono_linux::netlink::link::Carrier;
@@ -53,8 +53,9 @@ impl Deployment<'_> {
 
     /// Which cables that are down these jobs need, in words.
     pub(super) fn needed(&self, jobs: &[usize]) -> Option<String> {
-        let needs =
-            |cable: &Cable, job: usize| cable.serves(self.network, &self.jobs[job].group, &self.plans[job]);
+        let needs = |cable: &DeployedCable, job: usize| {
+            cable.serves(self.network, &self.jobs[job].group, &self.plans[job])
+        };
         let needed = self.cables.down().iter().filter(|cable| jobs.iter().any(|job| needs(cable, *job)));
         let named: Vec<String> =
             needed.map(|cable| format!("{} is down", cable.name(self.network))).collect();
@@ -65,7 +66,7 @@ impl Deployment<'_> {
     pub(super) fn unreachable(&self) -> Option<String> {
         let is_member = |node: NodeId| self.jobs.iter().any(|job| job.group.contains(node));
         let down = self.cables.down().iter();
-        let mut members = down.filter(|cable| matches!(cable, Cable::Node(node) if is_member(*node)));
+        let mut members = down.filter(|cable| matches!(cable, DeployedCable::Node(node) if is_member(*node)));
         members.next().map(|cable| format!("{} is down, and there is no other", cable.name(self.network)))
     }
 }

@@ -9,7 +9,7 @@
 use super::{Deployment, Repaired};
 use crate::diagnose::Suspect;
 use crate::error::Error;
-use crate::orders::Run;
+use crate::orders::BarrierRun;
 use std::time::{Duration, Instant};
 use unisono_linux::counted::counted;
 use unisono_linux::interrupt;
@@ -49,7 +49,7 @@ impl Deployment<'_> {
         while (trace || start.elapsed() < time) && interrupt::caught().is_none() {
             let count = if trace { CHECKED } else { ROUND };
             let (what, links, setback) = match self
-                .barriers(&all, Run { warm_up: 0, count, trace, stuck_after })
+                .barriers(&all, BarrierRun { warm_up: 0, count, trace, stuck_after })
             {
                 Ok(ran) => {
                     if trace && !ran.nobody_left_early() {

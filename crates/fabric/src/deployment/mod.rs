@@ -7,23 +7,23 @@ mod carriers;
 mod endure;
 
 use crate::cables::Cables;
-use crate::crew::{Crew, Heard};
+use crate::crew::{NodeNews, NodeProcesses};
 use crate::diagnose::{Suspect, suspects};
 use crate::error::Error;
-use crate::fabric::{Fabric, Hook};
+use crate::fabric::{Fabric, ProgramHook};
 use crate::homes::Homes;
-use crate::job::{Job, Known};
-use crate::orders::{Order, Report, Run};
+use crate::job::{BarrierJob, NodeContext};
+use crate::orders::{BarrierRun, NodeOrder, NodeReport};
 use crate::program::SWITCH;
 use crate::program::{SwitchProgram, fits};
-use crate::software::Algorithm;
+use crate::software::SoftwareAlgorithm;
 use carriers::shortened;
 pub use endure::{CHECKED, Endured};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use unisono_btin::repair::around_links;
-use unisono_btin::{End, Network, NodeId, Plan, PlanError};
+use unisono_btin::{End, Network, NodeId, PlanError, TreePlan};
 use unisono_linux::affinity::Tid;
 use unisono_linux::bpf::compile::Compiling;
 use unisono_linux::interrupt;
@@ -38,7 +38,7 @@ const SPREAD: u16 = 0x4e35;
 
 /// What a run of barriers took.
 #[derive(Clone, Debug, Default)]
-pub struct Ran {
+pub struct BarriersRan {
     /// The longest of the members' times, in nanoseconds, for all barriers.
     pub nanos: u64,
     /// How often a timer ran out, all members together.
@@ -50,7 +50,7 @@ pub struct Ran {
     groups: Vec<Vec<NodeId>>,
 }
 
-impl Ran {
+impl BarriersRan {
     /// Whether no member left a barrier of the trace before every member of its group had entered it.
     #[must_use]
     pub fn nobody_left_early(&self) -> bool {
@@ -92,25 +92,25 @@ pub struct Times {
 }
 
 /// Is told what happens to cables and barriers, in words.
-type Listener<'a> = Box<dyn FnMut(&str) + 'a>;
+type NewsListener<'a> = Box<dyn FnMut(&str) + 'a>;
 
 /// A deployment.
 pub struct Deployment<'a> {
-    crew: Crew, // dropped first: processes end before what they use
+    crew: NodeProcesses, // dropped first: processes end before what they use
     cables: Cables,
     fabric: Fabric,
-    hook: Hook,
+    hook: ProgramHook,
     program: SwitchProgram,
     network: &'a Network,
-    jobs: &'a [Job],
+    jobs: &'a [BarrierJob],
     /// Links that were left out because frames did not arrive.
     blamed: Vec<u32>,
     /// Links that the trees leave out, in the order in which they failed; and those that messages avoid.
     without: Vec<u32>,
     avoided: Vec<u32>,
-    listener: Option<Listener<'a>>,
+    listener: Option<NewsListener<'a>>,
     /// The tree of each job now.
-    plans: Vec<Plan>,
+    plans: Vec<TreePlan>,
     /// How often registers were set up, and the episode they began with.
     lives: u16,
     first: u16,
@@ -123,7 +123,7 @@ impl<'a> Deployment<'a> {
     ///
     /// # Errors
     /// The host cannot, or the network or groups do not fit.
-    pub fn new(network: &'a Network, jobs: &'a [Job]) -> Result<Self, Error> {
+    pub fn new(network: &'a Network, jobs: &'a [BarrierJob]) -> Result<Self, Error> {
         let plans = trees(network, jobs, &[]).map_err(|error| Error::Input(error.to_string()))?;
         fits(network)?;
         let members: BTreeSet<NodeId> = jobs.iter().flat_map(|job| job.group.members()).copied().collect();
@@ -139,7 +139,7 @@ impl<'a> Deployment<'a> {
         times.program = start.elapsed() - times.network;
         let cables = Cables::watch(network, &fabric)?;
         let start = Instant::now();
-        let crew = Crew::start(&members, Known { network, jobs }, &fabric, &homes)?;
+        let crew = NodeProcesses::start(&members, NodeContext { network, jobs }, &fabric, &homes)?;
         let mut deployment = Self {
             crew,
             cables,
@@ -158,7 +158,7 @@ impl<'a> Deployment<'a> {
             tag: 0,
             times,
         };
-        deployment.gather(members.len(), OBEDIENCE, &[], |_, report| matches!(report, Report::Ready))?;
+        deployment.gather(members.len(), OBEDIENCE, &[], |_, report| matches!(report, NodeReport::Ready))?;
         deployment.times.nodes = start.elapsed();
         Ok(deployment)
     }
@@ -171,7 +171,7 @@ impl<'a> Deployment<'a> {
         let start = Instant::now();
         self.first = self.lives.wrapping_mul(SPREAD);
         self.lives = self.lives.wrapping_add(1);
-        let order = Order::SetUp { without: self.without.clone(), first: self.first };
+        let order = NodeOrder::SetUp { without: self.without.clone(), first: self.first };
         let registers = self.about_registers(&order)?;
         self.times.registers = start.elapsed();
         Ok(registers)
@@ -182,14 +182,14 @@ impl<'a> Deployment<'a> {
     /// # Errors
     /// A switch does not answer, or a node is gone.
     pub fn release(&mut self) -> Result<usize, Error> {
-        self.about_registers(&Order::Release)
+        self.about_registers(&NodeOrder::Release)
     }
 
-    fn about_registers(&mut self, order: &Order) -> Result<usize, Error> {
+    fn about_registers(&mut self, order: &NodeOrder) -> Result<usize, Error> {
         let told = self.crew.tell(order, |_| true)?;
         let mut registers = 0;
         self.gather(told, OBEDIENCE, &[], |_, report| match report {
-            Report::SetUp { registers: more } => {
+            NodeReport::SetUp { registers: more } => {
                 registers += *more;
                 true
             }
@@ -204,32 +204,37 @@ impl<'a> Deployment<'a> {
     /// [`Error::Cable`] names a cable that has been pulled, at once, if there is a way around it; if there is none, it
     /// may come back. [`Error::Barrier`] names who is missing: a node that ended, or what the registers wait for
     /// after `run.stuck_after`. The members have given up by then; [`Deployment::begin_again`] makes them usable.
-    pub fn barriers(&mut self, jobs: &[usize], run: Run) -> Result<Ran, Error> {
+    pub fn barriers(&mut self, jobs: &[usize], run: BarrierRun) -> Result<BarriersRan, Error> {
         self.notice()?;
         if let Some(broken) = self.broken(jobs) {
             return Err(Error::Cable(broken));
         }
-        self.run(jobs, &Order::Barriers { jobs: jobs.to_vec(), run }, run)
+        self.run(jobs, &NodeOrder::Barriers { jobs: jobs.to_vec(), run }, run)
     }
 
     /// Runs software barriers among the members of a group.
     ///
     /// # Errors
     /// A node is gone.
-    pub fn software(&mut self, algorithm: Algorithm, job: usize, run: Run) -> Result<Ran, Error> {
+    pub fn software(
+        &mut self,
+        algorithm: SoftwareAlgorithm,
+        job: usize,
+        run: BarrierRun,
+    ) -> Result<BarriersRan, Error> {
         self.tag = self.tag.wrapping_add(1);
-        self.run(&[job], &Order::Software { algorithm, job, tag: self.tag, run }, run)
+        self.run(&[job], &NodeOrder::Software { algorithm, job, tag: self.tag, run }, run)
     }
 
-    fn run(&mut self, jobs: &[usize], order: &Order, run: Run) -> Result<Ran, Error> {
+    fn run(&mut self, jobs: &[usize], order: &NodeOrder, run: BarrierRun) -> Result<BarriersRan, Error> {
         let of = self.jobs;
         let takes_part = |node| jobs.iter().any(|job| of[*job].group.contains(node));
         let told = self.crew.tell(order, takes_part)?;
         let groups = jobs.iter().map(|job| of[*job].group.members().to_vec()).collect();
-        let mut ran = Ran { groups, ..Ran::default() };
-        let standing = if matches!(order, Order::Barriers { .. }) { jobs } else { &[] };
+        let mut ran = BarriersRan { groups, ..BarriersRan::default() };
+        let standing = if matches!(order, NodeOrder::Barriers { .. }) { jobs } else { &[] };
         let done = self.gather(told, Duration::MAX, standing, |node, report| {
-            let Report::Done { nanos, repeated, moments } = report else { return false };
+            let NodeReport::Done { nanos, repeated, moments } = report else { return false };
             ran.nanos = ran.nanos.max(*nanos);
             ran.repeated += *repeated;
             if run.trace {
@@ -247,26 +252,26 @@ impl<'a> Deployment<'a> {
         mut expected: usize,
         patience: Duration,
         standing: &[usize],
-        mut take: impl FnMut(NodeId, &mut Report) -> bool,
+        mut take: impl FnMut(NodeId, &mut NodeReport) -> bool,
     ) -> Result<(), Error> {
         let start = Instant::now();
         while expected > 0 {
             let mut trouble = None;
             for (node, heard) in self.crew.hear(LOOK, self.cables.as_fd())? {
                 match heard {
-                    Heard::Report(Report::Stuck { job, episode }) => {
+                    NodeNews::Report(NodeReport::Stuck { job, episode }) => {
                         trouble.get_or_insert_with(|| self.stuck(job, episode));
                     }
-                    Heard::Report(Report::Failed { why }) => {
+                    NodeNews::Report(NodeReport::Failed { why }) => {
                         expected -= 1;
                         trouble = Some(why);
                     }
-                    Heard::Report(mut report) => {
+                    NodeNews::Report(mut report) => {
                         if take(node, &mut report) {
                             expected -= 1;
                         }
                     }
-                    Heard::Ended(ended) => {
+                    NodeNews::Ended(ended) => {
                         expected -= 1;
                         trouble = Some(format!("the process of {} {ended}", self.place(node)));
                     }
@@ -289,11 +294,12 @@ impl<'a> Deployment<'a> {
 
     /// Ends what the nodes do. Each says so once, whether or not it was doing something.
     fn stop(&mut self) -> Result<(), Error> {
-        let mut told = self.crew.tell(&Order::Stop, |_| true)?;
+        let mut told = self.crew.tell(&NodeOrder::Stop, |_| true)?;
         let start = Instant::now();
         while told > 0 && start.elapsed() < OBEDIENCE {
             for (_, heard) in self.crew.hear(LOOK, self.cables.as_fd())? {
-                told -= usize::from(matches!(heard, Heard::Report(Report::Stopped) | Heard::Ended(_)));
+                told -=
+                    usize::from(matches!(heard, NodeNews::Report(NodeReport::Stopped) | NodeNews::Ended(_)));
             }
         }
         Ok(())
@@ -374,7 +380,7 @@ impl<'a> Deployment<'a> {
 
     /// How the switches' ports call the program.
     #[must_use]
-    pub fn hook(&self) -> &Hook {
+    pub fn hook(&self) -> &ProgramHook {
         &self.hook
     }
 
@@ -403,12 +409,12 @@ impl<'a> Deployment<'a> {
     }
 }
 
-fn trees(network: &Network, jobs: &[Job], without: &[u32]) -> Result<Vec<Plan>, PlanError> {
+fn trees(network: &Network, jobs: &[BarrierJob], without: &[u32]) -> Result<Vec<TreePlan>, PlanError> {
     jobs.iter().map(|job| around_links(network, &job.group, without)).collect()
 }
 
 /// How many switches have another register than before, or one less or more.
-fn changed(now: &Plan, before: &Plan) -> usize {
+fn changed(now: &TreePlan, before: &TreePlan) -> usize {
     let (now, before) = (&now.tree.registers, &before.tree.registers);
     let differ = now.iter().filter(|(switch, register)| before.get(switch) != Some(register)).count();
     differ + before.keys().filter(|switch| !now.contains_key(switch)).count()
@@ -425,7 +431,11 @@ mod tests {
             BTreeMap::from([(NodeId(0), trace(0, 1)), (NodeId(1), trace(5, 9)), (NodeId(2), trace(8, 9))]);
         let groups = |groups: &[&[u32]]| {
             let group = |members: &&[u32]| members.iter().copied().map(NodeId).collect();
-            Ran { moments: moments.clone(), groups: groups.iter().map(group).collect(), ..Ran::default() }
+            BarriersRan {
+                moments: moments.clone(),
+                groups: groups.iter().map(group).collect(),
+                ..BarriersRan::default()
+            }
         };
         assert!(groups(&[&[0], &[1, 2]]).nobody_left_early());
         assert!(!groups(&[&[1, 2], &[0, 1]]).nobody_left_early(), "0 left before 1 had come");

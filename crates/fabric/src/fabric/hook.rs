@@ -23,14 +23,14 @@ use unisono_linux::network_namespace::NetworkNamespace;
 
 /// How the switch program is called.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Hook {
+pub enum ProgramHook {
     /// By the device.
     Tcx,
     /// By a filter; says why not by the device.
     Clsact(String),
 }
 
-impl fmt::Display for Hook {
+impl fmt::Display for ProgramHook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcx => write!(f, "tcx"),
@@ -42,12 +42,12 @@ impl fmt::Display for Hook {
 /// What is taken back before the devices go: one that goes with its program takes a grace period to do so, while
 /// everybody waits who wants to change a setting of any network.
 #[derive(Debug)]
-pub(super) struct Attached {
+pub(super) struct AttachedPorts {
     program: OwnedFd,
     ports: Vec<(SwitchId, Index)>,
 }
 
-impl Attached {
+impl AttachedPorts {
     fn all(&mut self, network: &Network, switches: &[NetworkNamespace]) -> io::Result<()> {
         for (switch, namespace) in network.switches().zip(switches) {
             namespace.enter()?;
@@ -83,13 +83,13 @@ impl Fabric {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn attach(&mut self, network: &Network, program: &SwitchProgram) -> Result<Hook, Error> {
+    pub fn attach(&mut self, network: &Network, program: &SwitchProgram) -> Result<ProgramHook, Error> {
         match self.attach_to_devices(network, program) {
-            Ok(()) => Ok(Hook::Tcx),
+            Ok(()) => Ok(ProgramHook::Tcx),
             Err(error) => {
                 self.detach();
                 self.attach_by_filters(network, program)?;
-                Ok(Hook::Clsact(match error.kind() {
+                Ok(ProgramHook::Clsact(match error.kind() {
                     ErrorKind::InvalidInput => "the kernel is older than 6.6".to_owned(),
                     _ => format!("tcx: {error}"),
                 }))
@@ -116,7 +116,7 @@ impl Fabric {
     /// By the devices themselves; what was done before an error is noted.
     fn attach_to_devices(&mut self, network: &Network, program: &SwitchProgram) -> io::Result<()> {
         let program = program.descriptor().try_clone_to_owned()?;
-        let attached = self.attached.insert(Attached { program, ports: Vec::new() });
+        let attached = self.attached.insert(AttachedPorts { program, ports: Vec::new() });
         let switches = &self.switches;
         let _hurry = Hurry::begin()?;
         elsewhere(|| attached.all(network, switches))

@@ -16,7 +16,7 @@
 
 mod hook;
 
-pub use hook::Hook;
+pub use hook::ProgramHook;
 
 use crate::error::Error;
 use crate::homes::Homes;
@@ -48,7 +48,7 @@ pub struct Fabric {
     /// To the kernel, one in each switch.
     sockets: Vec<netlink::Socket>,
     names: Vec<String>,
-    attached: Option<hook::Attached>,
+    attached: Option<hook::AttachedPorts>,
 }
 
 impl Fabric {

@@ -9,18 +9,18 @@ mod wait;
 
 use crate::error::Error;
 use crate::fabric::{self, HARDWARE, NODE_DEVICE, address_of};
-use crate::job::Known;
+use crate::job::NodeContext;
 use crate::layout::{BARRIER, REQUEST};
-use crate::orders::{Order, Report, Run};
-use crate::software::{Algorithm, Message, Software};
-use patience::Patience;
+use crate::orders::{BarrierRun, NodeOrder, NodeReport};
+use crate::software::{RankMessage, Software, SoftwareAlgorithm};
+use patience::BarrierPatience;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
-use unisono_btin::{Frame, Member, NodeId};
+use unisono_btin::{BarrierFrame, GroupMember, NodeId};
 use unisono_linux::affinity::Tid;
 use unisono_linux::current_cpu;
 use unisono_linux::packet::PacketSocket;
@@ -35,51 +35,48 @@ const UDP_PORT: u16 = 4_074;
 const DATAGRAM_ROOM: i32 = 4 << 20;
 const ETHERNET: usize = 14;
 
-pub(crate) struct Node<'a> {
+pub(crate) struct MemberNode<'a> {
     id: NodeId,
-    known: Known<'a>,
+    known: NodeContext<'a>,
     orders: BufReader<UnixStream>,
     barriers: PacketSocket,
     requests: PacketSocket,
     datagrams: UdpSocket,
     /// What it is in each job; nothing where it is no member, or before the registers are set up.
-    members: Vec<Option<Member>>,
+    members: Vec<Option<GroupMember>>,
     /// The software barrier that ran last.
-    software: Option<Ranks>,
+    software: Option<SoftwarePart>,
     /// Whether somebody has given up the barrier in which it waits.
     given_up: bool,
     /// Frames to be sent; empty between two uses.
-    out: Vec<Frame>,
+    out: Vec<BarrierFrame>,
     /// What came for a run that this node has not been told of yet.
-    early: Vec<(u8, Message)>,
+    early: Vec<(u8, RankMessage)>,
     /// How long barriers take of the kind that runs now, and of those that ran before.
-    patience: Patience,
-    kind: Kind,
-    learned: BTreeMap<Kind, Patience>,
+    patience: BarrierPatience,
+    kind: Option<SoftwareAlgorithm>,
+    learned: BTreeMap<Option<SoftwareAlgorithm>, BarrierPatience>,
     next_request: u16,
     /// What it has to see to, and how often everything has been set up.
-    duties: Vec<registers::Duty>,
+    duties: Vec<registers::NodeDuty>,
     life: u32,
 }
 
-/// A way to synchronize: none in the switches, or in software.
-type Kind = Option<Algorithm>;
-
 /// A part in a software barrier: among which job's members, in which run.
-struct Ranks {
+struct SoftwarePart {
     part: Software,
     job: usize,
     tag: u8,
 }
 
 /// How an order ended.
-enum Done {
-    With(Report),
+enum OrderDone {
+    With(NodeReport),
     Stopped,
 }
 
 /// Serves until the orders end; the thread is in the node's namespace.
-pub(crate) fn serve(id: NodeId, known: Known<'_>, orders: UnixStream) -> Result<(), Error> {
+pub(crate) fn serve(id: NodeId, known: NodeContext<'_>, orders: UnixStream) -> Result<(), Error> {
     // a node that is woken must not interrupt the one whose message woke it: that one is about to wait itself
     let batch = Policy::Batch { nice: 0 };
     let _ = scheduling::set(Tid::SELF, batch, Children::Inherit); // it works without, slower
@@ -91,7 +88,7 @@ pub(crate) fn serve(id: NodeId, known: Known<'_>, orders: UnixStream) -> Result<
     // the root of a central barrier hears of everybody at once: without room for that it would be slow by losses
     force_receive_room(&datagrams, DATAGRAM_ROOM).map_err(Error::io("make room at a UDP socket"))?;
     let largest = known.jobs.iter().map(|job| job.group.members().len()).max().unwrap_or(0);
-    let mut node = Node {
+    let mut node = MemberNode {
         id,
         known,
         orders: BufReader::new(orders),
@@ -103,37 +100,39 @@ pub(crate) fn serve(id: NodeId, known: Known<'_>, orders: UnixStream) -> Result<
         given_up: false,
         out: Vec::new(),
         early: Vec::new(),
-        patience: Patience::of(largest),
+        patience: BarrierPatience::of(largest),
         kind: None,
         learned: BTreeMap::new(),
         next_request: 0,
         duties: Vec::new(),
         life: 0,
     };
-    node.say(&Report::Ready)?;
+    node.say(&NodeReport::Ready)?;
     while let Some(order) = node.next_order()? {
         let report = match node.obey(&order) {
-            Ok(Done::With(report)) => report,
-            Ok(Done::Stopped) => Report::Stopped,
-            Err(error) => Report::Failed { why: error.to_string() },
+            Ok(OrderDone::With(report)) => report,
+            Ok(OrderDone::Stopped) => NodeReport::Stopped,
+            Err(error) => NodeReport::Failed { why: error.to_string() },
         };
         node.say(&report)?;
     }
     Ok(())
 }
 
-impl Node<'_> {
-    fn obey(&mut self, order: &Order) -> Result<Done, Error> {
+impl MemberNode<'_> {
+    fn obey(&mut self, order: &NodeOrder) -> Result<OrderDone, Error> {
         match order {
-            Order::SetUp { without, first } => self.set_up(without, *first),
-            Order::Release => self.release(),
-            Order::Barriers { jobs, run } => self.in_switches(jobs, *run),
-            Order::Software { algorithm, job, tag, run } => self.in_software(*algorithm, *job, *tag, *run),
-            Order::Stop => Ok(Done::Stopped), // nothing was being done
+            NodeOrder::SetUp { without, first } => self.set_up(without, *first),
+            NodeOrder::Release => self.release(),
+            NodeOrder::Barriers { jobs, run } => self.in_switches(jobs, *run),
+            NodeOrder::Software { algorithm, job, tag, run } => {
+                self.in_software(*algorithm, *job, *tag, *run)
+            }
+            NodeOrder::Stop => Ok(OrderDone::Stopped), // nothing was being done
         }
     }
 
-    fn say(&mut self, report: &Report) -> Result<(), Error> {
+    fn say(&mut self, report: &NodeReport) -> Result<(), Error> {
         let mut line =
             serde_json::to_vec(report).expect("serializes because it holds numbers and text alone");
         line.push(b'\n');
@@ -141,7 +140,7 @@ impl Node<'_> {
     }
 
     /// The next order, or none when there will be no more; meanwhile others are answered.
-    fn next_order(&mut self) -> Result<Option<Order>, Error> {
+    fn next_order(&mut self) -> Result<Option<NodeOrder>, Error> {
         loop {
             if !self.orders.buffer().is_empty() {
                 return self.read_order();
@@ -161,7 +160,7 @@ impl Node<'_> {
         }
     }
 
-    fn read_order(&mut self) -> Result<Option<Order>, Error> {
+    fn read_order(&mut self) -> Result<Option<NodeOrder>, Error> {
         let mut line = String::new();
         let length = self.orders.read_line(&mut line).map_err(Error::io("read orders"))?;
         if length == 0 {
@@ -176,10 +175,10 @@ impl Node<'_> {
         let waits = readable(&[self.orders.get_ref().as_fd()], Some(Duration::ZERO))
             .map_err(Error::io("look for orders"))?;
         // nothing but Stop is said to a node that has not reported yet; the end of the line ends everything
-        Ok(waits == [true] && self.read_order()?.is_none_or(|order| order == Order::Stop))
+        Ok(waits == [true] && self.read_order()?.is_none_or(|order| order == NodeOrder::Stop))
     }
 
-    fn send(&self, frame: Frame) -> Result<(), Error> {
+    fn send(&self, frame: BarrierFrame) -> Result<(), Error> {
         let mut bytes = [0; ETHERNET + 4];
         bytes[..ETHERNET].copy_from_slice(&header(BARRIER));
         bytes[ETHERNET..].copy_from_slice(&frame.to_bytes());
@@ -187,9 +186,9 @@ impl Node<'_> {
     }
 
     /// Remembers what was learned about barriers of this kind, and no more thinks of the others.
-    fn turn_to(&mut self, kind: Kind, members: usize) {
+    fn turn_to(&mut self, kind: Option<SoftwareAlgorithm>, members: usize) {
         if kind != self.kind {
-            let now = self.learned.remove(&kind).unwrap_or_else(|| Patience::of(members));
+            let now = self.learned.remove(&kind).unwrap_or_else(|| BarrierPatience::of(members));
             let before = std::mem::replace(&mut self.patience, now);
             self.learned.insert(std::mem::replace(&mut self.kind, kind), before);
         }
@@ -198,9 +197,9 @@ impl Node<'_> {
     /// Runs barriers one after the other; `once` runs one, and answers whether it was told to stop.
     fn repeat(
         &mut self,
-        run: Run,
+        run: BarrierRun,
         mut once: impl FnMut(&mut Self, &mut u64) -> Result<bool, Error>,
-    ) -> Result<Done, Error> {
+    ) -> Result<OrderDone, Error> {
         let (mut start, mut repeated) = (timer::now(), 0);
         let mut moments = Vec::with_capacity(if run.trace { run.count as usize } else { 0 });
         for number in 0..run.warm_up + run.count {
@@ -210,13 +209,13 @@ impl Node<'_> {
             let traced = run.trace && number >= run.warm_up;
             let entered = if traced { timer::now() } else { 0 };
             if once(self, &mut repeated)? {
-                return Ok(Done::Stopped);
+                return Ok(OrderDone::Stopped);
             }
             if traced {
                 moments.push((entered, timer::now()));
             }
         }
-        Ok(Done::With(Report::Done { nanos: timer::now() - start, repeated, moments }))
+        Ok(OrderDone::With(NodeReport::Done { nanos: timer::now() - start, repeated, moments }))
     }
 }
 

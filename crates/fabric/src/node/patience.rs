@@ -19,14 +19,14 @@ const MOST: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 15;
 
 #[derive(Clone, Debug)]
-pub(super) struct Patience {
+pub(super) struct BarrierPatience {
     usual: Duration,
     now: Duration,
     /// Barriers until the clock is looked at again.
     unseen: u32,
 }
 
-impl Patience {
+impl BarrierPatience {
     /// Of a member of a group so large that has not seen a barrier yet.
     pub(super) fn of(members: usize) -> Self {
         let usual = A_MEMBER.saturating_mul(u32::try_from(members).unwrap_or(u32::MAX)).max(AT_FIRST);
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn it_doubles_while_nothing_comes_and_returns_to_what_is_usual() {
-        let mut patience = Patience::of(8);
+        let mut patience = BarrierPatience::of(8);
         (0..20).for_each(|_| {
             patience.ended(Some(Duration::from_millis(10)), 0);
         });
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn barriers_that_are_slower_than_believed_are_believed_in_the_end() {
         // nothing is lost, but each barrier takes longer than the patience that is left from fast ones
-        let (took, mut patience) = (Duration::from_millis(200), Patience::of(8));
+        let (took, mut patience) = (Duration::from_millis(200), BarrierPatience::of(8));
         patience.ended(Some(Duration::from_millis(3)), 0);
         let mut timers = 0;
         for _ in 0..100 {
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_slow_barrier_among_fast_ones_hardly_counts() {
-        let mut patience = Patience::of(8);
+        let mut patience = BarrierPatience::of(8);
         (0..99).for_each(|_| {
             patience.ended(Some(Duration::from_millis(10)), 0);
         });
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn fast_barriers_do_not_make_it_shorter_than_sharing_a_processor_takes() {
-        let mut patience = Patience::of(8);
+        let mut patience = BarrierPatience::of(8);
         (0..99).for_each(|_| {
             patience.ended(Some(Duration::from_micros(20)), 0);
         });

@@ -1,39 +1,39 @@
 //! A node sees to the registers that are its duty (`Setup_Register`, [`unisono_btin::setup`]): a request to each
 //! switch, repeated until the switch says that it is done. Requests to other switches travel through the network.
 
-use super::{Done, ETHERNET, Known, Node, header, tolerate};
+use super::{ETHERNET, MemberNode, NodeContext, OrderDone, header, tolerate};
 use crate::error::Error;
-use crate::job::Job;
-use crate::layout::{Asks, REQUEST, Request, Setup};
-use crate::orders::Report;
+use crate::job::BarrierJob;
+use crate::layout::{Asks, REQUEST, RegisterRequest, RegisterSetup};
+use crate::orders::NodeReport;
 use std::time::{Duration, Instant};
 use unisono_btin::repair::around_links;
-use unisono_btin::setup::{Agent, Answer, Order, Reply, Request as Wish};
-use unisono_btin::{Member, Network, NodeId, Part, Plan, SwitchId, Turn};
+use unisono_btin::setup::{RegisterOrder, SetupAgent, SetupAnswer, SetupReply, SetupRequest};
+use unisono_btin::{GroupMember, MemberRole, Network, NodeId, SwitchId, TreePlan, TurnPoint};
 
 const PATIENCE: Duration = Duration::from_millis(100);
 /// After which a switch that does not answer is named.
 const ENOUGH: Duration = Duration::from_secs(10);
 
 /// What this node has to see to for one of its groups.
-pub(super) struct Duty {
-    agent: Agent,
+pub(super) struct NodeDuty {
+    agent: SetupAgent,
     job: usize,
     root_switch: SwitchId,
     /// The episode that barriers begin with.
     first: u16,
 }
 
-impl Node<'_> {
+impl MemberNode<'_> {
     /// Sees to the registers of the trees that stand without these links: those that are its duty now are set up, and
     /// those that were before and are in no tree any more are given back.
-    pub(super) fn set_up(&mut self, without: &[u32], first: u16) -> Result<Done, Error> {
-        let Known { network, jobs } = self.known;
+    pub(super) fn set_up(&mut self, without: &[u32], first: u16) -> Result<OrderDone, Error> {
+        let NodeContext { network, jobs } = self.known;
         self.life += 1;
         let mut before = std::mem::take(&mut self.duties);
-        let mut planned: Option<(&[NodeId], Plan)> = None;
+        let mut planned: Option<(&[NodeId], TreePlan)> = None;
         for (number, job) in jobs.iter().enumerate().filter(|(_, job)| job.group.contains(self.id)) {
-            let mut member = Member::new(job.group.id(), Part::Member, job.operation);
+            let mut member = GroupMember::new(job.group.id(), MemberRole::Member, job.operation);
             if is_representative(network, job, self.id) {
                 // every one of them finds the same tree by itself
                 let plan = match planned.take() {
@@ -42,18 +42,18 @@ impl Node<'_> {
                         .map_err(|error| Error::Input(error.to_string()))?,
                 };
                 let is_alone = job.group.members().len() == 1;
-                if plan.tree.root_node == Some(self.id) && (job.turn == Turn::AtNode || is_alone) {
-                    member = Member::new(job.group.id(), Part::Root, job.operation);
+                if plan.tree.root_node == Some(self.id) && (job.turn == TurnPoint::AtNode || is_alone) {
+                    member = GroupMember::new(job.group.id(), MemberRole::Root, job.operation);
                 }
                 if is_alone {
                     member = member.alone();
                 }
-                let agent = Agent::of_plan(network, &job.group, &plan, self.id, self.life);
+                let agent = SetupAgent::of_plan(network, &job.group, &plan, self.id, self.life);
                 before.iter_mut().filter(|duty| duty.job == number).for_each(|duty| {
                     duty.agent.release_unless(|switch| plan.tree.registers.contains_key(&switch));
                 });
                 let root_switch = plan.tree.root_switch;
-                self.duties.push(Duty { agent, job: number, root_switch, first });
+                self.duties.push(NodeDuty { agent, job: number, root_switch, first });
                 planned = Some((job.group.members(), plan));
             }
             self.members[number] = Some(member.beginning_with(first));
@@ -65,18 +65,18 @@ impl Node<'_> {
         done
     }
 
-    pub(super) fn release(&mut self) -> Result<Done, Error> {
+    pub(super) fn release(&mut self) -> Result<OrderDone, Error> {
         self.duties.iter_mut().for_each(|duty| duty.agent.release());
         self.ask_all(self.duties.len())
     }
 
     /// Asks until everything is answered; reports how many registers the first duties are about.
-    fn ask_all(&mut self, counted: usize) -> Result<Done, Error> {
+    fn ask_all(&mut self, counted: usize) -> Result<OrderDone, Error> {
         self.requests.set_patience(PATIENCE).map_err(Error::io("set a timer"))?;
         let registers = self.duties[..counted].iter().map(|duty| duty.agent.duties().count()).sum();
         let start = Instant::now();
         loop {
-            let mut asked: Vec<(u16, usize, Wish)> = Vec::new();
+            let mut asked: Vec<(u16, usize, SetupRequest)> = Vec::new();
             for (at, duty) in self.duties.iter().enumerate() {
                 for wish in duty.agent.requests() {
                     self.next_request = self.next_request.wrapping_add(1);
@@ -100,34 +100,34 @@ impl Node<'_> {
                 let mut bytes = [0; 64];
                 let received = self.requests.receive(&mut bytes).map_err(Error::io("receive an answer"))?;
                 let Some(length) = received else { break };
-                let done = bytes.get(ETHERNET..length).and_then(Request::done);
+                let done = bytes.get(ETHERNET..length).and_then(RegisterRequest::done);
                 let Some(of) = asked.iter().position(|(number, ..)| Some(*number) == done) else { continue };
                 let (_, at, wish) = asked.swap_remove(of);
                 let answer = match wish.order {
-                    Order::Set { .. } => Answer::InSwitch,
-                    Order::Release => Answer::Released,
+                    RegisterOrder::Set { .. } => SetupAnswer::InSwitch,
+                    RegisterOrder::Release => SetupAnswer::Released,
                 };
-                let Wish { group, life, from, switch, .. } = wish;
-                self.duties[at].agent.take(&Reply { group, life, to: from, switch, answer });
+                let SetupRequest { group, life, from, switch, .. } = wish;
+                self.duties[at].agent.take(&SetupReply { group, life, to: from, switch, answer });
             }
         }
-        Ok(Done::With(Report::SetUp { registers }))
+        Ok(OrderDone::With(NodeReport::SetUp { registers }))
     }
 }
 
-fn on_the_wire(wish: &Wish, number: u16, job: &Job, duty: &Duty) -> Request {
+fn on_the_wire(wish: &SetupRequest, number: u16, job: &BarrierJob, duty: &NodeDuty) -> RegisterRequest {
     let asks = match &wish.order {
-        Order::Set { register, .. } => {
-            let turn = if wish.switch == duty.root_switch { job.turn } else { Turn::AtNode };
-            Asks::Install(Setup::new(register, turn, job.operation, duty.first))
+        RegisterOrder::Set { register, .. } => {
+            let turn = if wish.switch == duty.root_switch { job.turn } else { TurnPoint::AtNode };
+            Asks::Install(RegisterSetup::new(register, turn, job.operation, duty.first))
         }
-        Order::Release => Asks::Release,
+        RegisterOrder::Release => Asks::Release,
     };
-    Request { asks, group: wish.group, target: wish.switch, origin: wish.from.0, number }
+    RegisterRequest { asks, group: wish.group, target: wish.switch, origin: wish.from.0, number }
 }
 
 /// Whether a node is its switch's member at the lowest port: others need no tree.
-fn is_representative(network: &Network, job: &Job, node: NodeId) -> bool {
+fn is_representative(network: &Network, job: &BarrierJob, node: NodeId) -> bool {
     let here = network.nodes()[node.0 as usize].switch;
     let mut members = network.locals(here).iter().filter(|(_, local)| job.group.contains(*local));
     members.next().is_some_and(|(_, first)| *first == node)

@@ -1,20 +1,20 @@
 //! Barriers from a node's side: arrive, wait, say it again when nothing comes.
 
-use super::{Done, ETHERNET, Node, Ranks, UDP_PORT};
+use super::{ETHERNET, MemberNode, OrderDone, SoftwarePart, UDP_PORT};
 use crate::error::Error;
 use crate::fabric::address_of;
-use crate::orders::{Report, Run};
-use crate::software::{Algorithm, Message, Software};
+use crate::orders::{BarrierRun, NodeReport};
+use crate::software::{RankMessage, Software, SoftwareAlgorithm};
 use std::io;
 use std::time::{Duration, Instant};
-use unisono_btin::{Frame, Message as Sync, NodeId};
+use unisono_btin::{BarrierFrame, NodeId, SyncMessage};
 
 /// A member has at most so many messages for a run that it has not begun; more would be of older runs.
 const MOST_EARLY: usize = 8192;
 
-impl Node<'_> {
+impl MemberNode<'_> {
     /// Barriers of several groups at once.
-    pub(super) fn in_switches(&mut self, jobs: &[usize], run: Run) -> Result<Done, Error> {
+    pub(super) fn in_switches(&mut self, jobs: &[usize], run: BarrierRun) -> Result<OrderDone, Error> {
         let mine: Vec<usize> =
             jobs.iter().copied().filter(|job| self.members.get(*job).is_some_and(Option::is_some)).collect();
         let mut waiting: Vec<usize> = Vec::with_capacity(mine.len());
@@ -31,7 +31,7 @@ impl Node<'_> {
         &mut self,
         waiting: &mut Vec<usize>,
         repeated: &mut u64,
-        run: Run,
+        run: BarrierRun,
     ) -> Result<bool, Error> {
         let before = *repeated;
         let start = self.patience.looks().then(Instant::now);
@@ -78,7 +78,7 @@ impl Node<'_> {
                     .filter_map(|job| self.members[*job].as_ref())
                     .for_each(|member| member.give_up(&mut out));
                 let episode = self.members[waiting[0]].as_ref().map_or(0, |member| member.episode());
-                self.say(&Report::Stuck { job: waiting[0], episode })?;
+                self.say(&NodeReport::Stuck { job: waiting[0], episode })?;
             }
             out.drain(..).try_for_each(|frame| self.send(frame))?;
         }
@@ -103,7 +103,7 @@ impl Node<'_> {
         let Some(payload) = bytes.get(ETHERNET..length).and_then(|bytes| bytes.first_chunk()) else {
             return Ok(true);
         };
-        let frame = Frame::from_bytes(*payload);
+        let frame = BarrierFrame::from_bytes(*payload);
         let mut out = Vec::new();
         for (job, member) in self.members.iter_mut().enumerate() {
             let Some(member) = member.as_mut().filter(|member| member.group() == frame.message.group) else {
@@ -133,21 +133,21 @@ impl Node<'_> {
     /// Barriers in software among a group's members.
     pub(super) fn in_software(
         &mut self,
-        algorithm: Algorithm,
+        algorithm: SoftwareAlgorithm,
         job: usize,
         tag: u8,
-        run: Run,
-    ) -> Result<Done, Error> {
+        run: BarrierRun,
+    ) -> Result<OrderDone, Error> {
         let members = self.known.jobs[job].group.members();
         let Ok(rank) = members.binary_search(&self.id) else {
-            return Ok(Done::With(Report::Done { nanos: 0, repeated: 0, moments: Vec::new() }));
+            return Ok(OrderDone::With(NodeReport::Done { nanos: 0, repeated: 0, moments: Vec::new() }));
         };
         let mut part = Software::new(algorithm, rank as u32, members.len() as u32);
         let mut out = Vec::new();
         for (_, message) in self.early.drain(..).filter(|(of, _)| *of == tag) {
             part.take(message, &mut out); // nobody is released before it arrives
         }
-        self.software = Some(Ranks { part, job, tag });
+        self.software = Some(SoftwarePart { part, job, tag });
         self.send_all(&mut out)?;
         self.turn_to(Some(algorithm), members.len());
         self.set_datagram_timer()?;
@@ -195,7 +195,8 @@ impl Node<'_> {
             }
             Err(error) => return Err(Error::io("receive a datagram")(error)),
         };
-        let (Some(message), Some(of)) = (Message::from_bytes(&bytes[..length]), bytes.get(Message::LENGTH))
+        let (Some(message), Some(of)) =
+            (RankMessage::from_bytes(&bytes[..length]), bytes.get(RankMessage::LENGTH))
         else {
             return Ok(Some(false));
         };
@@ -213,12 +214,12 @@ impl Node<'_> {
         Ok(Some(released))
     }
 
-    fn send_all(&self, out: &mut Vec<(u32, Message)>) -> Result<(), Error> {
-        let Some(Ranks { job, tag, .. }) = self.software else { return Ok(()) };
+    fn send_all(&self, out: &mut Vec<(u32, RankMessage)>) -> Result<(), Error> {
+        let Some(SoftwarePart { job, tag, .. }) = self.software else { return Ok(()) };
         let members = self.known.jobs[job].group.members();
-        let mut bytes = [tag; Message::LENGTH + 1];
+        let mut bytes = [tag; RankMessage::LENGTH + 1];
         for (rank, message) in out.drain(..) {
-            bytes[..Message::LENGTH].copy_from_slice(&message.to_bytes());
+            bytes[..RankMessage::LENGTH].copy_from_slice(&message.to_bytes());
             let to: NodeId = members[rank as usize];
             let sent = self.datagrams.send_to(&bytes, (address_of(to), UDP_PORT));
             super::tolerate(sent.map(|_| ()), "send a datagram")?;
@@ -233,5 +234,5 @@ impl Node<'_> {
 
 /// What every member contributes to a barrier.
 fn data_of(episode: u16) -> u8 {
-    (episode & u16::from(Sync::MOST_DATA)) as u8
+    (episode & u16::from(SyncMessage::MOST_DATA)) as u8
 }

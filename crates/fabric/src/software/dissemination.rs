@@ -5,14 +5,14 @@
 //! episode early, because nobody passes a barrier that this rank has not reached. Who waits too long asks the
 //! rank that it waits for, which may have been released long ago and would never repeat anything by itself.
 
-use super::{Message, Out};
+use super::{RankMessage, RankMessages};
 
 /// In a round: tell me again.
 const ASK: u8 = 0x80;
 
 /// One rank.
 #[derive(Clone, Debug)]
-pub struct Rank {
+pub struct DisseminationRank {
     rank: u32,
     ranks: u32,
     rounds: u8,
@@ -23,19 +23,19 @@ pub struct Rank {
     heard: [u32; 2],
 }
 
-impl Rank {
+impl DisseminationRank {
     pub(super) fn new(rank: u32, ranks: u32) -> Self {
         let rounds = ranks.next_power_of_two().trailing_zeros() as u8;
         Self { rank, ranks, rounds, round: None, episode: 0, heard: [0; 2] }
     }
 
-    pub(super) fn arrive(&mut self, out: &mut Out) -> bool {
+    pub(super) fn arrive(&mut self, out: &mut RankMessages) -> bool {
         self.round = Some(0);
         self.tell(0, self.episode, out);
         self.proceed(out)
     }
 
-    pub(super) fn take(&mut self, message: Message, out: &mut Out) -> bool {
+    pub(super) fn take(&mut self, message: RankMessage, out: &mut RankMessages) -> bool {
         let round = message.round & !ASK;
         if message.round & ASK != 0 {
             let told = match self.episode.wrapping_sub(message.episode) {
@@ -55,14 +55,14 @@ impl Rank {
         self.proceed(out)
     }
 
-    pub(super) fn again(&self, out: &mut Out) {
+    pub(super) fn again(&self, out: &mut RankMessages) {
         if let Some(round) = self.round {
             let whom = (self.rank + self.ranks - (1 << round) % self.ranks) % self.ranks;
-            out.push((whom, Message { episode: self.episode, round: round | ASK, from: self.rank }));
+            out.push((whom, RankMessage { episode: self.episode, round: round | ASK, from: self.rank }));
         }
     }
 
-    fn proceed(&mut self, out: &mut Out) -> bool {
+    fn proceed(&mut self, out: &mut RankMessages) -> bool {
         let Some(mut round) = self.round else { return false };
         while round < self.rounds && self.heard[0] & 1 << round != 0 {
             round += 1;
@@ -77,10 +77,10 @@ impl Rank {
         released
     }
 
-    fn tell(&self, round: u8, episode: u32, out: &mut Out) {
+    fn tell(&self, round: u8, episode: u32, out: &mut RankMessages) {
         if round < self.rounds {
             let to = (self.rank + (1 << round)) % self.ranks;
-            out.push((to, Message { episode, round, from: self.rank }));
+            out.push((to, RankMessage { episode, round, from: self.rank }));
         }
     }
 }

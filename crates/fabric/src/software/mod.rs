@@ -1,6 +1,6 @@
 //! Software barriers over datagrams, to compare with: central, tree and dissemination.
 //!
-//! Without I/O and without a clock, as [`unisono_btin::Member`] is: messages in, messages out, and
+//! Without I/O and without a clock, as [`unisono_btin::GroupMember`] is: messages in, messages out, and
 //! [`Software::again`] when the caller's timer has run out. They survive loss and repetition as well, so that
 //! the comparison is between barriers that promise the same.
 //!
@@ -22,7 +22,7 @@ use std::fmt;
 /// Which software barrier.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Algorithm {
+pub enum SoftwareAlgorithm {
     /// Everybody tells rank 0, which answers everybody: a tree that is as wide as it can be.
     Central,
     /// Everybody tells a parent, with so many children each.
@@ -31,7 +31,7 @@ pub enum Algorithm {
     Dissemination,
 }
 
-impl fmt::Display for Algorithm {
+impl fmt::Display for SoftwareAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Central => write!(f, "central"),
@@ -43,7 +43,7 @@ impl fmt::Display for Algorithm {
 
 /// What one rank tells another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Message {
+pub struct RankMessage {
     /// Which barrier, from 0.
     pub episode: u32,
     /// Which round, or whether it is an arrival or a release.
@@ -52,7 +52,7 @@ pub struct Message {
     pub from: u32,
 }
 
-impl Message {
+impl RankMessage {
     /// How long it is on the wire.
     pub const LENGTH: usize = 9;
 
@@ -76,30 +76,34 @@ impl Message {
 }
 
 /// Messages to send: to whom, and what.
-pub type Out = Vec<(u32, Message)>;
+pub type RankMessages = Vec<(u32, RankMessage)>;
 
 /// One rank's part in a software barrier.
 #[derive(Clone, Debug)]
 pub enum Software {
     /// Central and tree.
-    Tree(tree::Node),
+    Tree(tree::TreeRank),
     /// Dissemination.
-    Dissemination(dissemination::Rank),
+    Dissemination(dissemination::DisseminationRank),
 }
 
 impl Software {
     /// The part of a rank among so many.
     #[must_use]
-    pub fn new(algorithm: Algorithm, rank: u32, ranks: u32) -> Self {
+    pub fn new(algorithm: SoftwareAlgorithm, rank: u32, ranks: u32) -> Self {
         match algorithm {
-            Algorithm::Central => Self::Tree(tree::Node::new(rank, ranks, ranks)),
-            Algorithm::Tree(arity) => Self::Tree(tree::Node::new(rank, ranks, u32::from(arity.max(2)))),
-            Algorithm::Dissemination => Self::Dissemination(dissemination::Rank::new(rank, ranks)),
+            SoftwareAlgorithm::Central => Self::Tree(tree::TreeRank::new(rank, ranks, ranks)),
+            SoftwareAlgorithm::Tree(arity) => {
+                Self::Tree(tree::TreeRank::new(rank, ranks, u32::from(arity.max(2))))
+            }
+            SoftwareAlgorithm::Dissemination => {
+                Self::Dissemination(dissemination::DisseminationRank::new(rank, ranks))
+            }
         }
     }
 
     /// Arrives; answers whether that releases it.
-    pub fn arrive(&mut self, out: &mut Out) -> bool {
+    pub fn arrive(&mut self, out: &mut RankMessages) -> bool {
         match self {
             Self::Tree(node) => node.arrive(out),
             Self::Dissemination(rank) => rank.arrive(out),
@@ -107,7 +111,7 @@ impl Software {
     }
 
     /// Takes a message; answers whether it releases this rank.
-    pub fn take(&mut self, message: Message, out: &mut Out) -> bool {
+    pub fn take(&mut self, message: RankMessage, out: &mut RankMessages) -> bool {
         match self {
             Self::Tree(node) => node.take(message, out),
             Self::Dissemination(rank) => rank.take(message, out),
@@ -115,7 +119,7 @@ impl Software {
     }
 
     /// The timer has run out: says again what may have been lost.
-    pub fn again(&self, out: &mut Out) {
+    pub fn again(&self, out: &mut RankMessages) {
         match self {
             Self::Tree(node) => node.again(out),
             Self::Dissemination(rank) => rank.again(out),
@@ -130,10 +134,10 @@ mod tests {
     use rand::{Rng, SeedableRng};
 
     /// Runs barriers over a network that loses, repeats and reorders; answers the messages of the last barrier.
-    fn run(algorithm: Algorithm, ranks: u32, barriers: u32, seed: u64, loss: f64) -> usize {
+    fn run(algorithm: SoftwareAlgorithm, ranks: u32, barriers: u32, seed: u64, loss: f64) -> usize {
         let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
         let mut all: Vec<Software> = (0..ranks).map(|rank| Software::new(algorithm, rank, ranks)).collect();
-        let mut wire: Out = Vec::new();
+        let mut wire: RankMessages = Vec::new();
         let mut last = 0;
         for _ in 0..barriers {
             let mut waiting = vec![true; ranks as usize];
@@ -176,16 +180,23 @@ mod tests {
         last
     }
 
-    const ALL: [Algorithm; 4] =
-        [Algorithm::Central, Algorithm::Tree(2), Algorithm::Tree(4), Algorithm::Dissemination];
+    const ALL: [SoftwareAlgorithm; 4] = [
+        SoftwareAlgorithm::Central,
+        SoftwareAlgorithm::Tree(2),
+        SoftwareAlgorithm::Tree(4),
+        SoftwareAlgorithm::Dissemination,
+    ];
 
     #[test]
     fn without_loss_they_send_what_the_table_says() {
         for ranks in [1_u32, 2, 3, 8, 21] {
             let rounds = ranks.next_power_of_two().trailing_zeros();
             for algorithm in ALL {
-                let expected =
-                    if algorithm == Algorithm::Dissemination { ranks * rounds } else { 2 * (ranks - 1) };
+                let expected = if algorithm == SoftwareAlgorithm::Dissemination {
+                    ranks * rounds
+                } else {
+                    2 * (ranks - 1)
+                };
                 assert_eq!(run(algorithm, ranks, 3, 1, 0.0), expected as usize, "{algorithm}, {ranks}");
             }
         }
@@ -204,9 +215,9 @@ mod tests {
 
         #[test]
         fn a_message_survives_the_wire(episode in any::<u32>(), from in any::<u32>(), round in any::<u8>()) {
-            let message = Message { episode, round, from };
-            prop_assert_eq!(Message::from_bytes(&message.to_bytes()), Some(message));
-            prop_assert_eq!(Message::from_bytes(&message.to_bytes()[1..]), None);
+            let message = RankMessage { episode, round, from };
+            prop_assert_eq!(RankMessage::from_bytes(&message.to_bytes()), Some(message));
+            prop_assert_eq!(RankMessage::from_bytes(&message.to_bytes()[1..]), None);
         }
     }
 }

@@ -3,14 +3,14 @@
 //! Ranks are laid out as a heap: the parent of rank r is (r - 1) / k. A rank repeats its arrival until it is
 //! released; a parent that has been released answers an old arrival with the release that was lost.
 
-use super::{Message, Out};
+use super::{RankMessage, RankMessages};
 
 const ARRIVAL: u8 = 0;
 const RELEASE: u8 = 1;
 
 /// One rank in the tree.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub struct TreeRank {
     rank: u32,
     parent: Option<u32>,
     first_child: u32,
@@ -21,7 +21,7 @@ pub struct Node {
     episode: u32,
 }
 
-impl Node {
+impl TreeRank {
     pub(super) fn new(rank: u32, ranks: u32, arity: u32) -> Self {
         let first_child = rank.saturating_mul(arity).saturating_add(1).min(ranks);
         let children = first_child.saturating_add(arity).min(ranks) - first_child;
@@ -30,12 +30,12 @@ impl Node {
         Self { rank, parent, first_child, arrived: vec![false; missing], missing, here: false, episode: 0 }
     }
 
-    pub(super) fn arrive(&mut self, out: &mut Out) -> bool {
+    pub(super) fn arrive(&mut self, out: &mut RankMessages) -> bool {
         self.here = true;
         self.proceed(out)
     }
 
-    pub(super) fn take(&mut self, message: Message, out: &mut Out) -> bool {
+    pub(super) fn take(&mut self, message: RankMessage, out: &mut RankMessages) -> bool {
         let from_parent = self.parent == Some(message.from) && message.round == RELEASE;
         if from_parent {
             return message.episode == self.episode && self.here && self.missing == 0 && self.release(out);
@@ -49,18 +49,18 @@ impl Node {
             return self.proceed(out);
         }
         if message.episode.wrapping_add(1) == self.episode {
-            out.push((message.from, Message { round: RELEASE, from: self.rank, ..message }));
+            out.push((message.from, RankMessage { round: RELEASE, from: self.rank, ..message }));
         }
         false
     }
 
-    pub(super) fn again(&self, out: &mut Out) {
+    pub(super) fn again(&self, out: &mut RankMessages) {
         if let (true, 0, Some(parent)) = (self.here, self.missing, self.parent) {
             out.push((parent, self.message(ARRIVAL)));
         }
     }
 
-    fn proceed(&mut self, out: &mut Out) -> bool {
+    fn proceed(&mut self, out: &mut RankMessages) -> bool {
         if !self.here || self.missing > 0 {
             return false;
         }
@@ -73,7 +73,7 @@ impl Node {
         }
     }
 
-    fn release(&mut self, out: &mut Out) -> bool {
+    fn release(&mut self, out: &mut RankMessages) -> bool {
         let children = (self.first_child..).take(self.arrived.len());
         out.extend(children.map(|child| (child, self.message(RELEASE))));
         self.arrived.fill(false);
@@ -83,7 +83,7 @@ impl Node {
         true
     }
 
-    fn message(&self, round: u8) -> Message {
-        Message { episode: self.episode, round, from: self.rank }
+    fn message(&self, round: u8) -> RankMessage {
+        RankMessage { episode: self.episode, round, from: self.rank }
     }
 }

@@ -14,10 +14,12 @@ use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use unisono_btin::generate::{Sparse, Wish, generate};
+use unisono_btin::generate::{NetworkWish, Sparse, generate};
 use unisono_btin::simulate::analytic;
-use unisono_btin::simulate::{Barrier, Channels, Conditions, Intake, Scheme, Simulator, Time};
-use unisono_btin::{Group, GroupId, Network, NodeId, Operation, PlanOptions, plan};
+use unisono_btin::simulate::{
+    Channels, Conditions, Intake, Scheme, SimulatedBarrier, SimulatedTime, Simulator,
+};
+use unisono_btin::{BarrierGroup, GroupId, Network, NodeId, PlanOptions, ReductionOperator, plan};
 use unisono_measure::quantile;
 use unisono_measure::record::Figure;
 
@@ -71,7 +73,7 @@ pub fn around(settings: &Settings) -> Duration {
 
 /// What is drawn and simulated.
 struct Wanted {
-    wish: Wish,
+    wish: NetworkWish,
     networks: u32,
     groups: Vec<u32>,
     schemes: Vec<Scheme>,
@@ -93,7 +95,7 @@ impl Wanted {
                 format!("there is no intake {name:?}; write parallel-links, one-port or startup-each")
             })?,
         };
-        let default = Wish::default();
+        let default = NetworkWish::default();
         let switches = settings.switches.unwrap_or(default.switches);
         let ports = settings.ports.unwrap_or(default.ports);
         let per_switch = settings.nodes_per_switch.map(|nodes| nodes * switches);
@@ -108,7 +110,7 @@ impl Wanted {
         // of it
         let links = connectivity * f64::from(ports) - f64::from(nodes) / f64::from(switches.max(1));
         Ok(Self {
-            wish: Wish {
+            wish: NetworkWish {
                 switches,
                 ports,
                 nodes,
@@ -123,7 +125,9 @@ impl Wanted {
             conditions: Conditions {
                 intake,
                 channels: if settings.contended == Some(true) { Channels::Contended } else { Channels::Free },
-                arrivals: Time::nanoseconds((settings.arrivals_us.unwrap_or(0.0).max(0.0) * 1e3) as u64),
+                arrivals: SimulatedTime::nanoseconds(
+                    (settings.arrivals_us.unwrap_or(0.0).max(0.0) * 1e3) as u64,
+                ),
                 parallel_links: Some(links.round().max(1.0) as u64),
                 ..Conditions::default()
             },
@@ -193,15 +197,16 @@ fn seed_of(run: u64, number: u32) -> u64 {
 }
 
 /// The network of a run with this number, and whether it is a bare tree.
-pub(super) fn draw(wish: &Wish, run: u64, number: u32) -> Result<(Network, bool), String> {
-    let wish = Wish { seed: seed_of(run, number), ..wish.clone() };
+pub(super) fn draw(wish: &NetworkWish, run: u64, number: u32) -> Result<(Network, bool), String> {
+    let wish = NetworkWish { seed: seed_of(run, number), ..wish.clone() };
     let topology = generate(&wish).map_err(|error| error.to_string())?;
     Ok((topology.network, topology.generated.is_some_and(|how| how.bare_tree)))
 }
 
 /// Simulates one network; whether it is a bare tree.
 fn one_network(wanted: &Wanted, seed: u64, seen: &mut BTreeMap<(u32, Scheme), Seen>) -> Result<bool, String> {
-    let topology = generate(&Wish { seed, ..wanted.wish.clone() }).map_err(|error| error.to_string())?;
+    let topology =
+        generate(&NetworkWish { seed, ..wanted.wish.clone() }).map_err(|error| error.to_string())?;
     let network = &topology.network;
     let simulator = Simulator::new(network);
     let mut nodes: Vec<NodeId> = (0..wanted.wish.nodes).map(NodeId).collect();
@@ -210,14 +215,14 @@ fn one_network(wanted: &Wanted, seed: u64, seen: &mut BTreeMap<(u32, Scheme), Se
     let in_memory = BTreeMap::new();
     for &members in &wanted.groups {
         let chosen = nodes[..members as usize].to_vec();
-        let group = Group::new(network, GroupId(0), chosen).map_err(|error| error.to_string())?;
+        let group = BarrierGroup::new(network, GroupId(0), chosen).map_err(|error| error.to_string())?;
         let planned = plan(network, &group, &PlanOptions::default()).map_err(|error| error.to_string())?;
-        let barrier = Barrier {
+        let barrier = SimulatedBarrier {
             group: &group,
             tree: &planned.tree,
             height: planned.height,
             in_memory: &in_memory,
-            operation: Operation::default(),
+            operation: ReductionOperator::default(),
             data: &|_, _| 0,
         };
         let barrier = std::slice::from_ref(&barrier);

@@ -22,12 +22,12 @@ mod numbers;
 mod ways;
 
 use super::Scan;
-use super::crew::{Crew, unwatched};
+use super::crew::{Workers, unwatched};
 use super::graph::Graph;
-use numbers::Numbers;
+use numbers::SymmetricDigits;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use ways::{AllWays, Slots, Ways};
+use ways::{AllWays, OriginWays, Slots};
 
 /// More kinds are not worth a search each.
 const MOST_KINDS: u32 = 64;
@@ -48,8 +48,8 @@ pub(super) struct Alike {
 
 impl Alike {
     /// None if they tell nothing.
-    pub(super) fn find(graph: &Graph, scan: Scan, crew: Crew) -> Option<Self> {
-        let numbers = Numbers::guess(graph)?;
+    pub(super) fn find(graph: &Graph, scan: Scan, crew: Workers) -> Option<Self> {
+        let numbers = SymmetricDigits::guess(graph)?;
         if numbers.kinds() > MOST_KINDS {
             return None;
         }
@@ -58,7 +58,7 @@ impl Alike {
         let crew = crew.for_steps(graph.looks() * moves.len());
         let sound = AtomicBool::new(true);
         let prove = |(): &mut (), at: usize| {
-            if sound.load(Ordering::Relaxed) && !Numbers::keeps(graph, &moves[at].images(count)) {
+            if sound.load(Ordering::Relaxed) && !SymmetricDigits::keeps(graph, &moves[at].images(count)) {
                 sound.store(false, Ordering::Relaxed);
             }
         };
@@ -66,12 +66,15 @@ impl Alike {
         if !sound.into_inner() {
             return None;
         }
-        let kinds: Option<Vec<Ways>> = numbers.origins().map(|origin| Ways::new(graph, origin)).collect();
+        let kinds: Option<Vec<OriginWays>> =
+            numbers.origins().map(|origin| OriginWays::new(graph, origin)).collect();
         let ways = AllWays { graph, numbers: &numbers, kinds: &kinds? };
-        let places = Places::new(&ways);
+        let places = NeighbourOrder::new(&ways);
         let judge = |found: &mut Vec<(Vec<u32>, Vec<bool>)>, at: usize| {
             let images = moves[at].images(count);
-            found.extend(Judge::new(&ways, &places, scan).fails_for(&images).map(|fails| (images, fails)));
+            found.extend(
+                SymmetryJudge::new(&ways, &places, scan).fails_for(&images).map(|fails| (images, fails)),
+            );
         };
         let judged = crew.each(moves.len(), &mut unwatched, Vec::new, judge);
         let mut classes = Classes((0..count).collect());
@@ -80,7 +83,7 @@ impl Alike {
             kept.for_each(|(root, &image)| classes.join(root, image));
         }
         let lowest = (0..count).map(|root| classes.lowest(root)).collect();
-        let leaves_at_least = ways.kinds.iter().map(Ways::leaves_at_least).collect();
+        let leaves_at_least = ways.kinds.iter().map(OriginWays::leaves_at_least).collect();
         Some(Self { lowest, kind: places.kind, leaves_at_least })
     }
 
@@ -101,10 +104,10 @@ impl Alike {
 pub(super) fn orbits(
     graph: &Graph,
     is_member: &[bool],
-    crew: Crew,
+    crew: Workers,
     most: usize,
 ) -> Option<(Vec<u32>, usize)> {
-    let moves = Numbers::guess(graph)?.moves;
+    let moves = SymmetricDigits::guess(graph)?.moves;
     let count = graph.len() as u32;
     let degree = (0..count).map(|switch| graph.near(switch).len()).max().unwrap_or(0);
     let looks = graph.looks() * moves.len() * degree;
@@ -115,7 +118,7 @@ pub(super) fn orbits(
         let images = moves[at].images(count);
         let keeps_members =
             (0..).zip(&images).all(|(from, &to): (usize, _)| is_member[from] == is_member[to as usize]);
-        if keeps_members && Numbers::keeps(graph, &images) {
+        if keeps_members && SymmetricDigits::keeps(graph, &images) {
             found.push(images);
         }
     };
@@ -128,13 +131,13 @@ pub(super) fn orbits(
 }
 
 /// By switch and slot: which of the switch's own neighbours, in order of id, that is.
-struct Places {
+struct NeighbourOrder {
     first: Vec<usize>,
     place: Vec<u8>,
     kind: Vec<u8>,
 }
 
-impl Places {
+impl NeighbourOrder {
     fn new(ways: &AllWays) -> Self {
         let AllWays { graph, numbers, kinds } = *ways;
         let (mut first, mut place, mut kind) = (Vec::new(), Vec::with_capacity(graph.looks()), Vec::new());
@@ -159,9 +162,9 @@ impl Places {
 }
 
 /// Judges a symmetry.
-struct Judge<'a> {
+struct SymmetryJudge<'a> {
     ways: &'a AllWays<'a>,
-    places: &'a Places,
+    places: &'a NeighbourOrder,
     scan: Scan,
     /// By kind, places of neighbours and places of their images: among which directions the choice is not kept.
     broken: HashMap<Vec<u8>, Vec<Slots>>,
@@ -169,8 +172,8 @@ struct Judge<'a> {
     concerned: HashMap<(u8, Slots), Option<Vec<u32>>>,
 }
 
-impl<'a> Judge<'a> {
-    fn new(ways: &'a AllWays<'a>, places: &'a Places, scan: Scan) -> Self {
+impl<'a> SymmetryJudge<'a> {
+    fn new(ways: &'a AllWays<'a>, places: &'a NeighbourOrder, scan: Scan) -> Self {
         Self { ways, places, scan, broken: HashMap::new(), concerned: HashMap::new() }
     }
 

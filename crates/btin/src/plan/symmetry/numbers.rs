@@ -3,7 +3,7 @@
 //! Who builds a regular network numbers it regularly: a switch's number is made of digits, its place in the row, its
 //! row, its level. What looks the same from everywhere stays the same when a digit is turned on by one at all
 //! switches (a torus), or when two of its values change places (a fat tree). Which digits there are is guessed from
-//! the divisors of the number of switches, a few switches are tried, and [`Numbers::keeps`] then looks at every link:
+//! the divisors of the number of switches, a few switches are tried, and [`SymmetricDigits::keeps`] then looks at every link:
 //! a symmetry is what maps each link onto a link, whatever the network is called.
 
 use super::super::graph::Graph;
@@ -31,7 +31,7 @@ enum What {
 }
 
 /// Digits that can take any value without anybody noticing, and by which moves.
-pub(super) struct Numbers {
+pub(super) struct SymmetricDigits {
     count: u32,
     digits: Vec<Digit>,
     pub(super) moves: Vec<Move>,
@@ -78,7 +78,7 @@ impl Move {
     }
 }
 
-impl Numbers {
+impl SymmetricDigits {
     /// Guesses: what it says still has to be proved by [`keeps`](Self::keeps).
     pub(super) fn guess(graph: &Graph) -> Option<Self> {
         let count = u32::try_from(graph.len()).ok()?;
@@ -180,7 +180,8 @@ mod tests {
     #[test]
     fn shifting_and_taking_relative_to_are_each_others_inverse() {
         let digit = |stride, radix| Digit { stride, radix };
-        let numbers = Numbers { count: 60, digits: vec![digit(1, 3), digit(12, 5)], moves: Vec::new() };
+        let numbers =
+            SymmetricDigits { count: 60, digits: vec![digit(1, 3), digit(12, 5)], moves: Vec::new() };
         assert_eq!(numbers.origins().collect::<Vec<_>>(), [0, 3, 6, 9]);
         assert_eq!(numbers.kinds(), 4);
         for by in 0..60 {

@@ -14,7 +14,7 @@ fn graph((n, links): &Links) -> Graph {
 /// How many classes there are; each root's tree has the height and leaves of the lowest in its class.
 fn classes(graph: &Graph, scan: Scan) -> usize {
     let count = graph.len();
-    let Some(alike) = Alike::find(graph, scan, Crew::new(None)) else { return count };
+    let Some(alike) = Alike::find(graph, scan, Workers::new(None)) else { return count };
     let Alike { lowest: classes, leaves_at_least, .. } = &alike;
     let lowest_bound = |root| alike.leaves_at_least(root)[0];
     assert!(leaves_at_least.iter().all(|rest| rest.windows(2).all(|pair| pair[0] >= pair[1])));

@@ -1,14 +1,14 @@
 //! All shortest ways from one switch of each kind, by what they begin with.
 
 use super::super::graph::Graph;
-use super::numbers::Numbers;
+use super::numbers::SymmetricDigits;
 use std::collections::BTreeMap;
 
 /// Which neighbours of a switch, by their place among the neighbours of the origin of its kind.
 pub(super) type Slots = u64;
 
 /// From the origin of a kind.
-pub(super) struct Ways {
+pub(super) struct OriginWays {
     pub(super) origin: u32,
     distance: Vec<u32>,
     /// By switch: which neighbours of the origin are nearer to it.
@@ -17,7 +17,7 @@ pub(super) struct Ways {
     pub(super) firsts: Vec<Slots>,
 }
 
-impl Ways {
+impl OriginWays {
     /// None where there are too many neighbours to tell apart.
     pub(super) fn new(graph: &Graph, origin: u32) -> Option<Self> {
         let mut distance = vec![u32::MAX; graph.len()];
@@ -79,8 +79,8 @@ impl Ways {
 /// From the origins of all kinds.
 pub(super) struct AllWays<'a> {
     pub(super) graph: &'a Graph,
-    pub(super) numbers: &'a Numbers,
-    pub(super) kinds: &'a [Ways],
+    pub(super) numbers: &'a SymmetricDigits,
+    pub(super) kinds: &'a [OriginWays],
 }
 
 impl AllWays<'_> {

@@ -19,12 +19,12 @@
 
 mod yaml;
 
-use super::draft::{Cable, Draft, Kind, Plug};
-use super::role::Role;
+use super::draft::{Draft, DraftCable, Plug, VertexKind};
+use super::role::VertexRole;
 use crate::format::ReadError;
 use std::collections::{BTreeSet, HashMap};
 use unisono_linux::counted::counted;
-use yaml::{Value, Yaml};
+use yaml::{Yaml, YamlValue};
 
 /// Kinds that run programs of a user.
 const HOSTS: [&str; 6] = ["linux", "host", "ext-container", "k8s-kind", "generic_vm", "keysight_ixia-c-one"];
@@ -47,16 +47,16 @@ pub(super) fn is_telling(line: &str) -> bool {
     line.starts_with("topology:")
 }
 
-pub(super) fn read(text: &str, roles: &[Role]) -> Result<Draft, ReadError> {
+pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError> {
     let yaml = Yaml::parse(text)?;
     let missing =
         || ReadError::at(text, 0, "", "expected topology: with nodes: and links:, as containerlab has them");
     let root = yaml.root().ok_or_else(missing)?;
     let topology = root.find("topology").ok_or_else(missing)?;
     let nodes = topology.find("nodes").ok_or_else(|| topology.wrong("topology", "it has no nodes:"))?;
-    let kind_of = |settings: Value<'_>| Some(settings.find("kind")?.word()?.to_owned());
+    let kind_of = |settings: YamlValue<'_>| Some(settings.find("kind")?.word()?.to_owned());
     let default = topology.find("defaults").and_then(kind_of);
-    let groups = topology.find("groups").into_iter().flat_map(Value::entries);
+    let groups = topology.find("groups").into_iter().flat_map(YamlValue::entries);
     let groups: HashMap<&str, String> =
         groups.filter_map(|(name, group)| Some((name, kind_of(group)?))).collect();
 
@@ -87,13 +87,13 @@ pub(super) fn read(text: &str, roles: &[Role]) -> Result<Draft, ReadError> {
         let Some(kind) = kind.or(of_group).or_else(|| default.clone()) else { continue };
         draft.said.keep_asked(vertex, "kind", &kind);
         let is_host = HOSTS.contains(&kind.as_str());
-        draft.vertices[vertex].kind = if is_host { Kind::Node } else { Kind::Switch };
+        draft.vertices[vertex].kind = if is_host { VertexKind::Node } else { VertexKind::Switch };
         if !is_host && !BRIDGES.contains(&kind.as_str()) {
             doubtful.insert(kind);
         }
     }
     let mut outside = 0;
-    for link in topology.find("links").into_iter().flat_map(Value::items) {
+    for link in topology.find("links").into_iter().flat_map(YamlValue::items) {
         match cable(&mut draft, link)? {
             Some(cable) => draft.cables.push(cable),
             None => outside += 1,
@@ -122,8 +122,8 @@ pub(super) fn read(text: &str, roles: &[Role]) -> Result<Draft, ReadError> {
 /// Keys and values of a mapping, if they are not too many.
 fn settings<'y>(
     element: &str,
-    of: Value<'y>,
-) -> Result<impl Iterator<Item = (&'y str, Value<'y>)> + use<'y>, ReadError> {
+    of: YamlValue<'y>,
+) -> Result<impl Iterator<Item = (&'y str, YamlValue<'y>)> + use<'y>, ReadError> {
     let all = of.entries();
     if all.len() > MOST_KEYS {
         return Err(of.wrong(element, format!("it has more than {MOST_KEYS} keys")));
@@ -132,7 +132,7 @@ fn settings<'y>(
 }
 
 /// The cable of a link; none if it ends outside of the lab's nodes.
-fn cable(draft: &mut Draft, link: Value<'_>) -> Result<Option<Cable>, ReadError> {
+fn cable(draft: &mut Draft, link: YamlValue<'_>) -> Result<Option<DraftCable>, ReadError> {
     let mut ends = None;
     for (key, value) in settings("link", link)? {
         match key {
@@ -153,14 +153,16 @@ fn cable(draft: &mut Draft, link: Value<'_>) -> Result<Option<Cable>, ReadError>
     let Ok([a, b]) = <[Plug; 2]>::try_from(plugs) else {
         return Err(ends.wrong("link", "expected two endpoints, as [leaf1:e1-1, web1:eth1]"));
     };
-    Ok(Some(Cable { a, b, at: link.at() }))
+    Ok(Some(DraftCable { a, b, at: link.at() }))
 }
 
 /// What an end of a link is plugged into; none if that is no node of the lab.
-fn plug(draft: &Draft, end: Value<'_>) -> Result<Option<Plug>, ReadError> {
+fn plug(draft: &Draft, end: YamlValue<'_>) -> Result<Option<Plug>, ReadError> {
     let said = match end.word() {
         Some(word) => word.split_once(':'),
-        None => end.find("node").and_then(Value::word).zip(end.find("interface").and_then(Value::word)),
+        None => {
+            end.find("node").and_then(YamlValue::word).zip(end.find("interface").and_then(YamlValue::word))
+        }
     };
     let Some((node, interface)) = said.filter(|(node, interface)| !node.is_empty() && !interface.is_empty())
     else {
@@ -175,10 +177,10 @@ fn plug(draft: &Draft, end: Value<'_>) -> Result<Option<Plug>, ReadError> {
 
 #[cfg(test)]
 mod tests {
-    use crate::read::{Assume, Language, Report, read};
+    use crate::read::{Assume, Language, ReadReport, read};
     use crate::{Port, SwitchId, Topology};
 
-    fn parsed(text: &str, roles: &[&str]) -> (Topology, Report) {
+    fn parsed(text: &str, roles: &[&str]) -> (Topology, ReadReport) {
         let roles = roles.iter().map(|role| role.parse().expect("it is a role")).collect();
         let assume = Assume { roles, ..Assume::default() };
         read(text, None, &assume).unwrap_or_else(|error| panic!("{error}\n{text}"))

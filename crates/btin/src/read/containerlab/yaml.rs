@@ -30,7 +30,7 @@ enum Content<'t> {
 
 /// One value.
 #[derive(Clone, Copy)]
-pub(super) struct Value<'y> {
+pub(super) struct YamlValue<'y> {
     yaml: &'y Yaml<'y>,
     number: u32,
 }
@@ -104,9 +104,9 @@ impl<'t> Yaml<'t> {
     }
 
     /// The outermost value; none of an empty text.
-    pub(super) fn root(&self) -> Option<Value<'_>> {
+    pub(super) fn root(&self) -> Option<YamlValue<'_>> {
         let last = u32::try_from(self.values.len()).ok()?.checked_sub(1)?;
-        Some(Value { yaml: self, number: last })
+        Some(YamlValue { yaml: self, number: last })
     }
 
     fn wrong(&self, at: usize, problem: impl Into<String>) -> ReadError {
@@ -137,7 +137,7 @@ fn unreadable(error: &ScanError) -> ReadError {
     ReadError { line, column, element: String::new(), problem: error.info().to_owned() }
 }
 
-impl<'y> Value<'y> {
+impl<'y> YamlValue<'y> {
     fn content(self) -> &'y Content<'y> {
         &self.yaml.values[self.number as usize].1
     }

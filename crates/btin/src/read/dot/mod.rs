@@ -9,8 +9,8 @@
 
 mod lex;
 
-use super::draft::{Cable, Draft, Plug};
-use super::role::Role;
+use super::draft::{Draft, DraftCable, Plug};
+use super::role::VertexRole;
 use crate::format::ReadError;
 use lex::{Lexer, Token};
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ const MOST_CABLES: usize = 1_000_000;
 /// times that of the vertices. Graphviz knows about 180.
 const MOST_DEFAULTS: usize = 256;
 
-pub(super) fn read(text: &str, roles: &[Role]) -> Result<Draft, ReadError> {
+pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError> {
     let mut parser = Parser { lexer: Lexer::new(text), draft: Draft::new(roles), depth: 0, products: 0 };
     parser.graph()?;
     Ok(parser.draft)
@@ -35,7 +35,7 @@ pub(super) fn read(text: &str, roles: &[Role]) -> Result<Draft, ReadError> {
 type Defaults = BTreeMap<String, String>;
 
 /// A vertex at the end of an edge, with the port if it is named.
-type Ends = Vec<(usize, Option<String>)>;
+type EdgeEnds = Vec<(usize, Option<String>)>;
 
 struct Parser<'a> {
     lexer: Lexer<'a>,
@@ -64,7 +64,7 @@ impl Parser<'_> {
             self.lexer.next()?;
         }
         self.expect(&Token::Open)?;
-        let mut inside = Ends::new();
+        let mut inside = EdgeEnds::new();
         self.statements(Defaults::new(), &mut inside)?;
         match self.lexer.next()? {
             (_, Token::End) => Ok(()),
@@ -80,7 +80,7 @@ impl Parser<'_> {
     }
 
     /// Statements up to and with the closing brace; `inside` gets every vertex met.
-    fn statements(&mut self, mut defaults: Defaults, inside: &mut Ends) -> Result<(), ReadError> {
+    fn statements(&mut self, mut defaults: Defaults, inside: &mut EdgeEnds) -> Result<(), ReadError> {
         self.depth += 1;
         if self.depth > DEEPEST {
             return self.wrong(self.lexer.at(), format!("subgraphs more than {DEEPEST} deep"));
@@ -120,7 +120,7 @@ impl Parser<'_> {
     }
 
     /// A vertex, a chain of edges, a subgraph, or `key=value`.
-    fn statement(&mut self, defaults: &Defaults, inside: &mut Ends) -> Result<(), ReadError> {
+    fn statement(&mut self, defaults: &Defaults, inside: &mut EdgeEnds) -> Result<(), ReadError> {
         let start = self.lexer.at();
         let mut before = match self.ends(defaults, inside)? {
             Some(ends) => ends,
@@ -144,7 +144,7 @@ impl Parser<'_> {
                     edges.push(self.draft.cables.len());
                     let a = Plug { vertex: *a, port: a_port.clone() };
                     let b = Plug { vertex: *b, port: b_port.clone() };
-                    self.draft.cables.push(Cable { a, b, at });
+                    self.draft.cables.push(DraftCable { a, b, at });
                 }
             }
             before = after;
@@ -160,8 +160,8 @@ impl Parser<'_> {
                 continue;
             }
             let port = match key.to_ascii_lowercase().replace('_', "").as_str() {
-                "sourceport" | "tailport" => |cable: &mut Cable, port| cable.a.port = Some(port),
-                "targetport" | "headport" => |cable: &mut Cable, port| cable.b.port = Some(port),
+                "sourceport" | "tailport" => |cable: &mut DraftCable, port| cable.a.port = Some(port),
+                "targetport" | "headport" => |cable: &mut DraftCable, port| cable.b.port = Some(port),
                 _ => {
                     self.draft.unknown("edge attribute", &key);
                     continue;
@@ -196,7 +196,7 @@ impl Parser<'_> {
     }
 
     /// One end of an edge: a vertex with or without port, or a subgraph. None if it was `key=value` instead.
-    fn ends(&mut self, defaults: &Defaults, inside: &mut Ends) -> Result<Option<Ends>, ReadError> {
+    fn ends(&mut self, defaults: &Defaults, inside: &mut EdgeEnds) -> Result<Option<EdgeEnds>, ReadError> {
         let (at, token) = self.lexer.next()?;
         if token.is_word("subgraph") {
             if matches!(self.lexer.peek()?.1, Token::Name { .. }) {
@@ -237,8 +237,12 @@ impl Parser<'_> {
         Ok(Some(vec![(vertex, port)]))
     }
 
-    fn subgraph(&mut self, defaults: &Defaults, inside: &mut Ends) -> Result<Option<Ends>, ReadError> {
-        let mut within = Ends::new();
+    fn subgraph(
+        &mut self,
+        defaults: &Defaults,
+        inside: &mut EdgeEnds,
+    ) -> Result<Option<EdgeEnds>, ReadError> {
+        let mut within = EdgeEnds::new();
         self.statements(defaults.clone(), &mut within)?;
         within.sort();
         within.dedup();

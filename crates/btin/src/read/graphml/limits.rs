@@ -32,7 +32,7 @@ pub(super) fn check(text: &str) -> Result<(), ReadError> {
             depth = depth.saturating_sub(1);
             rest.find('>')
         } else {
-            let tag = Tag::read(rest);
+            let tag = ElementTag::read(rest);
             if tag.attributes > MOST_ATTRIBUTES {
                 return wrong(format!("an element with more than {MOST_ATTRIBUTES} attributes"));
             }
@@ -49,7 +49,7 @@ pub(super) fn check(text: &str) -> Result<(), ReadError> {
 }
 
 /// What a tag says that begins an element.
-struct Tag {
+struct ElementTag {
     attributes: usize,
     /// The element has content, so that a closing tag follows.
     opens: bool,
@@ -57,7 +57,7 @@ struct Tag {
     end: Option<usize>,
 }
 
-impl Tag {
+impl ElementTag {
     fn read(text: &str) -> Self {
         let (mut attributes, mut quote, mut before) = (0, None, 0);
         for (at, byte) in text.bytes().enumerate() {

@@ -7,8 +7,8 @@
 
 mod limits;
 
-use super::draft::{Cable, Draft, Plug};
-use super::role::Role;
+use super::draft::{Draft, DraftCable, Plug};
+use super::role::VertexRole;
 use crate::format::ReadError;
 use roxmltree::{Document, Error, Node, ParsingOptions};
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use std::collections::HashMap;
 /// edge on a line of its own takes three, so a file of 256 MiB stays below the limit unless its elements are bare.
 const MOST_ELEMENTS: u32 = 16_000_000;
 
-pub(super) fn read(text: &str, roles: &[Role]) -> Result<Draft, ReadError> {
+pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError> {
     limits::check(text)?;
     let options = ParsingOptions { nodes_limit: MOST_ELEMENTS, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options).map_err(|error| {
@@ -36,7 +36,7 @@ pub(super) fn read(text: &str, roles: &[Role]) -> Result<Draft, ReadError> {
         let problem = format!("the root element is <{}>, expected <graphml>", root.tag_name().name());
         return Err(ReadError::at(text, root.range().start, "", problem));
     }
-    let mut reader = Reader { text, draft: Draft::new(roles), keys: HashMap::new(), said: Vec::new() };
+    let mut reader = GraphmlReader { text, draft: Draft::new(roles), keys: HashMap::new(), said: Vec::new() };
     for element in root.descendants().filter(Node::is_element) {
         match element.tag_name().name() {
             "key" => {
@@ -60,7 +60,7 @@ pub(super) fn read(text: &str, roles: &[Role]) -> Result<Draft, ReadError> {
             _ => {}
         }
     }
-    let Reader { draft, .. } = reader;
+    let GraphmlReader { draft, .. } = reader;
     Ok(draft)
 }
 
@@ -75,7 +75,7 @@ impl TagNameAny for Node<'_, '_> {
     }
 }
 
-struct Reader<'a> {
+struct GraphmlReader<'a> {
     text: &'a str,
     draft: Draft,
     /// What the ids of data keys stand for.
@@ -83,7 +83,7 @@ struct Reader<'a> {
     said: Vec<(&'a str, &'a str)>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> GraphmlReader<'a> {
     fn wrong(&self, element: Node<'_, '_>, problem: String) -> ReadError {
         let id = element.attribute("id").map(|id| format!(" {id}")).unwrap_or_default();
         let name = format!("{}{id}", element.tag_name().name());
@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
             plugs.push(Plug { vertex, port });
         }
         if let (Some(b), Some(a)) = (plugs.pop(), plugs.pop()) {
-            self.draft.cables.push(Cable { a, b, at: element.range().start });
+            self.draft.cables.push(DraftCable { a, b, at: element.range().start });
         }
         Ok(())
     }

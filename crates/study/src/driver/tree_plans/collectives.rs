@@ -7,8 +7,8 @@
 use super::{All, draw_group, planned};
 use rand_pcg::Pcg64Mcg;
 use unisono_btin::collective::{self, Collective};
-use unisono_btin::simulate::{Barrier, Conditions, Scheme, Simulator};
-use unisono_btin::{Network, NodeId, Operation, Roots};
+use unisono_btin::simulate::{Conditions, Scheme, SimulatedBarrier, Simulator};
+use unisono_btin::{Network, NodeId, ReductionOperator, Roots};
 
 /// What is compared with what.
 pub(super) const PARTS: [&str; 9] = [
@@ -32,15 +32,16 @@ pub(super) fn each(
 ) -> Result<(), String> {
     let group = draw_group(network, 0, members, random)?;
     let plan = planned(network, &group, Roots::Members)?;
-    let barrier = Barrier::planned(&group, &plan);
+    let barrier = SimulatedBarrier::planned(&group, &plan);
     let simulator = Simulator::new(network);
     let conditions = Conditions::default();
     let brings = |node: NodeId| (node.0 % 2) as u8;
     let source = group.members()[0];
     let by_messages = simulator.run(std::slice::from_ref(&barrier), Scheme::Unicast, &conditions).latency();
     let exchanged = collective::direct_exchange(&simulator, &barrier, &conditions);
-    let sum =
-        |scheme| collective::allreduce(&simulator, &barrier, (Operation::Sum, &brings), scheme, &conditions);
+    let sum = |scheme| {
+        collective::allreduce(&simulator, &barrier, (ReductionOperator::Sum, &brings), scheme, &conditions)
+    };
     let multicast = |scheme| collective::multicast(&simulator, &barrier, (source, 1), scheme, &conditions);
     let exchange = |scheme| collective::total_exchange(&simulator, &barrier, &brings, scheme, &conditions);
     let by_tree: [&dyn Fn(Scheme) -> Collective; 3] = [&sum, &multicast, &exchange];

@@ -19,10 +19,10 @@ use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use unisono_btin::generate::{Sparse, Wish};
-use unisono_btin::repair::{Failure, Standing};
-use unisono_btin::simulate::{Barrier, Channels, Conditions, Scheme, Simulated, Simulator};
-use unisono_btin::{Group, GroupId, Loads, Network, NodeId, Plan, PlanOptions, Roots, Tree, plan};
+use unisono_btin::generate::{NetworkWish, Sparse};
+use unisono_btin::repair::{NetworkFailure, StandingTree};
+use unisono_btin::simulate::{Channels, Conditions, Scheme, Simulated, SimulatedBarrier, Simulator};
+use unisono_btin::{BarrierGroup, GroupId, Loads, Network, NodeId, PlanOptions, Roots, Tree, TreePlan, plan};
 
 /// The settings this driver reads.
 pub const READS: &[&str] = &[
@@ -138,9 +138,9 @@ pub fn run(context: Context, settings: &Settings, seed: u64) -> Result<Outcome, 
     Ok(Outcome { places: places.collect(), ..Outcome::default() })
 }
 
-fn wish(settings: &Settings) -> Wish {
-    let default = Wish::default();
-    Wish {
+fn wish(settings: &Settings) -> NetworkWish {
+    let default = NetworkWish::default();
+    NetworkWish {
         switches: settings.switches.unwrap_or(default.switches),
         ports: settings.ports.unwrap_or(default.ports),
         nodes: settings.nodes.unwrap_or(default.nodes),
@@ -151,22 +151,32 @@ fn wish(settings: &Settings) -> Wish {
     }
 }
 
-fn draw_group(network: &Network, id: u8, members: u32, random: &mut Pcg64Mcg) -> Result<Group, String> {
+fn draw_group(
+    network: &Network,
+    id: u8,
+    members: u32,
+    random: &mut Pcg64Mcg,
+) -> Result<BarrierGroup, String> {
     let mut nodes: Vec<NodeId> = (0..network.nodes().len() as u32).map(NodeId).collect();
     let (chosen, _) = nodes.partial_shuffle(random, members as usize);
-    Group::new(network, GroupId(id), chosen.to_vec()).map_err(|error| error.to_string())
+    BarrierGroup::new(network, GroupId(id), chosen.to_vec()).map_err(|error| error.to_string())
 }
 
-fn planned(network: &Network, group: &Group, roots: Roots) -> Result<Plan, String> {
+fn planned(network: &Network, group: &BarrierGroup, roots: Roots) -> Result<TreePlan, String> {
     let mut options = PlanOptions::default();
     options.roots = roots;
     plan(network, group, &options).map_err(|error| error.to_string())
 }
 
 /// One barrier of each group by its tree, all at once.
-fn simulated(network: &Network, trees: &[(&Group, &Plan)], scheme: Scheme, channels: Channels) -> Simulated {
-    let barriers: Vec<Barrier<'_>> =
-        trees.iter().map(|(group, plan)| Barrier::planned(group, plan)).collect();
+fn simulated(
+    network: &Network,
+    trees: &[(&BarrierGroup, &TreePlan)],
+    scheme: Scheme,
+    channels: Channels,
+) -> Simulated {
+    let barriers: Vec<SimulatedBarrier<'_>> =
+        trees.iter().map(|(group, plan)| SimulatedBarrier::planned(group, plan)).collect();
     Simulator::new(network).run(&barriers, scheme, &Conditions { channels, ..Conditions::default() })
 }
 
@@ -206,7 +216,7 @@ fn ties(
     if most > 256 {
         return Err(format!("{most} groups at once: a message names 256"));
     }
-    let groups: Vec<Group> =
+    let groups: Vec<BarrierGroup> =
         (0..most).map(|id| draw_group(network, id as u8, members, random)).collect::<Result<_, _>>()?;
     for &count in counts {
         let groups = &groups[..count as usize];
@@ -220,7 +230,7 @@ fn ties(
             by_load.push(plan.map_err(|error| error.to_string())?);
         }
         for (part, plans, loads) in [("number", &by_number, &plain), ("load", &by_load, &shared)] {
-            let trees: Vec<(&Group, &Plan)> = groups.iter().zip(plans).collect();
+            let trees: Vec<(&BarrierGroup, &TreePlan)> = groups.iter().zip(plans).collect();
             let barriers = simulated(network, &trees, Scheme::Btin, Channels::Contended);
             let height = plans.iter().map(|plan| plan.height).max().unwrap_or(0);
             note(seen, (part, count), &barriers, height)?;
@@ -241,7 +251,7 @@ fn failures(
 ) -> Result<(), String> {
     let group = draw_group(network, 0, members, random)?;
     let whole = planned(network, &group, Roots::Members)?;
-    let mut standing = Standing::new(network, &group, &whole.tree).map_err(|error| error.to_string())?;
+    let mut standing = StandingTree::new(network, &group, &whole.tree).map_err(|error| error.to_string())?;
     let mut failed = BTreeSet::new();
     let (mut last, most) = (whole.clone(), counts.iter().copied().max().unwrap_or(0));
     for count in 1..=most {
@@ -255,7 +265,7 @@ fn failures(
         // a network of bridges: nothing more can fail
         let Some((link, left, anew)) = can_fail.next() else { break };
         failed.insert(link);
-        standing.fail(Failure::Link(link)).map_err(|error| error.to_string())?;
+        standing.fail(NetworkFailure::Link(link)).map_err(|error| error.to_string())?;
         if counts.contains(&count) {
             let repaired = standing.plan();
             for (part, plan) in [("repaired", &repaired), ("anew", &anew)] {
