@@ -73,6 +73,7 @@ mod per_core;
 mod protocols;
 mod recommended;
 mod roll_call;
+#[cfg(not(loom))]
 mod shared;
 mod spec;
 mod static_tree;
