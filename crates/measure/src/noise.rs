@@ -102,19 +102,18 @@ pub fn warnings(runs: &[&RunLine], figure: &str, place: &dyn Fn(&RunLine) -> Str
     let share = |of: fn(&RunLine) -> Option<f64>, limit: f64| {
         measured.iter().filter_map(|r| of(r)).filter(|v| *v >= limit).count()
     };
+    let of_all = if measured.len() == 1 { "1 run".into() } else { format!("{} runs", measured.len()) };
     let disturbed = share(|r| r.host.foreign_load, FOREIGN_LOAD);
     if disturbed > 0 {
         warnings.push(format!(
-            "in {disturbed} of {} runs other programs used at least {} of the processors; stop them and measure again",
-            measured.len(),
+            "in {disturbed} of {of_all} other programs used at least {} of the processors; stop them and measure again",
             percent(FOREIGN_LOAD)
         ));
     }
     let stolen = share(|r| r.host.steal, STEAL);
     if stolen > 0 {
         warnings.push(format!(
-            "in {stolen} of {} runs the hypervisor took at least {} of the processors; measure again at a quieter hour or on a dedicated host",
-            measured.len(),
+            "in {stolen} of {of_all} the hypervisor took at least {} of the processors; measure again at a quieter hour or on a dedicated host",
             percent(STEAL)
         ));
     }

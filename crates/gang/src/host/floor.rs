@@ -197,7 +197,8 @@ impl Floor<'_> {
         for process in control.processes().unwrap_or_default() {
             for thread in super::watch::threads_of(process) {
                 if let Ok(allowed) = affinity::allowed(thread) {
-                    threads.push(Thread { thread, process, allowed });
+                    let wants = program.width.wants(thread);
+                    threads.push(Thread { thread, process, allowed, wants });
                 }
             }
         }

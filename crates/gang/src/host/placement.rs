@@ -2,7 +2,8 @@
 //!
 //! Linux may put all spinning threads of a program on one core and never see an imbalance, because each
 //! seems to work. Inside a gang the answer is simple: while no more threads than cores (and one manager)
-//! exist, each is given a core of its own. Programs that chose themselves are left alone: a thread whose
+//! want to run, each of them is given a core of its own. Sleepers stay where they are and do not count: a shell
+//! and a `timeout` that wait for a program must not leave its threads stacked. Programs that chose themselves are left alone: a thread whose
 //! affinity is neither the gang's whole set nor one that we gave stays as it is, for good. A program with
 //! one thread is not pinned, because runtimes count the processors they may use when they start.
 //!
@@ -21,6 +22,8 @@ pub struct Thread {
     pub process: Tid,
     /// Where it may run.
     pub allowed: CpuSet,
+    /// Whether it wants to run, as [`Width`](super::width::Width) finds out; a sleeper needs no core.
+    pub wants: bool,
 }
 
 /// A change to make: this thread, from, to.
@@ -97,6 +100,7 @@ impl Spread {
                 }
             }
         }
+        free.retain(|thread| thread.wants);
         let fits = threads.len() > 1 && free.len() <= self.home.len() + 1;
         // so many may share a core: more only where the home was narrower before, and then the others move
         let most = free.len().div_ceil(self.home.len().max(1));
@@ -147,7 +151,7 @@ mod tests {
     }
 
     fn thread(thread: i32, process: i32, allowed: &str) -> Thread {
-        Thread { thread: Tid(thread), process: Tid(process), allowed: cpus(allowed) }
+        Thread { thread: Tid(thread), process: Tid(process), allowed: cpus(allowed), wants: true }
     }
 
     fn apply(threads: &mut [Thread], changes: &[Change]) {
@@ -239,6 +243,24 @@ mod tests {
         let changes = spread.look(&threads);
         apply(&mut threads, &changes);
         assert_eq!((&threads[0].allowed, &threads[1].allowed), (&cpus("1"), &cpus("0")));
+    }
+
+    #[test]
+    fn a_shell_and_a_timeout_that_wait_do_not_keep_two_busy_threads_from_a_core_each() {
+        let mut spread = Spread::new(cpus("0-1"));
+        let mut threads =
+            vec![thread(1, 1, "0-1"), thread(2, 2, "0-1"), thread(3, 3, "0-1"), thread(4, 3, "0-1")];
+        assert_eq!(spread.look(&threads), [], "four that all want to run are left to the kernel");
+        (threads[0].wants, threads[1].wants) = (false, false);
+        let changes = spread.look(&threads);
+        let core = |number, to| Change { thread: Tid(number), to: cpus(to) };
+        assert_eq!(changes, [core(3, "0"), core(4, "1")]);
+        apply(&mut threads, &changes);
+        assert_eq!(spread.look(&threads), [], "nothing to do the second time");
+        threads[0].wants = true;
+        threads[1].wants = true;
+        let changes = spread.look(&threads);
+        assert_eq!(changes, [core(3, "0-1"), core(4, "0-1")], "now there are too many");
     }
 
     #[test]

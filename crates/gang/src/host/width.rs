@@ -67,6 +67,11 @@ impl Width {
         self.tell(next)
     }
 
+    /// Whether a thread wants to run, as far as is known.
+    pub(crate) fn wants(&self, thread: Tid) -> bool {
+        self.known.get(&thread).is_none_or(|known| known.wants)
+    }
+
     /// The gang has so many threads, too many to look at each.
     pub(crate) fn count(&mut self, threads: usize) -> Option<usize> {
         self.known.clear();
