@@ -14,11 +14,12 @@
 
 use crate::host::Host;
 use crate::model::{Error, Ledger, Locks, Part, Place, Rank, Spec, Style, launched};
+use crate::path::AnyPath;
 use crate::path::hook::Found;
 use crate::path::mapped::episodes::Episodes;
 use crate::path::mapped::{Direct, Wanted};
-use crate::path::message::{Memory, Port, Shared};
-use crate::window::{Backend, Flavor, Window};
+use crate::path::message::{Memory, MessagePath, Shared};
+use crate::window::{Flavor, Window};
 use crate::wire::Transport;
 use crate::wire::hybrid::Hybrid;
 use std::io::Write as _;
@@ -203,8 +204,8 @@ impl Job {
             return Ok(None);
         };
         let base = direct.own_base();
-        let backend = Backend::Direct(Box::new(direct));
-        Ok(Some(Window::new(flavor, spec, self.rank, base, parts, backend)))
+        let path = AnyPath::Mapped(Box::new(direct));
+        Ok(Some(Window::new(flavor, spec, self.rank, base, parts, path)))
     }
 
     fn window(&mut self, flavor: Flavor, memory: Memory, spec: Spec) -> Result<Window, Error> {
@@ -215,19 +216,13 @@ impl Job {
             Memory::Fixed { base, bytes, .. } => (*base, *bytes),
             Memory::Attached(_) => (std::ptr::null_mut(), 0),
         };
-        let number = {
-            let mut core = self.shared.core();
-            let number = core.new_window();
-            // Before anybody knows of it: a fast member's first operation may come while others still gather.
-            core.ports.insert(number, Port::new(memory, self.size));
-            number
-        };
-        let backend = Backend::Message { shared: Arc::clone(&self.shared), number };
+        // Before anybody knows of it: a fast member's first operation may come while others still gather.
+        let path = AnyPath::Message(MessagePath::new(&self.shared, memory, spec));
         let parts = self.exchange(flavor, bytes, spec)?;
         if spec.locks == Locks::Possible && self.size > 1 {
             self.shared.start_agent();
         }
-        Ok(Window::new(flavor, spec, self.rank, base, parts, backend))
+        Ok(Window::new(flavor, spec, self.rank, base, parts, path))
     }
 
     /// Tells the others about this member's part, and learns about theirs.

@@ -1,12 +1,10 @@
 //! From a call to an operation: every check, then the path.
 
-use super::{Backend, Flavor, Window};
+use super::{Flavor, Window};
 use crate::memory::copy::copy;
 use crate::memory::op::{Back, Data, Op};
-use crate::model::{
-    Amount, Element, Error, Layout, Lock, Operation, Part, Rank, Reach, Stats, Style, Target, Verb,
-};
-use crate::wire::packet::Flags;
+use crate::model::{Amount, Element, Error, Layout, Operation, Part, Rank, Reach, Stats, Target, Verb};
+use crate::path::Path;
 
 impl Window {
     /// The byte in the target's part that `place` names, if the access stays inside.
@@ -65,42 +63,17 @@ impl Window {
             data,
             back,
         };
-        let own = target.rank == self.rank;
-        let naive = self.style() == Style::Naive;
-        let (shared, number) = match &mut self.backend {
-            Backend::Message { shared, number } => (shared, number),
-            Backend::Direct(direct) => {
-                let issued = direct.issue(reach, target.rank.index(), op);
-                if matches!(issued, Err(Error::NotYet)) {
-                    self.discount(reach, verb, total);
-                }
-                return issued;
-            }
-        };
-        if own {
-            // Others may see it at once.
-            shared.await_unlocks(None)?;
-            self.here.count(verb, total);
-            return shared.core().perform_here(*number, &op);
+        let issued = self.path.issue(reach, target.rank, op);
+        if matches!(issued, Err(Error::NotYet)) {
+            self.discount(reach, verb, total);
         }
-        if naive {
-            if reach == Reach::Locked && !shared.holds_lock(*number, target.rank) {
-                shared.lock_now(*number, target.rank, Lock::Shared)?;
-            }
-            shared.await_unlocks(Some(target.rank))?;
-            let mut core = shared.core();
-            core.send_all(*number, target.rank, vec![op], Flags(0), 0)?;
-            core.progress()?;
-            return Ok(());
-        }
-        shared.core().port(*number).peers[target.rank.index()].queue.push(op);
-        Ok(())
+        issued
     }
 
     /// Writes `bytes` in a row at once, if the target is known to be in its epoch and mapped: the common case.
     #[inline]
     pub(crate) fn put_at_once(&mut self, source: *const u8, bytes: usize, target: Rank, place: i64) -> bool {
-        let Backend::Direct(direct) = &mut self.backend else { return false };
+        let Some(direct) = self.path.mapped_mut() else { return false };
         let index = target.index();
         let (Some(peer), Some(part)) = (direct.peers.get(index), self.parts.get(index)) else { return false };
         let Some(start) = inside(*part, bytes, place) else { return false };
@@ -143,7 +116,7 @@ impl Window {
         (target, place): (Rank, i64),
     ) -> Result<bool, Error> {
         let index = target.index();
-        let Backend::Direct(direct) = &mut self.backend else { return Ok(false) };
+        let Some(direct) = self.path.mapped_mut() else { return Ok(false) };
         let (Some(peer), Some(part)) = (direct.peers.get(index), self.parts.get(index)) else {
             return Ok(false);
         };
@@ -168,7 +141,7 @@ impl Window {
     /// The address of a place in a part that may be accessed at once; counts the access.
     #[inline]
     fn reach_at_once(&mut self, bytes: usize, target: Rank, place: i64) -> Option<*mut u8> {
-        let Backend::Direct(direct) = &self.backend else { return None };
+        let direct = self.path.mapped_mut()?;
         let peer = direct.peers.get(target.index()).filter(|peer| peer.direct)?;
         let part = self.parts.get(target.index())?;
         let start = inside(*part, bytes, place)?;
@@ -180,12 +153,12 @@ impl Window {
     /// Stages a short put in a row, without making an operation of it; `None`: it was not.
     #[inline]
     pub(crate) fn put_staged(&mut self, data: &[u8], target: &Target<'_>) -> Result<Option<()>, Error> {
-        if !matches!(self.backend, Backend::Direct(_)) || data.is_empty() {
+        if !self.path.is_mapped() || data.is_empty() {
             return Ok(None);
         }
         let reach = self.epochs.access("put", target.rank)?;
         let place = self.locate(target)?;
-        let Backend::Direct(direct) = &mut self.backend else { return Ok(None) };
+        let Some(direct) = self.path.mapped_mut() else { return Ok(None) };
         if !direct.stage_put(reach, target.rank.index(), place, data) {
             return Ok(None);
         }

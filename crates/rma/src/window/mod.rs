@@ -6,7 +6,7 @@
 //! leave in place, and leaves to the caller what the standard leaves to it: that origin buffers stay valid
 //! and untouched until the operation is complete. Both may be mixed.
 //!
-//! Promised, whatever the transport and the [`Style`]:
+//! Promised, whatever the transport and the [`Style`](crate::Style):
 //! - Every misuse is an [`Error`] at the caller, with nothing written or sent.
 //! - Ranges are checked at the origin against the size and unit that the target announced. (In a dynamic
 //!   window the target checks; the error comes with the call that ends the epoch.)
@@ -17,18 +17,16 @@
 //!
 //! A `Window` is used by one thread at a time (`&mut self`); it may move between threads.
 
-mod backend;
 mod issue;
 mod patience;
 mod raw;
 mod safe;
 mod synchronize;
 
-pub(crate) use backend::Backend;
 pub use safe::Pending;
 
-use crate::model::{Amount, Counts, Epochs, Error, Medium, Part, Rank, Spec, Style, Traffic, WindowStats};
-use crate::path::message::Memory;
+use crate::model::{Amount, Counts, Epochs, Error, Part, Rank, Spec, WindowStats};
+use crate::path::{AnyPath, Path};
 use std::collections::HashMap;
 
 /// How a window came by its memory.
@@ -88,13 +86,11 @@ pub struct Window {
     pub(crate) base: *mut u8,
     pub(crate) parts: Box<[Part]>,
     pub(crate) epochs: Epochs,
-    pub(crate) backend: Backend,
+    pub(crate) path: AnyPath,
     /// Operations so far.
     pub(crate) issued: Counts,
     /// How many of them are in the counts of a synchronization; those done at once get there when their epoch ends.
     pub(crate) counted: Amount,
-    /// On the message path, operations on this rank's own part, which take no message.
-    pub(crate) here: Counts,
     name: Option<String>,
     /// What was asked for by the safe layer: where from, and the data.
     kept: HashMap<u64, (Rank, Vec<u8>)>,
@@ -112,7 +108,7 @@ impl Window {
         rank: Rank,
         base: *mut u8,
         parts: Box<[Part]>,
-        backend: Backend,
+        path: AnyPath,
     ) -> Self {
         let epochs = Epochs::new(parts.len());
         let stats = WindowStats::default();
@@ -124,10 +120,9 @@ impl Window {
             base,
             parts,
             epochs,
-            backend,
+            path,
             issued: Counts::default(),
             counted: Amount::default(),
-            here: Counts::default(),
             name: None,
             kept: HashMap::new(),
             next_kept: 0,
@@ -161,24 +156,17 @@ impl Window {
     /// Whether operations are loads and stores in shared memory, not messages.
     #[must_use]
     pub fn is_direct(&self) -> bool {
-        matches!(self.backend, Backend::Direct(_))
+        self.path.is_mapped()
     }
 
     /// What it has done so far.
     #[must_use]
     pub fn stats(&self) -> WindowStats {
-        let (mut stats, waits) = (self.stats, self.backend.waits());
+        let (mut stats, waits) = (self.stats, self.path.waits());
         stats.fence.add(waits.fence);
         stats.pscw.add(waits.pscw);
         stats.passive.add(waits.passive);
-        stats.traffic = match &self.backend {
-            Backend::Message { .. } => {
-                Traffic::divided(&self.issued, &self.here, Medium::Stores, Medium::Messages)
-            }
-            Backend::Direct(direct) => {
-                Traffic::divided(&self.issued, direct.by_kernel(), Medium::Kernel, Medium::Stores)
-            }
-        };
+        stats.traffic = self.path.traffic(&self.issued);
         stats
     }
 
@@ -200,7 +188,7 @@ impl Window {
 
     /// Enters what this window did into the job's ledger, if the job keeps one.
     fn enter(&self) {
-        if let Some(mut ledger) = self.backend.shared().ledger() {
+        if let Some(mut ledger) = self.path.shared().ledger() {
             ledger.enter(self.name(), self.stats());
         }
     }
@@ -214,7 +202,7 @@ impl Window {
         let base = match rank == self.rank {
             true if self.flavor == Flavor::Dynamic => return None,
             true => self.base,
-            false => self.backend.mapped(rank)?,
+            false => self.path.mapped(rank)?,
         };
         Some(Mapped { base, bytes: part.bytes, unit: part.unit })
     }
@@ -234,7 +222,7 @@ impl Window {
     /// [`Error::Freed`], [`Error::Sync`] inside an epoch or while a lock is held, [`Error::Gone`].
     pub fn free(&mut self) -> Result<(), Error> {
         self.epochs.free("free")?;
-        self.backend.free()?;
+        self.path.free()?;
         self.enter();
         self.epochs.freed();
         self.base = std::ptr::null_mut();
@@ -279,23 +267,11 @@ impl Window {
     fn attached(
         &mut self,
         call: &'static str,
-        change: impl FnOnce(&mut Vec<(usize, usize)>) -> Result<(), Error>,
+        mut change: impl FnMut(&mut Vec<(usize, usize)>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.epochs.usable(call)?;
-        if self.flavor != Flavor::Dynamic {
-            return Err(Error::Flavor { call, needs: "Job::dynamic" });
-        }
-        let Backend::Message { shared, number } = &self.backend else {
-            return Err(Error::Flavor { call, needs: "Job::dynamic" });
-        };
-        match &mut shared.core().port(*number).memory {
-            Memory::Attached(pieces) => change(pieces),
-            Memory::Fixed { .. } => Err(Error::Flavor { call, needs: "Job::dynamic" }),
-        }
-    }
-
-    pub(crate) fn style(&self) -> Style {
-        self.spec.style
+        let changed = self.path.change_attached(&mut change).filter(|_| self.flavor == Flavor::Dynamic);
+        changed.unwrap_or(Err(Error::Flavor { call, needs: "Job::dynamic" }))
     }
 }
 
@@ -303,7 +279,7 @@ impl Drop for Window {
     fn drop(&mut self) {
         if self.epochs.usable("drop").is_ok() {
             self.enter();
-            self.backend.abandon();
+            self.path.abandon();
         }
     }
 }

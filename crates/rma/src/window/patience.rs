@@ -7,7 +7,8 @@
 //!
 //! Cost: a load a wait in earnest. When not to use: with one thread a window, which is every Rust program.
 
-use super::{Backend, Window};
+use super::Window;
+use crate::path::Path;
 use std::time::Duration;
 
 impl Window {
@@ -16,9 +17,6 @@ impl Window {
     /// `patience` (`None`: never, which is how a job begins) while they wait for what another member's program
     /// does. Collective calls wait as long as it takes: no other call may be made at the window meanwhile.
     pub fn set_patience(&self, patience: Option<Duration>) {
-        match &self.backend {
-            Backend::Message { shared, .. } => shared.set_patience(patience),
-            Backend::Direct(direct) => direct.set_patience(patience),
-        }
+        self.path.set_patience(patience);
     }
 }

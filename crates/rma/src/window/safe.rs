@@ -3,6 +3,7 @@
 use super::{Flavor, Window};
 use crate::memory::op::{Back, Data};
 use crate::model::{Error, Layout, Operation, Plain, Rank, Reach, Sink, Source, Target, Verb};
+use crate::path::Path;
 use std::marker::PhantomData;
 
 /// Data asked for by [`Window::get`]; the window keeps it until it is taken.
@@ -97,7 +98,7 @@ impl Window {
             remedy: "end the epoch, or flush, first; data is taken once, from the window it was asked of",
         };
         let Some((target, _)) = self.kept.get(&pending.number) else { return Err(gone) };
-        if !self.backend.is_settled(*target) {
+        if !self.path.is_settled(*target) {
             return Err(gone);
         }
         let Some((_, bytes)) = self.kept.remove(&pending.number) else { return Err(gone) };
@@ -307,7 +308,7 @@ impl Window {
     pub(crate) fn count_epoch(&mut self, reach: Reach) {
         let issued = self.issued.sum();
         let before = std::mem::replace(&mut self.counted, issued);
-        let waited = self.backend.take_gate_waits();
+        let waited = self.path.take_gate_waits();
         let stats = self.stats_of(reach);
         stats.epochs += 1;
         stats.add(waited);

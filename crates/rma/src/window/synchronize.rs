@@ -1,7 +1,8 @@
 //! The synchronization calls: fence, post-start-complete-wait, lock-unlock and flush.
 
-use super::{Backend, Request, Window};
-use crate::model::{Assert, Completion, Error, Lock, Locks, Rank, Reach, Style, counted};
+use super::{Request, Window};
+use crate::model::{Assert, Error, Lock, Locks, Rank, Reach};
+use crate::path::Path;
 
 /// Refuses asserts that mean nothing to a call.
 fn meaningful(call: &'static str, assert: Assert, allowed: Assert) -> Result<(), Error> {
@@ -31,18 +32,7 @@ impl Window {
         meaningful("fence", assert, FENCE)?;
         self.epochs.fence("fence", !assert.has(Assert::NO_PRECEDE))?;
         let closes = self.epochs.fence_closes(assert);
-        let naive = self.spec.style == Style::Naive;
-        let refusal = ended(match &mut self.backend {
-            Backend::Message { shared, number } => counted(&mut self.stats.fence, || {
-                shared.await_unlocks(None)?;
-                match closes {
-                    _ if naive => shared.naive_fence(*number),
-                    true => shared.fence(*number),
-                    false => Ok(()),
-                }
-            }),
-            Backend::Direct(direct) => direct.fence(closes, assert, &self.parts),
-        })?;
+        let refusal = ended(self.path.fence(closes, assert, &self.parts, &mut self.stats.fence))?;
         self.epochs.fenced(!assert.has(Assert::NO_SUCCEED));
         if closes {
             self.count_epoch(Reach::Fence);
@@ -57,15 +47,7 @@ impl Window {
     pub fn post(&mut self, origins: &[Rank], assert: Assert) -> Result<(), Error> {
         meaningful("post", assert, POST)?;
         self.epochs.post("post", origins)?;
-        match &mut self.backend {
-            Backend::Message { shared, number } => {
-                counted(&mut self.stats.pscw, || shared.post(*number, origins, assert))
-            }
-            Backend::Direct(direct) => {
-                direct.post(origins);
-                Ok(())
-            }
-        }
+        self.path.post(origins, assert, &mut self.stats.pscw)
     }
 
     /// Begins an access epoch to `targets`. Does not wait.
@@ -75,18 +57,7 @@ impl Window {
     pub fn start(&mut self, targets: &[Rank], assert: Assert) -> Result<(), Error> {
         meaningful("start", assert, Assert::NO_CHECK)?;
         self.epochs.start("start", targets, assert)?;
-        match &mut self.backend {
-            Backend::Message { shared, number } => {
-                if self.spec.style == Style::Naive && !assert.has(Assert::NO_CHECK) {
-                    counted(&mut self.stats.pscw, || shared.await_posts(*number, targets))?;
-                }
-                Ok(())
-            }
-            Backend::Direct(direct) => {
-                direct.start(targets, assert);
-                Ok(())
-            }
-        }
+        self.path.start(targets, assert, &mut self.stats.pscw)
     }
 
     /// Ends the access epoch that [`start`](Self::start) began.
@@ -95,15 +66,7 @@ impl Window {
     /// [`Error::Sync`] without one; [`Error::Gone`].
     pub fn complete(&mut self) -> Result<(), Error> {
         let (targets, assert) = self.epochs.complete("complete")?;
-        let refusal = ended(match &mut self.backend {
-            Backend::Message { shared, number } => counted(&mut self.stats.pscw, || {
-                if self.spec.style != Style::Naive && !assert.has(Assert::NO_CHECK) {
-                    shared.await_posts(*number, targets)?;
-                }
-                shared.complete(*number, targets)
-            }),
-            Backend::Direct(direct) => direct.complete(targets),
-        })?;
+        let refusal = ended(self.path.complete(targets, assert, &mut self.stats.pscw))?;
         self.epochs.completed();
         self.count_epoch(Reach::Started);
         refusal
@@ -115,12 +78,7 @@ impl Window {
     /// [`Error::Sync`] without one; [`Error::Gone`].
     pub fn wait(&mut self) -> Result<(), Error> {
         let origins = self.epochs.wait("wait")?;
-        match &mut self.backend {
-            Backend::Message { shared, number } => {
-                counted(&mut self.stats.pscw, || shared.wait_exposed(*number))?;
-            }
-            Backend::Direct(direct) => direct.wait(origins, &self.parts)?,
-        }
+        self.path.wait(origins, &self.parts, &mut self.stats.pscw)?;
         self.exposed();
         Ok(())
     }
@@ -131,10 +89,7 @@ impl Window {
     /// As [`wait`](Self::wait).
     pub fn test(&mut self) -> Result<bool, Error> {
         let origins = self.epochs.wait("test")?;
-        let ended = match &mut self.backend {
-            Backend::Message { shared, number } => shared.test_exposed(*number)?,
-            Backend::Direct(direct) => direct.test(origins, &self.parts)?,
-        };
+        let ended = self.path.test(origins, &self.parts)?;
         if ended {
             self.exposed();
         }
@@ -144,7 +99,7 @@ impl Window {
     fn exposed(&mut self) {
         self.epochs.waited();
         self.stats.pscw.epochs += 1;
-        self.stats.pscw.add(self.backend.take_gate_waits());
+        self.stats.pscw.add(self.path.take_gate_waits());
     }
 
     /// Begins a passive access epoch to `target`. Need not wait for the lock.
@@ -155,19 +110,7 @@ impl Window {
         meaningful("lock", assert, Assert::NO_CHECK)?;
         self.lockable("lock")?;
         self.epochs.lock("lock", target, lock)?;
-        let now = self.spec.style == Style::Naive || target == self.rank;
-        let locked = match &mut self.backend {
-            Backend::Message { shared, number } if assert.has(Assert::NO_CHECK) => {
-                shared.lock_unchecked(*number, target);
-                Ok(())
-            }
-            Backend::Message { shared, number } if now => {
-                counted(&mut self.stats.passive, || shared.lock_now(*number, target, lock))
-            }
-            Backend::Message { .. } => Ok(()),
-            Backend::Direct(direct) if assert.has(Assert::NO_CHECK) => direct.lock_unchecked(target.index()),
-            Backend::Direct(direct) => direct.lock(target.index(), lock),
-        };
+        let locked = self.path.lock(target, lock, assert, &mut self.stats.passive);
         if matches!(locked, Err(Error::NotYet)) {
             self.epochs.unlocked(target);
         }
@@ -185,16 +128,7 @@ impl Window {
     /// [`Error::Sync`] when `target` is not locked; [`Error::Gone`].
     pub fn unlock(&mut self, target: Rank) -> Result<(), Error> {
         let lock = self.epochs.unlock("unlock", target)?;
-        let refusal = ended(match &mut self.backend {
-            Backend::Message { shared, number } => counted(&mut self.stats.passive, || {
-                shared.unlock(*number, target, lock, self.spec.completion)?;
-                match self.spec.style == Style::Naive && target != self.rank {
-                    true => shared.settle(*number, target),
-                    false => Ok(()),
-                }
-            }),
-            Backend::Direct(direct) => direct.unlock(target.index()),
-        })?;
+        let refusal = ended(self.path.unlock(target, lock, &mut self.stats.passive))?;
         self.epochs.unlocked(target);
         self.count_epoch(Reach::Locked);
         refusal
@@ -208,21 +142,7 @@ impl Window {
         meaningful("lock_all", assert, Assert::NO_CHECK)?;
         self.lockable("lock_all")?;
         self.epochs.lock_all("lock_all")?;
-        let size = self.size();
-        let locked = match &mut self.backend {
-            Backend::Message { shared, number } => {
-                if assert.has(Assert::NO_CHECK) {
-                    (0..size).for_each(|target| shared.lock_unchecked(*number, Rank::at(target)));
-                    return Ok(());
-                }
-                counted(&mut self.stats.passive, || shared.lock_now(*number, self.rank, Lock::Shared))
-            }
-            // Others' locks are taken when they are first accessed.
-            Backend::Direct(direct) if !assert.has(Assert::NO_CHECK) => {
-                direct.lock(self.rank.index(), Lock::Shared)
-            }
-            Backend::Direct(direct) => (0..size).try_for_each(|target| direct.lock_unchecked(target)),
-        };
+        let locked = self.path.lock_all(assert, &mut self.stats.passive);
         if matches!(locked, Err(Error::NotYet)) {
             self.epochs.unlocked_all();
         }
@@ -235,30 +155,7 @@ impl Window {
     /// As [`unlock`](Self::unlock).
     pub fn unlock_all(&mut self) -> Result<(), Error> {
         self.epochs.unlock_all("unlock_all")?;
-        let size = self.size();
-        let refusal = match &mut self.backend {
-            Backend::Message { shared, number } => counted(&mut self.stats.passive, || {
-                // all of them, though one refuses: the first refusal is the answer
-                let mut refusal = Ok(());
-                for target in (0..size).map(Rank::at) {
-                    let this = ended(shared.unlock(*number, target, Lock::Shared, self.spec.completion));
-                    let this = match this {
-                        // the call that repeats this one tells
-                        Err(Error::NotYet) if refusal.is_err() => {
-                            shared.core().port(*number).refused = refusal.err();
-                            return Err(Error::NotYet);
-                        }
-                        other => other?,
-                    };
-                    refusal = refusal.and(this);
-                }
-                Ok::<_, Error>(refusal)
-            })?,
-            // All are given back, whatever becomes of one.
-            Backend::Direct(direct) => {
-                (0..size).map(|target| direct.unlock(target)).fold(Ok(()), Result::and)
-            }
-        };
+        let refusal = self.path.unlock_all(&mut self.stats.passive)?;
         self.epochs.unlocked_all();
         self.count_epoch(Reach::Locked);
         refusal
@@ -271,15 +168,7 @@ impl Window {
     /// [`Error::Freed`]; [`Error::Gone`]; [`Error::Unattached`] for memory that a target had not attached.
     pub fn settle(&mut self) -> Result<(), Error> {
         self.epochs.usable("settle")?;
-        let Backend::Message { shared, number } = &self.backend else { return Ok(()) };
-        let lazy = self.spec.completion == Completion::Local;
-        counted(&mut self.stats.passive, || {
-            if lazy {
-                shared.complete_everywhere(*number)?;
-            }
-            shared.await_unlocks(None)
-        })?;
-        shared.core().port(*number).refused.take().map_or(Ok(()), Err)
+        self.path.settle(&mut self.stats.passive)
     }
 
     fn lockable(&self, call: &'static str) -> Result<(), Error> {
@@ -293,12 +182,7 @@ impl Window {
     #[inline]
     pub fn flush(&mut self, target: Rank) -> Result<(), Error> {
         let lock = self.epochs.passive("flush", Some(target))?;
-        match &mut self.backend {
-            Backend::Message { shared, number } => {
-                counted(&mut self.stats.passive, || shared.flush(*number, target, lock))
-            }
-            Backend::Direct(direct) => direct.flush(target.index()),
-        }
+        self.path.flush(target, lock, &mut self.stats.passive)
     }
 
     /// [`flush`](Self::flush) for every target.
@@ -323,13 +207,7 @@ impl Window {
     #[inline]
     pub fn flush_local(&mut self, target: Rank) -> Result<(), Error> {
         let lock = self.epochs.passive("flush_local", Some(target))?;
-        match &mut self.backend {
-            Backend::Message { shared, number } => {
-                counted(&mut self.stats.passive, || shared.flush_local(*number, target, lock))
-            }
-            // Every operation was done when it was issued.
-            Backend::Direct(_) => Ok(()),
-        }
+        self.path.flush_local(target, lock, &mut self.stats.passive)
     }
 
     /// [`flush_local`](Self::flush_local) for every target.
@@ -355,13 +233,7 @@ impl Window {
         // SYNC(window) fence: this rank's loads and stores before and after; others' are ordered by their own
         // synchronization calls.
         unisono_sync::atomics::fence(unisono_sync::atomics::Ordering::SeqCst);
-        match &mut self.backend {
-            Backend::Message { shared, .. } => {
-                shared.await_unlocks(None)?;
-                shared.core().progress()
-            }
-            Backend::Direct(_) => Ok(()),
-        }
+        self.path.sync()
     }
 
     /// Waits until a request-based operation is complete at the origin.
@@ -387,10 +259,7 @@ impl Window {
             Err(error) => return Err(error),
             Ok(lock) => lock,
         };
-        match &mut self.backend {
-            Backend::Message { shared, number } => shared.try_flush_local(*number, request.target, lock),
-            Backend::Direct(_) => Ok(true),
-        }
+        self.path.test_local(request.target, lock)
     }
 
     /// Makes progress: applies what others have sent, sends what waits. Never waits.
@@ -398,13 +267,6 @@ impl Window {
     /// # Errors
     /// [`Error::Gone`].
     pub fn progress(&mut self) -> Result<(), Error> {
-        match &mut self.backend {
-            Backend::Message { shared, .. } => {
-                let mut core = shared.core();
-                core.progress()?;
-                core.check_gone()
-            }
-            Backend::Direct(direct) => direct.progress(),
-        }
+        self.path.progress()
     }
 }

@@ -30,6 +30,7 @@ pub(crate) mod hand_off;
 mod issue;
 pub(crate) mod lock_word;
 mod passive;
+mod path;
 mod pscw;
 mod region;
 mod segment;
@@ -45,10 +46,9 @@ use episodes::Episodes;
 use region::{Plan, Region};
 use staging::{In, Out, Stamp};
 use std::sync::Arc;
-use std::time::Duration;
-use unisono_linux::clock::{Nanos, now, ticks};
+use unisono_linux::clock::{now, ticks};
 use unisono_linux::process_vm;
-use unisono_sync::{Flag, Lines, Verdict, Waited, Wakeups};
+use unisono_sync::{Flag, Lines, Verdict, Wakeups};
 
 /// What a member keeps for one other.
 #[derive(Debug)]
@@ -228,46 +228,8 @@ impl Direct {
         }))
     }
 
-    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
-        self.shared.set_patience(patience);
-    }
-
-    /// How long this member has waited here.
-    pub(crate) fn waits(&self) -> Waits {
-        let mut waits = self.waiter.waits;
-        let episodes = self.barrier.waited();
-        waits.fence.add(Nanos(episodes.awake.0 + episodes.asleep.0), episodes.asleep);
-        waits
-    }
-
-    /// How long this member has waited at gates since the last time: what of the epoch that ends now.
-    #[inline]
-    pub(crate) fn take_gate_waits(&mut self) -> Waited {
-        self.gate_waits.take()
-    }
-
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.shared
-    }
-
-    pub(crate) fn by_kernel(&self) -> &Counts {
-        &self.by_kernel
-    }
-
     pub(crate) fn own_base(&self) -> *mut u8 {
         self.peers[self.me].base
-    }
-
-    /// Whether what was asked of a target has come; only puts are staged in a passive epoch, and nothing comes of them.
-    pub(crate) fn is_settled(&self, target: Rank) -> bool {
-        self.peers[target.index()].queue.is_empty()
-    }
-
-    pub(crate) fn free(&mut self) -> Result<(), Error> {
-        self.shared.barrier(self.number)?;
-        self.shared.core().forget_window(self.number);
-        self.peers.iter_mut().for_each(|peer| (peer.direct, peer.base) = (false, std::ptr::null_mut()));
-        Ok(())
     }
 
     pub(crate) fn progress(&self) -> Result<(), Error> {

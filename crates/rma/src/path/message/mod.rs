@@ -26,12 +26,14 @@ mod fence;
 mod hostile;
 mod issue;
 mod passive;
+mod path;
 mod port;
 mod pscw;
 mod serve;
 mod unlocks;
 
 pub(crate) use collect::Serving;
+pub(crate) use path::MessagePath;
 pub(crate) use port::{Memory, Port};
 
 use crate::model::{Error, Ledger, Rank, waited_for_messages};

@@ -1,0 +1,235 @@
+//! The message path as one of a window's two ([`Path`]).
+
+use super::{Memory, Port, Shared};
+use crate::memory::op::Op;
+use crate::model::{
+    Assert, Completion, Counts, Error, Lock, Medium, Part, Rank, Reach, Spec, Stats, Style, Traffic, Waits,
+    counted,
+};
+use crate::path::{Change, Path};
+use crate::wire::packet::Flags;
+use std::sync::Arc;
+use unisono_sync::Waited;
+
+/// One member's end of a window on the message path.
+#[derive(Debug)]
+pub(crate) struct MessagePath {
+    shared: Arc<Shared>,
+    /// The window's, within its job.
+    number: u32,
+    rank: Rank,
+    size: usize,
+    style: Style,
+    completion: Completion,
+    /// Operations on this rank's own part, which take no message.
+    here: Counts,
+}
+
+impl MessagePath {
+    /// Makes the window known to the job: from now on packets for it are served.
+    pub(crate) fn new(shared: &Arc<Shared>, memory: Memory, spec: Spec) -> Self {
+        let mut core = shared.core();
+        let (number, rank, size) = (core.new_window(), core.rank, core.size);
+        core.ports.insert(number, Port::new(memory, size));
+        drop(core);
+        let (style, completion) = (spec.style, spec.completion);
+        Self { shared: Arc::clone(shared), number, rank, size, style, completion, here: Counts::default() }
+    }
+
+    fn is_naive(&self) -> bool {
+        self.style == Style::Naive
+    }
+}
+
+impl Path for MessagePath {
+    fn fence(&mut self, closes: bool, _: Assert, _: &[Part], stats: &mut Stats) -> Result<(), Error> {
+        counted(stats, || {
+            self.shared.await_unlocks(None)?;
+            match closes {
+                _ if self.is_naive() => self.shared.naive_fence(self.number),
+                true => self.shared.fence(self.number),
+                false => Ok(()),
+            }
+        })
+    }
+
+    fn post(&mut self, origins: &[Rank], assert: Assert, stats: &mut Stats) -> Result<(), Error> {
+        counted(stats, || self.shared.post(self.number, origins, assert))
+    }
+
+    fn start(&mut self, targets: &[Rank], assert: Assert, stats: &mut Stats) -> Result<(), Error> {
+        if self.is_naive() && !assert.has(Assert::NO_CHECK) {
+            counted(stats, || self.shared.await_posts(self.number, targets))?;
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, targets: &[Rank], assert: Assert, stats: &mut Stats) -> Result<(), Error> {
+        counted(stats, || {
+            if !self.is_naive() && !assert.has(Assert::NO_CHECK) {
+                self.shared.await_posts(self.number, targets)?;
+            }
+            self.shared.complete(self.number, targets)
+        })
+    }
+
+    fn wait(&mut self, _: &[Rank], _: &[Part], stats: &mut Stats) -> Result<(), Error> {
+        counted(stats, || self.shared.wait_exposed(self.number))
+    }
+
+    fn test(&mut self, _: &[Rank], _: &[Part]) -> Result<bool, Error> {
+        self.shared.test_exposed(self.number)
+    }
+
+    fn lock(&mut self, target: Rank, lock: Lock, assert: Assert, stats: &mut Stats) -> Result<(), Error> {
+        if assert.has(Assert::NO_CHECK) {
+            self.shared.lock_unchecked(self.number, target);
+        } else if self.is_naive() || target == self.rank {
+            counted(stats, || self.shared.lock_now(self.number, target, lock))?;
+        }
+        Ok(())
+    }
+
+    fn unlock(&mut self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error> {
+        counted(stats, || {
+            self.shared.unlock(self.number, target, lock, self.completion)?;
+            match self.is_naive() && target != self.rank {
+                true => self.shared.settle(self.number, target),
+                false => Ok(()),
+            }
+        })
+    }
+
+    fn lock_all(&mut self, assert: Assert, stats: &mut Stats) -> Result<(), Error> {
+        if assert.has(Assert::NO_CHECK) {
+            (0..self.size).for_each(|target| self.shared.lock_unchecked(self.number, Rank::at(target)));
+            return Ok(());
+        }
+        counted(stats, || self.shared.lock_now(self.number, self.rank, Lock::Shared))
+    }
+
+    fn unlock_all(&mut self, stats: &mut Stats) -> Result<Result<(), Error>, Error> {
+        counted(stats, || {
+            let mut refusal = Ok(());
+            for target in (0..self.size).map(Rank::at) {
+                match self.shared.unlock(self.number, target, Lock::Shared, self.completion) {
+                    Err(refused) if refused.ends_epoch() => refusal = refusal.and(Err(refused)),
+                    // the call that repeats this one tells
+                    Err(Error::NotYet) if refusal.is_err() => {
+                        self.shared.core().port(self.number).refused = refusal.err();
+                        return Err(Error::NotYet);
+                    }
+                    other => other?,
+                }
+            }
+            Ok(refusal)
+        })
+    }
+
+    fn settle(&mut self, stats: &mut Stats) -> Result<(), Error> {
+        counted(stats, || {
+            if self.completion == Completion::Local {
+                self.shared.complete_everywhere(self.number)?;
+            }
+            self.shared.await_unlocks(None)
+        })?;
+        self.shared.core().port(self.number).refused.take().map_or(Ok(()), Err)
+    }
+
+    fn flush(&mut self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error> {
+        counted(stats, || self.shared.flush(self.number, target, lock))
+    }
+
+    fn flush_local(&mut self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error> {
+        counted(stats, || self.shared.flush_local(self.number, target, lock))
+    }
+
+    fn test_local(&mut self, target: Rank, lock: Lock) -> Result<bool, Error> {
+        self.shared.try_flush_local(self.number, target, lock)
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        self.shared.await_unlocks(None)?;
+        self.shared.core().progress()
+    }
+
+    fn progress(&mut self) -> Result<(), Error> {
+        let mut core = self.shared.core();
+        core.progress()?;
+        core.check_gone()
+    }
+
+    fn issue(&mut self, reach: Reach, target: Rank, op: Op) -> Result<(), Error> {
+        let (shared, number) = (&self.shared, self.number);
+        if target == self.rank {
+            // Others may see it at once.
+            shared.await_unlocks(None)?;
+            self.here.count(op.verb, op.total);
+            return shared.core().perform_here(number, &op);
+        }
+        if self.is_naive() {
+            if reach == Reach::Locked && !shared.holds_lock(number, target) {
+                shared.lock_now(number, target, Lock::Shared)?;
+            }
+            shared.await_unlocks(Some(target))?;
+            let mut core = shared.core();
+            core.send_all(number, target, vec![op], Flags(0), 0)?;
+            return core.progress();
+        }
+        shared.core().port(number).peers[target.index()].queue.push(op);
+        Ok(())
+    }
+
+    fn is_settled(&self, target: Rank) -> bool {
+        let mut core = self.shared.core();
+        let peer = &core.port(self.number).peers[target.index()];
+        peer.queue.is_empty() && peer.outstanding == 0
+    }
+
+    fn free(&mut self) -> Result<(), Error> {
+        self.shared.complete_everywhere(self.number)?;
+        self.shared.barrier(self.number)?;
+        let mut core = self.shared.core();
+        core.forget_unlocks(self.number);
+        core.forget_window(self.number);
+        core.ports.remove(&self.number);
+        Ok(())
+    }
+
+    fn abandon(&mut self) {
+        let mut core = self.shared.core();
+        core.forget_unlocks(self.number);
+        if let Some(port) = core.ports.get_mut(&self.number) {
+            port.memory = Memory::Attached(Vec::new());
+            port.forget();
+        }
+    }
+
+    fn mapped(&self, _: Rank) -> Option<*mut u8> {
+        None
+    }
+
+    /// What this member waited for messages is counted by call.
+    fn waits(&self) -> Waits {
+        Waits::default()
+    }
+
+    fn take_gate_waits(&mut self) -> Waited {
+        Waited::default()
+    }
+
+    fn traffic(&self, issued: &Counts) -> Traffic {
+        Traffic::divided(issued, &self.here, Medium::Stores, Medium::Messages)
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    fn change_attached(&self, change: Change<'_>) -> Option<Result<(), Error>> {
+        match &mut self.shared.core().port(self.number).memory {
+            Memory::Attached(pieces) => Some(change(pieces)),
+            Memory::Fixed { .. } => None,
+        }
+    }
+}
