@@ -17,8 +17,10 @@
 //! change often. Reference: flock(2), rename(2), open(2) on `O_NOFOLLOW`.
 
 use crate::local_socket::own_user;
+use crate::pidfd::{runs, start_time};
 use crate::private_directory::PrivateDirectory;
 use crate::read;
+use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -40,6 +42,33 @@ const MOST_TRIES: usize = 100;
 
 /// How many files this process has begun to write: several of one name may be prepared.
 static WRITTEN: AtomicU64 = AtomicU64::new(0);
+
+/// The process that wrote down what to undo, by its number and its start in the kernel's ticks since boot: numbers
+/// are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Author {
+    pub process: u32,
+    pub started: u64,
+}
+
+impl Author {
+    /// The author that has this number now. One that has ended has no start, and does not live.
+    #[must_use]
+    pub fn of(process: u32) -> Self {
+        Self { process, started: start_time(process).unwrap_or(0) }
+    }
+
+    #[must_use]
+    pub fn this_process() -> Self {
+        Self::of(std::process::id())
+    }
+
+    /// Whether it still runs. If not, what it wrote down is to be undone.
+    #[must_use]
+    pub fn lives(self) -> bool {
+        runs(self.process, self.started)
+    }
+}
 
 /// A directory of files that say what has to be undone.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -343,6 +372,14 @@ mod tests {
         let error = result.expect_err("somebody else could have written it");
         assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
         error.to_string()
+    }
+
+    #[test]
+    fn an_author_is_told_from_a_later_process_with_its_number() {
+        let this = Author::this_process();
+        assert!(this.lives());
+        assert!(!Author { started: this.started + 1, ..this }.lives());
+        assert!(!Author { started: 0, ..this }.lives());
     }
 
     #[test]

@@ -13,26 +13,21 @@ use crate::mechanism::real_time;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::cgroup::{self, Frozen, Group, Hierarchy, Version};
 use unisono_linux::file_system;
+use unisono_linux::local_socket::own_user;
 use unisono_linux::pidfd;
 use unisono_linux::process::{Signal, signal_group};
-use unisono_linux::undo::UndoDirectory;
+use unisono_linux::undo::{Author, UndoDirectory};
 
 /// One thing to undo.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Entry {
     /// Whose journal this is.
-    Scheduler {
-        /// Its process number.
-        process: i32,
-        /// Its start time in the kernel's ticks.
-        started: u64,
-    },
+    Scheduler(Author),
     /// A group that may exist: thaw it, move who is in it back, remove it.
     Group {
         /// Its directory.
@@ -101,6 +96,9 @@ pub fn start_time(thread: Tid) -> Option<u64> {
     pidfd::start_time(u32::try_from(thread.0).ok()?)
 }
 
+/// How the names of journals end.
+const ENDING: &str = ".journal";
+
 /// The directory of journals of this user.
 #[must_use]
 pub fn directory() -> PathBuf {
@@ -110,8 +108,7 @@ pub fn directory() -> PathBuf {
     if let Some(dir) = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
         return Path::new(&dir).join("unisono");
     }
-    let user = fs::metadata("/proc/self").map(|m| m.uid()).unwrap_or(0);
-    format!("/tmp/unisono-{user}").into()
+    format!("/tmp/unisono-{}", own_user()).into()
 }
 
 /// A journal being written.
@@ -131,8 +128,8 @@ impl Journal {
     }
 
     fn create_in(dir: &Path) -> Result<Journal> {
-        let process = Tid(std::process::id() as i32);
-        let name = format!("gang-{process}.journal");
+        let scheduler = Author::this_process();
+        let name = format!("gang-{}{ENDING}", scheduler.process);
         let path = dir.join(&name);
         let directory = UndoDirectory::at(dir);
         let file = match directory.create(&name) {
@@ -145,7 +142,7 @@ impl Journal {
         };
         let file = file.map_err(system("create the journal"))?;
         let mut journal = Journal { path, file };
-        journal.write(&Entry::Scheduler { process: process.0, started: start_time(process).unwrap_or(0) })?;
+        journal.write(&Entry::Scheduler(scheduler))?;
         Ok(journal)
     }
 
@@ -199,10 +196,7 @@ pub fn read(path: &Path) -> Result<Vec<Entry>> {
 /// Whether the scheduler that wrote these entries is alive.
 #[must_use]
 pub fn is_alive(entries: &[Entry]) -> bool {
-    entries.iter().any(|entry| match entry {
-        Entry::Scheduler { process, started } => pidfd::runs(process.unsigned_abs(), *started),
-        _ => false,
-    })
+    entries.iter().any(|entry| matches!(entry, Entry::Scheduler(scheduler) if scheduler.lives()))
 }
 
 /// Undoes everything in a journal and removes it if nothing is left.
@@ -302,7 +296,7 @@ fn undo_thread(entry: &Entry, done: &mut Restored) {
                 let _ = signal_group(leader, Signal::Continue); // nobody is left
             }
         }
-        Entry::Scheduler { .. } | Entry::Group { .. } => {}
+        Entry::Scheduler(_) | Entry::Group { .. } => {}
     }
 }
 
@@ -336,15 +330,14 @@ fn home_of(group: &Group, all: &[Hierarchy]) -> Option<Group> {
     Some(Group::at(home.to_owned(), hierarchy.version))
 }
 
-/// The journals that lie in the directory.
-#[must_use]
-pub fn all() -> Vec<PathBuf> {
-    let entries =
-        fs::read_dir(directory()).map(|dir| dir.filter_map(std::result::Result::ok).map(|e| e.path()));
-    let mut found: Vec<PathBuf> = entries.map(Iterator::collect).unwrap_or_default();
-    found.retain(|path| path.extension().is_some_and(|e| e == "journal"));
-    found.sort();
-    found
+/// The journals of this user's schedulers.
+///
+/// # Errors
+/// Others than this user could have written into the directory.
+pub fn all() -> std::io::Result<Vec<PathBuf>> {
+    let directory = directory();
+    let names = UndoDirectory::at(&directory).files(ENDING)?;
+    Ok(names.into_iter().map(|name| directory.join(name)).collect())
 }
 
 #[cfg(test)]
@@ -363,7 +356,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("gang-1.journal");
         let entries = [
-            Entry::Scheduler { process: 1, started: 0 },
+            Entry::Scheduler(Author { process: 1, started: 0 }),
             Entry::group(Path::new("/nowhere/unisono-1/gang-1"), Version::V1),
             Entry::Stopped { leader: 7, started: 9 },
         ];
@@ -374,11 +367,13 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_told_from_a_later_one_with_its_number() {
-        let me = Tid(std::process::id() as i32);
-        let started = start_time(me).expect("own start");
-        assert!(is_alive(&[Entry::Scheduler { process: me.0, started }]));
-        assert!(!is_alive(&[Entry::Scheduler { process: me.0, started: started + 1 }]));
+    fn a_journal_belongs_to_its_scheduler_and_not_to_a_later_process_with_that_number() {
+        let scheduler = Author::this_process();
+        assert!(is_alive(&[Entry::Scheduler(scheduler)]));
+        assert!(!is_alive(&[Entry::Scheduler(Author { started: scheduler.started + 1, ..scheduler })]));
+        let line = serde_json::to_string(&Entry::Scheduler(Author { process: 7, started: 9 }));
+        let before = r#"{"scheduler":{"process":7,"started":9}}"#; // as older programs wrote it
+        assert_eq!(line.expect("serializes"), before);
     }
 
     #[test]

@@ -20,7 +20,14 @@ pub struct Leftover {
 #[must_use]
 pub fn restore() -> Leftover {
     let mut found = Leftover::default();
-    for path in journal::all() {
+    let journals = match journal::all() {
+        Ok(journals) => journals,
+        Err(error) => {
+            found.left.push(error.to_string());
+            return found;
+        }
+    };
+    for path in journals {
         let entries = match journal::read(&path) {
             Ok(entries) => entries,
             // a scheduler that ends removes its journal
