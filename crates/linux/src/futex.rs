@@ -76,20 +76,6 @@ pub fn wake(word: &AtomicU32, count: Count, scope: Scope) -> u32 {
     u32::try_from(woken).unwrap_or(0)
 }
 
-/// Wakes at most `wake` waiters of `from` and moves all others to `to` without waking them, provided
-/// that `from` still holds `expected`. Says how many were woken or moved; `None` if the word had changed.
-pub fn requeue(from: &AtomicU32, expected: u32, wake: u32, to: &AtomicU32, scope: Scope) -> Option<u32> {
-    let operation = libc::FUTEX_CMP_REQUEUE | flags(scope);
-    let wake = i32::try_from(wake).unwrap_or(i32::MAX);
-    let most = libc::c_long::from(i32::MAX);
-    // SAFETY: both words are live for the call; the kernel reads `from` and uses both as keys. The fourth
-    // argument is a count for this operation, not a pointer.
-    let answer = unsafe {
-        libc::syscall(libc::SYS_futex, from.as_ptr(), operation, wake, most, to.as_ptr(), expected)
-    };
-    u32::try_from(answer).ok()
-}
-
 const fn flags(scope: Scope) -> libc::c_int {
     match scope {
         Scope::Private => libc::FUTEX_PRIVATE_FLAG,
@@ -146,21 +132,5 @@ mod tests {
                 wake(&word, Count::All, scope);
             });
         }
-    }
-
-    #[test]
-    fn requeued_sleepers_wake_on_the_second_word_only() {
-        let (first, second) = (AtomicU32::new(0), AtomicU32::new(0));
-        let deadline = Nanos(5_000_000_000).after(now());
-        thread::scope(|threads| {
-            let sleeper = threads.spawn(|| wait(&first, 0, Some(deadline), Scope::Private));
-            while requeue(&first, 0, 0, &second, Scope::Private) != Some(1) {
-                thread::sleep(Duration::from_millis(1));
-            }
-            assert_eq!(requeue(&first, 7, 0, &second, Scope::Private), None);
-            assert_eq!(wake(&first, Count::All, Scope::Private), 0);
-            assert_eq!(wake(&second, Count::AtMost(5), Scope::Private), 1);
-            assert_eq!(sleeper.join().expect("the sleeper does not panic"), Wakened::Woken);
-        });
     }
 }

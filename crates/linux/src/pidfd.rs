@@ -7,7 +7,8 @@
 //! Cost: a system call to open (plus reading `/proc/PID/stat` to identify), one poll(2) for any number of
 //! them. Reference: pidfd_open(2), pidfd_send_signal(2), proc_pid_stat(5) field 22.
 
-use crate::process::{Signal, readable};
+use crate::poll::readable_of;
+use crate::signal::Signal;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -51,7 +52,7 @@ impl PidFd {
     /// # Errors
     /// None in practice: `poll` itself failed.
     pub fn has_ended(&self, patience: Option<Duration>) -> io::Result<bool> {
-        Ok(readable(&[self.0.as_fd()], patience)?.first() == Some(&true))
+        Ok(readable_of(&[self.0.as_fd()], patience)?.first() == Some(&true))
     }
 
     /// The positions of those that have ended, by one system call that does not wait.
@@ -60,7 +61,7 @@ impl PidFd {
     /// The kernel's reason (no memory).
     pub fn ended<'a>(all: impl IntoIterator<Item = &'a Self>) -> io::Result<Vec<usize>> {
         let all: Vec<BorrowedFd<'_>> = all.into_iter().map(AsFd::as_fd).collect();
-        let ended = readable(&all, Some(Duration::ZERO))?;
+        let ended = readable_of(&all, Some(Duration::ZERO))?;
         Ok(ended.iter().enumerate().filter(|(_, ended)| **ended).map(|(at, _)| at).collect())
     }
 }

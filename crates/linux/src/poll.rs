@@ -38,6 +38,25 @@ pub fn readable<const N: usize>(
     Ok(polls.map(|poll| poll.revents != 0))
 }
 
+/// As [`readable`], for any number of descriptors, to the millisecond.
+///
+/// # Errors
+/// `poll` failed; an interruption by a signal answers as if the time had passed.
+pub fn readable_of(fds: &[BorrowedFd<'_>], patience: Option<Duration>) -> io::Result<Vec<bool>> {
+    let mut polls: Vec<libc::pollfd> =
+        fds.iter().map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }).collect();
+    let millis = patience.map_or(-1, |time| i32::try_from(time.as_millis()).unwrap_or(i32::MAX));
+    // SAFETY: `polls` is valid for reads and writes of its length.
+    let result = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, millis) };
+    if result < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    Ok(polls.iter().map(|poll| poll.revents != 0).collect())
+}
+
 /// Has this thread's timers come as soon as they can.
 ///
 /// # Errors

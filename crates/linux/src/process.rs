@@ -1,67 +1,18 @@
 //! Processes: starting them inside cgroups, holding on to them ([`PidFd`]), signals as file descriptors
-//! (`signalfd(2)`), and waiting for several of these at once (`poll(2)`).
+//! (`signalfd(2)`).
 //!
-//! Reference: signalfd(2), poll(2).
+//! Reference: signalfd(2).
 
 use crate::affinity::Tid;
 pub use crate::pidfd::PidFd;
+pub use crate::poll::readable_of as readable;
+pub use crate::signal::Signal;
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
-use std::time::Duration;
-
-/// The signals that Unisono sends or forwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// The terminal went away.
-    Hangup,
-    /// Ctrl-C.
-    Interrupt,
-    /// Ctrl-\.
-    Quit,
-    /// A request to end.
-    Terminate,
-    /// For the program's own use.
-    User1,
-    /// For the program's own use.
-    User2,
-    /// A timer of alarm(2), which also outlives an exec.
-    Alarm,
-    /// The terminal has another size.
-    WindowChange,
-    /// Ends a process without its help.
-    Kill,
-    /// Stops a process.
-    Stop,
-    /// Ctrl-Z.
-    Suspend,
-    /// Continues it.
-    Continue,
-}
-
-impl Signal {
-    /// The kernel's number.
-    #[must_use]
-    pub fn number(self) -> i32 {
-        match self {
-            Signal::Hangup => libc::SIGHUP,
-            Signal::Interrupt => libc::SIGINT,
-            Signal::Quit => libc::SIGQUIT,
-            Signal::Terminate => libc::SIGTERM,
-            Signal::User1 => libc::SIGUSR1,
-            Signal::User2 => libc::SIGUSR2,
-            Signal::Alarm => libc::SIGALRM,
-            Signal::WindowChange => libc::SIGWINCH,
-            Signal::Kill => libc::SIGKILL,
-            Signal::Stop => libc::SIGSTOP,
-            Signal::Suspend => libc::SIGTSTP,
-            Signal::Continue => libc::SIGCONT,
-        }
-    }
-}
 
 /// Sends a signal to a whole process group.
 ///
@@ -89,25 +40,6 @@ pub fn obey(signal: Signal) {
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), before.as_mut_ptr()) };
     // SAFETY: the call above filled `before` with this thread's mask.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
-}
-
-/// Waits until one of the descriptors can be read, at most so long; answers which can.
-///
-/// # Errors
-/// `poll` failed; an interruption by a signal answers as if the time had passed.
-pub fn readable(fds: &[BorrowedFd<'_>], patience: Option<Duration>) -> io::Result<Vec<bool>> {
-    let mut polls: Vec<libc::pollfd> =
-        fds.iter().map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }).collect();
-    let millis = patience.map_or(-1, |time| i32::try_from(time.as_millis()).unwrap_or(i32::MAX));
-    // SAFETY: `polls` is valid for reads and writes of its length.
-    let result = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, millis) };
-    if result < 0 {
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
-    Ok(polls.iter().map(|poll| poll.revents != 0).collect())
 }
 
 /// Whether this process ignores the signal, as one does that nohup(1) started.
@@ -244,6 +176,7 @@ pub fn is_root() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn a_descriptor_tells_when_its_process_ends() {

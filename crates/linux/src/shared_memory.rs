@@ -13,7 +13,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
@@ -87,32 +87,12 @@ impl SharedMemory {
         Self::map_sealed(OpenOptions::new().read(true).write(true).open(path)?)
     }
 
-    /// Maps the region behind a descriptor that this process inherited.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open); `EBADF` when there is no such descriptor.
-    pub fn from_inherited(descriptor: RawFd) -> io::Result<Self> {
-        Self::open(Path::new(&format!("/proc/self/fd/{descriptor}")))
-    }
-
     /// Maps the region behind a descriptor, such as one that another process passed on.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
         Self::map_sealed(File::from(descriptor))
-    }
-
-    /// Lets programs that this process executes inherit the region; the number to pass on.
-    ///
-    /// # Errors
-    /// The kernel's reason (none is known for an open descriptor).
-    pub fn inherit(&self) -> io::Result<RawFd> {
-        // SAFETY: clearing the close-on-exec flag of our own descriptor.
-        if unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_SETFD, 0) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(self.file.as_raw_fd())
     }
 
     /// Where processes of the same user find this region while this process lives.
@@ -234,14 +214,5 @@ mod tests {
         // SAFETY: the mapping has a page, which is only seen as atomics.
         let word = unsafe { &*mapping.start().as_ptr().cast::<AtomicU32>().wrapping_add(3) };
         assert_eq!((word.load(SeqCst), mapping.bytes()), (7, page_size()));
-    }
-
-    #[test]
-    fn an_inherited_descriptor_leads_to_the_same_region() {
-        let region = SharedMemory::create(1).expect("a page can be mapped");
-        let number = region.inherit().expect("flags can be changed");
-        let again = SharedMemory::from_inherited(number).expect("the descriptor is open");
-        region.words()[0].store(9, SeqCst);
-        assert_eq!(again.words()[0].load(SeqCst), 9);
     }
 }

@@ -168,14 +168,6 @@ impl Topology {
             assumed: self.assumed.clone(),
         }
     }
-
-    /// The level of the nearest cache that both processors share; none when only memory joins them
-    /// (or the machine does not describe its caches).
-    #[must_use]
-    pub fn nearest_shared_cache(&self, one: usize, other: usize) -> Option<u8> {
-        let shared = |cache: &&Cache| cache.shared_by.contains(one) && cache.shared_by.contains(other);
-        self.caches.iter().filter(shared).map(|cache| cache.level).min()
-    }
 }
 
 impl fmt::Display for Topology {
@@ -326,8 +318,6 @@ mod tests {
         let topology = Topology::read_below(&root.0);
         let cores: Vec<_> = topology.cores().iter().map(ToString::to_string).collect();
         assert_eq!(cores, ["0,2", "1,3"]);
-        assert_eq!(topology.nearest_shared_cache(0, 2), Some(1));
-        assert_eq!(topology.nearest_shared_cache(0, 1), Some(3));
         assert_eq!(topology.nodes.len(), 2, "a node without processors does not count");
         assert_eq!(topology.assumed, BTreeSet::from(["packages"]), "cpu1 to cpu3 name no package");
         assert_eq!(

@@ -58,9 +58,9 @@ impl fmt::Display for TwoModes {
         write!(
             f,
             "two modes: {} (n = {}) and {} (n = {})",
-            crate::verdict::number(low.median),
+            crate::units::number(low.median),
             low.n,
-            crate::verdict::number(high.median),
+            crate::units::number(high.median),
             high.n
         )
     }

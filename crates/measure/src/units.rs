@@ -92,6 +92,36 @@ impl fmt::Display for Readable {
     }
 }
 
+/// A number for readers: three significant digits below a thousand, thousands separated from there on.
+#[must_use]
+pub fn number(value: f64) -> String {
+    let magnitude = value.abs();
+    if !value.is_finite() || magnitude < 100.0 {
+        let digits = match magnitude {
+            m if m >= 10.0 => 1,
+            m if m >= 1.0 => 2,
+            _ => 3,
+        };
+        let text = format!("{value:.digits$}");
+        return if text.contains('.') {
+            text.trim_end_matches('0').trim_end_matches('.').into()
+        } else {
+            text
+        };
+    }
+    // beyond six digits only four of them mean anything
+    let step = 10f64.powf((magnitude.log10().floor() - 3.0).max(0.0));
+    let digits = format!("{:.0}", (magnitude / step).round() * step);
+    let mut grouped = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(c);
+    }
+    if value < 0.0 { format!("-{grouped}") } else { grouped }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -83,7 +83,7 @@ impl Compiling {
     /// There is none: [`ProgramError::Host`] says what to install.
     pub fn start(source: Source) -> Result<Self, ProgramError> {
         let Source { what, files } = source;
-        let Some(clang) = crate::capability::clang() else {
+        let Some(clang) = crate::programs::clang() else {
             return Err(ProgramError::Host(format!(
                 "no clang on PATH, which compiles {what}: apt-get install clang libbpf-dev"
             )));

@@ -1,8 +1,9 @@
 //! Programs beside Unisono: compilers, OpenMP runtimes, MPIs. Compilers are asked to compile, link and
 //! run a few lines, because a driver is often there without its library.
 
+use super::Finding;
 use super::command::{ScratchDirectory, Trial, run};
-use super::{Finding, on_path};
+use crate::programs::{self, on_path};
 
 /// An MPI implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +121,7 @@ const SWITCH: &str = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n\
 /// Compiles a few lines for the kernel, as `unisono tree deploy` does with its switch program.
 pub(super) fn switch_program() -> Finding {
     let remedy = "apt-get install clang libbpf-dev; without them there is no unisono tree deploy";
-    let Some(clang) = super::clang() else {
+    let Some(clang) = programs::clang() else {
         return Finding::missing("no clang on PATH", remedy);
     };
     let trial = || -> Result<(), Trial> {
@@ -140,7 +141,7 @@ pub(super) fn switch_program() -> Finding {
 
 /// Compiles, links and runs a few lines.
 fn compile(compiler: &str, flags: &[&str], name: &str, source: &str, remedy: &str) -> Finding {
-    let found = if compiler == "clang" { super::clang() } else { on_path(compiler) };
+    let found = if compiler == "clang" { programs::clang() } else { on_path(compiler) };
     let Some(path) = found else {
         return Finding::missing(format!("no {compiler} on PATH"), remedy);
     };

@@ -1,0 +1,56 @@
+//! Programs on `PATH`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Whether `name` is a program on `PATH`; its path if so.
+#[must_use]
+pub fn on_path(name: &str) -> Option<PathBuf> {
+    let is_program = |path: &PathBuf| path.is_file() && is_executable(path);
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|directory| directory.join(name)).find(is_program)
+}
+
+/// The clang on PATH: `clang` itself, or the highest of those that name their version, as `clang-16`.
+///
+/// Distributions install the plain name with a package of its own, so a host may have the compiler without it.
+#[must_use]
+pub fn clang() -> Option<PathBuf> {
+    on_path("clang").or_else(|| highest_version(&std::env::var_os("PATH")?, "clang-"))
+}
+
+fn highest_version(path: &std::ffi::OsStr, prefix: &str) -> Option<PathBuf> {
+    let programs = std::env::split_paths(path).filter_map(|directory| fs::read_dir(directory).ok()).flatten();
+    let versioned = programs.flatten().filter_map(|entry| {
+        let version: u32 = entry.file_name().to_str()?.strip_prefix(prefix)?.parse().ok()?;
+        let file = entry.path();
+        (file.is_file() && is_executable(&file)).then_some((version, file))
+    });
+    versioned.max_by_key(|(version, _)| *version).map(|(_, file)| file)
+}
+
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_compilers_that_name_their_version_the_highest_is_taken() {
+        use std::os::unix::fs::PermissionsExt;
+        let place = tempfile::tempdir().expect("a directory");
+        for (name, mode) in
+            [("clang-9", 0o755), ("clang-16", 0o755), ("clang-19", 0o644), ("clang-cpp-17", 0o755)]
+        {
+            let file = place.path().join(name);
+            fs::write(&file, "#!/bin/sh\n").expect("a file");
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("its mode");
+        }
+        let directory = place.path().as_os_str();
+        let found = highest_version(directory, "clang-").expect("there is one");
+        assert!(found.ends_with("clang-16"), "{}", found.display());
+        assert_eq!(highest_version(directory, "gcc-"), None);
+    }
+}
