@@ -21,9 +21,9 @@ const LONG: Duration = Duration::from_secs(10);
 
 /// Measure barriers in the switches against the best barriers in software
 ///
-/// Brings the network up as `deploy` does, with one process for each member, and runs in turn: the barrier in the
-/// switches as in the paper and turning around at the root switch, and over UDP through the same switches a central
-/// barrier, combining trees of four and eight, and a dissemination barrier.
+/// Brings the network up as `deploy` does, with one process for each member, and runs in turn: the barrier in
+/// the switches as in the paper and turning around at the root switch, and over UDP through the same switches
+/// a central barrier, combining trees of four and eight, and a dissemination barrier.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree generate --members 256 | sudo unisono tree bench -

@@ -13,8 +13,8 @@ use unisono_linux::counted::counted;
 
 /// Check barrier registers against a network, independently of the planner
 ///
-/// Follows the cables from the root switch down and names the first rule that is broken, with its place in the
-/// file. The registers may come from `unisono tree plan`, from another program, or from an editor.
+/// Follows the cables from the root switch down and names the first rule that is broken, with its place in
+/// the file. The registers may come from `unisono tree plan`, from another program, or from an editor.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree check net.json tree.json
@@ -36,7 +36,8 @@ network itself is wrong.")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: NetworkSource,
-    /// The registers: files of the format btin-tree-1; several are the trees of as many groups of the network's file
+    /// The registers: files of the format btin-tree-1; several are the trees of as many groups of the
+    /// network's file
     #[arg(value_name = "TREE", required = true)]
     trees: Vec<PathBuf>,
     /// Hold it to the paper's rules, too: least height (by a slow search), lowest ports

@@ -12,8 +12,9 @@ use unisono_linux::counted::counted;
 
 /// Convert a network from ibnetdiscover, lldpctl, containerlab, GraphML or Graphviz DOT
 ///
-/// Writes the format btin-topo-1 (JSON) that all other subcommands read, on standard output, and a report of what was
-/// found, assumed and left out on standard error. Nothing is left out in silence. Switches and nodes keep their names.
+/// Writes the format btin-topo-1 (JSON) that all other subcommands read, on standard output, and a report of
+/// what was found, assumed and left out on standard error. Nothing is left out in silence. Switches and nodes
+/// keep their names.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   ibnetdiscover | unisono tree convert - --members all > net.json
@@ -37,7 +38,8 @@ pub(crate) struct Args {
     /// The file to read; - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// What it is written in: btin-topo-1, ibnetdiscover, graphml, dot, lldp, containerlab [default: by how it begins]
+    /// What it is written in: btin-topo-1, ibnetdiscover, graphml, dot, lldp, containerlab [default: by how
+    /// it begins]
     #[arg(long, value_name = "LANGUAGE", value_parser = Completed::new(|| owned(Language::ALL.map(Language::name)), language), hide_possible_values = true)]
     from: Option<Language>,
     /// Where no vertex says what it is: those with one cable are nodes

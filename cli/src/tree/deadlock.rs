@@ -15,8 +15,8 @@ const MOST_ENDS: usize = 64;
 
 #[derive(clap::Args)]
 pub(crate) struct DeadlockFlags {
-    /// Show that nothing deadlocks: search for cycles of what waits for each other, with each barrier by itself, all
-    /// given trees at once, and all of them among normal messages
+    /// Show that nothing deadlocks: search for cycles of what waits for each other, with each barrier by
+    /// itself, all given trees at once, and all of them among normal messages
     #[arg(long)]
     pub(crate) deadlock: bool,
     /// From where normal messages are routed up*/down*

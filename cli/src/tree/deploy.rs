@@ -17,9 +17,10 @@ use unisono_measure::units;
 /// Run barriers for real: switches are network namespaces of this host
 ///
 /// Each switch and each node becomes a network namespace, each cable a pair of devices, and a BPF program at
-/// every port of a switch combines arrivals and replicates releases. Each member is a process with a raw socket in its
-/// node; the members set up the registers themselves, by messages through the network. All groups of
-/// the file run barriers at once until the time is over or Ctrl-C; then everything is gone, as it is after kill -9.
+/// every port of a switch combines arrivals and replicates releases. Each member is a process with a raw
+/// socket in its node; the members set up the registers themselves, by messages through the network. All
+/// groups of the file run barriers at once until the time is over or Ctrl-C; then everything is gone, as it
+/// is after kill -9.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree generate | sudo unisono tree deploy -

@@ -10,8 +10,8 @@ use unisono_btin::{ReductionOperator, Tree, TurnPoint, export};
 
 /// Write barrier registers as table entries for P4 switches, or as elements of a BPF map
 ///
-/// The registers are checked against the network first. Both forms are JSON; ports are numbers, with the names that
-/// the network's file gives them beside.
+/// The registers are checked against the network first. Both forms are JSON; ports are numbers, with the
+/// names that the network's file gives them beside.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree export net.json tree.json --to p4 > entries.json

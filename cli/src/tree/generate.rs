@@ -9,9 +9,9 @@ use unisono_linux::counted::counted;
 
 /// Draw a network at random
 ///
-/// The network is connected, no switch has more cables than ports, and nodes have a port each; otherwise chance
-/// decides, and the same seed draws the same network. It is written in the format btin-topo-1 (JSON), which all
-/// other subcommands read. The defaults are the smaller of the paper's two systems.
+/// The network is connected, no switch has more cables than ports, and nodes have a port each; otherwise
+/// chance decides, and the same seed draws the same network. It is written in the format btin-topo-1 (JSON),
+/// which all other subcommands read. The defaults are the smaller of the paper's two systems.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree generate > net.json

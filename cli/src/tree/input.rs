@@ -14,8 +14,8 @@ use unisono_measure::units;
 /// Where the network comes from.
 #[derive(clap::Args)]
 pub(crate) struct NetworkSource {
-    /// The network: btin-topo-1, GraphML, DOT, containerlab, or the output of ibnetdiscover or lldpctl; - is standard
-    /// input
+    /// The network: btin-topo-1, GraphML, DOT, containerlab, or the output of ibnetdiscover or lldpctl; - is
+    /// standard input
     #[arg(value_name = "NETWORK")]
     pub(crate) network: PathBuf,
     /// The members: all, or nodes by number or name, as 0,3,5-9 [default: those that the file names]
@@ -31,7 +31,8 @@ pub(crate) struct NetworkSource {
 /// How a file is read.
 #[derive(clap::Args)]
 pub(crate) struct ReadingFlags {
-    /// What vertices with this value of an attribute are, such as kind=linux:host; several times for several values
+    /// What vertices with this value of an attribute are, such as kind=linux:host; several times for several
+    /// values
     #[arg(long, value_name = "ATTRIBUTE=VALUE:switch|host")]
     pub(crate) role: Vec<VertexRole>,
     /// Longest input that is read [default: 256MiB]

@@ -12,10 +12,10 @@ use unisono_linux::counted::counted;
 
 /// Plan the best barrier tree for a group: its root, the registers of its switches, what a barrier takes
 ///
-/// A breadth-first tree from every switch with members; leaves without members removed; then the least height,
-/// the fewest links, the fewest leaves and the lowest number of the root switch decide, in this order. The
-/// member at the root's lowest port is the root node. In large networks leaves do not count, because to compare them takes
-/// a search from nearly every switch: see --ties.
+/// A breadth-first tree from every switch with members; leaves without members removed; then the least
+/// height, the fewest links, the fewest leaves and the lowest number of the root switch decide, in this
+/// order. The member at the root's lowest port is the root node. In large networks leaves do not count,
+/// because to compare them takes a search from nearly every switch: see --ties.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree plan net.json

@@ -34,8 +34,9 @@ pub(crate) struct Planning {
     /// no room is kept in the memory of a node there [default: enough for all]
     #[arg(long, value_name = "N")]
     registers: Option<u16>,
-    /// What decides between roots whose trees have the same height and as many links: the fewest leaves, then the lowest
-    /// number (exact), or the lowest number (fast) [default: exact; fast from 20000 switches or 200000 links on]
+    /// What decides between roots whose trees have the same height and as many links: the fewest leaves, then
+    /// the lowest number (exact), or the lowest number (fast) [default: exact; fast from 20000 switches or
+    /// 200000 links on]
     #[arg(long, value_enum)]
     ties: Option<TiesFlag>,
     /// Plan on at most as many threads; the tree is the same with any number [default: as many as processors]
@@ -237,7 +238,8 @@ impl Planning {
     }
 }
 
-/// Plans one group. Where that takes long, shows progress; from then on Ctrl-C ends the search with the best so far.
+/// Plans one group. Where that takes long, shows progress; from then on Ctrl-C ends the search with the best
+/// so far.
 fn planned(
     network: &Network,
     group: &BarrierGroup,

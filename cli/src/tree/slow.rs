@@ -30,7 +30,8 @@ impl Slow {
         is_first
     }
 
-    /// So often messages have crossed cables in the simulation of this scheme; nobody knows how often they will.
+    /// So often messages have crossed cables in the simulation of this scheme; nobody knows how often they
+    /// will.
     pub(super) fn count(&mut self, scheme: &str, crossings: u64) {
         if self.bar.is_none() && self.since.elapsed() > Duration::from_secs(2) {
             let style =

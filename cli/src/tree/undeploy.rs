@@ -8,8 +8,8 @@ use unisono_linux::counted::counted;
 
 /// End deployments, and take away what killed ones have left behind
 ///
-/// Processes and unnamed namespaces end with `unisono tree deploy`, whatever ends it. Names that --names made are
-/// all that can be left after kill -9; the next deployment takes them away, too.
+/// Processes and unnamed namespaces end with `unisono tree deploy`, whatever ends it. Names that --names made
+/// are all that can be left after kill -9; the next deployment takes them away, too.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   sudo unisono tree undeploy

@@ -1,5 +1,5 @@
-//! What a planned tree is worth: a barrier's latency and traffic beside messages through one root, with the paper's
-//! costs. `tree simulate` does the same under any other conditions.
+//! What a planned tree is worth: a barrier's latency and traffic beside messages through one root, with the
+//! paper's costs. `tree simulate` does the same under any other conditions.
 
 use super::planning::PlannedGroup;
 use super::slow::Slow;
@@ -11,8 +11,9 @@ use unisono_btin::simulate::{Conditions, Scheme, Simulated, SimulatedBarrier, Si
 /// With more members than this a plan is ready long before it is simulated, so that has to be asked for.
 const MOST_MEMBERS: usize = 20_000;
 
-/// With more cables than this, to switches and nodes, the simulator's tables would take several times the memory of
-/// the network itself (12 bytes a port and 8 a direction of a cable), so that has to be asked for, too.
+/// With more cables than this, to switches and nodes, the simulator's tables would take several times the
+/// memory of the network itself (12 bytes a port and 8 a direction of a cable), so that has to be asked for,
+/// too.
 const MOST_CABLES: usize = 500_000;
 
 /// What each scheme takes; none where there are so many members that it would take long to say.

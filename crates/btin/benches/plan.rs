@@ -2,9 +2,10 @@
 //!
 //! Every switch of each network has one member, which is the hardest case: all are candidates and all have to
 //! be reached. Networks: random ones (a random tree and random links), and regular ones, in which most or all
-//! candidates have the same height. Each line is one plan from a `Network` to its registers, on as many threads as
-//! the host runs at once if not on THREADS: the median, least and most of the runs, which take turns over the networks.
-//! `queue` and `level` are the two scans with exact ties, `fast` is the scan by queue with fast ties.
+//! candidates have the same height. Each line is one plan from a `Network` to its registers, on as many
+//! threads as the host runs at once if not on THREADS: the median, least and most of the runs, which take
+//! turns over the networks. `queue` and `level` are the two scans with exact ties, `fast` is the scan by
+//! queue with fast ties.
 //!
 //! Below, repairs of the tree by queue: links of the tree fail one after the other, and each time is from the
 //! failure to the registers that change; `whole` is a repair from registers to registers, with the first.

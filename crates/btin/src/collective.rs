@@ -9,8 +9,8 @@
 //!
 //! Cost: a barrier's, n times for the exchange. When not to use it: a total exchange among more than a few
 //! members. Messages from everybody to everybody need n - 1 start-ups at each node, but all nodes start up at
-//! the same time, while n barriers wait for each other: n - 1 start-ups of 2 us against n barriers of 6 to 12 us
-//! with the paper's costs ([`direct_exchange`] is the measure).
+//! the same time, while n barriers wait for each other: n - 1 start-ups of 2 us against n barriers of 6 to 12
+//! us with the paper's costs ([`direct_exchange`] is the measure).
 //!
 //! Reference: paper, section 6 names multicast and total exchange as future work.
 

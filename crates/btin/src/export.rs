@@ -1,9 +1,9 @@
 //! Barrier registers as entries for the tables of a P4 switch, in the JSON that P4's tools take.
 //!
-//! A switch that is programmed in P4 needs three things for each group: which ports it waits for, where the last
-//! arrival goes on to, and to which ports a release is replicated. The first two are entries of a table, by group and
-//! port of arrival; the third is a group of the replication engine. The program itself is the switch owner's: the
-//! names of tables, keys, actions and parameters below are what it has to offer.
+//! A switch that is programmed in P4 needs three things for each group: which ports it waits for, where the
+//! last arrival goes on to, and to which ports a release is replicated. The first two are entries of a table,
+//! by group and port of arrival; the third is a group of the replication engine. The program itself is the
+//! switch owner's: the names of tables, keys, actions and parameters below are what it has to offer.
 //!
 //! ```text
 //!   barrier.reduction     (group, ingress_port) -> arrive(bit, all, egress_port)    the last arrival goes up
@@ -11,8 +11,9 @@
 //!   barrier.distribution  (group, ingress_port) -> replicate(multicast_group)       a release comes down
 //! ```
 //!
-//! `bit` and `all` are masks of ports, as hexadecimal text, because a switch may have more ports than a number of JSON
-//! has bits. A multicast group has the number of the barrier's group plus one, because 0 means none there.
+//! `bit` and `all` are masks of ports, as hexadecimal text, because a switch may have more ports than a
+//! number of JSON has bits. A multicast group has the number of the barrier's group plus one, because 0 means
+//! none there.
 
 use crate::{Port, Register, SwitchId, Topology, Tree, TurnPoint};
 use serde_json::{Map, Value, json};

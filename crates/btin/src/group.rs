@@ -24,17 +24,13 @@ pub enum GroupError {
     /// A member that is no node of the network.
     #[error("member {node} does not exist: the network has {} (0 to {})", counted(nodes, "node"), nodes.saturating_sub(1))]
     NoSuchNode {
-        /// The member.
         node: u32,
         /// How many nodes there are.
         nodes: usize,
     },
     /// A member named twice.
     #[error("member {node} is named twice")]
-    Twice {
-        /// The member.
-        node: u32,
-    },
+    Twice { node: u32 },
 }
 
 impl BarrierGroup {
@@ -54,7 +50,6 @@ impl BarrierGroup {
         Ok(Self { id, members })
     }
 
-    /// Its number.
     #[must_use]
     pub fn id(&self) -> GroupId {
         self.id

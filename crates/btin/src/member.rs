@@ -53,15 +53,14 @@ impl GroupMember {
         Self { episode, ..self }
     }
 
-    /// The same for a group of one, whose root node would wait for a reduction that nobody sends. It sends nothing,
-    /// because there is nobody to release.
+    /// The same for a group of one, whose root node would wait for a reduction that nobody sends. It sends
+    /// nothing, because there is nobody to release.
     #[must_use]
     pub fn alone(self) -> Self {
         let nobody = Some(self.operation.neutral());
         Self { others: nobody, nobody, ..self }
     }
 
-    /// Whose barriers.
     #[must_use]
     pub fn group(&self) -> GroupId {
         self.group
@@ -122,7 +121,8 @@ impl GroupMember {
         frame.message.kind == MessageKind::Failure && frame.episode == self.episode && self.is_waiting()
     }
 
-    /// Gives up: what tells all others that the tree still connects. It goes to the root and from there to all.
+    /// Gives up: what tells all others that the tree still connects. It goes to the root and from there to
+    /// all.
     pub fn give_up(&self, out: &mut Vec<BarrierFrame>) {
         if self.is_waiting() {
             out.push(self.frame(MessageKind::Failure, self.episode, 0));

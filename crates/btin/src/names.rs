@@ -74,7 +74,8 @@ impl<const N: usize> PartialEq<[&str; N]> for Names {
     }
 }
 
-/// What ports are called on the switches themselves, such as `swp51`. Most ports have no name but their number.
+/// What ports are called on the switches themselves, such as `swp51`. Most ports have no name but their
+/// number.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct PortNames {
     /// The ports with a name, ascending.

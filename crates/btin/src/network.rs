@@ -22,18 +22,14 @@ pub struct Port(pub u16);
 /// A port of a certain switch: where a cable ends.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct End {
-    /// The switch.
     pub switch: SwitchId,
-    /// Its port.
     pub port: Port,
 }
 
 /// A cable between two ports of switches. Both may belong to one switch (a self loop).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link {
-    /// One end.
     pub a: End,
-    /// The other.
     pub b: End,
 }
 
@@ -82,7 +78,6 @@ pub enum NetworkError {
     NoSuchPort {
         /// The link or node.
         what: NetworkElement,
-        /// The switch.
         switch: u32,
         /// The port it names.
         port: u16,
@@ -92,9 +87,7 @@ pub enum NetworkError {
     /// Two cables in one port.
     #[error("port {port} of switch {switch} is used twice: by {first} and by {second}")]
     PortTwice {
-        /// The switch.
         switch: u32,
-        /// The port.
         port: u16,
         /// Who came first.
         first: NetworkElement,
@@ -107,9 +100,7 @@ pub enum NetworkError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum NetworkElement {
-    /// A link.
     Link(usize),
-    /// A node.
     Node(usize),
 }
 
@@ -135,7 +126,8 @@ impl Network {
         for (number, end) in nodes.iter().enumerate() {
             check_end(&ports, NetworkElement::Node(number), *end)?;
         }
-        // Counted first and then put in place, because a list to be sorted as a whole would be twice the network.
+        // Counted first and then put in place, because a list to be sorted as a whole would be twice the
+        // network.
         let first_neighbour = stretches(ports.len(), links.iter().flat_map(of).map(|end| end.switch));
         let nowhere = Neighbour { port: Port(0), switch: SwitchId(0), far: Port(0), link: 0 };
         let mut neighbours = vec![nowhere; 2 * links.len()];
@@ -219,7 +211,8 @@ impl Network {
         &self.links
     }
 
-    /// The same switches, ports and nodes without the links of these numbers; the other links are numbered anew.
+    /// The same switches, ports and nodes without the links of these numbers; the other links are numbered
+    /// anew.
     #[must_use]
     pub fn without_links(&self, without: &[u32]) -> Self {
         let ports = self.switches().map(|switch| self.ports(switch)).collect();
@@ -258,7 +251,8 @@ fn check_end(ports: &[u16], what: NetworkElement, end: End) -> Result<(), Networ
     }
 }
 
-/// Where the entries of each switch begin in a list in order of switch, from the switch of each entry in any order.
+/// Where the entries of each switch begin in a list in order of switch, from the switch of each entry in any
+/// order.
 fn stretches(switches: usize, entries: impl Iterator<Item = SwitchId>) -> Vec<u32> {
     let mut first = vec![0; switches + 1];
     for switch in entries {

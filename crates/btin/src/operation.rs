@@ -22,7 +22,6 @@ pub enum ReductionOperator {
 }
 
 impl ReductionOperator {
-    /// Every operation.
     pub const ALL: [Self; 5] = [Self::Or, Self::And, Self::Min, Self::Max, Self::Sum];
 
     /// Two arrivals' data as one.

@@ -1,6 +1,7 @@
 //! What is connected with what: the parts of a network that may be cut into several.
 //!
-//! Cost: one walk over switches and links. Used to say which members a tree cannot reach before one is planned.
+//! Cost: one walk over switches and links. Used to say which members a tree cannot reach before one is
+//! planned.
 
 use crate::{BarrierGroup, Network, NodeId, SwitchId};
 
@@ -12,7 +13,6 @@ pub struct Components {
 }
 
 impl Components {
-    /// Finds them.
     #[must_use]
     pub fn of(network: &Network) -> Self {
         let mut part = vec![u32::MAX; network.switch_count()];

@@ -1,5 +1,5 @@
-//! Distances by the plainest search there is, for those who judge the work of others: it shares nothing with the
-//! searches of planner and routing. Cost: links times the greatest distance.
+//! Distances by the plainest search there is, for those who judge the work of others: it shares nothing with
+//! the searches of planner and routing. Cost: links times the greatest distance.
 
 use crate::Network;
 

@@ -1,10 +1,11 @@
 //! Barriers in the switches against barriers in software, on the same network, with the same processes.
 //!
-//! All variants run in one deployment, one after the other and then in the opposite order (A B C C B A), because
-//! machines drift. A run lasts long enough for the clock; what is kept is the mean time of a barrier in each run.
+//! All variants run in one deployment, one after the other and then in the opposite order (A B C C B A),
+//! because machines drift. A run lasts long enough for the clock; what is kept is the mean time of a barrier
+//! in each run.
 //!
-//! With more nodes than processors the time of a barrier is the work of all nodes, not its latency: a barrier in the
-//! switches then shows what it saves in messages, and the simulator shows what it saves in height.
+//! With more nodes than processors the time of a barrier is the work of all nodes, not its latency: a barrier
+//! in the switches then shows what it saves in messages, and the simulator shows what it saves in height.
 
 use crate::deployment::Deployment;
 use crate::error::Error;
@@ -23,8 +24,8 @@ const TOO_LONG: f64 = 1e6;
 /// Barriers of the first trial, and of any trial at least.
 const TRIAL: u32 = 3;
 /// Barriers before a trial can count as warm. The first barriers of a run take longer than later
-/// ones, because each process touches its memory for the first time, and learns how long to wait before it repeats a
-/// message. A run that was sized by them measured a tenth of the barriers that were asked for.
+/// ones, because each process touches its memory for the first time, and learns how long to wait before it
+/// repeats a message. A run that was sized by them measured a tenth of the barriers that were asked for.
 const COLD: u32 = 20;
 /// A trial is warm if it takes at least this part of the time per barrier of the trial before.
 const STEADY: f64 = 0.8;
@@ -66,7 +67,6 @@ pub const SOFTWARE: [SoftwareAlgorithm; 4] = [
 /// What a variant took.
 #[derive(Clone, Debug)]
 pub struct BenchRow {
-    /// Which.
     pub variant: BenchVariant,
     /// The mean microseconds of a barrier in each run.
     pub runs: Vec<f64>,
@@ -87,10 +87,11 @@ pub enum BenchProgress<'a> {
     Run(u32, u32, &'a BenchVariant),
 }
 
-/// Measures the variants, `repetitions` runs of about `length` each, but of ten barriers at least, or five of slow ones.
+/// Measures the variants, `repetitions` runs of about `length` each, but of ten barriers at least, or five of
+/// slow ones.
 ///
-/// Trials of each variant, until it is warm, say how many barriers make a run; they also teach the members how long a
-/// barrier takes, so that no timer runs out later because a barrier is slow.
+/// Trials of each variant, until it is warm, say how many barriers make a run; they also teach the members
+/// how long a barrier takes, so that no timer runs out later because a barrier is slow.
 ///
 /// # Errors
 /// A node is gone, or a barrier does not end.
@@ -131,8 +132,8 @@ pub fn compare(
     Ok(rows)
 }
 
-/// How many times longer the best software barrier takes than the best in the switches: the median over the repetitions,
-/// each of which has a run of both, with its interval.
+/// How many times longer the best software barrier takes than the best in the switches: the median over the
+/// repetitions, each of which has a run of both, with its interval.
 #[must_use]
 pub fn advantage(rows: &[BenchRow]) -> Option<(BenchVariant, BenchVariant, Estimate)> {
     let median = |row: &BenchRow| row.micros.map_or(f64::INFINITY, |micros| micros.value);
@@ -146,14 +147,15 @@ pub fn advantage(rows: &[BenchRow]) -> Option<(BenchVariant, BenchVariant, Estim
     Some((ours.variant, theirs.variant, compared.ratio))
 }
 
-/// How many barriers make a run of `wanted` microseconds, and how long one takes. `trial` runs barriers and answers the
-/// microseconds of each. The first barriers say nothing about later ones, so the trials go on until barriers no longer get
-/// faster; the last trial decides.
+/// How many barriers make a run of `wanted` microseconds, and how long one takes. `trial` runs barriers and
+/// answers the microseconds of each. The first barriers say nothing about later ones, so the trials go on
+/// until barriers no longer get faster; the last trial decides.
 fn size(wanted: f64, mut trial: impl FnMut(u32) -> Result<f64, Error>) -> Result<(u32, f64), Error> {
     let mut micros = trial(TRIAL)?;
     let (mut done, mut spent) = (TRIAL, micros * f64::from(TRIAL));
     for _ in 1..MOST_TRIALS {
-        // a quarter of a run, but no more than twice what was done, because the time of a cold barrier is no measure
+        // a quarter of a run, but no more than twice what was done, because the time of a cold barrier is no
+        // measure
         let count = ((wanted / 4.0 / micros) as u32).clamp(TRIAL, 2 * done);
         let before = std::mem::replace(&mut micros, trial(count)?);
         done += count;

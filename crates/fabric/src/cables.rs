@@ -1,8 +1,8 @@
 //! Which cables carry nothing at the moment, as the kernel says it: a cable that is pulled is known to the
 //! deployment in the moment in which it is pulled, and not when somebody's patience ends.
 //!
-//! Every cable has an end at a switch, and a device loses its carrier with its peer, so the switches' devices are all
-//! that is watched. What loses frames without saying so is found by [`crate::diagnose`].
+//! Every cable has an end at a switch, and a device loses its carrier with its peer, so the switches' devices
+//! are all that is watched. What loses frames without saying so is found by [`crate::diagnose`].
 
 use crate::error::Error;
 use crate::fabric::Fabric;

@@ -1,4 +1,5 @@
-//! The processes of the nodes, as the deployment sees them: started, told, heard, and missed when they are gone.
+//! The processes of the nodes, as the deployment sees them: started, told, heard, and missed when they are
+//! gone.
 
 use crate::error::Error;
 use crate::fabric::Fabric;

@@ -1,9 +1,9 @@
 //! Whom a barrier that does not end is waiting for, read from the registers.
 //!
-//! A register says who has not arrived. Where that is a node, it is the node (or its cable); where it is a child switch
-//! that has everybody below it, the cable between the two loses what is sent; where it is a child switch that waits
-//! itself, the reason is further down. A switch that has everybody while the one above is an episode ahead has missed
-//! its release.
+//! A register says who has not arrived. Where that is a node, it is the node (or its cable); where it is a
+//! child switch that has everybody below it, the cable between the two loses what is sent; where it is a
+//! child switch that waits itself, the reason is further down. A switch that has everybody while the one
+//! above is an episode ahead has missed its release.
 
 use crate::layout::RegisterState;
 use std::fmt;
@@ -14,9 +14,7 @@ use unisono_btin::{Network, NodeId, Port, SwitchId, Tree, TurnPoint};
 pub enum Suspect {
     /// A member that has not arrived.
     Node {
-        /// The member.
         node: NodeId,
-        /// Its switch.
         switch: SwitchId,
         /// Its port there.
         port: Port,
@@ -27,14 +25,10 @@ pub enum Suspect {
         link: u32,
         /// The switch nearer to the root.
         upper: SwitchId,
-        /// The other.
         lower: SwitchId,
     },
     /// A switch without the register that it should have.
-    Register {
-        /// The switch.
-        switch: SwitchId,
-    },
+    Register { switch: SwitchId },
 }
 
 impl fmt::Display for Suspect {

@@ -35,7 +35,6 @@ pub enum Error {
     System {
         /// What was tried.
         what: String,
-        /// Why not.
         #[source]
         error: io::Error,
     },

@@ -1,7 +1,8 @@
-//! Barrier registers as elements of the switch program's map `registers`, for programs that fill the map themselves.
+//! Barrier registers as elements of the switch program's map `registers`, for programs that fill the map
+//! themselves.
 //!
-//! The elements have the form in which `bpftool map dump -j` shows a map: key and value as lists of bytes, in the byte
-//! order of this host. `bpftool map update` takes the same bytes.
+//! The elements have the form in which `bpftool map dump -j` shows a map: key and value as lists of bytes, in
+//! the byte order of this host. `bpftool map update` takes the same bytes.
 
 use crate::error::Error;
 use crate::layout::{PORTS, RegisterSetup, slot};

@@ -1,12 +1,13 @@
 //! Short grace periods while programs are attached and detached.
 //!
-//! Attaching a program to a device (tcx) waits until no processor uses what was there before: a grace period of the
-//! kernel, 10 ms and more, with the lock of all network settings held. A network has hundreds of ports. The kernel
-//! can hurry at the price of an interrupt at each processor (50 us), but only for everybody at once: the knob
-//! `/sys/kernel/rcu_expedited`. It is turned for the fraction of a second that attaching takes and turned back.
+//! Attaching a program to a device (tcx) waits until no processor uses what was there before: a grace period
+//! of the kernel, 10 ms and more, with the lock of all network settings held. A network has hundreds of
+//! ports. The kernel can hurry at the price of an interrupt at each processor (50 us), but only for everybody
+//! at once: the knob `/sys/kernel/rcu_expedited`. It is turned for the fraction of a second that attaching
+//! takes and turned back.
 //!
-//! What it was is written down first, so that whoever comes after a process that was killed meanwhile turns it back.
-//! Reference: Documentation/RCU/, Documentation/ABI/testing/sysfs-kernel-rcu (rcu_expedited).
+//! What it was is written down first, so that whoever comes after a process that was killed meanwhile turns
+//! it back. Reference: Documentation/RCU/, Documentation/ABI/testing/sysfs-kernel-rcu (rcu_expedited).
 
 use crate::notes::{DIRECTORY, note};
 use std::fs::{self, File, OpenOptions};

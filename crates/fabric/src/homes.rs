@@ -1,14 +1,15 @@
 //! Which processor each member's process runs on: and there its node receives.
 //!
-//! A release wakes all members from one pass through the kernel, on the processor of whoever arrived last: half of a
-//! barrier among 256 members went into waking them, 4 us each under tracing. To wake a process of another processor takes
-//! the lock of that one's run queue, which is the likely reason. So with many members to a processor each process
-//! stays on one, and the frames of its node are received there (receive packet steering, by the default of the node's
-//! namespace): the release is handed to every processor, which wakes its own.
+//! A release wakes all members from one pass through the kernel, on the processor of whoever arrived last:
+//! half of a barrier among 256 members went into waking them, 4 us each under tracing. To wake a process of
+//! another processor takes the lock of that one's run queue, which is the likely reason. So with many members
+//! to a processor each process stays on one, and the frames of its node are received there (receive packet
+//! steering, by the default of the node's namespace): the release is handed to every processor, which wakes
+//! its own.
 //!
-//! Both kinds of barriers run that way. With few members the scheduler places them better than this could, and
-//! everything stays as it is. A kernel without `rps_default_mask` (before 6.3) receives where frames are sent.
-//! Reference: Documentation/networking/scaling.rst (RPS), Documentation/admin-guide/sysctl/net.rst.
+//! Both kinds of barriers run that way. With few members the scheduler places them better than this could,
+//! and everything stays as it is. A kernel without `rps_default_mask` (before 6.3) receives where frames are
+//! sent. Reference: Documentation/networking/scaling.rst (RPS), Documentation/admin-guide/sysctl/net.rst.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -44,8 +45,8 @@ impl Homes {
         }
     }
 
-    /// Has the devices that the calling thread's namespace will get hand over what they receive to where the member is
-    /// at home.
+    /// Has the devices that the calling thread's namespace will get hand over what they receive to where the
+    /// member is at home.
     pub(crate) fn receive_at_home(&self, member: NodeId) {
         if let Some(processor) = self.0.get(&member) {
             // a kernel without the file receives where frames are sent

@@ -1,7 +1,8 @@
-//! What one hop through a switch costs: lines of switches of two lengths with a node at each end, and the slope.
+//! What one hop through a switch costs: lines of switches of two lengths with a node at each end, and the
+//! slope.
 //!
-//! A barrier between the two ends goes up the line and down again; what the nodes, their sockets and the scheduler
-//! cost is the same for both lengths and falls out of the difference.
+//! A barrier between the two ends goes up the line and down again; what the nodes, their sockets and the
+//! scheduler cost is the same for both lengths and falls out of the difference.
 
 use crate::bench::{BenchVariant, compare};
 use crate::deployment::Deployment;

@@ -5,7 +5,6 @@ use unisono_btin::{BarrierGroup, Network, ReductionOperator, TurnPoint};
 /// A group, and how it synchronizes.
 #[derive(Clone, Debug)]
 pub struct BarrierJob {
-    /// Who.
     pub group: BarrierGroup,
     /// Where messages turn around.
     pub turn: TurnPoint,

@@ -124,7 +124,6 @@ impl RegisterState {
 /// What a request asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Asks {
-    /// A register.
     Install(RegisterSetup),
     /// The end of one.
     Release,
@@ -133,13 +132,10 @@ pub enum Asks {
 /// A request about a register of a switch, sent by a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegisterRequest {
-    /// For what.
     pub asks: Asks,
     /// Which group's register.
     pub group: GroupId,
-    /// Which switch's.
     pub target: SwitchId,
-    /// Who asks.
     pub origin: u32,
     /// Comes back in the answer.
     pub number: u16,

@@ -2,8 +2,8 @@
 //!
 //! Processes and namespaces without names end with the process that holds them, whatever ends it. Names under
 //! `/run/netns` do not: they are written down first, in a file under `/run/unisono` named after the
-//! process, and the next deployment (or `unisono tree undeploy`) takes away what belongs to processes that are gone.
-//! A process is known by its number and its start, because numbers are used again.
+//! process, and the next deployment (or `unisono tree undeploy`) takes away what belongs to processes that
+//! are gone. A process is known by its number and its start, because numbers are used again.
 
 use crate::error::Error;
 use crate::grace;
@@ -77,14 +77,13 @@ pub struct Removed {
 /// What to do about deployments that run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RunningDeployments {
-    /// They stay.
     Leave,
     /// They are told to end, and killed if they do not within ten seconds.
     End,
 }
 
-/// Takes away what deployments have left that are gone, and those that run if that is wanted: all, or only the
-/// one of this process.
+/// Takes away what deployments have left that are gone, and those that run if that is wanted: all, or only
+/// the one of this process.
 ///
 /// # Errors
 /// A name cannot be taken away.

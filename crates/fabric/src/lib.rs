@@ -9,12 +9,13 @@
 //! ```
 //!
 //! Switches are network namespaces joined by pairs of devices; a barrier register is an element of a BPF map;
-//! combining and replicating happen in a tc program at every port ([PROTOCOL.md](../PROTOCOL.md)). Nodes speak the
-//! paper's two bytes, and two of episode, over raw sockets.
+//! combining and replicating happen in a tc program at every port ([PROTOCOL.md](../PROTOCOL.md)). Nodes
+//! speak the paper's two bytes, and two of episode, over raw sockets.
 //!
-//! It does not plan trees and does not decide what a switch does with a frame: `unisono-btin` does both, and its table
-//! of cases is what the program is tested with. Needs root, clang and a kernel with BPF when it runs, and nothing
-//! when it is built ([decision 9](../../../docs/decisions/0009-the-switch-program-is-compiled-when-it-runs.md)).
+//! It does not plan trees and does not decide what a switch does with a frame: `unisono-btin` does both, and
+//! its table of cases is what the program is tested with. Needs root, clang and a kernel with BPF when it
+//! runs, and nothing when it is built ([decision
+//! 9](../../../docs/decisions/0009-the-switch-program-is-compiled-when-it-runs.md)).
 #![forbid(unsafe_code)]
 
 pub mod bench;

@@ -8,31 +8,27 @@ use serde::{Deserialize, Serialize};
 pub enum NodeOrder {
     /// Set up the registers that are its duty, for all its groups.
     SetUp {
-        /// Links that are down, by number, in the order in which they failed: trees are repaired around one after
-        /// the other, so that everybody comes to the same.
+        /// Links that are down, by number, in the order in which they failed: trees are repaired around one
+        /// after the other, so that everybody comes to the same.
         without: Vec<u32>,
-        /// With which episode barriers begin: never twice the same, so that no register is taken for set up before
-        /// it is.
+        /// With which episode barriers begin: never twice the same, so that no register is taken for set up
+        /// before it is.
         first: u16,
     },
-    /// Release them.
     Release,
     /// Run barriers in the switches.
     Barriers {
         /// Of which jobs at once, by position; those of which it is no member do not concern it.
         jobs: Vec<usize>,
-        /// How many.
         run: BarrierRun,
     },
     /// Run barriers in software.
     Software {
-        /// Which.
         algorithm: SoftwareAlgorithm,
         /// Among whose members.
         job: usize,
         /// Which run this is: messages of others are not meant.
         tag: u8,
-        /// How many.
         run: BarrierRun,
     },
     /// Give up what it is doing.
@@ -58,10 +54,7 @@ pub enum NodeReport {
     /// It is there.
     Ready,
     /// So many registers were set up or released at its request.
-    SetUp {
-        /// How many.
-        registers: usize,
-    },
+    SetUp { registers: usize },
     /// The barriers are done.
     Done {
         /// From the end of the warm-up to the end, in nanoseconds.
@@ -81,8 +74,5 @@ pub enum NodeReport {
     /// It gave up, as it was told.
     Stopped,
     /// It cannot go on.
-    Failed {
-        /// Why.
-        why: String,
-    },
+    Failed { why: String },
 }

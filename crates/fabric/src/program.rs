@@ -1,6 +1,7 @@
 //! The switch program in the kernel, with its maps: registers, routes, counters.
 //!
-//! One program and one set of maps serve all switches of a deployment; a frame's device says at which switch it is.
+//! One program and one set of maps serve all switches of a deployment; a frame's device says at which switch
+//! it is.
 
 use crate::error::Error;
 use crate::layout::{GROUPS, OUTCOMES, PORTS, RegisterSetup, RegisterState, device, slot};

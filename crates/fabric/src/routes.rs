@@ -1,8 +1,8 @@
 //! Shortest ways for messages between nodes: for each pair of switches the first port to take.
 //!
-//! The software barriers that ours is compared with get the shortest ways there are, and switches that forward
-//! as fast as they combine. (Whole packets are stored, never spread over several links, so that no rule about
-//! turns is needed here.) Cost: a breadth-first search a switch.
+//! The software barriers that ours is compared with get the shortest ways there are, and switches that
+//! forward as fast as they combine. (Whole packets are stored, never spread over several links, so that no
+//! rule about turns is needed here.) Cost: a breadth-first search a switch.
 
 use std::collections::VecDeque;
 use unisono_btin::{Network, Port, SwitchId};

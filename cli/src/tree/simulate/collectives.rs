@@ -19,7 +19,8 @@ pub(super) struct CollectiveRow {
     btin: Option<SimulatedTime>,
     btin_turn: Option<SimulatedTime>,
     messages: Option<SimulatedTime>,
-    /// What all members were told, in both modes; one value a round, none where they were told different things.
+    /// What all members were told, in both modes; one value a round, none where they were told different
+    /// things.
     told: Vec<Option<u8>>,
 }
 

@@ -24,10 +24,10 @@ use unisono_measure::units;
 
 /// Simulate a barrier by unicast, by multicast and by the tree
 ///
-/// Plans the tree as `plan` does with the same options, runs every message, and says what each scheme takes: latency from the last
-/// arrival to the last release, links crossed, messages, start-ups one after the other. The defaults are the
-/// paper's assumptions; each has an option. Nothing is measured here: the same seed gives the same answer
-/// everywhere.
+/// Plans the tree as `plan` does with the same options, runs every message, and says what each scheme takes:
+/// latency from the last arrival to the last release, links crossed, messages, start-ups one after the other.
+/// The defaults are the paper's assumptions; each has an option. Nothing is measured here: the same seed
+/// gives the same answer everywhere.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono tree generate | unisono tree simulate -
@@ -61,8 +61,8 @@ pub(crate) struct Args {
     /// Delay of a switch or an interface (t_r)
     #[arg(long, value_name = "DURATION", value_parser = time, default_value = "300ns")]
     switch_delay: SimulatedTime,
-    /// How fast the root of unicast and multicast takes messages in: as if over several links at once (what the
-    /// paper's figures need), one at a time, or with a start-up each
+    /// How fast the root of unicast and multicast takes messages in: as if over several links at once (what
+    /// the paper's figures need), one at a time, or with a start-up each
     #[arg(long, value_name = "WAY", value_parser = Completed::new(|| owned(Intake::ALL.map(Intake::name)), intake), hide_possible_values = true, default_value = "parallel-links")]
     root_intake: Intake,
     /// Routes of unicast and multicast: up-down or shortest
@@ -85,8 +85,8 @@ pub(crate) struct Args {
     /// Add how often each link was crossed to the JSON: a list of [link, from its first end, from its second]
     #[arg(long, requires = "json")]
     per_link: bool,
-    /// Also run the other collectives that registers allow, with six bits from each node (37 times its number, modulo
-    /// 64): allreduce by OR, AND, min, max and sum, multicast, total exchange
+    /// Also run the other collectives that registers allow, with six bits from each node (37 times its
+    /// number, modulo 64): allreduce by OR, AND, min, max and sum, multicast, total exchange
     #[arg(long)]
     collectives: bool,
     /// Draw network and tree into this file
@@ -126,7 +126,8 @@ struct SimulationRun<'a> {
     trees: &'a Trees,
     /// Each scheme with the largest closed form of all groups.
     schemes: Vec<(Simulated, SimulatedTime)>,
-    /// The latencies of the schemes that use registers if all of them were in their switches; none if they are.
+    /// The latencies of the schemes that use registers if all of them were in their switches; none if they
+    /// are.
     in_switches: Vec<(Scheme, Option<SimulatedTime>)>,
     /// The other collectives, if they were asked for.
     collectives: Vec<CollectiveRow>,

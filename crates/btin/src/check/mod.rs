@@ -1,11 +1,11 @@
 //! Whether registers are a barrier tree of a group in a network, and which rule they break first if not.
 //!
-//! Shares nothing with the planner: it follows cables, not searches. What leads where is looked up in the lists of
-//! links and nodes, and the tree is walked from its root along the `children` ports. Registers may come from
-//! anywhere: another program, a switch, a file edited by hand.
+//! Shares nothing with the planner: it follows cables, not searches. What leads where is looked up in the
+//! lists of links and nodes, and the tree is walked from its root along the `children` ports. Registers may
+//! come from anywhere: another program, a switch, a file edited by hand.
 //!
-//! Cost: linear in ports and registers. The optional rules of the paper (`Rules::Optimal`) search from every member
-//! switch, which is slow on purpose: it is the plainest way.
+//! Cost: linear in ports and registers. The optional rules of the paper (`Rules::Optimal`) search from every
+//! member switch, which is slow on purpose: it is the plainest way.
 
 mod optimal;
 
@@ -130,11 +130,8 @@ impl fmt::Display for TreeRule {
 #[error("rule {rule} is broken: {what}")]
 #[non_exhaustive]
 pub struct Broken {
-    /// Which.
     pub rule: TreeRule,
-    /// Where.
     pub place: TreeElement,
-    /// In words.
     pub what: String,
 }
 
@@ -382,7 +379,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// From the root down. Links are known to be paired, so whatever is not met is in a cycle, or in another tree.
+    /// From the root down. Links are known to be paired, so whatever is not met is in a cycle, or in another
+    /// tree.
     fn walk(&self) -> Result<TreeShape, Broken> {
         let mut met = BTreeSet::from([self.tree.root_switch]);
         let mut level = vec![self.tree.root_switch];

@@ -1,6 +1,7 @@
 //! The rules that make a sound tree the paper's: least height, lowest ports.
 //!
-//! The plainest search there is: distances from every member switch by relaxing all links until nothing changes.
+//! The plainest search there is: distances from every member switch by relaxing all links until nothing
+//! changes.
 
 use super::{Broken, TreeElement, TreeRule, broken};
 use crate::relax::relax;

@@ -6,8 +6,8 @@
 //!        .............[ 2 ]................             thin: cables that the tree does not use
 //! ```
 //! Up to [`MOST_BOXES`] switches each has a box with its register; above that a picture of single switches is
-//! a blot, and each depth becomes a bar. The layout is a function of the tree alone: no springs, no chance, the
-//! same picture every time.
+//! a blot, and each depth becomes a bar. The layout is a function of the tree alone: no springs, no chance,
+//! the same picture every time.
 //!
 //! Cost: linear in switches and links. When not to use it: to see a network without a tree.
 

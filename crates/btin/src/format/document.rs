@@ -1,8 +1,9 @@
 //! Reading `btin-topo-1` without a copy of the file in memory beside the network.
 //!
-//! A file may have 256 MiB, and a list of lists as a JSON library builds it takes many times its text. So each element
-//! goes where it stays as soon as it is read: links and nodes as ends of cables, names into one stretch of text. What
-//! only the whole file can tell wrong is checked afterwards, with the place of the element.
+//! A file may have 256 MiB, and a list of lists as a JSON library builds it takes many times its text. So
+//! each element goes where it stays as soon as it is read: links and nodes as ends of cables, names into one
+//! stretch of text. What only the whole file can tell wrong is checked afterwards, with the place of the
+//! element.
 
 use super::topology::{FORMAT, Generated, MOST_SWITCHES, Topology};
 use super::{JsonStep, ReadError};
@@ -15,7 +16,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use unisono_linux::counted::counted;
 
-/// Groups that a file can have: 8 bits of a message say which. One more is kept, to say that there are too many.
+/// Groups that a file can have: 8 bits of a message say which. One more is kept, to say that there are too
+/// many.
 const MOST_GROUPS: usize = 256;
 
 /// Most unknown keys that are kept to be named.

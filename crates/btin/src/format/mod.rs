@@ -76,7 +76,8 @@ fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-/// A number as a key spells it: digits alone, and no zero in front of others, so that no two keys mean one number.
+/// A number as a key spells it: digits alone, and no zero in front of others, so that no two keys mean one
+/// number.
 fn number<T: std::str::FromStr + fmt::Display>(key: &str) -> Option<T> {
     key.parse().ok().filter(|number: &T| number.to_string() == key)
 }

@@ -4,10 +4,10 @@
 //! {"format":"btin-topo-1", "ports":8, "switches":2, "links":[[0,7,1,7]], "nodes":[[0,0],[1,0]], "members":[0,1]}
 //! ```
 //!
-//! Numbers count from 0. `ports` is one number, or one a switch; a link is switch, port, switch, port; a node is
-//! switch, port. `members` is group 0. More keys may be there: `groups` (lists of nodes: groups 1, 2, ...);
-//! `switch_names` and `node_names` (what they were called where the network came from); `switch_labels` and
-//! `node_labels` (what people call them, where the names are numbers of hardware); `port_names`
+//! Numbers count from 0. `ports` is one number, or one a switch; a link is switch, port, switch, port; a node
+//! is switch, port. `members` is group 0. More keys may be there: `groups` (lists of nodes: groups 1, 2,
+//! ...); `switch_names` and `node_names` (what they were called where the network came from); `switch_labels`
+//! and `node_labels` (what people call them, where the names are numbers of hardware); `port_names`
 //! (`{"0":{"5":"swp51"}}`: port 5 of switch 0 is called swp51 on the switch itself); and `generated`.
 
 use crate::names::{Names, PortNames};
@@ -32,7 +32,8 @@ pub struct Topology {
     pub switch_names: Names,
     /// What the nodes are called; empty, or one each.
     pub node_names: Names,
-    /// What people call the switches where `switch_names` are numbers, such as InfiniBand's; empty, or one each.
+    /// What people call the switches where `switch_names` are numbers, such as InfiniBand's; empty, or one
+    /// each.
     pub switch_labels: Names,
     /// What people call the nodes where `node_names` are numbers; empty, or one each.
     pub node_labels: Names,
@@ -196,8 +197,8 @@ impl Topology {
     }
 }
 
-/// Whether a node with this description is the *aggregation node* that a switch shows in place of a host: a part of
-/// the switch that combines data, on which no program runs.
+/// Whether a node with this description is the *aggregation node* that a switch shows in place of a host: a
+/// part of the switch that combines data, on which no program runs.
 pub(crate) fn is_aggregation(label: &str) -> bool {
     label.contains("Aggregation Node")
 }

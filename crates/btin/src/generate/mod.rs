@@ -80,11 +80,9 @@ pub enum GenerateError {
         counted(switches, "switch"), counted(ports, "port"), counted(nodes, "node"), percent(*connectivity), enough(*switches, *ports, *nodes)
     )]
     TooSparse {
-        /// Switches.
         switches: u32,
         /// Ports of each.
         ports: u16,
-        /// Nodes.
         nodes: u32,
         /// What was asked for.
         connectivity: f64,
@@ -100,11 +98,9 @@ pub enum GenerateError {
         counted(links, "link")
     )]
     TooFewPorts {
-        /// Switches.
         switches: u32,
         /// Ports of each.
         ports: u16,
-        /// Nodes.
         nodes: u32,
         /// Links that the tree has.
         links: u64,
@@ -115,22 +111,13 @@ pub enum GenerateError {
     },
     /// One port cannot connect three switches.
     #[error("{switches} switches of one port each cannot be connected; give them at least 2")]
-    OnePort {
-        /// Switches.
-        switches: u32,
-    },
+    OnePort { switches: u32 },
     /// More members than nodes.
     #[error("{}, but only {}", counted(members, "member"), counted(nodes, "node"))]
-    TooManyMembers {
-        /// Members.
-        members: u32,
-        /// Nodes.
-        nodes: u32,
-    },
+    TooManyMembers { members: u32, nodes: u32 },
     /// More than numbers of 32 bits can count.
     #[error("{switches} switches of {ports} ports have more ports than can be counted in 32 bits")]
     TooLarge {
-        /// Switches.
         switches: u32,
         /// Ports of each.
         ports: u16,
@@ -281,8 +268,8 @@ fn more_links(cables: &mut Vec<Link>, pool: &mut Vec<End>, links: usize, random:
     }
 }
 
-/// Two free ports of one switch get a link each, in place of a link that this switch is not part of: whom that
-/// connected, this switch connects now.
+/// Two free ports of one switch get a link each, in place of a link that this switch is not part of: whom
+/// that connected, this switch connects now.
 fn rewire(cables: &mut Vec<Link>, a: End, b: End, random: &mut Pcg64Mcg) {
     let apart = |link: &Link| link.a.switch != a.switch && link.b.switch != a.switch;
     let candidates: Vec<usize> = (0..cables.len()).filter(|at| apart(&cables[*at])).collect();

@@ -1,9 +1,9 @@
 //! A tree over switches of k ports, each way to plug its cables equally likely.
 //!
 //! A labelled tree in which switch i has d(i) links can be plugged in the product of k (k-1) ... (k-d(i)+1)
-//! ways, and there are (q-2)! / product of (d(i)-1)! such trees. Both together are, up to a constant, the ways
-//! to draw d(i)-1 of k-1 balls of switch i: so draw q-2 balls of q (k-1) without putting back, and read them
-//! as the Prüfer sequence.
+//! ways, and there are (q-2)! / product of (d(i)-1)! such trees. Both together are, up to a constant, the
+//! ways to draw d(i)-1 of k-1 balls of switch i: so draw q-2 balls of q (k-1) without putting back, and read
+//! them as the Prüfer sequence.
 
 use rand::Rng;
 use rand_pcg::Pcg64Mcg;

@@ -107,8 +107,8 @@ impl LaneCounter {
     }
 }
 
-/// Turns eight squares of 64 by 64 bits at once: bit j of word w of row i changes places with bit i of word w of
-/// row j.
+/// Turns eight squares of 64 by 64 bits at once: bit j of word w of row i changes places with bit i of word w
+/// of row j.
 #[inline(always)]
 pub(super) fn transpose(square: &mut [Bits; 64]) {
     let mut mask: u64 = 0x0000_0000_FFFF_FFFF;

@@ -1,20 +1,22 @@
-//! The leaves of trees by queue from many roots at once, read off the trees by level order around all switches.
+//! The leaves of trees by queue from many roots at once, read off the trees by level order around all
+//! switches.
 //!
-//! In the tree by queue around r, the way from r to u is the first in order of ids among the shortest: at each switch
-//! it goes on to the neighbour of lowest id that is nearer to u. These steps are, for all r, the links of the tree by
-//! level order around u. So the parent of u in the tree by queue around r is the child of u above whom r lies in the
-//! tree by level order around u: r's *branch*. One [`walk`](super::walk) finds the branches of all r around 512
-//! switches u at once: a few bits a search, inherited from the neighbour that the walk says. Then v is a parent in the
-//! tree around r if around any neighbour u of v, r lies in the branch of v.
+//! In the tree by queue around r, the way from r to u is the first in order of ids among the shortest: at
+//! each switch it goes on to the neighbour of lowest id that is nearer to u. These steps are, for all r, the
+//! links of the tree by level order around u. So the parent of u in the tree by queue around r is the child
+//! of u above whom r lies in the tree by level order around u: r's *branch*. One [`walk`](super::walk) finds
+//! the branches of all r around 512 switches u at once: a few bits a search, inherited from the neighbour
+//! that the walk says. Then v is a parent in the tree around r if around any neighbour u of v, r lies in the
+//! branch of v.
 //!
 //! ```text
 //!   rows: r, lanes: u   -- transposed -->   rows: u, lanes: r   -- over all neighbours u of v -->  rows: v, lanes: r
 //!   branch of r around u                    (a block of 512)       v is a parent around r          counted: leaves
 //! ```
 //!
-//! Cost: as the walk, with a branch's digits to read beside each look; and a bit for each root and switch, in memory,
-//! which is why roots come in portions in large networks, each with a walk over everything. It pays where so many
-//! roots are tied that one search a root costs more.
+//! Cost: as the walk, with a branch's digits to read beside each look; and a bit for each root and switch, in
+//! memory, which is why roots come in portions in large networks, each with a walk over everything. It pays
+//! where so many roots are tied that one search a root costs more.
 
 use super::bits::{Bits, LANES, LaneCounter, WORDS, transpose};
 use super::crew::{PlanWatch, Workers, unwatched};
@@ -85,7 +87,8 @@ pub(super) fn portion(graph: &Graph) -> usize {
     (MOST_BITS / graph.len() / LANES).max(1) * LANES
 }
 
-/// Where all switches that are reached have members: the height and the leaves by queue of the tree of each root.
+/// Where all switches that are reached have members: the height and the leaves by queue of the tree of each
+/// root.
 pub(super) struct QueueLeaves<'a> {
     pub(super) graph: &'a Graph,
     /// All that is reached, ordered so that those that lie together follow each other.

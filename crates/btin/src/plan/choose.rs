@@ -8,12 +8,12 @@
 //! are dropped. In irregular networks a dozen searches leave a handful.
 //!
 //! In regular ones (tori, fat trees) bounds drop nothing, since all candidates have the same height. When
-//! bounds stop paying, what is left is measured: many roots at once ([`lanes`](super::lanes) and, for leaves by
-//! queue, [`branches`](super::branches)), or one by one, giving up as soon as a candidate cannot win (see
+//! bounds stop paying, what is left is measured: many roots at once ([`lanes`](super::lanes) and, for leaves
+//! by queue, [`branches`](super::branches)), or one by one, giving up as soon as a candidate cannot win (see
 //! [`lean`](super::lean) where every switch has a member, so that leaves alone decide).
 //!
-//! Where every switch has a member, only one root is left of those whose trees a [`symmetry`](super::symmetry) makes
-//! equal: a few hundred in a torus or fat tree of 100,000 switches.
+//! Where every switch has a member, only one root is left of those whose trees a
+//! [`symmetry`](super::symmetry) makes equal: a few hundred in a torus or fat tree of 100,000 switches.
 //!
 //! Two bounds come for nothing. Who has at most k neighbours reaches at most k (k - 1)^(i - 1) switches in i
 //! steps, so no height is less than what reaching all members takes; and all neighbours of a root are its
@@ -47,12 +47,12 @@ pub(super) struct RootChoice {
 pub(super) const PATIENCE: u32 = 2;
 pub(super) const FEW: usize = 16;
 
-/// A network so many times narrower than long (a ring, a path) is left by one root at a switch before the next
-/// comes, so that searches together save nothing.
+/// A network so many times narrower than long (a ring, a path) is left by one root at a switch before the
+/// next comes, so that searches together save nothing.
 const NARROW: usize = 16;
 
-/// Roots that are left by symmetries lie far apart. Together they take as many looks as the tree is high, so that from
-/// this height on each by itself is faster.
+/// Roots that are left by symmetries lie far apart. Together they take as many looks as the tree is high, so
+/// that from this height on each by itself is faster.
 const FAR_APART: usize = 150;
 
 /// From so many candidates on they are measured together.
@@ -61,9 +61,9 @@ const WORTH_LANES: usize = 32;
 /// From so much measuring on, in nanoseconds about, symmetries are looked for.
 const WORTH_SYMMETRY: f64 = 1e6;
 
-/// What measuring takes, in nanoseconds about, to choose between ways and to know how many threads are worth it:
-/// a look from one switch at another by one search; by all searches of a walk; and by those with branches, for each
-/// digit more.
+/// What measuring takes, in nanoseconds about, to choose between ways and to know how many threads are worth
+/// it: a look from one switch at another by one search; by all searches of a walk; and by those with
+/// branches, for each digit more.
 const LOOK: f64 = 0.75;
 const LOOK_TOGETHER: f64 = 2.0;
 const LOOK_A_DIGIT: f64 = 2.0;
@@ -234,9 +234,9 @@ impl<'a> Bounds<'a> {
         }
     }
 
-    /// Measures what is left, many at once: heights, and where leaves decide the rest those as well, so that the
-    /// best is found. Otherwise what stays alive has the least height that there is, or the height of all where the
-    /// network seems to be regular. Handed back is how many looks at neighbours 512 roots take.
+    /// Measures what is left, many at once: heights, and where leaves decide the rest those as well, so that
+    /// the best is found. Otherwise what stays alive has the least height that there is, or the height of all
+    /// where the network seems to be regular. Handed back is how many looks at neighbours 512 roots take.
     fn by_lanes<K: CountLeaves + Send>(
         &mut self,
         best: &mut RootChoice,
@@ -298,7 +298,8 @@ impl<'a> Bounds<'a> {
         looks
     }
 
-    /// Measures what is left, many at once, by queue where every switch has a member; not if one by one is faster.
+    /// Measures what is left, many at once, by queue where every switch has a member; not if one by one is
+    /// faster.
     fn by_branches(&self, best: &mut RootChoice, looks: usize, watch: &mut PlanWatch) -> bool {
         let Self { graph, members, alive, .. } = self;
         let all = &members.switches;
@@ -328,7 +329,8 @@ impl<'a> Bounds<'a> {
         let crew = self.crew.for_steps(self.one_by_one() as usize);
         let Self { graph, members, scan, alive, at_least, .. } = self;
         let all = alive.len();
-        // The best of all threads, which does not depend on who finds what first: no root that comes before is lost by it.
+        // The best of all threads, which does not depend on who finds what first: no root that comes before
+        // is lost by it.
         let best = Mutex::new(best);
         let open = || best.lock().unwrap_or_else(PoisonError::into_inner);
         let measure = |lean: &mut Lean, at: usize| {

@@ -1,12 +1,12 @@
-//! Work that falls into pieces, on several threads: the pieces are taken in turn by who is free, and what comes of
-//! them is the same however many threads there are.
+//! Work that falls into pieces, on several threads: the pieces are taken in turn by who is free, and what
+//! comes of them is the same however many threads there are.
 
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Tells the caller how many candidates of how many have been measured, and stops the measuring when the caller says so.
-/// The numbers start again where the way of measuring changes.
+/// Tells the caller how many candidates of how many have been measured, and stops the measuring when the
+/// caller says so. The numbers start again where the way of measuring changes.
 pub(super) struct PlanWatch<'a> {
     tell: &'a mut dyn FnMut(usize, usize) -> ControlFlow<()>,
     /// The caller has said `Break`; nothing is told after that.
@@ -51,8 +51,9 @@ impl Workers {
         Self(self.0.min(most))
     }
 
-    /// Does each of so many pieces; every thread makes a state of its own, and all states are handed back. `watch`
-    /// is told on this thread how many pieces have been taken. After its `Break` no thread begins another piece.
+    /// Does each of so many pieces; every thread makes a state of its own, and all states are handed back.
+    /// `watch` is told on this thread how many pieces have been taken. After its `Break` no thread begins
+    /// another piece.
     pub(super) fn each<S: Send>(
         self,
         pieces: usize,

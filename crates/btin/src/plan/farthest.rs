@@ -1,11 +1,12 @@
 //! How far each switch is from the furthest of up to 64 members: one walk over the network for all of them.
 //!
-//! At each switch lies a word of 64 bits, a bit for each member: whose search has reached the switch. The level in which
-//! the last new bit comes is the distance to the furthest of those members, and so no tree around that switch is lower.
+//! At each switch lies a word of 64 bits, a bit for each member: whose search has reached the switch. The
+//! level in which the last new bit comes is the distance to the furthest of those members, and so no tree
+//! around that switch is lower.
 //!
-//! Cost: each link is looked at once in each level in which its switch has new bits: in a random network about three
-//! times, in a torus in nearly every level. When not to use it: for exact heights of many roots, which
-//! [`walk`](super::walk) finds for 512 at a time.
+//! Cost: each link is looked at once in each level in which its switch has new bits: in a random network
+//! about three times, in a torus in nearly every level. When not to use it: for exact heights of many roots,
+//! which [`walk`](super::walk) finds for 512 at a time.
 //!
 //! Reference: Then et al., "The more the merrier: efficient multi-source graph traversal", 2014.
 

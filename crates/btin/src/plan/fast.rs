@@ -1,9 +1,10 @@
-//! Which root, in about the time of two dozen searches: least height, then fewest links, then the lowest number.
+//! Which root, in about the time of two dozen searches: least height, then fewest links, then the lowest
+//! number.
 //!
-//! Leaves are what makes the paper's rule slow: in a regular network nearly all roots tie in height and links, and the
-//! leaves of a tree are known only once the tree is grown. They hardly matter to a barrier, which takes as long as its
-//! tree is high. Without them a root needs no tree of its own where a bound says that its tree is no lower than the best,
-//! and has no fewer links.
+//! Leaves are what makes the paper's rule slow: in a regular network nearly all roots tie in height and
+//! links, and the leaves of a tree are known only once the tree is grown. They hardly matter to a barrier,
+//! which takes as long as its tree is high. Without them a root needs no tree of its own where a bound says
+//! that its tree is no lower than the best, and has no fewer links.
 //!
 //! Bounds on the height come from four sources, the cheapest first:
 //! - searches from likely centres and from the members furthest from them (as in [`choose`](super::choose));
@@ -11,17 +12,19 @@
 //! - walks from 64 members at once, spread over the network ([`Farthest`]);
 //! - searches from what is left, the likeliest root first, until the work that may be done is used up.
 //!
-//! Where every switch has a member all trees have the same links, and only the lowest root whose height is the least is
-//! looked for. Elsewhere the links of each root of least height are counted by a search, the lowest root first, as long
-//! as work is left.
+//! Where every switch has a member all trees have the same links, and only the lowest root whose height is
+//! the least is looked for. Elsewhere the links of each root of least height are counted by a search, the
+//! lowest root first, as long as work is left.
 //!
-//! What cannot be proved within that work is said: [`Certainty`] has the least height that a tree may have, and how many
-//! roots may be better. That happens in networks that are nearly the same from everywhere without being symmetric (a
-//! torus with one more link, or numbered at random: every switch then has its own furthest member, which one search
-//! each would have to find), and with groups that do not have members everywhere. Which root is chosen never depends on
-//! the time that something took or on the number of threads, so that every member comes to the same tree.
+//! What cannot be proved within that work is said: [`Certainty`] has the least height that a tree may have,
+//! and how many roots may be better. That happens in networks that are nearly the same from everywhere
+//! without being symmetric (a torus with one more link, or numbered at random: every switch then has its own
+//! furthest member, which one search each would have to find), and with groups that do not have members
+//! everywhere. Which root is chosen never depends on the time that something took or on the number of
+//! threads, so that every member comes to the same tree.
 //!
-//! Cost: at most [`SEARCHES`] searches of the network, or [`ALWAYS`] looks where that is more, and one walk beyond that.
+//! Cost: at most [`SEARCHES`] searches of the network, or [`ALWAYS`] looks where that is more, and one walk
+//! beyond that.
 
 use super::Certainty;
 use super::choose::{Bounds, FEW, PATIENCE, RootChoice};
@@ -29,8 +32,9 @@ use super::farthest::{Farthest, TARGETS};
 use super::search::TreeMeasure;
 use super::symmetry;
 
-/// Work that may be done, in searches of the whole network. Reading a network's file takes as long as 30 to 60 searches
-/// (measured on files of 300,000 to 11,000,000 links), and planning shall not take longer than reading.
+/// Work that may be done, in searches of the whole network. Reading a network's file takes as long as 30 to
+/// 60 searches (measured on files of 300,000 to 11,000,000 links), and planning shall not take longer than
+/// reading.
 const SEARCHES: usize = 24;
 
 /// Work that may be done in any network, in looks at a neighbour: about 20 ms.
@@ -93,7 +97,8 @@ impl Bounds<'_> {
         RootChoice { shape, without_members: !self.members.is_member[root as usize], root }
     }
 
-    /// The next to search from: who may be lower, and is likely near the middle; else the lowest who may be better.
+    /// The next to search from: who may be lower, and is likely near the middle; else the lowest who may be
+    /// better.
     fn likeliest(&self) -> Option<u32> {
         let key = |&root: &u32| (self.at_least[root as usize], self.away[root as usize], root);
         if let Some(lower) = self.lower().min_by_key(key) {

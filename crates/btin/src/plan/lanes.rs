@@ -1,9 +1,10 @@
-//! Trees by level order from hundreds of roots in one [`walk`](super::walk): heights and leaves of all of them.
+//! Trees by level order from hundreds of roots in one [`walk`](super::walk): heights and leaves of all of
+//! them.
 //!
-//! In the tree by level order a switch's parent is its neighbour of lowest id that is nearer to the root, which is
-//! what the walk says of every switch and every root; so who is a parent, and so who is a leaf, comes out on the
-//! way. In a tree by queue parents depend on the order within the level, which differs from root to root: see
-//! [`branches`](super::branches).
+//! In the tree by level order a switch's parent is its neighbour of lowest id that is nearer to the root,
+//! which is what the walk says of every switch and every root; so who is a parent, and so who is a leaf,
+//! comes out on the way. In a tree by queue parents depend on the order within the level, which differs from
+//! root to root: see [`branches`](super::branches).
 
 use super::bits::{Bits, LaneCounter};
 use super::graph::Graph;
@@ -57,8 +58,8 @@ impl CountLeaves for Parents {
     }
 }
 
-/// The height of each root's tree over the members, none where it exceeds the most, and its leaves by level order
-/// if they are kept, which mean something only if every switch that is reached has a member.
+/// The height of each root's tree over the members, none where it exceeds the most, and its leaves by level
+/// order if they are kept, which mean something only if every switch that is reached has a member.
 pub(super) fn measure<K: CountLeaves>(
     walk: &mut Walk<K>,
     graph: &Graph,

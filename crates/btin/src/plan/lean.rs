@@ -4,8 +4,9 @@
 //! nothing to remember but who was reached: no depths, no parents. A switch is no leaf if it reaches anybody.
 //! Each switch that is still to be reached makes at most one more switch an inner one, so that a candidate is
 //! given up as soon as even that leaves it too many leaves; and when all are reached, who was not yet looked
-//! at is a leaf. Where it is known how many switches there are at each depth, it is given up earlier, after a level: each
-//! level that is still to be looked at has a leaf at least for each switch that the next has fewer.
+//! at is a leaf. Where it is known how many switches there are at each depth, it is given up earlier, after a
+//! level: each level that is still to be looked at has a leaf at least for each switch that the next has
+//! fewer.
 
 use super::{Scan, graph::Graph};
 
@@ -38,7 +39,8 @@ impl Lean {
     }
 
     /// The height and leaves of a root's tree, whose height is at least so much; none if they exceed the
-    /// limit (height first). `rest` says, as far as that is known, how many leaves there are at least from each depth on.
+    /// limit (height first). `rest` says, as far as that is known, how many leaves there are at least from
+    /// each depth on.
     pub(super) fn measure(
         &mut self,
         graph: &Graph,

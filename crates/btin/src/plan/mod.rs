@@ -64,19 +64,20 @@ pub enum Roots {
 /// What decides between roots whose trees have the same height and as many links.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Ties {
-    /// Fewest leaves, then the lowest number, as in the paper. In a regular network that takes a search from a great
-    /// part of the switches.
+    /// Fewest leaves, then the lowest number, as in the paper. In a regular network that takes a search from
+    /// a great part of the switches.
     #[default]
     Exact,
-    /// The lowest number. That takes as long as a few dozen searches; [`Certainty`] says what could not be proved in that
-    /// time.
+    /// The lowest number. That takes as long as a few dozen searches; [`Certainty`] says what could not be
+    /// proved in that time.
     Fast,
 }
 
 impl Ties {
-    /// Networks of this many switches or links are planned [`Fast`](Self::Fast) by [`usual`](Self::usual). Above, the
-    /// exact rule can take tens of seconds: 21 s for a 3-D torus of 97,000 switches, 24 s for a random 8-regular network
-    /// of 100,000. Networks of 10,000 switches took 0.2 s. The limit between them is an estimate.
+    /// Networks of this many switches or links are planned [`Fast`](Self::Fast) by [`usual`](Self::usual).
+    /// Above, the exact rule can take tens of seconds: 21 s for a 3-D torus of 97,000 switches, 24 s for a
+    /// random 8-regular network of 100,000. Networks of 10,000 switches took 0.2 s. The limit between them is
+    /// an estimate.
     pub const MANY_SWITCHES: usize = 20_000;
     /// As [`MANY_SWITCHES`](Self::MANY_SWITCHES), for links.
     pub const MANY_LINKS: usize = 200_000;
@@ -96,7 +97,8 @@ impl Ties {
 pub struct Certainty {
     /// No candidate's tree is lower than this: the plan's height if that is proved to be the least.
     pub least_height: u32,
-    /// Candidates whose trees may be lower, or have as little height and fewer links. 0: height and links are proved.
+    /// Candidates whose trees may be lower, or have as little height and fewer links. 0: height and links are
+    /// proved.
     pub open: usize,
     /// The caller stopped the search; the tree is the best of those measured until then.
     pub stopped: bool,
@@ -108,12 +110,11 @@ pub struct Certainty {
 pub struct PlanOptions {
     /// The order of the search.
     pub scan: Scan,
-    /// The candidates.
     pub roots: Roots,
     /// What decides where height and links do not.
     pub ties: Ties,
-    /// On how many threads at most, if not as many as the host runs at once. The tree is the same with any number;
-    /// small networks are planned on the caller's thread alone.
+    /// On how many threads at most, if not as many as the host runs at once. The tree is the same with any
+    /// number; small networks are planned on the caller's thread alone.
     pub threads: Option<NonZeroUsize>,
 }
 
@@ -121,7 +122,6 @@ pub struct PlanOptions {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TreePlan {
-    /// The registers.
     pub tree: Tree,
     /// How many links the switch furthest from the root is away from it.
     pub height: u32,
@@ -162,11 +162,9 @@ pub enum PlanError {
     CutOff {
         /// The first member that cannot be reached.
         member: u32,
-        /// Its switch.
         switch: u32,
         /// The group's first member.
         from: u32,
-        /// Its switch.
         from_switch: u32,
         /// How many members are out of the first member's reach.
         cut_off: usize,
@@ -177,10 +175,10 @@ pub enum PlanError {
 
 /// The best tree for a group.
 ///
-/// Cost: near-linear in irregular networks. Where very many roots are tied in height: a search for each class of roots
-/// that symmetries tell apart, a few hundred in a torus or fat tree that is numbered regularly; otherwise a few
-/// hundredths of a search a root (by queue also up to 2 GiB of memory, from 130,000 switches on). Groups that do
-/// not have members everywhere are searched root by root there.
+/// Cost: near-linear in irregular networks. Where very many roots are tied in height: a search for each class
+/// of roots that symmetries tell apart, a few hundred in a torus or fat tree that is numbered regularly;
+/// otherwise a few hundredths of a search a root (by queue also up to 2 GiB of memory, from 130,000 switches
+/// on). Groups that do not have members everywhere are searched root by root there.
 ///
 /// # Errors
 /// [`PlanError::CutOff`] if the group's members are not connected.
@@ -228,7 +226,6 @@ pub fn plan_watched(
 
 /// Where a group's members are.
 struct MemberSwitches {
-    /// Ascending.
     switches: Vec<u32>,
     is_member: Vec<bool>,
 }

@@ -1,14 +1,14 @@
-//! Hundreds of breadth-first searches in one walk over the network: a bit a search (multi-source search, Then et
-//! al., "The more the merrier", 2014).
+//! Hundreds of breadth-first searches in one walk over the network: a bit a search (multi-source search, Then
+//! et al., "The more the merrier", 2014).
 //!
-//! At each switch lies a row of bits, one a search: who has reached it, and who in this very level. A switch is
-//! reached, by all searches at once, from the bits of its neighbours, taken in order of id: the first that brings a
-//! search's bit is the neighbour of lowest id that is nearer to where the search began. What follows from that
-//! is for [`Keep`] to remember.
+//! At each switch lies a row of bits, one a search: who has reached it, and who in this very level. A switch
+//! is reached, by all searches at once, from the bits of its neighbours, taken in order of id: the first that
+//! brings a search's bit is the neighbour of lowest id that is nearer to where the search began. What follows
+//! from that is for [`Keep`] to remember.
 //!
-//! Cost: for each switch, as many looks at its neighbours as there are levels in which some search reaches it:
-//! all of a random network's dozen levels, wherever searches begin; in a torus about the width of the area in
-//! which they begin, which is why [`blocks`] takes switches that lie together.
+//! Cost: for each switch, as many looks at its neighbours as there are levels in which some search reaches
+//! it: all of a random network's dozen levels, wherever searches begin; in a torus about the width of the
+//! area in which they begin, which is why [`blocks`] takes switches that lie together.
 
 use super::bits::{Bits, LANES};
 use super::graph::Graph;
@@ -22,11 +22,10 @@ pub(super) trait Keep {
     /// What is gathered about one switch in one level.
     type Gathered;
 
-    /// Nothing yet.
     fn gather(&self) -> Self::Gathered;
 
-    /// These searches reached a switch, and this neighbour of it is the one of lowest id that is nearer to where
-    /// they began.
+    /// These searches reached a switch, and this neighbour of it is the one of lowest id that is nearer to
+    /// where they began.
     fn take(&mut self, gathered: &mut Self::Gathered, near: usize, claim: Bits);
 
     /// What was gathered about a switch, if any search has reached it.
@@ -83,8 +82,8 @@ impl<K: Keep> Walk<K> {
         Self { seen, now, next, mark, front: Vec::new(), reach: Vec::new(), keep, looks: 0 }
     }
 
-    /// Searches until all is reached, or for so many levels; for each search the last level in which it reached
-    /// a member.
+    /// Searches until all is reached, or for so many levels; for each search the last level in which it
+    /// reached a member.
     pub(super) fn run(&mut self, graph: &Graph, from: &[u32], is_member: &[bool], most: u32) -> Vec<u32> {
         let all = Bits::first(from.len());
         self.begin(graph, from);

@@ -1,4 +1,5 @@
-//! From what a reader found to a network: numbers for switches and nodes, ports for cables, and what was left out.
+//! From what a reader found to a network: numbers for switches and nodes, ports for cables, and what was left
+//! out.
 
 use super::draft::{Draft, Plug, VertexKind};
 use super::plugs::Plugs;

@@ -6,11 +6,12 @@
 //!              "port": {"id": {"type": "ifname", "value": "swp1"}}}}]}}}
 //! ```
 //!
-//! One output shows the cables of one machine, so a network takes those of several, in one file: by name of the machine
-//! as above, or one after the other, each after the output of `lldpcli -f json show chassis`, which names the machine.
-//! A cable that both ends report is one cable. A machine that bridges, routes or repeats is a switch. Every other
-//! neighbour is a host, also one that does not say what it can do: adapters that speak LLDP themselves say nothing. A
-//! host that bridges for its containers looks like a switch; `--role name=NAME:host` corrects that.
+//! One output shows the cables of one machine, so a network takes those of several, in one file: by name of
+//! the machine as above, or one after the other, each after the output of `lldpcli -f json show chassis`,
+//! which names the machine. A cable that both ends report is one cable. A machine that bridges, routes or
+//! repeats is a switch. Every other neighbour is a host, also one that does not say what it can do: adapters
+//! that speak LLDP themselves say nothing. A host that bridges for its containers looks like a switch;
+//! `--role name=NAME:host` corrects that.
 
 use super::draft::{Draft, DraftCable, Plug, VertexKind};
 use super::role::VertexRole;
@@ -88,8 +89,8 @@ pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError>
 /// One end of a cable: a vertex and a port.
 type PluggedEnd = (usize, String);
 
-/// The parts of a JSON object or array, as text that is not looked into yet; an element of an array has an empty key.
-/// So a file takes no more memory than its text and its network, however deep it is.
+/// The parts of a JSON object or array, as text that is not looked into yet; an element of an array has an
+/// empty key. So a file takes no more memory than its text and its network, however deep it is.
 struct JsonParts<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for JsonParts<'a> {
@@ -201,7 +202,8 @@ impl<'a> LldpReader<'a> {
         let port = find(&said, "port").map(|port| self.entries(port)).transpose()?.unwrap_or_default();
         let id = find(&port, "id").map(|id| self.entries(id)).transpose()?.unwrap_or_default();
         let description = string(find(&port, "descr"));
-        // neighbours name an interface as its machine does in `ifname` and `local`; a hardware address is the last resort
+        // neighbours name an interface as its machine does in `ifname` and `local`; a hardware address is the
+        // last resort
         let is_name = matches!(string(find(&id, "type")).as_deref(), Some("ifname" | "local"));
         let id = string(find(&id, "value"));
         let far = if is_name { id.or(description) } else { description.or(id) };

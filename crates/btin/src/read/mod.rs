@@ -1,8 +1,9 @@
-//! Networks from files of other programs: ibnetdiscover, GraphML, Graphviz DOT, lldpctl, containerlab, and btin-topo-1.
+//! Networks from files of other programs: ibnetdiscover, GraphML, Graphviz DOT, lldpctl, containerlab, and
+//! btin-topo-1.
 //!
 //! The idea: each reader fills a `Draft` of vertices and cables with the places they were read at;
-//! what all of them need - which vertices are nodes, which ports are free, what was left out - is done once, there.
-//! Nothing is dropped in silence: a [`ReadReport`] says what was found, assumed and left out.
+//! what all of them need - which vertices are nodes, which ports are free, what was left out - is done once,
+//! there. Nothing is dropped in silence: a [`ReadReport`] says what was found, assumed and left out.
 
 mod containerlab;
 mod dot;
@@ -27,13 +28,10 @@ pub use role::{BadRole, VertexRole};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Language {
-    /// `btin-topo-1`, JSON.
     BtinTopo1,
     /// The output of `ibnetdiscover`.
     Ibnetdiscover,
-    /// GraphML, XML.
     Graphml,
-    /// Graphviz DOT.
     Dot,
     /// What machines say of their neighbours: the output of `lldpctl -f json`.
     Lldp,
@@ -41,7 +39,8 @@ pub enum Language {
     Containerlab,
 }
 
-/// How many lines may stand before the first that tells the language: complaints of a discovery that went wrong.
+/// How many lines may stand before the first that tells the language: complaints of a discovery that went
+/// wrong.
 const LINES_LOOKED_AT: usize = 1000;
 
 impl Language {
@@ -113,7 +112,6 @@ pub enum LeafVertices {
     /// Switches, like all others.
     #[default]
     Switches,
-    /// Nodes.
     Nodes,
 }
 
@@ -135,9 +133,7 @@ pub struct LeftOut {
 pub struct ReadReport {
     /// What the file is written in.
     pub language: Language,
-    /// Switches.
     pub switches: usize,
-    /// Nodes.
     pub nodes: usize,
     /// Links between switches.
     pub links: usize,
@@ -155,7 +151,8 @@ pub struct ReadReport {
     pub left_out: LeftOut,
     /// What else was assumed or left out, a sentence each.
     pub notes: Vec<String>,
-    /// Of each node, the byte of the text at which it is plugged in; empty for btin-topo-1, where the text says it.
+    /// Of each node, the byte of the text at which it is plugged in; empty for btin-topo-1, where the text
+    /// says it.
     #[serde(skip)]
     pub node_places: Vec<usize>,
 }

@@ -1,4 +1,5 @@
-//! Which port of a switch each cable is plugged into: the one that the file names, or the lowest that is free.
+//! Which port of a switch each cable is plugged into: the one that the file names, or the lowest that is
+//! free.
 
 use super::Assume;
 use super::draft::{Draft, Plug, VertexKind};
@@ -75,7 +76,8 @@ impl<'a> Plugs<'a> {
         Ok(Self { numbers, named, taken, said, next: vec![0; switches.len()], assigned: 0 })
     }
 
-    /// Where a plug of a switch ends. There is a free port, because no switch has more than [`MOST_PORTS`] cables.
+    /// Where a plug of a switch ends. There is a free port, because no switch has more than [`MOST_PORTS`]
+    /// cables.
     pub(super) fn end(&mut self, plug: &Plug) -> End {
         let switch = self.numbers[plug.vertex] as usize;
         let port = match &plug.port {

@@ -1,9 +1,9 @@
 //! Which vertices are switches and which are hosts, from what the file says about them.
 //!
-//! Graph programs use one word for many things: `type="Node"` is a drawing label in topology collections, and every
-//! vertex of GraphML and DOT is called a node. So a vertex gets its role only from an attribute that means roles, and
-//! the word *node* is believed only where the file shows that somebody distinguishes nodes from switches. Whoever
-//! knows better says so: `ATTRIBUTE=VALUE:switch` or `ATTRIBUTE=VALUE:host`.
+//! Graph programs use one word for many things: `type="Node"` is a drawing label in topology collections, and
+//! every vertex of GraphML and DOT is called a node. So a vertex gets its role only from an attribute that
+//! means roles, and the word *node* is believed only where the file shows that somebody distinguishes nodes
+//! from switches. Whoever knows better says so: `ATTRIBUTE=VALUE:switch` or `ATTRIBUTE=VALUE:host`.
 
 use super::Language;
 use super::draft::{Draft, VertexKind};
@@ -83,7 +83,8 @@ impl RoleWords {
         true
     }
 
-    /// As [`keep`](Self::keep), only for attributes that a [`VertexRole`] names: where the language itself says what is a host.
+    /// As [`keep`](Self::keep), only for attributes that a [`VertexRole`] names: where the language itself
+    /// says what is a host.
     pub(super) fn keep_asked(&mut self, vertex: usize, key: &str, value: &str) -> bool {
         self.asked.contains(&key.to_ascii_lowercase()) && self.keep(vertex, key, value)
     }
@@ -143,8 +144,8 @@ impl Draft {
         Ok(())
     }
 
-    /// DOT has no attribute `type` of its own, so `type=node` alone is meant for us where it fits: each such vertex
-    /// has one cable, and none of them leads to another.
+    /// DOT has no attribute `type` of its own, so `type=node` alone is meant for us where it fits: each such
+    /// vertex has one cable, and none of them leads to another.
     fn believe(&self, meanings: &mut [WordMeaning], said: &RoleWords) {
         let mut doubtful = vec![false; self.vertices.len()];
         for (vertex, word) in &said.pairs {

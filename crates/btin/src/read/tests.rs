@@ -322,7 +322,8 @@ fn roles_by_which_most_of_a_file_is_left_out_are_refused() {
     assert!(error.ends_with("say what is a switch: --role ATTRIBUTE=VALUE:switch"), "{error}");
 }
 
-/// Two switches and four adapters, one of them with two cables, as the manual page of ibnetdiscover shows a network.
+/// Two switches and four adapters, one of them with two cables, as the manual page of ibnetdiscover shows a
+/// network.
 const GROUPED: &str = r#"
           #
           # Topology file: generated on Tue Jun  5 14:15:10 2007

@@ -1,8 +1,9 @@
-//! The tree of a group after several failures, one after the other: repaired while its root can be kept, planned anew
-//! otherwise.
+//! The tree of a group after several failures, one after the other: repaired while its root can be kept,
+//! planned anew otherwise.
 //!
-//! Two rules for two users. [`aftermath`] does without members that no repair can reach, and says how. [`around_links`] is
-//! for a network in use: every member runs it by itself, all have to come to the same tree, and none may be missing.
+//! Two rules for two users. [`aftermath`] does without members that no repair can reach, and says how.
+//! [`around_links`] is for a network in use: every member runs it by itself, all have to come to the same
+//! tree, and none may be missing.
 
 use super::{NetworkFailure, Repair, RepairError, StandingTree};
 use crate::reach::Components;
@@ -40,7 +41,8 @@ pub enum RootFate {
 /// Lets everything fail, one after the other, and repairs the planned tree or plans anew.
 ///
 /// # Errors
-/// [`RepairError::NoSuch`] and [`RepairError::NoChild`] as [`StandingTree`] has them; [`RepairError::NobodyLeft`].
+/// [`RepairError::NoSuch`] and [`RepairError::NoChild`] as [`StandingTree`] has them;
+/// [`RepairError::NobodyLeft`].
 pub fn aftermath(
     network: &Network,
     group: &BarrierGroup,
@@ -83,9 +85,9 @@ pub fn aftermath(
     Ok(Aftermath { repairs, root, group: left, plan, anew, network: now, cut_off })
 }
 
-/// The tree of all members without these links, which failed in this order: the tree of the whole network, repaired around
-/// one link after the other, so that the root stays and only what was cut off hangs elsewhere. Planned anew where that
-/// would leave out a member.
+/// The tree of all members without these links, which failed in this order: the tree of the whole network,
+/// repaired around one link after the other, so that the root stays and only what was cut off hangs
+/// elsewhere. Planned anew where that would leave out a member.
 ///
 /// # Errors
 /// [`PlanError::CutOff`] if no tree can reach all members.

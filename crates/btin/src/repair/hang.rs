@@ -117,8 +117,8 @@ impl StandingTree<'_> {
         }
     }
 
-    /// Whose register is another now, because the switch has another way to its parent, or gained or lost a child;
-    /// handed back is how many have another way.
+    /// Whose register is another now, because the switch has another way to its parent, or gained or lost a
+    /// child; handed back is how many have another way.
     fn compare(&mut self, before: &[CutSwitch], touched: &mut Vec<u32>) -> usize {
         let mut moved = 0;
         for &(switch, parent, up) in before {
@@ -138,9 +138,9 @@ impl StandingTree<'_> {
         moved
     }
 
-    /// The living switches outside the tree that what was cut off reaches without crossing the tree. For each the
-    /// place nearest to the root beside what stands is found; of equals, below the lowest id and there at the lowest
-    /// port.
+    /// The living switches outside the tree that what was cut off reaches without crossing the tree. For each
+    /// the place nearest to the root beside what stands is found; of equals, below the lowest id and there at
+    /// the lowest port.
     fn area(&mut self, before: &[CutSwitch]) -> Vec<u32> {
         let mut area: Vec<u32> = Vec::new();
         let cut = before.iter().map(|(switch, ..)| *switch);

@@ -34,7 +34,6 @@ use crate::plan::members_at;
 use crate::{BarrierGroup, Link, Network, NodeId, PlanError, Port, Register, SwitchId, Tree, TreePlan};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What fails.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum NetworkFailure {
     /// A link, by its number in the network.
@@ -77,18 +76,12 @@ pub enum RepairError {
     #[error(
         "the registers are no tree of this network: port {port} of switch {switch} does not lead to a child"
     )]
-    NoChild {
-        /// The switch.
-        switch: u32,
-        /// The port.
-        port: u16,
-    },
+    NoChild { switch: u32, port: u16 },
     /// A failure of something that is not there.
     #[error("there is no {what} {number} in this network")]
     NoSuch {
         /// What kind of thing.
         what: &'static str,
-        /// Its number.
         number: u32,
     },
     #[error("no member is left: all are at switches that failed")]

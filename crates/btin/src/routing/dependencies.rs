@@ -1,20 +1,22 @@
-//! The channel dependency graph, and the search for cycles in it: the proof that nothing deadlocks (paper, 4.2).
+//! The channel dependency graph, and the search for cycles in it: the proof that nothing deadlocks (paper,
+//! 4.2).
 //!
-//! Whoever holds something and cannot go on waits for something else; that is a dependency. If all dependencies that
-//! can be there at once have no cycle, somebody can always move.
+//! Whoever holds something and cannot go on waits for something else; that is a dependency. If all
+//! dependencies that can be there at once have no cycle, somebody can always move.
 //! - A normal message holds a channel and waits for the next one of its route.
 //! - A register waits for the arrivals of its children, then for the channel to its parent; and, on the way down, for
 //!   its parent's release, then for the channels to its children. The root's release waits for its arrivals.
 //! - A synchronization message in a channel waits for nothing: the register that it goes to has room for it as a
-//!   whole, and nobody else's message ever lies there. This is what makes barriers harmless, whichever way their
-//!   trees lie across the up and down directions.
+//! whole, and nobody else's message ever lies there. This is what makes barriers harmless, whichever way
+//! their trees lie across the up and down directions.
 //!
-//! The three cases of the paper are three sets of dependencies: one barrier, several at once, several among normal
-//! messages. [`Storage::Channel`] is the counterexample: without room in the switch, messages of several trees, or of
-//! one tree among normal messages, can block each other in a circle, and the search finds it.
+//! The three cases of the paper are three sets of dependencies: one barrier, several at once, several among
+//! normal messages. [`Storage::Channel`] is the counterexample: without room in the switch, messages of
+//! several trees, or of one tree among normal messages, can block each other in a circle, and the search
+//! finds it.
 //!
-//! Cost: at most (ports)^2 dependencies a switch for normal messages, linear in the tree for a barrier; the search
-//! for a cycle is linear in them.
+//! Cost: at most (ports)^2 dependencies a switch for normal messages, linear in the tree for a barrier; the
+//! search for a cycle is linear in them.
 
 use super::{Direction, RoutingChannel, UpDown, channel};
 use crate::{GroupId, Network, SwitchId, Tree};

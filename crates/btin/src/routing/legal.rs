@@ -1,7 +1,7 @@
 //! Whether a route is legal, judged from the outside.
 //!
-//! Knows nothing of how routes or directions are found: it computes its own distances from the root, by relaxing
-//! all links until nothing changes, and reads the rule off the definition.
+//! Knows nothing of how routes or directions are found: it computes its own distances from the root, by
+//! relaxing all links until nothing changes, and reads the rule off the definition.
 
 use super::RoutingChannel;
 use crate::relax::relax;
@@ -17,7 +17,6 @@ pub enum Illegal {
     NoSuchLink {
         /// Which step, from 0.
         step: usize,
-        /// The link.
         link: u32,
         /// How many there are.
         links: usize,
@@ -45,9 +44,7 @@ pub enum Illegal {
     UpAfterDown {
         /// Which step, from 0.
         step: usize,
-        /// From where.
         from: u32,
-        /// To where.
         to: u32,
     },
 }

@@ -1,16 +1,17 @@
 //! up\*/down\* routing: legal routes that cannot deadlock in an irregular network (paper, section 2.1).
 //!
-//! The idea: a breadth-first spanning tree gives every link a direction, *up* towards the root: to the end nearer to
-//! the root, or, at the same distance, to the end with the lower number. A route is legal if it goes up as long as it
-//! likes and then down as long as it likes, never up again. A cycle of waiting messages would need a turn from down to
-//! up somewhere, so there is none.
+//! The idea: a breadth-first spanning tree gives every link a direction, *up* towards the root: to the end
+//! nearer to the root, or, at the same distance, to the end with the lower number. A route is legal if it
+//! goes up as long as it likes and then down as long as it likes, never up again. A cycle of waiting messages
+//! would need a turn from down to up somewhere, so there is none.
 //!
-//! Three parts, each without knowledge of the others: [`UpDown`] finds routes, [`legal`] judges any route, and
-//! [`dependencies`] looks for cycles among channels that wait for each other, the proof for barriers among messages.
-//! [`proof`] puts them together for given trees.
+//! Three parts, each without knowledge of the others: [`UpDown`] finds routes, [`legal`] judges any route,
+//! and [`dependencies`] looks for cycles among channels that wait for each other, the proof for barriers
+//! among messages. [`proof`] puts them together for given trees.
 //!
-//! Cost: a breadth-first search for the directions; a route is another search over twice the switches. When not
-//! to use it: the root attracts traffic and detours are needed, which is why a barrier has a tree of its own.
+//! Cost: a breadth-first search for the directions; a route is another search over twice the switches. When
+//! not to use it: the root attracts traffic and detours are needed, which is why a barrier has a tree of its
+//! own.
 
 pub mod dependencies;
 pub mod legal;
@@ -110,7 +111,8 @@ impl UpDown {
         self.parent[switch.0 as usize]
     }
 
-    /// Whether a channel leads up or down. A link from a switch to itself leads down: it is of no use to a route.
+    /// Whether a channel leads up or down. A link from a switch to itself leads down: it is of no use to a
+    /// route.
     #[must_use]
     pub fn direction(&self, network: &Network, channel: RoutingChannel) -> Direction {
         let (from, to) = channel.ends(network);

@@ -1,11 +1,12 @@
 //! That nothing deadlocks, case by case: what was looked at, and the cycle if there is one (paper, 4.2).
 //!
-//! The paper's three cases for trees that were found sound: each barrier by itself, all of them at once, and all of
-//! them among normal messages on every legal up\*/down\* route; and the normal messages alone, which the last rests
-//! on. Beside that, routes as they are found are given to the [`RouteJudge`], which shares nothing with who found them.
+//! The paper's three cases for trees that were found sound: each barrier by itself, all of them at once, and
+//! all of them among normal messages on every legal up\*/down\* route; and the normal messages alone, which
+//! the last rests on. Beside that, routes as they are found are given to the [`RouteJudge`], which shares
+//! nothing with who found them.
 //!
-//! Cost: that of [`Dependencies`], at most (ports)^2 a switch, and its logarithm; a search over the network for each
-//! route that is judged.
+//! Cost: that of [`Dependencies`], at most (ports)^2 a switch, and its logarithm; a search over the network
+//! for each route that is judged.
 
 use super::dependencies::{Dependencies, Resource, Storage};
 use super::legal::{Illegal, RouteJudge};
@@ -28,7 +29,6 @@ pub enum ProofTraffic {
 /// What the search for a cycle found in one case.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProofCase {
-    /// The case.
     pub traffic: ProofTraffic,
     /// How many channels are held or waited for.
     pub channels: usize,
@@ -84,8 +84,8 @@ pub struct BadRoute {
     pub why: Option<Illegal>,
 }
 
-/// Finds and judges a route for every ordered pair of these switches, which are connected; how many there were, and
-/// how many channels they crossed.
+/// Finds and judges a route for every ordered pair of these switches, which are connected; how many there
+/// were, and how many channels they crossed.
 ///
 /// # Errors
 /// The first route that is not legal.

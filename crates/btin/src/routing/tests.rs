@@ -1,4 +1,5 @@
-//! Routes against an independent judge and a plain search; the paper's three cases against the search for cycles.
+//! Routes against an independent judge and a plain search; the paper's three cases against the search for
+//! cycles.
 
 use super::dependencies::{Dependencies, Resource, Storage};
 use super::legal::{Illegal, RouteJudge};

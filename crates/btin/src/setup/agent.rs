@@ -138,7 +138,8 @@ impl SetupAgent {
         self.group
     }
 
-    /// The tree has changed: from now on this agent sees to the release of those of its registers that are not kept.
+    /// The tree has changed: from now on this agent sees to the release of those of its registers that are
+    /// not kept.
     pub fn release_unless(&mut self, kept: impl Fn(SwitchId) -> bool) {
         self.duties.retain(|switch, _| !kept(*switch));
         self.release();

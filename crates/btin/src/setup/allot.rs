@@ -16,9 +16,7 @@ use std::collections::BTreeMap;
      more registers, or plan fewer groups"
 )]
 pub struct NoPlace {
-    /// The switch.
     pub switch: u32,
-    /// Whose register.
     pub group: u8,
 }
 

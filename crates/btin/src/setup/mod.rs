@@ -20,15 +20,15 @@
 //! switch asks for those.
 //!
 //! This is the protocol without a network: an [`SetupAgent`] says what to send and takes what comes back, a
-//! [`Bank`] is the registers of one switch. Messages may be lost, repeated and overtake each other: what is not
-//! answered is asked again, asking twice changes nothing, and a number that grows with each group of the same
-//! id (its *life*) keeps a late request from bringing back what was released.
+//! [`Bank`] is the registers of one switch. Messages may be lost, repeated and overtake each other: what is
+//! not answered is asked again, asking twice changes nothing, and a number that grows with each group of the
+//! same id (its *life*) keeps a late request from bringing back what was released.
 //!
 //! A switch has a finite number of registers. If none is free, the register is kept in the memory of a node
 //! at the switch, the representative member if there is one, at the price of a trip to that node for whatever
-//! the switch combines or replicates ([`TreePlan::in_memory`](crate::Plan::in_memory) says where; the simulator
-//! charges it). It stays there until its group ends. A switch that has neither a free register nor a node
-//! refuses, and the group has no barrier in the switches.
+//! the switch combines or replicates ([`TreePlan::in_memory`](crate::Plan::in_memory) says where; the
+//! simulator charges it). It stays there until its group ends. A switch that has neither a free register nor
+//! a node refuses, and the group has no barrier in the switches.
 //!
 //! Cost: a plan at each member; a request and a reply for each switch of the tree that has no members;
 //! nothing at all between members.
@@ -46,7 +46,6 @@ use crate::{GroupId, NodeId, Register, SwitchId};
 /// From an agent to a switch, by way of a node there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetupRequest {
-    /// Whose register.
     pub group: GroupId,
     /// Which group of that id, in the order of their making.
     pub life: u32,
@@ -75,13 +74,10 @@ pub enum RegisterOrder {
 /// From a switch to the agent that asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SetupReply {
-    /// Whose register.
     pub group: GroupId,
     /// Which group of that id.
     pub life: u32,
-    /// Who asked.
     pub to: NodeId,
-    /// Which switch.
     pub switch: SwitchId,
     /// What became of it.
     pub answer: SetupAnswer,

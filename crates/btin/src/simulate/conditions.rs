@@ -46,7 +46,6 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// Every scheme.
     pub const ALL: [Self; 4] = [Self::Unicast, Self::Multicast, Self::Btin, Self::BtinTurn];
 
     /// Its name in tables and JSON.
@@ -78,7 +77,6 @@ pub enum Intake {
 }
 
 impl Intake {
-    /// Every way.
     pub const ALL: [Self; 3] = [Self::ParallelLinks, Self::OnePort, Self::StartupEach];
 
     /// Its name in options and records.

@@ -7,10 +7,10 @@
 //!   a message over d links: t_s + d t_p + (d + 1) t_r                      (paper, section 5.1)
 //! ```
 //!
-//! Trees run the same state machines as a data plane does ([`crate::Switch`], [`crate::GroupMember`]); unicast and
-//! multicast follow up\*/down\* routes to and from the tree's root node, so that nothing but the scheme
-//! differs. [`Conditions`] names every assumption; its default is the paper's. Time is simulated and chance
-//! has a seed: the same input gives the same output everywhere.
+//! Trees run the same state machines as a data plane does ([`crate::Switch`], [`crate::GroupMember`]);
+//! unicast and multicast follow up\*/down\* routes to and from the tree's root node, so that nothing but the
+//! scheme differs. [`Conditions`] names every assumption; its default is the paper's. Time is simulated and
+//! chance has a seed: the same input gives the same output everywhere.
 //!
 //! Cost: an event for every crossing of a cable in a tree, and for every message through a root, one more for
 //! each of its crossings if messages wait for each other. When not to use it: for the latency of one message

@@ -138,7 +138,6 @@ impl Course {
 /// What a simulation came to.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Simulated {
-    /// How.
     pub scheme: Scheme,
     /// Each group's course, in the order in which the groups were given.
     pub courses: Vec<Course>,

@@ -9,7 +9,6 @@ use std::ops::{Add, AddAssign, Div, Mul, Sub};
 pub struct SimulatedTime(u64);
 
 impl SimulatedTime {
-    /// The beginning.
     pub const ZERO: Self = Self(0);
 
     /// So many picoseconds.
@@ -30,7 +29,6 @@ impl SimulatedTime {
         Self(us * 1_000_000)
     }
 
-    /// In picoseconds.
     #[must_use]
     pub const fn as_picoseconds(self) -> u64 {
         self.0

@@ -9,11 +9,9 @@ pub(super) struct CableDirection(pub(super) u32);
 /// What is at the other end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Far {
-    /// Nothing.
     Open,
     /// A port of a switch.
     Switch(End),
-    /// A node.
     Node(NodeId),
 }
 

@@ -28,7 +28,6 @@ pub struct SwitchCase {
 pub struct CaseStep {
     /// Where it comes in.
     pub port: Port,
-    /// The frame.
     pub frame: BarrierFrame,
     /// What goes out, ascending by port.
     pub out: Vec<(Port, BarrierFrame)>,
@@ -39,7 +38,6 @@ pub struct CaseStep {
 /// The group of every frame of the table.
 pub const GROUP: GroupId = GroupId(9);
 
-/// The table.
 #[must_use]
 pub fn all() -> Vec<SwitchCase> {
     let mut cases = of_table_1();

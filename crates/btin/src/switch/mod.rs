@@ -97,7 +97,8 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// A switch with this register. [`TurnPoint::AtSwitch`] is for the root switch alone; see [`Switch::all`].
+    /// A switch with this register. [`TurnPoint::AtSwitch`] is for the root switch alone; see
+    /// [`Switch::all`].
     #[must_use]
     pub fn new(register: &Register, turn: TurnPoint, operation: ReductionOperator) -> Self {
         let mut below: Vec<Port> = register.children.iter().chain(&register.locals).copied().collect();

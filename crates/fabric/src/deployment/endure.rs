@@ -1,10 +1,10 @@
 //! Barriers for a while, whatever happens to cables and processes meanwhile.
 //!
-//! A barrier that does not end has one of four reasons. A cable was pulled: the kernel said so, and the trees are repaired
-//! without it, as often as cables are pulled. A link loses frames: the registers blame it, and the trees are repaired
-//! without it. A process has ended: there is nothing to repair, and the barriers end. Otherwise a member is slow, and
-//! gets another chance. Repairs and chances are limited, because a network that fails all the time is reported rather than
-//! repaired for ever.
+//! A barrier that does not end has one of four reasons. A cable was pulled: the kernel said so, and the trees
+//! are repaired without it, as often as cables are pulled. A link loses frames: the registers blame it, and
+//! the trees are repaired without it. A process has ended: there is nothing to repair, and the barriers end.
+//! Otherwise a member is slow, and gets another chance. Repairs and chances are limited, because a network
+//! that fails all the time is reported rather than repaired for ever.
 
 use super::{Deployment, Repaired};
 use crate::diagnose::Suspect;
@@ -36,8 +36,8 @@ pub struct Endured {
 }
 
 impl Deployment<'_> {
-    /// Runs barriers of all groups until the time is over, a signal comes, or there is no way to go on. What happens
-    /// meanwhile is told to the [listener](Self::listen). `patience` is how long a barrier may last.
+    /// Runs barriers of all groups until the time is over, a signal comes, or there is no way to go on. What
+    /// happens meanwhile is told to the [listener](Self::listen). `patience` is how long a barrier may last.
     ///
     /// # Errors
     /// Those of [`barriers`](Self::barriers) that no repair helps against.
@@ -63,7 +63,8 @@ impl Deployment<'_> {
                     continue;
                 }
                 Err(_) if interrupt::caught().is_some() => break,
-                // the kernel has named the cable; registers of an interrupted barrier would blame who was on the way
+                // the kernel has named the cable; registers of an interrupted barrier would blame who was on
+                // the way
                 Err(Error::Cable(what)) => (what, Vec::new(), Setback::Pulled),
                 Err(Error::Barrier(what)) => {
                     self.tell(&what);

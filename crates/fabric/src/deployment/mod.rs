@@ -1,4 +1,5 @@
-//! A network that is up, with its groups' members as processes: what `unisono tree deploy` and `bench` work with.
+//! A network that is up, with its groups' members as processes: what `unisono tree deploy` and `bench` work
+//! with.
 //!
 //! Everything belongs to this value: dropping it ends the processes and with them the namespaces; killing the
 //! process that holds it does the same, because nothing has a name (unless names were asked for).
@@ -33,7 +34,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long nodes get to do as they are told.
 const OBEDIENCE: Duration = Duration::from_secs(60);
 
-/// Odd, so that the first episodes of all lives differ, and large, so that those of one do not meet those of the next.
+/// Odd, so that the first episodes of all lives differ, and large, so that those of one do not meet those of
+/// the next.
 const SPREAD: u16 = 0x4e35;
 
 /// What a run of barriers took.
@@ -43,8 +45,8 @@ pub struct BarriersRan {
     pub nanos: u64,
     /// How often a timer ran out, all members together.
     pub repeated: u64,
-    /// When each member entered and left each barrier (all its groups' barriers of that number), if a trace was
-    /// asked for.
+    /// When each member entered and left each barrier (all its groups' barriers of that number), if a trace
+    /// was asked for.
     pub moments: BTreeMap<NodeId, Vec<(u64, u64)>>,
     /// The members of each group that took part.
     groups: Vec<Vec<NodeId>>,
@@ -94,7 +96,6 @@ pub struct Times {
 /// Is told what happens to cables and barriers, in words.
 type NewsListener<'a> = Box<dyn FnMut(&str) + 'a>;
 
-/// A deployment.
 pub struct Deployment<'a> {
     crew: NodeProcesses, // dropped first: processes end before what they use
     cables: Cables,
@@ -201,9 +202,10 @@ impl<'a> Deployment<'a> {
     /// Runs barriers of some groups at once, by their positions.
     ///
     /// # Errors
-    /// [`Error::Cable`] names a cable that has been pulled, at once, if there is a way around it; if there is none, it
-    /// may come back. [`Error::Barrier`] names who is missing: a node that ended, or what the registers wait for
-    /// after `run.stuck_after`. The members have given up by then; [`Deployment::begin_again`] makes them usable.
+    /// [`Error::Cable`] names a cable that has been pulled, at once, if there is a way around it; if there is
+    /// none, it may come back. [`Error::Barrier`] names who is missing: a node that ended, or what the
+    /// registers wait for after `run.stuck_after`. The members have given up by then;
+    /// [`Deployment::begin_again`] makes them usable.
     pub fn barriers(&mut self, jobs: &[usize], run: BarrierRun) -> Result<BarriersRan, Error> {
         self.notice()?;
         if let Some(broken) = self.broken(jobs) {
@@ -245,8 +247,8 @@ impl<'a> Deployment<'a> {
         done.map(|()| ran)
     }
 
-    /// Waits for one report of so many nodes that `take` takes. When one cannot come, or a tree of one of the jobs in
-    /// `standing` falls, the others are told to stop.
+    /// Waits for one report of so many nodes that `take` takes. When one cannot come, or a tree of one of the
+    /// jobs in `standing` falls, the others are told to stop.
     fn gather(
         &mut self,
         mut expected: usize,
@@ -336,9 +338,9 @@ impl<'a> Deployment<'a> {
         suspects(self.network, &plan.tree, job.turn, state)
     }
 
-    /// After a barrier was given up: leaves these links out and those whose cable is down, finds new ways, repairs the
-    /// trees (their roots stay where they can, and so does all that was not cut off) and sets everything up again.
-    /// Links whose cable is back are used again. Barriers count from 0 again.
+    /// After a barrier was given up: leaves these links out and those whose cable is down, finds new ways,
+    /// repairs the trees (their roots stay where they can, and so does all that was not cut off) and sets
+    /// everything up again. Links whose cable is back are used again. Barriers count from 0 again.
     ///
     /// # Errors
     /// Without these links some members are cut off; the error says which.

@@ -39,8 +39,8 @@ impl fmt::Display for ProgramHook {
     }
 }
 
-/// What is taken back before the devices go: one that goes with its program takes a grace period to do so, while
-/// everybody waits who wants to change a setting of any network.
+/// What is taken back before the devices go: one that goes with its program takes a grace period to do so,
+/// while everybody waits who wants to change a setting of any network.
 #[derive(Debug)]
 pub(super) struct AttachedPorts {
     program: OwnedFd,
@@ -105,7 +105,8 @@ impl Fabric {
         for (switch, socket) in network.switches().zip(&mut self.sockets) {
             socket.run(&ports(network, switch).map(traffic::clsact).collect::<Vec<Request>>())?;
         }
-        // in a second round: the kernel waits for readers when a filter follows its queueing discipline at once
+        // in a second round: the kernel waits for readers when a filter follows its queueing discipline at
+        // once
         for (switch, socket) in network.switches().zip(&mut self.sockets) {
             let attach = |device| traffic::at_ingress(device, program.descriptor(), "unisono_switch");
             socket.run(&ports(network, switch).map(attach).collect::<Vec<Request>>())?;

@@ -1,5 +1,5 @@
-//! The network itself: a namespace for each switch and each node, a pair of devices for each cable, and the switch
-//! program at every port of a switch.
+//! The network itself: a namespace for each switch and each node, a pair of devices for each cable, and the
+//! switch program at every port of a switch.
 //!
 //! ```text
 //!   namespace of node 3          namespace of switch 0                 namespace of switch 1
@@ -7,12 +7,12 @@
 //!     10.0.0.4
 //! ```
 //!
-//! Namespaces have no names unless they are asked for, so that nothing can outlive the processes that hold them. All
-//! devices have the same hardware address and resolve none: a cable has two ends. IPv6 is off, because its
-//! announcements would be the only noise on the cables.
+//! Namespaces have no names unless they are asked for, so that nothing can outlive the processes that hold
+//! them. All devices have the same hardware address and resolve none: a cable has two ends. IPv6 is off,
+//! because its announcements would be the only noise on the cables.
 //!
-//! Cost: 0.5 to 1 ms a namespace and 0.3 ms a cable, nearly all of it the kernel's, which does part of it on several
-//! processors at once: a thread a processor builds.
+//! Cost: 0.5 to 1 ms a namespace and 0.3 ms a cable, nearly all of it the kernel's, which does part of it on
+//! several processors at once: a thread a processor builds.
 
 mod hook;
 
@@ -52,8 +52,8 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Brings a network up, with switches that forward nothing until they have a [program](Self::attach), and with nodes
-    /// that receive where they are at home.
+    /// Brings a network up, with switches that forward nothing until they have a [program](Self::attach), and
+    /// with nodes that receive where they are at home.
     ///
     /// # Errors
     /// Not root, or the kernel lacks namespaces or veth.
@@ -97,8 +97,8 @@ impl Fabric {
         &self.nodes[node.0 as usize]
     }
 
-    /// Names the namespaces for `ip netns exec`: `PREFIX-s0` are switches, `PREFIX-n0` nodes. The names are taken
-    /// away again when this is dropped.
+    /// Names the namespaces for `ip netns exec`: `PREFIX-s0` are switches, `PREFIX-n0` nodes. The names are
+    /// taken away again when this is dropped.
     ///
     /// # Errors
     /// A name is taken.
@@ -186,8 +186,8 @@ fn build(network: &Network, homes: &Homes) -> Result<Fabric, Error> {
     Ok(fabric)
 }
 
-/// Has threads do so many pieces of work, a part each; answers what they made, in order. A thread may change its
-/// namespace.
+/// Has threads do so many pieces of work, a part each; answers what they made, in order. A thread may change
+/// its namespace.
 fn shared_out<T: Send>(
     count: usize,
     work: impl Fn(Range<usize>) -> Result<Vec<T>, Error> + Sync,

@@ -1,7 +1,7 @@
 //! A node: one process in its own namespace, which sets up registers and runs barriers when it is told to.
 //!
-//! While it has no orders it still answers: the root node of a tree is asked again when a release was lost, and
-//! a rank of a dissemination barrier when a message was.
+//! While it has no orders it still answers: the root node of a tree is asked again when a release was lost,
+//! and a rank of a dissemination barrier when a message was.
 
 mod patience;
 mod registers;
@@ -85,7 +85,8 @@ pub(crate) fn serve(id: NodeId, known: NodeContext<'_>, orders: UnixStream) -> R
     let open =
         |ethertype| PacketSocket::open(NODE_DEVICE, ethertype).map_err(Error::io("open a packet socket"));
     let datagrams = UdpSocket::bind((address_of(id), UDP_PORT)).map_err(Error::io("open a UDP socket"))?;
-    // the root of a central barrier hears of everybody at once: without room for that it would be slow by losses
+    // the root of a central barrier hears of everybody at once: without room for that it would be slow by
+    // losses
     force_receive_room(&datagrams, DATAGRAM_ROOM).map_err(Error::io("make room at a UDP socket"))?;
     let largest = known.jobs.iter().map(|job| job.group.members().len()).max().unwrap_or(0);
     let mut node = MemberNode {

@@ -1,12 +1,13 @@
 //! How long to wait before saying something again.
 //!
-//! Eight times what a fast barrier takes, so that a repetition is rare when nothing is lost, and at least 30 ms,
-//! because processes that share a processor wait for each other; doubled each time that nothing comes. What a
-//! barrier takes falls at once and rises slowly: where others lose frames, barriers are slow, and waiting longer for
-//! that would make them slower. How long a barrier took in which this node repeated something teaches nothing (Karn's
-//! rule): nobody knows which of the messages was answered. But it may have repeated because barriers are slower than it
-//! believes, so it believes a little more each time, and the next barrier is looked at: the first without a repetition
-//! corrects it. A thousand members on two processors take 0.2 s for some barriers.
+//! Eight times what a fast barrier takes, so that a repetition is rare when nothing is lost, and at least 30
+//! ms, because processes that share a processor wait for each other; doubled each time that nothing comes.
+//! What a barrier takes falls at once and rises slowly: where others lose frames, barriers are slow, and
+//! waiting longer for that would make them slower. How long a barrier took in which this node repeated
+//! something teaches nothing (Karn's rule): nobody knows which of the messages was answered. But it may have
+//! repeated because barriers are slower than it believes, so it believes a little more each time, and the
+//! next barrier is looked at: the first without a repetition corrects it. A thousand members on two
+//! processors take 0.2 s for some barriers.
 
 use std::time::Duration;
 
@@ -54,8 +55,8 @@ impl BarrierPatience {
         self.unseen == LOOKS
     }
 
-    /// A barrier ended, after this time if that was looked at, with nothing repeated or with something; answers
-    /// whether how long to wait is another now.
+    /// A barrier ended, after this time if that was looked at, with nothing repeated or with something;
+    /// answers whether how long to wait is another now.
     pub(super) fn ended(&mut self, took: Option<Duration>, repeated: u64) -> bool {
         match (took, repeated) {
             (Some(took), 0) => {

@@ -1,5 +1,6 @@
-//! A node sees to the registers that are its duty (`Setup_Register`, [`unisono_btin::setup`]): a request to each
-//! switch, repeated until the switch says that it is done. Requests to other switches travel through the network.
+//! A node sees to the registers that are its duty (`Setup_Register`, [`unisono_btin::setup`]): a request to
+//! each switch, repeated until the switch says that it is done. Requests to other switches travel through the
+//! network.
 
 use super::{ETHERNET, MemberNode, NodeContext, OrderDone, header, tolerate};
 use crate::error::Error;
@@ -25,8 +26,8 @@ pub(super) struct NodeDuty {
 }
 
 impl MemberNode<'_> {
-    /// Sees to the registers of the trees that stand without these links: those that are its duty now are set up, and
-    /// those that were before and are in no tree any more are given back.
+    /// Sees to the registers of the trees that stand without these links: those that are its duty now are set
+    /// up, and those that were before and are in no tree any more are given back.
     pub(super) fn set_up(&mut self, without: &[u32], first: u16) -> Result<OrderDone, Error> {
         let NodeContext { network, jobs } = self.known;
         self.life += 1;

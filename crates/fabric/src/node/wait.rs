@@ -185,7 +185,8 @@ impl MemberNode<'_> {
         Ok(false)
     }
 
-    /// Receives one message of a software barrier; answers whether it releases this rank, or none if none came.
+    /// Receives one message of a software barrier; answers whether it releases this rank, or none if none
+    /// came.
     pub(super) fn take_datagram(&mut self) -> Result<Option<bool>, Error> {
         let mut bytes = [0; 64];
         let length = match self.datagrams.recv(&mut bytes) {

@@ -10,7 +10,6 @@ use super::{RankMessage, RankMessages};
 /// In a round: tell me again.
 const ASK: u8 = 0x80;
 
-/// One rank.
 #[derive(Clone, Debug)]
 pub struct DisseminationRank {
     rank: u32,

@@ -11,7 +11,8 @@
 //! | dissemination | n ceil(log2 n) | ceil(log2 n) | 2 ceil(log2 n) |
 //!
 //! Reference: Mellor-Crummey and Scott, "Algorithms for scalable synchronization on shared-memory
-//! multiprocessors" (central, tree); Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization".
+//! multiprocessors" (central, tree); Hensgen, Finkel and Manber, "Two algorithms for barrier
+//! synchronization".
 
 mod dissemination;
 mod tree;
@@ -83,7 +84,6 @@ pub type RankMessages = Vec<(u32, RankMessage)>;
 pub enum Software {
     /// Central and tree.
     Tree(tree::TreeRank),
-    /// Dissemination.
     Dissemination(dissemination::DisseminationRank),
 }
 
@@ -133,7 +133,8 @@ mod tests {
     use proptest::prelude::*;
     use rand::{Rng, SeedableRng};
 
-    /// Runs barriers over a network that loses, repeats and reorders; answers the messages of the last barrier.
+    /// Runs barriers over a network that loses, repeats and reorders; answers the messages of the last
+    /// barrier.
     fn run(algorithm: SoftwareAlgorithm, ranks: u32, barriers: u32, seed: u64, loss: f64) -> usize {
         let mut random = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
         let mut all: Vec<Software> = (0..ranks).map(|rank| Software::new(algorithm, rank, ranks)).collect();

@@ -1,22 +1,24 @@
 //! Which roots have equal trees, where the network is the same from many of its switches.
 //!
-//! A symmetry of the network maps the ways from a root onto the ways from the root's image, but not always the tree:
-//! where several neighbours are nearer, the one with the lowest id is taken, and ids are not in the same order everywhere. It
-//! does map the tree, and so height and leaves, if wherever the tree chooses it maps the choice onto the choice. By
-//! level order the tree around r chooses at every w, among the neighbours of w that are nearer to r. By queue it
-//! chooses, for every u, at every w of the way from r to u, among those nearer to u (see
-//! [`branches`](super::branches)). So a symmetry fails only for roots r from which somebody, w, sees a target
+//! A symmetry of the network maps the ways from a root onto the ways from the root's image, but not always
+//! the tree: where several neighbours are nearer, the one with the lowest id is taken, and ids are not in the
+//! same order everywhere. It does map the tree, and so height and leaves, if wherever the tree chooses it
+//! maps the choice onto the choice. By level order the tree around r chooses at every w, among the neighbours
+//! of w that are nearer to r. By queue it chooses, for every u, at every w of the way from r to u, among
+//! those nearer to u (see [`branches`](super::branches)). So a symmetry fails only for roots r from which
+//! somebody, w, sees a target
 //! - r itself, or by queue a u behind w - in directions among which it does not keep the choice.
 //!
-//! Which directions ever compete is the same from all switches that symmetries map onto each other, so that one search from
-//! one switch of each [kind](Numbers::kinds) tells them for all. Where the order of ids is changed and those directions
-//! compete, the roots concerned are enumerated, and left out. In a torus of even width a row falls into two classes, in
-//! one of odd width it is one; in a k-ary fat tree, roots of a level whose digits differ, but are 0 in the same places,
-//! are one class. Symmetries are found by [`numbers`], and everything else that is said here is checked link by link.
+//! Which directions ever compete is the same from all switches that symmetries map onto each other, so that
+//! one search from one switch of each [kind](Numbers::kinds) tells them for all. Where the order of ids is
+//! changed and those directions compete, the roots concerned are enumerated, and left out. In a torus of even
+//! width a row falls into two classes, in one of odd width it is one; in a k-ary fat tree, roots of a level
+//! whose digits differ, but are 0 in the same places, are one class. Symmetries are found by [`numbers`], and
+//! everything else that is said here is checked link by link.
 //!
-//! Cost: O(links) for each symmetry and each kind. When not to use it: where nothing is regular nothing is found, after
-//! a look at some hundred switches for each way to take the numbers apart; and in networks that are regular but
-//! numbered at random.
+//! Cost: O(links) for each symmetry and each kind. When not to use it: where nothing is regular nothing is
+//! found, after a look at some hundred switches for each way to take the numbers apart; and in networks that
+//! are regular but numbered at random.
 
 mod numbers;
 mod ways;
@@ -98,9 +100,9 @@ impl Alike {
     }
 }
 
-/// By switch: the lowest switch that symmetries of the network map onto it, if they map members onto members, so that
-/// the members are as far from one as from the other; and how many looks at a neighbour the proof took. `None` if there
-/// are no symmetries, or if the proof takes more than `most` looks.
+/// By switch: the lowest switch that symmetries of the network map onto it, if they map members onto members,
+/// so that the members are as far from one as from the other; and how many looks at a neighbour the proof
+/// took. `None` if there are no symmetries, or if the proof takes more than `most` looks.
 pub(super) fn orbits(
     graph: &Graph,
     is_member: &[bool],
@@ -166,7 +168,8 @@ struct SymmetryJudge<'a> {
     ways: &'a AllWays<'a>,
     places: &'a NeighbourOrder,
     scan: Scan,
-    /// By kind, places of neighbours and places of their images: among which directions the choice is not kept.
+    /// By kind, places of neighbours and places of their images: among which directions the choice is not
+    /// kept.
     broken: HashMap<Vec<u8>, Vec<Slots>>,
     /// By kind and such directions: the roots concerned, as seen from the origin; none if there are too many.
     concerned: HashMap<(u8, Slots), Option<Vec<u32>>>,

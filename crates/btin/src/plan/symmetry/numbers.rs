@@ -1,10 +1,11 @@
 //! Symmetries that can be read off the numbers of switches.
 //!
-//! Who builds a regular network numbers it regularly: a switch's number is made of digits, its place in the row, its
-//! row, its level. What looks the same from everywhere stays the same when a digit is turned on by one at all
-//! switches (a torus), or when two of its values change places (a fat tree). Which digits there are is guessed from
-//! the divisors of the number of switches, a few switches are tried, and [`SymmetricDigits::keeps`] then looks at every link:
-//! a symmetry is what maps each link onto a link, whatever the network is called.
+//! Who builds a regular network numbers it regularly: a switch's number is made of digits, its place in the
+//! row, its row, its level. What looks the same from everywhere stays the same when a digit is turned on by
+//! one at all switches (a torus), or when two of its values change places (a fat tree). Which digits there
+//! are is guessed from the divisors of the number of switches, a few switches are tried, and
+//! [`SymmetricDigits::keeps`] then looks at every link: a symmetry is what maps each link onto a link,
+//! whatever the network is called.
 
 use super::super::graph::Graph;
 

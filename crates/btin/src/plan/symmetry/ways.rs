@@ -54,8 +54,8 @@ impl OriginWays {
         Some(Self { origin, distance, first, firsts })
     }
 
-    /// From each depth on, how many leaves a breadth-first tree around the origin has at least: in each level as many as
-    /// the next has switches less.
+    /// From each depth on, how many leaves a breadth-first tree around the origin has at least: in each level
+    /// as many as the next has switches less.
     pub(super) fn leaves_at_least(&self) -> Vec<u32> {
         let mut leaves: Vec<u32> = Vec::new();
         for &depth in self.distance.iter().filter(|&&depth| depth != u32::MAX) {
@@ -93,8 +93,8 @@ impl AllWays<'_> {
         self.kinds[self.kind(from)].distance[self.numbers.relative(to, from) as usize]
     }
 
-    /// From which switches a shortest way to one of the targets leads over the origin, which is from there on the
-    /// way that the targets say; none if that takes more than so many steps to find out.
+    /// From which switches a shortest way to one of the targets leads over the origin, which is from there on
+    /// the way that the targets say; none if that takes more than so many steps to find out.
     pub(super) fn over(&self, kind: usize, targets: Vec<u32>, mut steps: usize) -> Option<Vec<u32>> {
         let kind = &self.kinds[kind];
         let far = |switch: u32| kind.distance[switch as usize];

@@ -12,10 +12,10 @@
 //!       endpoints: [{node: leaf1, interface: e1-2}, {node: web1, interface: eth2}]
 //! ```
 //!
-//! A node whose kind runs programs of a user is a host, every other node is a switch: containerlab has more kinds of
-//! routers than anybody can list. A node without a kind has that of its group, or else the default one, as in containerlab.
-//! `--role` corrects that by any key of a node, by its labels, and by `name`. Links that end outside of the lab's nodes (at
-//! the host, in the management network) are left out.
+//! A node whose kind runs programs of a user is a host, every other node is a switch: containerlab has more
+//! kinds of routers than anybody can list. A node without a kind has that of its group, or else the default
+//! one, as in containerlab. `--role` corrects that by any key of a node, by its labels, and by `name`. Links
+//! that end outside of the lab's nodes (at the host, in the management network) are left out.
 
 mod yaml;
 
@@ -35,8 +35,9 @@ const BRIDGES: [&str; 2] = ["bridge", "ovs-bridge"];
 /// Ends of links that are no nodes of the lab.
 const OUTSIDE: [&str; 5] = ["host", "mgmt-net", "macvlan", "vxlan", "dummy"];
 
-/// Most keys of a node, of its labels, and of a link: an alias may repeat all of them in two bytes, so that without a limit
-/// the time to read them would grow with the square of the file. Containerlab knows about 50 keys of a node.
+/// Most keys of a node, of its labels, and of a link: an alias may repeat all of them in two bytes, so that
+/// without a limit the time to read them would grow with the square of the file. Containerlab knows about 50
+/// keys of a node.
 const MOST_KEYS: usize = 256;
 
 /// Most kinds that the report names.

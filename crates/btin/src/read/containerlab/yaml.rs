@@ -1,7 +1,8 @@
 //! A YAML text as values, each with its place in the text.
 //!
-//! An alias (`*name`) is another reference to the anchored value, not a copy, so the values never take more memory than the
-//! text is worth. Depth and number of values are limited; a key is a word that stands once in its mapping.
+//! An alias (`*name`) is another reference to the anchored value, not a copy, so the values never take more
+//! memory than the text is worth. Depth and number of values are limited; a key is a word that stands once in
+//! its mapping.
 
 use crate::format::ReadError;
 use saphyr_parser::{Event, Parser, ScanError};
@@ -11,7 +12,8 @@ use std::collections::{HashMap, HashSet};
 /// Deepest nesting. An extended link of containerlab is five levels deep.
 const DEEPEST: usize = 64;
 
-/// Most values of a file. Each takes about 60 bytes in memory, and a link of containerlab at least four values.
+/// Most values of a file. Each takes about 60 bytes in memory, and a link of containerlab at least four
+/// values.
 const MOST_VALUES: usize = 4_000_000;
 
 /// All values of a text.
@@ -28,7 +30,6 @@ enum Content<'t> {
     Mapping(Vec<u32>),
 }
 
-/// One value.
 #[derive(Clone, Copy)]
 pub(super) struct YamlValue<'y> {
     yaml: &'y Yaml<'y>,

@@ -1,9 +1,9 @@
 //! Graphviz DOT: graphs as people write them.
 //!
-//! Read are `graph` and `digraph` (a direction means nothing to a cable), chains of edges, subgraphs as ends of
-//! edges, defaults (`node [type=switch]`), names in quotes and in HTML, comments of all three kinds. A port is
-//! `a:1`; a compass point behind it, or alone, is decoration. Attributes of a vertex that mean something: `type`,
-//! `ports`, `member`; the rest is counted and reported.
+//! Read are `graph` and `digraph` (a direction means nothing to a cable), chains of edges, subgraphs as ends
+//! of edges, defaults (`node [type=switch]`), names in quotes and in HTML, comments of all three kinds. A
+//! port is `a:1`; a compass point behind it, or alone, is decoration. Attributes of a vertex that mean
+//! something: `type`, `ports`, `member`; the rest is counted and reported.
 //!
 //! The parser is our own because errors must name line and column, and because the language is small.
 
@@ -21,8 +21,8 @@ const DEEPEST: usize = 64;
 /// Cables that edges between subgraphs may make: each vertex of one with each of the other.
 const MOST_CABLES: usize = 1_000_000;
 
-/// Attributes that `node [...]` may put in effect: every vertex takes them all, so the time grows with their number
-/// times that of the vertices. Graphviz knows about 180.
+/// Attributes that `node [...]` may put in effect: every vertex takes them all, so the time grows with their
+/// number times that of the vertices. Graphviz knows about 180.
 const MOST_DEFAULTS: usize = 256;
 
 pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError> {

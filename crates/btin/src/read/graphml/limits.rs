@@ -1,9 +1,10 @@
 //! What a GraphML text may not hold, looked for before the XML parser sees the text.
 //!
 //! The parser compares each attribute of an element with all others of the element, and whoever looks at the
-//! ancestors of an element pays for its depth; both take a time that grows with the square. A document type may
-//! define entities that grow without bound when they are used; GraphML has none. So the text is walked once from `<`
-//! to `<`, with no memory but the depth. What is no XML at all is left for the parser to place and name.
+//! ancestors of an element pays for its depth; both take a time that grows with the square. A document type
+//! may define entities that grow without bound when they are used; GraphML has none. So the text is walked
+//! once from `<` to `<`, with no memory but the depth. What is no XML at all is left for the parser to place
+//! and name.
 
 use crate::format::ReadError;
 

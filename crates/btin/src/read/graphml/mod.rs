@@ -1,9 +1,9 @@
 //! GraphML, the XML of many graph programs and of topology collections.
 //!
-//! Read are `node`, `edge`, `port` and `data` elements at any depth. An edge names ports with `sourceport` and
-//! `targetport`, as attributes or as data. Data of a node that mean something: `type` (switch or node), `ports`,
-//! `member`. Everything else is counted and reported. Nested graphs are read
-//! as if they were flat; hyperedges are left out, because a cable has two ends.
+//! Read are `node`, `edge`, `port` and `data` elements at any depth. An edge names ports with `sourceport`
+//! and `targetport`, as attributes or as data. Data of a node that mean something: `type` (switch or node),
+//! `ports`, `member`. Everything else is counted and reported. Nested graphs are read as if they were flat;
+//! hyperedges are left out, because a cable has two ends.
 
 mod limits;
 
@@ -13,8 +13,9 @@ use crate::format::ReadError;
 use roxmltree::{Document, Error, Node, ParsingOptions};
 use std::collections::HashMap;
 
-/// Most elements and stretches of text in a file. Each takes about 70 bytes in memory, so this many take 1.1 GiB; an
-/// edge on a line of its own takes three, so a file of 256 MiB stays below the limit unless its elements are bare.
+/// Most elements and stretches of text in a file. Each takes about 70 bytes in memory, so this many take 1.1
+/// GiB; an edge on a line of its own takes three, so a file of 256 MiB stays below the limit unless its
+/// elements are bare.
 const MOST_ELEMENTS: u32 = 16_000_000;
 
 pub(super) fn read(text: &str, roles: &[VertexRole]) -> Result<Draft, ReadError> {
