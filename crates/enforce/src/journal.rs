@@ -19,7 +19,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use unisono_linux::netlink::{Socket, link};
-use unisono_linux::pidfd::{runs, start_time};
+use unisono_linux::pidfd::{PidFd, start_time};
+use unisono_linux::process::Signal;
 use unisono_linux::undo::{DirectoryLock, Prepared, UndoDirectory};
 
 const DIRECTORY: &str = "/run/unisono/queue";
@@ -64,6 +65,45 @@ pub struct Record<B> {
     pub policy: String,
     /// What is to be put back.
     pub before: B,
+}
+
+/// A process by its number and its start, because numbers are used again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StartedProcess {
+    /// Its number.
+    pub number: u32,
+    /// When it started, in clock ticks since boot.
+    pub started: u64,
+}
+
+impl StartedProcess {
+    /// The process that has this number now.
+    #[must_use]
+    pub fn of(number: u32) -> Self {
+        Self { number, started: start_time(number).unwrap_or(0) }
+    }
+
+    /// Holds on to it. None: it is gone, and its number may be another's.
+    #[must_use]
+    pub fn hold(self) -> Option<PidFd> {
+        // held first, then looked at: the number cannot change hands in between
+        let held = PidFd::open(self.number).ok()?;
+        (start_time(self.number) == Some(self.started)).then_some(held)
+    }
+
+    /// Whether it has ended, waiting for that at most so long.
+    #[must_use]
+    pub fn has_ended(self, patience: Duration) -> bool {
+        self.hold().is_none_or(|held| held.has_ended(Some(patience)).unwrap_or(false))
+    }
+
+    /// Kills it; whether it has ended in time.
+    #[must_use]
+    pub fn kill(self, patience: Duration) -> bool {
+        let Some(held) = self.hold() else { return true };
+        let _ = held.send(Signal::Kill); // it may have ended
+        held.has_ended(Some(patience)).unwrap_or(false)
+    }
 }
 
 /// How far a change is.
@@ -112,7 +152,7 @@ impl<B> Record<B> {
     /// A record of this process, of a change that is about to begin.
     #[must_use]
     pub fn new(backend: &str, device: &str, index: u32, policy: &str, before: B) -> Self {
-        let process = std::process::id();
+        let StartedProcess { number: process, started } = StartedProcess::of(std::process::id());
         Self {
             format: FORMAT.to_owned(),
             boot: boot(),
@@ -120,7 +160,7 @@ impl<B> Record<B> {
             device: device.to_owned(),
             index,
             process,
-            started: start_time(process).unwrap_or(0),
+            started,
             phase: Phase::Changing,
             policy: policy.to_owned(),
             before,
@@ -136,13 +176,25 @@ impl<B> Record<B> {
 
     /// Whether another record is of the same change by the same process.
     pub(crate) fn is_of_owner_of<C>(&self, other: &Record<C>) -> bool {
-        (self.process, self.started) == (other.process, other.started)
+        self.owner() == other.owner()
     }
 
-    /// Whether the process that wrote it still runs.
+    /// The process that wrote it.
+    pub(crate) fn owner(&self) -> StartedProcess {
+        StartedProcess { number: self.process, started: self.started }
+    }
+
+    /// Whether the policy holds and its process looks after it. Of one that is changing a device, the holder of the lock
+    /// knows that it was killed: it would hold the lock itself (PROTOCOL.md).
+    pub(crate) fn is_in_force(&self) -> bool {
+        self.phase == Phase::Holds && self.owner_lives()
+    }
+
+    /// Whether the process that wrote it still runs. One that has ended stays in the list of processes until its parent
+    /// asks how it ended, which in a container may be never.
     #[must_use]
     pub fn owner_lives(&self) -> bool {
-        runs(self.process, self.started)
+        !self.owner().has_ended(Duration::ZERO)
     }
 }
 

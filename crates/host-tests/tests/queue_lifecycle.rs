@@ -77,6 +77,19 @@ fn kill(process: u32, signal: &str) {
     assert!(killed.success(), "{process} runs");
 }
 
+/// The processes of queues in this namespace that have not ended.
+fn serving() -> Vec<u32> {
+    let own = fs::read_link("/proc/thread-self/ns/net").expect("proc is mounted");
+    let entries = fs::read_dir("/proc").expect("proc is mounted").flatten();
+    let all = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let serves = |process: &u32| {
+        let command = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        command.split(|byte| *byte == 0).any(|word| word == b"interpose")
+            && fs::read_link(format!("/proc/{process}/ns/net")).is_ok_and(|namespace| namespace == own)
+    };
+    all.filter(serves).filter(|process| is_running(*process)).collect()
+}
+
 /// Whether it has not ended; the process that became its parent may take its time to collect it.
 fn is_running(process: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat"));
@@ -88,8 +101,7 @@ fn a_command_that_is_killed_anywhere_has_no_effect_once_clear_has_answered() -> 
     require::path("/dev/net/tun", "load the module `tun`")?;
     let policy = file(THREE);
     let before = looks();
-    let every_place = std::env::var_os("UNISONO_KNOWN_FAULTS").is_some();
-    for options in [&[][..], &["--backend", "interposed"]].into_iter().take(1 + usize::from(every_place)) {
+    for options in [&[][..], &["--backend", "interposed"]] {
         // how long the command takes here, so that it is killed at every stage
         let begin = std::time::Instant::now();
         applied(&policy, options)?;
@@ -107,19 +119,14 @@ fn a_command_that_is_killed_anywhere_has_no_effect_once_clear_has_answered() -> 
             command.kill().expect("it is ours");
             command.wait().expect("it is ours");
             cleared(DEVICE);
+            assert_eq!(serving(), [0; 0], "killed after {part} twentieths of {whole:?}");
             wait_until_it_looks(&before);
             assert_eq!(files(), [""; 0], "killed after {part} twentieths of {whole:?}");
             thread::sleep(whole / 2);
             assert_eq!(looks(), before, "it came up later: killed after {part} twentieths of {whole:?}");
         }
     }
-    if every_place {
-        return Ok(());
-    }
-    Err(Skipped::because(
-        "the interposed place, of which a known fault is open: after some kills its policy is in force again once clear \
-         has answered; the kernel's place passed; UNISONO_KNOWN_FAULTS=1 runs both",
-    ))
+    Ok(())
 }
 
 fn a_policy_follows_its_device_to_another_name_and_goes_by_either() -> Outcome {
@@ -216,12 +223,6 @@ fn the_processes_of_a_queue_end_when_their_namespace_is_deleted() -> Outcome {
 }
 
 fn a_queue_with_a_stopped_process_is_cleared() -> Outcome {
-    if std::env::var_os("UNISONO_KNOWN_FAULTS").is_none() {
-        return Err(Skipped::because(
-            "a known fault is open: what was killed or stopped may still be there when clear has answered; \
-             UNISONO_KNOWN_FAULTS=1 runs it",
-        ));
-    }
     let _hosts = on_a_host()?;
     require::path("/dev/net/tun", "load the module `tun`")?;
     let policy = file(THREE);

@@ -4,7 +4,7 @@ use super::groups::{Held, Shares, let_run, noted};
 use super::turns::{Standing, Turns, is_busy};
 use crate::background::{self, Begun};
 use crate::error::Error;
-use crate::journal::{Journal, Phase, Record};
+use crate::journal::{Journal, Phase, Record, StartedProcess};
 use serde::{Deserialize, Serialize};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use unisono_fairqueue::{Policy, Wants};
 use unisono_linux::cgroup::Frozen;
 use unisono_linux::parent_death::outlive_starter;
 use unisono_linux::process::{Family, PidFd, Signal, SignalFd, start};
-use unisono_linux::{pidfd, poll, timer};
+use unisono_linux::{poll, timer};
 
 const NAME: &str = "cpu";
 /// How often groups that are gone are looked for.
@@ -47,13 +47,12 @@ struct Before {
 /// A process that keeps shares.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Running {
-    /// Its number.
-    pub process: u32,
+    /// Which process.
+    pub process: StartedProcess,
     /// The device whose policy it belongs to, if there is one.
     pub device: Option<String>,
     /// The policy.
     pub policy: String,
-    started: u64,
 }
 
 /// Checks whether the core can keep the shares of a policy here, and changes nothing.
@@ -329,10 +328,9 @@ pub fn running() -> Result<Vec<Running>, Error> {
     for journal in Journal::all_shares()? {
         if let Some(record) = journal.read::<Before>()?.filter(Record::owner_lives) {
             all.push(Running {
-                process: record.process,
+                process: record.owner(),
                 device: Some(record.device).filter(|device| !device.is_empty()),
                 policy: record.policy,
-                started: record.started,
             });
         }
     }
@@ -345,15 +343,18 @@ pub fn running() -> Result<Vec<Running>, Error> {
 /// It may not be signalled, or does not end.
 pub fn end(running: &Running) -> Result<(), Error> {
     let system = |what| move |source| Error::System { what, source };
-    let Ok(held) = PidFd::open(running.process) else { return Ok(()) };
-    // held first, then looked at: the number cannot change hands in between
-    if !pidfd::runs(running.process, running.started) {
-        return Ok(());
+    if let Some(held) = running.process.hold() {
+        if let Err(source) = held.send(Signal::Terminate)
+            && !running.process.has_ended(Duration::ZERO)
+        {
+            return Err(Error::System { what: "end the process that shares out processor time", source });
+        }
+        if !held.has_ended(Some(PATIENCE)).map_err(system("wait for a process"))? {
+            let source = std::io::ErrorKind::TimedOut.into();
+            return Err(Error::System { what: "end the process that shares out processor time", source });
+        }
     }
-    held.send(Signal::Terminate).map_err(system("end the process that shares out processor time"))?;
-    if held.has_ended(Some(PATIENCE)).map_err(system("wait for a process"))? {
-        return Ok(());
-    }
-    let source = std::io::ErrorKind::TimedOut.into();
-    Err(Error::System { what: "end the process that shares out processor time", source })
+    // one that was killed has left this to its guard, which need not have done it yet
+    let _lock = Journal::lock_shares()?;
+    restore(&Journal::of_shares(running.process.number)).map(drop)
 }

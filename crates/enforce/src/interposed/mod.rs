@@ -63,7 +63,6 @@ use serde::{Deserialize, Serialize};
 use std::process::Command;
 use std::time::Duration;
 use unisono_fairqueue::{Backend, Live, Policy};
-use unisono_linux::process::{PidFd, Signal};
 use unisono_linux::undo::DirectoryLock;
 
 /// As on the command line.
@@ -207,9 +206,9 @@ impl Interposed {
         }
     }
 
-    /// The journal of a queue that a process looks after, if there is one.
+    /// The journal of a queue that is in force, if there is one.
     fn owned(&self) -> Result<Option<Record<serde_json::Value>>, Error> {
-        Ok(self.record()?.filter(Record::owner_lives))
+        Ok(self.record()?.filter(Record::is_in_force))
     }
 
     /// Takes the options of a queue that runs, but as is asked for. Whether something has to change for that.
@@ -221,29 +220,13 @@ impl Interposed {
     /// Puts back what processes that were killed have left. Only with the journal's lock.
     pub(crate) fn mend(&mut self, journal: &Journal) -> Result<(), crate::Error> {
         self.notes.clear();
-        if let Some(record) = self.record()?.filter(|record| !record.owner_lives()) {
+        if let Some(record) = self.record()?.filter(|record| !record.is_in_force()) {
             restore::put_back_leftovers(journal, &self.options.device)?;
             self.notes.push(format!(
                 "put back what the queue at {} had left, whose processes ({} and its child) were killed",
                 self.options.device, record.process
             ));
         }
-        Ok(())
-    }
-
-    /// Ends the processes of a queue that does not answer, and puts back what it leaves.
-    fn end_by_force(&mut self, record: &Record<serde_json::Value>) -> Result<(), crate::Error> {
-        let device = self.device();
-        if let Ok(guard) = PidFd::open(record.process)
-            && record.owner_lives()
-        {
-            // held first, then looked at: the number cannot change hands in between
-            let _ = guard.send(Signal::Kill);
-            if !guard.has_ended(Some(PATIENCE)).unwrap_or(false) {
-                return Err(Error::Worker { device, what: "does not end".to_owned() }.into());
-            }
-        }
-        self.notes = vec![format!("the queue at {device} did not answer; its processes were ended")];
         Ok(())
     }
 
@@ -254,8 +237,8 @@ impl Interposed {
         let Some(record) = aside.read::<serde_json::Value>()? else { return Ok(()) };
         if record.owner_lives() {
             match ask_at(&restore::socket_of(aside), &Question::GiveWay) {
-                Ok(Answer::Done) if service::wait_for_end(record.process, PATIENCE) => {}
-                _ => self.end_by_force(&record)?,
+                Ok(Answer::Done) if record.owner().has_ended(PATIENCE) => {}
+                _ => self.note_force(),
             }
         }
         Ok(restore::put_back_leftovers(aside, &self.options.device)?)
@@ -272,6 +255,11 @@ impl Interposed {
         }
         let path = restore::socket_of(&Journal::of(&self.options.device)?);
         ask_at(&path, question).map_err(failed(format!("ask the queue at {}", self.options.device)))
+    }
+
+    fn note_force(&mut self) {
+        let device = &self.options.device;
+        self.notes = vec![format!("the queue at {device} did not answer; its processes were ended")];
     }
 
     fn unexpected(&self, answer: Answer) -> Error {
@@ -330,11 +318,12 @@ impl Backend for Interposed {
         };
         drop(lock); // the queue takes it
         match self.ask(&Question::End) {
-            Ok(Answer::Done) if service::wait_for_end(record.process, PATIENCE) => Ok(()),
+            Ok(Answer::Done) if record.owner().has_ended(PATIENCE) => Ok(()),
             Ok(Answer::Refused { why }) => Err(Error::Refused { device: self.device(), why }.into()),
             _ => {
-                self.end_by_force(&record)?;
+                self.note_force();
                 let journal = Journal::of(&self.options.device)?;
+                // one that is at work holds the lock for less than it takes to become impatient here
                 let _lock = journal.lock()?;
                 Ok(restore::put_back_leftovers(&journal, &self.options.device)?)
             }

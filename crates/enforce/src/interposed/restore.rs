@@ -1,9 +1,9 @@
 //! What is put back when a queue goes: the program, the place for it if there was none, the queue's own device.
 
-use super::NAME;
 use super::error::{Error, failed};
 use super::service::Options;
-use crate::journal::{Journal, Record};
+use super::{NAME, PATIENCE};
+use crate::journal::{Journal, Record, StartedProcess};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
@@ -20,6 +20,9 @@ pub(super) struct Before {
     /// Its number once it is made; 0 before. A device of that name with another number is somebody else's.
     #[serde(default)]
     pub(super) queue_index: u32,
+    /// The worker, from before it gives up its copy of the lock (PROTOCOL.md).
+    #[serde(default)]
+    pub(super) worker: Option<StartedProcess>,
     /// How the queue works.
     #[serde(default)]
     pub(super) options: Option<Options>,
@@ -30,31 +33,43 @@ pub(super) fn socket_of(journal: &Journal) -> PathBuf {
     journal.path().with_extension("socket")
 }
 
-/// Puts back what a queue that was killed left.
+/// Ends the processes of a queue, waits for their end, and puts back what they leave. Only with the journal's lock.
 pub(super) fn put_back_leftovers(journal: &Journal, device: &str) -> Result<(), Error> {
     let Some(record) = journal.read::<serde_json::Value>()? else { return Ok(()) };
     if record.backend != NAME {
         return Err(Error::Taken { device: device.to_owned(), backend: record.backend });
     }
-    if record.owner_lives() {
-        return Err(Error::Taken { device: device.to_owned(), backend: record.backend });
-    }
-    match journal.read::<Before>()? {
-        Some(record) => {
-            let mut netlink = Socket::open().map_err(failed("open a netlink socket"))?;
-            put_back(journal, &record, &mut netlink)
+    let Some(record) = journal.read::<Before>()? else { return Ok(()) };
+    // the guard first: it would tell of the worker's end, and put back by itself
+    for process in [Some(record.owner()), record.before.worker].into_iter().flatten() {
+        if process.number != std::process::id() && !process.kill(PATIENCE) {
+            let what = format!("does not end (process {})", process.number);
+            return Err(Error::Worker { device: device.to_owned(), what });
         }
-        None => Ok(()),
     }
+    let mut netlink = Socket::open().map_err(failed("open a netlink socket"))?;
+    put_back(journal, &record, &mut netlink)
 }
 
-/// Puts back what was there before. What is gone already is no error. Devices are found by their numbers, which stay when
-/// they are renamed.
+/// Puts back what was there before, unless no journal tells of this record any more: then somebody has put it back, and what
+/// is at the device may be another's. Only with the journal's lock. What is gone already is no error. Devices are found by
+/// their numbers, which stay when they are renamed.
 pub(super) fn put_back(
     journal: &Journal,
     record: &Record<Before>,
     netlink: &mut Socket,
 ) -> Result<(), Error> {
+    // while another place comes into force the journal is aside, and what lies in its place is the other's
+    let mut of_record = Vec::new();
+    for journal in [journal.clone(), journal.aside()] {
+        let written = journal.read::<serde_json::Value>()?;
+        if written.is_some_and(|written| written.is_of_owner_of(record)) {
+            of_record.push(journal);
+        }
+    }
+    if of_record.is_empty() {
+        return Ok(());
+    }
     let there = link::all(netlink)?;
     if there.iter().any(|link| link.index.0 == record.index) {
         let device = Index(record.index);
@@ -74,12 +89,8 @@ pub(super) fn put_back(
         }
         _ => {}
     }
-    // while another place comes into force the journal is aside, and what lies in its place is the other's
-    for journal in [journal, &journal.aside()] {
-        let written = journal.read::<serde_json::Value>()?;
-        if written.is_none_or(|written| written.is_of_owner_of(record)) {
-            journal.remove()?;
-        }
+    for journal in of_record {
+        journal.remove()?;
     }
     Ok(())
 }

@@ -7,6 +7,8 @@
 //!     |  questions on a socket     v
 //!     +--> clear, a signal, the worker's death --> program away -> worker ends -> journal away
 //! ```
+//! Who holds which lock when, and why a command that is killed has no effect afterwards: [PROTOCOL.md](../../PROTOCOL.md).
+//!
 //! This process stays user 0, with the few capabilities that it takes to take the program away again, and reads nothing but
 //! questions of root; both processes are bound by a filter of system calls ([`super::confine`]). If it is killed
 //! the worker is killed with it by the kernel, the program passes the traffic by, and the journal tells the next
@@ -28,9 +30,9 @@ use super::visitors::Visitors;
 use super::way::{AfXdp, Tun};
 use super::worker::{Parts, Patience, Worker};
 use super::{NAME, WayName};
-use crate::journal::{Journal, Phase, Record};
+use crate::journal::{Journal, Phase, Record, StartedProcess};
 use serde::{Deserialize, Serialize};
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -47,6 +49,8 @@ use unisono_linux::undo::DirectoryLock;
 use unisono_linux::xdp::Place;
 use unisono_linux::{descriptors, poll, privilege};
 
+/// What the worker is told so that it begins.
+const BEGIN: u8 = b'!';
 /// How often control groups are looked at: one that was made anew has another number.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -80,13 +84,17 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
     let device = find(options)?;
     let journal = Journal::of(&options.device)?;
     let queue = format!("unisono{}", device.index.0);
-    let before = Before { made_clsact: false, queue, queue_index: 0, options: Some(options.clone()) };
+    let options_now = Some(options.clone());
+    let before = Before { made_clsact: false, queue, queue_index: 0, worker: None, options: options_now };
     let mut record = Record::new(NAME, &options.device, device.index.0, text, before);
-    // until the policy holds, so that `unisono queue clear` waits for what is half way
+    // until the policy holds (PROTOCOL.md), so that `unisono queue clear` waits for what is half way
     let mut lock = Some(match options.lock {
         Some(number) => journal.lock_passed_on(number)?,
         None => journal.lock()?,
     });
+    if let Some(there) = journal.read::<serde_json::Value>()?.filter(Record::is_in_force) {
+        return Err(Error::Taken { device: options.device.clone(), backend: there.backend });
+    }
     put_back_leftovers(&journal, &options.device)?;
     journal.write(&record)?;
     // before the worker is made, which is not to be ended by a signal to the group
@@ -130,7 +138,7 @@ fn hold(
     let queue = plumbing.queue();
     record.before.queue_index = queue.0;
     let program = load(&alive, queue, &groups, named)?;
-    let (master, theirs) = UnixStream::pair().map_err(failed("make a pair of sockets"))?;
+    let (mut master, theirs) = UnixStream::pair().map_err(failed("make a pair of sockets"))?;
     let parts = Start {
         policy: policy.clone(),
         named: named.clone(),
@@ -143,6 +151,11 @@ fn hold(
     let alive = parts.alive.as_fd().try_clone_to_owned().map_err(failed("keep the BPF array"))?;
     let mut worker =
         fork(move || work(parts, plumbing, parent)).map_err(failed("start the queue's process"))?;
+    // from here on, whoever has the lock knows of both processes: the worker waits for a word with its copy of the lock
+    record.before.worker = Some(StartedProcess::of(worker.process().0.cast_unsigned()));
+    record.before.made_clsact = !has_clsact(netlink, device.index)?;
+    journal.write(record)?;
+    master.write_all(&[BEGIN]).map_err(failed("tell the queue's process to begin"))?;
     let failure = |worker: &mut Child, why: String| {
         let _ = worker.kill();
         Error::Worker { device: options.device.clone(), what: why }
@@ -158,8 +171,7 @@ fn hold(
     let visitors = Visitors::expect_at(&socket_of(journal)).map_err(failed("listen for questions"))?;
     let process = PidFd::open(worker.process()).map_err(failed("hold on to the queue's process"))?;
     let followed = Followed::begin(&options.device, device)?;
-    record.before.made_clsact = make_clsact(netlink, device.index)?;
-    journal.write(record)?;
+    make_clsact(netlink, device.index)?;
     netlink.run(&[egress::attach(device.index, program.as_fd(), PROGRAM)])?;
     if options.lock.is_some() {
         outlive_starter().map_err(failed("stay in the background"))?;
@@ -397,7 +409,11 @@ struct Start {
 }
 
 /// The worker's process.
-fn work(start: Start, plumbing: Plumbing, parent: u32) -> i32 {
+fn work(mut start: Start, plumbing: Plumbing, parent: u32) -> i32 {
+    // the journal names this process from now on, and the copy of the lock can go
+    if start.master.read_exact(&mut [0]).is_err() {
+        return 1;
+    }
     let Ok(master) = start.master.try_clone() else { return 1 };
     let ran = match plumbing {
         Plumbing::Tun { tap, .. } => Tun::new(tap, start.device.index, start.device.mtu)
@@ -468,17 +484,16 @@ pub(super) fn find(options: &Options) -> Result<Interface, Error> {
     Ok(found)
 }
 
-/// Makes the place for programs; whether it was not there before.
-fn make_clsact(netlink: &mut Socket, device: Index) -> Result<bool, Error> {
-    const EXISTS: i32 = 17;
-    match netlink.run(&[traffic::clsact(device)]) {
-        Ok(()) => Ok(true),
-        Err(refused) if refused.errno == EXISTS => Ok(false),
-        Err(refused) => Err(refused.into()),
-    }
+/// Whether a device has a place for programs.
+fn has_clsact(netlink: &mut Socket, device: Index) -> Result<bool, Error> {
+    Ok(qdisc::of_device(netlink, device)?.iter().any(|there| there.kind == "clsact"))
 }
 
-/// Waits until a process ends.
-pub(super) fn wait_for_end(process: u32, patience: Duration) -> bool {
-    PidFd::open(process).map_or(true, |held| held.has_ended(Some(patience)).unwrap_or(false))
+/// Makes the place for programs. One that is there already is no error.
+fn make_clsact(netlink: &mut Socket, device: Index) -> Result<(), Error> {
+    const EXISTS: i32 = 17;
+    match netlink.run(&[traffic::clsact(device)]) {
+        Err(refused) if refused.errno != EXISTS => Err(refused.into()),
+        _ => Ok(()),
+    }
 }
