@@ -474,44 +474,6 @@ impl Broker {
         }
     }
 
-    /// A channel's destination is gone (or was never there); its socket is closed.
-    pub fn broken(&mut self, now: u64, id: ChannelId, reason: &str) {
-        self.advance(now);
-        self.give_up_on(id, reason);
-    }
-
-    fn give_up_on(&mut self, id: ChannelId, reason: &str) {
-        let Some(channel) = self.channels.get_mut(&id) else { return };
-        if channel.state == State::Broken {
-            return;
-        }
-        if channel.state == State::Opening
-            && let Some(client) = channel.client
-            && let Some(client) = self.clients.get_mut(&client)
-        {
-            // refused: the program need not close what it never had
-            client.channels.remove(&channel.number);
-        }
-        let was_opening = channel.state == State::Opening;
-        channel.state = State::Broken;
-        let (class, held, kept) =
-            (channel.class, std::mem::take(&mut channel.held), std::mem::take(&mut channel.kept));
-        if let Some(client) = channel.client {
-            let reason = format!("{}: {reason}", channel.destination);
-            answer(&mut self.tasks, client, &Frame::Closed { channel: channel.number, reason: &reason });
-        }
-        if was_opening {
-            channel.client = None;
-        }
-        self.tasks.push_back(Task::Release { channel: id });
-        let costs = held.iter().map(|packet| Limits::cost(packet.item.payload.len())).sum::<u32>();
-        for _ in &held {
-            self.lose(class);
-        }
-        self.give_back(id, costs + kept);
-        self.forget_if_empty(id);
-    }
-
     fn answer(&mut self, client: ClientId, frame: &Frame<'_>) {
         answer(&mut self.tasks, client, frame);
     }

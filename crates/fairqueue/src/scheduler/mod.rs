@@ -23,6 +23,8 @@
 
 mod ahead;
 mod change;
+mod class;
+mod fetch;
 mod hold;
 
 pub use change::{ChangeError, Changes, Closed};
@@ -32,10 +34,10 @@ use crate::discipline::{Backlog, Discipline, EnqueueError};
 use crate::few::{Entry, FEW, Few};
 use crate::hierarchy::{ClassId, Hierarchy};
 use crate::limits::Limits;
-use crate::lines::{Line, Lines, NONE};
+use crate::lines::{Lines, NONE};
 use crate::packet::Packet;
+use class::{Child, Inner, Leaf};
 use std::collections::VecDeque;
-use unisono_sync::prefetch;
 
 /// What a class has got so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -61,69 +63,6 @@ const INNER: u32 = 1 << 31;
 const ROOT: u32 = INNER;
 /// Beyond this virtual time tags are moved back, all by the same amount.
 const MOST_NOW: u64 = 1 << 62;
-/// From so many classes on they do not fit the cache, and asking for their memory early pays.
-const LARGE: usize = 8192;
-
-/// A class as one of its parent's children.
-#[derive(Clone, Copy, Debug)]
-struct Child {
-    /// In its parent's virtual time: while it waits or is in service its start tag, else the finish tag of its last
-    /// packet.
-    tag: u64,
-    /// What a byte costs in its parent's virtual time.
-    cost: u64,
-    /// Which inner class it is part of; the root's is NONE.
-    parent: u32,
-    /// Whether it waits among those that want service, or is in service.
-    busy: bool,
-    /// Whether it may not wait there, whatever waits in it.
-    held: bool,
-    /// Its place among its siblings, if they are few.
-    place: u8,
-    /// If it has children itself: whether they are many, in a calendar.
-    many: bool,
-}
-
-/// What a decision needs of a leaf: one cache line. An inner class has one, too, which says which it is.
-#[derive(Clone, Debug)]
-#[repr(align(64))]
-struct Leaf {
-    child: Child,
-    line: Line,
-    served: Served,
-    /// Whether it is none.
-    inner: bool,
-}
-
-/// What a decision needs of a class with children: one cache line, and the children that want service.
-#[derive(Clone, Debug)]
-#[repr(align(64))]
-struct Inner {
-    child: Child,
-    /// The virtual time: the start tag of the child in service, or of the last one.
-    now: u64,
-    /// The greatest finish tag so far.
-    last_finish: u64,
-    /// The start tag of the child in service.
-    last_tag: u64,
-    /// The child in service, or none.
-    last: u32,
-    /// Which of the fews or of the calendars has the children that wait.
-    queue: u32,
-    /// How many levels there are below it, at most.
-    height: u32,
-}
-
-impl Inner {
-    /// The child in service has been served, which costs so much; answers its finish tag.
-    #[inline]
-    fn end(&mut self, cost: u64) -> u64 {
-        let tag = self.last_tag.wrapping_add(cost);
-        self.last_finish = self.last_finish.max(tag);
-        self.last = NONE;
-        tag
-    }
-}
 
 /// The scheduler.
 #[derive(Clone, Debug)]
@@ -462,66 +401,6 @@ impl<T> Scheduler<T> {
         (self.charged, self.paid) = (bytes, 0);
         self.fetch_next();
         Some((ClassId(slot), self.lines.take(packet)))
-    }
-
-    /// Asks for the memory that the next decisions will need.
-    #[inline]
-    fn fetch_next(&self) {
-        if self.leaves.len() >= LARGE {
-            self.fetch();
-        }
-    }
-
-    #[inline(never)]
-    fn fetch(&self) {
-        let inner = &self.inner[0];
-        if inner.child.many {
-            let mut coming = self.calendars[inner.queue as usize].coming();
-            let (first, third) = (coming.next(), coming.nth(1));
-            self.fetch_packets(first);
-            self.fetch_leaf(third);
-        } else {
-            // each a step further on its way: the class above the leaf, the leaf, its packets
-            self.fetch_inner(self.next_below(0, 2, 2));
-            self.fetch_leaf(self.next_below(0, 1, 1));
-            self.fetch_packets(self.next_below(0, 0, 1));
-        }
-    }
-
-    /// Who will probably be served after so many others, on the level of the children of a class so high over the
-    /// leaves.
-    #[inline]
-    fn next_below(&self, root: usize, after: u32, height: u32) -> Option<u32> {
-        let mut inner = &self.inner[root];
-        let mut slot = self.fews.get(inner.queue as usize)?.peek(after)?;
-        while inner.height > height {
-            inner = self.inner.get((slot & !INNER) as usize)?;
-            slot = self.fews.get(inner.queue as usize)?.peek(0)?;
-        }
-        Some(slot)
-    }
-
-    #[inline]
-    fn fetch_inner(&self, slot: Option<u32>) {
-        let at = slot.map_or(usize::MAX, |slot| (slot ^ INNER) as usize);
-        if let (Some(inner), Some(few)) = (self.inner.get(at), self.fews.get(at)) {
-            prefetch(inner);
-            few.fetch(); // its own if there are no calendars, as there rarely are
-        }
-    }
-
-    #[inline]
-    fn fetch_leaf(&self, slot: Option<u32>) {
-        if let Some(leaf) = slot.and_then(|slot| self.leaves.get(slot as usize)) {
-            prefetch(leaf);
-        }
-    }
-
-    #[inline]
-    fn fetch_packets(&self, slot: Option<u32>) {
-        if let Some(leaf) = slot.and_then(|slot| self.leaves.get(slot as usize)) {
-            self.lines.fetch(&leaf.line);
-        }
     }
 }
 

@@ -1,0 +1,69 @@
+//! Asking for memory before it is needed: which classes will probably be served next.
+
+use super::{INNER, Scheduler};
+use unisono_sync::prefetch;
+
+/// From so many classes on they do not fit the cache, and asking for their memory early pays.
+const LARGE: usize = 8192;
+
+impl<T> Scheduler<T> {
+    /// Asks for the memory that the next decisions will need.
+    #[inline]
+    pub(super) fn fetch_next(&self) {
+        if self.leaves.len() >= LARGE {
+            self.fetch();
+        }
+    }
+
+    #[inline(never)]
+    fn fetch(&self) {
+        let inner = &self.inner[0];
+        if inner.child.many {
+            let mut coming = self.calendars[inner.queue as usize].coming();
+            let (first, third) = (coming.next(), coming.nth(1));
+            self.fetch_packets(first);
+            self.fetch_leaf(third);
+        } else {
+            // each a step further on its way: the class above the leaf, the leaf, its packets
+            self.fetch_inner(self.next_below(0, 2, 2));
+            self.fetch_leaf(self.next_below(0, 1, 1));
+            self.fetch_packets(self.next_below(0, 0, 1));
+        }
+    }
+
+    /// Who will probably be served after so many others, on the level of the children of a class so high over the
+    /// leaves.
+    #[inline]
+    fn next_below(&self, root: usize, after: u32, height: u32) -> Option<u32> {
+        let mut inner = &self.inner[root];
+        let mut slot = self.fews.get(inner.queue as usize)?.peek(after)?;
+        while inner.height > height {
+            inner = self.inner.get((slot & !INNER) as usize)?;
+            slot = self.fews.get(inner.queue as usize)?.peek(0)?;
+        }
+        Some(slot)
+    }
+
+    #[inline]
+    fn fetch_inner(&self, slot: Option<u32>) {
+        let at = slot.map_or(usize::MAX, |slot| (slot ^ INNER) as usize);
+        if let (Some(inner), Some(few)) = (self.inner.get(at), self.fews.get(at)) {
+            prefetch(inner);
+            few.fetch(); // its own if there are no calendars, as there rarely are
+        }
+    }
+
+    #[inline]
+    fn fetch_leaf(&self, slot: Option<u32>) {
+        if let Some(leaf) = slot.and_then(|slot| self.leaves.get(slot as usize)) {
+            prefetch(leaf);
+        }
+    }
+
+    #[inline]
+    fn fetch_packets(&self, slot: Option<u32>) {
+        if let Some(leaf) = slot.and_then(|slot| self.leaves.get(slot as usize)) {
+            self.lines.fetch(&leaf.line);
+        }
+    }
+}
