@@ -7,10 +7,12 @@ mod cpu;
 mod failure;
 mod install;
 mod interpose;
+mod keyboard;
 mod metrics;
 mod show;
 mod simulate;
 mod units;
+mod view;
 
 use clap::Subcommand;
 use std::process::ExitCode;

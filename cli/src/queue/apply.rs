@@ -8,7 +8,8 @@ use crate::tree::input::text_of;
 use serde_json::json;
 use std::fmt::Write;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+use unisono_enforce::cpu::Keeping;
 use unisono_enforce::kernel::{FairQueue, Kernel};
 use unisono_enforce::{Place, switch};
 use unisono_fairqueue::{ClassId, Policy};
@@ -128,7 +129,7 @@ impl Args {
 }
 
 impl Choice {
-    fn on(self, device: &str, queue: KernelQueue, way: &Way, policy: &str) -> Place {
+    fn on(self, device: &str, queue: KernelQueue, way: &Way) -> Place {
         match self {
             Self::Kernel if queue == KernelQueue::Bpf => {
                 Place::FairQueue(FairQueue::new(device).until(|| interrupt::caught().map(str::to_owned)))
@@ -136,7 +137,7 @@ impl Choice {
             Self::Kernel => {
                 Place::Kernel(Kernel::new(device).until(|| interrupt::caught().map(str::to_owned)))
             }
-            Self::Interposed => Place::Interposed(way.place(device, policy.to_owned())),
+            Self::Interposed => Place::Interposed(way.place(device)),
         }
     }
 
@@ -161,6 +162,11 @@ impl Args {
                 ("interposed", "kernel", self.kernel_queue.map(|_| "--kernel-queue").into_iter().collect())
             }
         };
+        if self.turns.quantum.is_some() && self.cpu_shares != CpuShares::Core {
+            let what = "--quantum is the length of a turn when the core keeps the shares of processor time; say --cpu-shares \
+                        core, or leave --quantum out";
+            return Err(Failure::Usage(what.to_owned()));
+        }
         if wrong.is_empty() {
             return Ok(());
         }
@@ -189,14 +195,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             unisono_enforce::cpu::check(&policy).map_err(|error| failure::in_policy(Some(&name), error))?;
         }
         if backend == Choice::Interposed && args.foreground && !args.check {
-            let begun = by_core.then(|| cpu::begin(device, &text, &args.turns)).transpose();
-            let begun = begun.map_err(|error| failure::in_policy(Some(&name), error))?;
+            let (keeper, mut notes) = (|| cpu::keeper(device, &args.turns), Vec::new());
+            let keeping = by_core.then(|| Keeping::begin(device, &text, &keeper, &mut notes)).transpose();
+            failure::warn(&std::mem::take(&mut notes));
+            let keeping = keeping.map_err(|error| failure::in_policy(Some(&name), error))?;
             let served = interpose::foreground(&args.way.options(device), &text);
-            begun.map(cpu::Begun::undo).transpose().map_err(failure::of)?;
+            let undone = keeping.map(|keeping| keeping.undo(&mut notes)).transpose();
+            failure::warn(&notes);
+            undone.map_err(failure::of)?;
             return served;
         }
         interrupt::catch()?;
-        let place = backend.on(device, queue, &args.way, &text);
+        let place = backend.on(device, queue, &args.way);
         apply(args, &name, place, &policy, by_core)?;
     }
     let device = args.dev.as_deref();
@@ -211,30 +221,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// The link and the shares of processor time: both, or neither.
 fn apply(args: &Args, name: &str, mut place: Place, policy: &Policy, by_core: bool) -> anyhow::Result<()> {
     let in_policy = |error| failure::in_policy(Some(name), error);
-    let device = &place.device().to_owned();
-    let mut of_place = policy.clone();
-    if by_core {
-        of_place.cpu = None;
-    }
     if args.check {
-        let done = place.check(&of_place);
+        let cpu = policy.cpu.clone().filter(|_| !by_core);
+        let done = place.check(&Policy { cpu, ..policy.clone() });
         failure::warn(place.notes());
         return done.map_err(in_policy);
     }
-    let begun =
-        by_core.then(|| cpu::begin(device, &policy.text, &args.turns)).transpose().map_err(in_policy)?;
+    let device = place.device().to_owned();
+    let keeper = || cpu::keeper(&device, &args.turns);
+    let keeper = by_core.then_some(&keeper as &dyn Fn() -> Command);
     let mut notes = Vec::new();
-    let done = switch::apply(&mut place, &of_place, interpose::server, &mut notes);
+    let done = switch::apply_with_shares(&mut place, policy, keeper, interpose::server, &mut notes);
     failure::warn(&notes);
-    match (&done, begun) {
-        (Err(_), Some(begun)) => begun.undo().map_err(failure::of)?,
-        (Ok(()), None) => {
-            if let Some(before) = cpu::of(device).map_err(failure::of)? {
-                unisono_enforce::cpu::end(&before).map_err(failure::of)?;
-            }
-        }
-        _ => {}
-    }
     done.map_err(in_policy)
 }
 

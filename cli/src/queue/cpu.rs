@@ -8,8 +8,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use unisono_enforce::cpu::{self, GroupTime, Options, Running};
-use unisono_enforce::{Error, READY};
+use unisono_enforce::READY;
+use unisono_enforce::cpu::{self, GroupTime, Options};
 use unisono_fairqueue::Policy;
 use unisono_linux::read::HAND_WRITTEN;
 use unisono_measure::units;
@@ -44,9 +44,15 @@ pub(crate) struct Args {
 /// How long turns are.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Turns {
-    /// How long a turn is when the core keeps the shares of processor time
-    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "10ms")]
-    quantum: Duration,
+    /// How long a turn is when the core keeps the shares of processor time [default: 10ms]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    pub(super) quantum: Option<Duration>,
+}
+
+impl Turns {
+    fn quantum(&self) -> Duration {
+        self.quantum.unwrap_or(Options::default().quantum)
+    }
 }
 
 /// The process that lets everybody run when one that shares out processor time was killed
@@ -60,7 +66,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (name, text) = text_of(&args.policy, HAND_WRITTEN)?;
     let policy = Policy::parse(&text).map_err(|error| Failure::Usage(format!("{name}:{error}")))?;
     failure::warn(&cpu::settle().map_err(failure::of)?);
-    let options = Options { quantum: args.turns.quantum, device: args.of.clone() };
+    let options = Options { quantum: args.turns.quantum(), device: args.of.clone() };
     let in_background = args.of.is_some();
     let ready = || {
         let line = match (in_background, args.json) {
@@ -117,56 +123,8 @@ fn this_program(arguments: &[&str]) -> Command {
     command
 }
 
-/// Shares that are kept for a device's policy from now on, and those that were before.
-pub(super) struct Begun {
-    device: String,
-    before: Option<Running>,
-    turns: Turns,
-}
-
-/// Who keeps the shares of a device's policy.
-pub(super) fn of(device: &str) -> Result<Option<Running>, Error> {
-    Ok(cpu::running()?.into_iter().find(|running| running.device.as_deref() == Some(device)))
-}
-
-/// Has the core keep the shares of a policy in the background, instead of those of the policy before.
-pub(super) fn begin(device: &str, policy: &str, turns: &Turns) -> Result<Begun, Error> {
-    let before = of(device)?;
-    if let Some(before) = &before {
-        cpu::end(before)?;
-    }
-    let begun = Begun { device: device.to_owned(), before, turns: turns.clone() };
-    match begun.start(policy) {
-        Ok(()) => Ok(begun),
-        Err(error) => {
-            begun.start_again();
-            Err(error)
-        }
-    }
-}
-
-impl Begun {
-    fn start(&self, policy: &str) -> Result<(), Error> {
-        let quantum = format!("--quantum={}us", self.turns.quantum.as_micros());
-        cpu::begin(this_program(&["queue", "cpu", "-", "--of", &self.device, &quantum]), policy)
-    }
-
-    fn start_again(&self) {
-        if let Some(before) = &self.before
-            && let Err(error) = self.start(&before.policy)
-        {
-            failure::warn(&[format!(
-                "the shares of processor time of before are not kept any more: {error}"
-            )]);
-        }
-    }
-
-    /// The policy did not come to hold: the shares are as before.
-    pub(super) fn undo(self) -> Result<(), Error> {
-        if let Some(running) = of(&self.device)? {
-            cpu::end(&running)?;
-        }
-        self.start_again();
-        Ok(())
-    }
+/// This program, to keep the shares of a device's policy in the background.
+pub(super) fn keeper(device: &str, turns: &Turns) -> Command {
+    let quantum = format!("--quantum={}us", turns.quantum().as_micros());
+    this_program(&["queue", "cpu", "-", "--of", device, &quantum])
 }

@@ -1,7 +1,7 @@
 //! The interposed place on the command line: its options, and the process that serves it.
 
 use super::failure;
-
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::io::Write;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -17,8 +17,8 @@ const SPIN_BUDGET: Duration = Duration::from_micros(50);
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Way {
     /// How frames come to the queue and go on [default: tun]
-    #[arg(long, value_enum)]
-    way: Option<By>,
+    #[arg(long, value_parser = one_of(&WayName::ALL))]
+    way: Option<WayName>,
     /// How the queue waits for frames: spin takes a processor and saves the wake-ups [default: spin-block]
     #[arg(long, value_enum)]
     wait: Option<Wait>,
@@ -29,17 +29,8 @@ pub(crate) struct Way {
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
     /// Who decides; fifo heeds neither weights nor ceilings nor limits, to compare with [default: hsfq]
-    #[arg(long, value_enum)]
-    discipline: Option<Discipline>,
-}
-
-#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum By {
-    /// A TAP device: simple, and everywhere
-    #[default]
-    Tun,
-    /// AF_XDP sockets: fast
-    AfXdp,
+    #[arg(long, value_parser = one_of(&Choice::ALL))]
+    discipline: Option<Choice>,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,13 +44,19 @@ enum Wait {
     Block,
 }
 
-#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Discipline {
-    /// Hierarchical start-time fair queuing
-    #[default]
-    Hsfq,
-    /// First in, first out
-    Fifo,
+/// Reads one of these values by its name.
+fn one_of<T: Copy + Send + Sync + 'static>(
+    all: &'static [(T, &'static str, &'static str)],
+) -> impl TypedValueParser<Value = T> {
+    let names = all.iter().map(|(_, name, what)| PossibleValue::new(*name).help(*what));
+    PossibleValuesParser::new(names).map(move |name| {
+        let value = all.iter().find(|(_, known, _)| *known == name).map(|(value, _, _)| *value);
+        value.expect("one of them because the parser takes no other")
+    })
+}
+
+fn name_of<T: PartialEq>(value: T, all: &[(T, &'static str, &'static str)]) -> &'static str {
+    all.iter().find(|(known, _, _)| *known == value).map_or("", |(_, name, _)| name)
 }
 
 impl Way {
@@ -73,20 +70,6 @@ impl Way {
             ("--discipline", self.discipline.is_some()),
         ];
         given.into_iter().filter_map(|(option, is_given)| is_given.then_some(option)).collect()
-    }
-
-    fn way(&self) -> WayName {
-        match self.way.unwrap_or_default() {
-            By::Tun => WayName::Tun,
-            By::AfXdp => WayName::AfXdp,
-        }
-    }
-
-    fn choice(&self) -> Choice {
-        match self.discipline.unwrap_or_default() {
-            Discipline::Hsfq => Choice::Fair,
-            Discipline::Fifo => Choice::Fifo,
-        }
     }
 
     fn budget(&self) -> Duration {
@@ -104,8 +87,8 @@ impl Way {
     pub(crate) fn options(&self, device: &str) -> Options {
         Options {
             device: device.to_owned(),
-            way: self.way(),
-            choice: self.choice(),
+            way: self.way.unwrap_or_default(),
+            choice: self.discipline.unwrap_or_default(),
             patience: self.patience(),
             processor: self.cpu,
             lock: None,
@@ -115,16 +98,16 @@ impl Way {
     /// What was asked for.
     fn wishes(&self) -> Wishes {
         Wishes {
-            way: self.way.map(|_| self.way()),
-            choice: self.discipline.map(|_| self.choice()),
+            way: self.way,
+            choice: self.discipline,
             patience: (self.wait.is_some() || self.spin_budget.is_some()).then(|| self.patience()),
             processor: self.cpu,
         }
     }
 
     /// The place at a device; what serves it is this program.
-    pub(crate) fn place(&self, device: &str, policy: String) -> Interposed {
-        Interposed::new(self.options(device), policy, server).wishing(self.wishes())
+    pub(crate) fn place(&self, device: &str) -> Interposed {
+        Interposed::new(self.options(device), server).wishing(self.wishes())
     }
 }
 
@@ -133,14 +116,8 @@ pub(crate) fn server(options: &Options) -> Command {
     // the link that the kernel keeps leads to this program even if its file was replaced
     let mut command = Command::new("/proc/self/exe");
     command.args(["queue", "interpose"]).arg(format!("--dev={}", options.device));
-    command.arg(match options.way {
-        WayName::Tun => "--way=tun",
-        WayName::AfXdp => "--way=af-xdp",
-    });
-    command.arg(match options.choice {
-        Choice::Fair => "--discipline=hsfq",
-        Choice::Fifo => "--discipline=fifo",
-    });
+    command.arg(format!("--way={}", name_of(options.way, &WayName::ALL)));
+    command.arg(format!("--discipline={}", name_of(options.choice, &Choice::ALL)));
     match options.patience {
         Patience::Spin => command.arg("--wait=spin"),
         Patience::Block => command.arg("--wait=block"),

@@ -32,13 +32,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    failure::warn(&unisono_enforce::cpu::settle().map_err(failure::of)?);
     let Some(place) = &args.listen else {
+        let text = text(args.dev.as_deref()).map_err(failure::of)?;
         if let Some(device) = &args.dev {
             // a policy that is missing is said, where a text without samples would look like no traffic
             Place::of(device).map_err(failure::of)?;
         }
-        output::answer(text(args.dev.as_deref()).map_err(failure::of)?.trim_end())?;
+        output::answer(text.trim_end())?;
         return Ok(ExitCode::SUCCESS);
     };
     let listener = ScrapeListener::at(place).map_err(|error| {
@@ -53,8 +53,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All figures as text. A device whose place does not answer is told as down, so that the others are still seen.
+/// All figures as text, once what killed commands have left is put back: it is not in force. A device whose place does not answer is told as down, so that the others are still seen.
 fn text(device: Option<&str>) -> Result<String, Error> {
+    failure::warn(&unisono_enforce::cpu::settle()?);
+    unisono_enforce::settle()?.iter().for_each(|settled| failure::warn(&settled.notes));
     let devices = match device {
         Some(device) => vec![device.to_owned()],
         None => Journal::all()?.into_iter().map(|(device, _)| device).collect(),

@@ -1,6 +1,8 @@
 //! `unisono queue show`: what each class gets, live.
 
-use super::{failure, units};
+use super::failure;
+use super::keyboard::{self, Keys};
+use super::view::{cut, fold, table};
 use crate::exit::Failure;
 use crate::output;
 use serde_json::json;
@@ -12,11 +14,13 @@ use unisono_enforce::interposed::Counters;
 use unisono_enforce::journal::Journal;
 use unisono_enforce::{Place, cpu};
 use unisono_fairqueue::{CpuShare, Live, LiveClass, Pace, Policy};
+use unisono_linux::interrupt;
 use unisono_measure::units::duration;
 
 /// Watch what each class gets: rates, shares, drops, what waits
 ///
-/// Two readings give rates; a new table every interval until Ctrl-C, in place on a terminal. How long packets waited since
+/// Two readings give rates; a new table every interval until Ctrl-C, in place on a terminal. There `q`
+/// and Esc end it, too, and columns that do not fit are left out. How long packets waited since
 /// the policy holds (the shortest, half of them, all but one in a hundred, the longest) is counted by the interposed place
 /// and by our scheduler in the kernel. The kernel's own classes do not count it: there "wait" is how long what waits now
 /// will take at the rate that its class gets. With [cpu], what the control groups get of the processors.
@@ -26,7 +30,7 @@ use unisono_measure::units::duration;
   unisono queue show --dev eth0 --once            one table
   unisono queue show --dev eth0 --json            JSON Lines, one object an interval")]
 pub(crate) struct Args {
-    /// The device; may be left out where only one has a policy
+    /// The device; without it every device that has a policy
     #[arg(long, value_name = "DEV")]
     dev: Option<String>,
     /// One table instead of one after the other
@@ -43,37 +47,36 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     failure::warn(&unisono_enforce::cpu::settle().map_err(failure::of)?);
     failure::settle()?;
-    let device = match &args.dev {
-        Some(device) => device.clone(),
-        None => the_only_one()?,
+    let devices = match &args.dev {
+        Some(device) => vec![device.clone()],
+        None => those_with_a_policy()?,
     };
-    let mut place = Place::of(&device).map_err(failure::of)?;
-    let mut read = || {
-        let figures = place.figures();
-        failure::warn(place.notes());
-        let (live, counters) = figures.map_err(failure::of)?;
-        let time = Time::of(&device).map_err(failure::of)?;
-        Ok::<_, anyhow::Error>(Reading { live, counters, time, at: Instant::now() })
-    };
-    let mut earlier = read()?;
+    let mut earlier = devices.iter().map(|device| Reading::of(device)).collect::<Result<Vec<_>, _>>()?;
     let redraw = !args.json && !args.once && std::io::stdout().is_terminal();
+    // before the terminal is changed: a signal must not end this program while it is
+    let keys = if redraw { interrupt::catch().map(|()| Keys::begin())? } else { None };
     loop {
-        std::thread::sleep(args.interval);
-        let reading = read()?;
-        let paces = reading.live.paces(&earlier.live);
-        let time = reading.processor_time(&earlier);
-        let text = if args.json {
-            json(&reading, &paces, &time)
-        } else {
-            if redraw {
-                output::start_again()?;
+        if keyboard::is_enough(keys.as_ref(), args.interval) {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let width = keyboard::columns().filter(|_| redraw).unwrap_or(usize::MAX);
+        let readings = devices.iter().map(|device| Reading::of(device)).collect::<Result<Vec<_>, _>>()?;
+        let texts = readings.iter().zip(&earlier).map(|(now, earlier)| {
+            let (paces, time) = (now.live.paces(&earlier.live), now.processor_time(earlier));
+            if args.json {
+                json(now, &paces, &time)
+            } else {
+                table(&now.live, &paces, width) + &fold(&others(now, &time, width), width)
             }
-            table(&reading.live, &paces) + &others(&reading, &time)
-        };
+        });
+        let text = texts.collect::<Vec<_>>().join(if args.json { "\n" } else { "\n\n" });
+        if redraw {
+            output::start_again()?;
+        }
         if !output::is_read(&text)? || args.once {
             return Ok(ExitCode::SUCCESS);
         }
-        earlier = reading;
+        earlier = readings;
     }
 }
 
@@ -95,7 +98,7 @@ impl Time {
     /// None if nobody keeps shares of it.
     pub(super) fn of(device: &str) -> Result<Option<Self>, unisono_enforce::Error> {
         let held = Journal::of(device)?.read::<serde_json::Value>()?;
-        let (by, text) = match (super::cpu::of(device)?, held) {
+        let (by, text) = match (cpu::of(device)?, held) {
             (Some(running), _) => ("core", running.policy),
             (None, Some(held)) if held.backend == unisono_enforce::kernel::NAME => {
                 ("controller", held.policy)
@@ -118,6 +121,15 @@ struct Gets<'a> {
 }
 
 impl Reading {
+    fn of(device: &str) -> anyhow::Result<Self> {
+        let mut place = Place::of(device).map_err(failure::of)?;
+        let figures = place.figures();
+        failure::warn(place.notes());
+        let (live, counters) = figures.map_err(failure::of)?;
+        let time = Time::of(device).map_err(failure::of)?;
+        Ok(Self { live, counters, time, at: Instant::now() })
+    }
+
     fn processor_time(&self, earlier: &Self) -> Vec<Gets<'_>> {
         let seconds = self.at.duration_since(earlier.at).as_secs_f64();
         let before = |cgroup: &str| {
@@ -140,21 +152,15 @@ impl Reading {
     }
 }
 
-fn the_only_one() -> anyhow::Result<String> {
+fn those_with_a_policy() -> anyhow::Result<Vec<String>> {
     let all = Journal::all().map_err(|error| failure::of(error.into()))?;
-    let names: Vec<String> = all.into_iter().map(|(device, _)| device).collect();
-    match &names[..] {
-        [one] => Ok(one.clone()),
-        [] => Err(Failure::Usage(
+    if all.is_empty() {
+        return Err(Failure::Usage(
             "no device here has a policy; apply one: unisono queue apply POLICY --dev DEV".to_owned(),
         )
-        .into()),
-        several => Err(Failure::Usage(format!(
-            "several devices have a policy; name one: --dev {}",
-            several.join("|")
-        ))
-        .into()),
+        .into());
     }
+    Ok(all.into_iter().map(|(device, _)| device).collect())
 }
 
 fn json(reading: &Reading, paces: &[Pace], time: &[Gets<'_>]) -> String {
@@ -202,77 +208,17 @@ fn json(reading: &Reading, paces: &[Pace], time: &[Gets<'_>]) -> String {
 }
 
 /// How long what waits now takes until it has left, at the rate that the class gets; none if that is nothing.
-fn wait_of(class: &LiveClass, pace: &Pace) -> Option<u64> {
+pub(super) fn wait_of(class: &LiveClass, pace: &Pace) -> Option<u64> {
     let bits = class.backlog.bytes as f64 * 8.0;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; `as` saturates")]
     let wait = |rate: f64| (bits / rate * 1e9) as u64;
     if bits > 0.0 { Some(pace.rate).filter(|rate| *rate > 0.0).map(wait) } else { Some(0) }
 }
 
-fn table(live: &Live, paces: &[Pace]) -> String {
-    const BAR: usize = 12;
-    let with_delays = live.classes.iter().any(|class| class.delay.is_some());
-    let delays = |of: [String; 4]| of.map(|text| format!(" {text:>8}")).concat();
-    let mut table = format!(
-        "{:<24} {:>11} {:>11} {:>6}  {:<BAR$} {:>7} {:>9}{}\n",
-        format!("{} ({})", live.device, live.backend),
-        "sure of",
-        "gets",
-        "share",
-        "",
-        "drops/s",
-        "waiting",
-        if with_delays {
-            delays(["min", "median", "p99", "max"].map(str::to_owned))
-        } else {
-            format!(" {:>8}", "wait")
-        },
-    );
-    for (class, pace) in live.classes.iter().zip(paces) {
-        let mut depth = 0;
-        let mut above = class.parent.as_deref();
-        while let Some(parent) = above.and_then(|name| live.classes.iter().find(|class| class.name == name)) {
-            depth += 1;
-            above = parent.parent.as_deref();
-        }
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a share is between 0 and 1"
-        )]
-        let bar = "#".repeat((pace.share * BAR as f64).round() as usize);
-        let line = format!(
-            "{:<24} {:>11} {:>11} {:>5.1}%  {bar:<BAR$} {:>7.0} {:>9}{}",
-            format!("{}{}", "  ".repeat(depth), class.name),
-            units::rate(class.guarantee),
-            units::rate(pace.rate),
-            pace.share * 100.0,
-            pace.dropped,
-            units::size(class.backlog.bytes),
-            match class.delay {
-                Some(delay) => {
-                    delays([delay.min_ns, delay.median_ns, delay.p99_ns, delay.max_ns].map(units::time))
-                }
-                None if with_delays => String::new(),
-                None => format!(" {:>8}", wait_of(class, pace).map_or("-".to_owned(), units::time)),
-            },
-        );
-        let _ = writeln!(table, "{}", line.trim_end());
-    }
-    let all: f64 = live
-        .classes
-        .iter()
-        .zip(paces)
-        .filter(|(class, _)| class.parent.is_none())
-        .map(|(_, pace)| pace.rate)
-        .sum();
-    let _ =
-        write!(table, "{:<24} {:>11} {:>11}", "the link", units::rate(live.rate as f64), units::rate(all));
-    table
-}
-
 /// What there is to say besides the classes.
-fn others(reading: &Reading, time: &[Gets<'_>]) -> String {
+fn others(reading: &Reading, time: &[Gets<'_>], width: usize) -> String {
+    // beside the three columns of processor time
+    let name = width.saturating_sub(27).clamp(8, 36);
     let mut text = String::new();
     if let Some(Counters { received, malformed, strangers, overrun, unsent, merged, too_long }) =
         reading.counters
@@ -287,14 +233,14 @@ fn others(reading: &Reading, time: &[Gets<'_>]) -> String {
         }
     }
     if let Some(who) = &reading.time {
-        let by = format!("processors (by the {})", who.by);
-        let _ = write!(text, "\n{by:<36} {:>7} {:>11} {:>6}", "weight", "gets", "share");
+        let by = cut(&format!("processors (by the {})", who.by), name);
+        let _ = write!(text, "\n{by:<name$} {:>7} {:>11} {:>6}", "weight", "gets", "share");
     }
     for gets in time {
         let _ = write!(
             text,
-            "\n{:<36} {:>7} {:>11.2} {:>5.1}%",
-            gets.share.cgroup,
+            "\n{:<name$} {:>7} {:>11.2} {:>5.1}%",
+            cut(&gets.share.cgroup, name),
             gets.share.weight.to_f64(),
             gets.processors,
             gets.part * 100.0
@@ -339,7 +285,9 @@ mod tests {
         let delay =
             DelayFigures { min_ns: 900, median_ns: 20_000, mean_ns: 1, p99_ns: 3_000_000, max_ns: 4_000_000 };
         let (before, now) = (reading(0, Some(delay)), reading(1_000_000_000, Some(delay)));
-        let table = [table(&now.live, &now.live.paces(&before.live)), others(&now, &[])].concat();
+        let table =
+            [table(&now.live, &now.live.paces(&before.live), usize::MAX), others(&now, &[], usize::MAX)]
+                .concat();
         let lines: Vec<&str> = table.lines().collect();
         assert!(lines[0].ends_with("      min   median      p99      max"), "{table}");
         assert!(
@@ -362,17 +310,20 @@ mod tests {
         now.live.classes[0].backlog = Backlog { packets: 40, bytes: 60_000 };
         let mut paces = now.live.paces(&before.live);
         // 480,000 bits at 24 Mbit/s
-        let text = table(&now.live, &paces);
+        let text = table(&now.live, &paces, usize::MAX);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].ends_with("waiting     wait"), "{text}");
         assert!(lines[1].ends_with("58.6 KiB  20.0 ms") && lines[2].ends_with("0 B     0 ns"), "{text}");
         assert!(json(&now, &paces, &[]).contains("\"wait_ns\":20000000"));
         paces[0].rate = 0.0;
         assert!(
-            table(&now.live, &paces).lines().nth(1).is_some_and(|line| line.ends_with("58.6 KiB        -"))
+            table(&now.live, &paces, usize::MAX)
+                .lines()
+                .nth(1)
+                .is_some_and(|line| line.ends_with("58.6 KiB        -"))
         );
         assert!(json(&now, &paces, &[]).contains("\"wait_ns\":null"), "nothing leaves");
-        assert_eq!(others(&reading(0, None), &[]), "");
+        assert_eq!(others(&reading(0, None), &[], usize::MAX), "");
     }
 
     #[test]
@@ -390,9 +341,10 @@ mod tests {
         assert!((gets[0].processors - 0.5).abs() < 1e-3 && (gets[0].part - 1.0).abs() < 1e-9);
         assert_eq!(gets[1].part, 0.0, "it has just come");
         assert!(
-            others(&now, &gets).contains("/a                                         3        0.50 100.0%"),
+            others(&now, &gets, usize::MAX)
+                .contains("/a                                         3        0.50 100.0%"),
             "{}",
-            others(&now, &gets)
+            others(&now, &gets, usize::MAX)
         );
     }
 }

@@ -5,7 +5,8 @@ use crate::interposed::{self, Counters, Interposed};
 use crate::journal::Journal;
 use crate::kernel::{self, FairQueue, Kernel};
 use crate::switch::{self, Finished};
-use unisono_fairqueue::{Backend, Live, Policy};
+use std::ops::{Deref, DerefMut};
+use unisono_fairqueue::{Backend, Live};
 
 /// A device that had a policy until its processes were killed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,7 +57,7 @@ pub fn settle() -> Result<Vec<Settled>, Error> {
     Ok(settled)
 }
 
-/// A place on one device.
+/// A place on one device; what all places can do is [`Backend`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Place {
@@ -110,72 +111,6 @@ impl Place {
         }
     }
 
-    /// Its name on the command line.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Kernel(_) => kernel::NAME,
-            Self::Interposed(_) => interposed::NAME,
-            Self::FairQueue(_) => FairQueue::NAME,
-        }
-    }
-
-    /// The device that it is for.
-    #[must_use]
-    pub fn device(&self) -> &str {
-        match self {
-            Self::Kernel(kernel) => kernel.device(),
-            Self::Interposed(queue) => queue.device_name(),
-            Self::FairQueue(queue) => queue.device(),
-        }
-    }
-
-    fn backend(&mut self) -> &mut dyn Backend<Error = Error> {
-        match self {
-            Self::Kernel(kernel) => kernel,
-            Self::Interposed(queue) => queue,
-            Self::FairQueue(queue) => queue,
-        }
-    }
-
-    /// Checks a policy against this host, and changes nothing.
-    ///
-    /// # Errors
-    /// As [`Self::apply`].
-    pub fn check(&mut self, policy: &Policy) -> Result<(), Error> {
-        match self {
-            Self::Kernel(kernel) => kernel.check(policy),
-            Self::Interposed(queue) => queue.check(policy),
-            Self::FairQueue(queue) => queue.check(policy),
-        }
-    }
-
-    /// What the last call has to say besides its result.
-    #[must_use]
-    pub fn notes(&self) -> &[String] {
-        match self {
-            Self::Kernel(kernel) => kernel.notes(),
-            Self::Interposed(queue) => queue.notes(),
-            Self::FairQueue(queue) => queue.notes(),
-        }
-    }
-
-    /// See [`Backend::apply`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn apply(&mut self, policy: &Policy) -> Result<(), Error> {
-        self.backend().apply(policy)
-    }
-
-    /// See [`Backend::live`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn live(&mut self) -> Result<Live, Error> {
-        self.backend().live()
-    }
-
     /// See [`Backend::live`]; and what a place counts besides the classes, if it is one that does.
     ///
     /// # Errors
@@ -189,12 +124,26 @@ impl Place {
             other => Ok((other.live()?, None)),
         }
     }
+}
 
-    /// See [`Backend::clear`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn clear(&mut self) -> Result<(), Error> {
-        self.backend().clear()
+impl Deref for Place {
+    type Target = dyn Backend<Error = Error>;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Kernel(kernel) => kernel,
+            Self::Interposed(queue) => queue,
+            Self::FairQueue(queue) => queue,
+        }
+    }
+}
+
+impl DerefMut for Place {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Self::Kernel(kernel) => kernel,
+            Self::Interposed(queue) => queue,
+            Self::FairQueue(queue) => queue,
+        }
     }
 }

@@ -18,12 +18,14 @@
 //! The journal is put aside by a rename, which needs no room. Nothing of the old place is touched until the new one
 //! holds; so it keeps its policy and its options if that fails.
 
+use crate::cpu::{self, Keeping};
 use crate::error::Error;
 use crate::interposed::{self, Interposed, Server};
 use crate::journal::{Journal, Phase, Record};
 use crate::kernel;
 use crate::place::Place;
 use serde_json::Value;
+use std::process::Command;
 use unisono_fairqueue::Policy;
 use unisono_linux::undo::DirectoryLock;
 
@@ -49,7 +51,7 @@ pub fn apply(
             beside(&device, &journal, &record, notes, |lock| new.apply_with(policy, lock))
         }
         (Place::Interposed(new), kernel::NAME) => {
-            beside(&device, &journal, &record, notes, |lock| new.begin(lock))
+            beside(&device, &journal, &record, notes, |lock| new.begin(policy, lock))
         }
         (place, _) => one_after_the_other(place, policy, &record, server, notes),
     }?;
@@ -63,6 +65,31 @@ pub fn apply(
         }
     });
     Ok(())
+}
+
+/// The link and the shares of processor time: both, or neither. `keeper` makes the command of a program that keeps the
+/// shares; without it nobody keeps shares of processor time for this device afterwards.
+///
+/// # Errors
+/// As [`apply`] and [`Keeping::begin`].
+pub fn apply_with_shares(
+    place: &mut Place,
+    policy: &Policy,
+    keeper: Option<&dyn Fn() -> Command>,
+    server: Server,
+    notes: &mut Vec<String>,
+) -> Result<(), Error> {
+    let device = place.device().to_owned();
+    let Some(keeper) = keeper else {
+        apply(place, policy, server, notes)?;
+        return cpu::of(&device)?.iter().try_for_each(cpu::end);
+    };
+    let keeping = Keeping::begin(&device, &policy.text, keeper, notes)?;
+    let done = apply(place, &Policy { cpu: None, ..policy.clone() }, server, notes);
+    if done.is_err() {
+        keeping.undo(notes)?;
+    }
+    done
 }
 
 /// Whether what is in force has to go for a place to begin. A queue that goes on takes the options of the one that runs.
@@ -147,7 +174,7 @@ fn one_after_the_other(
 ) -> Result<(), Error> {
     let device = place.device().to_owned();
     let (mut again, policy_before) = place_again(before, &device, server)?;
-    noting(&mut Place::named(&before.backend, &device)?, notes, Place::clear)?;
+    noting(&mut Place::named(&before.backend, &device)?, notes, |place| place.clear())?;
     let Err(error) = place.apply(policy) else { return Ok(()) };
     notes.extend_from_slice(place.notes());
     let error = Box::new(error);
@@ -166,7 +193,7 @@ fn place_again(before: &Record<Value>, device: &str, server: Server) -> Result<(
         policy.cpu = None;
     }
     let place = match Interposed::options_of(before).filter(|_| before.backend == interposed::NAME) {
-        Some(options) => Place::Interposed(Interposed::new(options, before.policy.clone(), server)),
+        Some(options) => Place::Interposed(Interposed::new(options, server)),
         None => Place::named(&before.backend, device)?,
     };
     Ok((place, policy))

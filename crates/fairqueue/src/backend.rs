@@ -20,6 +20,18 @@ pub trait Backend {
     /// Its name, as on the command line.
     fn name(&self) -> &'static str;
 
+    /// The device.
+    fn device(&self) -> &str;
+
+    /// What the last call has to say besides its result.
+    fn notes(&self) -> &[String];
+
+    /// Checks whether a policy can be enforced here, and changes nothing.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    fn check(&mut self, policy: &Policy) -> Result<(), Self::Error>;
+
     /// Enforces a policy: all of it or nothing, and then what was there before is there again. Another policy is
     /// replaced, without losing packets where that is possible.
     ///

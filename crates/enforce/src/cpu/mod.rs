@@ -19,11 +19,13 @@
 //! Reference: Goyal, Guo, Vin, "A hierarchical CPU scheduler for multimedia operating systems" (OSDI 1996); cgroups(7),
 //! `cgroup.freeze`.
 
+mod background;
 pub(crate) mod controller;
 mod groups;
 mod keep;
 mod turns;
 
+pub use background::{Keeping, of};
 pub(crate) use groups::below;
 pub use groups::used;
 pub use keep::{GroupTime, Keeper, Options, Running, begin, check, end, guard, running, serve, settle};

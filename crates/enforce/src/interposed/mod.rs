@@ -80,6 +80,14 @@ pub enum WayName {
     AfXdp,
 }
 
+impl WayName {
+    /// All, each with its name and what it is, as on the command line.
+    pub const ALL: [(Self, &str, &str); 2] = [
+        (Self::Tun, "tun", "A TAP device: simple, and everywhere"),
+        (Self::AfXdp, "af-xdp", "AF_XDP sockets: fast"),
+    ];
+}
+
 /// What somebody asks for of how a queue works. A queue that runs already stays as it is where nothing is asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
@@ -116,7 +124,6 @@ pub type Server = fn(&Options) -> Command;
 pub struct Interposed {
     options: Options,
     wishes: Wishes,
-    policy: String,
     /// Starts the program that calls [`serve`].
     server: Option<Server>,
     notes: Vec<String>,
@@ -129,10 +136,10 @@ impl std::fmt::Debug for Interposed {
 }
 
 impl Interposed {
-    /// The place at a device. `policy` is the text of what will be applied.
+    /// The place at a device.
     #[must_use]
-    pub fn new(options: Options, policy: String, server: Server) -> Self {
-        Self { options, wishes: Wishes::default(), policy, server: Some(server), notes: Vec::new() }
+    pub fn new(options: Options, server: Server) -> Self {
+        Self { options, wishes: Wishes::default(), server: Some(server), notes: Vec::new() }
     }
 
     /// The same, but where a queue runs already, what is not asked for stays as it is.
@@ -146,24 +153,7 @@ impl Interposed {
     #[must_use]
     pub fn at(device: &str) -> Self {
         let options = Options { device: device.to_owned(), ..Options::default() };
-        Self { options, wishes: Wishes::default(), policy: String::new(), server: None, notes: Vec::new() }
-    }
-
-    /// Checks whether a policy can be enforced by this place, and changes nothing.
-    ///
-    /// # Errors
-    /// As [`Backend::apply`].
-    pub fn check(&mut self, policy: &Policy) -> Result<(), crate::Error> {
-        service::find(&self.options)?;
-        sender::named(policy)?;
-        self.note(policy);
-        Ok(())
-    }
-
-    /// What the last call has to say besides its result.
-    #[must_use]
-    pub fn notes(&self) -> &[String] {
-        &self.notes
+        Self { options, wishes: Wishes::default(), server: None, notes: Vec::new() }
     }
 
     fn note(&mut self, policy: &Policy) {
@@ -187,11 +177,7 @@ impl Interposed {
         }
     }
 
-    pub(crate) fn device_name(&self) -> &str {
-        &self.options.device
-    }
-
-    fn device(&self) -> String {
+    fn named(&self) -> String {
         self.options.device.clone()
     }
 
@@ -200,7 +186,7 @@ impl Interposed {
         let record = Journal::of(&self.options.device)?.read::<serde_json::Value>()?;
         match record {
             Some(record) if record.backend != NAME => {
-                Err(Error::Taken { device: self.device(), backend: record.backend })
+                Err(Error::Taken { device: self.named(), backend: record.backend })
             }
             record => Ok(record),
         }
@@ -251,7 +237,7 @@ impl Interposed {
 
     fn ask(&self, question: &Question) -> Result<Answer, Error> {
         if self.owned()?.is_none() {
-            return Err(Error::NotThere { device: self.device() });
+            return Err(Error::NotThere { device: self.named() });
         }
         let path = restore::socket_of(&Journal::of(&self.options.device)?);
         ask_at(&path, question).map_err(failed(format!("ask the queue at {}", self.options.device)))
@@ -267,14 +253,14 @@ impl Interposed {
             Answer::Refused { why } => why,
             _ => "it answers something else".to_owned(),
         };
-        Error::Refused { device: self.device(), why }
+        Error::Refused { device: self.named(), why }
     }
 
     /// Has a queue begin where there is none. Only with the journal's lock.
-    pub(crate) fn begin(&self, lock: &DirectoryLock) -> Result<(), crate::Error> {
-        let device = self.device();
+    pub(crate) fn begin(&self, policy: &Policy, lock: &DirectoryLock) -> Result<(), crate::Error> {
+        let device = self.named();
         let Some(server) = &self.server else { return Err(Error::NotThere { device }.into()) };
-        let begun = background::begin(server(&self.options), Some(lock), self.policy.as_bytes())
+        let begun = background::begin(server(&self.options), Some(lock), policy.text.as_bytes())
             .map_err(failed("start the queue's program"))?;
         let background::Begun::Ended { code, why } = begun else { return Ok(()) };
         Err(match code {
@@ -293,14 +279,29 @@ impl Backend for Interposed {
         NAME
     }
 
+    fn device(&self) -> &str {
+        &self.options.device
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn check(&mut self, policy: &Policy) -> Result<(), crate::Error> {
+        service::find(&self.options)?;
+        sender::named(policy)?;
+        self.note(policy);
+        Ok(())
+    }
+
     fn apply(&mut self, policy: &Policy) -> Result<(), crate::Error> {
         self.check(policy)?;
         let lock = Journal::of(&self.options.device)?.lock()?;
         if self.owned()?.is_none() {
-            return self.begin(&lock);
+            return self.begin(policy, &lock);
         }
         drop(lock); // the queue takes it
-        match self.ask(&Question::Apply { policy: self.policy.clone() })? {
+        match self.ask(&Question::Apply { policy: policy.text.clone() })? {
             Answer::Done => Ok(()),
             answer => Err(self.unexpected(answer).into()),
         }
@@ -319,7 +320,7 @@ impl Backend for Interposed {
         drop(lock); // the queue takes it
         match self.ask(&Question::End) {
             Ok(Answer::Done) if record.owner().has_ended(PATIENCE) => Ok(()),
-            Ok(Answer::Refused { why }) => Err(Error::Refused { device: self.device(), why }.into()),
+            Ok(Answer::Refused { why }) => Err(Error::Refused { device: self.named(), why }.into()),
             _ => {
                 self.note_force();
                 let journal = Journal::of(&self.options.device)?;

@@ -122,36 +122,6 @@ impl Kernel {
         self
     }
 
-    pub(crate) fn device(&self) -> &str {
-        &self.device
-    }
-
-    /// What the last call has to say besides its result.
-    #[must_use]
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
-    /// Checks a policy against this host, and changes nothing.
-    ///
-    /// # Errors
-    /// As `apply`.
-    pub fn check(&mut self, policy: &Policy) -> Result<(), Error> {
-        self.notes.clear();
-        let mut host = self.host()?;
-        self.wanted(&host, policy, &Numbers::new(), None)?;
-        let journal = Journal::of(&self.device)?;
-        let record = journal.read::<serde_json::Value>()?;
-        // a queue in front of the device leaves the discipline what it was
-        if record.is_some_and(|record| record.backend != interposed::NAME) {
-            return Ok(());
-        }
-        match root_of(&mut host.socket, &self.device, host.link.index)? {
-            Root::Ours => Err(self.without_journal()),
-            Root::Theirs(_) => Ok(()),
-        }
-    }
-
     fn host(&self) -> Result<Host, Error> {
         let mut socket = Socket::open().map_err(|source| Error::System { what: "ask the kernel", source })?;
         let links = link::all(&mut socket)?;
@@ -405,6 +375,30 @@ impl Backend for Kernel {
 
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn device(&self) -> &str {
+        &self.device
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn check(&mut self, policy: &Policy) -> Result<(), Error> {
+        self.notes.clear();
+        let mut host = self.host()?;
+        self.wanted(&host, policy, &Numbers::new(), None)?;
+        let journal = Journal::of(&self.device)?;
+        let record = journal.read::<serde_json::Value>()?;
+        // a queue in front of the device leaves the discipline what it was
+        if record.is_some_and(|record| record.backend != interposed::NAME) {
+            return Ok(());
+        }
+        match root_of(&mut host.socket, &self.device, host.link.index)? {
+            Root::Ours => Err(self.without_journal()),
+            Root::Theirs(_) => Ok(()),
+        }
     }
 
     fn apply(&mut self, policy: &Policy) -> Result<(), Error> {

@@ -16,7 +16,9 @@ mod serve;
 pub use serve::{ScrapeListener, serve};
 
 use crate::interposed::Counters;
-use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, MetricEncoder, text,
+};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
@@ -189,38 +191,44 @@ fn labels_of<'a>(live: &'a Live, class: &'a LiveClass) -> Labels<'a> {
 struct Families<'a, 'e>(&'a mut DescriptorEncoder<'e>);
 
 impl Families<'_, '_> {
-    fn gauges<'s, V: prometheus_client::encoding::EncodeGaugeValue>(
+    fn gauges<'s, V: EncodeGaugeValue>(
         &mut self,
         name: &str,
         unit: Option<Unit>,
         what: &str,
         samples: impl Iterator<Item = Sample<'s, V>>,
     ) -> fmt::Result {
-        let mut samples = samples.peekable();
-        if samples.peek().is_none() {
-            return Ok(());
-        }
-        let name = format!("unisono_queue_{name}");
-        let mut family = self.0.encode_descriptor(&name, what, unit.as_ref(), MetricType::Gauge)?;
-        samples.try_for_each(|(labels, value)| family.encode_family(&labels)?.encode_gauge(&value))
+        self.family(MetricType::Gauge, (name, unit, what), samples, |mut sample, value| {
+            sample.encode_gauge(&value)
+        })
     }
 
-    fn counters<'s, V: prometheus_client::encoding::EncodeCounterValue>(
+    fn counters<'s, V: EncodeCounterValue>(
         &mut self,
         name: &str,
         unit: Option<Unit>,
         what: &str,
         samples: impl Iterator<Item = Sample<'s, V>>,
     ) -> fmt::Result {
+        self.family(MetricType::Counter, (name, unit, what), samples, |mut sample, value| {
+            sample.encode_counter::<Labels<'_>, _, f64>(&value, None)
+        })
+    }
+
+    fn family<'s, V>(
+        &mut self,
+        kind: MetricType,
+        (name, unit, what): (&str, Option<Unit>, &str),
+        samples: impl Iterator<Item = Sample<'s, V>>,
+        encode: impl Fn(MetricEncoder<'_>, V) -> fmt::Result,
+    ) -> fmt::Result {
         let mut samples = samples.peekable();
         if samples.peek().is_none() {
             return Ok(());
         }
         let name = format!("unisono_queue_{name}");
-        let mut family = self.0.encode_descriptor(&name, what, unit.as_ref(), MetricType::Counter)?;
-        samples.try_for_each(|(labels, value)| {
-            family.encode_family(&labels)?.encode_counter::<Labels<'_>, _, f64>(&value, None)
-        })
+        let mut family = self.0.encode_descriptor(&name, what, unit.as_ref(), kind)?;
+        samples.try_for_each(|(labels, value)| encode(family.encode_family(&labels)?, value))
     }
 }
 

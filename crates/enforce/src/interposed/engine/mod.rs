@@ -32,6 +32,14 @@ pub enum Choice {
     Fifo,
 }
 
+impl Choice {
+    /// All, each with its name and what it is, as on the command line.
+    pub const ALL: [(Self, &str, &str); 2] = [
+        (Self::Fair, "hsfq", "Hierarchical start-time fair queuing"),
+        (Self::Fifo, "fifo", "First in, first out"),
+    ];
+}
+
 /// A frame that waits.
 #[derive(Clone, Debug)]
 struct Waiting<F> {

@@ -90,32 +90,6 @@ impl FairQueue {
         }
     }
 
-    pub(crate) fn device(&self) -> &str {
-        &self.device
-    }
-
-    /// What the last call has to say besides its result.
-    #[must_use]
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
-    /// Checks a policy against this host, and changes nothing.
-    ///
-    /// # Errors
-    /// As `apply`.
-    pub fn check(&mut self, policy: &Policy) -> Result<(), Error> {
-        self.notes.clear();
-        let mut host = self.host()?;
-        let record = Journal::of(&self.device)?.read::<serde_json::Value>()?;
-        // a queue in front of the device leaves the discipline what it was
-        if record.is_none_or(|record| record.backend == interposed::NAME) {
-            self.theirs(&mut host)?;
-        }
-        self.suits(policy)?;
-        wanted(policy, MAJORS[0]).map(drop)
-    }
-
     fn host(&self) -> Result<Host, Error> {
         Kernel::new(&self.device).host()
     }
@@ -259,6 +233,26 @@ impl Backend for FairQueue {
 
     fn name(&self) -> &'static str {
         Self::NAME
+    }
+
+    fn device(&self) -> &str {
+        &self.device
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn check(&mut self, policy: &Policy) -> Result<(), Error> {
+        self.notes.clear();
+        let mut host = self.host()?;
+        let record = Journal::of(&self.device)?.read::<serde_json::Value>()?;
+        // a queue in front of the device leaves the discipline what it was
+        if record.is_none_or(|record| record.backend == interposed::NAME) {
+            self.theirs(&mut host)?;
+        }
+        self.suits(policy)?;
+        wanted(policy, MAJORS[0]).map(drop)
     }
 
     fn apply(&mut self, policy: &Policy) -> Result<(), Error> {

@@ -1,0 +1,185 @@
+//! The table of what each class gets, as lines that fit a terminal.
+
+use super::show::wait_of;
+use super::units;
+use unisono_fairqueue::{Live, LiveClass, Pace};
+
+/// Characters of the bar that shows a share.
+const BAR: usize = 12;
+/// Characters for the names of classes.
+const NAME: usize = 24;
+/// Lines of fewer characters give the names two fifths of theirs, so that rate and share fit beside them.
+const WIDE: usize = 80;
+
+struct Column {
+    /// Columns of a higher rank are the first to be left out.
+    rank: u8,
+    width: usize,
+    head: &'static str,
+    /// One for each class, then that of the link.
+    cells: Vec<String>,
+}
+
+/// The table, in lines of at most so many characters; `usize::MAX`: all columns, and names as long as they are.
+pub(super) fn table(live: &Live, paces: &[Pace], width: usize) -> String {
+    let mut columns = columns(live, paces);
+    let name = if width < WIDE { (width * 2 / 5).min(NAME) } else { NAME };
+    let mut room = width.saturating_sub(name);
+    let mut by_rank: Vec<usize> = (0..columns.len()).collect();
+    by_rank.sort_by_key(|at| columns[*at].rank);
+    let mut fits = vec![false; columns.len()];
+    for at in by_rank {
+        let needed = columns[at].width + 1;
+        fits[at] = needed <= room;
+        room -= if fits[at] { needed } else { room };
+    }
+    let mut fits = fits.into_iter();
+    columns.retain(|_| fits.next() == Some(true));
+    let line = |first: &str, cell: &dyn Fn(&Column) -> String| {
+        let first = if width == usize::MAX { first.to_owned() } else { cut(first, name) };
+        let cells = columns.iter().map(|column| format!(" {:>1$}", cell(column), column.width));
+        let line = format!("{first:<name$}{}", cells.collect::<String>());
+        line.trim_end().to_owned()
+    };
+    let head = line(&format!("{} ({})", live.device, live.backend), &|column| column.head.to_owned());
+    let names = live.classes.iter().map(|class| format!("{}{}", "  ".repeat(depth(live, class)), class.name));
+    let names = names.chain(["the link".to_owned()]).enumerate();
+    let lines = names.map(|(at, name)| line(&name, &|column| column.cells[at].clone()));
+    [head].into_iter().chain(lines).collect::<Vec<_>>().join("\n")
+}
+
+fn columns(live: &Live, paces: &[Pace]) -> Vec<Column> {
+    let column = |rank, width, head, link: String, cell: &dyn Fn(&LiveClass, &Pace) -> String| {
+        let cells = live.classes.iter().zip(paces).map(|(class, pace)| cell(class, pace));
+        Column { rank, width, head, cells: cells.chain([link]).collect() }
+    };
+    let none = String::new;
+    let top = live.classes.iter().zip(paces).filter(|(class, _)| class.parent.is_none());
+    let all: f64 = top.map(|(_, pace)| pace.rate).sum();
+    let mut columns = vec![
+        column(4, 11, "sure of", units::rate(live.rate as f64), &|class, _| units::rate(class.guarantee)),
+        column(0, 11, "gets", units::rate(all), &|_, pace| units::rate(pace.rate)),
+        column(1, 6, "share", none(), &|_, pace| format!("{:.1}%", pace.share * 100.0)),
+        column(9, BAR + 1, "", none(), &|_, pace| format!("{:<BAR$}", bar(pace.share))),
+        column(5, 7, "drops/s", none(), &|_, pace| format!("{:.0}", pace.dropped)),
+        column(2, 9, "waiting", none(), &|class, _| units::size(class.backlog.bytes)),
+    ];
+    if live.classes.iter().all(|class| class.delay.is_none()) {
+        let wait = |class: &_, pace: &_| wait_of(class, pace).map_or("-".to_owned(), units::time);
+        columns.push(column(3, 8, "wait", none(), &wait));
+        return columns;
+    }
+    let mut delay = |rank, head, of: fn(&unisono_fairqueue::DelayFigures) -> u64| {
+        let time = |class: &LiveClass, _: &_| class.delay.map_or_else(none, |delay| units::time(of(&delay)));
+        columns.push(column(rank, 8, head, none(), &time));
+    };
+    delay(8, "min", |delay| delay.min_ns);
+    delay(6, "median", |delay| delay.median_ns);
+    delay(3, "p99", |delay| delay.p99_ns);
+    delay(7, "max", |delay| delay.max_ns);
+    columns
+}
+
+fn bar(share: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share is between 0 and 1")]
+    let length = (share * BAR as f64).round() as usize;
+    "#".repeat(length)
+}
+
+fn depth(live: &Live, class: &LiveClass) -> usize {
+    let above = |name: &String| live.classes.iter().find(|class| class.name == *name);
+    std::iter::successors(class.parent.as_ref().and_then(above), |class| {
+        class.parent.as_ref().and_then(above)
+    })
+    .count()
+}
+
+/// A text of at most so many characters, with a mark where something is left out.
+pub(super) fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(most.saturating_sub(1)).collect();
+    kept + "~"
+}
+
+/// A text in lines of at most so many characters, broken between words where there are any.
+pub(super) fn fold(text: &str, width: usize) -> String {
+    let mut folded = Vec::new();
+    for line in text.lines() {
+        let mut rest = line;
+        while let Some((end, _)) = rest.char_indices().nth(width) {
+            let space = rest[..end].rfind(' ').filter(|at| *at > 0);
+            let (start, next) = rest.split_at(space.unwrap_or(end));
+            folded.push(start.trim_end());
+            rest = next.trim_start();
+        }
+        folded.push(rest);
+    }
+    folded.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_fairqueue::{Backlog, DelayFigures};
+
+    fn live(delay: Option<DelayFigures>) -> (Live, Vec<Pace>) {
+        let class = |name: &str, parent: Option<&str>| LiveClass {
+            name: name.to_owned(),
+            parent: parent.map(str::to_owned),
+            guarantee: 5e7,
+            packets: 1,
+            bytes: 1000,
+            dropped: 0,
+            backlog: Backlog { packets: 1, bytes: 1000 },
+            delay,
+        };
+        let classes = vec![
+            class("video-of-a-department-with-a-long-name", None),
+            class("mail", Some("video-of-a-department-with-a-long-name")),
+        ];
+        let (backend, device) = ("interposed".to_owned(), "enp0s31f6".to_owned());
+        let paces = vec![Pace { rate: 9.5e7, share: 1.0, dropped: 123.0 }; classes.len()];
+        (Live { backend, device, at_ns: 1, rate: 100_000_000, classes }, paces)
+    }
+
+    #[test]
+    fn lines_fit_every_width_and_rate_and_share_are_always_there() {
+        let delay =
+            DelayFigures { min_ns: 900, median_ns: 20_000, mean_ns: 1, p99_ns: 3_000_000, max_ns: 4_000_000 };
+        for delay in [None, Some(delay)] {
+            let (live, paces) = live(delay);
+            for width in [40, 60, 80, 200] {
+                let table = table(&live, &paces, width);
+                assert!(table.lines().all(|line| line.chars().count() <= width), "{width}:\n{table}");
+                assert!(
+                    table.contains(" gets") && table.contains("share") && table.contains("100.0%"),
+                    "{table}"
+                );
+                assert_eq!(table.lines().count(), 4);
+            }
+        }
+    }
+
+    #[test]
+    fn the_columns_that_matter_least_are_the_first_to_go() {
+        let heads = |width| {
+            let (live, paces) = live(None);
+            let table = table(&live, &paces, width);
+            table.lines().next().map(|head| head.split_whitespace().skip(2).collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(heads(40).as_deref(), Some("gets share"));
+        assert_eq!(heads(60).as_deref(), Some("gets share waiting"));
+        assert_eq!(heads(80).as_deref(), Some("sure of gets share waiting wait"));
+        assert_eq!(heads(200).as_deref(), Some("sure of gets share drops/s waiting wait"));
+    }
+
+    #[test]
+    fn a_text_is_broken_between_words_and_a_long_word_anywhere() {
+        assert_eq!(fold("\n90 frames came; dropped: 1", 10), "\n90 frames\ncame;\ndropped: 1");
+        assert_eq!(fold("abcdefgh", 3), "abc\ndef\ngh");
+        assert_eq!(fold("as it is", usize::MAX), "as it is");
+        assert_eq!(cut("enp0s31f6", 5), "enp0~");
+    }
+}
