@@ -70,7 +70,7 @@ impl From<Errno> for Error {
 pub struct Channel(u32);
 
 #[derive(Debug)]
-enum State {
+enum ClientChannel {
     /// No answer yet.
     Asked,
     Open {
@@ -85,7 +85,7 @@ enum State {
 pub struct Client {
     socket: OwnedFd,
     largest: usize,
-    channels: BTreeMap<u32, State>,
+    channels: BTreeMap<u32, ClientChannel>,
     next: u32,
     statistics: Option<Statistics>,
     frame: Vec<u8>,
@@ -116,7 +116,7 @@ impl Client {
         };
         client.tell(&Frame::Hello)?;
         while client.largest == 0 {
-            client.hear(Patience::Wait)?;
+            client.hear(AnswerWait::Wait)?;
         }
         Ok(client)
     }
@@ -129,13 +129,13 @@ impl Client {
     pub fn open(&mut self, class: &str, destination: Destination) -> Result<Channel, Error> {
         let number = self.next;
         self.next += 1;
-        self.channels.insert(number, State::Asked);
+        self.channels.insert(number, ClientChannel::Asked);
         self.tell(&Frame::Open { channel: number, destination, class })?;
         loop {
             match self.channels.get(&number) {
-                Some(State::Asked) => self.hear(Patience::Wait)?,
-                Some(State::Open { .. }) => return Ok(Channel(number)),
-                Some(State::Closed(reason)) => {
+                Some(ClientChannel::Asked) => self.hear(AnswerWait::Wait)?,
+                Some(ClientChannel::Open { .. }) => return Ok(Channel(number)),
+                Some(ClientChannel::Closed(reason)) => {
                     let reason = reason.clone();
                     self.channels.remove(&number); // the broker never knew it
                     return Err(Error::Closed(reason));
@@ -157,7 +157,7 @@ impl Client {
     /// The payload is too long, the channel is closed, or the broker is gone.
     pub fn send(&mut self, channel: Channel, payload: &[u8], deadline: u64) -> Result<(), Error> {
         while !self.try_send(channel, payload, deadline)? {
-            self.hear(Patience::Wait)?;
+            self.hear(AnswerWait::Wait)?;
         }
         Ok(())
     }
@@ -175,7 +175,7 @@ impl Client {
             while self.hear_now()? {}
         }
         match self.channels.get_mut(&channel.0) {
-            Some(State::Open { credit, .. }) if *credit >= cost => {
+            Some(ClientChannel::Open { credit, .. }) if *credit >= cost => {
                 *credit -= cost;
                 self.tell(&Frame::Message { channel: channel.0, deadline, payload })?;
                 Ok(true)
@@ -193,9 +193,9 @@ impl Client {
     /// The channel is closed.
     pub fn credit(&self, channel: Channel) -> Result<u32, Error> {
         match self.channels.get(&channel.0) {
-            Some(State::Open { credit, .. }) => Ok(*credit),
-            Some(State::Closed(reason)) => Err(Error::Closed(reason.clone())),
-            Some(State::Asked) | None => Err(Error::Closed("it is not open".to_owned())),
+            Some(ClientChannel::Open { credit, .. }) => Ok(*credit),
+            Some(ClientChannel::Closed(reason)) => Err(Error::Closed(reason.clone())),
+            Some(ClientChannel::Asked) | None => Err(Error::Closed("it is not open".to_owned())),
         }
     }
 
@@ -209,7 +209,7 @@ impl Client {
         loop {
             self.credit(channel)?;
             match self.channels.get(&channel.0) {
-                Some(State::Open { credit, all }) if credit < all => self.hear(Patience::Wait)?,
+                Some(ClientChannel::Open { credit, all }) if credit < all => self.hear(AnswerWait::Wait)?,
                 _ => return Ok(()),
             }
         }
@@ -236,7 +236,7 @@ impl Client {
             if let Some(statistics) = self.statistics.take() {
                 return Ok(statistics);
             }
-            self.hear(Patience::Wait)?;
+            self.hear(AnswerWait::Wait)?;
         }
     }
 
@@ -247,14 +247,14 @@ impl Client {
             Ok(_) => Ok(()),
             // its last words may say why
             Err(Errno::PIPE | Errno::CONNRESET) => loop {
-                self.hear(Patience::Wait)?;
+                self.hear(AnswerWait::Wait)?;
             },
             Err(error) => Err(error.into()),
         }
     }
 
     fn hear_now(&mut self) -> Result<bool, Error> {
-        match self.hear(Patience::Look) {
+        match self.hear(AnswerWait::Look) {
             Ok(()) => Ok(true),
             Err(Error::Broken(error)) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(false),
             Err(error) => Err(error),
@@ -262,10 +262,10 @@ impl Client {
     }
 
     /// Takes one frame.
-    fn hear(&mut self, patience: Patience) -> Result<(), Error> {
+    fn hear(&mut self, patience: AnswerWait) -> Result<(), Error> {
         let flags = match patience {
-            Patience::Wait => RecvFlags::empty(),
-            Patience::Look => RecvFlags::DONTWAIT,
+            AnswerWait::Wait => RecvFlags::empty(),
+            AnswerWait::Look => RecvFlags::DONTWAIT,
         };
         let (_, length) = loop {
             match recv(&self.socket, &mut self.buffer[..], flags | RecvFlags::TRUNC) {
@@ -282,17 +282,17 @@ impl Client {
             Frame::Welcome { largest } if largest > 0 => self.largest = largest as usize,
             Frame::Opened { channel, credit } => {
                 if let Some(state) = self.channels.get_mut(&channel) {
-                    *state = State::Open { credit, all: credit };
+                    *state = ClientChannel::Open { credit, all: credit };
                 }
             }
             Frame::Credit { channel, bytes } => {
-                if let Some(State::Open { credit, .. }) = self.channels.get_mut(&channel) {
+                if let Some(ClientChannel::Open { credit, .. }) = self.channels.get_mut(&channel) {
                     *credit = credit.saturating_add(bytes);
                 }
             }
             Frame::Closed { channel, reason } => {
                 if let Some(state) = self.channels.get_mut(&channel) {
-                    *state = State::Closed(reason.to_owned());
+                    *state = ClientChannel::Closed(reason.to_owned());
                 }
             }
             Frame::Statistics { json } => {
@@ -313,7 +313,7 @@ impl AsFd for Client {
 }
 
 #[derive(Clone, Copy)]
-enum Patience {
+enum AnswerWait {
     Wait,
     Look,
 }

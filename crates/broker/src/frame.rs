@@ -130,7 +130,7 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// What is wrong with it.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Bad> {
-        let mut reader = Reader { bytes, whole: bytes.len() };
+        let mut reader = FrameReader { bytes, whole: bytes.len() };
         let kind = reader.byte()?;
         if reader.take(3)? != [0; 3] {
             return Err(reader.bad("the bytes after its kind are not zero"));
@@ -239,12 +239,12 @@ fn write_destination(bytes: &mut Vec<u8>, destination: &Destination) {
     bytes.extend(congestion.as_bytes());
 }
 
-struct Reader<'a> {
+struct FrameReader<'a> {
     bytes: &'a [u8],
     whole: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FrameReader<'a> {
     fn bad(&self, what: &'static str) -> Bad {
         Bad { length: self.whole, what }
     }

@@ -23,7 +23,7 @@ pub(crate) enum Flushed {
 
 /// A channel's socket.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingSocket {
     socket: OwnedFd,
     transport: Transport,
     /// Of a connection: bytes that have to go first.
@@ -32,7 +32,7 @@ pub(crate) struct Outgoing {
     datagrams: Vec<Vec<u8>>,
 }
 
-impl Outgoing {
+impl OutgoingSocket {
     /// Opens it. A connection is on its way then, not there; it can be written to when it is.
     pub(crate) fn open(destination: &Destination) -> Result<Self, Errno> {
         let family = if destination.address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -131,7 +131,7 @@ impl Outgoing {
     }
 }
 
-impl AsFd for Outgoing {
+impl AsFd for OutgoingSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

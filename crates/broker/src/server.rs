@@ -9,7 +9,7 @@
 //! Cost: two system calls for a message that comes, one or two for one that goes, and one to set the timer.
 
 use crate::broker::Broker;
-use crate::outgoing::{Flushed, Outgoing};
+use crate::outgoing::{Flushed, OutgoingSocket};
 use crate::task::{ChannelId, ClientId, Next, Sent, Task};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{Timespec, epoll as events};
@@ -77,7 +77,7 @@ pub struct Server {
     timer: OwnedFd,
     epoll: OwnedFd,
     clients: HashMap<ClientId, OwnedFd>,
-    channels: HashMap<ChannelId, Outgoing>,
+    channels: HashMap<ChannelId, OutgoingSocket>,
     next_client: u32,
     /// What the timer is set to, so that it is not set twice.
     armed: u64,
@@ -209,7 +209,7 @@ impl Server {
                 Task::Answer { client, frame } => self.answer(client, &frame),
                 Task::SendAway { client } => drop(self.clients.remove(&client)),
                 Task::Release { channel } => drop(self.channels.remove(&channel)),
-                Task::Open { channel, destination } => match Outgoing::open(&destination) {
+                Task::Open { channel, destination } => match OutgoingSocket::open(&destination) {
                     Ok(outgoing) => {
                         let stalled = outgoing.is_connection();
                         let data = EventData::new_u64(CHANNEL | u64::from(channel.0));

@@ -16,8 +16,8 @@
 //!
 //! Reference: Brown, "Calendar queues" (CACM 1988).
 
-use crate::few::Entry;
-use crate::ring::Ring;
+use crate::few::TaggedSlot;
+use crate::ring::PageRing;
 use crate::wheel::Wheel;
 
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct Calendar {
     today: u64,
     /// From this page on entries are in the wheel; no further than a turn of the ring from today.
     horizon: u64,
-    ring: Ring,
+    ring: PageRing,
     far: Wheel,
     /// The tag taken last.
     base: u64,
@@ -45,7 +45,7 @@ impl Calendar {
         while span >> shift > pages as u64 {
             shift += 1;
         }
-        let (ring, far) = (Ring::new(pages, most), Wheel::new(most));
+        let (ring, far) = (PageRing::new(pages, most), Wheel::new(most));
         Self { shift, today: 0, horizon: pages as u64, ring, far, base: 0 }
     }
 
@@ -56,7 +56,7 @@ impl Calendar {
 
     /// Enters somebody who is not in the queue, with a tag not below the last one taken.
     #[inline]
-    pub(crate) fn insert(&mut self, entry: Entry) {
+    pub(crate) fn insert(&mut self, entry: TaggedSlot) {
         debug_assert!(entry.tag >= self.base, "{entry:?} is below {}, which was served", self.base);
         let page = entry.tag >> self.shift;
         let place = self.ring.place(page);
@@ -71,7 +71,7 @@ impl Calendar {
 
     /// Takes the one with the least tag; of equal ones the one entered first.
     #[inline]
-    pub(crate) fn take(&mut self) -> Option<Entry> {
+    pub(crate) fn take(&mut self) -> Option<TaggedSlot> {
         let from = self.ring.place(self.today);
         let Some(place) = self.ring.next(from) else { return self.take_far() };
         let page = self.today + self.ring.place((place.wrapping_sub(from)) as u64) as u64;
@@ -91,14 +91,14 @@ impl Calendar {
 
     /// The same if nobody is in the ring.
     #[cold]
-    fn take_far(&mut self) -> Option<Entry> {
+    fn take_far(&mut self) -> Option<TaggedSlot> {
         let (slot, tag) = self.far.take()?;
         self.base = tag;
         self.today = tag >> self.shift;
         self.bring_near(self.today);
         // what else is of this page comes behind it
         self.ring.sort(self.ring.place(self.today));
-        Some(Entry::new(tag, slot))
+        Some(TaggedSlot::new(tag, slot))
     }
 
     /// Moves the horizon to a turn of the ring from a page.
@@ -107,7 +107,7 @@ impl Calendar {
         self.horizon = page + self.ring.pages();
         let horizon = self.horizon.checked_shl(self.shift).filter(|tags| tags >> self.shift == self.horizon);
         while let Some((slot, tag)) = self.far.take_below(horizon.unwrap_or(u64::MAX)) {
-            self.ring.append(self.ring.place(tag >> self.shift), Entry::new(tag, slot));
+            self.ring.append(self.ring.place(tag >> self.shift), TaggedSlot::new(tag, slot));
         }
     }
 
@@ -118,7 +118,7 @@ impl Calendar {
     }
 
     /// Takes somebody out of the queue, who must be in it with this tag. For what is rare: it searches.
-    pub(crate) fn remove(&mut self, entry: Entry) {
+    pub(crate) fn remove(&mut self, entry: TaggedSlot) {
         let page = entry.tag >> self.shift;
         if page >= self.horizon {
             self.far.remove(entry.slot, entry.tag);
@@ -130,10 +130,10 @@ impl Calendar {
     /// Changes every tag in the queue, and the one taken last, without changing their order.
     pub(crate) fn rebuild(&mut self, tag_now: impl Fn(u64) -> u64) {
         let base = tag_now(self.base);
-        let entries: Vec<Entry> = std::iter::from_fn(|| self.take()).collect();
+        let entries: Vec<TaggedSlot> = std::iter::from_fn(|| self.take()).collect();
         self.restart(base);
-        for Entry { tag, slot } in entries {
-            self.insert(Entry::new(tag_now(tag), slot));
+        for TaggedSlot { tag, slot } in entries {
+            self.insert(TaggedSlot::new(tag_now(tag), slot));
         }
     }
 
@@ -199,7 +199,7 @@ mod tests {
                     Step::Insert { ahead } => {
                         let Some(tag) = base.checked_add(ahead).filter(|tag| *tag < 1 << 63) else { continue };
                         let slot = free.pop().expect("there are as many slots as steps");
-                        calendar.insert(Entry::new(tag, slot));
+                        calendar.insert(TaggedSlot::new(tag, slot));
                         model.insert((tag, at, slot));
                     }
                     Step::Exchange { ahead } => {
@@ -207,7 +207,7 @@ mod tests {
                         let slot = free.pop().expect("there are as many slots as steps");
                         model.insert((tag, at, slot));
                         let expected = model.pop_first().expect("one was entered");
-                        calendar.insert(Entry::new(tag, slot));
+                        calendar.insert(TaggedSlot::new(tag, slot));
                         let entry = calendar.take().expect("one was entered");
                         prop_assert_eq!((entry.tag, entry.slot), (expected.0, expected.2));
                         base = entry.tag;
@@ -226,7 +226,7 @@ mod tests {
                         if model.is_empty() { continue }
                         let entry = *model.iter().nth(which % model.len()).expect("it is below the length");
                         model.remove(&entry);
-                        calendar.remove(Entry::new(entry.0, entry.2));
+                        calendar.remove(TaggedSlot::new(entry.0, entry.2));
                         free.push(entry.2);
                     }
                     Step::Rebuild { back } => {

@@ -73,7 +73,7 @@ impl Disk {
 
 /// The requests of one class, in its order.
 #[derive(Clone, Debug)]
-enum Waiting<T> {
+enum CelloQueue<T> {
     Interactive(VecDeque<Request<T>>),
     /// By position, then by arrival: this sweep, and the next.
     Throughput {
@@ -84,7 +84,7 @@ enum Waiting<T> {
     RealTime(BTreeMap<(u64, u64, u64), Request<T>>),
 }
 
-impl<T> Waiting<T> {
+impl<T> CelloQueue<T> {
     fn new(purpose: Purpose) -> Self {
         match purpose {
             Purpose::Interactive => Self::Interactive(VecDeque::new()),
@@ -144,7 +144,7 @@ impl<T> Waiting<T> {
 pub struct Cello<T> {
     shares: Scheduler<()>,
     /// For each class; those with children stay empty.
-    classes: Vec<Waiting<T>>,
+    classes: Vec<CelloQueue<T>>,
     /// The leaves that may be served out of turn.
     real_time: Vec<ClassId>,
     interactive: Vec<ClassId>,
@@ -161,7 +161,7 @@ impl<T> Cello<T> {
             leaves.filter(|id| purpose(*id) == wanted).collect()
         };
         Self {
-            classes: hierarchy.classes().map(|(id, _)| Waiting::new(purpose(id))).collect(),
+            classes: hierarchy.classes().map(|(id, _)| CelloQueue::new(purpose(id))).collect(),
             real_time: leaves(Purpose::RealTime),
             interactive: leaves(Purpose::Interactive),
             shares: Scheduler::new(hierarchy),
@@ -204,7 +204,8 @@ impl<T> Cello<T> {
     fn out_of_turn(&mut self, now: u64) -> Option<ClassId> {
         let slack = |id: &ClassId| self.classes[id.index()].slack(now, &self.disk);
         let urgent = self.real_time.iter().map(|id| (slack(id), *id)).min();
-        let longest = self.classes.iter().filter_map(Waiting::first).map(|request| request.length).max()?;
+        let longest =
+            self.classes.iter().filter_map(CelloQueue::first).map(|request| request.length).max()?;
         let slack = urgent.map_or(u64::MAX, |(slack, _)| slack);
         if let Some((_, id)) = urgent.filter(|(slack, _)| *slack < self.disk.takes(longest))
             && self.shares.dequeue_ahead(now, id, self.disk.ahead).is_some()

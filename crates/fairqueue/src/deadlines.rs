@@ -10,11 +10,11 @@
 use std::collections::HashMap;
 
 /// By deadline, then by arrival; and which packet.
-type Entry = (u64, u64, u32);
+type DeadlineEntry = (u64, u64, u32);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deadlines {
-    heap: Vec<Entry>,
+    heap: Vec<DeadlineEntry>,
     arrivals: u64,
     /// Per flow: the latest deadline waiting and how many packets wait.
     flows: HashMap<u32, (u64, u32)>,

@@ -12,7 +12,7 @@
 
 use crate::discipline::{Backlog, Discipline, EnqueueError};
 use crate::hierarchy::{ClassId, Hierarchy};
-use crate::lines::{Line, Lines};
+use crate::lines::{PacketLine, PacketLines};
 use crate::natural::Natural;
 use crate::packet::Packet;
 use crate::scheduler::Scheduler;
@@ -25,7 +25,7 @@ pub fn start_time<T: 'static>(hierarchy: Hierarchy) -> Box<dyn Discipline<T>> {
     if scheduler.is_exact() { Box::new(scheduler) } else { Box::new(Exact::new(hierarchy)) }
 }
 
-struct Class {
+struct ExactClass {
     /// The root is its own parent.
     parent: usize,
     /// What a byte costs in its parent's virtual time.
@@ -40,14 +40,14 @@ struct Class {
     now: Natural,
     /// The greatest finish tag of its children.
     last_finish: Natural,
-    line: Line,
+    line: PacketLine,
 }
 
 /// The discipline.
 pub struct Exact<T> {
     hierarchy: Hierarchy,
-    classes: Vec<Class>,
-    lines: Lines<T>,
+    classes: Vec<ExactClass>,
+    lines: PacketLines<T>,
     /// The leaf in service, and the bytes of its packet.
     in_service: Option<(usize, u32)>,
     /// How often a class has begun to wait.
@@ -59,10 +59,10 @@ impl<T> Exact<T> {
     /// Without packets.
     #[must_use]
     pub fn new(hierarchy: Hierarchy) -> Self {
-        let mut lines = Lines::new();
-        let mut classes: Vec<Class> = hierarchy
+        let mut lines = PacketLines::new();
+        let mut classes: Vec<ExactClass> = hierarchy
             .classes()
-            .map(|(_, class)| Class {
+            .map(|(_, class)| ExactClass {
                 parent: class.parent.index(),
                 cost: Natural::default(),
                 tag: Natural::default(),

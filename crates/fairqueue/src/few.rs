@@ -10,12 +10,12 @@ use unisono_sync::prefetch;
 
 /// A child that wants service.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Entry {
+pub(crate) struct TaggedSlot {
     pub(crate) tag: u64,
     pub(crate) slot: u32,
 }
 
-impl Entry {
+impl TaggedSlot {
     #[inline]
     pub(crate) fn new(tag: u64, slot: u32) -> Self {
         Self { tag, slot }
@@ -78,12 +78,12 @@ impl Few {
 
     /// Takes the one with the least tag; of equal ones the one entered first.
     #[inline]
-    pub(crate) fn take(&mut self) -> Option<Entry> {
+    pub(crate) fn take(&mut self) -> Option<TaggedSlot> {
         self.waiting = self.waiting.checked_sub(1)?;
         let place = self.order as usize % PLACES;
         self.order >>= DIGIT;
         let tag = std::mem::replace(&mut self.tags[place], IDLE);
-        Some(Entry::new(tag, self.slots[place]))
+        Some(TaggedSlot::new(tag, self.slots[place]))
     }
 
     /// Who would be taken after so many others.

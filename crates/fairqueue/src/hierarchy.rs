@@ -4,7 +4,7 @@
 //! proportion to their weights, and what one of them does not use goes to the others in the same proportion.
 //! Packets wait at the leaves.
 
-use crate::weight::{Scale, Weight};
+use crate::weight::{Weight, WeightScale};
 use std::collections::HashMap;
 
 /// A class, by its number in the order of the tree (parents before children); the root is 0.
@@ -236,10 +236,10 @@ impl Hierarchy {
     }
 
     /// What a byte costs each child of a class.
-    pub(crate) fn scale(&self, id: ClassId) -> Scale {
+    pub(crate) fn scale(&self, id: ClassId) -> WeightScale {
         let weights: Vec<Weight> =
             self.class(id).children.iter().map(|child| self.class(*child).weight).collect();
-        Scale::of(&weights)
+        WeightScale::of(&weights)
     }
 
     /// Whether a class has no children. The root of a tree without any other class is a leaf.
@@ -255,7 +255,7 @@ impl Hierarchy {
         let mut costs = vec![1; self.classes.len()];
         for class in &self.classes {
             let weights: Vec<Weight> = class.children.iter().map(|child| self.class(*child).weight).collect();
-            for (child, cost) in class.children.iter().zip(Scale::of(&weights).costs) {
+            for (child, cost) in class.children.iter().zip(WeightScale::of(&weights).costs) {
                 costs[child.index()] = cost;
             }
         }

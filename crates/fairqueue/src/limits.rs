@@ -6,16 +6,16 @@ use std::collections::BTreeSet;
 
 /// The limits of a hierarchy; without any, nothing is counted.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Limits {
+pub(crate) struct RoomLimits {
     /// For each class: the nearest limit at it or above it.
     nearest: Vec<u32>,
-    limited: Vec<Limited>,
+    limited: Vec<LimitedClass>,
     /// What waits in each class; kept for leaves under a limit.
     leaves: Vec<Backlog>,
 }
 
 #[derive(Clone, Debug)]
-struct Limited {
+struct LimitedClass {
     limit: Limit,
     /// The next limit above.
     above: u32,
@@ -29,7 +29,7 @@ struct Limited {
 
 const NONE: u32 = u32::MAX;
 
-impl Limits {
+impl RoomLimits {
     pub(crate) fn of(hierarchy: &Hierarchy) -> Self {
         let mut limited = Vec::new();
         let mut nearest: Vec<u32> = Vec::new();
@@ -39,7 +39,7 @@ impl Limits {
             nearest.push(match class.limit {
                 None => above,
                 Some(limit) => {
-                    limited.push(Limited {
+                    limited.push(LimitedClass {
                         limit,
                         above,
                         waiting: Backlog::default(),
@@ -76,7 +76,7 @@ impl Limits {
     /// Whether a packet that arrives has to be dropped itself.
     pub(crate) fn refuse(&self, leaf: usize, length: u32) -> bool {
         self.over(leaf).any(|at| {
-            let Limited { limit, waiting, .. } = &self.limited[at];
+            let LimitedClass { limit, waiting, .. } = &self.limited[at];
             limit.overflow == Overflow::DropTail
                 && (waiting.packets + 1 > limit.packets || waiting.bytes + u64::from(length) > limit.bytes)
         })
@@ -97,7 +97,7 @@ impl Limits {
             waiting.bytes -= u64::from(length);
         });
         let mut at = self.nearest.get(leaf).copied().unwrap_or(NONE);
-        while let Some(Limited { limit, above, waiting, most, .. }) = self.limited.get_mut(at as usize) {
+        while let Some(LimitedClass { limit, above, waiting, most, .. }) = self.limited.get_mut(at as usize) {
             most.packets = most.packets.min(waiting.packets).max(limit.packets);
             most.bytes = most.bytes.min(waiting.bytes).max(limit.bytes);
             at = *above;
@@ -111,7 +111,7 @@ impl Limits {
         }
         self.change(leaf, |waiting| *waiting += already);
         let mut at = self.nearest.get(leaf).copied().unwrap_or(NONE);
-        while let Some(Limited { above, waiting, most, .. }) = self.limited.get_mut(at as usize) {
+        while let Some(LimitedClass { above, waiting, most, .. }) = self.limited.get_mut(at as usize) {
             most.packets = most.packets.max(waiting.packets);
             most.bytes = most.bytes.max(waiting.bytes);
             at = *above;
@@ -141,7 +141,7 @@ impl Limits {
     /// The leaf whose last packet has to go, now that a packet has come to a leaf.
     pub(crate) fn longest_to_drop(&self, leaf: usize) -> Option<usize> {
         self.over(leaf).find_map(|at| {
-            let Limited { waiting, most, longest, .. } = &self.limited[at];
+            let LimitedClass { waiting, most, longest, .. } = &self.limited[at];
             let full = waiting.packets > most.packets || waiting.bytes > most.bytes;
             longest.last().filter(|_| full).map(|(_, leaf)| *leaf)
         })

@@ -16,7 +16,7 @@ const END: u32 = 0;
 
 /// The line of a leaf.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Line {
+pub(crate) struct PacketLine {
     /// The packet that leaves next; with an order by deadline, which of the heaps.
     head: u32,
     /// The packet that came last, or [`END`] if none waits; with an order by deadline anything else if some wait.
@@ -25,7 +25,7 @@ pub(crate) struct Line {
 }
 
 #[derive(Clone, Debug)]
-struct Node<T> {
+struct QueuedPacket<T> {
     /// None while the node is free.
     item: Option<T>,
     deadline: u64,
@@ -36,28 +36,28 @@ struct Node<T> {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Lines<T> {
-    nodes: Vec<Node<T>>,
+pub(crate) struct PacketLines<T> {
+    nodes: Vec<QueuedPacket<T>>,
     /// The node that became free last.
     free: u32,
     deadlines: Vec<Deadlines>,
 }
 
-impl Line {
+impl PacketLine {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.tail == END
     }
 }
 
-impl<T> Lines<T> {
+impl<T> PacketLines<T> {
     pub(crate) fn new() -> Self {
-        let end = Node { item: None, deadline: 0, length: 0, flow: 0, next: END, before: END };
+        let end = QueuedPacket { item: None, deadline: 0, length: 0, flow: 0, next: END, before: END };
         Self { nodes: vec![end], free: END, deadlines: Vec::new() }
     }
 
     /// A new line without packets.
-    pub(crate) fn line(&mut self, order: Order) -> Line {
+    pub(crate) fn line(&mut self, order: Order) -> PacketLine {
         let head = match order {
             Order::Fifo => END,
             Order::Deadline => {
@@ -65,13 +65,13 @@ impl<T> Lines<T> {
                 u32::try_from(self.deadlines.len() - 1).expect("fits because classes have numbers of 30 bits")
             }
         };
-        Line { head, tail: END, order }
+        PacketLine { head, tail: END, order }
     }
 
     #[inline]
-    pub(crate) fn push(&mut self, line: &mut Line, packet: Packet<T>) {
+    pub(crate) fn push(&mut self, line: &mut PacketLine, packet: Packet<T>) {
         let Packet { length, flow, deadline, item } = packet;
-        let node = Node { item: Some(item), deadline, length, flow, next: END, before: line.tail };
+        let node = QueuedPacket { item: Some(item), deadline, length, flow, next: END, before: line.tail };
         let at = match self.free {
             END => self.grow(node),
             at => {
@@ -93,7 +93,7 @@ impl<T> Lines<T> {
     }
 
     #[cold]
-    fn grow(&mut self, node: Node<T>) -> u32 {
+    fn grow(&mut self, node: QueuedPacket<T>) -> u32 {
         let at = u32::try_from(self.nodes.len()).ok().filter(|at| *at != NONE);
         self.nodes.push(node);
         at.expect("fits because so many packets fill a hundred gigabytes")
@@ -101,7 +101,7 @@ impl<T> Lines<T> {
 
     /// Takes the packet that leaves next out of its line; answers where it is until it is [taken](Self::take).
     #[inline]
-    pub(crate) fn detach(&mut self, line: &mut Line) -> Option<u32> {
+    pub(crate) fn detach(&mut self, line: &mut PacketLine) -> Option<u32> {
         match line.order {
             Order::Fifo => {
                 let at = line.head;
@@ -117,7 +117,7 @@ impl<T> Lines<T> {
     }
 
     /// Takes out the packet that would leave last.
-    fn detach_last(&mut self, line: &mut Line) -> Option<u32> {
+    fn detach_last(&mut self, line: &mut PacketLine) -> Option<u32> {
         match line.order {
             Order::Fifo => {
                 let at = line.tail;
@@ -137,7 +137,7 @@ impl<T> Lines<T> {
 
     fn detach_by_deadline(
         &mut self,
-        line: &mut Line,
+        line: &mut PacketLine,
         which: impl FnOnce(&mut Deadlines) -> Option<u32>,
     ) -> Option<u32> {
         let deadlines = &mut self.deadlines[line.head as usize];
@@ -163,19 +163,19 @@ impl<T> Lines<T> {
     }
 
     /// The packet that leaves next.
-    pub(crate) fn pop(&mut self, line: &mut Line) -> Option<Packet<T>> {
+    pub(crate) fn pop(&mut self, line: &mut PacketLine) -> Option<Packet<T>> {
         self.detach(line).map(|at| self.take(at))
     }
 
     /// The packet that would leave last.
-    pub(crate) fn pop_last(&mut self, line: &mut Line) -> Option<Packet<T>> {
+    pub(crate) fn pop_last(&mut self, line: &mut PacketLine) -> Option<Packet<T>> {
         self.detach_last(line).map(|at| self.take(at))
     }
 
     /// What waits in a line; walks along it.
-    pub(crate) fn waiting(&self, line: &Line) -> Backlog {
+    pub(crate) fn waiting(&self, line: &PacketLine) -> Backlog {
         let mut sum = Backlog::default();
-        let mut add = |node: &Node<T>| sum += Backlog { packets: 1, bytes: u64::from(node.length) };
+        let mut add = |node: &QueuedPacket<T>| sum += Backlog { packets: 1, bytes: u64::from(node.length) };
         match line.order {
             Order::Fifo => {
                 let mut at = if line.is_empty() { END } else { line.head };
@@ -194,7 +194,7 @@ impl<T> Lines<T> {
 
     /// Asks for the memory of the packet that leaves a line next, and of that behind which another will come.
     #[inline]
-    pub(crate) fn fetch(&self, line: &Line) {
+    pub(crate) fn fetch(&self, line: &PacketLine) {
         if let (Some(head), Some(tail)) =
             (self.nodes.get(line.head as usize), self.nodes.get(line.tail as usize))
         {
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_earliest_deadline_leaves_first_and_no_flow_is_reordered() {
-        let mut lines = Lines::new();
+        let mut lines = PacketLines::new();
         let mut line = lines.line(Order::Deadline);
         for (flow, deadline, item) in [(1, NO_DEADLINE, 0), (2, 50, 1), (3, 20, 2), (2, 10, 3), (1, 5, 4)] {
             lines.push(&mut line, packet(flow, deadline, item));
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn what_would_leave_last_can_be_dropped_from_either_kind() {
-        let mut lines = Lines::new();
+        let mut lines = PacketLines::new();
         for order in [Order::Fifo, Order::Deadline] {
             let mut line = lines.line(order);
             for item in 0..3 {

@@ -5,10 +5,10 @@
 //! could foretell that: the empty list ends in a link of its own (number 0), which may be written to. Nothing is
 //! allocated once it is made.
 
-use crate::few::Entry;
+use crate::few::TaggedSlot;
 
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct PageLink {
     tag: u64,
     slot: u32,
     next: u32,
@@ -31,22 +31,22 @@ fn all_if(condition: bool) -> u32 {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Ring {
+pub(crate) struct PageRing {
     pages: Box<[Page]>,
     /// Which pages have entries, and which words of those bits are not zero.
     bits: Box<[u64]>,
     summary: Box<[u64]>,
-    links: Box<[Link]>,
+    links: Box<[PageLink]>,
     free: u32,
     /// How many entries there are.
     len: usize,
 }
 
-impl Ring {
+impl PageRing {
     /// A ring of so many pages, a power of two and no less than 64, for so many entries.
     pub(crate) fn new(pages: usize, most: usize) -> Self {
         let count = u32::try_from(most).expect("fits because classes have numbers of 30 bits");
-        let link = |next| Link { tag: 0, slot: 0, next };
+        let link = |next| PageLink { tag: 0, slot: 0, next };
         Self {
             pages: vec![Page::default(); pages].into(),
             bits: vec![0; pages / 64].into(),
@@ -76,18 +76,18 @@ impl Ring {
 
     /// Somebody new; there is room.
     #[inline]
-    fn link(&mut self, entry: Entry, next: u32) -> u32 {
+    fn link(&mut self, entry: TaggedSlot, next: u32) -> u32 {
         let at = self.free;
         let link = &mut self.links[at as usize];
         self.free = link.next;
-        *link = Link { tag: entry.tag, slot: entry.slot, next };
+        *link = PageLink { tag: entry.tag, slot: entry.slot, next };
         self.len += 1;
         at
     }
 
     /// Enters somebody behind all others of a page.
     #[inline]
-    pub(crate) fn append(&mut self, place: usize, entry: Entry) {
+    pub(crate) fn append(&mut self, place: usize, entry: TaggedSlot) {
         let at = self.link(entry, END);
         let page = &mut self.pages[place];
         let Page { first, last } = *page;
@@ -98,7 +98,7 @@ impl Ring {
     }
 
     /// Enters somebody on a page in order, behind those of the same tag.
-    pub(crate) fn insert(&mut self, place: usize, entry: Entry) {
+    pub(crate) fn insert(&mut self, place: usize, entry: TaggedSlot) {
         let Page { first, last } = self.pages[place];
         if last == END || self.links[last as usize].tag <= entry.tag {
             return self.append(place, entry);
@@ -140,11 +140,11 @@ impl Ring {
 
     /// Takes the first of a page that is not empty.
     #[inline]
-    pub(crate) fn pop(&mut self, place: usize) -> Entry {
+    pub(crate) fn pop(&mut self, place: usize) -> TaggedSlot {
         let page = &mut self.pages[place];
         let at = page.first;
         let link = &mut self.links[at as usize];
-        let Link { tag, slot, next } = *link;
+        let PageLink { tag, slot, next } = *link;
         link.next = self.free;
         self.free = at;
         self.len -= 1;
@@ -152,7 +152,7 @@ impl Ring {
         let bits = &mut self.bits[place / 64];
         *bits &= !(u64::from(next == END) << (place % 64));
         self.summary[place / 4096] &= !(u64::from(*bits == 0) << (place / 64 % 64));
-        Entry::new(tag, slot)
+        TaggedSlot::new(tag, slot)
     }
 
     /// Takes somebody out of a page, which is searched.
@@ -245,7 +245,7 @@ impl Ring {
             self.pages[next].first
         });
         std::iter::from_fn(move || {
-            let Link { slot, mut next, .. } = *self.links.get(at as usize).filter(|_| at != END)?;
+            let PageLink { slot, mut next, .. } = *self.links.get(at as usize).filter(|_| at != END)?;
             if next == END {
                 place = self.next((place + 1) & (self.pages.len() - 1))?;
                 next = self.pages[place].first;

@@ -15,14 +15,14 @@ use std::collections::VecDeque;
 #[derive(Clone, Debug)]
 pub struct RoundRobin<T> {
     hierarchy: Hierarchy,
-    classes: Vec<Turn<T>>,
+    classes: Vec<ByteTurn<T>>,
     /// Leaves with packets, in the order of their turns.
     round: VecDeque<ClassId>,
     backlog: Backlog,
 }
 
 #[derive(Clone, Debug)]
-struct Turn<T> {
+struct ByteTurn<T> {
     /// Bytes a round.
     quantum: f64,
     deficit: f64,
@@ -40,7 +40,7 @@ impl<T> RoundRobin<T> {
         let share = |id: ClassId| if hierarchy.is_leaf(id) { all[id.index()] } else { f64::INFINITY };
         let shares: Vec<f64> = hierarchy.classes().map(|(id, _)| share(id)).collect();
         let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
-        let turn = |share: &f64| Turn {
+        let turn = |share: &f64| ByteTurn {
             quantum: share / least * f64::from(least_quantum),
             deficit: 0.0,
             began: false,

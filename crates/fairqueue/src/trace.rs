@@ -90,19 +90,19 @@ const MOST_DEPTH: usize = 500;
 #[serde(deny_unknown_fields)]
 struct File {
     rate: Number,
-    tree: Class,
-    packets: Vec<Sent>,
+    tree: TraceClass,
+    packets: Vec<TracePacket>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Class {
+struct TraceClass {
     name: String,
     weight: Option<Number>,
     #[serde(default)]
     order: ClassOrder,
     #[serde(default)]
-    children: Vec<Class>,
+    children: Vec<TraceClass>,
 }
 
 #[derive(Deserialize, Default)]
@@ -115,7 +115,7 @@ enum ClassOrder {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Sent {
+struct TracePacket {
     id: Value,
     t: String,
     class: String,
@@ -141,7 +141,7 @@ impl Trace {
         reader.end()?;
         let rate = file.rate.as_u64().filter(|rate| (1..=MOST_RATE).contains(rate));
         let rate = rate.ok_or(TraceError::Rate { rate: file.rate, most: MOST_RATE })?;
-        let hierarchy = Hierarchy::new(class(file.tree, Place::Root)?)?;
+        let hierarchy = Hierarchy::new(class(file.tree, Depth::Root)?)?;
         let arrivals = file.packets.into_iter().enumerate().map(|(number, sent)| {
             arrival(&hierarchy, number, sent).map_err(|what| TraceError::Packet { number, what })
         });
@@ -164,18 +164,18 @@ impl Trace {
 }
 
 #[derive(PartialEq)]
-enum Place {
+enum Depth {
     Root,
     Below,
 }
 
-fn class(from: Class, place: Place) -> Result<ClassSpec, TraceError> {
+fn class(from: TraceClass, place: Depth) -> Result<ClassSpec, TraceError> {
     let weight = match from.weight {
         Some(weight) => weight
             .to_string()
             .parse()
             .map_err(|error| TraceError::Weight { class: from.name.clone(), error })?,
-        None if place == Place::Root => Weight::ONE,
+        None if place == Depth::Root => Weight::ONE,
         None => return Err(TraceError::NoWeight { class: from.name }),
     };
     let mut spec = ClassSpec::new(from.name).weighing(weight);
@@ -184,11 +184,11 @@ fn class(from: Class, place: Place) -> Result<ClassSpec, TraceError> {
         ClassOrder::Deadline => Order::Deadline,
     };
     spec.children =
-        from.children.into_iter().map(|child| class(child, Place::Below)).collect::<Result<_, _>>()?;
+        from.children.into_iter().map(|child| class(child, Depth::Below)).collect::<Result<_, _>>()?;
     Ok(spec)
 }
 
-fn arrival(hierarchy: &Hierarchy, number: usize, sent: Sent) -> Result<Arrival, String> {
+fn arrival(hierarchy: &Hierarchy, number: usize, sent: TracePacket) -> Result<Arrival, String> {
     let decimal = |key, text: &str| {
         Decimal::parse(text).ok_or_else(|| {
             format!(

@@ -4,7 +4,7 @@
 //! to be equal; so siblings share a unit in which one byte costs each of them a whole number: with weights
 //! 6, 3 and 1 the unit is the sixth of a byte, and a byte costs 1, 2 and 6. That unit is the least common
 //! multiple of the weights as whole numbers. Where it would be too large (weights such as 1000003 and 999983
-//! among many others) costs are rounded to some 12 digits, and [`Scale::exact`] says so.
+//! among many others) costs are rounded to some 12 digits, and [`WeightScale::exact`] says so.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -84,13 +84,13 @@ const MOST_COST: u64 = 1 << 38;
 
 /// What a byte costs each of some siblings.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Scale {
+pub(crate) struct WeightScale {
     pub(crate) costs: Vec<u64>,
     /// Whether costs relate exactly as the weights do.
     pub(crate) exact: bool,
 }
 
-impl Scale {
+impl WeightScale {
     pub(crate) fn of(weights: &[Weight]) -> Self {
         let exact = exact_costs(weights);
         let costs = exact.clone().unwrap_or_else(|| {
@@ -152,22 +152,22 @@ mod tests {
 
     #[test]
     fn a_byte_costs_whole_numbers_in_inverse_proportion() {
-        assert_eq!(Scale::of(&weights(&["60", "30", "10"])).costs, [1, 2, 6]);
-        assert_eq!(Scale::of(&weights(&["0.5", "1.5", "2"])).costs, [12, 4, 3]);
-        assert_eq!(Scale::of(&weights(&["7"])).costs, [1]);
+        assert_eq!(WeightScale::of(&weights(&["60", "30", "10"])).costs, [1, 2, 6]);
+        assert_eq!(WeightScale::of(&weights(&["0.5", "1.5", "2"])).costs, [12, 4, 3]);
+        assert_eq!(WeightScale::of(&weights(&["7"])).costs, [1]);
     }
 
     #[test]
     fn weights_without_a_small_common_unit_are_rounded_and_say_so() {
         let odd = weights(&["999999937", "999999929", "999999893", "999999883", "1"]);
-        let scale = Scale::of(&odd);
+        let scale = WeightScale::of(&odd);
         assert!(!scale.exact);
         let unit = odd[0].to_f64() * scale.costs[0] as f64;
         for (weight, cost) in odd.iter().zip(&scale.costs) {
             let off = weight.to_f64() * *cost as f64 / unit - 1.0;
             assert!(off.abs() < 0.01, "{weight}: {off}");
         }
-        let near = Scale::of(&weights(&["999983", "1000003", "999979", "999961", "999959", "999953"]));
+        let near = WeightScale::of(&weights(&["999983", "1000003", "999979", "999961", "999959", "999953"]));
         assert!(!near.exact);
         assert!(near.costs.iter().all(|cost| *cost > MOST_COST / 2));
     }

@@ -21,7 +21,7 @@ pub struct Weighted<T> {
     hierarchy: Hierarchy,
     flows: Vec<Flow<T>>,
     /// Leaves by the finish tag of their first packet.
-    next: BinaryHeap<Reverse<(Tag, ClassId)>>,
+    next: BinaryHeap<Reverse<(FinishTag, ClassId)>>,
     /// Bytes a nanosecond.
     rate: f64,
     /// The ideal link's virtual time, when it was computed, and the shares of those whom it serves.
@@ -29,7 +29,7 @@ pub struct Weighted<T> {
     computed: u64,
     active: f64,
     /// When the ideal link will have served all that a leaf has: its last finish tag.
-    leaving: BinaryHeap<Reverse<(Tag, ClassId)>>,
+    leaving: BinaryHeap<Reverse<(FinishTag, ClassId)>>,
     backlog: Backlog,
 }
 
@@ -44,23 +44,23 @@ struct Flow<T> {
 
 /// A tag in a heap; never a NaN.
 #[derive(Clone, Copy, Debug)]
-struct Tag(f64);
+struct FinishTag(f64);
 
-impl PartialEq for Tag {
+impl PartialEq for FinishTag {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Tag {}
+impl Eq for FinishTag {}
 
-impl PartialOrd for Tag {
+impl PartialOrd for FinishTag {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Tag {
+impl Ord for FinishTag {
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.total_cmp(&other.0)
     }
@@ -95,7 +95,7 @@ impl<T> Weighted<T> {
     fn advance(&mut self, now: u64) {
         let mut left = now.saturating_sub(self.computed) as f64;
         self.computed = self.computed.max(now);
-        while let Some(Reverse((Tag(finish), class))) = self.leaving.peek().copied() {
+        while let Some(Reverse((FinishTag(finish), class))) = self.leaving.peek().copied() {
             let flow = &mut self.flows[class.index()];
             if finish < flow.last_finish {
                 self.leaving.pop(); // more has come since
@@ -130,9 +130,9 @@ impl<T> Discipline<T> for Weighted<T> {
             flow.active = true;
             self.active += flow.share;
         }
-        self.leaving.push(Reverse((Tag(finish), class)));
+        self.leaving.push(Reverse((FinishTag(finish), class)));
         if flow.waiting.is_empty() {
-            self.next.push(Reverse((Tag(finish), class)));
+            self.next.push(Reverse((FinishTag(finish), class)));
         }
         flow.waiting.push_back((finish, packet));
         Ok(())
@@ -148,7 +148,7 @@ impl<T> Discipline<T> for Weighted<T> {
         let flow = &mut self.flows[class.index()];
         let (_, packet) = flow.waiting.pop_front()?;
         if let Some((finish, _)) = flow.waiting.front() {
-            self.next.push(Reverse((Tag(*finish), class)));
+            self.next.push(Reverse((FinishTag(*finish), class)));
         }
         self.backlog.packets -= 1;
         self.backlog.bytes -= u64::from(packet.length);

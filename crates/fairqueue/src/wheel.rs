@@ -26,7 +26,7 @@ const ROOM: usize = 15;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-struct Chunk {
+struct WheelChunk {
     next: u32,
     /// Entries from `from` to `to` are there.
     from: u32,
@@ -36,12 +36,12 @@ struct Chunk {
 
 /// The first and the last chunk of a bucket.
 #[derive(Clone, Copy, Debug)]
-struct Ends {
+struct BucketEnds {
     first: u32,
     last: u32,
 }
 
-const NO_CHUNKS: Ends = Ends { first: NONE, last: NONE };
+const NO_CHUNKS: BucketEnds = BucketEnds { first: NONE, last: NONE };
 
 #[derive(Clone, Debug)]
 pub(crate) struct Wheel {
@@ -51,8 +51,8 @@ pub(crate) struct Wheel {
     levels: u32,
     /// Which buckets of a level have entries.
     buckets: [u64; LEVELS],
-    ends: Box<[[Ends; BUCKETS]; LEVELS]>,
-    chunks: Vec<Chunk>,
+    ends: Box<[[BucketEnds; BUCKETS]; LEVELS]>,
+    chunks: Vec<WheelChunk>,
     free: u32,
 }
 
@@ -62,7 +62,7 @@ impl Wheel {
         // a bucket has at most two chunks that are not full, its first and its last; with one entry only one
         let count = most / ROOM + 2 * most.min(LEVELS * BUCKETS) + 1;
         let count = u32::try_from(count).expect("fits because classes have numbers of 30 bits");
-        let chunk = |next| Chunk { next, from: 0, to: 0, entries: [(0, 0); ROOM] };
+        let chunk = |next| WheelChunk { next, from: 0, to: 0, entries: [(0, 0); ROOM] };
         Self {
             base: 0,
             levels: 0,
@@ -211,7 +211,7 @@ impl Wheel {
         let mut at = first;
         while at != NONE {
             // a copy, so that the chunk can be used again while its entries are entered
-            let Chunk { next, from, to, entries } = self.chunks[at as usize];
+            let WheelChunk { next, from, to, entries } = self.chunks[at as usize];
             self.chunks[at as usize].next = self.free;
             self.free = at;
             for (tag, slot) in &entries[from as usize..to as usize] {

@@ -7,7 +7,7 @@
 //!
 //! Cost: a look at all channels and programs once a second.
 
-use super::{Broker, State, answer};
+use super::{Broker, ChannelState, answer};
 use crate::frame::Frame;
 use crate::limits::Limits;
 use crate::task::{ChannelId, ClientId, Task};
@@ -61,18 +61,18 @@ impl Broker {
 
     pub(super) fn give_up_on(&mut self, id: ChannelId, reason: &str) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
-        if channel.state == State::Broken {
+        if channel.state == ChannelState::Broken {
             return;
         }
-        if channel.state == State::Opening
+        if channel.state == ChannelState::Opening
             && let Some(client) = channel.client
             && let Some(client) = self.clients.get_mut(&client)
         {
             // refused: the program need not close what it never had
             client.channels.remove(&channel.number);
         }
-        let was_opening = channel.state == State::Opening;
-        channel.state = State::Broken;
+        let was_opening = channel.state == ChannelState::Opening;
+        channel.state = ChannelState::Broken;
         let (class, held, kept) =
             (channel.class, std::mem::take(&mut channel.held), std::mem::take(&mut channel.kept));
         if let Some(client) = channel.client {

@@ -25,7 +25,7 @@ use unisono_fairqueue::{ClassId, Discipline, Hierarchy, Packet, Scheduler};
 
 /// A message between hand-over and sending.
 #[derive(Debug)]
-struct Message {
+struct WaitingMessage {
     channel: ChannelId,
     came: u64,
     payload: Vec<u8>,
@@ -43,7 +43,7 @@ struct InService {
 }
 
 #[derive(Debug, Default)]
-struct Client {
+struct ConnectedClient {
     user: u32,
     /// When it connected.
     since: u64,
@@ -53,7 +53,7 @@ struct Client {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum ChannelState {
     /// Its socket is being made.
     Opening,
     Open,
@@ -64,7 +64,7 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Channel {
+struct OpenChannel {
     /// Nobody once its program has gone.
     client: Option<ClientId>,
     /// Whose program that is, or was.
@@ -74,7 +74,7 @@ struct Channel {
     number: u32,
     class: ClassId,
     destination: Destination,
-    state: State,
+    state: ChannelState,
     /// Credit that messages here have cost.
     outstanding: u32,
     /// Credit that is free again and has not been given back.
@@ -84,18 +84,18 @@ struct Channel {
     stalled: bool,
     /// The cost of what is kept at the socket.
     kept: u32,
-    held: VecDeque<Packet<Message>>,
+    held: VecDeque<Packet<WaitingMessage>>,
 }
 
 /// The broker.
 #[derive(Debug)]
 pub struct Broker {
     limits: Limits,
-    scheduler: Scheduler<Message>,
+    scheduler: Scheduler<WaitingMessage>,
     pace: Pace,
     accounts: BTreeMap<ClassId, Account>,
-    clients: HashMap<ClientId, Client>,
-    channels: HashMap<ChannelId, Channel>,
+    clients: HashMap<ClientId, ConnectedClient>,
+    channels: HashMap<ChannelId, OpenChannel>,
     next_channel: u32,
     sent_away: u64,
     /// When to look for programs and destinations that do nothing.
@@ -147,7 +147,7 @@ impl Broker {
         let theirs = self.clients.values().filter(|client| client.user == user).count();
         let may = self.clients.len() < self.limits.clients && theirs < self.limits.clients_of_user;
         if may {
-            self.clients.insert(client, Client { user, since: now, ..Client::default() });
+            self.clients.insert(client, ConnectedClient { user, since: now, ..ConnectedClient::default() });
         }
         may
     }
@@ -208,7 +208,7 @@ impl Broker {
         destination: Destination,
         class: &str,
     ) -> Result<(), String> {
-        let Client { user, channels: theirs, .. } = self.clients.get(&client).ok_or("it is gone")?;
+        let ConnectedClient { user, channels: theirs, .. } = self.clients.get(&client).ok_or("it is gone")?;
         let user = *user;
         if theirs.contains_key(&number) {
             return Err(format!("the channel {number} is open already; close it first"));
@@ -247,14 +247,14 @@ impl Broker {
         }
         let id = ChannelId(self.next_channel);
         self.next_channel = self.next_channel.wrapping_add(1);
-        let channel = Channel {
+        let channel = OpenChannel {
             client: Some(client),
             user,
             alone_since: 0,
             number,
             class,
             destination: destination.clone(),
-            state: State::Opening,
+            state: ChannelState::Opening,
             outstanding: 0,
             owed: 0,
             flushing: false,
@@ -272,8 +272,8 @@ impl Broker {
     pub fn opened(&mut self, id: ChannelId, stalled: bool) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
         channel.stalled = stalled;
-        if channel.state == State::Opening {
-            channel.state = State::Open;
+        if channel.state == ChannelState::Opening {
+            channel.state = ChannelState::Open;
             if let Some(client) = channel.client {
                 let frame = Frame::Opened { channel: channel.number, credit: self.limits.credit };
                 answer(&mut self.tasks, client, &frame);
@@ -297,10 +297,14 @@ impl Broker {
         let id = known.ok_or_else(|| format!("a message on channel {number}, which was never opened"))?;
         let channel = self.channels.get_mut(&id).ok_or("its channel is gone")?;
         match channel.state {
-            State::Open => {}
-            State::Broken => return Ok(()), // sent before it could know
-            State::Opening => return Err(format!("a message on channel {number} before it was opened")),
-            State::Draining => return Err(format!("a message on channel {number} after it was closed")),
+            ChannelState::Open => {}
+            ChannelState::Broken => return Ok(()), // sent before it could know
+            ChannelState::Opening => {
+                return Err(format!("a message on channel {number} before it was opened"));
+            }
+            ChannelState::Draining => {
+                return Err(format!("a message on channel {number} after it was closed"));
+            }
         }
         let cost = Limits::cost(payload.len());
         let used = channel.outstanding.saturating_add(channel.owed).saturating_add(cost);
@@ -312,7 +316,7 @@ impl Broker {
             length: channel.destination.wire_length(payload.len()),
             flow: id.0,
             deadline,
-            item: Message { channel: id, came: now, payload: payload.to_vec() },
+            item: WaitingMessage { channel: id, came: now, payload: payload.to_vec() },
         };
         if channel.stalled {
             channel.held.push_back(packet);
@@ -323,7 +327,7 @@ impl Broker {
         Ok(())
     }
 
-    fn enqueue(&mut self, now: u64, class: ClassId, packet: Packet<Message>) {
+    fn enqueue(&mut self, now: u64, class: ClassId, packet: Packet<WaitingMessage>) {
         let (channel, cost) = (packet.item.channel, Limits::cost(packet.item.payload.len()));
         if self.scheduler.enqueue(now, class, packet).is_err() {
             // a leaf, and a length that was checked: cannot be, but would have to give its credit back
@@ -348,8 +352,8 @@ impl Broker {
     fn leave(&mut self, now: u64, id: ChannelId) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
         (channel.client, channel.alone_since) = (None, now);
-        if channel.state != State::Broken {
-            channel.state = State::Draining;
+        if channel.state != ChannelState::Broken {
+            channel.state = ChannelState::Draining;
         }
         self.forget_if_empty(id);
     }
@@ -358,7 +362,7 @@ impl Broker {
     fn forget_if_empty(&mut self, id: ChannelId) {
         let Some(channel) = self.channels.get(&id) else { return };
         if channel.client.is_none() && channel.outstanding == 0 {
-            if channel.state == State::Draining {
+            if channel.state == ChannelState::Draining {
                 self.tasks.push_back(Task::Release { channel: id });
             }
             self.channels.remove(&id);
@@ -381,7 +385,7 @@ impl Broker {
         let is_empty = channel.flushing && channel.outstanding == 0;
         let is_due = is_empty || channel.owed >= self.limits.credit / 2;
         if is_due
-            && channel.state != State::Broken
+            && channel.state != ChannelState::Broken
             && let Some(client) = channel.client
         {
             channel.flushing &= !is_empty;
@@ -425,9 +429,9 @@ impl Broker {
         }
         loop {
             let Some((class, packet)) = self.scheduler.dequeue(now) else { return Next::Idle };
-            let Packet { length, deadline, item: Message { channel, came, payload }, .. } = packet;
+            let Packet { length, deadline, item: WaitingMessage { channel, came, payload }, .. } = packet;
             let cost = Limits::cost(payload.len());
-            if self.channels.get(&channel).is_none_or(|channel| channel.state == State::Broken) {
+            if self.channels.get(&channel).is_none_or(|channel| channel.state == ChannelState::Broken) {
                 self.lose(class);
                 self.give_back(channel, cost);
                 continue; // nothing of it goes on the link

@@ -11,7 +11,7 @@ use unisono_linux::cgroup::{Hierarchy, Version, hierarchies};
 
 /// A control group's weight for processor time.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Weight {
+pub(crate) struct GroupWeight {
     pub(crate) file: PathBuf,
     pub(crate) before: String,
     /// What we set; anything else is somebody else's choice, and stays.
@@ -19,7 +19,7 @@ pub(crate) struct Weight {
 }
 
 /// The weights that control groups are to have, and those that they have.
-pub(crate) fn weights(policy: &Policy) -> Result<Vec<Weight>, Error> {
+pub(crate) fn weights(policy: &Policy) -> Result<Vec<GroupWeight>, Error> {
     let Some(cpu) = &policy.cpu else { return Ok(Vec::new()) };
     let all = hierarchies()?;
     let Some(hierarchy) = Hierarchy::with(&all, "cpu") else {
@@ -40,7 +40,7 @@ pub(crate) fn weights(policy: &Policy) -> Result<Vec<Weight>, Error> {
         };
         let file = below(&hierarchy.root, &share.cgroup).join(file);
         match fs::read_to_string(&file) {
-            Ok(before) => Ok(Weight { file, before: before.trim().to_owned(), ours: ours.to_string() }),
+            Ok(before) => Ok(GroupWeight { file, before: before.trim().to_owned(), ours: ours.to_string() }),
             Err(_) => {
                 let what = format!(
                     "{} has no weight for processor time ({} is not there); start what runs in it first",
@@ -55,12 +55,12 @@ pub(crate) fn weights(policy: &Policy) -> Result<Vec<Weight>, Error> {
 }
 
 /// Sets one.
-pub(crate) fn set(weight: &Weight) -> Result<(), Error> {
+pub(crate) fn set(weight: &GroupWeight) -> Result<(), Error> {
     write(&weight.file, &weight.ours)
 }
 
 /// Puts one back, unless somebody else has changed it since a policy held, or the group is gone. Whether it is as it was.
-pub(crate) fn put_back(weight: &Weight, phase: Phase) -> Result<bool, Error> {
+pub(crate) fn put_back(weight: &GroupWeight, phase: Phase) -> Result<bool, Error> {
     match fs::read_to_string(&weight.file) {
         Ok(now) if now.trim() == weight.before => Ok(true),
         Ok(now) if now.trim() == weight.ours || phase == Phase::Changing => {

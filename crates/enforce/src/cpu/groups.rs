@@ -19,22 +19,22 @@ pub(crate) fn below(root: &Path, cgroup: &str) -> PathBuf {
 
 /// Where a control group is stopped and its time is read: one directory, or two with version 1.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Found {
+pub(super) struct FoundGroup {
     pub(super) stop: Group,
     time: Group,
 }
 
 /// A control group that can be stopped.
 #[derive(Debug)]
-pub(super) struct Held {
-    found: Found,
+pub(super) struct HeldGroup {
+    found: FoundGroup,
     /// None while there is no such group: services are started again, and their groups made anew.
     open: Option<(Valve, Meter)>,
     stopped: Frozen,
     used_ns: u64,
 }
 
-impl Found {
+impl FoundGroup {
     /// Looks a group up in a tree that can stop it, version 2 first.
     fn of(all: &[cgroup::Hierarchy], path: &str) -> Option<Self> {
         let at = |tree: &cgroup::Hierarchy| Group::at(below(&tree.root, path), tree.version);
@@ -68,12 +68,12 @@ impl Found {
     }
 }
 
-impl Held {
+impl HeldGroup {
     /// Holds on to a group.
     ///
     /// # Errors
     /// It has just gone, or root is missing.
-    pub(super) fn of(found: Found) -> Result<Self, Error> {
+    pub(super) fn of(found: FoundGroup) -> Result<Self, Error> {
         let open = found.open()?;
         let used_ns = open.1.used_ns()?;
         Ok(Self { found, open: Some(open), stopped: Frozen::No, used_ns })
@@ -138,7 +138,7 @@ impl Held {
 pub(super) struct Shares {
     pub(super) hierarchy: Hierarchy,
     /// The leaves, with their groups.
-    pub(super) leaves: Vec<(ClassId, Found)>,
+    pub(super) leaves: Vec<(ClassId, FoundGroup)>,
 }
 
 impl Shares {
@@ -179,9 +179,9 @@ impl Shares {
     }
 }
 
-fn find(all: &[cgroup::Hierarchy], policy: &Policy, path: &str) -> Result<Found, Error> {
+fn find(all: &[cgroup::Hierarchy], policy: &Policy, path: &str) -> Result<FoundGroup, Error> {
     let wrong = |what: String| Error::NotHere { at: place_of(policy, path), what };
-    let Some(found) = Found::of(all, path) else {
+    let Some(found) = FoundGroup::of(all, path) else {
         return Err(wrong(format!(
             "there is no control group {path} whose processes can be stopped (a cgroup2 of Linux 5.2 or later, or freezer \
              and cpuacct of version 1); start what runs in it first"
@@ -227,7 +227,7 @@ pub(super) fn let_run(groups: &[(PathBuf, u8)]) {
 }
 
 /// How a journal names a group.
-pub(super) fn noted(found: &Found) -> (PathBuf, u8) {
+pub(super) fn noted(found: &FoundGroup) -> (PathBuf, u8) {
     let version = if found.stop.version() == Version::V1 { 1 } else { 2 };
     (found.stop.path().to_owned(), version)
 }
@@ -239,7 +239,8 @@ pub(super) fn noted(found: &Found) -> (PathBuf, u8) {
 pub fn used(policy: &Policy) -> Result<Vec<(CpuShare, Option<u64>)>, Error> {
     let all = hierarchies()?;
     let shares = policy.cpu.iter().flat_map(|cpu| &cpu.shares);
-    let of = |share: &CpuShare| Found::of(&all, &share.cgroup).and_then(|found| found.time.used_ns().ok());
+    let of =
+        |share: &CpuShare| FoundGroup::of(&all, &share.cgroup).and_then(|found| found.time.used_ns().ok());
     Ok(shares.map(|share| (share.clone(), of(share))).collect())
 }
 

@@ -1,7 +1,7 @@
 //! The process that keeps shares of processor time, what it writes down, and who lets everybody run when it is gone.
 
-use super::groups::{Held, Shares, let_run, noted};
-use super::turns::{Standing, Turns, is_busy};
+use super::groups::{HeldGroup, Shares, let_run, noted};
+use super::turns::{TurnState, TurnTaking, is_busy};
 use crate::background::{self, Begun};
 use crate::error::Error;
 use crate::journal::{Journal, Phase, Record, StartedProcess};
@@ -40,7 +40,7 @@ impl Default for Options {
 
 /// What has to be let run.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Before {
+struct StoppedGroups {
     groups: Vec<(PathBuf, u8)>,
 }
 
@@ -61,22 +61,22 @@ pub struct Running {
 /// As [`Keeper::begin`].
 pub fn check(policy: &Policy) -> Result<(), Error> {
     let shares = Shares::of(policy)?;
-    match shared_by(&Before::of(&shares))? {
+    match shared_by(&StoppedGroups::of(&shares))? {
         Some(_) => Ok(()), // stopped by one that may have to make room
         None => shares.all_run(policy),
     }
 }
 
-impl Before {
+impl StoppedGroups {
     fn of(shares: &Shares) -> Self {
         Self { groups: shares.leaves.iter().map(|(_, found)| noted(found)).collect() }
     }
 }
 
 /// The process that shares out the time of one of these groups, or of one above or below it; and that group.
-fn shared_by(groups: &Before) -> Result<Option<(u32, PathBuf)>, Error> {
+fn shared_by(groups: &StoppedGroups) -> Result<Option<(u32, PathBuf)>, Error> {
     for journal in Journal::all_shares()? {
-        let Some(other) = journal.read::<Before>()?.filter(Record::owner_lives) else { continue };
+        let Some(other) = journal.read::<StoppedGroups>()?.filter(Record::owner_lives) else { continue };
         let is_theirs = |path: &Path| {
             other.before.groups.iter().any(|(other, _)| other.starts_with(path) || path.starts_with(other))
         };
@@ -101,8 +101,8 @@ pub struct GroupTime {
 /// Shares that are kept while [`Keeper::turn`] is called; when dropped, everybody runs.
 #[derive(Debug)]
 pub struct Keeper {
-    turns: Turns,
-    groups: Vec<Held>,
+    turns: TurnTaking,
+    groups: Vec<HeldGroup>,
     quantum: u64,
     last: u64,
     look: u64,
@@ -124,7 +124,7 @@ impl Keeper {
         for journal in Journal::all_shares()? {
             restore(&journal)?;
         }
-        let before = Before::of(&shares);
+        let before = StoppedGroups::of(&shares);
         if let Some((process, group)) = shared_by(&before)? {
             let what = format!(
                 "process {process} shares out the time of {} already; end it first: unisono queue clear",
@@ -139,9 +139,9 @@ impl Keeper {
             GroupTime { cgroup: class.name.clone(), weight: class.weight.to_string(), used_us: 0 }
         });
         let times = times.collect();
-        let groups = found.into_iter().map(Held::of).collect::<Result<Vec<_>, _>>()?;
+        let groups = found.into_iter().map(HeldGroup::of).collect::<Result<Vec<_>, _>>()?;
         let quantum = u32::try_from(options.quantum.as_micros()).unwrap_or(u32::MAX).clamp(100, 1_000_000);
-        let turns = Turns::new(shares.hierarchy, &classes, quantum);
+        let turns = TurnTaking::new(shares.hierarchy, &classes, quantum);
         let device = options.device.as_deref().unwrap_or_default();
         let mut record = Record::new(NAME, device, 0, &policy.text, before);
         record.phase = Phase::Holds;
@@ -183,7 +183,7 @@ impl Keeper {
         self.turns.next(&used, now.saturating_sub(self.last) / 1000, wants);
         self.last = now;
         self.taken += 1;
-        let stopped = |at| if self.turns.standing(at) == Standing::Waits { Frozen::Yes } else { Frozen::No };
+        let stopped = |at| if self.turns.standing(at) == TurnState::Waits { Frozen::Yes } else { Frozen::No };
         let wanted: Vec<Frozen> = (0..self.groups.len()).map(stopped).collect();
         // who is to stop first: two at a time are a turn for nobody
         for state in [Frozen::Yes, Frozen::No] {
@@ -192,7 +192,7 @@ impl Keeper {
             }
         }
         if now >= self.look {
-            self.groups.iter_mut().for_each(Held::look);
+            self.groups.iter_mut().for_each(HeldGroup::look);
             self.look = now + LOOK;
         }
         timer::now() + self.quantum
@@ -209,7 +209,7 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.groups.iter_mut().for_each(Held::release);
+        self.groups.iter_mut().for_each(HeldGroup::release);
         let _ = self.journal.remove(); // the guard, or the next command, finds nothing to do
         let _ = self.guard.kill();
         let _ = self.guard.wait();
@@ -272,8 +272,8 @@ pub fn begin(server: Command, policy: &str) -> Result<(), Error> {
 /// The journal is there and cannot be read.
 pub fn guard(journal: &Path, process: u32) -> Result<(), Error> {
     let journal = Journal::at(journal);
-    let is_its = |record: &Record<Before>| record.process == process;
-    if let Some(record) = journal.read::<Before>()?.filter(is_its)
+    let is_its = |record: &Record<StoppedGroups>| record.process == process;
+    if let Some(record) = journal.read::<StoppedGroups>()?.filter(is_its)
         && record.owner_lives()
         && let Ok(held) = PidFd::open(process)
     {
@@ -285,7 +285,7 @@ pub fn guard(journal: &Path, process: u32) -> Result<(), Error> {
 
 /// Lets everybody run that a process which was killed has left stopped. Whether there was anything.
 fn restore(journal: &Journal) -> Result<bool, Error> {
-    match journal.read::<Before>()? {
+    match journal.read::<StoppedGroups>()? {
         Some(record) if record.owner_lives() => Ok(false),
         Some(record) => {
             let_run(&record.before.groups);
@@ -309,7 +309,7 @@ pub fn settle() -> Result<Vec<String>, Error> {
     let _lock = Journal::lock_shares()?;
     let mut said = Vec::new();
     for journal in journals {
-        let process = journal.read::<Before>()?.map(|record| record.process);
+        let process = journal.read::<StoppedGroups>()?.map(|record| record.process);
         if restore(&journal)? {
             said.extend(process.map(|process| {
                 format!("let run on what process {process} had stopped, which shared out processor time and was killed")
@@ -326,7 +326,7 @@ pub fn settle() -> Result<Vec<String>, Error> {
 pub fn running() -> Result<Vec<Running>, Error> {
     let mut all = Vec::new();
     for journal in Journal::all_shares()? {
-        if let Some(record) = journal.read::<Before>()?.filter(Record::owner_lives) {
+        if let Some(record) = journal.read::<StoppedGroups>()?.filter(Record::owner_lives) {
             all.push(Running {
                 process: record.owner(),
                 device: Some(record.device).filter(|device| !device.is_empty()),

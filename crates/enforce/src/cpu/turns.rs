@@ -26,7 +26,7 @@ type Micros = u64;
 
 /// What a group may do now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Standing {
+pub(super) enum TurnState {
     /// Run: it sleeps most of the time.
     Free,
     /// Not run until its turn comes.
@@ -36,9 +36,9 @@ pub(super) enum Standing {
 }
 
 #[derive(Debug)]
-struct Group {
+struct TurnGroup {
     class: ClassId,
-    standing: Standing,
+    standing: TurnState,
     /// What it has used and was not charged for.
     owes: Micros,
     /// Whether it wants a quantum, or only its turn for what it owes.
@@ -49,18 +49,18 @@ struct Group {
 
 /// The turns of the groups of one processor.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct TurnTaking {
     processor: Processor,
-    groups: Vec<Group>,
+    groups: Vec<TurnGroup>,
     quantum: Micros,
 }
 
-impl Turns {
+impl TurnTaking {
     /// All are free; `leaves` are the groups, leaves of the hierarchy.
     pub(super) fn new(hierarchy: Hierarchy, leaves: &[ClassId], quantum: u32) -> Self {
-        let group = |class: &ClassId| Group {
+        let group = |class: &ClassId| TurnGroup {
             class: *class,
-            standing: Standing::Free,
+            standing: TurnState::Free,
             owes: 0,
             hungry: false,
             light: 0,
@@ -71,16 +71,16 @@ impl Turns {
 
     /// Who runs by turn.
     pub(super) fn running(&self) -> Option<usize> {
-        self.groups.iter().position(|group| group.standing == Standing::Runs)
+        self.groups.iter().position(|group| group.standing == TurnState::Runs)
     }
 
-    pub(super) fn standing(&self, group: usize) -> Standing {
+    pub(super) fn standing(&self, group: usize) -> TurnState {
         self.groups[group].standing
     }
 
     /// Whether anybody waits for a turn.
     pub(super) fn anybody_waits(&self) -> bool {
-        self.groups.iter().any(|group| group.standing == Standing::Waits)
+        self.groups.iter().any(|group| group.standing == TurnState::Waits)
     }
 
     /// A quantum has ended, `elapsed` after the one before; what each group has used since. `wants` says that the one
@@ -98,27 +98,27 @@ impl Turns {
             match group.standing {
                 _ if ran == Some(at) => {} // charged already
                 // a moment's work of one that was being stopped is not lost
-                Standing::Waits => group.owes += used,
-                Standing::Free => {
+                TurnState::Waits => group.owes += used,
+                TurnState::Free => {
                     group.owes += used;
                     if group.owes >= enough && self.processor.wake(group.class).is_ok() {
-                        group.standing = Standing::Waits;
+                        group.standing = TurnState::Waits;
                         group.hungry = used * 4 >= most * 3 || group.light >= ASK;
                     }
                 }
-                Standing::Runs => {}
+                TurnState::Runs => {}
             }
         }
         while let Some((class, _)) = self.processor.dispatch() {
             let Some(at) = self.groups.iter().position(|group| group.class == class) else { return };
             let group = &mut self.groups[at];
             if group.hungry || group.owes == 0 {
-                group.standing = Standing::Runs;
+                group.standing = TurnState::Runs;
                 group.light = 0;
                 return;
             }
             // it has had its turn before it came
-            group.standing = Standing::Free;
+            group.standing = TurnState::Free;
             group.light += 1;
             self.processor.ran(charge(std::mem::take(&mut group.owes)), Wants::Sleep);
         }
@@ -130,7 +130,7 @@ impl Turns {
         let wants = if wants == Wants::More || is_busy(used, most) { Wants::More } else { Wants::Sleep };
         let used = used + std::mem::take(&mut group.owes);
         group.hungry = wants == Wants::More;
-        group.standing = if wants == Wants::More { Standing::Waits } else { Standing::Free };
+        group.standing = if wants == Wants::More { TurnState::Waits } else { TurnState::Free };
         self.processor.ran(charge(used), wants);
     }
 }
@@ -151,7 +151,7 @@ mod tests {
 
     const QUANTUM: u32 = 4000;
 
-    fn turns(weights: &[u32]) -> Turns {
+    fn turns(weights: &[u32]) -> TurnTaking {
         let leaf = |(at, weight): (usize, &u32)| {
             let weight: Weight = weight.to_string().parse().expect("a weight");
             ClassSpec::new(format!("/{at}")).weighing(weight)
@@ -159,12 +159,12 @@ mod tests {
         let tree = Hierarchy::new(ClassSpec::new("processor").with(weights.iter().enumerate().map(leaf)));
         let tree = tree.expect("names differ");
         let leaves: Vec<ClassId> = tree.classes().skip(1).map(|(id, _)| id).collect();
-        Turns::new(tree, &leaves, QUANTUM)
+        TurnTaking::new(tree, &leaves, QUANTUM)
     }
 
     /// A processor on which every thread that may run and wants to gets the same. What each group wants: the part of a
     /// processor that it takes if it may, with one thread; whole numbers are so many threads that are always busy.
-    fn run(turns: &mut Turns, wants: &[f64], quanta: usize) -> Vec<f64> {
+    fn run(turns: &mut TurnTaking, wants: &[f64], quanta: usize) -> Vec<f64> {
         let mut got = vec![0.0; wants.len()];
         let mut backlog = vec![0.0; wants.len()];
         for _ in 0..quanta {
@@ -177,7 +177,7 @@ mod tests {
             }
             loop {
                 let may =
-                    |at: &usize| turns.standing(*at) != Standing::Waits && backlog[*at] - used[*at] > 1e-6;
+                    |at: &usize| turns.standing(*at) != TurnState::Waits && backlog[*at] - used[*at] > 1e-6;
                 let who: Vec<usize> = (0..wants.len()).filter(may).collect();
                 if who.is_empty() || left < 1e-6 {
                     break;
@@ -237,7 +237,7 @@ mod tests {
             // a stranger takes three quarters of the processor
             let mut used = [0, 0];
             for at in 0..2 {
-                used[at] = if turns.standing(at) == Standing::Waits { 0 } else { 1000 };
+                used[at] = if turns.standing(at) == TurnState::Waits { 0 } else { 1000 };
                 got[at] += used[at];
             }
             turns.next(&used, 4000, Wants::More);
@@ -251,10 +251,10 @@ mod tests {
         let mut turns = turns(&[1, 1]);
         for _ in 0..100 {
             turns.next(&[4000, 0], 4000, Wants::Sleep);
-            assert!(turns.standing(0) != Standing::Waits && turns.standing(1) == Standing::Free);
+            assert!(turns.standing(0) != TurnState::Waits && turns.standing(1) == TurnState::Free);
         }
         turns.next(&[0, 0], 4000, Wants::Sleep);
-        assert_eq!((turns.standing(0), turns.running()), (Standing::Free, None));
+        assert_eq!((turns.standing(0), turns.running()), (TurnState::Free, None));
     }
 
     #[test]
@@ -264,7 +264,7 @@ mod tests {
         let tree =
             Hierarchy::new(ClassSpec::new("processor").with([pair, leaf("/b")])).expect("names differ");
         let leaves = ["/a/x", "/a/y", "/b"].map(|name| tree.find(name).expect("it is there"));
-        let got = run(&mut Turns::new(tree, &leaves, QUANTUM), &[1.0, 1.0, 1.0], 20_000);
+        let got = run(&mut TurnTaking::new(tree, &leaves, QUANTUM), &[1.0, 1.0, 1.0], 20_000);
         for (got, share) in got.iter().zip([0.25, 0.25, 0.5]) {
             assert!((got / share - 1.0).abs() < 0.01, "{got:?}");
         }

@@ -60,7 +60,7 @@ pub struct Figures {
     pub longest: Duration,
 }
 
-struct Job {
+struct DiskJob {
     file: Arc<File>,
     position: u64,
     deadline: u64,
@@ -69,13 +69,13 @@ struct Job {
     reply: Sender<Reply>,
 }
 
-enum Queue {
-    Cello(Box<Cello<Job>>),
-    Fifo(VecDeque<(ClassId, Job)>),
+enum DiskQueue {
+    Cello(Box<Cello<DiskJob>>),
+    Fifo(VecDeque<(ClassId, DiskJob)>),
 }
 
-impl Queue {
-    fn submit(&mut self, now: u64, class: ClassId, job: Job) -> Result<(), EnqueueError> {
+impl DiskQueue {
+    fn submit(&mut self, now: u64, class: ClassId, job: DiskJob) -> Result<(), EnqueueError> {
         match self {
             Self::Cello(cello) => {
                 let (position, length, deadline) = (job.position, job.length(), job.deadline);
@@ -88,7 +88,7 @@ impl Queue {
         }
     }
 
-    fn dispatch(&mut self, now: u64) -> Option<(ClassId, Job)> {
+    fn dispatch(&mut self, now: u64) -> Option<(ClassId, DiskJob)> {
         match self {
             Self::Cello(cello) => cello.dispatch(now).map(|(class, request)| (class, request.item)),
             Self::Fifo(line) => line.pop_front(),
@@ -102,7 +102,7 @@ impl Queue {
     }
 }
 
-impl Job {
+impl DiskJob {
     fn length(&self) -> u32 {
         match &self.operation {
             Operation::Read(length) => *length,
@@ -123,20 +123,20 @@ impl Job {
     }
 }
 
-struct State {
-    queue: Queue,
+struct DiskState {
+    queue: DiskQueue,
     figures: Vec<Figures>,
     ends: bool,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct SharedDisk {
+    state: Mutex<DiskState>,
     work: Condvar,
     began: Instant,
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl SharedDisk {
+    fn state(&self) -> MutexGuard<'_, DiskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -196,7 +196,7 @@ pub enum Rule {
 
 /// The service. Dropping it serves what waits and ends its threads.
 pub struct Service {
-    shared: Arc<Shared>,
+    shared: Arc<SharedDisk>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -207,16 +207,16 @@ impl Service {
     /// The system gives no thread.
     pub fn start(rule: Rule, threads: usize) -> io::Result<Self> {
         let (queue, hierarchy) = match rule {
-            Rule::Fifo { hierarchy } => (Queue::Fifo(VecDeque::new()), hierarchy),
+            Rule::Fifo { hierarchy } => (DiskQueue::Fifo(VecDeque::new()), hierarchy),
             Rule::Cello { hierarchy, purposes, disk } => {
                 let named = |id| purposes.iter().find(|(class, _)| *class == id);
                 let purpose = |id| named(id).map_or(Purpose::default(), |(_, purpose)| *purpose);
-                (Queue::Cello(Box::new(Cello::new(hierarchy.clone(), purpose, disk))), hierarchy)
+                (DiskQueue::Cello(Box::new(Cello::new(hierarchy.clone(), purpose, disk))), hierarchy)
             }
         };
         let figures = vec![Figures::default(); hierarchy.classes().count()];
-        let state = Mutex::new(State { queue, figures, ends: false });
-        let shared = Arc::new(Shared { state, work: Condvar::new(), began: Instant::now() });
+        let state = Mutex::new(DiskState { queue, figures, ends: false });
+        let shared = Arc::new(SharedDisk { state, work: Condvar::new(), began: Instant::now() });
         let mut service = Self { shared, threads: vec![] };
         for number in 0..threads.max(1) {
             let shared = Arc::clone(&service.shared);
@@ -244,8 +244,14 @@ impl Service {
         let now = self.shared.now();
         let due = due.map(|due| u64::try_from(due.as_nanos()).unwrap_or(u64::MAX));
         let deadline = due.map_or(u64::MAX, |due| now.saturating_add(due));
-        let job =
-            Job { file: Arc::clone(file), position, deadline, operation, submitted, reply: reply.clone() };
+        let job = DiskJob {
+            file: Arc::clone(file),
+            position,
+            deadline,
+            operation,
+            submitted,
+            reply: reply.clone(),
+        };
         self.shared.state().queue.submit(now, class, job)?;
         self.shared.work.notify_one();
         Ok(())

@@ -19,7 +19,7 @@ pub(super) const PATIENCE_WITH_WORKER: Duration = Duration::from_secs(4);
 /// A question.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
-pub(super) enum Question {
+pub(super) enum QueueQuestion {
     /// What have the classes got?
     Live,
     /// Enforce another policy.
@@ -41,7 +41,7 @@ pub(super) enum Question {
 /// An answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
-pub(super) enum Answer {
+pub(super) enum QueueAnswer {
     /// What they have got.
     Live {
         /// The classes.
@@ -83,7 +83,7 @@ pub struct Counters {
 ///
 /// # Errors
 /// Nobody listens, or the guard does not answer.
-pub(super) fn ask_at(path: &Path, question: &Question) -> io::Result<Answer> {
+pub(super) fn ask_at(path: &Path, question: &QueueQuestion) -> io::Result<QueueAnswer> {
     let stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     say(&stream, question)?;

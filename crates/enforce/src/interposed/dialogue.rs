@@ -6,7 +6,7 @@
 //! Each message is one JSON object a line. What has been heard or said of a line stays here when the patience ends, so
 //! that the next message begins where this one ends. Cost: one system call or two a message.
 
-use super::control::{Answer, MOST, Question};
+use super::control::{MOST, QueueAnswer, QueueQuestion};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -53,7 +53,7 @@ impl Dialogue {
     /// # Errors
     /// `TimedOut` or `WouldBlock`: the other end does not answer in time; it may still do what it was asked for. Or the
     /// other end is gone.
-    pub(super) fn ask(&mut self, question: &Question, patience: Duration) -> io::Result<Answer> {
+    pub(super) fn ask(&mut self, question: &QueueQuestion, patience: Duration) -> io::Result<QueueAnswer> {
         self.tell(question)?;
         self.answer_to_last(Some(patience))
     }
@@ -62,7 +62,7 @@ impl Dialogue {
     ///
     /// # Errors
     /// As [`Self::ask`].
-    pub(super) fn tell(&mut self, question: &Question) -> io::Result<()> {
+    pub(super) fn tell(&mut self, question: &QueueQuestion) -> io::Result<()> {
         self.number += 1;
         self.say(question)
     }
@@ -71,7 +71,7 @@ impl Dialogue {
     ///
     /// # Errors
     /// As [`Self::ask`].
-    pub(super) fn answer_to_last(&mut self, patience: Option<Duration>) -> io::Result<Answer> {
+    pub(super) fn answer_to_last(&mut self, patience: Option<Duration>) -> io::Result<QueueAnswer> {
         let until = patience.map(|patience| Instant::now() + patience);
         loop {
             while let Some(Numbered { number, what }) = self.hear()? {
@@ -91,7 +91,7 @@ impl Dialogue {
     ///
     /// # Errors
     /// The other end is gone, or says something else.
-    pub(super) fn question(&mut self) -> io::Result<Option<Question>> {
+    pub(super) fn question(&mut self) -> io::Result<Option<QueueQuestion>> {
         let Some(Numbered { number, what }) = self.hear()? else { return Ok(None) };
         self.number = number;
         Ok(Some(what))
@@ -101,7 +101,7 @@ impl Dialogue {
     ///
     /// # Errors
     /// The other end is gone.
-    pub(super) fn answer(&mut self, answer: &Answer) -> io::Result<()> {
+    pub(super) fn answer(&mut self, answer: &QueueAnswer) -> io::Result<()> {
         self.say(answer)
     }
 
@@ -166,16 +166,16 @@ mod tests {
         (Dialogue::that_asks(near, SHORT).expect("a time"), Dialogue::that_answers(far))
     }
 
-    fn refused(why: &str) -> Answer {
-        Answer::Refused { why: why.to_owned() }
+    fn refused(why: &str) -> QueueAnswer {
+        QueueAnswer::Refused { why: why.to_owned() }
     }
 
     #[test]
     fn an_answer_that_comes_too_late_is_not_taken_for_that_to_the_next_question() {
         let (mut guard, mut worker) = pair();
-        worker.answer(&Answer::Done).expect("room");
-        assert_eq!(guard.answer_to_last(None).expect("it came"), Answer::Done, "what it says by itself");
-        let policy = |text: &str| Question::Apply { policy: text.to_owned() };
+        worker.answer(&QueueAnswer::Done).expect("room");
+        assert_eq!(guard.answer_to_last(None).expect("it came"), QueueAnswer::Done, "what it says by itself");
+        let policy = |text: &str| QueueQuestion::Apply { policy: text.to_owned() };
         for text in ["one", "two"] {
             guard.ask(&policy(text), SHORT).expect_err("nobody answers");
         }
@@ -192,7 +192,7 @@ mod tests {
     fn a_message_that_came_in_part_is_heard_when_the_rest_has_come() {
         let (mut guard, mut worker) = pair();
         // more than a socket holds
-        let long = Question::Apply { policy: "x".repeat(1 << 20) };
+        let long = QueueQuestion::Apply { policy: "x".repeat(1 << 20) };
         let gave_up = guard.ask(&long, SHORT).expect_err("nobody listens").kind();
         assert!(matches!(gave_up, io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut), "{gave_up}");
         let listener = thread::spawn(move || {
@@ -201,13 +201,13 @@ mod tests {
                 heard.extend(worker.question().expect("it is there"));
                 thread::yield_now();
             }
-            worker.answer(&Answer::Done).expect("room");
+            worker.answer(&QueueAnswer::Done).expect("room");
             (heard, worker)
         });
-        while guard.ask(&Question::Live, LONG).is_err() {}
+        while guard.ask(&QueueQuestion::Live, LONG).is_err() {}
         let (heard, worker) = listener.join().expect("it does not panic");
-        assert!(heard == [long, Question::Live]);
+        assert!(heard == [long, QueueQuestion::Live]);
         drop(worker);
-        guard.ask(&Question::Live, LONG).expect_err("the other end is gone");
+        guard.ask(&QueueQuestion::Live, LONG).expect_err("the other end is gone");
     }
 }

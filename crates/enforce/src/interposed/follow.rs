@@ -20,7 +20,7 @@ use unisono_linux::netlink::watch::{News, Watch};
 
 /// A change.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Change {
+pub(super) enum DeviceChange {
     /// The longest packet has this length now.
     Mtu(u32),
     /// It is called this now.
@@ -51,7 +51,7 @@ impl Followed {
     ///
     /// # Errors
     /// The kernel does not answer.
-    pub(super) fn changes(&mut self, netlink: &mut Socket) -> Result<Vec<Change>, Error> {
+    pub(super) fn changes(&mut self, netlink: &mut Socket) -> Result<Vec<DeviceChange>, Error> {
         let heard = self.news.news().map_err(failed("hear of changes of devices"))?;
         let concerns = |news: &News| match news {
             News::Device(index, _) => *index == self.index,
@@ -64,18 +64,18 @@ impl Followed {
     ///
     /// # Errors
     /// The kernel does not answer.
-    pub(super) fn compare(&mut self, netlink: &mut Socket) -> Result<Vec<Change>, Error> {
+    pub(super) fn compare(&mut self, netlink: &mut Socket) -> Result<Vec<DeviceChange>, Error> {
         let Some(now) = link::all(netlink)?.into_iter().find(|link| link.index == self.index) else {
-            return Ok(vec![Change::Gone]);
+            return Ok(vec![DeviceChange::Gone]);
         };
         let mut changes = Vec::new();
         if now.mtu != self.mtu {
             self.mtu = now.mtu;
-            changes.push(Change::Mtu(now.mtu));
+            changes.push(DeviceChange::Mtu(now.mtu));
         }
         if now.name != self.name {
             self.name.clone_from(&now.name);
-            changes.push(Change::Name(now.name));
+            changes.push(DeviceChange::Name(now.name));
         }
         Ok(changes)
     }

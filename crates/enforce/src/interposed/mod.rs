@@ -57,7 +57,7 @@ pub use worker::Patience;
 
 use crate::background;
 use crate::journal::{Journal, Record};
-use control::{Answer, Question, ask_at};
+use control::{QueueAnswer, QueueQuestion, ask_at};
 use error::failed;
 use serde::{Deserialize, Serialize};
 use std::process::Command;
@@ -171,8 +171,8 @@ impl Interposed {
     /// # Errors
     /// No queue is there, or it does not answer.
     pub fn figures(&self) -> Result<(Live, Counters), Error> {
-        match self.ask(&Question::Live)? {
-            Answer::Live { live, counters } => Ok((live, counters)),
+        match self.ask(&QueueQuestion::Live)? {
+            QueueAnswer::Live { live, counters } => Ok((live, counters)),
             answer => Err(self.unexpected(answer)),
         }
     }
@@ -222,8 +222,8 @@ impl Interposed {
         self.notes.clear();
         let Some(record) = aside.read::<serde_json::Value>()? else { return Ok(()) };
         if record.owner_lives() {
-            match ask_at(&restore::socket_of(aside), &Question::GiveWay) {
-                Ok(Answer::Done) if record.owner().has_ended(PATIENCE) => {}
+            match ask_at(&restore::socket_of(aside), &QueueQuestion::GiveWay) {
+                Ok(QueueAnswer::Done) if record.owner().has_ended(PATIENCE) => {}
                 _ => self.note_force(),
             }
         }
@@ -232,10 +232,10 @@ impl Interposed {
 
     /// How the queue of a record works; none where an earlier version wrote it.
     pub(crate) fn options_of(record: &Record<serde_json::Value>) -> Option<Options> {
-        serde_json::from_value::<restore::Before>(record.before.clone()).ok()?.options
+        serde_json::from_value::<restore::BeforeQueue>(record.before.clone()).ok()?.options
     }
 
-    fn ask(&self, question: &Question) -> Result<Answer, Error> {
+    fn ask(&self, question: &QueueQuestion) -> Result<QueueAnswer, Error> {
         if self.owned()?.is_none() {
             return Err(Error::NotThere { device: self.named() });
         }
@@ -248,9 +248,9 @@ impl Interposed {
         self.notes = vec![format!("the queue at {device} did not answer; its processes were ended")];
     }
 
-    fn unexpected(&self, answer: Answer) -> Error {
+    fn unexpected(&self, answer: QueueAnswer) -> Error {
         let why = match answer {
-            Answer::Refused { why } => why,
+            QueueAnswer::Refused { why } => why,
             _ => "it answers something else".to_owned(),
         };
         Error::Refused { device: self.named(), why }
@@ -301,8 +301,8 @@ impl Backend for Interposed {
             return self.begin(policy, &lock);
         }
         drop(lock); // the queue takes it
-        match self.ask(&Question::Apply { policy: policy.text.clone() })? {
-            Answer::Done => Ok(()),
+        match self.ask(&QueueQuestion::Apply { policy: policy.text.clone() })? {
+            QueueAnswer::Done => Ok(()),
             answer => Err(self.unexpected(answer).into()),
         }
     }
@@ -318,9 +318,9 @@ impl Backend for Interposed {
             return self.mend(&Journal::of(&self.options.device)?);
         };
         drop(lock); // the queue takes it
-        match self.ask(&Question::End) {
-            Ok(Answer::Done) if record.owner().has_ended(PATIENCE) => Ok(()),
-            Ok(Answer::Refused { why }) => Err(Error::Refused { device: self.named(), why }.into()),
+        match self.ask(&QueueQuestion::End) {
+            Ok(QueueAnswer::Done) if record.owner().has_ended(PATIENCE) => Ok(()),
+            Ok(QueueAnswer::Refused { why }) => Err(Error::Refused { device: self.named(), why }.into()),
             _ => {
                 self.note_force();
                 let journal = Journal::of(&self.options.device)?;

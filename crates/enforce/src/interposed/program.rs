@@ -48,7 +48,7 @@ const BYTES: i16 = 8;
 
 /// A control group as the kernel numbers it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Group {
+pub(super) struct GroupTag {
     /// Below the root, which is 0.
     pub(super) level: u32,
     pub(super) id: u64,
@@ -57,7 +57,7 @@ pub(super) struct Group {
 }
 
 /// The program for where the device sends. `alive` is the array of shared words; `groups` come with the deepest first.
-pub(super) fn capture(alive: BorrowedFd<'_>, queue: Index, groups: &[Group], named: &Named) -> Vec<u64> {
+pub(super) fn capture(alive: BorrowedFd<'_>, queue: Index, groups: &[GroupTag], named: &Named) -> Vec<u64> {
     let mut program = Assembler::default();
     let (pass, too_long) = (program.label(), program.label());
     let device = queue.0 as i32;
@@ -147,10 +147,10 @@ mod tests {
         let policy =
             Policy::parse(&format!("rate = \"1mbit\"\n[class.a]\nmatch = [{rules}]")).expect("sound");
         let named = Named::of(&policy).expect("a few");
-        let groups: Vec<Group> = named
+        let groups: Vec<GroupTag> = named
             .cgroups()
             .zip(0..)
-            .map(|((_, number), at)| Group { level: 2, id: 1 << 40 | at, number })
+            .map(|((_, number), at)| GroupTag { level: 2, id: 1 << 40 | at, number })
             .collect();
         let program = capture(words.as_fd(), Index(1 << 20), &groups, &named);
         let program = Classifier::load("unisono_test", &program).expect("the verifier takes it");

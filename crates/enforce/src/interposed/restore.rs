@@ -12,7 +12,7 @@ use unisono_linux::netlink::{Socket, capture, egress};
 
 /// What is to be put back.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Before {
+pub(super) struct BeforeQueue {
     /// The place for programs was made by us.
     pub(super) made_clsact: bool,
     /// The queue's own device.
@@ -39,7 +39,7 @@ pub(super) fn put_back_leftovers(journal: &Journal, device: &str) -> Result<(), 
     if record.backend != NAME {
         return Err(Error::Taken { device: device.to_owned(), backend: record.backend });
     }
-    let Some(record) = journal.read::<Before>()? else { return Ok(()) };
+    let Some(record) = journal.read::<BeforeQueue>()? else { return Ok(()) };
     // the guard first: it would tell of the worker's end, and put back by itself
     for process in [Some(record.owner()), record.before.worker].into_iter().flatten() {
         if process.number != std::process::id() && !process.kill(PATIENCE) {
@@ -56,7 +56,7 @@ pub(super) fn put_back_leftovers(journal: &Journal, device: &str) -> Result<(), 
 /// their numbers, which stay when they are renamed.
 pub(super) fn put_back(
     journal: &Journal,
-    record: &Record<Before>,
+    record: &Record<BeforeQueue>,
     netlink: &mut Socket,
 ) -> Result<(), Error> {
     // while another place comes into force the journal is aside, and what lies in its place is the other's
@@ -79,7 +79,7 @@ pub(super) fn put_back(
             let _ = egress::remove_unused_clsact(netlink, device);
         }
     }
-    let Before { queue, queue_index, .. } = &record.before;
+    let BeforeQueue { queue, queue_index, .. } = &record.before;
     if there.iter().any(|link| link.index.0 == *queue_index && link.name == *queue) {
         let _ = netlink.run(&[capture::remove(Index(*queue_index))]);
     }

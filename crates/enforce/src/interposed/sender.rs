@@ -2,7 +2,7 @@
 
 use super::classify::Named;
 use super::error::Error;
-use super::program::{self, Group};
+use super::program::{self, GroupTag};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use unisono_fairqueue::Policy;
@@ -15,9 +15,9 @@ pub(super) const PROGRAM: &str = "unisono_capture";
 
 /// The control groups of a policy as the kernel numbers them now; those that are not there match nobody.
 #[derive(PartialEq, Eq)]
-pub(super) struct Groups(Vec<Group>);
+pub(super) struct GroupTags(Vec<GroupTag>);
 
-impl Groups {
+impl GroupTags {
     pub(super) fn of(named: &Named) -> Result<Self, Error> {
         if named.cgroups().next().is_none() {
             return Ok(Self(Vec::new()));
@@ -34,7 +34,7 @@ impl Groups {
             let path = path.trim_matches('/');
             let id = std::fs::metadata(tree.root.join(path)).ok()?.ino();
             let level = path.split('/').filter(|part| !part.is_empty()).count() as u32;
-            Some(Group { level, id, number })
+            Some(GroupTag { level, id, number })
         });
         Ok(Self(found.collect()))
     }
@@ -52,7 +52,7 @@ pub(super) fn named(policy: &Policy) -> Result<Named, Error> {
 pub(super) fn load(
     alive: &impl AsFd,
     queue: Index,
-    groups: &Groups,
+    groups: &GroupTags,
     named: &Named,
 ) -> Result<Classifier, Error> {
     Ok(Classifier::load(PROGRAM, &program::capture(alive.as_fd(), queue, &groups.0, named))?)

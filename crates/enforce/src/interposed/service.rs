@@ -16,19 +16,19 @@
 
 use super::classify::Named;
 use super::confine;
-use super::control::{Answer, PATIENCE_WITH_WORKER, Question, say};
+use super::control::{PATIENCE_WITH_WORKER, QueueAnswer, QueueQuestion, say};
 use super::dialogue::Dialogue;
 use super::engine::Choice;
 use super::error::{Error, failed};
-use super::follow::{Change, Followed};
+use super::follow::{DeviceChange, Followed};
 use super::namespace::Namespace;
 use super::plumbing::{self, FAR, Plumbing};
 use super::program;
-use super::restore::{Before, put_back, put_back_leftovers, socket_of};
-use super::sender::{Groups, PROGRAM, load, named};
+use super::restore::{BeforeQueue, put_back, put_back_leftovers, socket_of};
+use super::sender::{GroupTags, PROGRAM, load, named};
 use super::visitors::Visitors;
 use super::way::{AfXdp, Tun};
-use super::worker::{Parts, Patience, Worker};
+use super::worker::{Patience, Worker, WorkerParts};
 use super::{NAME, WayName};
 use crate::journal::{Journal, Phase, Record, StartedProcess};
 use serde::{Deserialize, Serialize};
@@ -85,7 +85,8 @@ pub fn serve(text: &str, options: &Options, ready: impl FnOnce()) -> Result<(), 
     let journal = Journal::of(&options.device)?;
     let queue = format!("unisono{}", device.index.0);
     let options_now = Some(options.clone());
-    let before = Before { made_clsact: false, queue, queue_index: 0, worker: None, options: options_now };
+    let before =
+        BeforeQueue { made_clsact: false, queue, queue_index: 0, worker: None, options: options_now };
     let mut record = Record::new(NAME, &options.device, device.index.0, text, before);
     // until the policy holds (PROTOCOL.md), so that `unisono queue clear` waits for what is half way
     let mut lock = Some(match options.lock {
@@ -126,13 +127,13 @@ fn hold(
     device: &Interface,
     options: &Options,
     journal: &Journal,
-    record: &mut Record<Before>,
+    record: &mut Record<BeforeQueue>,
     signals: &SignalFd,
     netlink: &mut Socket,
     lock: &mut Option<DirectoryLock>,
     ready: impl FnOnce(),
 ) -> Result<(), Error> {
-    let groups = Groups::of(named)?;
+    let groups = GroupTags::of(named)?;
     let alive = Words::new("unisono_alive", program::WORDS).map_err(failed("make a BPF array"))?;
     let plumbing = Plumbing::make(options.way, &record.before.queue, device, netlink)?;
     let queue = plumbing.queue();
@@ -162,9 +163,11 @@ fn hold(
     };
     let mut master = Dialogue::that_asks(master, PATIENCE_WITH_WORKER).map_err(failed("set a time limit"))?;
     match master.answer_to_last(None) {
-        Ok(Answer::Done) => {}
-        Ok(Answer::Refused { why }) => return Err(failure(&mut worker, format!("could not begin: {why}"))),
-        Ok(Answer::Live { .. }) | Err(_) => {
+        Ok(QueueAnswer::Done) => {}
+        Ok(QueueAnswer::Refused { why }) => {
+            return Err(failure(&mut worker, format!("could not begin: {why}")));
+        }
+        Ok(QueueAnswer::Live { .. }) | Err(_) => {
             return Err(failure(&mut worker, "ended before it began".to_owned()));
         }
     }
@@ -181,7 +184,7 @@ fn hold(
     *lock = None;
     confine::guard().map_err(failed("give privileges away"))?;
     ready();
-    let mut guard = Guard {
+    let mut guard = QueueGuard {
         worker,
         process,
         master,
@@ -204,7 +207,7 @@ fn hold(
 }
 
 /// The process while the policy holds.
-struct Guard<'a> {
+struct QueueGuard<'a> {
     worker: Child,
     /// The same process, to be waited for.
     process: PidFd,
@@ -219,14 +222,14 @@ struct Guard<'a> {
     alive: std::os::fd::OwnedFd,
     queue: Index,
     named: Named,
-    groups: Groups,
+    groups: GroupTags,
     options: &'a Options,
     journal: &'a Journal,
-    record: &'a mut Record<Before>,
+    record: &'a mut Record<BeforeQueue>,
     namespace: Namespace,
 }
 
-impl Guard<'_> {
+impl QueueGuard<'_> {
     fn watch(&mut self) -> Result<(), Error> {
         let mut look = Instant::now() + LOOK;
         let before_it_listened = self.followed.compare(self.netlink)?;
@@ -252,14 +255,14 @@ impl Guard<'_> {
             }
             let now = Instant::now();
             for (stream, question) in self.visitors.questions(now) {
-                let has_lock = matches!(question, Question::GiveWay);
+                let has_lock = matches!(question, QueueQuestion::GiveWay);
                 if self.answer(&stream, question) {
                     let ended = self.end();
                     let _lock = (!has_lock).then(|| self.journal.lock()); // as in `serve`
                     let restored = put_back(self.journal, self.record, self.netlink);
                     let answer = match ended.and(restored) {
-                        Ok(()) => Answer::Done,
-                        Err(error) => Answer::Refused { why: error.to_string() },
+                        Ok(()) => QueueAnswer::Done,
+                        Err(error) => QueueAnswer::Refused { why: error.to_string() },
                     };
                     // who asked may have gone
                     let _ = say(&stream, &answer);
@@ -277,20 +280,21 @@ impl Guard<'_> {
     }
 
     /// Answers a question; whether it was the last one, which is answered when everything has been put back.
-    fn answer(&mut self, stream: &UnixStream, question: Question) -> bool {
+    fn answer(&mut self, stream: &UnixStream, question: QueueQuestion) -> bool {
         let answer = match question {
-            Question::End | Question::GiveWay => return true,
-            Question::Carry { .. } => {
-                Ok(Answer::Refused { why: "the device says how long packets are".to_owned() })
+            QueueQuestion::End | QueueQuestion::GiveWay => return true,
+            QueueQuestion::Carry { .. } => {
+                Ok(QueueAnswer::Refused { why: "the device says how long packets are".to_owned() })
             }
-            Question::Live => {
+            QueueQuestion::Live => {
                 self.master.ask(&question, PATIENCE_WITH_WORKER).map(|answer| self.with_lost(answer))
             }
-            Question::Apply { policy } => Ok(self
-                .change(policy)
-                .map_or_else(|error| Answer::Refused { why: error.to_string() }, |()| Answer::Done)),
+            QueueQuestion::Apply { policy } => Ok(self.change(policy).map_or_else(
+                |error| QueueAnswer::Refused { why: error.to_string() },
+                |()| QueueAnswer::Done,
+            )),
         };
-        let answer = answer.unwrap_or_else(|error| Answer::Refused {
+        let answer = answer.unwrap_or_else(|error| QueueAnswer::Refused {
             why: format!("the queue's process does not answer: {error}"),
         });
         let _ = say(stream, &answer);
@@ -298,13 +302,13 @@ impl Guard<'_> {
     }
 
     /// Adds what was lost between the program and the worker, which sees the rest.
-    fn with_lost(&mut self, answer: Answer) -> Answer {
-        let Answer::Live { mut live, mut counters } = answer else { return answer };
+    fn with_lost(&mut self, answer: QueueAnswer) -> QueueAnswer {
+        let QueueAnswer::Live { mut live, mut counters } = answer else { return answer };
         live.device.clone_from(&self.name);
         let device = link::dropped(self.netlink, self.queue).unwrap_or_default();
         let before_it = qdisc::dropped(self.netlink, self.queue).unwrap_or_default();
         counters.overrun += device + before_it;
-        Answer::Live { live, counters }
+        QueueAnswer::Live { live, counters }
     }
 
     /// Has another policy enforced: the queue first, then the program, so that nothing is passed by meanwhile. If that
@@ -312,7 +316,7 @@ impl Guard<'_> {
     fn change(&mut self, text: String) -> Result<(), Error> {
         let policy = Policy::parse(&text).map_err(|error| Error::Unfit(error.to_string()))?;
         let named = named(&policy)?;
-        let groups = Groups::of(&named)?;
+        let groups = GroupTags::of(&named)?;
         let program = load(&self.alive, self.queue, &groups, &named)?;
         let _lock = self.journal.lock()?;
         let mut record = self.record.clone();
@@ -336,27 +340,29 @@ impl Guard<'_> {
     }
 
     fn have_worker_apply(&mut self, policy: String) -> Result<(), Error> {
-        match self.master.ask(&Question::Apply { policy }, PATIENCE_WITH_WORKER) {
-            Ok(Answer::Done) => Ok(()),
-            Ok(Answer::Refused { why }) => Err(Error::Refused { device: self.options.device.clone(), why }),
-            Ok(Answer::Live { .. }) => {
+        match self.master.ask(&QueueQuestion::Apply { policy }, PATIENCE_WITH_WORKER) {
+            Ok(QueueAnswer::Done) => Ok(()),
+            Ok(QueueAnswer::Refused { why }) => {
+                Err(Error::Refused { device: self.options.device.clone(), why })
+            }
+            Ok(QueueAnswer::Live { .. }) => {
                 Err(Error::Host("the queue's process answers something else".to_owned()))
             }
             Err(error) => {
                 // if it was stopped, it does what it was asked for when it goes on, and then this
-                let _ = self.master.tell(&Question::Apply { policy: self.record.policy.clone() });
+                let _ = self.master.tell(&QueueQuestion::Apply { policy: self.record.policy.clone() });
                 Err(failed("ask the queue's process")(error))
             }
         }
     }
 
     /// Follows the device. It is an error that it is gone.
-    fn follow(&mut self, changes: Vec<Change>) -> Result<(), Error> {
+    fn follow(&mut self, changes: Vec<DeviceChange>) -> Result<(), Error> {
         for change in changes {
             match change {
-                Change::Mtu(mtu) => self.carry(mtu),
-                Change::Name(name) => self.name = name,
-                Change::Gone => return Err(Error::NoDevice { device: self.name.clone() }),
+                DeviceChange::Mtu(mtu) => self.carry(mtu),
+                DeviceChange::Name(name) => self.name = name,
+                DeviceChange::Gone => return Err(Error::NoDevice { device: self.name.clone() }),
             }
         }
         Ok(())
@@ -369,15 +375,15 @@ impl Guard<'_> {
             WayName::AfXdp => mtu.min(AfXdp::most(self.device.mtu)),
         };
         // the worker first: what comes through the queue's device has to fit into its memory
-        let carried = self.master.ask(&Question::Carry { mtu: most }, PATIENCE_WITH_WORKER);
-        if matches!(carried, Ok(Answer::Done)) {
+        let carried = self.master.ask(&QueueQuestion::Carry { mtu: most }, PATIENCE_WITH_WORKER);
+        if matches!(carried, Ok(QueueAnswer::Done)) {
             let _ = plumbing::carry(self.netlink, self.queue, most);
         }
     }
 
     /// Lets the program follow control groups that were removed and made again. What goes wrong is tried again.
     fn look_at_groups(&mut self) {
-        if let Ok(groups) = Groups::of(&self.named)
+        if let Ok(groups) = GroupTags::of(&self.named)
             && groups != self.groups
             && let Ok(program) = load(&self.alive, self.queue, &groups, &self.named)
             && self.netlink.run(&[egress::attach(self.device.index, program.as_fd(), PROGRAM)]).is_ok()
@@ -392,7 +398,7 @@ impl Guard<'_> {
         // one that somebody has stopped cannot send what waits
         let _ = self.process.send(Signal::Continue);
         // a process that does not answer is killed when this returns
-        let _ = self.master.ask(&Question::End, PATIENCE_WITH_WORKER);
+        let _ = self.master.ask(&QueueQuestion::End, PATIENCE_WITH_WORKER);
         self.worker.kill();
         Ok(())
     }
@@ -435,7 +441,7 @@ fn work(mut start: Start, plumbing: Plumbing, parent: u32) -> i32 {
         Ok(()) => 0,
         Err(why) => {
             // if nobody listens any more, this process is about to be killed
-            let _ = Dialogue::that_answers(master).answer(&Answer::Refused { why });
+            let _ = Dialogue::that_answers(master).answer(&QueueAnswer::Refused { why });
             1
         }
     }
@@ -456,7 +462,8 @@ fn begin<W: super::way::Way>(way: W, start: Start, parent: u32) -> Result<(), St
     die_with_parent(Some(parent)).map_err(text("die with its parent"))?;
     let Options { choice, device, patience, .. } = options;
     let master = Dialogue::that_answers(master);
-    let mut worker = Worker::new(Parts { way, policy, named, choice, device, patience, master, alive })?;
+    let mut worker =
+        Worker::new(WorkerParts { way, policy, named, choice, device, patience, master, alive })?;
     // what the guard has open stays the guard's: sockets, programs, its end of the connection between both
     descriptors::keep_only(&worker.descriptors()).map_err(text("close what the guard opened"))?;
     confine::worker().map_err(text("filter system calls"))?;

@@ -4,7 +4,7 @@
 //! A visitor has [`PATIENCE`] to say its question. Of more than [`MOST`] visitors the one that came first has to go.
 //! Cost: one system call a visitor whenever one has spoken.
 
-use super::control::{self, Question};
+use super::control::{self, QueueQuestion};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -54,7 +54,7 @@ impl Visitors {
     }
 
     /// The questions that have been said, each with where to answer it. Never waits.
-    pub(super) fn questions(&mut self, now: Instant) -> Vec<(UnixStream, Question)> {
+    pub(super) fn questions(&mut self, now: Instant) -> Vec<(UnixStream, QueueQuestion)> {
         // as many as the kernel keeps for us, so that a flood of them ends
         for _ in 0..local_socket::BACKLOG {
             let Ok((stream, _)) = self.listener.accept() else { break };
@@ -66,14 +66,14 @@ impl Visitors {
         let mut asked = Vec::new();
         for mut visitor in std::mem::take(&mut self.all) {
             match visitor.listen() {
-                Said::Question(question) => {
+                Heard::Question(question) => {
                     // one that does not take its answer must not hold up others for long
                     if visitor.stream.set_write_timeout(Some(PATIENCE)).is_ok() {
                         asked.push((visitor.stream, question));
                     }
                 }
-                Said::Nothing if now < visitor.until => self.all.push(visitor),
-                Said::Nothing | Said::Nonsense => {}
+                Heard::Nothing if now < visitor.until => self.all.push(visitor),
+                Heard::Nothing | Heard::Nonsense => {}
             }
         }
         asked
@@ -81,30 +81,30 @@ impl Visitors {
 }
 
 /// What a visitor has said.
-enum Said {
+enum Heard {
     /// Not all of a question yet.
     Nothing,
-    Question(Question),
+    Question(QueueQuestion),
     /// No question, or it has gone.
     Nonsense,
 }
 
 impl Visitor {
-    fn listen(&mut self) -> Said {
+    fn listen(&mut self) -> Heard {
         let mut piece = [0; 4096];
         loop {
             match socket::receive_now(&self.stream, &mut piece) {
-                Ok(0) => return Said::Nonsense,
+                Ok(0) => return Heard::Nonsense,
                 Ok(length) => self.said.extend_from_slice(&piece[..length]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Said::Nothing,
-                Err(_) => return Said::Nonsense,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Heard::Nothing,
+                Err(_) => return Heard::Nonsense,
             }
             if let Some(question) = self.said.strip_suffix(b"\n") {
-                return serde_json::from_slice(question).map_or(Said::Nonsense, Said::Question);
+                return serde_json::from_slice(question).map_or(Heard::Nonsense, Heard::Question);
             }
             if self.said.len() as u64 > control::MOST {
-                return Said::Nonsense;
+                return Heard::Nonsense;
             }
         }
     }
@@ -117,7 +117,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     fn ask(mut stream: &UnixStream) {
-        control::say(stream, &Question::Live).expect("room");
+        control::say(stream, &QueueQuestion::Live).expect("room");
         stream.flush().expect("a stream");
     }
 
@@ -155,7 +155,7 @@ mod tests {
         assert!(visitors.questions(now).is_empty());
         speaks.write_all(b"\"live\"}\n").expect("room");
         let heard = visitors.questions(now);
-        assert!(matches!(heard[..], [(_, Question::Live)]));
+        assert!(matches!(heard[..], [(_, QueueQuestion::Live)]));
         let mut other = UnixStream::connect(&path).expect("it listens");
         other.write_all(b"hello\n").expect("room");
         assert!(visitors.questions(now).is_empty() && visitors.all.is_empty());

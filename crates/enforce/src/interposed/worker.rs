@@ -6,7 +6,7 @@
 
 use super::classify::{Classifier, Named, NoClass, TAG, untag};
 use super::congestion;
-use super::control::{Answer, Counters, Question};
+use super::control::{Counters, QueueAnswer, QueueQuestion};
 use super::dialogue::Dialogue;
 use super::engine::{Choice, Engine, Next};
 use super::program;
@@ -59,7 +59,7 @@ pub(super) struct Worker<W: Way> {
 }
 
 /// What a worker is made of.
-pub(super) struct Parts<W> {
+pub(super) struct WorkerParts<W> {
     pub(super) way: W,
     pub(super) policy: Policy,
     pub(super) named: Named,
@@ -71,8 +71,8 @@ pub(super) struct Parts<W> {
 }
 
 impl<W: Way> Worker<W> {
-    pub(super) fn new(parts: Parts<W>) -> Result<Self, String> {
-        let Parts { way, policy, named, choice, device, patience, master, alive } = parts;
+    pub(super) fn new(parts: WorkerParts<W>) -> Result<Self, String> {
+        let WorkerParts { way, policy, named, choice, device, patience, master, alive } = parts;
         let engine = Engine::new(policy, choice).map_err(|error| error.to_string())?;
         Ok(Self {
             way,
@@ -100,7 +100,7 @@ impl<W: Way> Worker<W> {
     /// # Errors
     /// The device is gone, or nobody looks after this process any more.
     pub(super) fn run(&mut self) -> io::Result<()> {
-        self.master.answer(&Answer::Done)?;
+        self.master.answer(&QueueAnswer::Done)?;
         let (mut beat, mut listen, mut worked) = (0, 0, clock::now().0);
         loop {
             let now = clock::now().0;
@@ -117,7 +117,7 @@ impl<W: Way> Worker<W> {
             let came = self.take(now)?;
             let (sent, wait_until) = self.send(now)?;
             if self.ending.is_some_and(|until| until <= now || self.engine.waiting() == 0) {
-                return self.master.answer(&Answer::Done);
+                return self.master.answer(&QueueAnswer::Done);
             }
             if came > 0 || sent > 0 {
                 worked = now;
@@ -213,17 +213,17 @@ impl<W: Way> Worker<W> {
     fn answer_all(&mut self, now: u64) -> io::Result<()> {
         while let Some(question) = self.master.question()? {
             let answer = match question {
-                Question::Live => self.live(now),
-                Question::Apply { policy } => match self.change(&policy) {
-                    Ok(()) => Answer::Done,
-                    Err(why) => Answer::Refused { why },
+                QueueQuestion::Live => self.live(now),
+                QueueQuestion::Apply { policy } => match self.change(&policy) {
+                    Ok(()) => QueueAnswer::Done,
+                    Err(why) => QueueAnswer::Refused { why },
                 },
-                Question::Carry { mtu } => {
+                QueueQuestion::Carry { mtu } => {
                     self.way.carry(mtu);
-                    Answer::Done
+                    QueueAnswer::Done
                 }
                 // the last question, which is answered when the queue is empty
-                Question::End | Question::GiveWay => {
+                QueueQuestion::End | QueueQuestion::GiveWay => {
                     self.ending = Some(now + LAST);
                     return Ok(());
                 }
@@ -241,9 +241,9 @@ impl<W: Way> Worker<W> {
         Ok(())
     }
 
-    fn live(&self, now: u64) -> Answer {
+    fn live(&self, now: u64) -> QueueAnswer {
         let lost = self.way.lost();
-        Answer::Live {
+        QueueAnswer::Live {
             live: Live {
                 backend: super::NAME.to_owned(),
                 device: self.device.clone(),

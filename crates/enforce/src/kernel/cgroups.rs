@@ -1,6 +1,6 @@
 //! Control groups: where they are for the classifier.
 
-use super::program::{MOST_DEPTHS, Place};
+use super::program::{GroupPosition, MOST_DEPTHS};
 use crate::cpu::below;
 use crate::error::Error;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use unisono_fairqueue::{Policy, Rule};
 use unisono_linux::cgroup::{Hierarchy, Version, hierarchies};
 
 /// Where the control groups are that rules name.
-pub(super) fn places(policy: &Policy) -> Result<BTreeMap<String, Place>, Error> {
+pub(super) fn places(policy: &Policy) -> Result<BTreeMap<String, GroupPosition>, Error> {
     let mut places = BTreeMap::new();
     let named: Vec<(&Rule, &String)> =
         policy.rules.iter().filter_map(|rule| Some((rule, rule.matcher.cgroup.as_ref()?))).collect();
@@ -50,7 +50,7 @@ pub(super) fn places(policy: &Policy) -> Result<BTreeMap<String, Place>, Error> 
             return Err(Error::NotHere { at: rule.at, what });
         };
         let depth = u32::try_from(cgroup.split('/').skip(1).count()).unwrap_or(u32::MAX);
-        places.insert(cgroup.clone(), Place { depth, number: facts.ino() });
+        places.insert(cgroup.clone(), GroupPosition { depth, number: facts.ino() });
         if places.values().map(|place| place.depth).collect::<std::collections::BTreeSet<_>>().len()
             > MOST_DEPTHS
         {

@@ -1,7 +1,7 @@
 //! What the kernel counted, as classes of a policy.
 
 use super::NAME;
-use super::tree::{self, Numbers};
+use super::tree::{self, ClassNumbers};
 use unisono_fairqueue::{Backlog, ClassId, Live, LiveClass, Policy};
 use unisono_linux::netlink::htb::Statistics;
 
@@ -10,7 +10,7 @@ pub(super) fn live(
     device: &str,
     at_ns: u64,
     policy: &Policy,
-    numbers: &Numbers,
+    numbers: &ClassNumbers,
     statistics: &[Statistics],
 ) -> Live {
     let tree = &policy.hierarchy;

@@ -29,15 +29,15 @@ mod tree;
 
 pub use fair::FairQueue;
 
-use crate::cpu::controller::{self, Weight};
+use crate::cpu::controller::{self, GroupWeight};
 use crate::error::Error;
 use crate::interposed;
 use crate::journal::{Journal, Phase, Record};
-use saved::{Before, Pieces, Root, root_of};
+use saved::{BeforeKernel, Root, SegmentSize, root_of};
 use std::fmt;
 use steps::steps;
 pub use tree::Tuning;
-use tree::{Numbers, Planned};
+use tree::{ClassNumbers, PlannedClass};
 use unisono_fairqueue::{Backend, ClassId, Live, Policy};
 use unisono_linux::bpf::Classifier;
 use unisono_linux::netlink::link::{self, Link};
@@ -62,7 +62,7 @@ impl fmt::Debug for Kernel {
 }
 
 /// The kernel, and the device as it is now.
-struct Host {
+struct HostDevice {
     socket: Socket,
     link: Link,
 }
@@ -81,18 +81,18 @@ fn record_of<B: for<'a> serde::Deserialize<'a>>(
 }
 
 /// What the classifier of a policy refers to in the kernel.
-fn sources(policy: &Policy) -> Result<program::Sources, Error> {
-    program::Sources::of(policy, cgroups::places(policy)?)
+fn sources(policy: &Policy) -> Result<program::ProgramSources, Error> {
+    program::ProgramSources::of(policy, cgroups::places(policy)?)
         .map_err(|source| Error::System { what: "make the map of fragments", source })
 }
 
 /// All that a policy means on this host, checked, with nothing changed.
-struct Wanted {
-    numbers: Numbers,
-    plan: Vec<Planned>,
+struct PlannedPolicy {
+    numbers: ClassNumbers,
+    plan: Vec<PlannedClass>,
     classifier: Classifier,
-    pieces: Option<Pieces>,
-    weights: Vec<Weight>,
+    pieces: Option<SegmentSize>,
+    weights: Vec<GroupWeight>,
     default: u16,
 }
 
@@ -122,17 +122,17 @@ impl Kernel {
         self
     }
 
-    fn host(&self) -> Result<Host, Error> {
+    fn host(&self) -> Result<HostDevice, Error> {
         let mut socket = Socket::open().map_err(|source| Error::System { what: "ask the kernel", source })?;
         let links = link::all(&mut socket)?;
         let known = links.iter().map(|link| link.name.clone()).collect();
         match links.into_iter().find(|link| link.name == self.device) {
-            Some(link) => Ok(Host { socket, link }),
+            Some(link) => Ok(HostDevice { socket, link }),
             None => Err(Error::NoDevice { device: self.device.clone(), known }),
         }
     }
 
-    fn record(&self, journal: &Journal) -> Result<Option<Record<Before>>, Error> {
+    fn record(&self, journal: &Journal) -> Result<Option<Record<BeforeKernel>>, Error> {
         record_of(NAME, &self.device, journal)
     }
 
@@ -143,11 +143,11 @@ impl Kernel {
 
     fn wanted(
         &mut self,
-        host: &Host,
+        host: &HostDevice,
         policy: &Policy,
-        before: &Numbers,
-        pieces: Option<Pieces>,
-    ) -> Result<Wanted, Error> {
+        before: &ClassNumbers,
+        pieces: Option<SegmentSize>,
+    ) -> Result<PlannedPolicy, Error> {
         let tree = &policy.hierarchy;
         if tree::levels(tree) > htb::MOST_LEVELS {
             let most = htb::MOST_LEVELS - 1;
@@ -180,19 +180,23 @@ impl Kernel {
             }
         })?;
         self.notes.extend(tree::not_done(policy));
-        let now = pieces.map_or(host.link.most_at_once, Pieces::before);
+        let now = pieces.map_or(host.link.most_at_once, SegmentSize::before);
         let longest = self.tuning.longest(policy, now);
         let pieces = match pieces {
             Some(pieces) => Some(pieces.but(longest)),
-            None => Pieces::of(&host.link, longest),
+            None => SegmentSize::of(&host.link, longest),
         };
         let plan = tree::plan(policy, &numbers, longest, self.tuning);
         let default = number(policy.default);
-        Ok(Wanted { numbers, plan, classifier, pieces, weights, default })
+        Ok(PlannedPolicy { numbers, plan, classifier, pieces, weights, default })
     }
 
     /// The record of a policy that holds. What was left half way is put back first.
-    fn settled(&mut self, host: &mut Host, journal: &Journal) -> Result<Option<Record<Before>>, Error> {
+    fn settled(
+        &mut self,
+        host: &mut HostDevice,
+        journal: &Journal,
+    ) -> Result<Option<Record<BeforeKernel>>, Error> {
         let Some(record) = self.record(journal)? else { return Ok(None) };
         if record.index != host.link.index.0 {
             self.notes.push(format!("{} is another device than the one that had a policy", self.device));
@@ -211,7 +215,7 @@ impl Kernel {
         Ok(None)
     }
 
-    fn put_back(&mut self, host: &mut Host, record: &Record<Before>) -> Result<(), Error> {
+    fn put_back(&mut self, host: &mut HostDevice, record: &Record<BeforeKernel>) -> Result<(), Error> {
         let before = record.before.root.as_ref();
         match root_of(&mut host.socket, &self.device, host.link.index) {
             Ok(Root::Ours) => {
@@ -274,7 +278,7 @@ impl Kernel {
         Ok(aside.remove()?)
     }
 
-    fn put_weights_back(&mut self, record: &Record<Before>) -> Result<(), Error> {
+    fn put_weights_back(&mut self, record: &Record<BeforeKernel>) -> Result<(), Error> {
         for weight in &record.before.weights {
             if !controller::put_back(weight, record.phase)? {
                 let file = weight.file.display();
@@ -306,11 +310,11 @@ impl Kernel {
                 (None, root)
             }
         };
-        let none = Numbers::new();
+        let none = ClassNumbers::new();
         let before = held.as_ref().map(|held| &held.before);
         let numbers = before.map_or(&none, |before| &before.numbers);
         let wanted = self.wanted(&host, policy, numbers, before.and_then(|before| before.pieces))?;
-        let mut then = Before {
+        let mut then = BeforeKernel {
             root,
             pieces: wanted.pieces,
             weights: wanted.weights.clone(),
@@ -347,10 +351,10 @@ impl Kernel {
     /// After a failure: the state of the record, or of no policy at all.
     fn undo(
         &mut self,
-        host: &mut Host,
+        host: &mut HostDevice,
         journal: &Journal,
-        changing: &Record<Before>,
-        held: Option<(&Record<Before>, Prepared)>,
+        changing: &Record<BeforeKernel>,
+        held: Option<(&Record<BeforeKernel>, Prepared)>,
     ) -> Result<(), Error> {
         let Some((held, as_before)) = held else {
             self.put_back(host, changing)?;
@@ -388,7 +392,7 @@ impl Backend for Kernel {
     fn check(&mut self, policy: &Policy) -> Result<(), Error> {
         self.notes.clear();
         let mut host = self.host()?;
-        self.wanted(&host, policy, &Numbers::new(), None)?;
+        self.wanted(&host, policy, &ClassNumbers::new(), None)?;
         let journal = Journal::of(&self.device)?;
         let record = journal.read::<serde_json::Value>()?;
         // a queue in front of the device leaves the discipline what it was

@@ -1,7 +1,7 @@
 //! What a device and control groups were like, as far as it has to be put back.
 
-use super::tree::{HANDLE, Numbers};
-use crate::cpu::controller::Weight;
+use super::tree::{ClassNumbers, HANDLE};
+use crate::cpu::controller::GroupWeight;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use unisono_linux::netlink::link::{self, Index, Link};
@@ -29,27 +29,27 @@ const WHOLE: [&str; 15] = [
 
 /// What is to be put back.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct Before {
+pub(super) struct BeforeKernel {
     /// What the device began with; none if the kernel had put it there itself.
     pub(super) root: Option<Qdisc>,
     /// The longest packet that the device was handed at once, if that is limited now.
-    pub(super) pieces: Option<Pieces>,
+    pub(super) pieces: Option<SegmentSize>,
     /// The weights of control groups.
-    pub(super) weights: Vec<Weight>,
+    pub(super) weights: Vec<GroupWeight>,
     /// The classes that are there now.
-    pub(super) numbers: Numbers,
+    pub(super) numbers: ClassNumbers,
 }
 
 /// The longest packet that a device is handed at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Pieces {
+pub(super) struct SegmentSize {
     before: u32,
     before_4: Option<u32>,
     /// What we set; anything else is somebody else's choice, and stays.
     pub(super) ours: u32,
 }
 
-impl Pieces {
+impl SegmentSize {
     /// What is to be set on a device; none if its packets are no longer than that anyway.
     pub(super) fn of(link: &Link, ours: u64) -> Option<Self> {
         let word = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);

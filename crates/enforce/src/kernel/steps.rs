@@ -1,9 +1,9 @@
 //! The way to a policy, step by step; after each of them it may end, and be gone back.
 
-use super::saved::{Before, Pieces};
+use super::saved::{BeforeKernel, SegmentSize};
 use super::tree::{self, HANDLE};
-use super::{Host, Kernel, Wanted};
-use crate::cpu::controller::{self, Weight};
+use super::{HostDevice, Kernel, PlannedPolicy};
+use crate::cpu::controller::{self, GroupWeight};
 use crate::error::Error;
 use crate::journal::Phase;
 use std::os::fd::AsFd;
@@ -16,34 +16,34 @@ const MOST_DRAIN: Duration = Duration::from_secs(3);
 const DRAIN_LOOK: Duration = Duration::from_millis(2);
 
 /// One thing to do on the way to a policy.
-pub(super) enum Step {
+pub(super) enum KernelStep {
     Ask(Box<Request>),
     /// What is not there need not be removed.
     Remove(Box<Request>),
     /// Classes to which no packets come any more are served until none waits.
     Drain(Vec<u32>),
     /// A device that hands itself what it likes is no reason to give up.
-    Limit(Pieces),
-    Unlimit(Pieces),
-    Set(Weight),
-    PutBack(Weight),
+    Limit(SegmentSize),
+    Unlimit(SegmentSize),
+    Set(GroupWeight),
+    PutBack(GroupWeight),
 }
 
 impl Kernel {
     /// Carries out steps until one fails or somebody says stop.
-    pub(super) fn carry_out(&mut self, host: &mut Host, steps: Vec<Step>) -> Result<(), Error> {
+    pub(super) fn carry_out(&mut self, host: &mut HostDevice, steps: Vec<KernelStep>) -> Result<(), Error> {
         for step in steps {
             if let Some(by) = (self.stopped)() {
                 return Err(Error::Stopped { by, device: self.device.clone() });
             }
             match step {
-                Step::Ask(request) => host.socket.run(&[*request]).map_err(lacking)?,
-                Step::Remove(request) => match host.socket.run(&[*request]) {
+                KernelStep::Ask(request) => host.socket.run(&[*request]).map_err(lacking)?,
+                KernelStep::Remove(request) => match host.socket.run(&[*request]) {
                     Err(refused) if refused.errno != ENOENT => return Err(refused.into()),
                     _ => {}
                 },
-                Step::Drain(classes) => self.drain(host, &classes)?,
-                Step::Limit(pieces) => {
+                KernelStep::Drain(classes) => self.drain(host, &classes)?,
+                KernelStep::Limit(pieces) => {
                     if let Err(refused) = host.socket.run(&[pieces.set(host.link.index)]) {
                         self.notes.push(format!(
                             "{refused}; classes that borrow take turns of one packet, so that lending is \
@@ -52,9 +52,9 @@ impl Kernel {
                         ));
                     }
                 }
-                Step::Unlimit(pieces) => host.socket.run(&[pieces.put_back(host.link.index)])?,
-                Step::Set(weight) => controller::set(&weight)?,
-                Step::PutBack(weight) => {
+                KernelStep::Unlimit(pieces) => host.socket.run(&[pieces.put_back(host.link.index)])?,
+                KernelStep::Set(weight) => controller::set(&weight)?,
+                KernelStep::PutBack(weight) => {
                     controller::put_back(&weight, Phase::Holds)?;
                 }
             }
@@ -67,7 +67,7 @@ impl Kernel {
 
     /// Waits until nothing waits in classes that no packets come to any more. What waits for too long is dropped with its
     /// class, and counted.
-    fn drain(&mut self, host: &mut Host, classes: &[u32]) -> Result<(), Error> {
+    fn drain(&mut self, host: &mut HostDevice, classes: &[u32]) -> Result<(), Error> {
         let begin = Instant::now();
         loop {
             let all = htb::statistics(&mut host.socket, host.link.index)?;
@@ -104,7 +104,12 @@ fn lacking(refused: Refused) -> Error {
 }
 
 /// From what is there (`now`; none if that is not ours) to a policy, whose record says `then`.
-pub(super) fn steps(host: &Host, wanted: &Wanted, now: Option<&Before>, then: &Before) -> Vec<Step> {
+pub(super) fn steps(
+    host: &HostDevice,
+    wanted: &PlannedPolicy,
+    now: Option<&BeforeKernel>,
+    then: &BeforeKernel,
+) -> Vec<KernelStep> {
     let device = host.link.index;
     let mut asked = Vec::new();
     if now.is_none() {
@@ -118,20 +123,20 @@ pub(super) fn steps(host: &Host, wanted: &Wanted, now: Option<&Before>, then: &B
     let drained = (!gone.is_empty()).then(|| gone.iter().map(|own| tree::whole(*own)).collect());
     let removed = gone.into_iter().map(|own| htb::remove_class(device, tree::whole(own)));
 
-    let set = then.weights.iter().map(|weight| Step::Set(weight.clone()));
+    let set = then.weights.iter().map(|weight| KernelStep::Set(weight.clone()));
     let dropped = now.into_iter().flat_map(|now| &now.weights);
     let dropped = dropped.filter(|weight| then.weights.iter().all(|other| other.file != weight.file));
-    let put_back = dropped.map(|weight| Step::PutBack(weight.clone()));
-    let asked = asked.into_iter().map(|request| Step::Ask(Box::new(request)));
-    let removed = removed.map(|request| Step::Remove(Box::new(request)));
+    let put_back = dropped.map(|weight| KernelStep::PutBack(weight.clone()));
+    let asked = asked.into_iter().map(|request| KernelStep::Ask(Box::new(request)));
+    let removed = removed.map(|request| KernelStep::Remove(Box::new(request)));
     let limit = match (then.pieces, now.and_then(|now| now.pieces)) {
-        (None, now) => now.map(Step::Unlimit),
-        (then, _) => then.map(Step::Limit),
+        (None, now) => now.map(KernelStep::Unlimit),
+        (then, _) => then.map(KernelStep::Limit),
     };
     limit
         .into_iter()
         .chain(asked)
-        .chain(drained.map(Step::Drain))
+        .chain(drained.map(KernelStep::Drain))
         .chain(removed)
         .chain(set)
         .chain(put_back)

@@ -59,7 +59,7 @@ impl Tuning {
 
 /// A class, as it is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Planned {
+pub(super) struct PlannedClass {
     pub(super) name: String,
     pub(super) class: htb::Class,
     /// What waits at it, if it is a leaf.
@@ -68,7 +68,7 @@ pub(super) struct Planned {
 
 /// The numbers of classes by their names, with the number of the class above and whether it is a leaf: what cannot be
 /// changed of a class that is there.
-pub(super) type Numbers = BTreeMap<String, Number>;
+pub(super) type ClassNumbers = BTreeMap<String, Number>;
 
 /// What cannot be changed of a class that is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
@@ -87,8 +87,8 @@ pub(super) fn whole(number: u16) -> u32 {
 }
 
 /// Numbers the classes; those that are there already and stay what they are keep theirs. None if there are too many.
-pub(super) fn number(hierarchy: &Hierarchy, before: &Numbers) -> Option<Numbers> {
-    let mut numbers = Numbers::new();
+pub(super) fn number(hierarchy: &Hierarchy, before: &ClassNumbers) -> Option<ClassNumbers> {
+    let mut numbers = ClassNumbers::new();
     let mut free = (LINK + 1..=u16::MAX).filter(|own| before.values().all(|number| number.own != *own));
     for (id, class) in hierarchy.classes() {
         let above = match id {
@@ -113,7 +113,7 @@ pub(super) fn number(hierarchy: &Hierarchy, before: &Numbers) -> Option<Numbers>
 }
 
 /// The numbers that are used no more, children before their parents.
-pub(super) fn gone(before: &Numbers, now: &Numbers) -> Vec<u16> {
+pub(super) fn gone(before: &ClassNumbers, now: &ClassNumbers) -> Vec<u16> {
     let above = |own: u16| before.values().find(|number| number.own == own).map_or(0, |number| number.above);
     let depth =
         |own: u16| std::iter::successors(Some(own), |own| Some(above(*own)).filter(|own| *own != 0)).count();
@@ -141,7 +141,12 @@ pub(super) fn levels(hierarchy: &Hierarchy) -> usize {
 }
 
 /// The classes, parents first; `longest` is the longest packet that the device is handed.
-pub(super) fn plan(policy: &Policy, numbers: &Numbers, longest: u64, tuning: Tuning) -> Vec<Planned> {
+pub(super) fn plan(
+    policy: &Policy,
+    numbers: &ClassNumbers,
+    longest: u64,
+    tuning: Tuning,
+) -> Vec<PlannedClass> {
     let tree = &policy.hierarchy;
     // each piece is counted with the headers that it is sent with
     let longest = longest + longest / 16 + FRAME;
@@ -157,7 +162,7 @@ pub(super) fn plan(policy: &Policy, numbers: &Numbers, longest: u64, tuning: Tun
                 Tuning::ByWeight => whole_bytes((longest as f64 * tree.share(id) / least).round().min(most)),
                 Tuning::Plain => (rate / 10).clamp(*PLAIN_QUANTUM.start(), *PLAIN_QUANTUM.end()),
             };
-            Planned {
+            PlannedClass {
                 name: class.name.clone(),
                 class: htb::Class {
                     number: whole(number.own),
@@ -250,10 +255,10 @@ mod tests {
 
     const THREE: &str = "[class.a]\nweight = 6\n[class.b]\nweight = 3\nceiling = \"50mbit\"\n[class.rest]";
 
-    fn planned(policy: &Policy) -> Vec<Planned> {
+    fn planned(policy: &Policy) -> Vec<PlannedClass> {
         plan(
             policy,
-            &number(&policy.hierarchy, &Numbers::new()).expect("few classes"),
+            &number(&policy.hierarchy, &ClassNumbers::new()).expect("few classes"),
             16_000,
             Tuning::ByWeight,
         )
@@ -262,7 +267,7 @@ mod tests {
     #[test]
     fn rates_follow_the_weights_and_ceilings_the_policy() {
         let plan = planned(&policy(THREE));
-        let of = |f: fn(&Planned) -> u64| plan.iter().map(f).collect::<Vec<_>>();
+        let of = |f: fn(&PlannedClass) -> u64| plan.iter().map(f).collect::<Vec<_>>();
         assert_eq!(of(|planned| planned.class.rate), [12_500_000, 7_500_000, 3_750_000, 1_250_000]);
         assert_eq!(of(|planned| planned.class.ceiling), [12_500_000, 12_500_000, 6_250_000, 12_500_000]);
         assert_eq!(of(|planned| planned.class.quantum.into())[1..], [6 * 18_514, 3 * 18_514, 18_514]);
@@ -304,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_class_that_stays_what_it_is_keeps_its_number_and_no_number_is_used_for_two() {
-        let before = number(&policy(THREE).hierarchy, &Numbers::new()).expect("few classes");
+        let before = number(&policy(THREE).hierarchy, &ClassNumbers::new()).expect("few classes");
         let changed = "[class.new]\n[class.b.inner]\n[class.a]\nweight = 2\n[class.rest]";
         let after = number(&policy(changed).hierarchy, &before).expect("few classes");
         assert_eq!(after["a"], before["a"]);

@@ -51,7 +51,7 @@ type Labels<'a> = Vec<(&'static str, &'a str)>;
 type Sample<'a, V> = (Labels<'a>, V);
 
 /// A counter of the interposed place: its name, what it counts, and its value.
-type Kind = (&'static str, &'static str, fn(&Counters) -> u64);
+type FrameCounter = (&'static str, &'static str, fn(&Counters) -> u64);
 
 #[derive(Debug)]
 struct Scrapes(Vec<Scrape>);
@@ -137,7 +137,7 @@ impl Scrapes {
     }
 
     fn frames(&self, families: &mut Families<'_, '_>) -> fmt::Result {
-        let kinds: [Kind; 6] = [
+        let kinds: [FrameCounter; 6] = [
             ("received_frames", "Frames that came to the interposed queue", |of| of.received),
             ("malformed_frames", "Frames dropped because they contradict themselves", |of| of.malformed),
             ("stranger_frames", "Frames dropped because they did not come from the device", |of| {

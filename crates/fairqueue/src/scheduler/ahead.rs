@@ -7,9 +7,9 @@
 //! Start-time fair queuing needs the length of a packet only when its service ends: for quanta of a processor that
 //! are given back early, and for requests whose order within a class is decided elsewhere.
 
-use super::{Child, INNER, NONE, Scheduler};
+use super::{INNER, NONE, Scheduler, Sibling};
 use crate::discipline::Discipline;
-use crate::few::Entry;
+use crate::few::TaggedSlot;
 use crate::hierarchy::ClassId;
 use crate::packet::Packet;
 
@@ -24,7 +24,7 @@ impl<T> Scheduler<T> {
         }
         let mut slot = leaf;
         loop {
-            let Child { tag, cost, parent, busy, held, .. } = *self.child(slot);
+            let Sibling { tag, cost, parent, busy, held, .. } = *self.child(slot);
             let Some(inner) = self.inner.get(parent as usize) else { break };
             if !busy || held || tag.saturating_sub(inner.now) > u64::from(most) * cost {
                 return None;
@@ -33,11 +33,11 @@ impl<T> Scheduler<T> {
         }
         slot = leaf;
         loop {
-            let Child { tag, parent, place, .. } = *self.child(slot);
+            let Sibling { tag, parent, place, .. } = *self.child(slot);
             if parent == NONE {
                 break;
             }
-            self.remove(parent, place, Entry::new(tag, slot));
+            self.remove(parent, place, TaggedSlot::new(tag, slot));
             let inner = &mut self.inner[parent as usize];
             (inner.last, inner.last_tag) = (slot, tag);
             slot = INNER | parent;

@@ -11,9 +11,9 @@
 //!
 //! Cost: as much as making a new scheduler, plus a move of every packet that waits.
 
-use super::{Child, INNER, Inner, MOST_NOW, NONE, ROOT, Scheduler, Served, number};
+use super::{INNER, Inner, MOST_NOW, NONE, ROOT, Scheduler, Served, Sibling, number};
 use crate::calendar::Calendar;
-use crate::few::Entry;
+use crate::few::TaggedSlot;
 use crate::hierarchy::{ClassId, Hierarchy};
 use crate::weight::Weight;
 
@@ -99,8 +99,8 @@ impl<T> Scheduler<T> {
 
     /// Enters children of a class by their tags, equal ones in the order given.
     fn enter_all(&mut self, at: u32, slots: Vec<u32>) {
-        let mut entries: Vec<Entry> =
-            slots.into_iter().map(|slot| Entry::new(self.child(slot).tag, slot)).collect();
+        let mut entries: Vec<TaggedSlot> =
+            slots.into_iter().map(|slot| TaggedSlot::new(self.child(slot).tag, slot)).collect();
         entries.sort_by_key(|entry| entry.tag);
         for entry in entries {
             let place = self.child(entry.slot).place;
@@ -119,7 +119,7 @@ impl<T> Scheduler<T> {
     /// # Errors
     /// Packets wait in a class that is gone, and the new hierarchy has no default class.
     pub fn apply(&mut self, hierarchy: Hierarchy) -> Result<Changes, ChangeError> {
-        let places = Places::of(&self.hierarchy, &hierarchy);
+        let places = NewSlots::of(&self.hierarchy, &hierarchy);
         for (at, class) in self.named_leaves() {
             let packets = self.lines.waiting(&self.leaves[at].line).packets;
             if packets > 0 && places.home(at).is_none() {
@@ -163,7 +163,7 @@ impl<T> Scheduler<T> {
     }
 
     /// Takes over how far each class is ahead; answers which waited, in their order.
-    fn take_leads(&mut self, old: &mut Self, places: &Places) -> Vec<u32> {
+    fn take_leads(&mut self, old: &mut Self, places: &NewSlots) -> Vec<u32> {
         let mut waited = vec![];
         let new_slot = |old: &Self, slot: u32, this: &Self| {
             let id = if slot & INNER == 0 { slot } else { old.numbers[(slot & !INNER) as usize].0 };
@@ -183,7 +183,7 @@ impl<T> Scheduler<T> {
     }
 
     /// Takes over the packets and the accounts of all leaves.
-    fn take_packets(&mut self, old: &mut Self, places: &Places, changes: &mut Changes) {
+    fn take_packets(&mut self, old: &mut Self, places: &NewSlots, changes: &mut Changes) {
         let leaves: Vec<(usize, String)> =
             old.named_leaves().map(|(at, name)| (at, name.to_owned())).collect();
         let stays = |at: usize| places.same[at].is_some() && places.same[at] == places.home(at);
@@ -207,7 +207,7 @@ impl<T> Scheduler<T> {
     }
 
     /// Takes the packets of a leaf to its home, behind those that are there; answers how many.
-    fn take_line(&mut self, old: &mut Self, at: usize, places: &Places) -> u64 {
+    fn take_line(&mut self, old: &mut Self, at: usize, places: &NewSlots) -> u64 {
         let Some(home) = places.home(at) else { return 0 };
         let mut packets = 0;
         while let Some(packet) = old.lines.pop(&mut old.leaves[at].line) {
@@ -221,7 +221,7 @@ impl<T> Scheduler<T> {
     fn want_service(&mut self, waited: Vec<u32>) {
         let mut slot = self.in_service.unwrap_or(ROOT);
         while slot != ROOT {
-            let Child { tag, parent, .. } = *self.child(slot);
+            let Sibling { tag, parent, .. } = *self.child(slot);
             if parent == NONE {
                 break;
             }
@@ -259,7 +259,7 @@ impl<T> Scheduler<T> {
 }
 
 /// Where the classes of a hierarchy are in another one.
-struct Places {
+struct NewSlots {
     /// For each class the one of the same name.
     same: Vec<Option<u32>>,
     /// Which classes of the new hierarchy are leaves.
@@ -268,7 +268,7 @@ struct Places {
     default: Option<u32>,
 }
 
-impl Places {
+impl NewSlots {
     fn of(old: &Hierarchy, new: &Hierarchy) -> Self {
         let same = old.classes().map(|(id, class)| match id {
             ClassId::ROOT => Some(0),

@@ -1,11 +1,11 @@
 //! What the scheduler keeps of each class, laid out so that a decision touches one cache line a level.
 
 use super::{NONE, Served};
-use crate::lines::Line;
+use crate::lines::PacketLine;
 
 /// A class as one of its parent's children.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Child {
+pub(super) struct Sibling {
     /// In its parent's virtual time: while it waits or is in service its start tag, else the finish tag of its last
     /// packet.
     pub(super) tag: u64,
@@ -27,8 +27,8 @@ pub(super) struct Child {
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(super) struct Leaf {
-    pub(super) child: Child,
-    pub(super) line: Line,
+    pub(super) child: Sibling,
+    pub(super) line: PacketLine,
     pub(super) served: Served,
     /// Whether it is none.
     pub(super) inner: bool,
@@ -38,7 +38,7 @@ pub(super) struct Leaf {
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(super) struct Inner {
-    pub(super) child: Child,
+    pub(super) child: Sibling,
     /// The virtual time: the start tag of the child in service, or of the last one.
     pub(super) now: u64,
     /// The greatest finish tag so far.

@@ -31,12 +31,12 @@ pub use change::{ChangeError, Changes, Closed};
 
 use crate::calendar::Calendar;
 use crate::discipline::{Backlog, Discipline, EnqueueError};
-use crate::few::{Entry, FEW, Few};
+use crate::few::{FEW, Few, TaggedSlot};
 use crate::hierarchy::{ClassId, Hierarchy};
-use crate::limits::Limits;
-use crate::lines::{Lines, NONE};
+use crate::limits::RoomLimits;
+use crate::lines::{NONE, PacketLines};
 use crate::packet::Packet;
-use class::{Child, Inner, Leaf};
+use class::{Inner, Leaf, Sibling};
 use std::collections::VecDeque;
 
 /// What a class has got so far.
@@ -76,8 +76,8 @@ pub struct Scheduler<T> {
     numbers: Vec<ClassId>,
     fews: Vec<Few>,
     calendars: Vec<Calendar>,
-    lines: Lines<T>,
-    limits: Limits,
+    lines: PacketLines<T>,
+    limits: RoomLimits,
     dropped: VecDeque<(ClassId, Packet<T>)>,
     in_service: Option<u32>,
     /// What the packet in service costs its classes when its service ends, in bytes.
@@ -105,8 +105,8 @@ impl<T> Scheduler<T> {
             numbers: Vec::new(),
             fews: Vec::new(),
             calendars: Vec::new(),
-            lines: Lines::new(),
-            limits: Limits::of(&hierarchy),
+            lines: PacketLines::new(),
+            limits: RoomLimits::of(&hierarchy),
             dropped: VecDeque::new(),
             in_service: None,
             charged: 0,
@@ -125,7 +125,7 @@ impl<T> Scheduler<T> {
             let cost = costs[id.index()];
             let many = class.children.len() > FEW;
             let place = places[id.index()];
-            let child = Child { tag: 0, cost, parent, busy: false, held: false, place, many };
+            let child = Sibling { tag: 0, cost, parent, busy: false, held: false, place, many };
             let line = this.lines.line(class.order);
             let is_inner = !this.hierarchy.is_leaf(id);
             this.leaves.push(Leaf { child, line, served: Served::default(), inner: is_inner });
@@ -203,7 +203,7 @@ impl<T> Scheduler<T> {
     }
 
     #[inline]
-    fn child(&mut self, slot: u32) -> &mut Child {
+    fn child(&mut self, slot: u32) -> &mut Sibling {
         match slot & INNER {
             0 => &mut self.leaves[slot as usize].child,
             _ => &mut self.inner[(slot & !INNER) as usize].child,
@@ -231,7 +231,7 @@ impl<T> Scheduler<T> {
 
     /// Enters a child among those of a class that wait.
     #[inline]
-    fn enter(&mut self, parent: u32, place: u8, entry: Entry) {
+    fn enter(&mut self, parent: u32, place: u8, entry: TaggedSlot) {
         let inner = &self.inner[parent as usize];
         match inner.child.many {
             true => self.calendars[inner.queue as usize].insert(entry),
@@ -240,7 +240,7 @@ impl<T> Scheduler<T> {
     }
 
     /// Takes out one of those that wait.
-    fn remove(&mut self, parent: u32, place: u8, entry: Entry) {
+    fn remove(&mut self, parent: u32, place: u8, entry: TaggedSlot) {
         let inner = &self.inner[parent as usize];
         match inner.child.many {
             true => self.calendars[inner.queue as usize].remove(entry),
@@ -285,12 +285,12 @@ impl<T> Scheduler<T> {
     #[inline]
     fn wake(&mut self, mut slot: u32) {
         while slot != ROOT {
-            let Child { tag, parent, busy, held, place, .. } = *self.child(slot);
+            let Sibling { tag, parent, busy, held, place, .. } = *self.child(slot);
             if busy || held || parent == NONE {
                 return;
             }
             let start = self.inner[parent as usize].now.max(tag);
-            self.enter(parent, place, Entry::new(start, slot));
+            self.enter(parent, place, TaggedSlot::new(start, slot));
             let child = self.child(slot);
             (child.tag, child.busy) = (start, true);
             slot = INNER | parent;
@@ -310,11 +310,11 @@ impl<T> Scheduler<T> {
 
     /// Takes a class that waits out of those that want service; answers whose child it is. Not if it is in service.
     fn stop_waiting(&mut self, slot: u32) -> Option<u32> {
-        let Child { tag, parent, place, .. } = *self.child(slot);
+        let Sibling { tag, parent, place, .. } = *self.child(slot);
         if self.inner[parent as usize].last == slot {
             return None;
         }
-        self.remove(parent, place, Entry::new(tag, slot));
+        self.remove(parent, place, TaggedSlot::new(tag, slot));
         // its start tag may stay: it is no earlier than its last finish tag, and no later than any virtual time from
         // now on
         self.child(slot).busy = false;
@@ -351,12 +351,12 @@ impl<T> Scheduler<T> {
         (child.tag, child.busy) = (tag, more);
         loop {
             if more {
-                self.enter(at, place, Entry::new(tag, slot));
+                self.enter(at, place, TaggedSlot::new(tag, slot));
             } else {
                 self.end_if_empty(at);
                 more = !self.nobody_waits(&self.inner[at as usize]);
             }
-            let Child { cost, parent, held, place: its_place, .. } = self.inner[at as usize].child;
+            let Sibling { cost, parent, held, place: its_place, .. } = self.inner[at as usize].child;
             if parent == NONE {
                 return;
             }

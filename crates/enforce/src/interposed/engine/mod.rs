@@ -42,15 +42,15 @@ impl Choice {
 
 /// A frame that waits.
 #[derive(Clone, Debug)]
-struct Waiting<F> {
+struct WaitingFrame<F> {
     since: u64,
     frame: F,
 }
 
 #[derive(Debug)]
-enum Queue<F> {
-    Fair(Box<Scheduler<Waiting<F>>>),
-    Fifo(Fifo<Waiting<F>>),
+enum EngineQueue<F> {
+    Fair(Box<Scheduler<WaitingFrame<F>>>),
+    Fifo(Fifo<WaitingFrame<F>>),
 }
 
 /// Why a policy cannot follow another.
@@ -83,7 +83,7 @@ pub enum Next<F> {
 #[derive(Debug)]
 pub struct Engine<F> {
     policy: Policy,
-    queue: Queue<F>,
+    queue: EngineQueue<F>,
     /// Where the policy's classes are in the scheduler's tree.
     layout: FlowTree,
     link: Pacer,
@@ -110,9 +110,9 @@ impl<F> Engine<F> {
             Choice::Fair => {
                 let tree = flows::tree(&policy)?;
                 let layout = FlowTree::of(&policy, &tree);
-                (Queue::Fair(Box::new(Scheduler::new(tree))), layout)
+                (EngineQueue::Fair(Box::new(Scheduler::new(tree))), layout)
             }
-            Choice::Fifo => (Queue::Fifo(Fifo::default()), FlowTree::plain(&policy)),
+            Choice::Fifo => (EngineQueue::Fifo(Fifo::default()), FlowTree::plain(&policy)),
         };
         let classes = policy.hierarchy.classes().count();
         Ok(Self {
@@ -141,7 +141,7 @@ impl<F> Engine<F> {
     /// # Errors
     /// First in, first out there are no classes to change. Nothing has changed then.
     pub fn change(&mut self, policy: Policy) -> Result<(), ChangeError> {
-        let Queue::Fair(scheduler) = &mut self.queue else { return Err(ChangeError::Fifo) };
+        let EngineQueue::Fair(scheduler) = &mut self.queue else { return Err(ChangeError::Fifo) };
         for (_, class) in self.held.drain(..) {
             scheduler.release(self.layout.place(class));
         }
@@ -173,13 +173,13 @@ impl<F> Engine<F> {
             }
             self.is_resting = false;
         }
-        let packet = Packet::new(length, Waiting { since: now, frame });
+        let packet = Packet::new(length, WaitingFrame { since: now, frame });
         let taken = match &mut self.queue {
-            Queue::Fair(queue) => {
+            EngineQueue::Fair(queue) => {
                 let leaf = self.layout.leaf(queue.hierarchy(), class, flow);
                 queue.enqueue(now, leaf, packet)
             }
-            Queue::Fifo(queue) => queue.enqueue(now, class, packet),
+            EngineQueue::Fifo(queue) => queue.enqueue(now, class, packet),
         };
         debug_assert!(taken.is_ok(), "rules name leaves, and no device has frames of 16 MiB");
     }
@@ -187,16 +187,16 @@ impl<F> Engine<F> {
     /// What was on the link has left it.
     fn finish(&mut self, now: u64) {
         match &mut self.queue {
-            Queue::Fair(queue) => queue.finish(now),
-            Queue::Fifo(queue) => queue.finish(now),
+            EngineQueue::Fair(queue) => queue.finish(now),
+            EngineQueue::Fifo(queue) => queue.finish(now),
         }
     }
 
     /// A frame that had to be dropped, if there is one.
     pub fn dropped(&mut self) -> Option<F> {
         let (class, packet) = match &mut self.queue {
-            Queue::Fair(queue) => queue.dropped(),
-            Queue::Fifo(queue) => queue.dropped(),
+            EngineQueue::Fair(queue) => queue.dropped(),
+            EngineQueue::Fifo(queue) => queue.dropped(),
         }?;
         self.served[self.layout.owner(class).index()].dropped += 1;
         Some(packet.item.frame)
@@ -206,8 +206,8 @@ impl<F> Engine<F> {
     #[must_use]
     pub fn waiting(&self) -> u64 {
         let backlog = match &self.queue {
-            Queue::Fair(queue) => queue.backlog(),
-            Queue::Fifo(queue) => queue.backlog(),
+            EngineQueue::Fair(queue) => queue.backlog(),
+            EngineQueue::Fifo(queue) => queue.backlog(),
         };
         backlog.packets
     }
@@ -223,8 +223,8 @@ impl<F> Engine<F> {
             self.link.rest_until(now);
         }
         let chosen = match &mut self.queue {
-            Queue::Fair(queue) => queue.dequeue(now),
-            Queue::Fifo(queue) => queue.dequeue(now),
+            EngineQueue::Fair(queue) => queue.dequeue(now),
+            EngineQueue::Fifo(queue) => queue.dequeue(now),
         };
         let Some((class, packet)) = chosen else {
             self.is_resting = true;
@@ -252,7 +252,7 @@ impl<F> Engine<F> {
 
     /// Counts a packet towards the ceilings of its class and of those above, and holds back who has reached one.
     fn charge(&mut self, now: u64, mut class: ClassId, length: u32) {
-        let Queue::Fair(queue) = &mut self.queue else { return };
+        let EngineQueue::Fair(queue) = &mut self.queue else { return };
         while class != ClassId::ROOT {
             if let Some(pacer) = &mut self.ceilings[class.index()] {
                 pacer.carry(now, length);
@@ -268,7 +268,7 @@ impl<F> Engine<F> {
 
     /// Releases whose time has come; answers when the next one's does.
     fn release(&mut self, now: u64) -> u64 {
-        let Queue::Fair(queue) = &mut self.queue else { return u64::MAX };
+        let EngineQueue::Fair(queue) = &mut self.queue else { return u64::MAX };
         let (ceilings, layout) = (&self.ceilings, &self.layout);
         let mut earliest = u64::MAX;
         self.held.retain_mut(|(until, class)| {
@@ -301,7 +301,7 @@ impl<F> Engine<F> {
                 for leaf in leaves {
                     served += self.served[leaf.index()];
                     delays.merge(&self.delays[leaf.index()]);
-                    if let Queue::Fair(queue) = &self.queue {
+                    if let EngineQueue::Fair(queue) = &self.queue {
                         backlog += queue.waiting(self.layout.place(leaf));
                     }
                 }

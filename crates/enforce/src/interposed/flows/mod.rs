@@ -98,7 +98,7 @@ pub(super) fn tree(policy: &Policy) -> Result<Hierarchy, HierarchyError> {
         Flows::Together => default.clone(),
         Flows::Fair => bucket(default, 0),
     };
-    Hierarchy::new(spec(policy, ClassId::ROOT, Limited::No))?.with_default(&default)
+    Hierarchy::new(spec(policy, ClassId::ROOT, LimitedFlows::No))?.with_default(&default)
 }
 
 /// No class of a policy has a slash in its name.
@@ -107,18 +107,18 @@ fn bucket(class: &str, number: usize) -> String {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Limited {
+enum LimitedFlows {
     Yes,
     No,
 }
 
-fn spec(policy: &Policy, id: ClassId, above: Limited) -> ClassSpec {
+fn spec(policy: &Policy, id: ClassId, above: LimitedFlows) -> ClassSpec {
     let class = policy.hierarchy.class(id);
-    let limited = if class.limit.is_some() { Limited::Yes } else { above };
+    let limited = if class.limit.is_some() { LimitedFlows::Yes } else { above };
     let mut limit = class.limit.or_else(|| {
         let bytes = policy.rate.bytes_per_second() * policy.hierarchy.share(id) * DELAY;
         let bytes = (bytes as u64).max(LEAST_LIMIT);
-        let wanted = limited == Limited::No && class.children.is_empty();
+        let wanted = limited == LimitedFlows::No && class.children.is_empty();
         wanted.then_some(Limit { packets: u64::MAX, bytes, overflow: Overflow::DropTail })
     });
     let mut children: Vec<ClassSpec> =

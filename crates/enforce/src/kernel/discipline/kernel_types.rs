@@ -21,7 +21,7 @@ const MOST_DEPTH: usize = 8;
 
 /// One type: where its description begins.
 #[derive(Clone, Copy, Debug)]
-struct Type {
+struct BtfType {
     at: usize,
     kind: u8,
 }
@@ -31,7 +31,7 @@ struct Type {
 pub struct KernelTypes {
     bytes: Vec<u8>,
     names: usize,
-    types: Vec<Type>,
+    types: Vec<BtfType>,
 }
 
 /// A structure of the kernel.
@@ -45,7 +45,7 @@ pub struct Structure {
 
 /// A member of a structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Member {
+pub struct BtfMember {
     /// Where it begins, in bytes.
     pub offset: u32,
     /// The number of its type.
@@ -89,7 +89,7 @@ impl KernelTypes {
                 6 | 13 => 8 * members,           // enumerations, prototypes
                 _ => return None,
             };
-            types.push(Type { at, kind });
+            types.push(BtfType { at, kind });
             at += 12 + more;
         }
         Some(Self { bytes, names, types })
@@ -110,16 +110,16 @@ impl KernelTypes {
 
     /// A member of a structure by its name, or of a structure in it by the names on the way.
     #[must_use]
-    pub fn member(&self, structure: Structure, path: &[&str]) -> Option<Member> {
-        let mut found = Member { offset: 0, kind: structure.id, position: 0 };
+    pub fn member(&self, structure: Structure, path: &[&str]) -> Option<BtfMember> {
+        let mut found = BtfMember { offset: 0, kind: structure.id, position: 0 };
         for name in path {
             let member = self.direct_member(found.kind, name, 0)?;
-            found = Member { offset: found.offset.saturating_add(member.offset), ..member };
+            found = BtfMember { offset: found.offset.saturating_add(member.offset), ..member };
         }
         Some(found)
     }
 
-    fn get(&self, id: u32) -> Option<&Type> {
+    fn get(&self, id: u32) -> Option<&BtfType> {
         self.types.get((id as usize).checked_sub(1)?)
     }
 
@@ -136,8 +136,8 @@ impl KernelTypes {
     }
 
     /// Members of structures without a name are members of the one around them.
-    fn direct_member(&self, id: u32, name: &str, depth: usize) -> Option<Member> {
-        let Type { at, kind } = *self.get(id).filter(|_| depth < MOST_DEPTH)?;
+    fn direct_member(&self, id: u32, name: &str, depth: usize) -> Option<BtfMember> {
+        let BtfType { at, kind } = *self.get(id).filter(|_| depth < MOST_DEPTH)?;
         if kind != STRUCTURE && kind != UNION {
             return None;
         }
@@ -149,11 +149,11 @@ impl KernelTypes {
             let bits = if has_bit_fields { bits? & 0xff_ffff } else { bits? };
             let (kind, offset) = (kind?, bits / 8);
             if self.is_called(named?, name) {
-                return Some(Member { offset, kind, position });
+                return Some(BtfMember { offset, kind, position });
             }
             if self.is_called(named?, "") {
                 let inner = self.direct_member(kind, name, depth + 1)?;
-                return Some(Member { offset: offset.saturating_add(inner.offset), ..inner });
+                return Some(BtfMember { offset: offset.saturating_add(inner.offset), ..inner });
             }
             None
         })

@@ -10,7 +10,7 @@
 use super::{FairQueue, classifier, rooms, setup};
 use crate::error::Error;
 use crate::journal::{Journal, Record};
-use crate::kernel::Host;
+use crate::kernel::HostDevice;
 use crate::kernel::discipline::layout::GENERATIONS;
 use crate::kernel::discipline::{self, Attached};
 use std::os::fd::AsFd;
@@ -33,9 +33,9 @@ impl FairQueue {
     /// Puts the classes of another policy, which suits this place, in the place of those that are there; whether it could.
     pub(super) fn change(
         &mut self,
-        host: &mut Host,
+        host: &mut HostDevice,
         journal: &Journal,
-        held: &Record<super::Before>,
+        held: &Record<super::BeforeFair>,
         policy: &Policy,
     ) -> Result<bool, Error> {
         let now = qdisc::of_device(&mut host.socket, host.link.index)?;
@@ -82,7 +82,7 @@ impl FairQueue {
 
 impl There {
     /// Has classes put in the place of others; whether that was done. No packets come to a device that is down.
-    fn put(&self, host: &Host, old: &Policy, new: &Policy) -> Result<bool, Error> {
+    fn put(&self, host: &HostDevice, old: &Policy, new: &Policy) -> Result<bool, Error> {
         self.maps.propose(&old.hierarchy, &setup(new, &rooms(new)))?;
         let kick = || {
             let socket = PacketSocket::open_queued(host.link.index, TYPE)?;
@@ -95,7 +95,7 @@ impl There {
     }
 }
 
-fn attach(host: &mut Host, classifier: &Classifier) -> Result<(), Error> {
+fn attach(host: &mut HostDevice, classifier: &Classifier) -> Result<(), Error> {
     let request = egress::attach(host.link.index, classifier.as_fd(), "unisono_queue");
     Ok(host.socket.run(&[request])?)
 }

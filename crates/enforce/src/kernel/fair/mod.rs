@@ -17,7 +17,7 @@ mod figures;
 
 use super::discipline::{self, Attached, Discipline, KIND, PRIORITIES, Setup};
 use super::saved::{self, Root, root_of};
-use super::{Host, Kernel, program};
+use super::{HostDevice, Kernel, program};
 use crate::error::Error;
 use crate::interposed;
 use crate::journal::{Journal, Phase, Record};
@@ -53,7 +53,7 @@ impl fmt::Debug for FairQueue {
 
 /// What is to be put back.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-struct Before {
+struct BeforeFair {
     /// What the device began with; none if the kernel had put it there itself.
     root: Option<Qdisc>,
     /// Whether it had a place for programs.
@@ -61,7 +61,7 @@ struct Before {
 }
 
 /// All that a policy means on this host, loaded, with nothing changed.
-struct Wanted {
+struct LoadedPolicy {
     discipline: Discipline,
     classifier: Classifier,
 }
@@ -90,16 +90,16 @@ impl FairQueue {
         }
     }
 
-    fn host(&self) -> Result<Host, Error> {
+    fn host(&self) -> Result<HostDevice, Error> {
         Kernel::new(&self.device).host()
     }
 
-    fn record(&self, journal: &Journal) -> Result<Option<Record<Before>>, Error> {
+    fn record(&self, journal: &Journal) -> Result<Option<Record<BeforeFair>>, Error> {
         super::record_of(Self::NAME, &self.device, journal)
     }
 
     /// What a device without a policy begins with.
-    fn theirs(&self, host: &mut Host) -> Result<Option<Qdisc>, Error> {
+    fn theirs(&self, host: &mut HostDevice) -> Result<Option<Qdisc>, Error> {
         match root_of(&mut host.socket, &self.device, host.link.index)? {
             Root::Ours => Err(Error::Occupied { device: self.device.clone(), kind: "htb".to_owned() }),
             Root::Theirs(root) => Ok(root),
@@ -107,7 +107,11 @@ impl FairQueue {
     }
 
     /// The record of a policy that holds. What was left half way is put back first.
-    fn settled(&mut self, host: &mut Host, journal: &Journal) -> Result<Option<Record<Before>>, Error> {
+    fn settled(
+        &mut self,
+        host: &mut HostDevice,
+        journal: &Journal,
+    ) -> Result<Option<Record<BeforeFair>>, Error> {
         let Some(record) = self.record(journal)? else { return Ok(None) };
         if record.index == host.link.index.0 {
             if record.phase == Phase::Holds {
@@ -164,7 +168,13 @@ impl FairQueue {
         Ok(())
     }
 
-    fn replace(&self, host: &mut Host, wanted: &Wanted, major: u16, has_clsact: bool) -> Result<(), Error> {
+    fn replace(
+        &self,
+        host: &mut HostDevice,
+        wanted: &LoadedPolicy,
+        major: u16,
+        has_clsact: bool,
+    ) -> Result<(), Error> {
         let device = host.link.index;
         if !has_clsact {
             host.socket.run(&[traffic::clsact(device)])?;
@@ -176,7 +186,7 @@ impl FairQueue {
         Ok(())
     }
 
-    fn put_back(&mut self, host: &mut Host, before: &Before) -> Result<(), Error> {
+    fn put_back(&mut self, host: &mut HostDevice, before: &BeforeFair) -> Result<(), Error> {
         let device = host.link.index;
         let now = qdisc::of_device(&mut host.socket, device)?;
         match now.iter().find(|qdisc| qdisc.parent == qdisc::ROOT) {
@@ -278,7 +288,7 @@ impl Backend for FairQueue {
             None => {
                 let root = self.theirs(&mut host)?;
                 self.suits(policy)?;
-                Before { root, clsact: has_clsact }
+                BeforeFair { root, clsact: has_clsact }
             }
         };
         let wanted = wanted(policy, major)?;
@@ -375,9 +385,9 @@ fn rooms(policy: &Policy) -> Vec<u64> {
     policy.hierarchy.classes().map(|(id, _)| room(id)).collect()
 }
 
-fn wanted(policy: &Policy, major: u16) -> Result<Wanted, Error> {
+fn wanted(policy: &Policy, major: u16) -> Result<LoadedPolicy, Error> {
     let discipline = Discipline::load(&setup(policy, &rooms(policy)))?;
-    Ok(Wanted { discipline, classifier: classifier(policy, major, 0)? })
+    Ok(LoadedPolicy { discipline, classifier: classifier(policy, major, 0)? })
 }
 
 /// The program that gives packets the priorities of classes of a generation.

@@ -86,25 +86,25 @@ pub(super) const MOST_DEPTHS: usize = 48;
 
 /// Where a control group is: how deep (the root is 0), and its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct GroupPosition {
     pub(super) depth: u32,
     pub(super) number: u64,
 }
 
 /// What a program refers to in the kernel. It must be there until the program is loaded.
 #[derive(Debug)]
-pub(super) struct Sources {
-    cgroups: BTreeMap<String, Place>,
+pub(super) struct ProgramSources {
+    cgroups: BTreeMap<String, GroupPosition>,
     /// The classes of packets that come in fragments; none if no rule asks for ports.
     fragments: Option<Recent>,
 }
 
-impl Sources {
+impl ProgramSources {
     /// Those of a policy whose control groups are there.
     ///
     /// # Errors
     /// The kernel cannot remember fragments.
-    pub(super) fn of(policy: &Policy, cgroups: BTreeMap<String, Place>) -> io::Result<Self> {
+    pub(super) fn of(policy: &Policy, cgroups: BTreeMap<String, GroupPosition>) -> io::Result<Self> {
         let ports = policy.rules.iter().any(|rule| rule.matcher.ports.is_some());
         let fragments = ports.then(|| Recent::new("unisono_parts", KEY_BYTES, REMEMBERED)).transpose()?;
         Ok(Self { cgroups, fragments })
@@ -118,7 +118,7 @@ impl Sources {
 
 /// What is done with a class.
 #[derive(Clone, Copy)]
-enum End {
+enum ClassUse {
     /// It is the answer.
     Answer,
     /// It becomes the packet's priority.
@@ -126,15 +126,19 @@ enum End {
 }
 
 /// Writes the program, which answers the class; none if it is too long for jumps.
-pub(super) fn write(policy: &Policy, sources: &Sources, number: impl Fn(ClassId) -> u32) -> Option<Vec<u64>> {
-    write_after(Assembler::default(), policy, sources, number, End::Answer)
+pub(super) fn write(
+    policy: &Policy,
+    sources: &ProgramSources,
+    number: impl Fn(ClassId) -> u32,
+) -> Option<Vec<u64>> {
+    write_after(Assembler::default(), policy, sources, number, ClassUse::Answer)
 }
 
 /// The same, but it makes the class the packet's priority and lets it go on; for who chooses classes by that. Packets of
 /// one priority go on as they are.
 pub(super) fn write_marking(
     policy: &Policy,
-    sources: &Sources,
+    sources: &ProgramSources,
     but: u32,
     number: impl Fn(ClassId) -> u32,
 ) -> Option<Vec<u64>> {
@@ -142,17 +146,17 @@ pub(super) fn write_marking(
     let others = code.label();
     code.load(Size::Four, R0, R1, PRIORITY).jump_if(When::Not32, R0, but.cast_signed(), others);
     code.set(R0, GO_ON).exit().here(others);
-    write_after(code, policy, sources, number, End::Mark)
+    write_after(code, policy, sources, number, ClassUse::Mark)
 }
 
 fn write_after(
     mut code: Assembler,
     policy: &Policy,
-    sources: &Sources,
+    sources: &ProgramSources,
     number: impl Fn(ClassId) -> u32,
-    end: End,
+    end: ClassUse,
 ) -> Option<Vec<u64>> {
-    let Sources { cgroups, fragments } = sources;
+    let ProgramSources { cgroups, fragments } = sources;
     let mut depths: Vec<u32> = cgroups.values().map(|place| place.depth).collect();
     depths.sort_unstable();
     depths.dedup();
@@ -209,7 +213,7 @@ fn write_after(
 }
 
 /// Ends with a class, which is remembered if this is the first fragment of a packet.
-fn conclude(code: &mut Assembler, class: u32, fragments: Option<&Recent>, end: End) {
+fn conclude(code: &mut Assembler, class: u32, fragments: Option<&Recent>, end: ClassUse) {
     if let Some(fragments) = fragments {
         let whole = code.label();
         code.load(Size::Four, R1, STACK, FIRST).jump_if(When::Equal, R1, 0, whole);
@@ -223,10 +227,10 @@ fn conclude(code: &mut Assembler, class: u32, fragments: Option<&Recent>, end: E
 }
 
 /// Ends with the class in the first argument's register.
-fn finish(code: &mut Assembler, end: End) {
+fn finish(code: &mut Assembler, end: ClassUse) {
     match end {
-        End::Answer => code.copy(R0, R1).exit(),
-        End::Mark => code.store_four(PACKET, PRIORITY, R1).set(R0, GO_ON).exit(),
+        ClassUse::Answer => code.copy(R0, R1).exit(),
+        ClassUse::Mark => code.store_four(PACKET, PRIORITY, R1).set(R0, GO_ON).exit(),
     };
 }
 
@@ -235,7 +239,7 @@ fn stack_address(code: &mut Assembler, to: Register, place: i16) {
 }
 
 /// Reads what rules ask for into registers and onto the stack. A later fragment whose first one is remembered ends here.
-fn read(code: &mut Assembler, fragments: Option<&Recent>, end: End) {
+fn read(code: &mut Assembler, fragments: Option<&Recent>, end: ClassUse) {
     code.copy(PACKET, R1);
     for eight in (HEADER..0).chain(KEY..KEY + KEY_BYTES as i16).step_by(8).chain([MORE, VALUE, FIRST]) {
         code.clear(STACK, eight);
@@ -326,7 +330,7 @@ fn fragment_of(code: &mut Assembler, version: i32) {
 }
 
 /// Ends with the class of the packet's first fragment, if it is remembered.
-fn recall(code: &mut Assembler, fragments: &Recent, end: End) {
+fn recall(code: &mut Assembler, fragments: &Recent, end: ClassUse) {
     let unknown = code.label();
     code.map(R1, fragments.as_fd());
     stack_address(code, R2, KEY);
@@ -372,7 +376,13 @@ fn load(code: &mut Assembler, to: i16, length: i32, or_else: Label) {
 }
 
 /// Passes over one extension header of IPv6.
-fn extension(code: &mut Assembler, no_more: Label, no_ports: Label, fragments: Option<&Recent>, end: End) {
+fn extension(
+    code: &mut Assembler,
+    no_more: Label,
+    no_ports: Label,
+    fragments: Option<&Recent>,
+    end: ClassUse,
+) {
     let (options, fragment, next) = (code.label(), code.label(), code.label());
     for (number, label) in [(0, options), (43, options), (60, options), (44, fragment)] {
         code.jump_if(When::Equal, CARRIES, number, label);

@@ -12,7 +12,7 @@ use unisono_linux::process::is_root;
 
 fn load(policy: &Policy) -> Result<Classifier, String> {
     let answer = |class: ClassId| u32::try_from(class.index()).expect("few classes") + 100;
-    let sources = Sources::of(policy, BTreeMap::new()).map_err(|error| error.to_string())?;
+    let sources = ProgramSources::of(policy, BTreeMap::new()).map_err(|error| error.to_string())?;
     let program = write(policy, &sources, answer).expect("it is short");
     Classifier::load("unisono_test", &program).map_err(|error| error.to_string())
 }
@@ -368,7 +368,7 @@ fn without_a_rule_that_asks_for_ports_no_fragments_are_remembered() {
     }
     let text = "rate = \"1mbit\"\n[class.datagrams]\nmatch = [{ protocol = \"udp\" }]\n";
     let policy = Policy::parse(text).expect("it is sound");
-    assert!(Sources::of(&policy, BTreeMap::new()).expect("nothing is made").fragments.is_none());
+    assert!(ProgramSources::of(&policy, BTreeMap::new()).expect("nothing is made").fragments.is_none());
     let mut both = Both::new(text);
     for fragment in [None, Some((1, 0, true)), Some((1, 2, false))] {
         assert_eq!(both.class(&datagram(4, fragment)), "datagrams");

@@ -3,13 +3,13 @@
 use super::super::dscp::Dscp;
 use super::super::error::{Wrong, meant, wrong};
 use super::super::matcher::{Matcher, Network, Protocol};
-use super::{Placed, Value, entries, kind, number_of, start, text_of};
+use super::{Placed, WrittenValue, entries, kind, number_of, start, text_of};
 use std::ops::RangeInclusive;
 use toml::de::{DeArray, DeValue};
 
 const PARTS: [&str; 8] = ["cgroup", "address", "port", "protocol", "priority", "mark", "dscp", "vlan"];
 
-pub(super) fn read_matchers(value: &Value<'_>) -> Result<Vec<Placed<Matcher>>, Wrong> {
+pub(super) fn read_matchers(value: &WrittenValue<'_>) -> Result<Vec<Placed<Matcher>>, Wrong> {
     let DeValue::Array(list) = value.get_ref() else {
         let what = kind(value.get_ref());
         return wrong(start(value), format!("`match` is a list, as in [{{ port = 80 }}], not {what}"));
@@ -17,7 +17,7 @@ pub(super) fn read_matchers(value: &Value<'_>) -> Result<Vec<Placed<Matcher>>, W
     list.iter().map(read_matcher).collect()
 }
 
-fn read_matcher(value: &Value<'_>) -> Result<Placed<Matcher>, Wrong> {
+fn read_matcher(value: &WrittenValue<'_>) -> Result<Placed<Matcher>, Wrong> {
     let at = start(value);
     let DeValue::Table(table) = value.get_ref() else {
         return wrong(
@@ -56,7 +56,7 @@ fn read_matcher(value: &Value<'_>) -> Result<Placed<Matcher>, Wrong> {
     }
 }
 
-fn read_cgroup(value: &Value<'_>) -> Result<String, Wrong> {
+fn read_cgroup(value: &WrittenValue<'_>) -> Result<String, Wrong> {
     let text = text_of("cgroup", "the path of a control group from its root", value)?;
     let path = text.value.trim_end_matches('/');
     let is_part = |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains('\0');
@@ -77,16 +77,16 @@ fn read_cgroup(value: &Value<'_>) -> Result<String, Wrong> {
     }
 }
 
-fn read_network(value: &Value<'_>) -> Result<Network, Wrong> {
+fn read_network(value: &WrittenValue<'_>) -> Result<Network, Wrong> {
     let text = text_of("address", "an address or a network such as \"10.0.0.0/8\"", value)?;
     text.value.parse().or_else(|error| wrong(text.at, format!("address: {error}")))
 }
 
-fn read_port(value: &Value<'_>) -> Option<u16> {
+fn read_port(value: &WrittenValue<'_>) -> Option<u16> {
     number_of(value).and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)
 }
 
-fn read_ports(value: &Value<'_>) -> Result<RangeInclusive<u16>, Wrong> {
+fn read_ports(value: &WrittenValue<'_>) -> Result<RangeInclusive<u16>, Wrong> {
     let pair = |list: &DeArray<'_>| match list.iter().collect::<Vec<_>>()[..] {
         [first, last] => Some(read_port(first)?..=read_port(last)?),
         _ => None,
@@ -107,7 +107,7 @@ fn read_ports(value: &Value<'_>) -> Result<RangeInclusive<u16>, Wrong> {
     }
 }
 
-fn read_protocol(value: &Value<'_>) -> Result<Protocol, Wrong> {
+fn read_protocol(value: &WrittenValue<'_>) -> Result<Protocol, Wrong> {
     match (value.get_ref(), number_of(value).map(u8::try_from)) {
         (_, Some(Ok(number))) => Ok(Protocol(number)),
         (DeValue::String(name), _) => match Protocol::named(name) {
@@ -125,7 +125,7 @@ fn read_protocol(value: &Value<'_>) -> Result<Protocol, Wrong> {
 }
 
 /// A number of 32 bits.
-fn read_word(what: &str, whence: &str, value: &Value<'_>) -> Result<u32, Wrong> {
+fn read_word(what: &str, whence: &str, value: &WrittenValue<'_>) -> Result<u32, Wrong> {
     match number_of(value).map(u32::try_from) {
         Some(Ok(number)) => Ok(number),
         _ => wrong(
@@ -135,7 +135,7 @@ fn read_word(what: &str, whence: &str, value: &Value<'_>) -> Result<u32, Wrong> 
     }
 }
 
-fn read_dscp(value: &Value<'_>) -> Result<Dscp, Wrong> {
+fn read_dscp(value: &WrittenValue<'_>) -> Result<Dscp, Wrong> {
     let point = match value.get_ref() {
         DeValue::String(name) => Dscp::named(name),
         _ => number_of(value).and_then(|number| Dscp::new(u8::try_from(number).ok()?)),
@@ -154,7 +154,7 @@ fn read_dscp(value: &Value<'_>) -> Result<Dscp, Wrong> {
     )
 }
 
-fn read_vlan(value: &Value<'_>) -> Result<u16, Wrong> {
+fn read_vlan(value: &WrittenValue<'_>) -> Result<u16, Wrong> {
     match number_of(value).map(u16::try_from) {
         Some(Ok(number @ 1..=4094)) => Ok(number),
         _ => wrong(

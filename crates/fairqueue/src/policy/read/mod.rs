@@ -51,12 +51,12 @@ pub(super) struct WrittenClass {
     pub(super) matchers: Vec<Placed<Matcher>>,
 }
 
-type Value<'a> = Spanned<DeValue<'a>>;
-type Entry<'t, 'a> = (&'t str, usize, &'t Value<'a>);
+type WrittenValue<'a> = Spanned<DeValue<'a>>;
+type TableEntry<'t, 'a> = (&'t str, usize, &'t WrittenValue<'a>);
 
 /// The entries of a table in the order of the file.
-fn entries<'t, 'a>(table: &'t DeTable<'a>) -> Vec<Entry<'t, 'a>> {
-    let mut entries: Vec<Entry<'t, 'a>> =
+fn entries<'t, 'a>(table: &'t DeTable<'a>) -> Vec<TableEntry<'t, 'a>> {
+    let mut entries: Vec<TableEntry<'t, 'a>> =
         table.iter().map(|(key, value)| (key.get_ref().as_ref(), key.span().start, value)).collect();
     entries.sort_by_key(|(_, at, _)| *at);
     entries
@@ -102,7 +102,7 @@ fn read_class(
     classes: &mut Vec<WrittenClass>,
     name: &str,
     at: usize,
-    value: &Value<'_>,
+    value: &WrittenValue<'_>,
     within: Option<usize>,
     depth: usize,
 ) -> Result<(), Wrong> {
@@ -132,7 +132,7 @@ fn read_class(
     };
     let number = classes.len();
     classes.push(class);
-    let mut waiting = Waiting::default();
+    let mut waiting = WrittenRoom::default();
     for (key, at, value) in entries(table) {
         let class = &mut classes[number];
         match key {
@@ -167,13 +167,13 @@ pub(super) fn is_name(name: &str) -> bool {
 
 /// How much may wait, as it was written.
 #[derive(Default)]
-struct Waiting {
+struct WrittenRoom {
     bytes: Option<Placed<u64>>,
     packets: Option<Placed<u64>>,
     overflow: Option<Placed<Overflow>>,
 }
 
-impl Waiting {
+impl WrittenRoom {
     fn limit(self) -> Result<Option<Limit>, Wrong> {
         let chosen = self.overflow.as_ref().map_or(Overflow::DropTail, |overflow| overflow.value);
         match (self.bytes, self.packets, self.overflow) {
@@ -194,21 +194,21 @@ impl Waiting {
     }
 }
 
-fn table_of<'t, 'a>(key: &str, value: &'t Value<'a>) -> Result<&'t DeTable<'a>, Wrong> {
+fn table_of<'t, 'a>(key: &str, value: &'t WrittenValue<'a>) -> Result<&'t DeTable<'a>, Wrong> {
     match value.get_ref() {
         DeValue::Table(table) => Ok(table),
         other => wrong(start(value), format!("`{key}` is a table, as in [{key}.NAME], not {}", kind(other))),
     }
 }
 
-fn text_of(key: &str, what: &str, value: &Value<'_>) -> Result<Placed<String>, Wrong> {
+fn text_of(key: &str, what: &str, value: &WrittenValue<'_>) -> Result<Placed<String>, Wrong> {
     match value.get_ref() {
         DeValue::String(text) => Ok(Placed { value: text.clone().into_owned(), at: start(value) }),
         other => wrong(start(value), format!("`{key}` is {what}, in quotation marks, not {}", kind(other))),
     }
 }
 
-fn start(value: &Value<'_>) -> usize {
+fn start(value: &WrittenValue<'_>) -> usize {
     value.span().start
 }
 
@@ -224,7 +224,7 @@ fn kind(value: &DeValue<'_>) -> String {
     }
 }
 
-fn read_rate(key: &str, value: &Value<'_>) -> Result<Placed<Rate>, Wrong> {
+fn read_rate(key: &str, value: &WrittenValue<'_>) -> Result<Placed<Rate>, Wrong> {
     let text = text_of(key, "a rate such as \"100mbit\"", value)?;
     match text.value.parse() {
         Ok(rate) => Ok(Placed { value: rate, at: text.at }),
@@ -232,7 +232,7 @@ fn read_rate(key: &str, value: &Value<'_>) -> Result<Placed<Rate>, Wrong> {
     }
 }
 
-fn read_weight(value: &Value<'_>) -> Result<Weight, Wrong> {
+fn read_weight(value: &WrittenValue<'_>) -> Result<Weight, Wrong> {
     let digits = match value.get_ref() {
         DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
         DeValue::Float(number) => number.as_str(),
@@ -258,7 +258,7 @@ fn read_weight(value: &Value<'_>) -> Result<Weight, Wrong> {
 }
 
 /// A whole number from 0.
-fn number_of(value: &Value<'_>) -> Option<u64> {
+fn number_of(value: &WrittenValue<'_>) -> Option<u64> {
     match value.get_ref() {
         DeValue::Integer(number) => {
             u64::from_str_radix(number.as_str().trim_start_matches('+'), number.radix()).ok()
@@ -267,7 +267,7 @@ fn number_of(value: &Value<'_>) -> Option<u64> {
     }
 }
 
-fn read_limit(value: &Value<'_>) -> Result<Placed<u64>, Wrong> {
+fn read_limit(value: &WrittenValue<'_>) -> Result<Placed<u64>, Wrong> {
     let text = text_of("limit", "a size such as \"64KiB\"", value)?;
     match units::bytes(&text.value) {
         Some(bytes) if bytes >= LEAST_BYTES => Ok(Placed { value: bytes, at: text.at }),
@@ -285,7 +285,7 @@ fn read_limit(value: &Value<'_>) -> Result<Placed<u64>, Wrong> {
     }
 }
 
-fn read_packets(value: &Value<'_>) -> Result<Placed<u64>, Wrong> {
+fn read_packets(value: &WrittenValue<'_>) -> Result<Placed<u64>, Wrong> {
     match number_of(value) {
         Some(packets) if (1..=1 << 32).contains(&packets) => Ok(Placed { value: packets, at: start(value) }),
         _ => wrong(
@@ -296,7 +296,7 @@ fn read_packets(value: &Value<'_>) -> Result<Placed<u64>, Wrong> {
 }
 
 /// One of some words.
-fn word_of<T: Copy>(key: &str, words: &[(&str, T)], value: &Value<'_>) -> Result<Placed<T>, Wrong> {
+fn word_of<T: Copy>(key: &str, words: &[(&str, T)], value: &WrittenValue<'_>) -> Result<Placed<T>, Wrong> {
     let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
     let text = text_of(key, &format!("one of {}", known.join(", ")), value)?;
     match words.iter().find(|(word, _)| *word == text.value) {
@@ -307,21 +307,21 @@ fn word_of<T: Copy>(key: &str, words: &[(&str, T)], value: &Value<'_>) -> Result
     }
 }
 
-fn read_overflow(value: &Value<'_>) -> Result<Placed<Overflow>, Wrong> {
+fn read_overflow(value: &WrittenValue<'_>) -> Result<Placed<Overflow>, Wrong> {
     const WORDS: [(&str, Overflow); 2] =
         [("drop-tail", Overflow::DropTail), ("drop-longest", Overflow::DropLongest)];
     word_of("overflow", &WORDS, value)
 }
 
-fn read_order(value: &Value<'_>) -> Result<Placed<Order>, Wrong> {
+fn read_order(value: &WrittenValue<'_>) -> Result<Placed<Order>, Wrong> {
     word_of("order", &[("fifo", Order::Fifo), ("deadline", Order::Deadline)], value)
 }
 
-fn read_flows(value: &Value<'_>) -> Result<Placed<Flows>, Wrong> {
+fn read_flows(value: &WrittenValue<'_>) -> Result<Placed<Flows>, Wrong> {
     word_of("flows", &[("together", Flows::Together), ("fair", Flows::Fair)], value)
 }
 
-fn read_congestion(value: &Value<'_>) -> Result<Placed<u64>, Wrong> {
+fn read_congestion(value: &WrittenValue<'_>) -> Result<Placed<u64>, Wrong> {
     let text = text_of("ecn", "a duration such as \"5ms\"", value)?;
     match units::nanos(&text.value).filter(|nanos| *nanos > 0) {
         Some(value) => Ok(Placed { value, at: text.at }),
@@ -335,7 +335,7 @@ fn read_congestion(value: &Value<'_>) -> Result<Placed<u64>, Wrong> {
     }
 }
 
-fn read_cpu(value: &Value<'_>) -> Result<Vec<(Placed<String>, Weight)>, Wrong> {
+fn read_cpu(value: &WrittenValue<'_>) -> Result<Vec<(Placed<String>, Weight)>, Wrong> {
     let DeValue::Table(table) = value.get_ref() else {
         return wrong(start(value), "`cpu` is a table of classes and weights, as in video = 3");
     };
