@@ -2,7 +2,7 @@
 //!
 //! Weights and shares are plain numbers here, lengths bytes, rates bytes a second, times seconds.
 //!
-//! Reference: Goyal, Vin, Cheng, "Start-time Fair Queueing", theorems 1 and 4.
+//! Reference: Goyal, Vin, Cheng, "Start-time Fair Queueing", theorems 1, 2 and 4.
 
 /// How far the normalised service of two siblings can be apart over any interval in which both always want
 /// service: `|W_f / r_f - W_m / r_m|` is at most this (theorem 1). With `l` the longest packet of each and `r` its weight.
@@ -28,6 +28,20 @@ pub fn expected_arrivals(arrivals: &[(f64, f64)], rate: f64) -> Vec<f64> {
         begins
     });
     expected.collect()
+}
+
+/// The least service that a class gets of its parent in an interval of a busy period in which it always wants
+/// service, when its parent gets at least `service` bytes: its share of them, less what its siblings' longest packets
+/// and its own may take (theorem 2, which makes classes of classes possible).
+#[must_use]
+pub fn least_service(
+    service: f64,
+    weight: f64,
+    all_weights: f64,
+    longest_of_all: &[f64],
+    longest: f64,
+) -> f64 {
+    (weight / all_weights * (service - longest_of_all.iter().sum::<f64>()) - longest).max(0.0)
 }
 
 #[cfg(test)]
