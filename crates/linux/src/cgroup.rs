@@ -15,7 +15,7 @@ use crate::affinity::Tid;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// What went wrong, and where.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +49,8 @@ pub enum Version {
 pub struct Hierarchy {
     /// Where it is mounted.
     pub root: PathBuf,
+    /// The group that `root` shows: `/`, or in a container without a cgroup namespace the container's own.
+    pub base: PathBuf,
     /// Its interface.
     pub version: Version,
     /// What it controls: `cpu`, `freezer`, `pids`, ...
@@ -58,11 +60,19 @@ pub struct Hierarchy {
 /// The trees that are mounted for this process.
 ///
 /// # Errors
-/// `/proc/self/mounts` cannot be read.
+/// `/proc/self/mountinfo` cannot be read.
 pub fn hierarchies() -> Result<Vec<Hierarchy>> {
-    let mounts = Path::new("/proc/self/mounts");
-    let text = fs::read_to_string(mounts).map_err(wrong("read", mounts))?;
-    let mut found = parse_mounts(&text);
+    hierarchies_below(Path::new("/"))
+}
+
+/// The trees that `ROOT/proc/self/mountinfo` names; `ROOT` is `/`, or holds recorded files.
+///
+/// # Errors
+/// `/proc/self/mountinfo` cannot be read.
+pub fn hierarchies_below(root: &Path) -> Result<Vec<Hierarchy>> {
+    let mounts = root.join("proc/self/mountinfo");
+    let text = fs::read_to_string(&mounts).map_err(wrong("read", &mounts))?;
+    let mut found = parse_mounts(&text, root);
     for hierarchy in found.iter_mut().filter(|h| h.version == Version::V2) {
         let controllers = fs::read_to_string(hierarchy.root.join("cgroup.controllers"));
         hierarchy.controllers =
@@ -71,19 +81,24 @@ pub fn hierarchies() -> Result<Vec<Hierarchy>> {
     Ok(found)
 }
 
-fn parse_mounts(text: &str) -> Vec<Hierarchy> {
+/// Lines as `30 23 0:28 BASE ROOT OPTIONS [TAG...] - KIND SOURCE OPTIONS`: proc_pid_mountinfo(5).
+fn parse_mounts(text: &str, below: &Path) -> Vec<Hierarchy> {
+    let unescaped = |path: &str| path.replace("\\040", " ");
     text.lines()
         .filter_map(|line| {
-            let mut fields = line.split(' ');
-            let (root, kind) = (fields.nth(1)?, fields.next()?);
-            let version = match kind {
+            let (mount, file_system) = line.split_once(" - ")?;
+            let mut mount = mount.split(' ').skip(3).map(unescaped);
+            let (base, root) = (mount.next()?.into(), mount.next()?);
+            let mut file_system = file_system.split(' ');
+            let version = match file_system.next()? {
                 "cgroup" => Version::V1,
                 "cgroup2" => Version::V2,
                 _ => return None,
             };
-            let options = fields.next()?.split(',').map(str::to_owned);
+            let options = file_system.nth(1)?.split(',').map(str::to_owned);
             let controllers = if version == Version::V1 { options.collect() } else { Vec::new() };
-            Some(Hierarchy { root: root.replace("\\040", " ").into(), version, controllers })
+            let root = below.join(root.trim_start_matches('/'));
+            Some(Hierarchy { root, base, version, controllers })
         })
         .collect()
 }
@@ -111,21 +126,42 @@ impl Hierarchy {
         let who = if process == Tid::SELF { "self".to_owned() } else { process.to_string() };
         let path = PathBuf::from(format!("/proc/{who}/cgroup"));
         let text = fs::read_to_string(&path).map_err(wrong("read", &path))?;
-        let inside = text.lines().find_map(|line| {
+        match self.path_in(&text) {
+            Some(inside) => Ok(self.group_at(inside)),
+            None => Err(wrong("find this hierarchy in", &path)(ErrorKind::NotFound.into())),
+        }
+    }
+
+    /// What a text like `/proc/PID/cgroup` names as the group in this tree.
+    pub(crate) fn path_in<'a>(&self, text: &'a str) -> Option<&'a Path> {
+        text.lines().find_map(|line| {
             let mut fields = line.splitn(3, ':');
-            let (number, names, inside) = (fields.next()?, fields.next()?, fields.next()?);
+            let (number, names, path) = (fields.next()?, fields.next()?, fields.next()?);
             let here = match self.version {
                 Version::V2 => number == "0" && names.is_empty(),
                 Version::V1 => {
                     !names.is_empty() && names.split(',').all(|n| self.controllers.iter().any(|c| c == n))
                 }
             };
-            here.then(|| inside.trim_start_matches('/').to_owned())
-        });
-        match inside {
-            Some(inside) => Ok(Group { dir: self.root.join(inside), version: self.version }),
-            None => Err(wrong("find this hierarchy in", &path)(ErrorKind::NotFound.into())),
-        }
+            here.then(|| Path::new(path))
+        })
+    }
+
+    /// Whether the mount shows this group: a container may see only its own, and a process may be outside of the
+    /// cgroup namespace (`/../..`).
+    pub(crate) fn shows(&self, path: &Path) -> bool {
+        self.below_base(path).is_some()
+    }
+
+    fn below_base<'a>(&self, path: &'a Path) -> Option<&'a Path> {
+        let inside = path.strip_prefix(&self.base).ok()?;
+        inside.components().all(|part| part != Component::ParentDir).then_some(inside)
+    }
+
+    /// The group of this path; the topmost that the mount shows where the group itself is not to be seen.
+    pub(crate) fn group_at(&self, path: &Path) -> Group {
+        let inside = self.below_base(path).unwrap_or(Path::new(""));
+        Group { dir: self.root.join(inside), version: self.version }
     }
 
     /// The group at the root of this tree.
@@ -426,14 +462,18 @@ impl Meter {
 mod tests {
     use super::*;
 
-    const MIXED: &str = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
-        cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,relatime,cpu,cpuacct 0 0\n\
-        cgroup /sys/fs/cgroup/freezer cgroup rw,relatime,freezer 0 0\n\
-        cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0\n";
+    const MIXED: &str = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw\n\
+        32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
+        33 31 0:30 / /sys/fs/cgroup/freezer rw,relatime - cgroup cgroup rw,freezer\n\
+        34 31 0:31 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
+
+    fn mixed() -> Vec<Hierarchy> {
+        parse_mounts(MIXED, Path::new("/"))
+    }
 
     #[test]
     fn both_versions_are_found_among_the_mounts() {
-        let found = parse_mounts(MIXED);
+        let found = mixed();
         assert_eq!(found.len(), 3);
         assert_eq!(
             Hierarchy::with(&found, "cpu").expect("cpu").root,
@@ -447,8 +487,23 @@ mod tests {
     }
 
     #[test]
+    fn a_group_outside_of_what_is_mounted_is_the_top_of_the_mount() {
+        let mount = "40 31 0:29 /docker/abc /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n";
+        let [container] = &parse_mounts(mount, Path::new("/"))[..] else { panic!("one tree") };
+        for (path, directory) in [
+            ("/docker/abc", "/sys/fs/cgroup/cpu"),
+            ("/docker/abc/inner", "/sys/fs/cgroup/cpu/inner"),
+            ("/docker/abcd", "/sys/fs/cgroup/cpu"),
+            ("/docker/abc/../xyz", "/sys/fs/cgroup/cpu"),
+            ("/../..", "/sys/fs/cgroup/cpu"),
+        ] {
+            assert_eq!(container.group_at(Path::new(path)).path(), Path::new(directory), "{path}");
+        }
+    }
+
+    #[test]
     fn version_2_is_preferred_where_both_have_a_controller() {
-        let mut found = parse_mounts(MIXED);
+        let mut found = mixed();
         found[2].controllers.push("cpu".to_owned());
         assert_eq!(Hierarchy::with(&found, "cpu").expect("cpu").version, Version::V2);
     }

@@ -1,0 +1,340 @@
+//! How many processors a process may use and for how much of the time: its affinity, its cpuset, and the quota of its
+//! control group and of each group around that one.
+//!
+//! A quota is not seen in the affinity: a process with the time of one processor may run on all of them, and when the
+//! time of a period is used up every thread stops until the next period. Programs that count processors
+//! start too many threads then. A process gets the smallest quota of all groups around it, so that all are read, in version
+//! 1 (`cpu.cfs_quota_us` / `cpu.cfs_period_us`) and version 2 (`cpu.max`).
+//!
+//! Cost: two or three small files a level. When not: groups above those that a container's mount shows have their quotas,
+//! too, but nobody in the container can read them; and a quota can change while the program runs.
+//!
+//! Reference: Documentation/scheduler/sched-bwc.rst; cgroups(7), cpuset(7), cgroup_namespaces(7).
+
+use crate::affinity::{self, CpuSet, Tid};
+use crate::cgroup::{self, Group, Hierarchy, Version};
+use std::cmp::Ordering;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What bounds a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Where it may run; the kernel has taken away what the cpuset does not have.
+    pub affinity: CpuSet,
+    /// The processors of its cpuset, if it is in one.
+    pub cpuset: Option<CpuSet>,
+    /// The smallest quota of the groups around it, if one has any.
+    pub quota: Option<Quota>,
+    /// Processors that the machine has running, allowed here or not.
+    pub online: usize,
+    /// Files that say what no kernel says; their limits are not counted.
+    pub unread: Vec<String>,
+}
+
+/// Processor time in each period.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Microseconds of processor time.
+    pub time_us: u64,
+    /// Microseconds of a period, never 0.
+    pub period_us: u64,
+    /// The group that has it.
+    pub group: PathBuf,
+    /// Whose it is.
+    pub of: Whose,
+}
+
+/// Which of the groups around a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The group that the process is in.
+    Own,
+    /// One around that group. Some runtimes (Go 1.25, Java before 24) read their own group alone.
+    Ancestor,
+}
+
+impl Quota {
+    /// The number of processors whose time this is, also a fraction.
+    #[must_use]
+    pub fn processors(&self) -> f64 {
+        self.time_us as f64 / self.period_us as f64
+    }
+
+    fn compare(&self, other: &Self) -> Ordering {
+        let product = |one: u64, other: u64| u128::from(one) * u128::from(other);
+        product(self.time_us, other.period_us).cmp(&product(other.time_us, self.period_us))
+    }
+}
+
+/// The limits of this process.
+///
+/// # Errors
+/// `sched_getaffinity` fails. Files that are missing are no limit: a host need not have control groups.
+pub fn limits() -> io::Result<Limits> {
+    Ok(limits_below(Path::new("/"), affinity::allowed(Tid::SELF)?))
+}
+
+/// The limits that files below `root` name for a process that may run on `affinity`.
+#[must_use]
+pub fn limits_below(root: &Path, affinity: CpuSet) -> Limits {
+    let online = fs::read_to_string(root.join("sys/devices/system/cpu/online")).ok();
+    let online = online.and_then(|list| list.parse().ok()).map_or(0, |list: CpuSet| list.len());
+    let mut limits = Limits { online: online.max(affinity.len()), affinity, ..Limits::default() };
+    let text = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let trees = cgroup::hierarchies_below(root).unwrap_or_default();
+    for tree in views(&trees, &text) {
+        limits.read(tree, &text);
+    }
+    limits
+}
+
+/// The mounts to read. The same tree may be mounted several times: one that shows the process's own group is right, and of
+/// those the one that shows the most groups around it.
+fn views<'a>(trees: &'a [Hierarchy], text: &str) -> Vec<&'a Hierarchy> {
+    let mut views: Vec<&Hierarchy> = Vec::new();
+    for tree in trees {
+        let Some(path) = tree.path_in(text) else { continue };
+        let worth = |tree: &Hierarchy| (tree.shows(path), usize::MAX - tree.base.components().count());
+        let same = |other: &&mut &Hierarchy| {
+            other.version == tree.version
+                && (tree.version == Version::V2 || other.controllers == tree.controllers)
+        };
+        match views.iter_mut().find(same) {
+            Some(before) if worth(tree) > worth(before) => *before = tree,
+            Some(_) => {}
+            None => views.push(tree),
+        }
+    }
+    views
+}
+
+impl Limits {
+    fn read(&mut self, tree: &Hierarchy, text: &str) {
+        let Some(path) = tree.path_in(text) else { return };
+        let own = tree.group_at(path);
+        let around = own.path().ancestors().take_while(|directory| directory.starts_with(&tree.root));
+        let mut whose = if tree.shows(path) { Whose::Own } else { Whose::Ancestor };
+        let mut cpuset = None;
+        for directory in around {
+            let group = Group::at(directory.to_owned(), tree.version);
+            if let Some(quota) = self.quota_of(&group, whose)
+                && self.quota.as_ref().is_none_or(|least| quota.compare(least) == Ordering::Less)
+            {
+                self.quota = Some(quota);
+            }
+            cpuset = cpuset.or_else(|| self.cpuset_of(&group));
+            whose = Whose::Ancestor;
+        }
+        self.cpuset = self.cpuset.take().or(cpuset);
+    }
+
+    fn quota_of(&mut self, group: &Group, of: Whose) -> Option<Quota> {
+        let (file, text) = match group.version() {
+            Version::V2 => ("cpu.max", group.read("cpu.max").ok()?),
+            Version::V1 => {
+                let (time, period) = (group.read("cpu.cfs_quota_us"), group.read("cpu.cfs_period_us"));
+                ("cpu.cfs_quota_us", format!("{} {}", time.ok()?.trim(), period.ok()?.trim()))
+            }
+        };
+        match quota(&text) {
+            Ok(quota) => quota.map(|(time_us, period_us)| Quota {
+                time_us,
+                period_us,
+                group: group.path().to_owned(),
+                of,
+            }),
+            Err(NoQuota) => {
+                self.unread.push(format!("{}: {:?}", group.path().join(file).display(), text.trim()));
+                None
+            }
+        }
+    }
+
+    fn cpuset_of(&mut self, group: &Group) -> Option<CpuSet> {
+        // version 2; version 1; version 1 of kernels that do not tell the effective ones
+        let files = ["cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"];
+        let (file, text) = files.iter().find_map(|file| Some((file, group.read(file).ok()?)))?;
+        match text.parse::<CpuSet>() {
+            // an empty list is what a group has that nobody gave any: the one around it counts
+            Ok(cpus) => (!cpus.is_empty()).then_some(cpus),
+            Err(_) => {
+                self.unread.push(format!("{}: {:?}", group.path().join(file).display(), text.trim()));
+                None
+            }
+        }
+    }
+}
+
+/// The text is none that the kernel writes.
+struct NoQuota;
+
+/// `max 100000`, `50000 100000`, of version 1 also `-1 100000`.
+fn quota(text: &str) -> Result<Option<(u64, u64)>, NoQuota> {
+    let mut fields = text.split_whitespace();
+    let (Some(time), Some(period), None) = (fields.next(), fields.next(), fields.next()) else {
+        return Err(NoQuota);
+    };
+    let number = |text: &str| text.parse().ok().filter(|number: &u64| *number > 0).ok_or(NoQuota);
+    let period = number(period)?;
+    if time == "max" || time == "-1" { Ok(None) } else { Ok(Some((number(time)?, period))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What this process would find on a host with these files and eight processors.
+    fn with(files: &[(&str, &str)]) -> Limits {
+        let root = tempfile::tempdir().expect("a directory");
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("below the root")).expect("a directory");
+            fs::write(path, text).expect("a file");
+        }
+        let mut limits = limits_below(root.path(), (0..8).collect());
+        if let Some(quota) = &mut limits.quota {
+            quota.group = Path::new("/").join(quota.group.strip_prefix(root.path()).expect("below"));
+        }
+        limits
+    }
+
+    fn quota_with(files: &[(&str, &str)]) -> Option<(f64, String, Whose)> {
+        let limits = with(files);
+        assert_eq!(limits.unread, Vec::<String>::new());
+        limits.quota.map(|quota| (quota.processors(), quota.group.display().to_string(), quota.of))
+    }
+
+    const V2: (&str, &str) =
+        ("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n");
+    const V1: (&str, &str) = (
+        "proc/self/mountinfo",
+        "31 30 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+         32 30 0:30 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n",
+    );
+
+    #[test]
+    fn version_2_the_smallest_quota_of_all_groups_around_decides() {
+        let found = quota_with(&[
+            V2,
+            ("proc/self/cgroup", "0::/slurm/job/step\n"),
+            ("sys/fs/cgroup/slurm/job/step/cpu.max", "400000 100000\n"),
+            ("sys/fs/cgroup/slurm/job/cpu.max", "150000 100000\n"),
+            ("sys/fs/cgroup/slurm/cpu.max", "max 100000\n"),
+        ]);
+        assert_eq!(found, Some((1.5, "/sys/fs/cgroup/slurm/job".into(), Whose::Ancestor)));
+    }
+
+    #[test]
+    fn version_2_max_is_no_quota_and_a_group_without_the_controller_neither() {
+        let files = [V2, ("proc/self/cgroup", "0::/a/b\n"), ("sys/fs/cgroup/a/cpu.max", "max 100000\n")];
+        assert_eq!(quota_with(&files), None);
+    }
+
+    #[test]
+    fn version_1_has_quota_and_cpuset_in_trees_of_their_own() {
+        let files = [
+            V1,
+            ("proc/self/cgroup", "5:cpu,cpuacct:/job\n3:cpuset:/set/inner\n0::/\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "50000\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
+            ("sys/fs/cgroup/cpuset/set/inner/cpuset.cpus", "\n"),
+            ("sys/fs/cgroup/cpuset/set/cpuset.cpus", "2-3\n"),
+        ];
+        assert_eq!(quota_with(&files), Some((0.5, "/sys/fs/cgroup/cpu,cpuacct/job".into(), Whose::Own)));
+        assert_eq!(with(&files).cpuset, Some(CpuSet::from_iter([2, 3])));
+    }
+
+    #[test]
+    fn a_container_of_version_1_sees_its_own_group_as_the_root_of_the_mount() {
+        let found = quota_with(&[
+            (
+                "proc/self/mountinfo",
+                "31 30 0:29 /docker/abc /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n",
+            ),
+            ("proc/self/cgroup", "5:cpu:/docker/abc\n"),
+            ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "200000\n"),
+            ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
+        ]);
+        assert_eq!(found, Some((2.0, "/sys/fs/cgroup/cpu".into(), Whose::Own)));
+    }
+
+    #[test]
+    fn a_process_outside_of_its_cgroup_namespace_has_the_limits_of_what_is_mounted() {
+        let found = quota_with(&[
+            V2,
+            ("proc/self/cgroup", "0::/../..\n"),
+            ("sys/fs/cgroup/cpu.max", "300000 100000\n"),
+        ]);
+        assert_eq!(found, Some((3.0, "/sys/fs/cgroup".into(), Whose::Ancestor)));
+    }
+
+    #[test]
+    fn a_mount_from_the_namespace_around_names_its_root_relative_to_ours() {
+        let found = quota_with(&[
+            ("proc/self/mountinfo", "30 23 0:26 /../.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+            ("proc/self/cgroup", "0::/../../pod\n"),
+            ("sys/fs/cgroup/pod/cpu.max", "100000 100000\n"),
+        ]);
+        assert_eq!(found, Some((1.0, "/sys/fs/cgroup/pod".into(), Whose::Own)));
+    }
+
+    #[test]
+    fn another_containers_groups_mounted_here_are_not_ours() {
+        let found = quota_with(&[
+            (
+                "proc/self/mountinfo",
+                "40 23 0:26 /other /mnt/other rw - cgroup2 cgroup2 rw\n\
+                 30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+            ),
+            ("proc/self/cgroup", "0::/mine\n"),
+            ("mnt/other/cpu.max", "10000 100000\n"),
+            ("sys/fs/cgroup/mine/cpu.max", "200000 100000\n"),
+        ]);
+        assert_eq!(found, Some((2.0, "/sys/fs/cgroup/mine".into(), Whose::Own)));
+    }
+
+    #[test]
+    fn both_versions_at_a_time_the_smaller_counts() {
+        let found = quota_with(&[
+            (
+                "proc/self/mountinfo",
+                "31 30 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+                 32 30 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+            ),
+            ("proc/self/cgroup", "1:cpu:/a\n0::/b\n"),
+            ("sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "90000"),
+            ("sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "30000"),
+            ("sys/fs/cgroup/unified/b/cpu.max", "250000 100000"),
+        ]);
+        assert_eq!(found, Some((2.5, "/sys/fs/cgroup/unified/b".into(), Whose::Own)));
+    }
+
+    #[test]
+    fn what_no_kernel_writes_is_named_and_counts_as_no_limit() {
+        for text in ["", "nonsense", "50000", "50000 0", "0 100000", "-2 100000", "1 2 3", "1e5 100000"] {
+            let limits = with(&[V2, ("proc/self/cgroup", "0::/a\n"), ("sys/fs/cgroup/a/cpu.max", text)]);
+            assert_eq!((limits.quota, limits.unread.len()), (None, 1), "{text:?}");
+        }
+        let files = [V1, ("proc/self/cgroup", "3:cpuset:/\n"), ("sys/fs/cgroup/cpuset/cpuset.cpus", "3-1\n")];
+        assert_eq!(with(&files).unread.len(), 1);
+    }
+
+    #[test]
+    fn a_host_without_control_groups_has_its_affinity_alone() {
+        let expected = Limits { affinity: (0..8).collect(), online: 8, ..Limits::default() };
+        assert_eq!(with(&[]), expected);
+        let broken = [("proc/self/mountinfo", "x - \n\n1 2 3 - cgroup"), ("proc/self/cgroup", "::\n:")];
+        assert_eq!(with(&broken), expected);
+    }
+
+    #[test]
+    fn this_process_has_processors_to_run_on() {
+        let limits = limits().expect("own affinity");
+        assert!(!limits.affinity.is_empty() && limits.online >= limits.affinity.len());
+        assert_eq!(limits.unread, Vec::<String>::new());
+    }
+}
