@@ -44,6 +44,8 @@ pub struct Quota {
     pub group: PathBuf,
     /// Whose it is.
     pub of: Whose,
+    /// Of which kind of tree: old runtimes read version 1 alone.
+    pub version: Version,
 }
 
 /// Which of the groups around a process.
@@ -144,6 +146,7 @@ impl Limits {
                 period_us,
                 group: group.path().to_owned(),
                 of,
+                version: group.version(),
             }),
             Err(NoQuota) => {
                 self.unread.push(format!("{}: {:?}", group.path().join(file).display(), text.trim()));

@@ -13,6 +13,7 @@ const ROWS: &[(&str, &[&str])] = &[
     ("measure", &[]),
     // topics
     ("barrier", &["linux", "sync"]),
+    ("fit", &["linux"]),
     ("gang", &["linux", "measure"]),
     // the one arrow between two topics: docs/decisions/0006
     ("rma", &["barrier", "linux", "sync"]),
@@ -45,6 +46,7 @@ const ROWS: &[(&str, &[&str])] = &[
             "btin",
             "enforce",
             "fairqueue",
+            "fit",
             "gang",
             "launch",
             "linux",

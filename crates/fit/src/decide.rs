@@ -1,0 +1,442 @@
+//! Which settings a program should get: pure, from the host's limits, what the program's file says and what the user set.
+//!
+//! Three kinds of settings:
+//! - *How many threads.* Set only where the runtime would count wrongly: most count the affinity, so that only a quota
+//!   deceives them; some count the whole machine.
+//! - *Where they run.* Bound, a processor for each thread, where the program is an OpenMP program and nothing else, its team
+//!   takes all allowed processors, and these are free. Bound otherwise it would do harm: with fewer threads than
+//!   processors two programs started so would meet on the first ones, and what a bound thread starts (processes
+//!   that load data, another library's threads) inherits its one processor. Unbound, the kernel may stack two threads of a
+//!   team on one processor and never see an imbalance.
+//! - *How they wait.* Spinning is best while every thread has a processor of its own, and ruins a team otherwise: a waiter
+//!   holds the processor that the one it waits for needs. No setting is right for both. The one of least
+//!   regret depends on the machine at this moment, so the caller looks: as long as there is a processor for
+//!   each thread, the runtime's own way stays (it spins for a while, then sleeps); where there are more
+//!   threads, waiting is passive.
+//!
+//! A variable that the user set is never changed, and another variable that would undo the user's is not set either.
+
+use crate::effective::Effective;
+use crate::program::Program;
+use unisono_linux::counted::counted;
+use unisono_linux::quota::{Limits, Quota};
+
+/// What is known of the host when the program starts.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// What bounds the program.
+    pub limits: Limits,
+    /// How many processors that makes.
+    pub effective: Effective,
+    /// Threads of others that want the same processors now; `None`: nobody can tell.
+    pub others: Option<usize>,
+}
+
+/// A variable for the environment of the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The variable.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// One reason, which several settings may share.
+    pub why: String,
+}
+
+/// What to do for a program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// For its environment; no name twice, none that the user set.
+    pub set: Vec<Setting>,
+    /// What was left alone and why, a sentence each.
+    pub remarks: Vec<String>,
+}
+
+/// What a runtime counts when nobody tells it a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counts {
+    /// The processors of the affinity (and so of the cpuset), but no quota.
+    Affinity,
+    /// The processors of the machine.
+    Machine,
+}
+
+/// Variables of runtimes that a program may load at any time, also one whose file does not say so.
+const THREADS: [(&str, Counts); 6] = [
+    ("OMP_NUM_THREADS", Counts::Affinity), // GNU, LLVM and Intel OpenMP; PyTorch; BLAS built with OpenMP
+    ("OPENBLAS_NUM_THREADS", Counts::Affinity),
+    ("MKL_NUM_THREADS", Counts::Affinity),
+    ("BLIS_NUM_THREADS", Counts::Affinity), // one thread without a number: with it those that there are
+    ("NUMEXPR_NUM_THREADS", Counts::Machine),
+    ("RAYON_NUM_THREADS", Counts::Affinity), // the versions that ask num_cpus; newer ones see quotas
+];
+
+const OPENMP: [&str; 4] = ["libgomp", "libomp", "libomp5", "libiomp5"];
+/// Runtimes with threads of their own, started by a thread that OpenMP may have bound.
+const OTHER_THREADS: [&str; 8] =
+    ["libopenblas", "libopenblasp", "libblas", "libmkl_rt", "libblis", "libtbb", "libtorch", "libpython3"];
+
+/// The settings for a program; `user` answers what a variable is already set to.
+pub fn decide(observed: &Observed, program: &Program, user: impl Fn(&str) -> Option<String>) -> Plan {
+    let mut decision = Decision { observed, program, user: &user, plan: Plan::default() };
+    if let Some(go) = program.go {
+        decision.go(go.minor, go.reads_quota);
+    } else if program.java.is_some() {
+        decision.java();
+    } else {
+        decision.counts();
+        decision.waiting();
+        decision.binding();
+    }
+    decision.mpi();
+    decision.plan
+}
+
+struct Decision<'a> {
+    observed: &'a Observed,
+    program: &'a Program,
+    user: &'a dyn Fn(&str) -> Option<String>,
+    plan: Plan,
+}
+
+impl Decision<'_> {
+    fn processors(&self) -> usize {
+        self.observed.effective.processors
+    }
+
+    fn allowed(&self) -> usize {
+        self.observed.limits.affinity.len()
+    }
+
+    /// Sets a variable unless the user did.
+    fn set(&mut self, name: &'static str, value: impl ToString, why: &str) {
+        if (self.user)(name).is_none() {
+            self.plan.set.push(Setting { name, value: value.to_string(), why: why.to_owned() });
+        }
+    }
+
+    fn any_set(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| (self.user)(name).is_some())
+    }
+
+    /// Whether a runtime that counts so would start too many threads.
+    fn is_deceived(&self, counts: Counts) -> bool {
+        let counted = match counts {
+            Counts::Affinity => self.allowed(),
+            Counts::Machine => self.observed.limits.online,
+        };
+        counted > self.processors()
+    }
+
+    /// Threads that an OpenMP team will have: what the user asked for, or one a processor.
+    fn team(&self) -> usize {
+        let asked = (self.user)("OMP_NUM_THREADS");
+        let first = asked.as_deref().and_then(|list| list.split(',').next()?.trim().parse().ok());
+        first.filter(|threads| *threads > 0).unwrap_or(self.processors())
+    }
+
+    fn counts(&mut self) {
+        let why = format!("as many threads as there are processors: {}", self.observed.effective);
+        let llama = self.program.name.starts_with("llama") || self.program.links(&["libllama", "libggml"]);
+        let llama = llama.then_some(("LLAMA_ARG_THREADS", Counts::Machine));
+        for (name, counts) in THREADS.into_iter().chain(llama) {
+            if let Some(value) = (self.user)(name) {
+                let more = value.trim().parse().is_ok_and(|threads: usize| threads > self.processors());
+                if more {
+                    let there = &self.observed.effective;
+                    self.plan.remarks.push(format!("{name}={value} is yours and stays; there is {there}"));
+                }
+            } else if self.is_deceived(counts) {
+                self.set(name, self.processors(), &why);
+            }
+        }
+        if self.program.links(&["libtbb"]) && self.is_deceived(Counts::Affinity) {
+            let remark = "oneTBB takes its number of threads from no variable; restrict it in the program \
+                          (global_control) or with taskset(1)";
+            self.plan.remarks.push(remark.to_owned());
+        }
+    }
+
+    /// Why threads that wait should sleep at once; `None` while there is a processor for each thread.
+    fn crowd(&self, threads: usize) -> Option<String> {
+        let others = self.observed.others.unwrap_or(0);
+        if threads > self.processors() {
+            let there = counted(self.processors(), "processor");
+            Some(format!("{} on {there}", counted(threads, "thread")))
+        } else if others > 0 && threads + others > self.allowed() {
+            let beside = format!("{} beside {} of others", counted(threads, "thread"), others);
+            Some(format!("{beside} on {}", counted(self.allowed(), "processor")))
+        } else {
+            None
+        }
+    }
+
+    fn waiting(&mut self) {
+        let names = ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY"];
+        let team = self.team();
+        if team < 2 || self.any_set(&names) {
+            return;
+        }
+        let Some(crowd) = self.crowd(team) else { return };
+        let why = format!("{crowd}: a thread that waits awake holds a processor that others need");
+        self.set("OMP_WAIT_POLICY", "passive", &why);
+        self.set("KMP_BLOCKTIME", 0, &why);
+    }
+
+    fn binding(&mut self) {
+        let names = ["OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET"];
+        let team = self.team();
+        let alone = self.observed.others == Some(0);
+        let whole = team == self.allowed() && team == self.processors() && team > 1;
+        let pure = self.program.links(&OPENMP) && !self.program.links(&OTHER_THREADS) && !self.program.mpi;
+        // a rank is placed by the mpiexec that started it
+        let rank = self.any_set(&["OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"]);
+        if !(alone && whole && pure) || rank || self.any_set(&names) {
+            return;
+        }
+        let why =
+            format!("a processor of its own for each of {team} threads: the kernel might stack two on one");
+        self.set("OMP_PROC_BIND", "spread", &why);
+        self.set("OMP_PLACES", "threads", &why);
+    }
+
+    fn go(&mut self, minor: u32, reads_quota: bool) {
+        // Go reads the quota of its own group alone
+        let own = |quota: &Quota| quota.of == unisono_linux::quota::Whose::Own;
+        let sees = reads_quota && self.observed.limits.quota.as_ref().is_none_or(own);
+        if sees || !self.is_deceived(Counts::Affinity) {
+            return;
+        }
+        let built = match minor {
+            0 => "a Go before 1.18 built it and counts no quota".to_owned(),
+            25.. if reads_quota => "Go counts no quota of a group around its own".to_owned(),
+            25.. => "its module turned off that Go counts a quota".to_owned(),
+            minor => format!("Go 1.{minor} built it and counts no quota"),
+        };
+        let why = format!("{built}; there is {}", self.observed.effective);
+        self.set("GOMAXPROCS", self.processors(), &why);
+    }
+
+    fn java(&mut self) {
+        let (Some(java), Some(quota)) = (self.program.java, &self.observed.limits.quota) else { return };
+        if java.reads(quota) || !self.is_deceived(Counts::Affinity) {
+            return;
+        }
+        let why =
+            format!("Java {} does not count this quota; there is {}", java.feature, self.observed.effective);
+        let value = format!("-XX:ActiveProcessorCount={}", self.processors());
+        if let Some(yours) = (self.user)("JAVA_TOOL_OPTIONS") {
+            self.plan
+                .remarks
+                .push(format!("JAVA_TOOL_OPTIONS={yours} is yours and stays; add {value}: {why}"));
+        }
+        self.set("JAVA_TOOL_OPTIONS", value, &why);
+    }
+
+    fn mpi(&mut self) {
+        if !self.program.mpi {
+            return;
+        }
+        let Some(crowd) = self.crowd(self.program.ranks.unwrap_or(1)) else { return };
+        let crowd = crowd.replace("thread", "rank");
+        let why = format!("{crowd}: a rank that waits lets others run");
+        self.set("OMPI_MCA_mpi_yield_when_idle", 1, &why);
+        self.set("MPIR_CVAR_POLLS_BEFORE_YIELD", 1, &why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::effective::effective;
+    use crate::program::{Go, Java};
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
+    use unisono_linux::affinity::CpuSet;
+    use unisono_linux::cgroup::Version;
+    use unisono_linux::quota::Whose;
+
+    fn quota(processors: u64, of: Whose) -> Quota {
+        Quota {
+            time_us: processors * 100_000,
+            period_us: 100_000,
+            group: "/job".into(),
+            of,
+            version: Version::V2,
+        }
+    }
+
+    /// Eight processors, `allowed` of them for this program.
+    fn host(allowed: usize, quota: Option<Quota>, others: Option<usize>) -> Observed {
+        let affinity: CpuSet = (0..allowed).collect();
+        let limits = Limits { affinity, quota, online: 8, ..Limits::default() };
+        Observed { effective: effective(&limits), limits, others }
+    }
+
+    fn openmp() -> Program {
+        Program {
+            name: "solver".into(),
+            libraries: vec!["libgomp.so.1".into(), "libc.so.6".into()],
+            ..Program::default()
+        }
+    }
+
+    fn set(observed: &Observed, program: &Program, user: &[(&str, &str)]) -> Vec<String> {
+        let user: BTreeMap<_, _> = user.iter().copied().collect();
+        let plan = decide(observed, program, |name| user.get(name).map(|value| (*value).to_owned()));
+        plan.set.iter().map(|setting| format!("{}={}", setting.name, setting.value)).collect()
+    }
+
+    const COUNTED: [&str; 6] = [
+        "OMP_NUM_THREADS=1",
+        "OPENBLAS_NUM_THREADS=1",
+        "MKL_NUM_THREADS=1",
+        "BLIS_NUM_THREADS=1",
+        "NUMEXPR_NUM_THREADS=1",
+        "RAYON_NUM_THREADS=1",
+    ];
+
+    #[test]
+    fn a_quota_of_one_processor_means_one_thread_whatever_the_program_loads() {
+        let one = host(8, Some(quota(1, Whose::Own)), Some(0));
+        assert_eq!(set(&one, &Program::default(), &[]), COUNTED);
+        assert_eq!(set(&one, &openmp(), &[]), COUNTED);
+    }
+
+    #[test]
+    fn runtimes_that_count_right_are_told_nothing() {
+        assert_eq!(set(&host(8, None, Some(0)), &Program::default(), &[]), Vec::<String>::new());
+        assert_eq!(set(&host(2, None, Some(0)), &Program::default(), &[]), ["NUMEXPR_NUM_THREADS=2"]);
+    }
+
+    #[test]
+    fn an_openmp_team_that_fills_free_processors_is_bound() {
+        assert_eq!(
+            set(&host(8, None, Some(0)), &openmp(), &[]),
+            ["OMP_PROC_BIND=spread", "OMP_PLACES=threads"]
+        );
+        assert!(set(&host(8, None, None), &openmp(), &[]).is_empty(), "nobody knows whether they are free");
+        assert!(
+            set(&host(8, None, Some(0)), &openmp(), &[("OMP_NUM_THREADS", "4")]).is_empty(),
+            "half of them"
+        );
+        assert!(set(&host(8, None, Some(0)), &openmp(), &[("OMP_PLACES", "cores")]).is_empty());
+        assert!(
+            set(&host(8, None, Some(0)), &openmp(), &[("PMI_RANK", "0")]).is_empty(),
+            "mpiexec places ranks"
+        );
+        let mixed = Program { libraries: vec!["libgomp.so.1".into(), "libopenblas.so.0".into()], ..openmp() };
+        assert!(
+            set(&host(8, None, Some(0)), &mixed, &[]).is_empty(),
+            "OpenBLAS's threads would inherit a processor"
+        );
+    }
+
+    #[test]
+    fn beside_threads_of_others_waiting_is_passive_and_nothing_is_bound() {
+        let passive = ["OMP_WAIT_POLICY=passive", "KMP_BLOCKTIME=0"];
+        assert_eq!(set(&host(8, None, Some(1)), &openmp(), &[]), passive);
+        assert!(
+            set(&host(8, None, Some(4)), &openmp(), &[("OMP_NUM_THREADS", "4")]).is_empty(),
+            "there is room"
+        );
+        assert!(set(&host(8, None, Some(1)), &openmp(), &[("GOMP_SPINCOUNT", "5")]).is_empty());
+    }
+
+    #[test]
+    fn more_threads_than_there_is_quota_for_stay_the_users_but_wait_passively() {
+        let one = host(8, Some(quota(1, Whose::Own)), Some(0));
+        let user = [("OMP_NUM_THREADS", "8")];
+        let found = set(&one, &openmp(), &user);
+        assert!(
+            found.contains(&"OMP_WAIT_POLICY=passive".into())
+                && !found.iter().any(|s| s.starts_with("OMP_NUM"))
+        );
+        let plan = decide(&one, &openmp(), |name| (name == user[0].0).then(|| user[0].1.to_owned()));
+        assert_eq!(
+            plan.remarks,
+            ["OMP_NUM_THREADS=8 is yours and stays; there is 1 processor, because /job has a quota of 1"]
+        );
+    }
+
+    #[test]
+    fn go_is_told_where_it_does_not_read_the_quota_itself() {
+        let built =
+            |minor, reads_quota| Program { go: Some(Go { minor, reads_quota }), ..Program::default() };
+        let (own, around) =
+            (host(8, Some(quota(2, Whose::Own)), None), host(8, Some(quota(2, Whose::Ancestor)), None));
+        assert_eq!(set(&own, &built(24, false), &[]), ["GOMAXPROCS=2"]);
+        assert!(set(&own, &built(25, true), &[]).is_empty());
+        assert_eq!(set(&own, &built(25, false), &[]), ["GOMAXPROCS=2"], "turned off by its module");
+        assert_eq!(set(&around, &built(26, true), &[]), ["GOMAXPROCS=2"], "another group's quota");
+        assert!(
+            set(&host(4, None, Some(9)), &built(10, false), &[]).is_empty(),
+            "no quota, nothing to tell"
+        );
+    }
+
+    #[test]
+    fn java_is_told_where_it_does_not_read_the_quota_itself() {
+        let java = |feature, update| Program { java: Some(Java { feature, update }), ..Program::default() };
+        let (own, around) =
+            (host(8, Some(quota(2, Whose::Own)), None), host(8, Some(quota(2, Whose::Ancestor)), None));
+        let told = ["JAVA_TOOL_OPTIONS=-XX:ActiveProcessorCount=2"];
+        assert!(set(&own, &java(17, 15), &[]).is_empty());
+        assert_eq!(set(&own, &java(11, 15), &[]), told);
+        assert_eq!(set(&around, &java(17, 15), &[]), told);
+        assert!(set(&around, &java(24, 0), &[]).is_empty());
+        assert!(set(&around, &java(17, 15), &[("JAVA_TOOL_OPTIONS", "-Xmx1g")]).is_empty());
+    }
+
+    #[test]
+    fn ranks_yield_where_there_are_more_of_them_than_processors() {
+        let mpiexec = |ranks| Program { mpi: true, ranks, ..Program::default() };
+        let yielding = ["OMPI_MCA_mpi_yield_when_idle=1", "MPIR_CVAR_POLLS_BEFORE_YIELD=1"];
+        assert_eq!(set(&host(8, None, Some(0)), &mpiexec(Some(16)), &[]), yielding);
+        assert!(set(&host(8, None, Some(0)), &mpiexec(Some(8)), &[]).is_empty());
+    }
+
+    #[test]
+    fn llama_counts_the_cores_of_the_machine_and_is_told_the_allowed_ones() {
+        let llama = Program { name: "llama-server".into(), ..Program::default() };
+        assert!(set(&host(2, None, Some(0)), &llama, &[]).contains(&"LLAMA_ARG_THREADS=2".into()));
+    }
+
+    proptest! {
+        #[test]
+        fn what_the_user_set_is_never_overridden_and_no_number_exceeds_the_processors(
+            allowed in 1_usize..9, share in proptest::option::of(1_u64..9), own in any::<bool>(),
+            others in proptest::option::of(0_usize..9), mpi in any::<bool>(), kind in 0..5,
+            user in proptest::collection::btree_map(
+                proptest::sample::select(vec![
+                    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES",
+                    "GOMAXPROCS", "JAVA_TOOL_OPTIONS", "KMP_BLOCKTIME", "RAYON_NUM_THREADS", "LLAMA_ARG_THREADS",
+                    "OMPI_MCA_mpi_yield_when_idle",
+                ]),
+                proptest::sample::select(vec!["", "1", "8,2", "16", "nonsense", "-1"]), 0..6,
+            ),
+        ) {
+            let whose = if own { Whose::Own } else { Whose::Ancestor };
+            let observed = host(allowed, share.map(|share| quota(share, whose)), others);
+            let program = match kind {
+                0 => Program::default(),
+                1 => openmp(),
+                2 => Program { go: Some(Go { minor: 24, reads_quota: false }), ..Program::default() },
+                3 => Program { java: Some(Java { feature: 8, update: 0 }), ..Program::default() },
+                _ => Program { name: "llama-cli".into(), libraries: vec!["libtbb.so.12".into()], ..Program::default() },
+            };
+            let program = Program { mpi, ranks: mpi.then_some(4), ..program };
+            let plan = decide(&observed, &program, |name| user.get(name).map(|value| (*value).to_owned()));
+            let names: BTreeSet<_> = plan.set.iter().map(|setting| setting.name).collect();
+            prop_assert_eq!(names.len(), plan.set.len(), "no name twice");
+            for setting in &plan.set {
+                prop_assert!(!user.contains_key(setting.name), "{} is the user's", setting.name);
+                prop_assert!(!setting.why.is_empty());
+                if setting.name.contains("THREADS") || setting.name == "GOMAXPROCS" {
+                    let threads: usize = setting.value.parse().expect("a number");
+                    prop_assert!((1..=observed.effective.processors).contains(&threads));
+                }
+            }
+        }
+    }
+}

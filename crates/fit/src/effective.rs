@@ -1,0 +1,177 @@
+//! How many processors a process effectively has: the least of its affinity, its cpuset and its quota, at least one.
+//!
+//! Rounding a quota of 2.5 processors: three threads use all the time, but are stopped in each period when the time is used
+//! up; two are never stopped, but leave half a processor. When the time is used up, each processor
+//! still holds a slice of it that its thread may use (5 ms: `kernel.sched_cfs_bandwidth_slice_us`). A thread that waits for
+//! a stopped one spins on that slice. With one thread more than whole processors, at most a slice of every other
+//! thread is lost in each period. So the number is rounded up where the fraction is worth more than those slices, and down
+//! otherwise: in the usual period of 100 ms, 1.5 is two and 1.04 is one; 8.3 is eight and 8.5 is nine. (Go and
+//! Java always round up, Rust down.)
+
+use std::fmt;
+use unisono_linux::affinity::CpuSet;
+use unisono_linux::counted::counted;
+use unisono_linux::quota::{Limits, Quota};
+
+/// What the kernel hands a processor of a group's time at once, in microseconds (its default since Linux 3.2).
+const SLICE_US: u64 = 5000;
+
+/// What bounds the number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// The processors that the machine has: nothing bounds the process.
+    Machine,
+    /// `sched_setaffinity(2)`, taskset(1).
+    Affinity(CpuSet),
+    /// The cpuset of a control group.
+    Cpuset(CpuSet),
+    /// The quota of a control group.
+    Quota(Quota),
+    /// What a program got when the processors were parted among several.
+    Part(CpuSet),
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Bound::Machine => f.write_str("the machine has no more"),
+            Bound::Affinity(cpus) => write!(f, "the affinity allows processors {cpus}"),
+            Bound::Cpuset(cpus) => write!(f, "the cpuset has processors {cpus}"),
+            Bound::Quota(quota) => {
+                // two digits say what a quota is; more are noise of the division
+                let number = format!("{:.2}", quota.processors());
+                let number = number.trim_end_matches('0').trim_end_matches('.');
+                write!(f, "{} has a quota of {number}", quota.group.display())
+            }
+            Bound::Part(cpus) => write!(f, "its part is processors {cpus}"),
+        }
+    }
+}
+
+/// How many processors there are for a process, and why no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effective {
+    /// At least 1.
+    pub processors: usize,
+    /// What bounds them.
+    pub bound: Bound,
+}
+
+impl fmt::Display for Effective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, because {}", counted(self.processors, "processor"), self.bound)
+    }
+}
+
+/// The least of affinity, cpuset and quota.
+#[must_use]
+pub fn effective(limits: &Limits) -> Effective {
+    let affinity = &limits.affinity;
+    let allowed = limits.cpuset.as_ref().map_or_else(|| affinity.clone(), |set| set.intersection(affinity));
+    // a cpuset of other processors than the affinity's is stale: the affinity is what the kernel obeys
+    let allowed = if allowed.is_empty() { affinity.clone() } else { allowed };
+    let bound = match &limits.cpuset {
+        _ if allowed.len() >= limits.online => Bound::Machine,
+        Some(cpuset) if *cpuset == allowed => Bound::Cpuset(allowed.clone()),
+        _ => Bound::Affinity(allowed.clone()),
+    };
+    let allowed = allowed.len().max(1);
+    match &limits.quota {
+        Some(quota) if whole(quota) < allowed => {
+            Effective { processors: whole(quota), bound: Bound::Quota(quota.clone()) }
+        }
+        _ => Effective { processors: allowed, bound },
+    }
+}
+
+/// The whole number of threads for a quota; at least 1.
+fn whole(quota: &Quota) -> usize {
+    let (down, rest_us) = (quota.time_us / quota.period_us, quota.time_us % quota.period_us);
+    let up = rest_us > down.saturating_mul(SLICE_US);
+    usize::try_from(down.saturating_add(u64::from(up))).unwrap_or(usize::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use unisono_linux::cgroup::Version;
+    use unisono_linux::quota::Whose;
+
+    fn quota(time_us: u64, period_us: u64) -> Quota {
+        Quota { time_us, period_us, group: "/job".into(), of: Whose::Own, version: Version::V2 }
+    }
+
+    fn limits(affinity: &str, cpuset: Option<&str>, time_us: Option<u64>) -> Limits {
+        let list = |text: &str| text.parse::<CpuSet>().expect("a list");
+        Limits {
+            affinity: list(affinity),
+            cpuset: cpuset.map(list),
+            quota: time_us.map(|time_us| quota(time_us, 100_000)),
+            online: 8,
+            unread: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_least_of_affinity_cpuset_and_quota_counts() {
+        for (limits, expected) in [
+            (limits("0-7", None, None), "8 processors, because the machine has no more"),
+            (limits("0,2", None, None), "2 processors, because the affinity allows processors 0,2"),
+            (limits("4-7", Some("4-7"), None), "4 processors, because the cpuset has processors 4-7"),
+            (
+                limits("4-5", Some("4-7"), None),
+                "2 processors, because the affinity allows processors 4-5",
+            ),
+            (limits("0-7", None, Some(100_000)), "1 processor, because /job has a quota of 1"),
+            (limits("0-7", None, Some(250_000)), "3 processors, because /job has a quota of 2.5"),
+            (limits("0", None, Some(250_000)), "1 processor, because the affinity allows processors 0"),
+            (limits("0-7", Some("0-7"), Some(1000)), "1 processor, because /job has a quota of 0.01"),
+        ] {
+            assert_eq!(effective(&limits).to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_fraction_is_rounded_up_where_it_is_worth_more_than_what_stopping_costs() {
+        for (hundredths, threads) in [
+            (1, 1),
+            (50, 1),
+            (100, 1),
+            (104, 1),
+            (106, 2),
+            (150, 2),
+            (200, 2),
+            (210, 2),
+            (211, 3),
+            (830, 8),
+            (850, 9),
+        ] {
+            assert_eq!(whole(&quota(hundredths * 1000, 100_000)), threads, "{hundredths}");
+        }
+        assert_eq!(whole(&quota(15_000, 10_000)), 1, "half of a period of 10 ms is no more than a slice");
+    }
+
+    proptest! {
+        #[test]
+        fn there_is_always_a_processor_and_never_more_than_allowed(
+            cpus in proptest::collection::btree_set(0_usize..64, 1..20),
+            cpuset in proptest::option::of(proptest::collection::btree_set(0_usize..64, 1..20)),
+            bandwidth in proptest::option::of((1_u64..=u64::MAX, 1_u64..=u64::MAX)),
+        ) {
+            let affinity: CpuSet = cpus.into_iter().collect();
+            let limits = Limits {
+                affinity: affinity.clone(),
+                cpuset: cpuset.map(|cpus| cpus.into_iter().collect()),
+                quota: bandwidth.map(|(time, period)| quota(time, period)),
+                online: 64,
+                unread: Vec::new(),
+            };
+            let found = effective(&limits).processors;
+            prop_assert!((1..=affinity.len()).contains(&found));
+            if let Some(quota) = &limits.quota {
+                prop_assert!((found as f64) < quota.processors() + 1.0 || found == 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What the file of a program says about its runtime: built by which Go, started by which Java, linked to what.
+//!
+//! Bytes are untrusted; whatever makes no sense is nothing found. Interpreters and scripts load what they want later, so nothing
+//! found means that everything is possible.
+//!
+//! Reference: Go's debug/buildinfo (the section `.go.buildinfo`); the file `release` of a JDK.
+
+use unisono_linux::cgroup::Version;
+use unisono_linux::quota::{Quota, Whose};
+
+/// What is known of a program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program {
+    /// Its name, without directories.
+    pub name: String,
+    /// The shared libraries that it is linked to (`DT_NEEDED`).
+    pub libraries: Vec<String>,
+    /// Built by Go.
+    pub go: Option<Go>,
+    /// The launcher of a Java machine.
+    pub java: Option<Java>,
+    /// Ranks, where the program is what starts those of an MPI program (`mpiexec -n 8`): `None` it is not, or does not say.
+    pub ranks: Option<usize>,
+    /// It speaks MPI or starts programs that do.
+    pub mpi: bool,
+}
+
+impl Program {
+    /// Whether it is linked to one of these, `libgomp.so` also as `libgomp.so.1`.
+    pub(crate) fn links(&self, stems: &[&str]) -> bool {
+        let is = |library: &String, stem: &&str| library.split(".so").next() == Some(*stem);
+        self.libraries.iter().any(|library| stems.iter().any(|stem| is(library, stem)))
+    }
+}
+
+/// The Go that built a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Go {
+    /// 24 of go1.24; 0 of one so old that its number is not in the file as text.
+    pub minor: u32,
+    /// Whether the program reads its own group's quota: Go 1.25 brought that, for modules of `go 1.25` and later.
+    pub reads_quota: bool,
+}
+
+impl Go {
+    /// The Go that built these bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        const MAGIC: &[u8] = b"\xff Go buildinf:";
+        const HEADER: usize = 32;
+        /// Versions are text behind the header, since Go 1.18.
+        const INLINE: u8 = 2;
+        // the linker puts it at multiples of 16
+        let at = bytes.chunks_exact(16).position(|chunk| chunk.starts_with(MAGIC))? * 16;
+        let header = bytes.get(at..at.checked_add(HEADER)?)?;
+        if header[15] & INLINE == 0 {
+            return Some(Self { minor: 0, reads_quota: false });
+        }
+        let (version, rest) = text(&bytes[at + HEADER..])?;
+        let (module, _) = text(rest).unwrap_or_default();
+        let number = std::str::from_utf8(version).ok()?.split("go1.").nth(1)?;
+        let digits = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len());
+        let minor = number[..digits].parse().ok()?;
+        let switch = b"containermaxprocs=0";
+        let off = module.windows(switch.len()).any(|part| part == switch);
+        Some(Self { minor, reads_quota: minor >= 25 && !off })
+    }
+}
+
+/// A length as Go's `binary.Uvarint` reads it, and as many bytes.
+fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut length: u64 = 0;
+    for (at, byte) in bytes.iter().enumerate().take(9) {
+        length |= u64::from(byte & 0x7f) << (7 * at);
+        if byte & 0x80 == 0 {
+            let rest = &bytes[at + 1..];
+            return rest.split_at_checked(usize::try_from(length).ok()?);
+        }
+    }
+    None
+}
+
+/// A Java machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Java {
+    /// 17 of 17.0.15, 8 of 1.8.0_191.
+    pub feature: u32,
+    /// 15 of 17.0.15, 191 of 1.8.0_191.
+    pub update: u32,
+}
+
+impl Java {
+    /// What a JDK's file `release` says.
+    #[must_use]
+    pub fn of_release(text: &str) -> Option<Self> {
+        let version = text.lines().find_map(|line| line.trim().strip_prefix("JAVA_VERSION="))?;
+        let mut numbers = version.trim_matches('"').split(['.', '_', '-', '+']).map_while(|n| n.parse().ok());
+        match (numbers.next()?, numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) {
+            (1, feature, _) => Some(Self { feature, update: numbers.next().unwrap_or(0) }),
+            (feature, _, update) => Some(Self { feature, update }),
+        }
+    }
+
+    /// Whether the machine counts processors by this quota. Version 1: 8u191 and 10 on. Version 2: 8u372, 11.0.16 and 15 on.
+    /// Of groups around its own (JDK-8322420): 24 on.
+    #[must_use]
+    pub fn reads(self, quota: &Quota) -> bool {
+        let Self { feature, update } = self;
+        match (quota.of, quota.version) {
+            (Whose::Ancestor, _) => feature >= 24,
+            (Whose::Own, Version::V1) => feature >= 10 || feature == 8 && update >= 191,
+            (Whose::Own, Version::V2) => {
+                feature >= 15 || feature == 8 && update >= 372 || feature == 11 && update >= 16
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A program with this version and module text, in the place where linkers put it.
+    fn built_by(version: &str, module: &str) -> Vec<u8> {
+        let mut bytes = vec![0; 64];
+        bytes.extend(b"\xff Go buildinf:\x08\x02");
+        bytes.extend([0; 16]);
+        for text in [version, module] {
+            let length = text.len();
+            bytes.extend(if length < 128 {
+                vec![length as u8]
+            } else {
+                vec![length as u8 | 0x80, (length >> 7) as u8]
+            });
+            bytes.extend(text.as_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn the_go_that_built_a_program_is_in_its_build_information() {
+        let padding = format!("build\tDefaultGODEBUG=asynctimerchan=1{}", " ".repeat(200));
+        for (version, module, expected) in [
+            ("go1.26.8", padding.as_str(), Some((26, true))),
+            ("go1.25", "", Some((25, true))),
+            ("go1.25.1", &format!("{padding},containermaxprocs=0"), Some((25, false))),
+            ("go1.24.9 X:nocoverageredesign", "", Some((24, false))),
+            ("devel go1.27-abcdef", "", Some((27, true))),
+            ("go2", "", None),
+            ("", "", None),
+        ] {
+            let found = Go::of(&built_by(version, module)).map(|go| (go.minor, go.reads_quota));
+            assert_eq!(found, expected, "{version}");
+        }
+    }
+
+    #[test]
+    fn a_program_of_a_go_before_1_18_is_old() {
+        let mut bytes = built_by("", "");
+        bytes[64 + 15] = 0;
+        assert_eq!(Go::of(&bytes), Some(Go { minor: 0, reads_quota: false }));
+        assert_eq!(Go::of(b"\x7fELF and no Go"), None);
+    }
+
+    #[test]
+    fn a_java_machine_names_its_version_in_its_release_file() {
+        for (text, feature, update) in [
+            ("IMPLEMENTOR=\"x\"\nJAVA_VERSION=\"17.0.15\"\n", 17, 15),
+            ("JAVA_VERSION=\"1.8.0_191\"", 8, 191),
+            ("JAVA_VERSION=\"21\"", 21, 0),
+            ("JAVA_VERSION=\"25-ea\"", 25, 0),
+        ] {
+            assert_eq!(Java::of_release(text), Some(Java { feature, update }), "{text}");
+        }
+        assert_eq!(Java::of_release("JAVA_VERSION=\"x\""), None);
+        assert_eq!(Java::of_release(""), None);
+    }
+
+    #[test]
+    fn libraries_are_known_by_their_stem() {
+        let program =
+            Program { libraries: vec!["libgomp.so.1".into(), "libm.so.6".into()], ..Program::default() };
+        assert!(program.links(&["libomp", "libgomp"]) && !program.links(&["libgo", "libgompx"]));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_bytes_a_program_has_they_are_read_without_harm(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300), at in 0_usize..20,
+        ) {
+            let mut program = vec![0; at * 16];
+            program.extend(b"\xff Go buildinf:\x08");
+            program.extend(&bytes);
+            let _ = Go::of(&program);
+            let _ = Java::of_release(&String::from_utf8_lossy(&bytes));
+        }
+    }
+}
