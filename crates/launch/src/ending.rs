@@ -15,6 +15,8 @@
 //! codes as in POSIX shells (128 + signal) and timeout(1) (124).
 
 use std::fmt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::Duration;
 use unisono_linux::counted::counted;
 use unisono_linux::process::Signal;
@@ -36,6 +38,15 @@ pub enum How {
 }
 
 impl How {
+    /// What the kernel says of a process that has ended.
+    #[must_use]
+    pub fn of(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => How::Exited(code),
+            (None, signal) => How::Signalled(signal.unwrap_or(0)),
+        }
+    }
+
     /// Whether that is a failure.
     #[must_use]
     pub fn failed(self) -> bool {

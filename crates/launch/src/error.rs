@@ -1,7 +1,7 @@
 //! Why a job could not be started or watched.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a job could not be started or watched. Whatever was started has been ended.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,36 @@ pub enum Error {
     },
 }
 
+/// exec(2): not an executable format.
+const ENOEXEC: i32 = 8;
+
 impl Error {
+    /// Why a program could not be started, in words where the reason is its file; `doing` is what the kernel refused
+    /// otherwise.
+    pub fn start(program: &Path, doing: String) -> impl FnOnce(io::Error) -> Self {
+        move |error| {
+            let problem = match error.kind() {
+                io::ErrorKind::NotFound if program.exists() && program.components().count() > 1 => {
+                    "the interpreter that it names does not exist".to_owned()
+                }
+                io::ErrorKind::NotFound if program.components().count() > 1 => {
+                    "there is no such file".to_owned()
+                }
+                io::ErrorKind::NotFound => format!(
+                    "there is no such program on PATH (for one in this directory write ./{})",
+                    program.display()
+                ),
+                io::ErrorKind::PermissionDenied => "it is not executable (try: chmod +x)".to_owned(),
+                io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
+                _ if error.raw_os_error() == Some(ENOEXEC) => {
+                    "it is no program (the format is unknown)".to_owned()
+                }
+                _ => return Error::system(doing)(error),
+            };
+            Self::Program { program: program.to_owned(), problem }
+        }
+    }
+
     pub(crate) fn system(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let doing = doing.into();
         move |source| {

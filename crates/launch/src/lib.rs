@@ -1,4 +1,5 @@
-//! Starts the processes of a native one-sided program, and looks after them until all have ended.
+//! Starts the processes of a native one-sided program, and looks after them until all have ended; and several programs that
+//! have nothing to do with each other ([`side_by_side`]).
 //!
 //! [`run`] starts N processes of one program, tells each its place in the job by the environment
 //! ([`unisono_rma::environment`]), and from then on is what a shell is to a single program:
@@ -35,6 +36,7 @@ mod lines;
 pub mod placement;
 mod rank;
 mod remote;
+pub mod side_by_side;
 mod sink;
 mod standard_input;
 mod summary;

@@ -12,7 +12,6 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -88,7 +87,8 @@ impl RankProcess {
         if cpu.is_some() {
             affinity::restrict(Tid::SELF, allowed).map_err(Error::system(bound()))?;
         }
-        let mut child = child.map_err(|error| refused(Path::new(program), rank, size, error))?;
+        let mut child =
+            child.map_err(Error::start(Path::new(program), format!("start rank {rank} of {size}")))?;
         if part.remote.is_none()
             && let Some(stdin) = child.stdin.take()
         {
@@ -108,7 +108,8 @@ impl RankProcess {
         end_with_starter(&mut command);
         let started = Instant::now();
         let child = process::start(&mut command, Vec::new(), Family::OwnGroup);
-        let mut child = child.map_err(|error| refused(Path::new(program), 0, 1, error))?;
+        let mut child =
+            child.map_err(Error::start(Path::new(program), "start the launch command".to_owned()))?;
         let to = child.stdin.take();
         let mut process = Self::watch(child, started, None, [None, Some(Lines::new(Prefix::None, 0, 1))])?;
         if let Some(to) = to {
@@ -156,38 +157,12 @@ impl RankProcess {
             return Ok(None);
         }
         let Some(status) = self.child.try_wait()? else { return Ok(None) };
-        let how = match (status.code(), status.signal()) {
-            (Some(code), _) => How::Exited(code),
-            (None, signal) => How::Signalled(signal.unwrap_or(0)),
-        };
+        let how = How::of(status);
         let how = self.remote.as_ref().map_or(how, |remote| remote.how(how));
         self.ended = Some((how, self.started.elapsed()));
         Ok(Some(how))
     }
 }
-
-fn refused(program: &Path, rank: usize, size: usize, error: io::Error) -> Error {
-    let problem = match error.kind() {
-        io::ErrorKind::NotFound if program.exists() && program.components().count() > 1 => {
-            "the interpreter that it names does not exist".to_owned()
-        }
-        io::ErrorKind::NotFound if program.components().count() > 1 => "there is no such file".to_owned(),
-        io::ErrorKind::NotFound => {
-            format!(
-                "there is no such program on PATH (for one in this directory write ./{})",
-                program.display()
-            )
-        }
-        io::ErrorKind::PermissionDenied => "it is not executable (try: chmod +x)".to_owned(),
-        io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
-        _ if error.raw_os_error() == Some(ENOEXEC) => "it is no program (the format is unknown)".to_owned(),
-        _ => return Error::system(format!("start rank {rank} of {size}"))(error),
-    };
-    Error::Program { program: program.to_owned(), problem }
-}
-
-/// exec(2): not an executable format.
-const ENOEXEC: i32 = 8;
 
 /// A pipe that a rank writes to.
 #[derive(Debug)]

@@ -30,6 +30,21 @@ pub enum Signal {
 }
 
 impl Signal {
+    /// What ends, stops or interrupts a process from outside, and can be caught: whoever runs programs for a user passes
+    /// these on.
+    pub const FROM_OUTSIDE: [Signal; 10] = [
+        Signal::Interrupt,
+        Signal::Terminate,
+        Signal::Hangup,
+        Signal::Quit,
+        Signal::User1,
+        Signal::User2,
+        Signal::Alarm,
+        Signal::WindowChange,
+        Signal::Suspend,
+        Signal::Continue,
+    ];
+
     /// The kernel's number.
     #[must_use]
     pub fn number(self) -> i32 {

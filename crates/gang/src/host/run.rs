@@ -37,20 +37,6 @@ use unisono_linux::counted::counted;
 use unisono_linux::process::{Signal, SignalFd};
 use unisono_linux::timer::Alarm;
 
-/// What is passed on to the programs: what ends, stops or interrupts a process from outside.
-const PASSED_ON: [Signal; 10] = [
-    Signal::Interrupt,
-    Signal::Terminate,
-    Signal::Hangup,
-    Signal::Quit,
-    Signal::User1,
-    Signal::User2,
-    Signal::Alarm,
-    Signal::WindowChange,
-    Signal::Suspend,
-    Signal::Continue,
-];
-
 /// Runs the programs as gangs until all have ended.
 ///
 /// # Errors
@@ -66,7 +52,7 @@ pub fn run(mut options: Options) -> Result<Summary> {
         }
     };
     let whole = affinity::allowed(Tid::SELF).map_err(system("read which processors may be used"))?;
-    let signals = SignalFd::new(&PASSED_ON).map_err(system("receive signals"))?;
+    let signals = SignalFd::new(&Signal::FROM_OUTSIDE).map_err(system("receive signals"))?;
     let leftover = leftover::restore();
     let mut journal = Journal::create()?;
     let path = journal.path().to_owned();

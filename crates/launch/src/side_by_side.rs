@@ -1,0 +1,148 @@
+//! Several programs at a time, each with its own environment and processors, until all have ended.
+//!
+//! Unlike the ranks of a job ([`crate::run`]) these know nothing of each other: one that fails ends no other, and they
+//! use the terminal and the standard streams themselves, as programs that a shell starts with `&`. They stay in the caller's process
+//! group, so that the terminal's keys reach them without help; what another process sends to the caller is passed on.
+//!
+//! Cost: a pidfd a program; it sleeps in poll(2). When not to use: for one program, exec(2) is better. Reference: signal(7).
+
+use crate::ending::How;
+use crate::error::Error;
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Child, Command};
+use unisono_linux::affinity::{self, CpuSet, Tid};
+use unisono_linux::parent_death::end_with_starter;
+use unisono_linux::process::{self, Family, PidFd, Sender, Signal, SignalFd};
+
+/// A program to start.
+#[derive(Clone, Debug)]
+pub struct Companion {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// What is added to the environment.
+    pub environment: Vec<(&'static str, String)>,
+    /// Where it may run.
+    pub cpus: CpuSet,
+}
+
+/// A program that runs. Dropped before its end, it is killed.
+struct Running {
+    child: Child,
+    process: PidFd,
+    ended: Option<How>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Starts the programs and waits until all have ended. Answers how, in the order in which they ended: the first number is
+/// the program's place in `programs`. `say` is told of each that fails.
+///
+/// The calling thread must live as long as the programs should, and no other thread should have been started before.
+///
+/// # Errors
+/// [`Error::Program`]: one cannot be started; those that were are killed. [`Error::System`].
+pub fn run(programs: &[Companion], say: impl Fn(&str)) -> Result<Vec<(usize, How)>, Error> {
+    let signals = SignalFd::new(&Signal::FROM_OUTSIDE).map_err(Error::system("receive signals"))?;
+    let allowed = affinity::allowed(Tid::SELF).map_err(Error::system("read which processors may be used"))?;
+    let mut running = Vec::new();
+    let started = programs.iter().try_for_each(|program| start(program).map(|one| running.push(one)));
+    affinity::restrict(Tid::SELF, &allowed).map_err(Error::system("use all processors again"))?;
+    started?;
+    let mut ended = Vec::new();
+    while ended.len() < running.len() {
+        let mut watched = vec![signals.as_fd()];
+        watched.extend(running.iter().filter(|one| one.ended.is_none()).map(|one| one.process.as_fd()));
+        process::readable(&watched, None).map_err(Error::system("wait for the programs"))?;
+        while let Some((signal, sender)) = signals.next() {
+            pass_on(&running, signal, sender);
+        }
+        for (index, one) in running.iter_mut().enumerate().filter(|(_, one)| one.ended.is_none()) {
+            let status = one.child.try_wait().map_err(Error::system("wait for a program"))?;
+            let Some(how) = status.map(How::of) else { continue };
+            one.ended = Some(how);
+            ended.push((index, how));
+            if how.failed() {
+                say(&format!("{} {how}", programs[index].command[0].to_string_lossy()));
+            }
+        }
+    }
+    Ok(ended)
+}
+
+fn start(program: &Companion) -> Result<Running, Error> {
+    let [name, arguments @ ..] = &program.command[..] else {
+        return Err(Error::Input("a program has no name".into()));
+    };
+    let mut command = Command::new(name);
+    command.args(arguments).envs(program.environment.iter().map(|(name, value)| (name, value)));
+    end_with_starter(&mut command);
+    let doing = format!("start {}", name.to_string_lossy());
+    // a child inherits where its starter may run: it is in its place before its first instruction
+    affinity::restrict(Tid::SELF, &program.cpus).map_err(Error::system(&doing))?;
+    let child = process::start(&mut command, Vec::new(), Family::Same)
+        .map_err(Error::start(Path::new(name), doing.clone()))?;
+    let process = PidFd::open(child.id()).map_err(Error::system(doing))?;
+    Ok(Running { child, process, ended: None })
+}
+
+fn pass_on(running: &[Running], signal: Signal, sender: Sender) {
+    // what the kernel sends, it sends to the whole group
+    if sender == Sender::Process {
+        for one in running.iter().filter(|one| one.ended.is_none()) {
+            // one that cannot be reached has ended
+            let _ = one.process.send(signal);
+        }
+    }
+    if signal == Signal::Suspend {
+        process::obey(signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Companion {
+        Companion {
+            command: ["sh", "-c", script].map(OsString::from).to_vec(),
+            environment: vec![("CODE", "7".to_owned())],
+            cpus: affinity::allowed(Tid::SELF).expect("own affinity"),
+        }
+    }
+
+    #[test]
+    fn the_programs_end_by_themselves_each_with_its_environment_and_the_first_to_fail_comes_first() {
+        let programs = [shell("sleep 0.3; kill -TERM $$"), shell("exit $CODE"), shell("sleep 0.1")];
+        let ended = run(&programs, |_| {}).expect("a shell is on every Linux");
+        assert_eq!(ended, [(1, How::Exited(7)), (2, How::Exited(0)), (0, How::Signalled(15))]);
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_started_ends_the_others() {
+        let missing = Companion { command: vec!["unisono-no-such-program".into()], ..shell("") };
+        let error = run(&[shell("sleep 100"), missing], |_| {}).expect_err("it is not there").to_string();
+        assert!(
+            error.starts_with("cannot start unisono-no-such-program: there is no such program"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn each_program_runs_on_its_processors() {
+        let all = affinity::allowed(Tid::SELF).expect("own affinity");
+        let last = CpuSet::single(all.iter().next_back().expect("some processor"));
+        let script = format!("test \"$(taskset -cp $$ | sed 's/.*: //')\" = {last}");
+        let ended = run(&[Companion { cpus: last, ..shell(&script) }], |_| {}).expect("it starts");
+        assert_eq!(ended, [(0, How::Exited(0))]);
+        assert_eq!(affinity::allowed(Tid::SELF).expect("own affinity"), all, "ours are as before");
+    }
+}
