@@ -23,6 +23,7 @@ mod barrier;
 mod completions;
 mod doctor;
 mod exit;
+mod fit;
 mod flags;
 mod gang;
 mod gang_table;
@@ -70,6 +71,7 @@ Start here:
   unisono doctor                            what this host supports, and if not why
   unisono barrier --threads 2               what one barrier costs
   unisono gang run -- ./mine ::: ./yours    two parallel programs, in turns, each whole
+  unisono fit -- ./mine                     a program with as many threads as there are processors
   unisono run -n 4 ./mine                   four processes of a one-sided program, without MPI
   mpiexec -n 8 unisono mpi -- ./program     an MPI program with faster windows
   unisono tree generate > net.json          a network of switches, for barriers in its switches
@@ -84,6 +86,7 @@ enum Command {
     Report(report::Args),
     Barrier(Box<barrier::Args>),
     Gang(gang::Args),
+    Fit(fit::Args),
     Run(run::Args),
     Mpi(mpi::Args),
     Tree(tree::Args),
@@ -101,6 +104,7 @@ fn main() -> ExitCode {
         Command::Report(args) => report::run(args),
         Command::Barrier(args) => barrier::run(*args),
         Command::Gang(args) => gang::run(args),
+        Command::Fit(args) => fit::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Mpi(args) => mpi::run(args),
         Command::Tree(args) => tree::run(args),

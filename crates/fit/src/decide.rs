@@ -16,7 +16,7 @@
 //!
 //! A variable that the user set is never changed, and another variable that would undo the user's is not set either.
 
-use crate::effective::Effective;
+use crate::effective::{Bound, Effective};
 use crate::program::Program;
 use unisono_linux::counted::counted;
 use unisono_linux::quota::{Limits, Quota};
@@ -71,10 +71,10 @@ const THREADS: [(&str, Counts); 6] = [
     ("RAYON_NUM_THREADS", Counts::Affinity), // the versions that ask num_cpus; newer ones see quotas
 ];
 
-const OPENMP: [&str; 4] = ["libgomp", "libomp", "libomp5", "libiomp5"];
+const OPENMP: [&str; 3] = ["libgomp", "libomp", "libiomp"];
 /// Runtimes with threads of their own, started by a thread that OpenMP may have bound.
-const OTHER_THREADS: [&str; 8] =
-    ["libopenblas", "libopenblasp", "libblas", "libmkl_rt", "libblis", "libtbb", "libtorch", "libpython3"];
+const OTHER_THREADS: [&str; 7] =
+    ["libopenblas", "libblas", "libmkl", "libblis", "libtbb", "libtorch", "libpython"];
 
 /// The settings for a program; `user` answers what a variable is already set to.
 pub fn decide(observed: &Observed, program: &Program, user: impl Fn(&str) -> Option<String>) -> Plan {
@@ -106,6 +106,11 @@ impl Decision<'_> {
 
     fn allowed(&self) -> usize {
         self.observed.limits.affinity.len()
+    }
+
+    /// Whether other programs were started with this one, so that what is true of the host is not true of the program.
+    fn is_part(&self) -> bool {
+        self.observed.effective.bound == Bound::Part
     }
 
     /// Sets a variable unless the user did.
@@ -144,7 +149,7 @@ impl Decision<'_> {
                 let more = value.trim().parse().is_ok_and(|threads: usize| threads > self.processors());
                 if more {
                     let there = &self.observed.effective;
-                    self.plan.remarks.push(format!("{name}={value} is yours and stays; there is {there}"));
+                    self.plan.remarks.push(format!("{name}={value} is yours and stays, on {there}"));
                 }
             } else if self.is_deceived(counts) {
                 self.set(name, self.processors(), &why);
@@ -203,27 +208,28 @@ impl Decision<'_> {
     fn go(&mut self, minor: u32, reads_quota: bool) {
         // Go reads the quota of its own group alone
         let own = |quota: &Quota| quota.of == unisono_linux::quota::Whose::Own;
-        let sees = reads_quota && self.observed.limits.quota.as_ref().is_none_or(own);
+        let quota = self.observed.limits.quota.as_ref();
+        let sees = reads_quota && quota.is_none_or(own) && !self.is_part();
         if sees || !self.is_deceived(Counts::Affinity) {
             return;
         }
         let built = match minor {
             0 => "a Go before 1.18 built it and counts no quota".to_owned(),
+            25.. if self.is_part() => "Go counts the quota as if no other program used it".to_owned(),
             25.. if reads_quota => "Go counts no quota of a group around its own".to_owned(),
             25.. => "its module turned off that Go counts a quota".to_owned(),
             minor => format!("Go 1.{minor} built it and counts no quota"),
         };
-        let why = format!("{built}; there is {}", self.observed.effective);
+        let why = format!("{built}: {}", self.observed.effective);
         self.set("GOMAXPROCS", self.processors(), &why);
     }
 
     fn java(&mut self) {
         let (Some(java), Some(quota)) = (self.program.java, &self.observed.limits.quota) else { return };
-        if java.reads(quota) || !self.is_deceived(Counts::Affinity) {
+        if java.reads(quota) && !self.is_part() || !self.is_deceived(Counts::Affinity) {
             return;
         }
-        let why =
-            format!("Java {} does not count this quota; there is {}", java.feature, self.observed.effective);
+        let why = format!("Java {} does not count this quota: {}", java.feature, self.observed.effective);
         let value = format!("-XX:ActiveProcessorCount={}", self.processors());
         if let Some(yours) = (self.user)("JAVA_TOOL_OPTIONS") {
             self.plan
@@ -355,7 +361,7 @@ mod tests {
         let plan = decide(&one, &openmp(), |name| (name == user[0].0).then(|| user[0].1.to_owned()));
         assert_eq!(
             plan.remarks,
-            ["OMP_NUM_THREADS=8 is yours and stays; there is 1 processor, because /job has a quota of 1"]
+            ["OMP_NUM_THREADS=8 is yours and stays, on 1 processor, because /job has a quota of 1"]
         );
     }
 
@@ -373,6 +379,14 @@ mod tests {
             set(&host(4, None, Some(9)), &built(10, false), &[]).is_empty(),
             "no quota, nothing to tell"
         );
+    }
+
+    #[test]
+    fn go_that_reads_the_whole_quota_is_told_its_part_of_it() {
+        let program = Program { go: Some(Go { minor: 26, reads_quota: true }), ..Program::default() };
+        let mut part = host(4, Some(quota(2, Whose::Own)), None);
+        part.effective = Effective { processors: 1, bound: Bound::Part };
+        assert_eq!(set(&part, &program, &[]), ["GOMAXPROCS=1"]);
     }
 
     #[test]

@@ -27,8 +27,8 @@ pub enum Bound {
     Cpuset(CpuSet),
     /// The quota of a control group.
     Quota(Quota),
-    /// What a program got when the processors were parted among several.
-    Part(CpuSet),
+    /// The processors were parted among several programs.
+    Part,
 }
 
 impl fmt::Display for Bound {
@@ -43,7 +43,7 @@ impl fmt::Display for Bound {
                 let number = number.trim_end_matches('0').trim_end_matches('.');
                 write!(f, "{} has a quota of {number}", quota.group.display())
             }
-            Bound::Part(cpus) => write!(f, "its part is processors {cpus}"),
+            Bound::Part => f.write_str("this is its part among several programs"),
         }
     }
 }

@@ -26,9 +26,10 @@ pub struct Program {
 }
 
 impl Program {
-    /// Whether it is linked to one of these, `libgomp.so` also as `libgomp.so.1`.
+    /// Whether it is linked to one of these: `libgomp` stands for `libgomp.so.1`, `libmkl` for `libmkl_rt.so.2` too.
     pub(crate) fn links(&self, stems: &[&str]) -> bool {
-        let is = |library: &String, stem: &&str| library.split(".so").next() == Some(*stem);
+        let ends = |rest: &str| !rest.starts_with(|next: char| next.is_ascii_alphabetic());
+        let is = |library: &String, stem: &&str| library.strip_prefix(stem).is_some_and(ends);
         self.libraries.iter().any(|library| stems.iter().any(|stem| is(library, stem)))
     }
 }
@@ -179,9 +180,13 @@ mod tests {
 
     #[test]
     fn libraries_are_known_by_their_stem() {
-        let program =
-            Program { libraries: vec!["libgomp.so.1".into(), "libm.so.6".into()], ..Program::default() };
-        assert!(program.links(&["libomp", "libgomp"]) && !program.links(&["libgo", "libgompx"]));
+        let libraries =
+            ["libgomp.so.1", "libm.so.6", "libmkl_rt.so.2", "libpython3.11.so.1.0"].map(str::to_owned);
+        let program = Program { libraries: libraries.to_vec(), ..Program::default() };
+        for stem in ["libgomp", "libmkl", "libpython"] {
+            assert!(program.links(&["libomp", stem]), "{stem}");
+        }
+        assert!(!program.links(&["libgo", "libgompx", "libmk"]));
     }
 
     proptest! {

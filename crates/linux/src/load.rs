@@ -7,11 +7,11 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-/// How often it is looked, and how long between: what ran by chance the first time is rarely there three times.
+/// How often it is looked, and how long between: what ran by chance the first time is rarely there each time.
 const LOOKS: usize = 3;
-const PAUSE: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_micros(300);
 
-/// Threads of others that want a processor, each of the few times that it was looked within [`LOOKS`] milliseconds; `None`
+/// Threads of others that want a processor, each time of a few looks within a millisecond; `None`
 /// where the kernel does not say.
 #[must_use]
 pub fn others() -> Option<usize> {

@@ -1,0 +1,227 @@
+//! `unisono fit`: a program with as many threads as there really are processors.
+
+mod program;
+
+use crate::exit::{self, Failure};
+use crate::output;
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use unisono_fit::{Bound, Effective, Observed, Part, Plan, Program, decide, effective, parts};
+use unisono_launch::Error;
+use unisono_launch::side_by_side::{self, Companion};
+use unisono_linux::affinity::CpuSet;
+use unisono_linux::counted::counted;
+use unisono_linux::load;
+use unisono_linux::quota::{Limits, limits};
+use unisono_linux::topology::Topology;
+
+/// Run a program with as many threads as there really are processors
+///
+/// A program in a container or a batch job counts the processors of the machine, starts a thread for each, and crawls: the
+/// quota of its control group stops the threads in turn, and each waits for the others. This command finds out how many
+/// processors there are for the program, sets the variables of the runtimes that would count wrongly, says so, and
+/// becomes the program: its process number, signals and exit code are the program's own.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  unisono fit -- ./solver --size 1000
+      the program, with as many threads as it has processors
+  unisono fit --dry-run -- python3 train.py
+      what would be set and why; nothing is started
+  unisono fit -- ./a ::: ./b
+      two programs, each on processors of its own
+
+How many: the least of the processors that the process may use (affinity, cpuset) and the quotas of its control group and \
+of every group around that one, at least 1. A fraction of a processor counts as a whole one where that fraction is worth \
+more than what stopping and starting the threads costs (1.5 is two, 1.04 is one).
+
+What is set: OMP_NUM_THREADS and the variables of OpenBLAS, MKL, BLIS, NumExpr, Rayon and llama.cpp; GOMAXPROCS and \
+JAVA_TOOL_OPTIONS where the program's Go or Java does not read the quota itself; OMP_PROC_BIND for OpenMP programs that \
+have the machine to themselves; passive waiting (OMP_WAIT_POLICY, KMP_BLOCKTIME, and for MPI yielding) where there are more \
+threads than processors, or other programs run now. What you set yourself stays as it is.
+
+What is not done: a number that the program is given in its code or its arguments (-t 8) is not changed; oneTBB \
+reads no variable; one program is not moved to other processors, because two of them might meet there. Programs that \
+come later are not seen: a wait policy is chosen for the machine as it is now.
+
+Several programs (A ::: B): each gets its part of the cores, or of the processors if there are too few cores; with more \
+programs than processors all share all, and wait passively. This process stays, passes signals on, and ends with the exit \
+code of the program that failed first.
+
+Exit codes: the program's own (128 + N if signal N ended one of several); 2 bad usage, or the program cannot be started.")]
+pub(crate) struct Args {
+    /// Say what would be set and why, and start nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print limits and settings as one JSON object on standard output, before the program starts
+    #[arg(long)]
+    json: bool,
+    /// Do not say what is set
+    #[arg(long, short)]
+    quiet: bool,
+    /// The program and its arguments; several programs: CMD ARGS ::: CMD ARGS ...
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// A program, what it gets and what is set for it.
+struct Fitted {
+    command: Vec<OsString>,
+    part: Part,
+    plan: Plan,
+}
+
+impl Fitted {
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        self.plan.set.iter().map(|setting| (setting.name, setting.value.clone())).collect()
+    }
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let commands: Vec<&[OsString]> = args.command.split(|word| word == ":::").collect();
+    if commands.iter().any(|command| command.is_empty()) {
+        let text = "a program is missing beside `:::`; write: unisono fit -- CMD ARGS ::: CMD ARGS";
+        return Err(Failure::Usage(text.into()).into());
+    }
+    let programs = commands.iter().map(|command| program::look(command)).collect::<Result<Vec<_>, _>>();
+    let programs = programs.map_err(worded)?;
+    let limits = limits()?;
+    let there = effective(&limits);
+    let fitted = fit(&limits, &there, load::others(), &commands, &programs);
+    if args.json {
+        output::answer(&described(&limits, &there, &fitted).to_string())?;
+    }
+    let says = !args.quiet && !(args.dry_run && args.json);
+    if says {
+        for line in lines(&limits, &there, &fitted, args.dry_run) {
+            if args.dry_run { output::answer(&line)? } else { exit::say(&line) }
+        }
+    }
+    match &fitted[..] {
+        _ if args.dry_run => Ok(ExitCode::SUCCESS),
+        [one] => become_it(one),
+        several => stay_beside(several),
+    }
+}
+
+fn worded(error: Error) -> anyhow::Error {
+    match error {
+        Error::Input(_) | Error::Program { .. } => Failure::Usage(error.to_string()).into(),
+        error => error.into(),
+    }
+}
+
+/// What each program gets, and what to set for it.
+fn fit(
+    limits: &Limits,
+    there: &Effective,
+    others: Option<usize>,
+    commands: &[&[OsString]],
+    programs: &[Program],
+) -> Vec<Fitted> {
+    let user = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    let parts = match commands.len() {
+        1 => vec![Part { cpus: limits.affinity.clone(), threads: there.processors, others: 0 }],
+        several => parts(&Topology::read(), &limits.affinity, there.processors, several),
+    };
+    let one = |((part, command), program): ((Part, &&[OsString]), &Program)| {
+        let bound = if commands.len() == 1 { there.bound.clone() } else { Bound::Part };
+        let observed = Observed {
+            limits: Limits { affinity: part.cpus.clone(), ..limits.clone() },
+            effective: Effective { processors: part.threads, bound },
+            // strangers may be on any part
+            others: others.map(|others| others.div_ceil(commands.len()) + part.others),
+        };
+        Fitted { command: command.to_vec(), plan: decide(&observed, program, user), part }
+    };
+    parts.into_iter().zip(commands).zip(programs).map(one).collect()
+}
+
+/// What is said: settings of one reason in one line, then what was left alone.
+fn lines(limits: &Limits, there: &Effective, fitted: &[Fitted], dry_run: bool) -> Vec<String> {
+    let mut lines: Vec<String> = limits
+        .unread
+        .iter()
+        .map(|file| format!("no limit is read from {file}, because no kernel writes that"))
+        .collect();
+    for one in fitted {
+        let name = Path::new(&one.command[0]).display();
+        let who = if fitted.len() == 1 { String::new() } else { format!("{name}: ") };
+        if fitted.len() > 1 {
+            let threads = counted(one.part.threads, "thread");
+            lines.push(format!("{who}{threads} on {}", processors(&one.part.cpus)));
+        }
+        let mut rest = &one.plan.set[..];
+        while let [first, ..] = rest {
+            let same = rest.iter().take_while(|setting| setting.why == first.why).count();
+            let words: Vec<String> =
+                rest[..same].iter().map(|setting| format!("{}={}", setting.name, setting.value)).collect();
+            lines.push(format!("{who}{}: {}", words.join(" "), first.why));
+            rest = &rest[same..];
+        }
+        lines.extend(one.plan.remarks.iter().map(|remark| format!("{who}{remark}")));
+        if dry_run && one.plan.set.is_empty() {
+            lines.push(format!("{who}nothing to set: {there}"));
+        }
+    }
+    lines
+}
+
+fn processors(cpus: &CpuSet) -> String {
+    format!("processor{} {cpus}", if cpus.len() == 1 { "" } else { "s" })
+}
+
+fn described(limits: &Limits, there: &Effective, fitted: &[Fitted]) -> Value {
+    let set = |one: &Fitted| -> Vec<Value> {
+        let setting = |setting: &unisono_fit::Setting| json!({ "name": setting.name, "value": setting.value, "why": setting.why });
+        one.plan.set.iter().map(setting).collect()
+    };
+    let program = |one: &Fitted| {
+        let words: Vec<_> = one.command.iter().map(|word| word.to_string_lossy()).collect();
+        json!({
+            "command": words.join(" "),
+            "processors": one.part.cpus.to_string(),
+            "threads": one.part.threads,
+            "set": set(one),
+            "remarks": one.plan.remarks,
+        })
+    };
+    let quota = limits.quota.as_ref();
+    json!({
+        "effective_processors": there.processors,
+        "because": there.bound.to_string(),
+        "limits": {
+            "affinity": limits.affinity.len(),
+            "cpuset": limits.cpuset.as_ref().map(CpuSet::len),
+            "quota": quota.map(unisono_linux::quota::Quota::processors),
+        },
+        "quota_group": quota.map(|quota| quota.group.display().to_string()),
+        "unread": limits.unread,
+        "set": fitted.iter().flat_map(set).collect::<Vec<_>>(),
+        "programs": fitted.iter().map(program).collect::<Vec<_>>(),
+    })
+}
+
+/// Only returns if the program cannot be started.
+fn become_it(one: &Fitted) -> anyhow::Result<ExitCode> {
+    let [name, arguments @ ..] = &one.command[..] else { return Ok(ExitCode::SUCCESS) };
+    let error = Command::new(name).args(arguments).envs(one.environment()).exec();
+    let doing = format!("start {}", name.to_string_lossy());
+    Err(worded(Error::start(Path::new(name), doing)(error)))
+}
+
+fn stay_beside(several: &[Fitted]) -> anyhow::Result<ExitCode> {
+    let companions: Vec<Companion> = several
+        .iter()
+        .map(|one| Companion {
+            command: one.command.clone(),
+            environment: one.environment(),
+            cpus: one.part.cpus.clone(),
+        })
+        .collect();
+    let ended = side_by_side::run(&companions, exit::say).map_err(worded)?;
+    let failed = ended.iter().find(|(_, how)| how.failed());
+    Ok(failed.map_or(ExitCode::SUCCESS, |(_, how)| ExitCode::from(how.code())))
+}
