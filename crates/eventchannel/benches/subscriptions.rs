@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! cargo bench -p unisono-eventchannel --bench subscriptions -- [samples=12] [events=100000]
-//! cargo bench -p unisono-eventchannel --bench subscriptions -- only=KIND,NUMBER [events=100000]    under callgrind
+//! cargo bench -p unisono-eventchannel --bench subscriptions -- only=KIND,NUMBER [events=N]    under callgrind
 //! ```
-//! Each kind of subscription is measured with both numbers, interleaved (A B B A), and the median ratio is printed with the middle 80 %
-//! of the samples. About two subscriptions match each event, whatever their number, so that only finding them differs. `only` runs one
-//! kind with one number, so that a program that counts instructions sees nothing else; `none` runs the rest of the loop alone, to
-//! be subtracted.
+//! Each kind of subscription is measured with both numbers, interleaved (A B B A), and the median ratio is
+//! printed with the middle 80 % of the samples. About two subscriptions match each event, whatever their
+//! number, so that only finding them differs. `only` runs one kind with one number, so that a program that
+//! counts instructions sees nothing else; `none` runs the rest of the loop alone, to be subtracted.
 
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 

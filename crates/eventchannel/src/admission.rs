@@ -1,24 +1,27 @@
-//! Whether what consumers ask for can be met: worst-case execution times and periods against the shares of classes.
+//! Whether what consumers ask for can be met: worst-case execution times and periods against the shares of
+//! classes.
 //!
-//! A consumer with a reservation states how long it takes for an event at worst (`C`), how far apart its events come at least (`T`), and
-//! how long after an event comes it must be done (`D`). Two conditions are checked for each class with reservations, whenever a consumer
-//! comes:
+//! A consumer with a reservation states how long it takes for an event at worst (`C`), how far apart its
+//! events come at least (`T`), and how long after an event comes it must be done (`D`). Two conditions are
+//! checked for each class with reservations, whenever a consumer comes:
 //!
 //! 1. Utilization: the sum of `C / T` is no more than the share that the policy guarantees the class.
-//! 2. Demand: for each length of time `t`, what is due within `t` if all events come at once is no more than what the class is sure to
-//!    be served within `t` - by start-time fair queuing's bound, less one longest event of the class that is in service already.
+//! 2. Demand: for each length of time `t`, what is due within `t` if all events come at once is no more than
+//!    what the class is sure to be served within `t` - by start-time fair queuing's bound, less one longest
+//!    event of the class that is in service already.
 //!
-//! The bound depends on the longest event of the other classes. So a consumer without a reservation is checked too: its execution time may
-//! break what others were promised.
+//! The bound depends on the longest event of the other classes. So a consumer without a reservation is
+//! checked too: its execution time may break what others were promised.
 //!
-//! Cost: `C / T` is used for all but the first [`STEPS`] events of a consumer, which is safe (it asks for more, never less) and makes the check
-//! finite: `STEPS * n * n` steps for a class of `n` consumers.
+//! Cost: `C / T` is used for all but the first [`STEPS`] events of a consumer, which is safe (it asks for
+//! more, never less) and makes the check finite: `STEPS * n * n` steps for a class of `n` consumers.
 //!
-//! Reference: Baruah, Mok, Rosier, "Preemptively scheduling hard-real-time sporadic tasks on one processor" (RTSS 1990), the demand bound;
-//! Jeffay, Stanat, Martel, "On non-preemptive scheduling of periodic and sporadic tasks" (RTSS 1991), the one event in service; Albers,
-//! Slomka, "An event stream driven approximation" (ECRTS 2004), the first events; Goyal, Vin, Cheng, theorem 2, the supply.
+//! Reference: Baruah, Mok, Rosier, "Preemptively scheduling hard-real-time sporadic tasks on one processor"
+//! (RTSS 1990), the demand bound; Jeffay, Stanat, Martel, "On non-preemptive scheduling of periodic and
+//! sporadic tasks" (RTSS 1991), the one event in service; Albers, Slomka, "An event stream driven
+//! approximation" (ECRTS 2004), the first events; Goyal, Vin, Cheng, theorem 2, the supply.
 
-use crate::inbox::InboxId;
+use crate::ids::InboxId;
 use std::collections::BTreeMap;
 use unisono_fairqueue::{ClassId, Hierarchy, bounds};
 use unisono_linux::clock::Nanos;
@@ -53,8 +56,8 @@ impl ExecutionTime {
 /// What a consumer is sure of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Reservation {
-    /// Its events come at least this far apart. One that comes earlier is treated as if it came then, so that a consumer with more
-    /// events than it said waits itself, and nobody else.
+    /// Its events come at least this far apart. One that comes earlier is treated as if it came then, so that
+    /// a consumer with more events than it said waits itself, and nobody else.
     pub period: Nanos,
     /// Within this time after it came an event is done. An event's own deadline counts only if it is later.
     pub deadline: Nanos,
@@ -187,8 +190,8 @@ impl AdmissionControl {
     }
 }
 
-/// What is due within a length of time of a consumer whose first event comes at its beginning; exact for the first events, more
-/// beyond.
+/// What is due within a length of time of a consumer whose first event comes at its beginning; exact for the
+/// first events, more beyond.
 fn demand((execution, period, deadline): (f64, f64, f64), within: f64) -> f64 {
     if within < deadline {
         return 0.0;

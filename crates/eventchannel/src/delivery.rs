@@ -1,15 +1,12 @@
 //! What a consumer is pushed.
 
 use crate::event::ChannelEvent;
+use crate::ids::ConsumerId;
+use crate::ids::{CorrelationId, SubscriptionId, SupplierId, TimerId, TopicId};
 use crate::inbox::Gap;
-use crate::index::SubscriptionId;
 use crate::quality::Mismatch;
-use crate::topic::TopicId;
 use std::sync::Arc;
-
-/// A consumer, by the channel's number; never used again for another one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ConsumerId(pub u32);
+use unisono_linux::clock::Nanos;
 
 /// One push to one consumer: what it should know, then an event, if one is due.
 #[derive(Clone, Debug)]
@@ -28,6 +25,14 @@ pub struct DeliveredEvent<P> {
     pub lateness: Lateness,
     /// Whether it was published before the consumer subscribed.
     pub retained: bool,
+    /// The other events of a correlation that this one completes, in the order of its parts.
+    pub with: Vec<Arc<ChannelEvent<P>>>,
+    /// What [`acknowledge`](crate::EventChannel::acknowledge) wants to hear. None: the consumer need not
+    /// acknowledge.
+    pub acknowledgement: Option<u64>,
+    /// How often it was delivered before without being acknowledged, to this consumer or to another one of
+    /// its group.
+    pub repeated: u32,
 }
 
 /// Whether an event's deadline had passed when its turn came.
@@ -45,4 +50,23 @@ pub enum ChannelNotice {
     Gap(Gap),
     /// What the consumer requested is no longer offered on a topic; its events come all the same.
     Mismatch { topic: TopicId, mismatch: Mismatch },
+    /// A supplier of a topic will push no more.
+    Gone { topic: TopicId, supplier: SupplierId, why: Departed },
+    /// Another supplier is heard now on a topic with exclusive ownership.
+    Owner { topic: TopicId, supplier: SupplierId },
+    /// A periodic timer.
+    Tick { timer: TimerId, at: Nanos },
+    /// No event has come for the time of a timer of silence.
+    Silence { timer: TimerId, since: Nanos },
+    /// A correlation began and was not completed in time.
+    Incomplete { correlation: CorrelationId },
+}
+
+/// Why a supplier has gone.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Departed {
+    /// It said so.
+    Left,
+    /// Its lease ran out.
+    Died,
 }

@@ -1,27 +1,31 @@
 //! Who is served next: shares between classes, the earliest deadline inside a class.
 //!
 //! ```text
-//!   fairqueue::Processor over the policy's classes --> a leaf --> its ready inboxes, by (reserved first, deadline, arrival)
+//!   fairqueue::Processor over the classes --> a leaf --> its ready inboxes, by
+//!                                                        (reserved first, deadline, arrival)
 //! ```
-//! Between classes start-time fair queuing decides, which knows no deadlines and lets nobody take another's share. Inside a class
-//! the inbox whose first event is due first is served. Inboxes without a reservation come after those with one, so that what
-//! admission promised holds beside them.
+//! Between classes start-time fair queuing decides, which knows no deadlines and lets nobody take another's
+//! share. Inside a class the inbox whose first event is due first is served. Inboxes without a reservation
+//! come after those with one, so that what admission promised holds beside them.
 //!
-//! A class is charged what a delivery took, or the worst case if nobody says; only then is that known, which start-time
-//! fair queuing allows. Cost: a logarithm of the ready inboxes of the class, and the scheduler's own.
+//! A class is charged what a delivery took, or the worst case if nobody says; only then is that known, which
+//! start-time fair queuing allows. Cost: a logarithm of the ready inboxes of the class, and the scheduler's
+//! own.
 //!
-//! Reference: Liu, Layland (JACM 1973), earliest deadline first; Goyal, Guo, Vin (OSDI 1996), leaves of a hierarchy with schedulers of their own.
+//! Reference: Liu, Layland (JACM 1973), earliest deadline first; Goyal, Guo, Vin (OSDI 1996), leaves of a
+//! hierarchy with schedulers of their own.
 
-use crate::inbox::{InboxId, Turn};
+use crate::ids::InboxId;
+use crate::inbox::DueTurn;
 use std::collections::BTreeSet;
 use unisono_fairqueue::{ClassId, Hierarchy, Processor, Served, Wants};
 use unisono_linux::clock::Nanos;
 
 /// A turn, and whether it waits behind all reservations.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct ClassStanding {
     pub(crate) behind: bool,
-    pub(crate) turn: Turn,
+    pub(crate) turn: DueTurn,
 }
 
 /// The longest time that a class is charged for one delivery: beyond, start tags have no more digits.
@@ -33,7 +37,7 @@ const UNIT: u64 = 64;
 pub(crate) struct Dispatcher {
     shares: Processor,
     /// For each class by its number: the inboxes that want service.
-    ready: Vec<BTreeSet<(Standing, InboxId)>>,
+    ready: Vec<BTreeSet<(ClassStanding, InboxId)>>,
     running: Option<ClassId>,
 }
 
@@ -57,7 +61,7 @@ impl Dispatcher {
         &mut self,
         class: ClassId,
         inbox: InboxId,
-        (before, after): (Option<Standing>, Option<Standing>),
+        (before, after): (Option<ClassStanding>, Option<ClassStanding>),
     ) {
         let ready = &mut self.ready[class.index()];
         if let Some(before) = before {

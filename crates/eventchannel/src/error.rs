@@ -36,6 +36,10 @@ pub enum ChannelError {
     TooLong { longest: u64, most: u64 },
     #[error("there are {most} {what} already, as many as may be")]
     TooMany { what: &'static str, most: usize },
+    #[error("a timer of no length; name a period")]
+    ZeroPeriod,
+    #[error("a correlation of {parts} parts; from 1 to {most}")]
+    Parts { parts: usize, most: usize },
     #[error("the topic is still offered by {suppliers} suppliers")]
     InUse { suppliers: usize },
 }

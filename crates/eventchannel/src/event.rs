@@ -1,11 +1,13 @@
 //! Events: what suppliers push and consumers are pushed.
 //!
-//! An event of CORBA's Event Service with what TAO's real-time event service adds to it (the paper's section 2.3.2): a
-//! deadline, a criticality, and named fields that filters look at. The payload is opaque. The channel never copies a payload;
-//! it holds events behind an [`Arc`](std::sync::Arc) and drops the last one when no consumer can need it any more. A payload may therefore be
-//! a handle to shared memory whose `Drop` gives the memory back.
+//! An event of CORBA's Event Service with what TAO's real-time event service adds to it (the paper's section
+//! 2.3.2): a deadline, a criticality, and named fields that filters look at. The payload is opaque. The
+//! channel never copies a payload; it holds events behind an [`Arc`](std::sync::Arc) and drops the last one
+//! when no consumer can need it any more. A payload may therefore be a handle to shared memory whose `Drop`
+//! gives the memory back.
 
-use crate::topic::TopicId;
+use crate::ids::SupplierId;
+use crate::ids::TopicId;
 use crate::value::FieldSet;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
@@ -31,14 +33,10 @@ impl EventPayload for Vec<u8> {
     }
 }
 
-/// How bad it is if an event is lost. A full queue drops the least critical events first. Criticality never changes
-/// the order of dispatch: the deadline does that.
+/// How bad it is if an event is lost. A full queue drops the least critical events first. Criticality never
+/// changes the order of dispatch: the deadline does that.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Criticality(pub u8);
-
-/// A supplier, by the channel's number; never used again for another one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct SupplierId(pub u32);
 
 /// What a supplier pushes.
 #[derive(Clone, Debug)]
@@ -47,11 +45,13 @@ pub struct Publication<P> {
     pub key: Option<Arc<str>>,
     pub fields: FieldSet,
     pub payload: P,
-    /// By when consumers should have it. None: the deadline that the supplier offered for the topic, counted from now.
+    /// By when consumers should have it. None: the deadline that the supplier offered for the topic, counted
+    /// from now.
     pub deadline: Option<Nanos>,
     pub criticality: Criticality,
-    /// The supplier's own number of the event on this topic. None: the channel numbers. A number that is more than one above the
-    /// last tells consumers of a gap; one that is not above the last is a duplicate and goes to nobody.
+    /// The supplier's own number of the event on this topic. None: the channel numbers. A number that is more
+    /// than one above the last tells consumers of a gap; one that is not above the last is a duplicate and
+    /// goes to nobody.
     pub sequence: Option<u64>,
 }
 

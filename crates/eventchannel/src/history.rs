@@ -49,8 +49,8 @@ impl<P> TopicHistory<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Criticality, NO_DEADLINE, SupplierId};
-    use crate::topic::TopicId;
+    use crate::event::{Criticality, NO_DEADLINE};
+    use crate::ids::{SupplierId, TopicId};
     use crate::value::FieldSet;
     use proptest::prelude::*;
     use unisono_linux::clock::Nanos;

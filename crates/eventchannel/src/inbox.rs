@@ -1,25 +1,23 @@
 //! A consumer's queue: bounded, ordered by deadline, with a choice of what goes when it is full.
 //!
-//! One consumer has an inbox of its own; the consumers of a group share one. Events leave it by deadline; those of one supplier on one topic
-//! never overtake each other, so a deadline counts as at least that of the supplier's earlier events on the topic that still wait. What is dropped is
-//! remembered as a [`Gap`] and told with the next delivery.
+//! One consumer has an inbox of its own; the consumers of a group share one. Events leave it by deadline;
+//! those of one supplier on one topic never overtake each other, so a deadline counts as at least that of the
+//! supplier's earlier events on the topic that still wait. What is dropped is remembered as a [`Gap`] and
+//! told with the next delivery.
 //!
-//! Cost: some logarithms of the events that wait, for one in and one out. Memory is bounded by the capacity, gaps by suppliers times topics.
+//! Cost: some logarithms of the events that wait, for one in and one out. Memory is bounded by the capacity,
+//! gaps by suppliers times topics.
 
 use crate::admission::{ExecutionTime, Reservation};
-use crate::event::{ChannelEvent, Criticality, EventPayload, NO_DEADLINE, SupplierId};
-use crate::index::SubscriptionId;
+use crate::event::{ChannelEvent, Criticality, EventPayload, NO_DEADLINE};
+use crate::ids::{SubscriptionId, SupplierId, TopicId};
 use crate::quality::QualityRequest;
-use crate::topic::TopicId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
-/// An inbox, by the channel's number; never used again for another one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct InboxId(pub u32);
-
-/// What happens to an event that comes while an inbox is full. The least critical events go first in any case.
+/// What happens to an event that comes while an inbox is full. The least critical events go first in any
+/// case.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum FullInbox {
     /// The event that came first goes.
@@ -64,10 +62,27 @@ pub struct InboxSpec {
     /// None: its events wait until no event of its class with a reservation does.
     pub reservation: Option<Reservation>,
     pub request: QualityRequest,
+    /// None: what has been delivered is done with.
+    pub redelivery: Option<Redelivery>,
+    /// How long the inbox of a group outlives its last consumer; one that joins the group in time goes on
+    /// with what waits. Zero: not at all.
+    pub linger: Nanos,
+}
+
+/// Delivery at least once: until it is acknowledged an event is kept, and delivered again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Redelivery {
+    /// How long a consumer has to acknowledge.
+    pub after: Nanos,
+    /// Deliveries of one event, at most; at least one. Then it is given up, which is told as a gap.
+    pub attempts: u32,
+    /// Deliveries to one consumer that are not acknowledged, at most; at least one.
+    pub window: usize,
 }
 
 impl Default for InboxSpec {
-    /// Of the default class, 1024 events or 16 MiB, dropping the oldest, delivering what is late, 1 us an event, without a reservation.
+    /// Of the default class, 1024 events or 16 MiB, dropping the oldest, delivering what is late, 1 us an
+    /// event, without a reservation.
     fn default() -> Self {
         Self {
             class: None,
@@ -77,6 +92,8 @@ impl Default for InboxSpec {
             execution: ExecutionTime::constant(Nanos(1000)),
             reservation: None,
             request: QualityRequest::default(),
+            redelivery: None,
+            linger: Nanos::ZERO,
         }
     }
 }
@@ -91,11 +108,15 @@ pub enum GapCause {
     Late,
     /// They were larger than the consumer's reservation holds for.
     TooLarge,
-    /// They never reached the channel: the supplier's numbers say so. Whether the consumer's filters would have let them pass is unknown.
+    /// They were delivered as often as may be, and never acknowledged.
+    GivenUp,
+    /// They never reached the channel: the supplier's numbers say so. Whether the consumer's filters would
+    /// have let them pass is unknown.
     NotReceived,
 }
 
-/// Events of a supplier on a topic that a consumer should have got and does not. It may be told before events that precede it.
+/// Events of a supplier on a topic that a consumer should have got and does not. It may be told before events
+/// that precede it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gap {
     pub topic: TopicId,
@@ -122,6 +143,10 @@ pub struct InboxCounters {
     pub dropped_large: u64,
     /// Deadlines that had passed when the event's turn came, or passed while it was delivered.
     pub missed: u64,
+    /// Deliveries that were repeated because nobody acknowledged them.
+    pub repeated: u64,
+    /// Events given up after the last attempt.
+    pub given_up: u64,
     /// Publications that a supplier was refused because the inbox was full.
     pub blocked: u64,
 }
@@ -133,20 +158,35 @@ pub(crate) struct Parcel<P> {
     pub(crate) subscription: SubscriptionId,
     /// Whether it is history.
     pub(crate) retained: bool,
+    /// The other events of a correlation.
+    pub(crate) with: Vec<Arc<ChannelEvent<P>>>,
+    /// Deliveries so far.
+    pub(crate) repeated: u32,
+}
+
+impl<P: EventPayload> Parcel<P> {
+    pub(crate) fn new(event: Arc<ChannelEvent<P>>, subscription: SubscriptionId) -> Self {
+        Self { event, subscription, retained: false, with: Vec::new(), repeated: 0 }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let bytes = |event: &Arc<ChannelEvent<P>>| event.payload.length();
+        self.with.iter().map(bytes).fold(bytes(&self.event), usize::saturating_add)
+    }
 }
 
 /// By when an event is to be dispatched, then the channel's count of arrivals.
-pub(crate) type Turn = (Nanos, u64);
+pub(crate) type DueTurn = (Nanos, u64);
 
 #[derive(Debug)]
 pub(crate) struct Inbox<P> {
     pub(crate) spec: InboxSpec,
-    queue: BTreeMap<Turn, Parcel<P>>,
+    queue: BTreeMap<DueTurn, Parcel<P>>,
     /// Who goes when it is full: by criticality, then by arrival or deadline.
-    victims: BTreeSet<(Criticality, u64, Turn)>,
+    victims: BTreeSet<(Criticality, u64, DueTurn)>,
     bytes: usize,
     /// Of each supplier on each topic: the turns that wait. They ascend as they came.
-    flows: HashMap<(TopicId, SupplierId), BTreeSet<Turn>>,
+    flows: HashMap<(TopicId, SupplierId), BTreeSet<DueTurn>>,
     /// When the next event of a reservation is expected at the earliest.
     expected: Nanos,
     gaps: BTreeMap<(TopicId, SupplierId, GapCause), Gap>,
@@ -190,13 +230,29 @@ impl<P: EventPayload> Inbox<P> {
 
     pub(crate) fn push(&mut self, now: Nanos, arrival: u64, parcel: Parcel<P>) {
         self.counters.matched += 1;
-        let bytes = parcel.event.payload.length();
+        let bytes = parcel.bytes();
+        if self.spec.reservation.is_some_and(|reservation| bytes > reservation.largest) {
+            self.counters.dropped_large += 1;
+            return self.lose(arrival, &parcel.event, GapCause::TooLarge);
+        }
+        self.enter(now, arrival, parcel);
+    }
+
+    /// An event that was delivered and not acknowledged waits again, or is given up.
+    pub(crate) fn push_again(&mut self, now: Nanos, arrival: u64, mut parcel: Parcel<P>) {
+        parcel.repeated += 1;
+        if self.spec.redelivery.is_none_or(|redelivery| parcel.repeated >= redelivery.attempts) {
+            self.counters.given_up += 1;
+            return self.lose(arrival, &parcel.event, GapCause::GivenUp);
+        }
+        self.counters.repeated += 1;
+        self.enter(now, arrival, parcel);
+    }
+
+    fn enter(&mut self, now: Nanos, arrival: u64, parcel: Parcel<P>) {
+        let bytes = parcel.bytes();
         let mut due = if parcel.retained { NO_DEADLINE } else { parcel.event.deadline };
         if let Some(reservation) = self.spec.reservation {
-            if bytes > reservation.largest {
-                self.counters.dropped_large += 1;
-                return self.lose(arrival, &parcel.event, GapCause::TooLarge);
-            }
             // an event before its time counts as if it came in time, so that it does not push others back
             let comes = now.max(self.expected);
             self.expected = reservation.period.after(comes);
@@ -219,14 +275,14 @@ impl<P: EventPayload> Inbox<P> {
         }
     }
 
-    fn rank(&self, (due, arrival): Turn) -> u64 {
+    fn rank(&self, (due, arrival): DueTurn) -> u64 {
         match self.spec.full {
             FullInbox::DropByDeadline => due.0,
             FullInbox::DropOldest | FullInbox::BlockSupplier => arrival,
         }
     }
 
-    fn victim(&self, now: Nanos) -> Option<Turn> {
+    fn victim(&self, now: Nanos) -> Option<DueTurn> {
         let (least, rank, turn) = self.victims.first()?;
         let keeps_first = self.spec.full == FullInbox::DropByDeadline && *rank >= now.0;
         match keeps_first {
@@ -238,10 +294,10 @@ impl<P: EventPayload> Inbox<P> {
         }
     }
 
-    fn take(&mut self, turn: Turn) -> Option<Parcel<P>> {
+    fn take(&mut self, turn: DueTurn) -> Option<Parcel<P>> {
         let parcel = self.queue.remove(&turn)?;
         self.victims.remove(&(parcel.event.criticality, self.rank(turn), turn));
-        self.bytes -= parcel.event.payload.length();
+        self.bytes -= parcel.bytes();
         let flow = (parcel.event.topic, parcel.event.supplier);
         if let Some(turns) = self.flows.get_mut(&flow) {
             turns.remove(&turn);
@@ -273,12 +329,13 @@ impl<P: EventPayload> Inbox<P> {
     }
 
     /// What waits next: its turn among the inboxes of its class. None: nothing waits.
-    pub(crate) fn turn(&self) -> Option<Turn> {
+    pub(crate) fn turn(&self) -> Option<DueTurn> {
         let gap = (!self.gaps.is_empty()).then_some((NO_DEADLINE, self.gap_since));
         self.queue.first_key_value().map(|(turn, _)| *turn).or(gap)
     }
 
-    /// The event whose turn it is, and whether it is late; what is late and not to be delivered goes on the way.
+    /// The event whose turn it is, and whether it is late; what is late and not to be delivered goes on the
+    /// way.
     pub(crate) fn pop(&mut self, now: Nanos, arrival: u64) -> Option<(Parcel<P>, bool)> {
         loop {
             let turn = *self.queue.first_key_value()?.0;

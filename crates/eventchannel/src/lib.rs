@@ -1,9 +1,10 @@
-//! The real-time event channel: suppliers push events, the channel pushes them to consumers, by deadline and by share.
+//! The real-time event channel: suppliers push events, the channel pushes them to consumers, by deadline and
+//! by share.
 //!
 //! ```text
 //!  supplier --try_publish--> checks: offer, rate, deadline, size        EventChannel
 //!                              |
-//!                            SubscriptionIndex: topic (`+`, `#`), type, ContentFilter ("level > 80 and not armed")
+//!                            SubscriptionIndex: topic, type, ContentFilter ("level > 80 and not armed")
 //!                              |
 //!                  +-----------+------------+
 //!               Inbox        Inbox        Inbox     bounded, by deadline; gaps are remembered
@@ -14,34 +15,71 @@
 //!                                 |
 //!                               next --> Delivery: consumer, notices, event
 //! ```
-//! To read: `topic.rs` and `event.rs`, `filter/mod.rs`, `index/mod.rs`, `inbox.rs`, `dispatch.rs`, `admission.rs`, and then `channel/mod.rs`, where
-//! they meet.
+//! To read: `topic.rs` and `event.rs`, `filter/mod.rs`, `index/mod.rs`, `inbox.rs`, `dispatch.rs`,
+//! `admission.rs`, `correlation.rs`, and then `channel/mod.rs`, where they meet.
 //!
-//! **Words.** A *supplier* pushes events of a *topic*; a *consumer* is pushed those that one of its *subscriptions* asks for, through its *inbox*
-//! or that of its *group*. A *filter* is a condition on an event's fields. *Dispatch* is the choice of the next delivery. A *reservation* is
-//! what a consumer was *admitted* with.
+//! ```
+//! use std::sync::Arc;
+//! use unisono_eventchannel::{ChannelLimits, ConsumerSpec, EventChannel, FieldSet, Interest, Offer};
+//! use unisono_eventchannel::{Publication, TopicSpec};
+//! use unisono_fairqueue::{ClassSpec, Hierarchy};
+//! use unisono_linux::clock::Nanos;
 //!
-//! **Idea.** Deadlines and shares, each where it is strong: inside a class the earliest deadline first, which meets all deadlines that can be met; between
-//! classes start-time fair queuing, so that no deadline of one takes the share of another. What cannot be met is refused when a consumer comes, saying by how much.
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let classes = Hierarchy::new(ClassSpec::new("all"))?.with_default("rest")?;
+//! let mut channel: EventChannel<Arc<[u8]>> = EventChannel::new(classes, ChannelLimits::default());
+//! let topic = channel.declare(TopicSpec::new("plant/1/heat")?)?;
+//! let supplier = channel.supplier(Nanos(0), None)?;
+//! channel.offer(supplier, Offer::of(topic))?;
+//! let reader = channel.connect(Nanos(0), ConsumerSpec::new("reader"))?;
+//! let hot = Interest::in_topics("plant/+/heat".parse()?).filtered("celsius > 80".parse()?);
+//! channel.subscribe(Nanos(0), reader, hot)?;
 //!
-//! **Cost.** An event costs its matching (fields, and clauses met), and for each inbox that it enters, and for each delivery, some logarithms. No
-//! payload is copied. Memory is bounded by the limits.
+//! let payload: Arc<[u8]> = b"roof".to_vec().into();
+//! let fields = FieldSet::new().with("celsius", 81.5);
+//! let event = Publication::new(payload).with_fields(fields).due(Nanos(2_000_000));
+//! channel.try_publish(Nanos(1_000_000), supplier, topic, event)?;
+//! let delivery = channel.next(Nanos(1_000_100)).expect("an event waits");
+//! let got = delivery.event.expect("and no notice").event;
+//! assert_eq!((delivery.consumer, &*got.payload), (reader, &b"roof"[..]));
+//! # Ok(())
+//! # }
+//! ```
 //!
-//! **What it does not do.** It opens no sockets, starts no threads and reads no clock: time is an argument and never decreases, and whoever runs it
-//! delivers what [`EventChannel::next`] says. It writes no log. It knows one server (a processor or a link) that the classes share.
+//! **Words.** A *supplier* pushes events of a *topic*; a *consumer* is pushed those that one of its
+//! *subscriptions* asks for, through its *inbox* or that of its *group*. A *filter* is a condition on an
+//! event's fields. *Dispatch* is the choice of the next delivery. A *reservation* is what a consumer was
+//! *admitted* with. A *correlation* is events that are delivered together. A *lease* is how long a party may
+//! be silent.
 //!
-//! Reference: Shenoy et al., "Middleware versus Native OS Support", section 2.3.2; OMG Event Service, Data Distribution Service 1.4; Harrison, Levine,
-//! Schmidt, "The Design and Performance of a Real-time CORBA Event Service" (OOPSLA 1997).
+//! **Idea.** Deadlines and shares, each where it is strong: inside a class the earliest deadline first, which
+//! meets all deadlines that can be met; between classes start-time fair queuing, so that no deadline of one
+//! takes the share of another. What cannot be met is refused when a consumer comes, saying by how much.
+//!
+//! **Cost.** An event costs its matching (fields, and clauses met), and for each inbox that it enters, and
+//! for each delivery, some logarithms. No payload is copied. Memory is bounded by the limits.
+//!
+//! **What it does not do.** It opens no sockets, starts no threads and reads no clock: time is an argument
+//! and never decreases, and whoever runs it delivers what [`EventChannel::next`] says, and comes back at
+//! [`EventChannel::next_wake`]. It writes no log: what waits or is not acknowledged is lost with its process.
+//! It knows one server (a processor or a link) that the classes share.
+//!
+//! Reference: Shenoy et al., "Middleware versus Native OS Support", section 2.3.2; OMG Event Service, Data
+//! Distribution Service 1.4; Harrison, Levine, Schmidt, "The Design and Performance of a Real-time CORBA
+//! Event Service" (OOPSLA 1997).
 #![forbid(unsafe_code)]
 
 mod admission;
+mod alarms;
 mod channel;
+mod correlation;
 mod delivery;
 mod dispatch;
 mod error;
 mod event;
 mod filter;
 mod history;
+mod ids;
 mod inbox;
 mod index;
 mod pattern;
@@ -51,14 +89,16 @@ mod trie;
 mod value;
 
 pub use admission::{AdmissionError, ExecutionTime, Reservation};
-pub use channel::{ChannelLimits, ConsumerSpec, EventChannel, Published};
-pub use delivery::{ChannelNotice, ConsumerId, DeliveredEvent, Delivery, Lateness};
+pub use channel::{Acknowledged, ChannelLimits, ConsumerSpec, EventChannel, Published, TimerSpec};
+pub use correlation::{Correlation, CorrelationRule, Incomplete, MOST_PARTS};
+pub use delivery::{ChannelNotice, DeliveredEvent, Delivery, Departed, Lateness};
 pub use error::{ChannelError, PublishError};
-pub use event::{ChannelEvent, Criticality, EventPayload, NO_DEADLINE, Publication, SupplierId};
+pub use event::{ChannelEvent, Criticality, EventPayload, NO_DEADLINE, Publication};
 pub use filter::{ContentFilter, FilterError, MOST_FILTER};
-pub use inbox::{FullInbox, Gap, GapCause, InboxCapacity, InboxCounters, InboxId, InboxSpec, LateEvents};
-pub use index::{Interest, SubscriptionId, SubscriptionIndex, TopicRoute};
+pub use ids::{ConsumerId, CorrelationId, InboxId, SubscriptionId, SupplierId, TimerId, TopicId};
+pub use inbox::{FullInbox, Gap, GapCause, InboxCapacity, InboxCounters, InboxSpec, LateEvents, Redelivery};
+pub use index::{Interest, SubscriptionIndex, TopicRoute};
 pub use pattern::{MOST_LEVELS, MOST_NAME, NameError, TopicPattern, check_name};
 pub use quality::{Mismatch, Offer, QualityRequest, Reliability, SupplyRate};
-pub use topic::{HistoryDepth, Ownership, TopicId, TopicSpec};
+pub use topic::{HistoryDepth, Ownership, TopicSpec};
 pub use value::{FieldSet, FieldValue, Numeric};

@@ -1,8 +1,9 @@
 //! Names of topics, and patterns of them: MQTT's form.
 //!
-//! A topic's name is levels joined by `/`: `plant/line3/temperature`. In a pattern the level `+` stands for any one level,
-//! and `#`, as the last level, for any number of levels, none included: `plant/+/temperature`, `plant/#`. A pattern that
-//! begins with `+` or `#` does not match a topic whose name begins with `$`: such topics are the channel's own.
+//! A topic's name is levels joined by `/`: `plant/line3/temperature`. In a pattern the level `+` stands for
+//! any one level, and `#`, as the last level, for any number of levels, none included: `plant/+/temperature`,
+//! `plant/#`. A pattern that begins with `+` or `#` does not match a topic whose name begins with `$`: such
+//! topics are the channel's own.
 //!
 //! Reference: MQTT 5.0, section 4.7.
 

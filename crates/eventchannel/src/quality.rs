@@ -1,18 +1,21 @@
-//! What suppliers offer and what consumers request, compared when they meet (DDS: requested versus offered, "RxO").
+//! What suppliers offer and what consumers request, compared when they meet (DDS: requested versus offered,
+//! "RxO").
 //!
 //! | quality | offered by | requested by | fits if |
 //! |---|---|---|---|
 //! | history | the topic | the consumer | as much is kept as is asked for |
 //! | reliability | a supplier, for a topic | the consumer | at least as reliable |
-//! | deadline | a supplier, for a topic | the consumer | events are due no later after publication than asked for |
+//! | deadline | a supplier, for a topic | the consumer | events are due as soon, or sooner |
 //! | share | the policy, for a class | the consumer | its class is sure of as much |
 //!
-//! A mismatch names both values. A consumer whose request does not fit what is there is refused. What comes later and does not fit is
-//! accepted, because a consumer must not be able to lock suppliers out; the consumer is told by a notice.
+//! A mismatch names both values. A consumer whose request does not fit what is there is refused. What comes
+//! later and does not fit is accepted, because a consumer must not be able to lock suppliers out; the
+//! consumer is told by a notice.
 //!
 //! Reference: OMG Data Distribution Service 1.4, section 2.2.3.
 
-use crate::topic::{HistoryDepth, TopicId};
+use crate::ids::TopicId;
+use crate::topic::HistoryDepth;
 use std::fmt;
 use unisono_linux::clock::Nanos;
 

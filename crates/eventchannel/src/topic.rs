@@ -1,20 +1,17 @@
-//! Topics: where suppliers and consumers meet, as DDS has them: a name, a type, and what is kept for late joiners.
+//! Topics: where suppliers and consumers meet, as DDS has them: a name, a type, and what is kept for late
+//! joiners.
 
 use crate::pattern::{NameError, check_name};
 use std::sync::Arc;
 
-/// A topic, by the channel's number; never used again for another one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct TopicId(pub u32);
-
-/// What a consumer that subscribes late is given of the past; a smaller one promises less (DDS: DURABILITY and HISTORY).
+/// What a consumer that subscribes late is given of the past; a smaller one promises less (DDS: DURABILITY
+/// and HISTORY).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum HistoryDepth {
-    /// Nothing.
     #[default]
     None,
-    /// The last event of each key; events without a key are one key. When one more than `keys` would be kept, the key
-    /// that was heard longest ago goes.
+    /// The last event of each key; events without a key are one key. When one more than `keys` would be kept,
+    /// the key that was heard longest ago goes.
     LastValue { keys: usize },
     /// The last events, whatever their keys.
     Last { events: usize },

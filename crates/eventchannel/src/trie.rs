@@ -1,8 +1,9 @@
 //! Which patterns match the name of a topic: a tree of levels.
 //!
-//! Idea: one node a level, so that a name walks down at most two ways at each level (its own and `+`) and meets each `#`
-//! beside the way. Cost: proportional to the levels of the name and the wildcards met, not to the number of patterns. The
-//! answer is kept with the topic and found again only after a pattern was added or removed.
+//! Idea: one node a level, so that a name walks down at most two ways at each level (its own and `+`) and
+//! meets each `#` beside the way. Cost: proportional to the levels of the name and the wildcards met, not to
+//! the number of patterns. The answer is kept with the topic and found again only after a pattern was added
+//! or removed.
 
 use crate::pattern::TopicPattern;
 use std::collections::HashMap;
@@ -10,20 +11,20 @@ use std::collections::HashMap;
 /// Patterns, each with a number of the caller's.
 #[derive(Debug, Default)]
 pub(crate) struct PatternTrie {
-    root: Level,
+    root: TrieLevel,
 }
 
 #[derive(Debug, Default)]
-struct Level {
-    named: HashMap<Box<str>, Level>,
-    any: Option<Box<Level>>,
+struct TrieLevel {
+    named: HashMap<Box<str>, TrieLevel>,
+    any: Option<Box<TrieLevel>>,
     /// Patterns that end here.
     here: Vec<u32>,
     /// Patterns whose last level is `#`, below this level.
     rest: Vec<u32>,
 }
 
-impl Level {
+impl TrieLevel {
     fn is_empty(&self) -> bool {
         self.named.is_empty() && self.any.is_none() && self.here.is_empty() && self.rest.is_empty()
     }

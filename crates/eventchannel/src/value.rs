@@ -1,9 +1,10 @@
 //! What a named field of an event holds: a number, a truth value or a text.
 //!
-//! The DDS content filter and CORBA's Notification Service filter constraints work on typed structures. Here fields are typed
-//! one by one, in the event, so that a filter needs no schema.
+//! The DDS content filter and CORBA's Notification Service filter constraints work on typed structures. Here
+//! fields are typed one by one, in the event, so that a filter needs no schema.
 //!
-//! Whole numbers and decimals are one kind: `3` equals `3.0`. Comparisons between them are exact, beyond 2^53 too.
+//! Whole numbers and decimals are one kind: `3` equals `3.0`. Comparisons between them are exact, beyond 2^53
+//! too.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -11,10 +12,10 @@ use std::sync::Arc;
 
 /// A number in its one canonical form: a decimal with a whole value within 64 bits is a whole number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Numeric(Form);
+pub struct Numeric(NumericForm);
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Form {
+enum NumericForm {
     Whole(i64),
     /// The bits of an `f64` that is no whole number of 64 bits; one pattern for all NaNs.
     Decimal(u64),
@@ -25,23 +26,23 @@ const END: f64 = 9_223_372_036_854_775_808.0;
 
 impl From<i64> for Numeric {
     fn from(number: i64) -> Self {
-        Self(Form::Whole(number))
+        Self(NumericForm::Whole(number))
     }
 }
 
 impl From<f64> for Numeric {
     fn from(number: f64) -> Self {
         if number.is_nan() {
-            return Self(Form::Decimal(f64::NAN.to_bits()));
+            return Self(NumericForm::Decimal(f64::NAN.to_bits()));
         }
         if number.trunc() == number && (-END..END).contains(&number) {
             #[expect(
                 clippy::cast_possible_truncation,
                 reason = "whole and within the range, as just checked"
             )]
-            return Self(Form::Whole(number as i64));
+            return Self(NumericForm::Whole(number as i64));
         }
-        Self(Form::Decimal(number.to_bits()))
+        Self(NumericForm::Decimal(number.to_bits()))
     }
 }
 
@@ -50,8 +51,8 @@ impl Numeric {
     #[must_use]
     pub fn to_f64(self) -> f64 {
         match self.0 {
-            Form::Whole(number) => number as f64,
-            Form::Decimal(bits) => f64::from_bits(bits),
+            NumericForm::Whole(number) => number as f64,
+            NumericForm::Decimal(bits) => f64::from_bits(bits),
         }
     }
 
@@ -59,17 +60,17 @@ impl Numeric {
     #[must_use]
     pub fn compare(self, other: Self) -> Option<Ordering> {
         match (self.0, other.0) {
-            (Form::Whole(one), Form::Whole(other)) => Some(one.cmp(&other)),
-            (Form::Decimal(one), Form::Decimal(other)) => {
+            (NumericForm::Whole(one), NumericForm::Whole(other)) => Some(one.cmp(&other)),
+            (NumericForm::Decimal(one), NumericForm::Decimal(other)) => {
                 f64::from_bits(one).partial_cmp(&f64::from_bits(other))
             }
-            (Form::Whole(one), Form::Decimal(other)) => whole_with(one, f64::from_bits(other)),
-            (Form::Decimal(_), Form::Whole(_)) => other.compare(self).map(Ordering::reverse),
+            (NumericForm::Whole(one), NumericForm::Decimal(other)) => whole_with(one, f64::from_bits(other)),
+            (NumericForm::Decimal(_), NumericForm::Whole(_)) => other.compare(self).map(Ordering::reverse),
         }
     }
 
-    /// A key whose order is the numbers' own, but for rounding: numbers that are further apart than an `f64` shows never
-    /// change places. None for NaN.
+    /// A key whose order is the numbers' own, but for rounding: numbers that are further apart than an `f64`
+    /// shows never change places. None for NaN.
     pub(crate) fn order_key(self) -> Option<u64> {
         let number = self.to_f64();
         let bits = number.to_bits();
@@ -79,7 +80,7 @@ impl Numeric {
 
     /// One of the four operations. Whole numbers stay whole while they fit; `/` divides as decimals do.
     pub(crate) fn calculate(self, operation: char, other: Self) -> Self {
-        if let (Form::Whole(one), Form::Whole(other)) = (self.0, other.0) {
+        if let (NumericForm::Whole(one), NumericForm::Whole(other)) = (self.0, other.0) {
             let whole = match operation {
                 '+' => one.checked_add(other),
                 '-' => one.checked_sub(other),
@@ -125,8 +126,8 @@ impl fmt::Debug for Numeric {
 impl fmt::Display for Numeric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Form::Whole(number) => write!(f, "{number}"),
-            Form::Decimal(bits) => write!(f, "{}", f64::from_bits(bits)),
+            NumericForm::Whole(number) => write!(f, "{number}"),
+            NumericForm::Decimal(bits) => write!(f, "{}", f64::from_bits(bits)),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Deadlines by simulation: a server that takes exactly the time that was stated, and no clock but the simulation's.
+//! Deadlines by simulation: a server that takes exactly the time that was stated, and no clock but the
+//! simulation's.
 
 mod common;
 
@@ -15,8 +16,8 @@ struct Coming {
     due: u64,
 }
 
-/// Runs the server until all has been delivered; answers how many deadlines of each topic were missed at the end of the delivery. The channel
-/// knows the deadlines, or has to serve in the order of arrival.
+/// Runs the server until all has been delivered; answers how many deadlines of each topic were missed at the
+/// end of the delivery. The channel knows the deadlines, or has to serve in the order of arrival.
 fn missed(
     bench: &mut Bench,
     topics: &[TopicId],
@@ -63,9 +64,10 @@ fn roomy(class: &str) -> InboxSpec {
     InboxSpec { class: Some(class.into()), capacity, ..InboxSpec::default() }
 }
 
-/// Three classes, each loaded with 95 % of its share: in each a sensor (one event of 100 us every 10 ms), updates (20 events every 50 ms) and video
-/// in rounds (all frames of half a second at once, as in the paper's section 3.5). An event is due when the next of its kind come. Rounds begin
-/// at random and come a little late.
+/// Three classes, each loaded with 95 % of its share: in each a sensor (one event of 100 us every 10 ms),
+/// updates (20 events every 50 ms) and video in rounds (all frames of half a second at once, as in the
+/// paper's section 3.5). An event is due when the next of its kind come. Rounds begin at random and come a
+/// little late.
 #[test]
 fn at_95_percent_load_deadlines_in_classes_miss_at_most_a_twentieth_of_what_arrival_order_misses() {
     const SEED: u64 = 20_020_115;
@@ -138,7 +140,7 @@ proptest! {
                 ..roomy(shares[class].0)
             };
             let name = format!("reserved/{number}");
-            let Ok(consumer) = bench.channel.connect(ConsumerSpec::new(&name).with(spec)) else { continue };
+            let Ok(consumer) = bench.channel.connect(Nanos(0), ConsumerSpec::new(&name).with(spec)) else { continue };
             let topic = bench.topic(&name);
             bench.subscribe(consumer, &name);
             admitted += 1;
@@ -162,9 +164,11 @@ fn a_class_that_is_full_refuses_the_next_consumer_and_takes_it_when_another_has_
         Some(Reservation { period: Nanos(1_000_000), deadline: Nanos(1_000_000), largest: 1024 });
     let execution = ExecutionTime { event: Nanos(20_000), kibibyte: Nanos(80_000) };
     let spec = InboxSpec { reservation, execution, ..roomy("video") };
-    let connect = |bench: &mut Bench| bench.channel.connect(ConsumerSpec::new("viewer").with(spec.clone()));
+    let connect =
+        |bench: &mut Bench| bench.channel.connect(Nanos(0), ConsumerSpec::new("viewer").with(spec.clone()));
     let admitted: Vec<_> = std::iter::from_fn(|| connect(&mut bench).ok()).collect();
-    // half of the time in each ms, less the longest event of the class (twice) and its share of it once more: 2.5 events
+    // half of the time in each ms, less the longest event of the class (twice) and its share of it once more:
+    // 2.5 events
     assert_eq!(admitted.len(), 2);
     let said = connect(&mut bench).expect_err("it is full").to_string();
     assert_eq!(
@@ -173,6 +177,6 @@ fn a_class_that_is_full_refuses_the_next_consumer_and_takes_it_when_another_has_
     );
     let video = bench.channel.hierarchy().find("video").expect("it is there");
     assert!((bench.channel.utilization(video) - 0.2).abs() < 1e-9);
-    bench.channel.disconnect(admitted[0]);
+    bench.channel.disconnect(Nanos(0), admitted[0]);
     connect(&mut bench).expect("one has left");
 }

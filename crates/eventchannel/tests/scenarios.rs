@@ -41,7 +41,7 @@ fn an_event_reaches_those_who_asked_for_it_once() {
         [Some(twice), Some(other)]
     );
     bench.channel.unsubscribe(first);
-    bench.channel.disconnect(other);
+    bench.channel.disconnect(Nanos(0), other);
     bench.publish(10, topic, event().with_fields(FieldSet::new().with("level", 4)));
     assert_eq!(bench.next(11).map(|it| it.consumer), Some(twice));
     assert!(bench.next(12).is_none());
@@ -251,7 +251,8 @@ fn a_request_that_is_not_offered_is_refused_with_both_values() {
     );
     let request = QualityRequest { share: Some(0.3), ..QualityRequest::default() };
     let spec = ConsumerSpec::new("reader").with(InboxSpec { request, ..InboxSpec::default() });
-    let said = bench.channel.connect(spec).expect_err("the default class has a quarter").to_string();
+    let said =
+        bench.channel.connect(Nanos(0), spec).expect_err("the default class has a quarter").to_string();
     assert_eq!(said, "class `web`: share: offered 0.2500, requested 0.3000");
     // what comes later is told, not refused
     let request = QualityRequest { reliability: Reliability::AtLeastOnce, ..QualityRequest::default() };
@@ -319,12 +320,12 @@ fn each_event_of_a_group_goes_to_one_of_its_consumers_in_turns() {
     let mut bench = Bench::new(&[("rest", 1)]);
     let topic = bench.topic("t");
     let spec = ConsumerSpec::new("worker").grouped("workers");
-    let [one, other] = [0, 1].map(|_| bench.channel.connect(spec.clone()).expect("room"));
+    let [one, other] = [0, 1].map(|_| bench.channel.connect(Nanos(0), spec.clone()).expect("room"));
     let differs = spec.clone().with(small(1, FullInbox::DropOldest));
     assert!(
         bench
             .channel
-            .connect(differs)
+            .connect(Nanos(0), differs)
             .expect_err("another inbox")
             .to_string()
             .contains("`workers` has another inbox")
@@ -338,7 +339,7 @@ fn each_event_of_a_group_goes_to_one_of_its_consumers_in_turns() {
     bench.channel.pause(one);
     assert_eq!([who(&mut bench), who(&mut bench)], [Some(other), Some(other)]);
     // the subscription is the group's
-    bench.channel.disconnect(one);
+    bench.channel.disconnect(Nanos(0), one);
     assert_eq!([who(&mut bench), who(&mut bench), who(&mut bench)], [Some(other), Some(other), None]);
 }
 
@@ -357,12 +358,14 @@ fn a_reservation_holds_beside_others_of_its_class_and_beside_itself() {
     // 101 bytes are more than it was admitted for
     bench.publish(0, own, sized(101));
     let first = bench.next(0).expect("three wait");
-    // the reserved one of `others` first, at 9000; then `own`; then the one without a reservation, however urgent
+    // the reserved one of `others` first, at 9000; then `own`; then the one without a reservation, however
+    // urgent
     assert_eq!(first.consumer, other);
     let second = bench.next(0).expect("two wait");
     assert_eq!((second.consumer, gaps(&second)), (steady, vec![(2, 2, 1, GapCause::TooLarge)]));
     assert!(bench.next(0).is_some_and(|it| it.consumer != steady && it.consumer != other));
-    // a consumer that gets more than it said waits itself: its third event counts as if it came two periods later
+    // a consumer that gets more than it said waits itself: its third event counts as if it came two periods
+    // later
     for _ in 0..3 {
         bench.publish(0, others, event());
     }

@@ -1,4 +1,5 @@
-//! The index of subscriptions against asking each of them, with a meaning of filters that shares no code with the crate's.
+//! The index of subscriptions against asking each of them, with a meaning of filters that shares no code with
+//! the crate's.
 
 use proptest::prelude::*;
 use unisono_eventchannel::{

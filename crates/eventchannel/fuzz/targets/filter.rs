@@ -1,5 +1,5 @@
-//! The reader of filters: no text makes it panic, a filter reads itself again alike, and the index finds what the filter says.
-//! The first byte is the length of the text; what follows the text makes an event's fields.
+//! The reader of filters: no text makes it panic, a filter reads itself again alike, and the index finds what
+//! the filter says. The first byte is the length of the text; what follows the text makes an event's fields.
 #![no_main]
 
 use unisono_eventchannel::{ContentFilter, FieldSet, Interest, SubscriptionId, SubscriptionIndex, TopicRoute};

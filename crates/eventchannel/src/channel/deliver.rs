@@ -3,8 +3,8 @@
 use super::EventChannel;
 use crate::delivery::{ChannelNotice, DeliveredEvent, Delivery, Lateness};
 use crate::event::{EventPayload, NO_DEADLINE};
-use crate::inbox::InboxId;
-use crate::topic::TopicId;
+use crate::ids::{InboxId, TopicId};
+use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
 /// The delivery in service.
@@ -18,10 +18,11 @@ pub(super) struct Underway {
 }
 
 impl<P: EventPayload> EventChannel<P> {
-    /// The next delivery. It is in service until [`finish`](Self::finish); asking for the one after it says that it has ended, at
-    /// its worst-case execution time.
+    /// The next delivery. It is in service until [`finish`](Self::finish); asking for the one after it says
+    /// that it has ended, at its worst-case execution time.
     pub fn next(&mut self, now: Nanos) -> Option<Delivery<P>> {
         self.finish(now, None);
+        self.advance(now);
         loop {
             let inbox = self.dispatcher.next()?;
             let arrival = self.arrival();
@@ -34,15 +35,22 @@ impl<P: EventPayload> EventChannel<P> {
             receiver.members.push_back(consumer); // in turns
             let popped = receiver.inbox.pop(now, arrival);
             let gaps = receiver.inbox.take_gaps().into_iter().map(ChannelNotice::Gap);
-            let notices: Vec<_> = gaps.chain(receiver.notices.drain(..)).collect();
-            let event = popped.map(|(parcel, late)| DeliveredEvent {
-                event: parcel.event,
-                subscription: parcel.subscription,
-                lateness: if late { Lateness::Late } else { Lateness::InTime },
-                retained: parcel.retained,
-            });
-            let bytes = event.as_ref().map_or(0, |it| it.event.payload.length());
+            let notices: Vec<_> = gaps.chain(receiver.notices.drain(..).map(|(_, notice)| notice)).collect();
+            let bytes = popped.as_ref().map_or(0, |(parcel, _)| parcel.bytes());
             let worst = receiver.inbox.spec.execution.of(bytes);
+            let event = popped.map(|(parcel, late)| {
+                let mut delivered = DeliveredEvent {
+                    event: Arc::clone(&parcel.event),
+                    subscription: parcel.subscription,
+                    lateness: if late { Lateness::Late } else { Lateness::InTime },
+                    retained: parcel.retained,
+                    with: parcel.with.iter().map(Arc::clone).collect(),
+                    acknowledgement: None,
+                    repeated: parcel.repeated,
+                };
+                delivered.acknowledgement = self.keep(now, consumer, parcel);
+                delivered
+            });
             self.place(inbox);
             if event.is_none() && notices.is_empty() {
                 continue; // all that waited was late, and the consumer wants none of it
@@ -57,8 +65,8 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// The last delivery has ended. Its class is charged `took`, or the worst case if nobody measured. A deadline that passed meanwhile
-    /// is counted as missed.
+    /// The last delivery has ended. Its class is charged `took`, or the worst case if nobody measured. A
+    /// deadline that passed meanwhile is counted as missed.
     pub fn finish(&mut self, now: Nanos, took: Option<Nanos>) {
         let Some(Underway { inbox, worst, due }) = self.underway.take() else { return };
         self.dispatcher.finish(took.unwrap_or(worst));

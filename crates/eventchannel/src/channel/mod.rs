@@ -2,30 +2,43 @@
 //!
 //! ```text
 //!   declare, offer, connect, subscribe   parties.rs    compared, admitted, or refused with both values
-//!   try_publish                          publish.rs    checked, matched, into each consumer's inbox - or refused, saying who refused
+//!   try_publish                          publish.rs    checked, matched, into inboxes - or it says who refused
 //!   next, finish                         deliver.rs    the class by shares, the inbox by deadline, its event
+//!   acknowledge                          acknowledge.rs   what is not acknowledged is delivered again
+//!   next_wake, advance, renew            leases.rs     what happens by itself: leases, timers, redeliveries
 //! ```
-//! The caller owns the sockets, the threads and the clock. It hands over what happens, with the time, which never decreases, and asks
-//! for what is to be done: [`next`](EventChannel::next) while the server that the policy divides (a processor, a link) is free.
+//! The caller owns the sockets, the threads and the clock. It hands over what happens, with the time, which
+//! never decreases, and asks for what is to be done: [`next`](EventChannel::next) while the server that the
+//! policy divides (a processor, a link) is free.
 
+mod acknowledge;
+mod correlate;
 mod deliver;
+mod leases;
 mod parties;
 mod publish;
 
 use crate::admission::AdmissionControl;
-use crate::delivery::{ChannelNotice, ConsumerId};
-use crate::dispatch::{Dispatcher, Standing};
-use crate::event::{EventPayload, SupplierId};
+use crate::alarms::Alarms;
+use crate::correlation::{Correlator, Incomplete};
+use crate::delivery::ChannelNotice;
+use crate::dispatch::{ClassStanding, Dispatcher};
+use crate::event::EventPayload;
 use crate::history::TopicHistory;
-use crate::inbox::{Inbox, InboxCounters, InboxId};
-use crate::index::{SubscriptionId, SubscriptionIndex, TopicRoute};
+use crate::ids::{ConsumerId, CorrelationId, InboxId, SubscriptionId, SupplierId, TimerId, TopicId};
+use crate::inbox::{Inbox, InboxCounters, Parcel};
+use crate::index::{SubscriptionIndex, TopicRoute};
 use crate::quality::{Offer, RateMeter};
-use crate::topic::{TopicId, TopicSpec};
+use crate::topic::TopicSpec;
 use deliver::Underway;
+use leases::{Lease, TimerState};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use unisono_fairqueue::{ClassId, Hierarchy, Served};
+use unisono_linux::clock::Nanos;
 
+pub use acknowledge::Acknowledged;
+pub use leases::TimerSpec;
 pub use parties::ConsumerSpec;
 pub use publish::Published;
 
@@ -65,12 +78,18 @@ struct Topic<P> {
     history: TopicHistory<P>,
     route: TopicRoute,
     suppliers: BTreeSet<SupplierId>,
+    /// Who is heard, if ownership is exclusive.
+    owner: Option<SupplierId>,
+    /// Whether anybody has been: the first owner is no change.
+    heard_before: bool,
 }
 
 #[derive(Debug)]
 struct OfferState {
     offer: Offer,
     meter: RateMeter,
+    /// When it came, by the channel's numbers: of equal strength the first is heard.
+    since: u32,
     /// The last event's number; 0: none yet.
     sequence: u64,
 }
@@ -83,21 +102,53 @@ struct Receiver<P> {
     group: Option<Arc<str>>,
     class: ClassId,
     inbox: Inbox<P>,
-    notices: VecDeque<ChannelNotice>,
+    /// Each with the time it is due.
+    notices: VecDeque<(Nanos, ChannelNotice)>,
     /// Its consumers, the one to be served next first.
     members: VecDeque<ConsumerId>,
     subscriptions: BTreeSet<SubscriptionId>,
     /// Where it stands in its class, while it wants service and may have it.
-    standing: Option<Standing>,
+    standing: Option<ClassStanding>,
     /// The count of publications when it last matched, so that an event enters once.
     matched: u64,
+    /// When an event last matched.
+    heard: Nanos,
 }
 
 #[derive(Debug)]
-struct Member {
+struct AttachedConsumer<P> {
     inbox: InboxId,
     /// Whether it takes nothing for now.
     paused: bool,
+    lease: Option<Lease>,
+    /// Delivered and not acknowledged, by number, with when they will be delivered again.
+    outstanding: BTreeMap<u64, (Nanos, Parcel<P>)>,
+    /// The last number of a delivery.
+    delivered: u64,
+}
+
+#[derive(Debug)]
+struct SupplierState {
+    lease: Option<Lease>,
+    offers: BTreeMap<TopicId, OfferState>,
+}
+
+/// Where the events of a subscription go.
+#[derive(Clone, Copy, Debug)]
+struct Destined {
+    inbox: InboxId,
+    /// To a part of a correlation.
+    part: Option<(CorrelationId, usize)>,
+}
+
+#[derive(Debug)]
+struct CorrelationState<P> {
+    inbox: InboxId,
+    correlator: Correlator<P>,
+    parts: Vec<SubscriptionId>,
+    incomplete: Incomplete,
+    /// When to look whether it has run out.
+    alarm: Option<Nanos>,
 }
 
 /// The event channel.
@@ -106,12 +157,15 @@ pub struct EventChannel<P> {
     limits: ChannelLimits,
     topics: HashMap<TopicId, Topic<P>>,
     topic_names: HashMap<Arc<str>, TopicId>,
-    suppliers: HashMap<SupplierId, BTreeMap<TopicId, OfferState>>,
-    consumers: HashMap<ConsumerId, Member>,
+    suppliers: HashMap<SupplierId, SupplierState>,
+    consumers: HashMap<ConsumerId, AttachedConsumer<P>>,
     receivers: HashMap<InboxId, Receiver<P>>,
     groups: HashMap<Arc<str>, InboxId>,
     index: SubscriptionIndex,
-    subscriptions: HashMap<SubscriptionId, InboxId>,
+    subscriptions: HashMap<SubscriptionId, Destined>,
+    correlations: HashMap<CorrelationId, CorrelationState<P>>,
+    timers: HashMap<TimerId, TimerState>,
+    alarms: Alarms,
     admission: AdmissionControl,
     dispatcher: Dispatcher,
     underway: Option<Underway>,
@@ -138,6 +192,9 @@ impl<P: EventPayload> EventChannel<P> {
             groups: HashMap::new(),
             index: SubscriptionIndex::default(),
             subscriptions: HashMap::new(),
+            correlations: HashMap::new(),
+            timers: HashMap::new(),
+            alarms: Alarms::default(),
             admission: AdmissionControl::default(),
             dispatcher: Dispatcher::new(hierarchy),
             underway: None,
@@ -199,7 +256,8 @@ impl<P: EventPayload> EventChannel<P> {
     }
 
     fn number(&mut self) -> u32 {
-        // 2^32 parties and subscriptions later the numbers would come again; until then a channel at a million a day runs for 11 years
+        // 2^32 parties and subscriptions later the numbers would come again; until then a channel at a
+        // million a day runs for 11 years
         self.numbers += 1;
         self.numbers
     }
@@ -211,7 +269,11 @@ impl<P: EventPayload> EventChannel<P> {
 
     /// Whether a consumer may be pushed something now.
     fn is_free(&self, consumer: ConsumerId) -> bool {
-        self.consumers.get(&consumer).is_some_and(|member| !member.paused)
+        let Some(member) = self.consumers.get(&consumer) else { return false };
+        let redelivery =
+            self.receivers.get(&member.inbox).and_then(|receiver| receiver.inbox.spec.redelivery);
+        !member.paused
+            && redelivery.is_none_or(|redelivery| member.outstanding.len() < redelivery.window.max(1))
     }
 
     /// Puts an inbox where it belongs in its class, after something about it changed.
@@ -230,10 +292,10 @@ impl<P: EventPayload> EventChannel<P> {
         }
     }
 
-    /// A consumer is to be told something.
-    fn tell(&mut self, id: InboxId, notice: ChannelNotice) {
+    /// A consumer is to be told something; only what happens at a time of its own is due at a time.
+    fn tell(&mut self, id: InboxId, due: Nanos, notice: ChannelNotice) {
         if let Some(receiver) = self.receivers.get_mut(&id) {
-            receiver.tell(notice);
+            receiver.tell(due, notice);
         }
         self.place(id);
     }
@@ -242,7 +304,7 @@ impl<P: EventPayload> EventChannel<P> {
     fn audience(&self, topic: TopicId) -> BTreeSet<InboxId> {
         let Some(topic) = self.topics.get(&topic) else { return BTreeSet::new() };
         let asking = self.index.of_topic(&topic.spec.name, topic.spec.event_type.as_deref());
-        asking.filter_map(|(id, _)| self.subscriptions.get(&id).copied()).collect()
+        asking.filter_map(|(id, _)| Some(self.subscriptions.get(&id)?.inbox)).collect()
     }
 }
 
@@ -250,20 +312,25 @@ impl<P: EventPayload> EventChannel<P> {
 const MOST_NOTICES: usize = 256;
 
 impl<P: EventPayload> Receiver<P> {
-    fn tell(&mut self, notice: ChannelNotice) {
-        if !self.notices.contains(&notice) {
-            self.notices.push_back(notice);
+    fn tell(&mut self, due: Nanos, notice: ChannelNotice) {
+        if !self.notices.iter().any(|(_, other)| *other == notice) {
+            self.notices.push_back((due, notice));
         }
         if self.notices.len() > MOST_NOTICES {
             self.notices.pop_front();
         }
     }
 
-    fn standing_now(&self) -> Option<Standing> {
-        let notice = (!self.notices.is_empty()).then_some((crate::event::NO_DEADLINE, 0));
-        let turn = self.inbox.turn().or(notice)?;
-        // what is no event was promised no time
-        let behind = self.inbox.spec.reservation.is_none() || self.inbox.len() == 0;
-        Some(Standing { behind, turn })
+    fn standing_now(&self) -> Option<ClassStanding> {
+        let (events, reserved) = (self.inbox.len() > 0, self.inbox.spec.reservation.is_some());
+        let notice = self.notices.iter().map(|(due, _)| (*due, 0)).min();
+        let turn = match (self.inbox.turn(), notice) {
+            // what is no event was promised no time: it goes with the next event
+            (Some(turn), _) if events && reserved => turn,
+            (Some(one), Some(other)) => one.min(other),
+            (one, other) => one.or(other)?,
+        };
+        let behind = !reserved || !events;
+        Some(ClassStanding { behind, turn })
     }
 }

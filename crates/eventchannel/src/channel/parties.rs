@@ -1,16 +1,18 @@
 //! Who comes and goes: topics, suppliers, consumers, subscriptions.
 
-use super::{EventChannel, Member, OfferState, Receiver, Topic};
-use crate::delivery::{ChannelNotice, ConsumerId};
+use super::{AttachedConsumer, Destined, EventChannel, OfferState, Receiver, SupplierState, Topic};
+use crate::alarms::ChannelAlarm;
+use crate::delivery::{ChannelNotice, Departed};
 use crate::dispatch::MOST_CHARGE;
 use crate::error::ChannelError;
-use crate::event::{EventPayload, SupplierId};
+use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE};
 use crate::history::TopicHistory;
-use crate::inbox::{Inbox, InboxId, InboxSpec, Parcel};
-use crate::index::{Interest, SubscriptionId, TopicRoute};
+use crate::ids::{ConsumerId, InboxId, SubscriptionId, SupplierId, TopicId};
+use crate::inbox::{Inbox, InboxSpec, Parcel};
+use crate::index::{Interest, TopicRoute};
 use crate::pattern::check_name;
 use crate::quality::{Mismatch, Offer, RateMeter};
-use crate::topic::{TopicId, TopicSpec};
+use crate::topic::TopicSpec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use unisono_fairqueue::ClassId;
@@ -21,21 +23,30 @@ use unisono_linux::clock::Nanos;
 pub struct ConsumerSpec {
     /// For messages to people.
     pub name: Arc<str>,
-    /// Consumers of one group share an inbox, and each event goes to one of them. None: it has an inbox of its own.
+    /// Consumers of one group share an inbox, and each event goes to one of them. None: it has an inbox of
+    /// its own.
     pub group: Option<Arc<str>>,
     pub inbox: InboxSpec,
+    /// How long it may be silent before it counts as dead and is disconnected. None: for ever.
+    pub lease: Option<Nanos>,
 }
 
 impl ConsumerSpec {
     /// Alone, with the default inbox.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self { name: name.into(), group: None, inbox: InboxSpec::default() }
+        Self { name: name.into(), group: None, inbox: InboxSpec::default(), lease: None }
     }
 
     #[must_use]
     pub fn grouped(mut self, group: &str) -> Self {
         self.group = Some(group.into());
+        self
+    }
+
+    #[must_use]
+    pub fn leased(mut self, lease: Nanos) -> Self {
+        self.lease = Some(lease);
         self
     }
 
@@ -71,7 +82,14 @@ impl<P: EventPayload> EventChannel<P> {
         self.topic_names.insert(Arc::clone(&spec.name), id);
         let history = TopicHistory::new(spec.history);
         let depth = spec.history;
-        let topic = Topic { spec, history, route: TopicRoute::default(), suppliers: BTreeSet::new() };
+        let topic = Topic {
+            spec,
+            history,
+            route: TopicRoute::default(),
+            suppliers: BTreeSet::new(),
+            owner: None,
+            heard_before: false,
+        };
         self.topics.insert(id, topic);
         self.tell_mismatches(id, |request| request.meets_topic(depth));
         Ok(id)
@@ -92,16 +110,17 @@ impl<P: EventPayload> EventChannel<P> {
         Ok(())
     }
 
-    /// A supplier comes.
+    /// A supplier comes. With a lease it has to renew it, or publish, that often, or it counts as dead.
     ///
     /// # Errors
     /// There are too many.
-    pub fn supplier(&mut self) -> Result<SupplierId, ChannelError> {
+    pub fn supplier(&mut self, now: Nanos, lease: Option<Nanos>) -> Result<SupplierId, ChannelError> {
         if self.suppliers.len() >= self.limits.suppliers {
             return Err(ChannelError::TooMany { what: "suppliers", most: self.limits.suppliers });
         }
         let id = SupplierId(self.number());
-        self.suppliers.insert(id, BTreeMap::new());
+        let lease = self.lease(now, lease, ChannelAlarm::SupplierLease(id));
+        self.suppliers.insert(id, SupplierState { lease, offers: BTreeMap::new() });
         Ok(id)
     }
 
@@ -110,8 +129,9 @@ impl<P: EventPayload> EventChannel<P> {
     /// # Errors
     /// One of them does not exist, or the types differ.
     pub fn offer(&mut self, supplier: SupplierId, offer: Offer) -> Result<(), ChannelError> {
+        let since = self.number();
         let topic = self.topics.get_mut(&offer.topic).ok_or(unknown("topic", offer.topic.0))?;
-        let offers = self.suppliers.get_mut(&supplier).ok_or(unknown("supplier", supplier.0))?;
+        let offers = &mut self.suppliers.get_mut(&supplier).ok_or(unknown("supplier", supplier.0))?.offers;
         if topic.spec.event_type.is_some() && topic.spec.event_type != offer.event_type {
             return Err(ChannelError::TypeDiffers {
                 topic: Arc::clone(&topic.spec.name),
@@ -120,20 +140,18 @@ impl<P: EventPayload> EventChannel<P> {
             });
         }
         topic.suppliers.insert(supplier);
-        let sequence = offers.get(&offer.topic).map_or(0, |state| state.sequence);
-        let state = OfferState { offer: offer.clone(), meter: RateMeter::default(), sequence };
+        let (since, sequence) =
+            offers.get(&offer.topic).map_or((since, 0), |state| (state.since, state.sequence));
+        let state = OfferState { offer: offer.clone(), meter: RateMeter::default(), since, sequence };
         offers.insert(offer.topic, state);
+        self.elect(offer.topic);
         self.tell_mismatches(offer.topic, |request| request.meets_offer(&offer));
         Ok(())
     }
 
-    /// A supplier goes. Its events that wait are still delivered.
+    /// A supplier goes. Its events that wait are still delivered; those who listened to it are told.
     pub fn withdraw(&mut self, supplier: SupplierId) {
-        for topic in self.suppliers.remove(&supplier).into_iter().flatten().map(|(topic, _)| topic) {
-            if let Some(topic) = self.topics.get_mut(&topic) {
-                topic.suppliers.remove(&supplier);
-            }
-        }
+        self.depart(supplier, Departed::Left);
     }
 
     fn tell_mismatches(
@@ -144,7 +162,7 @@ impl<P: EventPayload> EventChannel<P> {
         for inbox in self.audience(topic) {
             let request = self.receivers.get(&inbox).map(|receiver| receiver.inbox.spec.request);
             if let Some(Err(mismatch)) = request.as_ref().map(&meets) {
-                self.tell(inbox, ChannelNotice::Mismatch { topic, mismatch });
+                self.tell(inbox, NO_DEADLINE, ChannelNotice::Mismatch { topic, mismatch });
             }
         }
     }
@@ -152,9 +170,9 @@ impl<P: EventPayload> EventChannel<P> {
     /// A consumer comes; its inbox is admitted to its class, unless its group has one.
     ///
     /// # Errors
-    /// The class does not exist or is not sure of the share requested, the reservation cannot be met, the group's inbox
-    /// differs, or there are too many.
-    pub fn connect(&mut self, spec: ConsumerSpec) -> Result<ConsumerId, ChannelError> {
+    /// The class does not exist or is not sure of the share requested, the reservation cannot be met, the
+    /// group's inbox differs, or there are too many.
+    pub fn connect(&mut self, now: Nanos, spec: ConsumerSpec) -> Result<ConsumerId, ChannelError> {
         if self.consumers.len() >= self.limits.consumers {
             return Err(ChannelError::TooMany { what: "consumers", most: self.limits.consumers });
         }
@@ -167,7 +185,10 @@ impl<P: EventPayload> EventChannel<P> {
             None => self.open(&spec)?,
         };
         let id = ConsumerId(self.number());
-        self.consumers.insert(id, Member { inbox, paused: false });
+        let lease = self.lease(now, spec.lease, ChannelAlarm::ConsumerLease(id));
+        let member =
+            AttachedConsumer { inbox, paused: false, lease, outstanding: BTreeMap::new(), delivered: 0 };
+        self.consumers.insert(id, member);
         if let Some(receiver) = self.receivers.get_mut(&inbox) {
             receiver.members.push_back(id);
         }
@@ -201,6 +222,7 @@ impl<P: EventPayload> EventChannel<P> {
             subscriptions: BTreeSet::new(),
             standing: None,
             matched: 0,
+            heard: Nanos::ZERO,
         };
         if let Some(group) = &spec.group {
             self.groups.insert(Arc::clone(group), id);
@@ -218,32 +240,49 @@ impl<P: EventPayload> EventChannel<P> {
         class.ok_or(ChannelError::Class { name: Arc::clone(name) })
     }
 
-    /// A consumer goes; with the last one of a group goes the inbox and what waits in it.
-    pub fn disconnect(&mut self, consumer: ConsumerId) {
-        let Some(Member { inbox, .. }) = self.consumers.remove(&consumer) else { return };
+    /// A consumer goes. What it has not acknowledged waits again. With the last consumer goes the inbox and
+    /// what waits in it, at once or after the time that it lingers.
+    pub fn disconnect(&mut self, now: Nanos, consumer: ConsumerId) {
+        let Some(member) = self.consumers.remove(&consumer) else { return };
+        let inbox = member.inbox;
         let Some(receiver) = self.receivers.get_mut(&inbox) else { return };
-        receiver.members.retain(|member| *member != consumer);
-        if !receiver.members.is_empty() {
-            return self.place(inbox);
+        receiver.members.retain(|other| *other != consumer);
+        let (empty, linger) = (receiver.members.is_empty(), receiver.inbox.spec.linger);
+        let lingers = receiver.group.is_some() && linger > Nanos::ZERO;
+        if empty && !lingers {
+            return self.close(inbox);
         }
-        let (class, standing) = (receiver.class, receiver.standing);
-        self.dispatcher.place(class, inbox, (standing, None));
-        if let Some(receiver) = self.receivers.remove(&inbox) {
-            for subscription in receiver.subscriptions {
-                self.index.remove(subscription);
-                self.subscriptions.remove(&subscription);
-            }
-            if let Some(group) = receiver.group {
-                self.groups.remove(&group);
-            }
+        if empty {
+            self.alarms.set(linger.after(now), ChannelAlarm::Linger(inbox));
         }
+        for (number, (again, parcel)) in member.outstanding {
+            self.alarms.clear(again, ChannelAlarm::Redelivery(consumer, number));
+            self.give_back(now, inbox, parcel);
+        }
+        self.place(inbox);
+    }
+
+    /// Ends an inbox with all that belongs to it.
+    pub(super) fn close(&mut self, inbox: InboxId) {
+        let Some(receiver) = self.receivers.remove(&inbox) else { return };
+        self.dispatcher.place(receiver.class, inbox, (receiver.standing, None));
+        for subscription in receiver.subscriptions {
+            self.index.remove(subscription);
+            self.subscriptions.remove(&subscription);
+        }
+        if let Some(group) = receiver.group {
+            self.groups.remove(&group);
+        }
+        self.correlations.retain(|_, state| state.inbox != inbox);
+        self.timers.retain(|_, state| state.inbox != inbox);
         self.admission.leave(inbox);
     }
 
     /// A consumer, or its group, asks for events. What the topics keep of the past comes first.
     ///
     /// # Errors
-    /// The consumer does not exist, a topic or an offer that is there does not meet its request, or there are too many.
+    /// The consumer does not exist, a topic or an offer that is there does not meet its request, or there are
+    /// too many.
     pub fn subscribe(
         &mut self,
         now: Nanos,
@@ -255,47 +294,70 @@ impl<P: EventPayload> EventChannel<P> {
             return Err(ChannelError::TooMany { what: "subscriptions", most: self.limits.subscriptions });
         }
         let id = SubscriptionId(self.number());
+        let past = self.past(inbox, &interest)?;
         let receiver = self.receivers.get_mut(&inbox).ok_or(unknown("consumer", consumer.0))?;
+        for event in past {
+            self.arrivals += 1;
+            let parcel = Parcel { retained: true, ..Parcel::new(event, id) };
+            receiver.inbox.push(now, self.arrivals, parcel);
+        }
+        self.add(id, Destined { inbox, part: None }, interest);
+        self.place(inbox);
+        Ok(id)
+    }
+
+    pub(super) fn add(&mut self, id: SubscriptionId, destined: Destined, interest: Interest) {
+        if let Some(receiver) = self.receivers.get_mut(&destined.inbox) {
+            receiver.subscriptions.insert(id);
+        }
+        self.subscriptions.insert(id, destined);
+        self.index.insert(id, interest);
+    }
+
+    /// What the topics keep that an interest asks for, the oldest first, if they offer what the inbox
+    /// requests.
+    pub(super) fn past(
+        &self,
+        inbox: InboxId,
+        interest: &Interest,
+    ) -> Result<Vec<Arc<ChannelEvent<P>>>, ChannelError> {
+        let receiver = self.receivers.get(&inbox).ok_or(unknown("inbox", inbox.0))?;
         let request = receiver.inbox.spec.request;
         let mut past = Vec::new();
         for (number, topic) in &self.topics {
-            let event_type = topic.spec.event_type.as_deref();
-            if !interest.asks_for(&topic.spec.name, event_type) {
+            if !interest.asks_for(&topic.spec.name, topic.spec.event_type.as_deref()) {
                 continue;
             }
-            let mut offers =
-                topic.suppliers.iter().filter_map(|supplier| self.suppliers.get(supplier)?.get(number));
-            let met = request
+            let mut offers = topic
+                .suppliers
+                .iter()
+                .filter_map(|supplier| self.suppliers.get(supplier)?.offers.get(number));
+            request
                 .meets_topic(topic.spec.history)
-                .and_then(|()| offers.try_for_each(|state| request.meets_offer(&state.offer)));
-            met.map_err(|mismatch| ChannelError::Mismatch { topic: Arc::clone(&topic.spec.name), mismatch })?;
+                .and_then(|()| offers.try_for_each(|state| request.meets_offer(&state.offer)))
+                .map_err(|mismatch| ChannelError::Mismatch {
+                    topic: Arc::clone(&topic.spec.name),
+                    mismatch,
+                })?;
             let passes = |fields| interest.filter.as_ref().is_none_or(|filter| filter.matches(fields));
             past.extend(topic.history.events().filter(|event| passes(&event.fields)).map(Arc::clone));
         }
         past.sort_by_key(|event| event.published);
-        for event in past {
-            self.arrivals += 1;
-            receiver.inbox.push(now, self.arrivals, Parcel { event, subscription: id, retained: true });
-        }
-        receiver.subscriptions.insert(id);
-        self.subscriptions.insert(id, inbox);
-        self.index.insert(id, interest);
-        self.place(inbox);
-        Ok(id)
+        Ok(past)
     }
 
     /// Ends a subscription. What it let in is still delivered.
     pub fn unsubscribe(&mut self, subscription: SubscriptionId) {
         self.index.remove(subscription);
-        if let Some(inbox) = self.subscriptions.remove(&subscription)
+        if let Some(Destined { inbox, .. }) = self.subscriptions.remove(&subscription)
             && let Some(receiver) = self.receivers.get_mut(&inbox)
         {
             receiver.subscriptions.remove(&subscription);
         }
     }
 
-    /// A consumer takes nothing for now, as when its socket is full. Its events wait in its inbox, or go to others of its group; the other
-    /// consumers of its class go on.
+    /// A consumer takes nothing for now, as when its socket is full. Its events wait in its inbox, or go to
+    /// others of its group; the other consumers of its class go on.
     pub fn pause(&mut self, consumer: ConsumerId) {
         self.set_paused(consumer, true);
     }

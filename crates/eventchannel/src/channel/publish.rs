@@ -2,11 +2,11 @@
 //!
 //! Either all of them get it or none: whether an inbox blocks is known before the first one takes it.
 
-use super::EventChannel;
+use super::{Destined, EventChannel};
 use crate::error::PublishError;
-use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE, Publication, SupplierId};
+use crate::event::{ChannelEvent, EventPayload, NO_DEADLINE, Publication};
+use crate::ids::{CorrelationId, SupplierId, TopicId};
 use crate::inbox::{Gap, GapCause, Parcel};
-use crate::topic::TopicId;
 use std::sync::Arc;
 use unisono_linux::clock::Nanos;
 
@@ -16,6 +16,8 @@ use unisono_linux::clock::Nanos;
 pub enum Published {
     /// It is in the inboxes of so many consumers and groups.
     Taken { sequence: u64, inboxes: usize },
+    /// A stronger supplier of the topic is alive; nobody gets it.
+    Standby { sequence: u64 },
     /// An event of this number, or a later one, has come already; nobody gets it again.
     Duplicate { last: u64 },
 }
@@ -33,7 +35,8 @@ impl<P: EventPayload> EventChannel<P> {
         publication: Publication<P>,
     ) -> Result<Published, PublishError> {
         let (bytes, fields) = (publication.payload.length(), publication.fields.len());
-        let state = self.suppliers.get_mut(&supplier).and_then(|offers| offers.get_mut(&topic));
+        self.renew_supplier(now, supplier);
+        let state = self.suppliers.get_mut(&supplier).and_then(|state| state.offers.get_mut(&topic));
         let state = state.ok_or(PublishError::NotOffered)?;
         let Some(at) = self.topics.get_mut(&topic) else { return Err(PublishError::NotOffered) };
         if bytes > self.limits.payload {
@@ -57,13 +60,17 @@ impl<P: EventPayload> EventChannel<P> {
             meter.admit(now, rate).map_err(|until| PublishError::TooFast { after: until.since(now) })?;
         }
 
+        if at.owner.is_some_and(|owner| owner != supplier) {
+            (state.meter, state.sequence) = (meter, sequence);
+            return Ok(Published::Standby { sequence });
+        }
         let name = (&*at.spec.name, at.spec.event_type.as_deref());
         self.index.matching(name, &mut at.route, &publication.fields, &mut self.found);
         let mut found = std::mem::take(&mut self.found);
         // who is served first, or named as the one who refuses, does not depend on how they were found
         found.sort_unstable();
         let blocked = found.iter().find_map(|subscription| {
-            let receiver = self.receivers.get_mut(self.subscriptions.get(subscription)?)?;
+            let receiver = self.receivers.get_mut(&self.subscriptions.get(subscription)?.inbox)?;
             receiver.inbox.blocks(bytes).then(|| Arc::clone(&receiver.name))
         });
         if let Some(consumer) = blocked {
@@ -93,17 +100,28 @@ impl<P: EventPayload> EventChannel<P> {
         }
         self.publications += 1;
         let mut inboxes = 0;
+        let mut parts: Vec<(CorrelationId, usize)> = Vec::new();
         for subscription in &found {
-            let Some(inbox) = self.subscriptions.get(subscription).copied() else { continue };
+            let Some(Destined { inbox, part }) = self.subscriptions.get(subscription).copied() else {
+                continue;
+            };
             let Some(receiver) = self.receivers.get_mut(&inbox) else { continue };
+            receiver.heard = now;
+            if let Some(part) = part {
+                parts.push(part);
+                continue;
+            }
             if std::mem::replace(&mut receiver.matched, self.publications) == self.publications {
                 continue; // by another of its subscriptions
             }
             self.arrivals += 1;
-            let parcel = Parcel { event: Arc::clone(&event), subscription: *subscription, retained: false };
-            receiver.inbox.push(now, self.arrivals, parcel);
+            receiver.inbox.push(now, self.arrivals, Parcel::new(Arc::clone(&event), *subscription));
             inboxes += 1;
             self.place(inbox);
+        }
+        parts.sort_unstable();
+        for of_one in parts.chunk_by(|(one, _), (other, _)| one == other) {
+            inboxes += usize::from(self.correlate_event(now, &event, of_one));
         }
         self.found = found;
         Ok(Published::Taken { sequence, inboxes })

@@ -15,7 +15,7 @@ pub(super) enum Lexeme {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Placed {
+pub(super) struct PlacedLexeme {
     pub(super) at: Position,
     pub(super) lexeme: Lexeme,
     /// As it was written.
@@ -26,7 +26,7 @@ const SIGNS: [&str; 16] =
     ["==", "!=", "<=", ">=", "&&", "||", "<", ">", "(", ")", ",", "+", "-", "*", "/", "!"];
 
 /// All words of a text, the last one [`Lexeme::End`].
-pub(super) fn words(text: &str) -> Result<Vec<Placed>, FilterError> {
+pub(super) fn words(text: &str) -> Result<Vec<PlacedLexeme>, FilterError> {
     let mut words = Vec::new();
     let (mut rest, mut at) = (text, Position { line: 1, column: 1 });
     loop {
@@ -34,7 +34,7 @@ pub(super) fn words(text: &str) -> Result<Vec<Placed>, FilterError> {
         advance(&mut at, &rest[..blank]);
         rest = &rest[blank..];
         let Some(first) = rest.chars().next() else {
-            words.push(Placed { at, lexeme: Lexeme::End, text: "the end".to_owned() });
+            words.push(PlacedLexeme { at, lexeme: Lexeme::End, text: "the end".to_owned() });
             return Ok(words);
         };
         let (lexeme, length) = match first {
@@ -60,7 +60,7 @@ pub(super) fn words(text: &str) -> Result<Vec<Placed>, FilterError> {
             },
         };
         let (word, after) = rest.split_at(length);
-        words.push(Placed { at, lexeme, text: format!("`{word}`") });
+        words.push(PlacedLexeme { at, lexeme, text: format!("`{word}`") });
         advance(&mut at, word);
         rest = after;
     }

@@ -9,7 +9,7 @@
 //! | written | means |
 //! |---|---|
 //! | `and`, `or`, `not` | in this order from loose to tight: `or`, `and`, `not` |
-//! | `==` `!=` `<` `<=` `>` `>=` | numbers compare by value, whole or not; texts and truth values with `==` and `!=` only |
+//! | `==` `!=` `<` `<=` `>` `>=` | numbers by value; texts and truth values with `==` and `!=` only |
 //! | `x in (1, 2)`, `x not in ("a", "b")` | equal to one of them; there, but to none of them |
 //! | `x starts_with "ab"` | a text that begins so |
 //! | `exists x` | the event has the field |
@@ -17,15 +17,16 @@
 //! | `+` `-` `*` `/` | on numbers; `/` divides as decimals do |
 //! | `"text"`, with `\"` and `\\` | a text |
 //!
-//! A field's name is letters, digits, `_` and `.`, beginning with a letter or `_`. A comparison with a field that the event does not have
-//! is false, `!=` and `not in` too; `not` turns that into true. So `x != 1` asks for an `x`, and `not x == 1` does not. Values of
-//! different kinds are unequal and have no order; NaN is unequal to everything.
+//! A field's name is letters, digits, `_` and `.`, beginning with a letter or `_`. A comparison with a field
+//! that the event does not have is false, `!=` and `not in` too; `not` turns that into true. So `x != 1` asks
+//! for an `x`, and `not x == 1` does not. Values of different kinds are unequal and have no order; NaN is
+//! unequal to everything.
 //!
-//! An error names line and column. The depth of parentheses and the length of a text are limited, so that a hostile filter costs
-//! no more than its length.
+//! An error names line and column. The depth of parentheses and the length of a text are limited, so that a
+//! hostile filter costs no more than its length.
 //!
-//! Reference: the event filters of the paper's section 2.3.2; SQL's subset in DDS content-filtered topics, without its
-//! schema.
+//! Reference: the event filters of the paper's section 2.3.2; SQL's subset in DDS content-filtered topics,
+//! without its schema.
 
 mod clause;
 mod lexer;

@@ -1,7 +1,7 @@
 //! From words to a [`Clause`]: recursive descent, with the kinds of values checked on the way.
 
 use super::clause::{Clause, Comparator, Operand, Predicate};
-use super::lexer::{Lexeme, Placed, words, wrong};
+use super::lexer::{Lexeme, PlacedLexeme, words, wrong};
 use super::{FilterError, MOST_FILTER};
 use crate::value::{FieldValue, Numeric};
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use unisono_fairqueue::Position;
 
 /// Parentheses and `not`s in one another, at most: each takes stack.
 const MOST_DEPTH: usize = 64;
-/// Operations of arithmetic in a filter, at most: a chain of them is evaluated by recursion as deep as it is long.
+/// Operations of arithmetic in a filter, at most: a chain of them is evaluated by recursion as deep as it is
+/// long.
 const MOST_CALCULATIONS: usize = 256;
 
 pub(super) fn parse(text: &str) -> Result<Clause, FilterError> {
@@ -30,12 +31,12 @@ pub(super) fn parse(text: &str) -> Result<Clause, FilterError> {
 }
 
 /// What a part of a filter is.
-enum Part {
+enum FilterPart {
     Condition(Clause),
     Value(Operand),
 }
 
-impl Part {
+impl FilterPart {
     fn condition(self, at: Position) -> Result<Clause, FilterError> {
         let found = match self {
             Self::Condition(clause) => return Ok(clause),
@@ -60,19 +61,19 @@ impl Part {
 }
 
 struct FilterParser {
-    words: Vec<Placed>,
+    words: Vec<PlacedLexeme>,
     next: usize,
     depth: usize,
     calculations: usize,
 }
 
 impl FilterParser {
-    fn peek(&self) -> &Placed {
+    fn peek(&self) -> &PlacedLexeme {
         // the last word is the end, and nothing steps over it
         &self.words[self.next.min(self.words.len() - 1)]
     }
 
-    fn step(&mut self) -> Placed {
+    fn step(&mut self) -> PlacedLexeme {
         let word = self.peek().clone();
         self.next += 1;
         word
@@ -93,7 +94,7 @@ impl FilterParser {
     }
 
     fn expected(&self, what: &str) -> FilterError {
-        let Placed { at, text, .. } = self.peek();
+        let PlacedLexeme { at, text, .. } = self.peek();
         wrong(*at, format!("expected {what}, found {text}"))
     }
 
@@ -110,21 +111,21 @@ impl FilterParser {
         done
     }
 
-    fn disjunction(&mut self) -> Result<Part, FilterError> {
+    fn disjunction(&mut self) -> Result<FilterPart, FilterError> {
         self.joined(Self::conjunction, "or", "||", Clause::any)
     }
 
-    fn conjunction(&mut self) -> Result<Part, FilterError> {
+    fn conjunction(&mut self) -> Result<FilterPart, FilterError> {
         self.joined(Self::negation, "and", "&&", Clause::all)
     }
 
     fn joined(
         &mut self,
-        part: impl Fn(&mut Self) -> Result<Part, FilterError>,
+        part: impl Fn(&mut Self) -> Result<FilterPart, FilterError>,
         word: &str,
         sign: &'static str,
         join: impl Fn(Vec<Clause>) -> Clause,
-    ) -> Result<Part, FilterError> {
+    ) -> Result<FilterPart, FilterError> {
         let at = self.peek().at;
         let first = part(self)?;
         let mut clauses = Vec::new();
@@ -133,7 +134,7 @@ impl FilterParser {
             if !self.takes_word(word) && self.takes_sign(&[sign]).is_none() {
                 return match first {
                     Some(alone) => Ok(alone),
-                    None => Ok(Part::Condition(join(clauses))),
+                    None => Ok(FilterPart::Condition(join(clauses))),
                 };
             }
             if let Some(first) = first.take() {
@@ -144,21 +145,21 @@ impl FilterParser {
         }
     }
 
-    fn negation(&mut self) -> Result<Part, FilterError> {
+    fn negation(&mut self) -> Result<FilterPart, FilterError> {
         if self.takes_word("not") || self.takes_sign(&["!"]).is_some() {
             let at = self.peek().at;
             let clause = self.deeper(Self::negation)?.condition(at)?;
-            return Ok(Part::Condition(clause.negated()));
+            return Ok(FilterPart::Condition(clause.negated()));
         }
         self.comparison()
     }
 
-    fn comparison(&mut self) -> Result<Part, FilterError> {
+    fn comparison(&mut self) -> Result<FilterPart, FilterError> {
         if self.takes_word("exists") {
             let word = self.peek().clone();
             let Lexeme::Name(name) = word.lexeme else { return Err(self.expected("the name of a field")) };
             self.next += 1;
-            return Ok(Part::Condition(Clause::Is(Predicate::Exists(name.into()))));
+            return Ok(FilterPart::Condition(Clause::Is(Predicate::Exists(name.into()))));
         }
         let left_at = self.peek().at;
         let left = self.sum()?;
@@ -169,13 +170,13 @@ impl FilterParser {
             let right = self.sum()?.value(right_at)?;
             return compare(at, left, Comparator::of(sign), right);
         }
-        let negated = matches!(&self.words.get(self.next + 1), Some(Placed { lexeme: Lexeme::Name(name), .. }) if name == "in")
+        let negated = matches!(&self.words.get(self.next + 1), Some(PlacedLexeme { lexeme: Lexeme::Name(name), .. }) if name == "in")
             && self.takes_word("not");
         if self.takes_word("in") {
             let name = field(left, left_at, "in")?;
             let values = self.list()?;
             let one_of = Clause::Is(Predicate::one_of(Arc::clone(&name), values));
-            return Ok(Part::Condition(match negated {
+            return Ok(FilterPart::Condition(match negated {
                 true => Clause::all(vec![Clause::Is(Predicate::Exists(name)), one_of.negated()]),
                 false => one_of,
             }));
@@ -186,7 +187,7 @@ impl FilterParser {
                 return Err(self.expected("a text in double quotes"));
             };
             self.next += 1;
-            return Ok(Part::Condition(Clause::Is(Predicate::Starts(name, prefix))));
+            return Ok(FilterPart::Condition(Clause::Is(Predicate::Starts(name, prefix))));
         }
         Ok(left)
     }
@@ -216,19 +217,19 @@ impl FilterParser {
         }
     }
 
-    fn sum(&mut self) -> Result<Part, FilterError> {
+    fn sum(&mut self) -> Result<FilterPart, FilterError> {
         self.calculated(Self::product, &["+", "-"])
     }
 
-    fn product(&mut self) -> Result<Part, FilterError> {
+    fn product(&mut self) -> Result<FilterPart, FilterError> {
         self.calculated(Self::factor, &["*", "/"])
     }
 
     fn calculated(
         &mut self,
-        part: impl Fn(&mut Self) -> Result<Part, FilterError>,
+        part: impl Fn(&mut Self) -> Result<FilterPart, FilterError>,
         signs: &[&'static str],
-    ) -> Result<Part, FilterError> {
+    ) -> Result<FilterPart, FilterError> {
         let at = self.peek().at;
         let mut left = part(self)?;
         while let Some(sign) = self.takes_sign(signs) {
@@ -239,7 +240,7 @@ impl FilterParser {
             let one = left.value(at)?;
             let right_at = self.peek().at;
             let other = part(self)?.value(right_at)?;
-            left = Part::Value(
+            left = FilterPart::Value(
                 Operand::calculated(one, sign, other)
                     .ok_or_else(|| wrong(at, format!("`{sign}` needs numbers")))?,
             );
@@ -247,13 +248,13 @@ impl FilterParser {
         Ok(left)
     }
 
-    fn factor(&mut self) -> Result<Part, FilterError> {
+    fn factor(&mut self) -> Result<FilterPart, FilterError> {
         if self.takes_sign(&["-"]).is_some() {
             let at = self.peek().at;
             let operand = self.deeper(Self::factor)?.value(at)?;
             let zero = Operand::Literal(0.into());
             let negative = Operand::calculated(zero, "-", operand);
-            return negative.map(Part::Value).ok_or_else(|| wrong(at, "`-` needs numbers"));
+            return negative.map(FilterPart::Value).ok_or_else(|| wrong(at, "`-` needs numbers"));
         }
         if self.takes_sign(&["("]).is_some() {
             let inner = self.deeper(Self::disjunction)?;
@@ -267,10 +268,10 @@ impl FilterParser {
             Lexeme::Name(name) if !WORDS.contains(&name.as_str()) => {
                 let name = name.as_str().into();
                 self.next += 1;
-                Ok(Part::Value(Operand::Field(name)))
+                Ok(FilterPart::Value(Operand::Field(name)))
             }
             Lexeme::Literal(_) => match self.step().lexeme {
-                Lexeme::Literal(value) => Ok(Part::Value(Operand::Literal(value))),
+                Lexeme::Literal(value) => Ok(FilterPart::Value(Operand::Literal(value))),
                 _ => Err(self.expected("a value")),
             },
             _ => Err(self.expected("a field, a number, a text or `(`")),
@@ -278,14 +279,14 @@ impl FilterParser {
     }
 }
 
-fn field(part: Part, at: Position, before: &str) -> Result<Arc<str>, FilterError> {
+fn field(part: FilterPart, at: Position, before: &str) -> Result<Arc<str>, FilterError> {
     match part {
-        Part::Value(Operand::Field(name)) => Ok(name),
+        FilterPart::Value(Operand::Field(name)) => Ok(name),
         _ => Err(wrong(at, format!("expected a field before `{before}`"))),
     }
 }
 
-fn compare(at: Position, left: Operand, how: Comparator, right: Operand) -> Result<Part, FilterError> {
+fn compare(at: Position, left: Operand, how: Comparator, right: Operand) -> Result<FilterPart, FilterError> {
     if how.orders() {
         for side in [&left, &right] {
             match side {
@@ -299,5 +300,5 @@ fn compare(at: Position, left: Operand, how: Comparator, right: Operand) -> Resu
             }
         }
     }
-    Ok(Part::Condition(Clause::compared(left, how, right)))
+    Ok(FilterPart::Condition(Clause::compared(left, how, right)))
 }

@@ -1,16 +1,18 @@
 //! By which conditions a clause is found: its *access paths*.
 //!
-//! A clause need only be evaluated for an event that meets one of its access paths: an `and` holds only if a chosen one of its
-//! parts does, an `or` only if one of all its parts does. An equality is met by one bucket of a hash table, a range by an interval
-//! tree, a prefix by a hash of the text's own prefixes; anything else by the presence of a field. A condition with `not` has no
-//! access path, since events that say nothing of its field meet it: a filter of nothing else is evaluated for each event.
+//! A clause need only be evaluated for an event that meets one of its access paths: an `and` holds only if a
+//! chosen one of its parts does, an `or` only if one of all its parts does. An equality is met by one bucket
+//! of a hash table, a range by an interval tree, a prefix by a hash of the text's own prefixes; anything else
+//! by the presence of a field. A condition with `not` has no access path, since events that say nothing of
+//! its field meet it: a filter of nothing else is evaluated for each event.
 //!
-//! Any part of an `and` will do, so a clause may have several ways to be found, each a set of paths. The first is the one with fewest
-//! other clauses on it: of `site == "roof" and sensor == 17` the sensor, if many subscriptions ask for the roof. Whether events meet it often is
-//! only seen later, and `content.rs` goes on to the next way then.
+//! Any part of an `and` will do, so a clause may have several ways to be found, each a set of paths. The
+//! first is the one with fewest other clauses on it: of `site == "roof" and sensor == 17` the sensor, if many
+//! subscriptions ask for the roof. Whether events meet it often is only seen later, and `content.rs` goes on
+//! to the next way then.
 //!
-//! Reference: access predicates in Ji, Jacobsen, "A-Tree: A Dynamic Data Structure for Efficiently Indexing Arbitrary Boolean
-//! Expressions" (SIGMOD 2018), sections 3 and 4.
+//! Reference: access predicates in Ji, Jacobsen, "A-Tree: A Dynamic Data Structure for Efficiently Indexing
+//! Arbitrary Boolean Expressions" (SIGMOD 2018), sections 3 and 4.
 
 use super::content::ClauseId;
 use super::intervals::IntervalIndex;
@@ -54,7 +56,8 @@ fn take(clauses: &mut Vec<ClauseId>, clause: ClauseId) {
 }
 
 impl AccessIndex {
-    /// The ways to find a clause, the one with fewest clauses beside it first. Empty: it is evaluated for each event.
+    /// The ways to find a clause, the one with fewest clauses beside it first. Empty: it is evaluated for
+    /// each event.
     pub(super) fn ways(&self, clause: &Clause) -> Vec<Vec<AccessPath>> {
         let mut ways = match clause {
             Clause::All(parts) => parts.iter().filter_map(|part| self.cheapest(part)).collect(),
@@ -204,8 +207,8 @@ fn paths(predicate: &Predicate) -> Option<Vec<AccessPath>> {
     })
 }
 
-/// The keys between the ends of a range; none if it holds no number. Rounding makes them a little wider than the range,
-/// never narrower.
+/// The keys between the ends of a range; none if it holds no number. Rounding makes them a little wider than
+/// the range, never narrower.
 fn keys(range: &NumericRange) -> Option<(u64, u64)> {
     let low = range.low.and_then(|(number, _)| number.order_key()).unwrap_or(0);
     let high = range.high.and_then(|(number, _)| number.order_key()).unwrap_or(u64::MAX);

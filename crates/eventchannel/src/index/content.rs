@@ -1,15 +1,17 @@
 //! Many filters on one pattern of topics: which of them does an event pass?
 //!
 //! ```text
-//!   event's fields -> access paths (hash, interval tree) -> clauses that may hold -> evaluated, parts shared -> subscriptions
+//!   event's fields -> access paths (hash, interval tree) -> clauses that may hold
+//!                  -> evaluated, parts shared -> subscriptions
 //! ```
-//! Idea: clauses are kept in one graph in which equal parts are the same node, so that what many filters share is evaluated once an
-//! event; a stamp with the event's number marks what is known. Only clauses that the event meets an access path of are evaluated at all.
-//! Subscriptions of equal filters share one node.
+//! Idea: clauses are kept in one graph in which equal parts are the same node, so that what many filters
+//! share is evaluated once an event; a stamp with the event's number marks what is known. Only clauses that
+//! the event meets an access path of are evaluated at all. Subscriptions of equal filters share one node.
 //!
-//! A clause that is met and does not hold was evaluated in vain. When that has happened often enough, the clause goes on to its next way to be
-//! found, round and round, with twice the patience each time round. Each way is thus left after the same number of vain evaluations, however many
-//! events that takes: a clause spends nearly all its time on the way that wastes least, and wastes at most as many times more than the
+//! A clause that is met and does not hold was evaluated in vain. When that has happened often enough, the
+//! clause goes on to its next way to be found, round and round, with twice the patience each time round. Each
+//! way is thus left after the same number of vain evaluations, however many events that takes: a clause
+//! spends nearly all its time on the way that wastes least, and wastes at most as many times more than the
 //! best way as there are ways, without anything being measured.
 //!
 //! Cost: proportional to the fields of the event and the clauses met.
@@ -39,7 +41,7 @@ enum ClauseNode {
 
 /// What the last event made of a node.
 #[derive(Clone, Copy, Debug, Default)]
-struct Verdict {
+struct ClauseVerdict {
     /// The event's number for which the rest is known.
     event: u64,
     holds: bool,
@@ -48,7 +50,7 @@ struct Verdict {
 #[derive(Debug, Default)]
 pub(crate) struct ContentIndex {
     nodes: Vec<ClauseNode>,
-    verdicts: Vec<Verdict>,
+    verdicts: Vec<ClauseVerdict>,
     /// How many nodes and subscriptions need each node.
     needed: Vec<u32>,
     free: Vec<ClauseId>,
@@ -186,12 +188,12 @@ impl ContentIndex {
         let id = self.free.pop().unwrap_or_else(|| {
             let id = ClauseId(u32::try_from(self.nodes.len()).expect("memory ends before 2^32 nodes"));
             self.nodes.push(ClauseNode::Always(false));
-            self.verdicts.push(Verdict::default());
+            self.verdicts.push(ClauseVerdict::default());
             self.needed.push(0);
             id
         });
         let at = id.0 as usize;
-        (self.nodes[at], self.verdicts[at], self.needed[at]) = (node.clone(), Verdict::default(), 1);
+        (self.nodes[at], self.verdicts[at], self.needed[at]) = (node.clone(), ClauseVerdict::default(), 1);
         self.ids.insert(node, id);
         id
     }
@@ -243,7 +245,7 @@ impl ContentIndex {
 /// Whether a node holds for the event, which is evaluated at most once.
 fn holds(
     nodes: &[ClauseNode],
-    verdicts: &mut [Verdict],
+    verdicts: &mut [ClauseVerdict],
     event: u64,
     id: ClauseId,
     fields: &FieldSet,
@@ -259,7 +261,7 @@ fn holds(
         ClauseNode::Is(predicate) => predicate.holds(fields),
         ClauseNode::IsNot(predicate) => !predicate.holds(fields),
     };
-    verdicts[at] = Verdict { event, holds };
+    verdicts[at] = ClauseVerdict { event, holds };
     holds
 }
 
@@ -300,7 +302,8 @@ mod tests {
         for (subscription, text) in (0..).zip(filters) {
             index.insert(subscription, Some(filter(text).clause()));
         }
-        // a == 1, b > 2, their `and` once for both orders, c, the `or`, `not c`; `a == 1 and a == 1` is an `and` of one
+        // a == 1, b > 2, their `and` once for both orders, c, the `or`, `not c`; `a == 1 and a == 1` is an
+        // `and` of one
         assert_eq!(index.nodes_in_use(), 7);
         let mut found = Vec::new();
         index.matching(&FieldSet::new().with("a", 1).with("b", 3), &mut found);

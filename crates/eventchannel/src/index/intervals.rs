@@ -1,14 +1,16 @@
 //! Which of many ranges a number lies in.
 //!
-//! Idea: a centred interval tree over the fixed universe of 64-bit keys. A range belongs to the smallest aligned block of keys
-//! that holds it whole (the common prefix of its ends), and always contains the block's middle. A key below the middle is therefore in
-//! exactly the ranges of that block that begin at or before it, and a key above in those that end at or after it: both are found in
-//! sorted order, without looking at a range that does not match.
+//! Idea: a centred interval tree over the fixed universe of 64-bit keys. A range belongs to the smallest
+//! aligned block of keys that holds it whole (the common prefix of its ends), and always contains the block's
+//! middle. A key below the middle is therefore in exactly the ranges of that block that begin at or before
+//! it, and a key above in those that end at or after it: both are found in sorted order, without looking at a
+//! range that does not match.
 //!
-//! Cost: a look at each size of block in use (at most 65) and the answer itself; adding and removing take a logarithm. Nothing is
-//! rebuilt when subscriptions come and go.
+//! Cost: a look at each size of block in use (at most 65) and the answer itself; adding and removing take a
+//! logarithm. Nothing is rebuilt when subscriptions come and go.
 //!
-//! Reference: Edelsbrunner, "Dynamic data structures for orthogonal intersection queries" (1980), the interval tree.
+//! Reference: Edelsbrunner, "Dynamic data structures for orthogonal intersection queries" (1980), the
+//! interval tree.
 
 use super::content::ClauseId;
 use std::collections::{BTreeMap, HashMap};

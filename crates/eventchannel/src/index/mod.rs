@@ -3,23 +3,21 @@
 //! ```text
 //!   topic's name --trie--> patterns (each with a type) --content index each--> subscriptions
 //! ```
-//! Ten thousand subscriptions are asked in about the time of ten, for events that match few: `benches/subscriptions.rs`.
+//! Ten thousand subscriptions are asked in about the time of ten, for events that match few:
+//! `benches/subscriptions.rs`.
 
 mod access;
 mod content;
 mod intervals;
 
 use crate::filter::ContentFilter;
+use crate::ids::SubscriptionId;
 use crate::pattern::TopicPattern;
 use crate::trie::PatternTrie;
 use crate::value::FieldSet;
 use content::ContentIndex;
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// A subscription, by the channel's number; never used again for another one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct SubscriptionId(pub u32);
 
 /// Which events a subscription asks for.
 #[derive(Clone, Debug)]

@@ -28,7 +28,7 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn new(of: &[(&str, u32)]) -> Self {
         let mut channel = EventChannel::new(classes(of), ChannelLimits::default());
-        let supplier = channel.supplier().expect("room");
+        let supplier = channel.supplier(Nanos(0), None).expect("room");
         Self { channel, supplier }
     }
 
@@ -40,7 +40,7 @@ impl Bench {
     }
 
     pub(crate) fn consumer(&mut self, name: &str, inbox: InboxSpec) -> ConsumerId {
-        self.channel.connect(ConsumerSpec::new(name).with(inbox)).expect("admitted")
+        self.channel.connect(Nanos(0), ConsumerSpec::new(name).with(inbox)).expect("admitted")
     }
 
     pub(crate) fn subscribe(&mut self, consumer: ConsumerId, pattern: &str) -> SubscriptionId {

@@ -1,0 +1,69 @@
+//! Delivery at least once: what was delivered and is not acknowledged in time is delivered again.
+//!
+//! An event that was delivered stays with the consumer until it is acknowledged. If that takes too long, or
+//! the consumer goes, the event returns to the inbox, where another consumer of the group may get it. Order
+//! among repeated events is not kept.
+
+use super::EventChannel;
+use crate::alarms::ChannelAlarm;
+use crate::event::EventPayload;
+use crate::ids::{ConsumerId, InboxId};
+use crate::inbox::Parcel;
+use unisono_linux::clock::Nanos;
+
+/// What became of an acknowledgement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Acknowledged {
+    /// The event is done with.
+    Done,
+    /// It was acknowledged before, never delivered, or is to be delivered again because the acknowledgement
+    /// came too late.
+    Unknown,
+}
+
+impl<P: EventPayload> EventChannel<P> {
+    /// A consumer has done with an event; the number is that of the delivery.
+    pub fn acknowledge(&mut self, consumer: ConsumerId, number: u64) -> Acknowledged {
+        let Some(member) = self.consumers.get_mut(&consumer) else { return Acknowledged::Unknown };
+        let Some((again, _)) = member.outstanding.remove(&number) else { return Acknowledged::Unknown };
+        let inbox = member.inbox;
+        self.alarms.clear(again, ChannelAlarm::Redelivery(consumer, number));
+        self.place(inbox);
+        Acknowledged::Done
+    }
+
+    /// How many deliveries a consumer has not acknowledged.
+    #[must_use]
+    pub fn unacknowledged(&self, consumer: ConsumerId) -> usize {
+        self.consumers.get(&consumer).map_or(0, |member| member.outstanding.len())
+    }
+
+    /// Keeps what is delivered until it is acknowledged; answers its number.
+    pub(super) fn keep(&mut self, now: Nanos, consumer: ConsumerId, parcel: Parcel<P>) -> Option<u64> {
+        let member = self.consumers.get_mut(&consumer)?;
+        let redelivery = self.receivers.get(&member.inbox)?.inbox.spec.redelivery?;
+        member.delivered += 1;
+        let again = redelivery.after.after(now);
+        member.outstanding.insert(member.delivered, (again, parcel));
+        self.alarms.set(again, ChannelAlarm::Redelivery(consumer, member.delivered));
+        Some(member.delivered)
+    }
+
+    /// A delivery was not acknowledged in time.
+    pub(super) fn repeat(&mut self, now: Nanos, consumer: ConsumerId, number: u64) {
+        let Some(member) = self.consumers.get_mut(&consumer) else { return };
+        let inbox = member.inbox;
+        if let Some((_, parcel)) = member.outstanding.remove(&number) {
+            self.give_back(now, inbox, parcel);
+        }
+    }
+
+    /// An event that was not acknowledged goes back to its inbox.
+    pub(super) fn give_back(&mut self, now: Nanos, inbox: InboxId, parcel: Parcel<P>) {
+        let arrival = self.arrival();
+        if let Some(receiver) = self.receivers.get_mut(&inbox) {
+            receiver.inbox.push_again(now, arrival, parcel);
+        }
+        self.place(inbox);
+    }
+}

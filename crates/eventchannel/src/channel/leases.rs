@@ -1,0 +1,239 @@
+//! What happens by itself: leases that run out, timers, redeliveries, correlations that were not completed,
+//! inboxes that nobody came back for.
+//!
+//! The caller asks [`next_wake`](EventChannel::next_wake) when to come back and calls
+//! [`advance`](EventChannel::advance) then. A party with a lease renews it, or does anything else; one that
+//! does neither has died (DDS: LIVELINESS), and those who listened to it are told. Of suppliers of a topic
+//! with exclusive ownership the strongest is heard (DDS: OWNERSHIP, OWNERSHIP_STRENGTH); when it goes, the
+//! next one is heard from its next event on: it was a hot standby, its numbers were followed all the time.
+
+use super::EventChannel;
+use crate::alarms::ChannelAlarm;
+use crate::correlation::Incomplete;
+use crate::delivery::{ChannelNotice, Departed};
+use crate::error::ChannelError;
+use crate::event::{EventPayload, NO_DEADLINE};
+use crate::ids::{ConsumerId, CorrelationId, InboxId, SupplierId, TimerId, TopicId};
+use crate::topic::Ownership;
+use unisono_linux::clock::Nanos;
+
+/// How long a party may be silent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lease {
+    pub(super) period: Nanos,
+    /// When it was heard last.
+    pub(super) renewed: Nanos,
+}
+
+/// A timer to be.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum TimerSpec {
+    /// A tick each period; the first one a period from now. Ticks that could not be delivered in time come
+    /// late, each once.
+    Every(Nanos),
+    /// A notice when no event has matched for so long, and again after as long.
+    Silence(Nanos),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TimerState {
+    pub(super) inbox: InboxId,
+    spec: TimerSpec,
+    next: Nanos,
+}
+
+impl<P: EventPayload> EventChannel<P> {
+    /// When to call [`advance`](Self::advance), if nothing else happens before. None: not at all.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<Nanos> {
+        self.alarms.first()
+    }
+
+    /// Time has passed.
+    pub fn advance(&mut self, now: Nanos) {
+        while let Some((at, alarm)) = self.alarms.due(now) {
+            match alarm {
+                ChannelAlarm::SupplierLease(supplier) => {
+                    let Some(lease) = self.suppliers.get(&supplier).and_then(|state| state.lease) else {
+                        continue;
+                    };
+                    let end = lease.period.after(lease.renewed);
+                    match end <= now {
+                        true => self.depart(supplier, Departed::Died),
+                        false => self.alarms.set(end, alarm),
+                    }
+                }
+                ChannelAlarm::ConsumerLease(consumer) => {
+                    let Some(lease) = self.consumers.get(&consumer).and_then(|member| member.lease) else {
+                        continue;
+                    };
+                    let end = lease.period.after(lease.renewed);
+                    match end <= now {
+                        true => self.disconnect(now, consumer),
+                        false => self.alarms.set(end, alarm),
+                    }
+                }
+                ChannelAlarm::Redelivery(consumer, number) => self.repeat(now, consumer, number),
+                ChannelAlarm::Linger(inbox) => {
+                    if self.receivers.get(&inbox).is_some_and(|receiver| receiver.members.is_empty()) {
+                        self.close(inbox);
+                    }
+                }
+                ChannelAlarm::Timer(timer) => self.ring(at, timer),
+                ChannelAlarm::Correlation(correlation) => self.run_out(now, correlation),
+            }
+        }
+    }
+
+    /// A supplier is alive. Publishing says so too.
+    pub fn renew_supplier(&mut self, now: Nanos, supplier: SupplierId) {
+        if let Some(lease) = self.suppliers.get_mut(&supplier).and_then(|state| state.lease.as_mut()) {
+            lease.renewed = now;
+        }
+    }
+
+    /// A consumer is alive. Nothing else says so: a consumer that is dead is paused, and owes
+    /// acknowledgements.
+    pub fn renew_consumer(&mut self, now: Nanos, consumer: ConsumerId) {
+        if let Some(lease) = self.consumers.get_mut(&consumer).and_then(|member| member.lease.as_mut()) {
+            lease.renewed = now;
+        }
+    }
+
+    /// Begins a lease.
+    pub(super) fn lease(&mut self, now: Nanos, period: Option<Nanos>, alarm: ChannelAlarm) -> Option<Lease> {
+        let lease = Lease { period: period?, renewed: now };
+        self.alarms.set(lease.period.after(now), alarm);
+        Some(lease)
+    }
+
+    /// A supplier goes, of its own or not.
+    pub(super) fn depart(&mut self, supplier: SupplierId, why: Departed) {
+        let Some(state) = self.suppliers.remove(&supplier) else { return };
+        for id in state.offers.into_keys() {
+            if let Some(topic) = self.topics.get_mut(&id) {
+                topic.suppliers.remove(&supplier);
+            }
+            for inbox in self.audience(id) {
+                self.tell(inbox, NO_DEADLINE, ChannelNotice::Gone { topic: id, supplier, why });
+            }
+            self.elect(id);
+        }
+    }
+
+    /// Finds who is heard on a topic with exclusive ownership. Those who listen are told, but for the first
+    /// one.
+    pub(super) fn elect(&mut self, id: TopicId) {
+        let Some(topic) = self.topics.get_mut(&id) else { return };
+        if topic.spec.ownership == Ownership::Shared {
+            return;
+        }
+        let strength = |supplier: &&SupplierId| {
+            let state = self.suppliers.get(*supplier).and_then(|state| state.offers.get(&id));
+            state.map(|state| (state.offer.strength, std::cmp::Reverse(state.since)))
+        };
+        let owner = topic.suppliers.iter().max_by_key(strength).copied();
+        let before = std::mem::replace(&mut topic.owner, owner);
+        let told = topic.heard_before;
+        topic.heard_before |= owner.is_some();
+        if let Some(supplier) = owner.filter(|_| before != owner && told) {
+            for inbox in self.audience(id) {
+                self.tell(inbox, NO_DEADLINE, ChannelNotice::Owner { topic: id, supplier });
+            }
+        }
+    }
+
+    /// Who is heard on a topic with exclusive ownership.
+    #[must_use]
+    pub fn owner(&self, topic: TopicId) -> Option<SupplierId> {
+        self.topics.get(&topic)?.owner
+    }
+
+    /// A consumer, or its group, wants to be told the time, or of silence.
+    ///
+    /// # Errors
+    /// The consumer does not exist, the period is zero, or there are too many timers.
+    pub fn set_timer(
+        &mut self,
+        now: Nanos,
+        consumer: ConsumerId,
+        spec: TimerSpec,
+    ) -> Result<TimerId, ChannelError> {
+        let known = self.consumers.get(&consumer);
+        let inbox = known.ok_or(ChannelError::Unknown { what: "consumer", number: consumer.0 })?.inbox;
+        let (TimerSpec::Every(period) | TimerSpec::Silence(period)) = spec;
+        if period == Nanos::ZERO {
+            return Err(ChannelError::ZeroPeriod);
+        }
+        if self.timers.len() >= self.limits.subscriptions {
+            return Err(ChannelError::TooMany { what: "timers", most: self.limits.subscriptions });
+        }
+        let id = TimerId(self.number());
+        let next = period.after(now);
+        self.timers.insert(id, TimerState { inbox, spec, next });
+        self.alarms.set(next, ChannelAlarm::Timer(id));
+        if let Some(receiver) = self.receivers.get_mut(&inbox) {
+            receiver.heard = receiver.heard.max(now);
+        }
+        Ok(id)
+    }
+
+    pub fn clear_timer(&mut self, timer: TimerId) {
+        if let Some(state) = self.timers.remove(&timer) {
+            self.alarms.clear(state.next, ChannelAlarm::Timer(timer));
+        }
+    }
+
+    fn ring(&mut self, at: Nanos, timer: TimerId) {
+        let Some(state) = self.timers.get_mut(&timer) else { return };
+        let inbox = state.inbox;
+        let Some(heard) = self.receivers.get(&inbox).map(|receiver| receiver.heard) else { return };
+        let (notice, next, due) = match state.spec {
+            TimerSpec::Every(period) => {
+                let next = period.after(at);
+                (Some(ChannelNotice::Tick { timer, at }), next, next)
+            }
+            TimerSpec::Silence(period) if period.after(heard) <= at => {
+                (Some(ChannelNotice::Silence { timer, since: heard }), period.after(at), NO_DEADLINE)
+            }
+            TimerSpec::Silence(period) => (None, period.after(heard), NO_DEADLINE),
+        };
+        state.next = next;
+        self.alarms.set(next, ChannelAlarm::Timer(timer));
+        if let Some(notice) = notice {
+            self.tell(inbox, due, notice);
+        }
+    }
+
+    /// Looks whether a correlation has run out, and when to look again.
+    pub(super) fn run_out(&mut self, now: Nanos, id: CorrelationId) {
+        let Some(state) = self.correlations.get_mut(&id) else { return };
+        let (inbox, report) = (state.inbox, state.incomplete == Incomplete::Report);
+        let began = state.alarm.take();
+        let oldest = state.correlator.expire(now);
+        let next = oldest.map(|oldest| Nanos(1).after(state.correlator.end(oldest)));
+        state.alarm = next;
+        if let Some(next) = next {
+            self.alarms.set(next, ChannelAlarm::Correlation(id));
+        }
+        if report && began.is_some() {
+            self.tell(inbox, NO_DEADLINE, ChannelNotice::Incomplete { correlation: id });
+        }
+    }
+
+    /// A correlation has been fed: its alarm is set, or cleared if it was completed.
+    pub(super) fn watch(&mut self, now: Nanos, id: CorrelationId) {
+        let Some(state) = self.correlations.get_mut(&id) else { return };
+        let oldest = state.correlator.expire(now);
+        let next = oldest.map(|oldest| Nanos(1).after(state.correlator.end(oldest)));
+        let before = std::mem::replace(&mut state.alarm, next);
+        if before != next {
+            if let Some(before) = before {
+                self.alarms.clear(before, ChannelAlarm::Correlation(id));
+            }
+            if let Some(next) = next {
+                self.alarms.set(next, ChannelAlarm::Correlation(id));
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Correlation: events that mean something together (the paper's section 2.3.2; conjunction and disjunction
+//! groups in TAO's event service).
+//!
+//! A correlation has parts, each an interest of its own. It is complete with the event that ends it, and is
+//! delivered as that event with the others. Then it begins anew: no event is part of two deliveries.
+//!
+//! | rule | complete when |
+//! |---|---|
+//! | any | one part has come |
+//! | all | all parts have come within the time, in any order; of a part the latest event counts |
+//! | sequence | all parts have come within the time, in their order |
+//!
+//! Cost: for a sequence one chain of events for each of its parts: of all chains that have come as far, the
+//! one that began last can be completed whenever another one can. Reference: Chakravarthy, Mishra, "Snoop"
+//! (1994), its recent context.
+
+use crate::event::ChannelEvent;
+use crate::index::Interest;
+use std::sync::Arc;
+use unisono_linux::clock::Nanos;
+
+/// The most parts.
+pub const MOST_PARTS: usize = 32;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum CorrelationRule {
+    Any,
+    All,
+    Sequence,
+}
+
+/// Whether a consumer is told that parts came and the rest did not, in time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Incomplete {
+    Forget,
+    Report,
+}
+
+/// Events that a consumer wants together.
+#[derive(Clone, Debug)]
+pub struct Correlation {
+    /// From one to [`MOST_PARTS`].
+    pub parts: Vec<Interest>,
+    pub rule: CorrelationRule,
+    /// From the first event to the last.
+    pub within: Nanos,
+    pub incomplete: Incomplete,
+}
+
+/// Events in the order of the parts.
+type Chain<P> = Vec<Arc<ChannelEvent<P>>>;
+
+#[derive(Debug)]
+pub(crate) struct Correlator<P> {
+    rule: CorrelationRule,
+    within: Nanos,
+    /// For `all`: the last event of each part, a chain of one. For a sequence: for each part the chain that
+    /// ends with it.
+    chains: Vec<Option<Chain<P>>>,
+}
+
+impl<P> Correlator<P> {
+    pub(crate) fn new(correlation: &Correlation) -> Self {
+        let chains = correlation.parts.iter().map(|_| None).collect();
+        Self { rule: correlation.rule, within: correlation.within, chains }
+    }
+
+    /// An event has come that matches these parts, ascending. The answer is a complete correlation, which
+    /// ends with it.
+    pub(crate) fn feed(&mut self, event: &Arc<ChannelEvent<P>>, parts: &[usize]) -> Option<Chain<P>> {
+        self.expire(event.published);
+        let complete = match self.rule {
+            CorrelationRule::Any => Some(vec![Arc::clone(event)]),
+            CorrelationRule::All => {
+                for part in parts {
+                    self.chains[*part] = Some(vec![Arc::clone(event)]);
+                }
+                self.chains.iter().all(Option::is_some).then(|| {
+                    let others =
+                        self.chains.iter().flatten().flatten().filter(|other| !Arc::ptr_eq(other, event));
+                    others.chain([event]).map(Arc::clone).collect()
+                })
+            }
+            CorrelationRule::Sequence => {
+                // the last parts first, so that the event does not follow itself
+                for part in parts.iter().rev() {
+                    let before = match part {
+                        0 => Some(Vec::new()),
+                        part => {
+                            self.chains[part - 1].as_ref().map(|chain| chain.iter().map(Arc::clone).collect())
+                        }
+                    };
+                    if let Some(mut chain) = before {
+                        chain.push(Arc::clone(event));
+                        self.chains[*part] = Some(chain);
+                    }
+                }
+                self.chains.last_mut().and_then(Option::take)
+            }
+        };
+        if complete.is_some() {
+            self.chains.iter_mut().for_each(|chain| *chain = None);
+        }
+        complete
+    }
+
+    /// The last time at which what began then can be completed.
+    pub(crate) fn end(&self, began: Nanos) -> Nanos {
+        self.within.after(began)
+    }
+
+    /// Forgets what can no longer be completed; when the oldest of the rest began.
+    pub(crate) fn expire(&mut self, now: Nanos) -> Option<Nanos> {
+        let mut oldest = None;
+        let within = self.within;
+        for chain in &mut self.chains {
+            let Some(began) = chain.as_ref().and_then(|chain| chain.first()).map(|event| event.published)
+            else {
+                continue;
+            };
+            if within.after(began) < now {
+                *chain = None;
+            } else {
+                oldest = Some(oldest.map_or(began, |oldest: Nanos| oldest.min(began)));
+            }
+        }
+        oldest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Criticality, NO_DEADLINE};
+    use crate::ids::{SupplierId, TopicId};
+    use crate::value::FieldSet;
+    use proptest::prelude::*;
+
+    fn event(sequence: u64, published: u64) -> Arc<ChannelEvent<Vec<u8>>> {
+        Arc::new(ChannelEvent {
+            topic: TopicId(0),
+            key: None,
+            fields: FieldSet::new(),
+            payload: Vec::new(),
+            supplier: SupplierId(0),
+            sequence,
+            published: Nanos(published),
+            deadline: NO_DEADLINE,
+            criticality: Criticality::default(),
+        })
+    }
+
+    /// When the event at `last` came, and which parts it matches.
+    type Past = [(u64, Vec<usize>)];
+
+    /// Whether parts `0..=part` can be found in order, the last of them the event at `last`, none before
+    /// `from`.
+    fn follows(past: &Past, last: usize, part: usize, from: u64) -> bool {
+        past[last].0 >= from
+            && past[last].1.contains(&part)
+            && (part == 0 || (0..last).any(|before| follows(past, before, part - 1, from)))
+    }
+
+    proptest! {
+        #[test]
+        fn a_correlation_is_complete_when_a_search_through_the_past_finds_its_parts(
+            sequence: bool, parts in 1..4_usize, within in 0..12_u64,
+            events in prop::collection::vec((0..4_u64, prop::collection::btree_set(0..3_usize, 0..3)), 0..40),
+        ) {
+            let rule = if sequence { CorrelationRule::Sequence } else { CorrelationRule::All };
+            let interest = Interest::in_topics("t".parse().expect("a pattern"));
+            let correlation = Correlation { parts: vec![interest; parts], rule, within: Nanos(within), incomplete: Incomplete::Forget };
+            let mut correlator = Correlator::new(&correlation);
+            let (mut now, mut past) = (100, Vec::new());
+            for (at, (later, matched)) in (0..).zip(events) {
+                now += later;
+                let matched: Vec<usize> = matched.into_iter().filter(|part| *part < parts).collect();
+                if matched.is_empty() {
+                    continue;
+                }
+                past.push((now, matched.clone()));
+                let from = now - within;
+                let expected = match sequence {
+                    true => follows(&past, past.len() - 1, parts - 1, from),
+                    false => (0..parts).all(|part| past.iter().any(|(at, matched)| *at >= from && matched.contains(&part))),
+                };
+                let got = correlator.feed(&event(at, now), &matched);
+                prop_assert_eq!(got.is_some(), expected);
+                if let Some(got) = got {
+                    prop_assert!(got.iter().all(|event| event.published.0 >= from));
+                    prop_assert_eq!(got.last().map(|event| event.sequence), Some(at));
+                    past.clear();
+                }
+            }
+        }
+    }
+}

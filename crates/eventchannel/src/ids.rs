@@ -1,0 +1,29 @@
+//! Who and what is meant: numbers that the channel gives, each once, below all modules that speak of them.
+
+/// A topic, by the channel's number; never used again for another one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TopicId(pub u32);
+
+/// A supplier, by the channel's number; never used again for another one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SupplierId(pub u32);
+
+/// A consumer, by the channel's number; never used again for another one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ConsumerId(pub u32);
+
+/// An inbox, by the channel's number; never used again for another one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct InboxId(pub u32);
+
+/// A subscription, by the channel's number; never used again for another one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SubscriptionId(pub u32);
+
+/// A correlation, by the channel's number; never used again for another one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CorrelationId(pub u32);
+
+/// A timer, by the channel's number; never used again for another one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TimerId(pub u32);
