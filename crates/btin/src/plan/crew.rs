@@ -1,5 +1,13 @@
-//! Work that falls into pieces, on several threads: the pieces are taken in turn by who is free, and what
-//! comes of them is the same however many threads there are.
+//! Work that falls into pieces, on several threads: each thread takes the next piece when it is free, and the
+//! result is the same with any number of threads.
+//!
+//! How much a second thread can gain: exact ties in a random network of 10,000 switches with 6 links each
+//! (both scans, two threads, `valgrind --tool=callgrind --separate-threads=yes` on `benches/plan.rs`) take
+//! 2.60 G instructions: 1.21 G in pieces of the first thread, 1.20 G in pieces of the second, and 0.19 G (7
+//! %) in what the first thread does alone, mostly the searches that bound heights. By Amdahl's law two
+//! threads are at most 1.87 times as fast. The pieces are shared evenly, and these take no lock: one atomic
+//! counter gives them out. A smaller gain is therefore not a matter of this code's order; whether memory
+//! limits it has not been measured.
 
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
