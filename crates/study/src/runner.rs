@@ -6,7 +6,7 @@
 //!
 //! Cost: see [`crate::host`] and [`crate::record_file`]; between runs only.
 
-use crate::driver::{Context, Driver, NoOutcome, launch};
+use crate::driver::{Context, NoOutcome, launch};
 use crate::file::StudyFile;
 use crate::host::LoadWatch;
 use crate::plan::{Plan, PlannedRun};
@@ -126,7 +126,7 @@ impl Runner<'_> {
     }
 
     fn one(&mut self, file: &StudyFile, planned: &PlannedRun) -> Result<(), RecordError> {
-        let timed = file.driver.measures_time();
+        let timed = !file.driver.is_simulated();
         let foreign_load = if timed { self.load.before_run() } else { None };
         let started = jiff::Timestamp::now().to_string();
         let clock = Instant::now();
@@ -150,7 +150,7 @@ impl Runner<'_> {
         let names = || file.driver.recorded_as(&planned.variant, &planned.settings);
         match result {
             Ok(measured) => {
-                if matches!(file.driver, Driver::Pair | Driver::Burst) && planned.settings.threads.is_none() {
+                if file.driver.beside_others() && planned.settings.threads.is_none() {
                     line.parameters.insert("threads".to_owned(), launch::threads(self.context).into());
                 }
                 line.warnings = measured.warnings;

@@ -6,57 +6,80 @@
 
 use super::figures::figure;
 use super::launch::{self, App};
-use super::{Context, NoOutcome, Outcome, pair};
+use super::{Context, Driver, NoOutcome, Outcome, pair};
 use crate::peer::{Kind, Program};
 use crate::settings::{Regime, Settings};
 use crate::workload::{Measurement, Options};
+use std::time::Duration;
 use unisono_measure::record::{Distribution, Figure};
 
-/// The settings this driver reads.
-pub const READS: &[&str] = &[
-    "threads",
-    "wait",
-    "spin_budget_us",
-    "size",
-    "regime",
-    "slice_ms",
-    "mechanism",
-    "nice",
-    "favoured",
-    "others",
-    "requests_per_s",
-    "burst",
-    "rounds",
-];
+#[derive(Debug)]
+pub struct BurstDriver;
 
-/// Makes one run.
-///
-/// # Errors
-/// Why there are no figures.
-pub fn run(context: Context, settings: &Settings, seconds: f64, seed: u64) -> Result<Outcome, NoOutcome> {
-    if settings.regime == Some(Regime::Batch) {
-        return Err(NoOutcome::Skipped("requests that arrive over time cannot be run as batch jobs".into()));
+impl Driver for BurstDriver {
+    fn name(&self) -> &'static str {
+        "burst"
     }
-    let streams = 1 + settings.others.unwrap_or(1);
-    let app = |stream: usize| App {
-        program: Program::own(
-            context.unisono,
-            &format!("stream {stream}"),
-            Kind::Requests,
-            arguments(settings, stream, streams),
-        ),
-        options: Options {
-            threads: settings.threads.unwrap_or_else(|| launch::threads(context)),
-            size: settings.size,
-            // one seed: each stream draws the whole schedule and serves its own part
-            seed,
-            ..Options::default()
-        },
-    };
-    let (measured, figures) = pair::under(context, settings, (0..streams).map(app).collect(), seconds)?;
-    let mut outcome = latencies(&measured)?;
-    outcome.figures.extend(figures);
-    Ok(outcome)
+
+    fn reads(&self) -> &'static [&'static str] {
+        &[
+            "threads",
+            "wait",
+            "spin_budget_us",
+            "size",
+            "regime",
+            "slice_ms",
+            "mechanism",
+            "nice",
+            "favoured",
+            "others",
+            "requests_per_s",
+            "burst",
+            "rounds",
+        ]
+    }
+
+    fn around(&self, settings: &Settings, seconds: f64) -> Duration {
+        super::pair::PairDriver.around(settings, seconds)
+    }
+
+    fn beside_others(&self) -> bool {
+        true
+    }
+
+    fn run(
+        &self,
+        context: Context,
+        settings: &Settings,
+        seconds: f64,
+        seed: u64,
+    ) -> Result<Outcome, NoOutcome> {
+        if settings.regime == Some(Regime::Batch) {
+            return Err(NoOutcome::Skipped(
+                "requests that arrive over time cannot be run as batch jobs".into(),
+            ));
+        }
+        let streams = 1 + settings.others.unwrap_or(1);
+        let app = |stream: usize| App {
+            program: Program::own(
+                context.unisono,
+                &format!("stream {stream}"),
+                Kind::Requests,
+                arguments(settings, stream, streams),
+            ),
+            options: Options {
+                threads: settings.threads.unwrap_or_else(|| launch::threads(context)),
+                size: settings.size,
+                // one seed: each stream draws the whole schedule and serves its own part
+                seed,
+                ..Options::default()
+            },
+        };
+        let (measured, figures) = pair::under(context, settings, (0..streams).map(app).collect(), seconds)?;
+        let mut outcome = latencies(&measured)?;
+        outcome.figures.extend(figures);
+        Ok(outcome)
+    }
 }
 
 fn arguments(settings: &Settings, stream: usize, streams: usize) -> Vec<String> {

@@ -8,7 +8,7 @@
 //! in the service.
 
 use super::figures::figure;
-use super::{Context, NoOutcome, Outcome};
+use super::{Context, Driver, NoOutcome, Outcome};
 use crate::settings::Settings;
 use crate::workload::disk::{Got, NAMES, SLOTS, SharedFile, hierarchy, serve};
 use std::time::Duration;
@@ -16,51 +16,58 @@ use unisono_enforce::disk::Rule;
 use unisono_fairqueue::{Disk, Purpose};
 use unisono_measure::record::Figure;
 
-/// The settings this driver reads.
-pub const READS: &[&str] = &["backend"];
-
-/// Time around the measured seconds: the file is written once a study.
-pub const AROUND: Duration = Duration::from_millis(700);
-
 /// Requests out at a time, where the order is ours.
 const OUT: usize = 2;
 
 /// A guess from below: what is promised has to hold.
 const DISK: Disk = Disk { request: 300_000, rate: 200_000_000, ahead: 256 << 10 };
 
-/// Makes one run.
-///
-/// # Errors
-/// Why there are no figures.
-pub fn run(context: Context, settings: &Settings, seconds: f64) -> Result<Outcome, NoOutcome> {
-    let tree = hierarchy();
-    let (rule, threads) = match settings.backend.as_deref() {
-        Some("kernel") => (Rule::Fifo { hierarchy: tree }, SLOTS),
-        Some("fifo") => (Rule::Fifo { hierarchy: tree }, OUT),
-        None | Some("cello") => {
-            let purposes = [("interactive", Purpose::Interactive), ("real-time", Purpose::RealTime)];
-            let named = |(name, purpose)| tree.find(name).map(|class| (class, purpose));
-            let purposes = purposes.into_iter().filter_map(named).collect();
-            (Rule::Cello { hierarchy: tree.clone(), purposes, disk: DISK }, OUT)
-        }
-        Some(other) => {
-            return Err(NoOutcome::Failed(format!("backend {other:?}; write cello, fifo or kernel")));
-        }
-    };
-    let file = SharedFile::at(context.directory).map_err(|error| {
-        NoOutcome::Skipped(format!(
-            "{} cannot be read past the page cache: {error}; set TMPDIR to a directory on a disk",
-            context.directory.display()
-        ))
-    })?;
-    let got = serve(rule, threads, &file, Duration::from_secs_f64(seconds), &|| {
-        (context.interrupted)().is_some()
-    });
-    if let Some(signal) = (context.interrupted)() {
-        return Err(NoOutcome::Interrupted(format!("stopped by {signal}")));
+#[derive(Debug)]
+pub struct DiskDriver;
+
+impl Driver for DiskDriver {
+    fn name(&self) -> &'static str {
+        "disk"
     }
-    let got = got.map_err(|error| NoOutcome::Failed(format!("a request failed: {error}")))?;
-    Ok(outcome(&got))
+
+    fn reads(&self) -> &'static [&'static str] {
+        &["backend"]
+    }
+
+    fn around(&self, _: &Settings, _: f64) -> Duration {
+        Duration::from_millis(700)
+    }
+
+    fn run(&self, context: Context, settings: &Settings, seconds: f64, _: u64) -> Result<Outcome, NoOutcome> {
+        let tree = hierarchy();
+        let (rule, threads) = match settings.backend.as_deref() {
+            Some("kernel") => (Rule::Fifo { hierarchy: tree }, SLOTS),
+            Some("fifo") => (Rule::Fifo { hierarchy: tree }, OUT),
+            None | Some("cello") => {
+                let purposes = [("interactive", Purpose::Interactive), ("real-time", Purpose::RealTime)];
+                let named = |(name, purpose)| tree.find(name).map(|class| (class, purpose));
+                let purposes = purposes.into_iter().filter_map(named).collect();
+                (Rule::Cello { hierarchy: tree.clone(), purposes, disk: DISK }, OUT)
+            }
+            Some(other) => {
+                return Err(NoOutcome::Failed(format!("backend {other:?}; write cello, fifo or kernel")));
+            }
+        };
+        let file = SharedFile::at(context.directory).map_err(|error| {
+            NoOutcome::Skipped(format!(
+                "{} cannot be read past the page cache: {error}; set TMPDIR to a directory on a disk",
+                context.directory.display()
+            ))
+        })?;
+        let got = serve(rule, threads, &file, Duration::from_secs_f64(seconds), &|| {
+            (context.interrupted)().is_some()
+        });
+        if let Some(signal) = (context.interrupted)() {
+            return Err(NoOutcome::Interrupted(format!("stopped by {signal}")));
+        }
+        let got = got.map_err(|error| NoOutcome::Failed(format!("a request failed: {error}")))?;
+        Ok(outcome(&got))
+    }
 }
 
 fn outcome(got: &[Got; 3]) -> Outcome {

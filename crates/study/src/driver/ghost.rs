@@ -9,7 +9,7 @@
 //! by time, and a step that takes longer than the time there is counts as the measurement.
 
 use super::figures::figure;
-use super::{Context, NoOutcome, Outcome, Place};
+use super::{Context, Driver, NoOutcome, Outcome, Place};
 use crate::child::{self, Child, ChildError};
 use crate::peer::Program;
 use crate::settings::Settings;
@@ -23,13 +23,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use unisono_measure::record::{Distribution, Figure};
-
-/// The settings this driver reads. Its `seconds` are those of one measurement.
-pub const READS: &[&str] =
-    &["program", "processes", "preload", "style", "sizes", "methods", "windows", "pinned", "competitors"];
-
-/// The parameters that its places add.
-pub const ADDS: &[&str] = &["bytes"];
 
 /// Repetitions within a measurement; the record has their least, median and greatest.
 const REPETITIONS: usize = 5;
@@ -48,19 +41,6 @@ const LENGTHS: usize = 4;
 
 /// Longer than this no run is waited for, beyond the time that it should take.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// What a run with these settings is to measure: the endings of its variants' names.
-#[must_use]
-pub fn parts(settings: &Settings) -> Vec<String> {
-    let windows = windows(settings);
-    let of = |method: String| -> Vec<String> {
-        if WITHOUT_WINDOW.contains(&method.as_str()) {
-            return vec![method];
-        }
-        windows.iter().map(|window| ending(&method, window)).collect()
-    };
-    methods(settings).into_iter().filter(|method| is_possible(settings, method)).flat_map(of).collect()
-}
 
 /// The engine has windows only, and the preload leaves messages to its MPI.
 fn is_possible(settings: &Settings, method: &str) -> bool {
@@ -99,22 +79,6 @@ fn count(settings: &Settings) -> usize {
     parts(settings).iter().map(of).sum()
 }
 
-/// Time around the measured seconds, which are those of one measurement.
-#[must_use]
-pub fn around(settings: &Settings, seconds: f64) -> Duration {
-    let program = match settings.program.as_deref() {
-        Some("ghost-openmpi") => 240,
-        Some("ghost-mpich") => 120,
-        _ => 60,
-    };
-    let preload = if settings.preload == Some(true) { 50 } else { 0 };
-    // who starts beside busy loops has half of the processors
-    let starting = (program + preload) * if settings.competitors.unwrap_or(0) > 0 { 2 } else { 1 };
-    // finding out how many steps fill the time takes about half of it again
-    let measuring = Duration::from_secs_f64(seconds * (1.5 * count(settings) as f64 - 1.0).max(0.0));
-    Duration::from_millis(starting + crowding(settings)) + measuring
-}
-
 /// What more processes than two processors add, in milliseconds: MPICH's spin while they start, make windows
 /// and end, and a step of its windows takes longer than the time there is.
 fn crowding(settings: &Settings) -> u64 {
@@ -127,34 +91,77 @@ fn crowding(settings: &Settings) -> u64 {
     }
 }
 
-/// Makes one run.
-///
-/// # Errors
-/// Why there are no figures.
-pub fn run(context: Context, settings: &Settings, seconds: f64) -> Result<Outcome, NoOutcome> {
-    let processes = settings.processes.unwrap_or(2);
-    let result = result_file(context);
-    let mut command = command(context, settings, processes)?;
-    command.args(arguments(context, settings, seconds)).arg("--result").arg(&result);
-    let competitors = settings.competitors.unwrap_or(0);
-    let beside = (competitors > 0)
-        .then(|| Competitors::start(context.unisono, competitors, &Pin::Spread))
-        .transpose()
-        .map_err(|error| NoOutcome::Failed(error.to_string()))?;
-    let expected = around(settings, seconds) + Duration::from_secs_f64(seconds);
-    let ended = Child::start(command)
-        .and_then(|child| child::wait_all(&mut [child], expected * 4 + PATIENCE, context.interrupted));
-    drop(beside);
-    let text = std::fs::read_to_string(&result).unwrap_or_default();
-    // a file that was never made is as good as removed
-    std::fs::remove_file(&result).ok();
-    let measured = Measured::read(&text)
-        .map_err(|error| NoOutcome::Failed(format!("the exchange wrote what is no result: {error}")))?;
-    match ended {
-        Err(error @ ChildError::Interrupted(_)) => Err(error.into()),
-        Err(error) if measured.is_empty() => Err(error.into()),
-        Err(error) => Ok(outcome(settings, &measured, Some(&error.to_string()))),
-        Ok(()) => Ok(outcome(settings, &measured, None)),
+/// What a run measures: a method in a kind of window each.
+fn parts(settings: &Settings) -> Vec<String> {
+    let windows = windows(settings);
+    let of = |method: String| -> Vec<String> {
+        if WITHOUT_WINDOW.contains(&method.as_str()) {
+            return vec![method];
+        }
+        windows.iter().map(|window| ending(&method, window)).collect()
+    };
+    methods(settings).into_iter().filter(|method| is_possible(settings, method)).flat_map(of).collect()
+}
+
+#[derive(Debug)]
+pub struct GhostDriver;
+
+impl Driver for GhostDriver {
+    fn name(&self) -> &'static str {
+        "ghost"
+    }
+
+    fn reads(&self) -> &'static [&'static str] {
+        &["program", "processes", "preload", "style", "sizes", "methods", "windows", "pinned", "competitors"]
+    }
+
+    fn adds(&self) -> &'static [&'static str] {
+        &["bytes"]
+    }
+
+    fn parts(&self, settings: &Settings) -> Option<Vec<String>> {
+        Some(parts(settings))
+    }
+
+    fn around(&self, settings: &Settings, seconds: f64) -> Duration {
+        let program = match settings.program.as_deref() {
+            Some("ghost-openmpi") => 240,
+            Some("ghost-mpich") => 120,
+            _ => 60,
+        };
+        let preload = if settings.preload == Some(true) { 50 } else { 0 };
+        // who starts beside busy loops has half of the processors
+        let starting = (program + preload) * if settings.competitors.unwrap_or(0) > 0 { 2 } else { 1 };
+        // finding out how many steps fill the time takes about half of it again
+        let measuring = Duration::from_secs_f64(seconds * (1.5 * count(settings) as f64 - 1.0).max(0.0));
+        Duration::from_millis(starting + crowding(settings)) + measuring
+    }
+
+    fn run(&self, context: Context, settings: &Settings, seconds: f64, _: u64) -> Result<Outcome, NoOutcome> {
+        let processes = settings.processes.unwrap_or(2);
+        let result = result_file(context);
+        let mut command = command(context, settings, processes)?;
+        command.args(arguments(context, settings, seconds)).arg("--result").arg(&result);
+        let competitors = settings.competitors.unwrap_or(0);
+        let beside = (competitors > 0)
+            .then(|| Competitors::start(context.unisono, competitors, &Pin::Spread))
+            .transpose()
+            .map_err(|error| NoOutcome::Failed(error.to_string()))?;
+        let expected = self.around(settings, seconds) + Duration::from_secs_f64(seconds);
+        let ended = Child::start(command)
+            .and_then(|child| child::wait_all(&mut [child], expected * 4 + PATIENCE, context.interrupted));
+        drop(beside);
+        let text = std::fs::read_to_string(&result).unwrap_or_default();
+        // a file that was never made is as good as removed
+        std::fs::remove_file(&result).ok();
+        let measured = Measured::read(&text)
+            .map_err(|error| NoOutcome::Failed(format!("the exchange wrote what is no result: {error}")))?;
+        match ended {
+            Err(error @ ChildError::Interrupted(_)) => Err(error.into()),
+            Err(error) if measured.is_empty() => Err(error.into()),
+            Err(error) => Ok(outcome(settings, &measured, Some(&error.to_string()))),
+            Ok(()) => Ok(outcome(settings, &measured, None)),
+        }
     }
 }
 
@@ -348,7 +355,7 @@ mod tests {
     #[test]
     fn more_to_measure_takes_longer() {
         let few = Settings { sizes: Some(vec![16]), ..Settings::default() };
-        assert!(around(&Settings::default(), 0.01) > around(&few, 0.01));
-        assert!(around(&few, 1.0) >= Duration::from_secs(3));
+        assert!(GhostDriver.around(&Settings::default(), 0.01) > GhostDriver.around(&few, 0.01));
+        assert!(GhostDriver.around(&few, 1.0) >= Duration::from_secs(3));
     }
 }

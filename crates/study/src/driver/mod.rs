@@ -22,39 +22,107 @@ pub mod wait_cost;
 use crate::child::{ChildError, Interrupted};
 use crate::peer::{self, Bench};
 use crate::settings::Settings;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use std::sync::LazyLock;
 use std::time::Duration;
 use unisono_measure::record::Figure;
 
 /// What a run is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Driver {
-    /// One program alone, or beside busy loops.
-    Single,
-    /// Two or more programs under a regime.
-    Pair,
-    /// A hand-off between two threads.
-    WaitCost,
-    /// Streams of bursty requests under a regime.
-    Burst,
-    /// The exchange of ghost areas by processes, over windows and messages.
-    Ghost,
-    /// Barriers over networks of switches, simulated.
-    Tree,
-    /// Trees beyond the paper against the paper's, simulated.
-    TreePlans,
-    /// Decisions of queueing disciplines, in this process.
-    Decisions,
-    /// Busy loops that share a processor by weight.
-    Processor,
-    /// Classes of requests to a disk.
-    Disk,
-    /// Classes of traffic over a link, under each place where a policy can be enforced.
-    Link,
+pub trait Driver: fmt::Debug + Sync {
+    /// What study files call it.
+    fn name(&self) -> &'static str;
+
+    /// The settings that it reads; a study file that names another is refused.
+    fn reads(&self) -> &'static [&'static str];
+
+    /// The parameters that its runs add to their records, beside settings.
+    fn adds(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The endings of the variant's names under which a run records several measurements.
+    fn parts(&self, _: &Settings) -> Option<Vec<String>> {
+        None
+    }
+
+    /// Whether its figures are calculated: what else the machine does changes nothing.
+    fn is_simulated(&self) -> bool {
+        false
+    }
+
+    /// Whether its programs run at the same time, each with a thread for every processor if the study names no number.
+    fn beside_others(&self) -> bool {
+        false
+    }
+
+    /// Roughly the time around the measured seconds; of a simulation all of it.
+    fn around(&self, settings: &Settings, seconds: f64) -> Duration;
+
+    /// Makes one run.
+    ///
+    /// # Errors
+    /// Why there are no figures.
+    fn run(
+        &self,
+        context: Context,
+        settings: &Settings,
+        seconds: f64,
+        seed: u64,
+    ) -> Result<Outcome, NoOutcome>;
+}
+
+static ALL: [&dyn Driver; 11] = [
+    &single::SingleDriver,
+    &pair::PairDriver,
+    &wait_cost::WaitCostDriver,
+    &burst::BurstDriver,
+    &ghost::GhostDriver,
+    &tree::TreeDriver,
+    &tree_plans::TreePlansDriver,
+    &decisions::DecisionsDriver,
+    &processor::ProcessorDriver,
+    &disk::DiskDriver,
+    &link::LinkDriver,
+];
+
+impl dyn Driver {
+    /// The names under which a variant with these settings is recorded: its own, or one for each part.
+    #[must_use]
+    pub fn recorded_as(&self, variant: &str, settings: &Settings) -> Vec<String> {
+        match self.parts(settings) {
+            Some(parts) => parts.into_iter().map(|part| format!("{variant}-{part}")).collect(),
+            None => vec![variant.to_owned()],
+        }
+    }
+
+    /// Roughly how long a run takes, with everything around the measured seconds.
+    #[must_use]
+    pub fn estimate(&self, settings: &Settings, seconds: f64) -> Duration {
+        let around = self.around(settings, seconds);
+        if self.is_simulated() {
+            return around;
+        }
+        Duration::from_secs_f64(seconds) + around + crate::host::GAP
+    }
+
+    /// The programs that a run with these settings starts, by name (to be built beforehand).
+    pub fn programs<'a>(&self, settings: &'a Settings) -> impl Iterator<Item = &'a str> + use<'a> {
+        [settings.program.as_deref(), settings.other_program.as_deref()].into_iter().flatten()
+    }
+}
+
+impl<'de> Deserialize<'de> for &'static dyn Driver {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        static NAMES: LazyLock<Vec<&str>> =
+            LazyLock::new(|| ALL.iter().map(|driver| driver.name()).collect());
+        let name = String::deserialize(deserializer)?;
+        let found = ALL.into_iter().find(|driver| driver.name() == name);
+        found.ok_or_else(|| D::Error::unknown_variant(&name, &NAMES))
+    }
 }
 
 /// What a driver is given.
@@ -124,126 +192,5 @@ impl From<peer::Error> for NoOutcome {
             peer::Error::Unavailable { .. } => Self::Skipped(error.to_string()),
             _ => Self::Failed(error.to_string()),
         }
-    }
-}
-
-impl Driver {
-    /// The settings that this driver reads; a study file that names another is refused.
-    #[must_use]
-    pub fn reads(self) -> &'static [&'static str] {
-        match self {
-            Driver::Single => single::READS,
-            Driver::Pair => pair::READS,
-            Driver::WaitCost => wait_cost::READS,
-            Driver::Burst => burst::READS,
-            Driver::Ghost => ghost::READS,
-            Driver::Tree => tree::READS,
-            Driver::TreePlans => tree_plans::READS,
-            Driver::Link => link::READS,
-            Driver::Disk => disk::READS,
-            Driver::Processor => processor::READS,
-            Driver::Decisions => decisions::READS,
-        }
-    }
-
-    /// The parameters that its runs add to their records, beside settings.
-    #[must_use]
-    pub fn adds(self) -> &'static [&'static str] {
-        match self {
-            Driver::Ghost => ghost::ADDS,
-            Driver::Tree => tree::ADDS,
-            Driver::TreePlans => tree_plans::ADDS,
-            _ => &[],
-        }
-    }
-
-    /// The names under which a variant with these settings is recorded: its own, or one a part that its runs
-    /// measure.
-    #[must_use]
-    pub fn recorded_as(self, variant: &str, settings: &Settings) -> Vec<String> {
-        let parts = match self {
-            Driver::Ghost => ghost::parts(settings),
-            Driver::Tree => tree::parts(settings),
-            Driver::TreePlans => tree_plans::parts(settings),
-            Driver::Decisions => decisions::parts(),
-            _ => return vec![variant.to_owned()],
-        };
-        parts.into_iter().map(|part| format!("{variant}-{part}")).collect()
-    }
-
-    /// Whether its figures depend on what else the machine does.
-    #[must_use]
-    pub fn measures_time(self) -> bool {
-        !matches!(self, Driver::Tree | Driver::TreePlans)
-    }
-
-    /// Roughly how long a run takes, with everything around the measured seconds.
-    #[must_use]
-    pub fn estimate(self, settings: &Settings, seconds: f64) -> Duration {
-        let around = match self {
-            Driver::Single => single::AROUND,
-            Driver::WaitCost => wait_cost::AROUND,
-            Driver::Pair | Driver::Burst => pair::around(settings),
-            Driver::Ghost => ghost::around(settings, seconds),
-            Driver::Link => link::around(settings),
-            Driver::Processor => processor::AROUND,
-            Driver::Disk => disk::AROUND,
-            Driver::Decisions => decisions::around(settings, seconds),
-            Driver::Tree => return tree::around(settings),
-            Driver::TreePlans => return tree_plans::around(settings),
-        };
-        Duration::from_secs_f64(seconds) + around + crate::host::GAP
-    }
-
-    /// Makes one run.
-    ///
-    /// # Errors
-    /// Why there are no figures.
-    pub fn run(
-        self,
-        context: Context,
-        settings: &Settings,
-        seconds: f64,
-        seed: u64,
-    ) -> Result<Outcome, NoOutcome> {
-        match self {
-            Driver::Single => single::run(context, settings, seconds, seed),
-            Driver::Pair => pair::run(context, settings, seconds, seed),
-            Driver::WaitCost => wait_cost::run(context, settings, seconds, seed),
-            Driver::Burst => burst::run(context, settings, seconds, seed),
-            // nothing in it is drawn
-            Driver::Ghost => ghost::run(context, settings, seconds),
-            // what is drawn there is when messages are sent: never the same twice
-            Driver::Link => link::run(context, settings, seconds),
-            Driver::Processor => processor::run(context, settings, seconds),
-            Driver::Disk => disk::run(context, settings, seconds),
-            Driver::Decisions => decisions::run(settings, seconds, seed),
-            // nothing in it takes its time
-            Driver::Tree => tree::run(context, settings, seed),
-            Driver::TreePlans => tree_plans::run(context, settings, seed),
-        }
-    }
-
-    /// The programs that a run with these settings starts, by name (to be built beforehand).
-    pub fn programs(self, settings: &Settings) -> impl Iterator<Item = &str> {
-        [settings.program.as_deref(), settings.other_program.as_deref()].into_iter().flatten()
-    }
-}
-
-impl fmt::Display for Driver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Driver::Single => "single",
-            Driver::Pair => "pair",
-            Driver::WaitCost => "wait-cost",
-            Driver::Burst => "burst",
-            Driver::Ghost => "ghost",
-            Driver::Tree => "tree",
-            Driver::TreePlans => "tree-plans",
-            Driver::Link => "link",
-            Driver::Disk => "disk",
-            Driver::Processor => "processor",
-            Driver::Decisions => "decisions",
-        })
     }
 }

@@ -4,36 +4,11 @@
 //! two programs runs half of the time and is credited with half of its rate.
 
 use super::launch::{self, App, StartedBy};
-use super::{Context, NoOutcome, Outcome, figures, gang_run};
+use super::{Context, Driver, NoOutcome, Outcome, figures, gang_run};
 use crate::settings::{Regime, Settings};
 use crate::workload::{Measurement, Pin};
 use std::time::Duration;
 use unisono_measure::record::Figure;
-
-/// The settings this driver reads.
-pub const READS: &[&str] = &[
-    "program",
-    "threads",
-    "interval_us",
-    "variance_us",
-    "algorithm",
-    "wait",
-    "spin_budget_us",
-    "size",
-    "regime",
-    "slice_ms",
-    "weights",
-    "mechanism",
-    "nice",
-    "favoured",
-    "others",
-    "other_program",
-    "other_threads",
-    "other_interval_us",
-    "other_variance_us",
-    "other_wait",
-    "other_spin_budget_us",
-];
 
 /// Most programs beside the first.
 const MOST_OTHERS: usize = 64;
@@ -47,36 +22,75 @@ const GANG_LEAD: Duration = Duration::from_millis(75);
 /// Warm-up of a program that runs alone.
 const WARM_UP: Duration = Duration::from_millis(25);
 
-/// Time around the measured seconds.
-#[must_use]
-pub fn around(settings: &Settings) -> Duration {
-    match settings.regime.unwrap_or(Regime::Linux) {
-        Regime::Gang => GANG_LEAD + Duration::from_millis(20),
-        Regime::Batch => (WARM_UP + Duration::from_millis(15)) * 2,
-        _ => LEAD + Duration::from_millis(10),
-    }
-}
+#[derive(Debug)]
+pub struct PairDriver;
 
-/// Makes one run.
-///
-/// # Errors
-/// Why there are no figures.
-pub fn run(context: Context, settings: &Settings, seconds: f64, seed: u64) -> Result<Outcome, NoOutcome> {
-    let others = settings.others.unwrap_or(1);
-    if !(1..=MOST_OTHERS).contains(&others) {
-        return Err(NoOutcome::Failed(format!(
-            "{others} programs beside the first; 1 to {MOST_OTHERS} are possible"
-        )));
+impl Driver for PairDriver {
+    fn name(&self) -> &'static str {
+        "pair"
     }
-    let mut apps = vec![App::first(context, settings, seed)?];
-    for other in 1..=others as u64 {
-        apps.push(App::other(context, settings, seed.wrapping_add(other))?);
+
+    fn reads(&self) -> &'static [&'static str] {
+        &[
+            "program",
+            "threads",
+            "interval_us",
+            "variance_us",
+            "algorithm",
+            "wait",
+            "spin_budget_us",
+            "size",
+            "regime",
+            "slice_ms",
+            "weights",
+            "mechanism",
+            "nice",
+            "favoured",
+            "others",
+            "other_program",
+            "other_threads",
+            "other_interval_us",
+            "other_variance_us",
+            "other_wait",
+            "other_spin_budget_us",
+        ]
     }
-    let (measured, mut more) = under(context, settings, apps, seconds)?;
-    let mut outcome = Outcome { figures: together(&measured), ..Outcome::default() };
-    outcome.figures.append(&mut more);
-    outcome.warnings.extend(launch::late_warning(&measured));
-    Ok(outcome)
+
+    fn around(&self, settings: &Settings, _: f64) -> Duration {
+        match settings.regime.unwrap_or(Regime::Linux) {
+            Regime::Gang => GANG_LEAD + Duration::from_millis(20),
+            Regime::Batch => (WARM_UP + Duration::from_millis(15)) * 2,
+            _ => LEAD + Duration::from_millis(10),
+        }
+    }
+
+    fn beside_others(&self) -> bool {
+        true
+    }
+
+    fn run(
+        &self,
+        context: Context,
+        settings: &Settings,
+        seconds: f64,
+        seed: u64,
+    ) -> Result<Outcome, NoOutcome> {
+        let others = settings.others.unwrap_or(1);
+        if !(1..=MOST_OTHERS).contains(&others) {
+            return Err(NoOutcome::Failed(format!(
+                "{others} programs beside the first; 1 to {MOST_OTHERS} are possible"
+            )));
+        }
+        let mut apps = vec![App::first(context, settings, seed)?];
+        for other in 1..=others as u64 {
+            apps.push(App::other(context, settings, seed.wrapping_add(other))?);
+        }
+        let (measured, mut more) = under(context, settings, apps, seconds)?;
+        let mut outcome = Outcome { figures: together(&measured), ..Outcome::default() };
+        outcome.figures.append(&mut more);
+        outcome.warnings.extend(launch::late_warning(&measured));
+        Ok(outcome)
+    }
 }
 
 /// Runs the programs under the settings' regime; what each measured, and the regime's own figures.

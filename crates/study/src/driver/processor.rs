@@ -5,7 +5,7 @@
 //! groups have weights; under the core they take turns, as `unisono queue cpu` has them.
 
 use super::figures::figure;
-use super::{Context, NoOutcome, Outcome};
+use super::{Context, Driver, NoOutcome, Outcome};
 use crate::settings::Settings;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
@@ -17,14 +17,8 @@ use unisono_linux::affinity::Tid;
 use unisono_linux::cgroup::{self, Group};
 use unisono_linux::{schedstat, timer};
 
-/// The settings this driver reads.
-pub const READS: &[&str] = &["backend", "weights", "slice_ms"];
-
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const WARM_UP: Duration = Duration::from_millis(100);
-
-/// Time around the measured seconds.
-pub const AROUND: Duration = Duration::from_millis(150);
 
 /// Who shares the processor out.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,60 +30,74 @@ enum Place {
     Core,
 }
 
-/// Makes one run.
-///
-/// # Errors
-/// Why there are no figures.
-pub fn run(context: Context, settings: &Settings, seconds: f64) -> Result<Outcome, NoOutcome> {
-    let place = match settings.backend.as_deref() {
-        None | Some("none") => Place::Nobody,
-        Some("kernel") => Place::Kernel,
-        Some("core") => Place::Core,
-        Some(other) => {
-            return Err(NoOutcome::Failed(format!("backend {other:?}; write none, kernel or core")));
-        }
-    };
-    let weights = settings.weights.clone().unwrap_or_else(|| vec![60, 30, 10]);
-    if weights.len() < 2 || weights.len() > NAMES.len() || weights.contains(&0) {
-        return Err(NoOutcome::Failed(format!("weights {weights:?}; write 2 to 4 positive numbers")));
+#[derive(Debug)]
+pub struct ProcessorDriver;
+
+impl Driver for ProcessorDriver {
+    fn name(&self) -> &'static str {
+        "processor"
     }
-    // the last processor is the one that interrupts visit least
-    let cpu = context.cpus.last().copied().unwrap_or_default();
-    let loops = Loops::start(context.unisono, weights.len(), cpu)?;
-    let groups = if place == Place::Nobody { None } else { Some(Groups::make(&loops, place, &weights)?) };
-    let mut keeper = match (&groups, place) {
-        (Some(groups), Place::Core) => {
-            Some(keeper(context.unisono, groups, &weights, settings.slice_ms.unwrap_or(1.0))?)
-        }
-        _ => None,
-    };
-    let total = WARM_UP + Duration::from_secs_f64(seconds);
-    let mut before = Vec::new();
-    let (start, mut switches) = (timer::now(), 0_u32);
-    let mut began = start;
-    let from = start + WARM_UP.as_nanos() as u64;
-    let until = start + total.as_nanos() as u64;
-    loop {
-        let now = timer::now();
-        if before.is_empty() && now >= from {
-            (before, switches, began) = (loops.used()?, 0, now);
-        }
-        if now >= until {
-            break;
-        }
-        if let Some(signal) = (context.interrupted)() {
-            return Err(NoOutcome::Interrupted(format!("stopped by {signal}")));
-        }
-        if let Some(keeper) = &mut keeper {
-            timer::sleep_until(keeper.turn().min(until));
-            switches += 1;
-        } else {
-            timer::sleep_until((now + 10_000_000).min(until));
-        }
+
+    fn reads(&self) -> &'static [&'static str] {
+        &["backend", "weights", "slice_ms"]
     }
-    let used: Vec<u64> = loops.used()?.iter().zip(&before).map(|(after, before)| after - before).collect();
-    let seconds = (timer::now() - began) as f64 / 1e9;
-    Ok(outcome(&weights, &used, seconds, (place == Place::Core).then_some(switches)))
+
+    fn around(&self, _: &Settings, _: f64) -> Duration {
+        Duration::from_millis(150)
+    }
+
+    fn run(&self, context: Context, settings: &Settings, seconds: f64, _: u64) -> Result<Outcome, NoOutcome> {
+        let place = match settings.backend.as_deref() {
+            None | Some("none") => Place::Nobody,
+            Some("kernel") => Place::Kernel,
+            Some("core") => Place::Core,
+            Some(other) => {
+                return Err(NoOutcome::Failed(format!("backend {other:?}; write none, kernel or core")));
+            }
+        };
+        let weights = settings.weights.clone().unwrap_or_else(|| vec![60, 30, 10]);
+        if weights.len() < 2 || weights.len() > NAMES.len() || weights.contains(&0) {
+            return Err(NoOutcome::Failed(format!("weights {weights:?}; write 2 to 4 positive numbers")));
+        }
+        // the last processor is the one that interrupts visit least
+        let cpu = context.cpus.last().copied().unwrap_or_default();
+        let loops = Loops::start(context.unisono, weights.len(), cpu)?;
+        let groups = if place == Place::Nobody { None } else { Some(Groups::make(&loops, place, &weights)?) };
+        let mut keeper = match (&groups, place) {
+            (Some(groups), Place::Core) => {
+                Some(keeper(context.unisono, groups, &weights, settings.slice_ms.unwrap_or(1.0))?)
+            }
+            _ => None,
+        };
+        let total = WARM_UP + Duration::from_secs_f64(seconds);
+        let mut before = Vec::new();
+        let (start, mut switches) = (timer::now(), 0_u32);
+        let mut began = start;
+        let from = start + WARM_UP.as_nanos() as u64;
+        let until = start + total.as_nanos() as u64;
+        loop {
+            let now = timer::now();
+            if before.is_empty() && now >= from {
+                (before, switches, began) = (loops.used()?, 0, now);
+            }
+            if now >= until {
+                break;
+            }
+            if let Some(signal) = (context.interrupted)() {
+                return Err(NoOutcome::Interrupted(format!("stopped by {signal}")));
+            }
+            if let Some(keeper) = &mut keeper {
+                timer::sleep_until(keeper.turn().min(until));
+                switches += 1;
+            } else {
+                timer::sleep_until((now + 10_000_000).min(until));
+            }
+        }
+        let used: Vec<u64> =
+            loops.used()?.iter().zip(&before).map(|(after, before)| after - before).collect();
+        let seconds = (timer::now() - began) as f64 / 1e9;
+        Ok(outcome(&weights, &used, seconds, (place == Place::Core).then_some(switches)))
+    }
 }
 
 fn outcome(weights: &[u32], used: &[u64], seconds: f64, switches: Option<u32>) -> Outcome {

@@ -7,7 +7,7 @@
 //! machine.
 
 use super::figures::figure;
-use super::{Context, NoOutcome, Outcome, Place};
+use super::{Context, Driver, NoOutcome, Outcome, Place};
 use crate::settings::Settings;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -23,53 +23,7 @@ use unisono_btin::{BarrierGroup, GroupId, Network, NodeId, PlanOptions, Reductio
 use unisono_measure::quantile;
 use unisono_measure::record::Figure;
 
-/// The settings this driver reads.
-pub const READS: &[&str] = &[
-    "switches",
-    "nodes",
-    "nodes_per_switch",
-    "ports",
-    "connectivity_percent",
-    "networks",
-    "groups",
-    "schemes",
-    "intake",
-    "contended",
-    "arrivals_us",
-];
-
-/// The parameters that its places add.
-pub const ADDS: &[&str] = &["members"];
-
 const SCHEMES: [Scheme; 4] = Scheme::ALL;
-
-/// What a run simulates: the endings of its variants' names.
-#[must_use]
-pub fn parts(settings: &Settings) -> Vec<String> {
-    match &settings.schemes {
-        Some(names) => names.clone(),
-        None => SCHEMES.map(|scheme| scheme.name().to_owned()).into(),
-    }
-}
-
-/// Roughly how long a run takes: a message of each member over as many links as a tree is high, for each size
-/// of group. Fitted to runs of 100 to 10,000 switches with ten nodes each (0.33 s at 10,000); beyond, where
-/// caches no longer hold the network, it is a guess.
-#[must_use]
-pub fn around(settings: &Settings) -> Duration {
-    const NANOS_A_HOP: f64 = 100.0;
-    const MEMBERS_IN_CACHE: f64 = 80_000.0;
-    let switches = settings.switches.unwrap_or(75);
-    let per_switch = settings.nodes_per_switch.map(|nodes| nodes * switches);
-    let nodes = settings.nodes.or(per_switch).unwrap_or(256);
-    let members = |sizes: &Vec<u32>| sizes.iter().copied().map(f64::from).sum();
-    let members: f64 = settings.groups.as_ref().map_or_else(|| f64::from(nodes), members);
-    let sizes = settings.groups.as_ref().map_or(1, Vec::len) as f64;
-    let places = members + sizes * f64::from(switches);
-    let hops = places * f64::from(switches.max(2)).log2() * f64::from(settings.networks.unwrap_or(1));
-    let slower = 1.0 + f64::from(nodes) / MEMBERS_IN_CACHE;
-    Duration::from_nanos((hops * NANOS_A_HOP * slower) as u64)
-}
 
 /// What is drawn and simulated.
 struct Wanted {
@@ -156,39 +110,93 @@ impl Seen {
     }
 }
 
-/// Makes one run.
-///
-/// # Errors
-/// Why there are no figures.
-pub fn run(context: Context, settings: &Settings, seed: u64) -> Result<Outcome, NoOutcome> {
-    let wanted = Wanted::new(settings).map_err(NoOutcome::Failed)?;
-    let mut seen: BTreeMap<(u32, Scheme), Seen> = BTreeMap::new();
-    let mut bare_trees = 0;
-    for number in 0..wanted.networks {
-        if let Some(signal) = (context.interrupted)() {
-            return Err(NoOutcome::Interrupted(signal.to_owned()));
+/// What a run measures: one part for each scheme.
+fn parts(settings: &Settings) -> Vec<String> {
+    let all = || SCHEMES.map(|scheme| scheme.name().to_owned()).into();
+    settings.schemes.clone().unwrap_or_else(all)
+}
+
+#[derive(Debug)]
+pub struct TreeDriver;
+
+impl Driver for TreeDriver {
+    fn name(&self) -> &'static str {
+        "tree"
+    }
+
+    fn reads(&self) -> &'static [&'static str] {
+        &[
+            "switches",
+            "nodes",
+            "nodes_per_switch",
+            "ports",
+            "connectivity_percent",
+            "networks",
+            "groups",
+            "schemes",
+            "intake",
+            "contended",
+            "arrivals_us",
+        ]
+    }
+
+    fn adds(&self) -> &'static [&'static str] {
+        &["members"]
+    }
+
+    fn parts(&self, settings: &Settings) -> Option<Vec<String>> {
+        Some(parts(settings))
+    }
+
+    fn is_simulated(&self) -> bool {
+        true
+    }
+
+    fn around(&self, settings: &Settings, _: f64) -> Duration {
+        const NANOS_A_HOP: f64 = 100.0;
+        const MEMBERS_IN_CACHE: f64 = 80_000.0;
+        let switches = settings.switches.unwrap_or(75);
+        let per_switch = settings.nodes_per_switch.map(|nodes| nodes * switches);
+        let nodes = settings.nodes.or(per_switch).unwrap_or(256);
+        let members = |sizes: &Vec<u32>| sizes.iter().copied().map(f64::from).sum();
+        let members: f64 = settings.groups.as_ref().map_or_else(|| f64::from(nodes), members);
+        let sizes = settings.groups.as_ref().map_or(1, Vec::len) as f64;
+        let places = members + sizes * f64::from(switches);
+        let hops = places * f64::from(switches.max(2)).log2() * f64::from(settings.networks.unwrap_or(1));
+        let slower = 1.0 + f64::from(nodes) / MEMBERS_IN_CACHE;
+        Duration::from_nanos((hops * NANOS_A_HOP * slower) as u64)
+    }
+
+    fn run(&self, context: Context, settings: &Settings, _: f64, seed: u64) -> Result<Outcome, NoOutcome> {
+        let wanted = Wanted::new(settings).map_err(NoOutcome::Failed)?;
+        let mut seen: BTreeMap<(u32, Scheme), Seen> = BTreeMap::new();
+        let mut bare_trees = 0;
+        for number in 0..wanted.networks {
+            if let Some(signal) = (context.interrupted)() {
+                return Err(NoOutcome::Interrupted(signal.to_owned()));
+            }
+            let seed = seed_of(seed, number);
+            bare_trees += u32::from(one_network(&wanted, seed, &mut seen).map_err(NoOutcome::Failed)?);
         }
-        let seed = seed_of(seed, number);
-        bare_trees += u32::from(one_network(&wanted, seed, &mut seen).map_err(NoOutcome::Failed)?);
+        let places = seen
+            .iter()
+            .map(|((members, scheme), seen)| Place {
+                part: scheme.name().to_owned(),
+                parameters: BTreeMap::from([("members".to_owned(), (*members).into())]),
+                figures: seen.figures(),
+            })
+            .collect();
+        let mut warnings = Vec::new();
+        if bare_trees > 0 {
+            warnings.push(format!(
+                "{} % of the ports do not connect {} switches and {} nodes; the bare tree was taken instead",
+                wanted.wish.connectivity * 100.0,
+                wanted.wish.switches,
+                wanted.wish.nodes
+            ));
+        }
+        Ok(Outcome { places, warnings, ..Outcome::default() })
     }
-    let places = seen
-        .iter()
-        .map(|((members, scheme), seen)| Place {
-            part: scheme.name().to_owned(),
-            parameters: BTreeMap::from([("members".to_owned(), (*members).into())]),
-            figures: seen.figures(),
-        })
-        .collect();
-    let mut warnings = Vec::new();
-    if bare_trees > 0 {
-        warnings.push(format!(
-            "{} % of the ports do not connect {} switches and {} nodes; the bare tree was taken instead",
-            wanted.wish.connectivity * 100.0,
-            wanted.wish.switches,
-            wanted.wish.nodes
-        ));
-    }
-    Ok(Outcome { places, warnings, ..Outcome::default() })
 }
 
 /// Each network of a run is drawn from a seed of its own.
@@ -305,7 +313,7 @@ mod tests {
         let of = |switches| {
             let settings =
                 Settings { switches: Some(switches), nodes_per_switch: Some(10), ..Settings::default() };
-            around(&settings).as_secs_f64()
+            TreeDriver.around(&settings, 0.0).as_secs_f64()
         };
         assert!(of(100_000) > 100.0 * of(1_000), "{} s against {} s", of(100_000), of(1_000));
         assert!((0.1..1.0).contains(&of(10_000)), "{} s for 10,000 switches", of(10_000));

@@ -70,7 +70,7 @@ pub struct StudyFile {
     #[serde(default)]
     pub paper: Option<Paper>,
     /// What a run is.
-    pub driver: Driver,
+    pub driver: &'static dyn Driver,
     pub repetitions: PerProfile<u32>,
     /// Measured seconds of a run.
     pub seconds: PerProfile<f64>,
@@ -218,7 +218,10 @@ impl StudyFile {
             }
             let nearest = nearest::nearest(name, reads.iter().copied())
                 .map_or_else(|| format!("it reads {}", reads.join(", ")), |n| format!("did you mean `{n}`?"));
-            Err((name.into(), format!("the driver `{}` does not read `{name}`; {nearest}", self.driver)))
+            Err((
+                name.into(),
+                format!("the driver `{}` does not read `{name}`; {nearest}", self.driver.name()),
+            ))
         };
         for name in self.settings.present().keys() {
             known(name)?;

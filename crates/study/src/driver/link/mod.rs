@@ -14,7 +14,7 @@ mod place;
 mod probe;
 mod stage;
 
-use super::{Context, NoOutcome, Outcome};
+use super::{Context, Driver, NoOutcome, Outcome};
 use crate::child::{self, Child};
 use crate::settings::Settings;
 use crate::workload::traffic::{Received, Scene, SentBy, Source};
@@ -28,20 +28,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use unisono_linux::timer;
 
-/// The settings this driver reads.
-pub const READS: &[&str] = &[
-    "backend",
-    "congestion",
-    "weights",
-    "flows",
-    "messages_per_s",
-    "message_bytes",
-    "deadline_ms",
-    "legacy_flows",
-    "link_mbit",
-    "one_thread",
-];
-
 /// The classes' names, by weight's place in the list.
 const NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
 /// What belongs to no class.
@@ -53,18 +39,6 @@ const WARM_UP: Duration = Duration::from_millis(600);
 const START: Duration = Duration::from_millis(150);
 /// The middleware's rate is this part of the link's: what the link cannot carry would wait behind the broker.
 const BROKER_PART: f64 = 0.98;
-
-/// Roughly how long a run takes beside the measured seconds.
-#[must_use]
-pub fn around(settings: &Settings) -> Duration {
-    let wait = if settings.one_thread == Some(true) { Duration::ZERO } else { START + WARM_UP };
-    let apply = match Place::of(settings) {
-        Ok(Place::Kernel | Place::KernelPlain) => 100,
-        Ok(place) if place.is_interposed() => 400,
-        _ => 20,
-    };
-    wait + Duration::from_millis(350 + apply)
-}
 
 /// What one run transfers.
 struct Wanted {
@@ -137,38 +111,68 @@ impl Wanted {
     }
 }
 
-/// Makes one run, in a thread of its own: a namespace belongs to a thread.
-///
-/// # Errors
-/// Why there are no figures.
-pub fn run(context: Context, settings: &Settings, seconds: f64) -> Result<Outcome, NoOutcome> {
-    let wanted = Wanted::new(settings)?;
-    let files = Files::new(context.directory);
-    // what is asked for while it waits may belong to this thread alone
-    let interrupted = &std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let wanted = &wanted;
-        let host = Host { unisono: context.unisono, files: &files, cpus: context.cpus };
-        let run = scope.spawn(move || {
-            let asked = || interrupted.load(Ordering::Relaxed).then_some("a signal");
-            transfer(&host, wanted, seconds, &asked)
-        });
-        let mut signal = None;
-        while !run.is_finished() {
-            if signal.is_none() {
-                signal = (context.interrupted)();
-                interrupted.store(signal.is_some(), Ordering::Relaxed);
+#[derive(Debug)]
+pub struct LinkDriver;
+
+impl Driver for LinkDriver {
+    fn name(&self) -> &'static str {
+        "link"
+    }
+
+    fn reads(&self) -> &'static [&'static str] {
+        &[
+            "backend",
+            "congestion",
+            "weights",
+            "flows",
+            "messages_per_s",
+            "message_bytes",
+            "deadline_ms",
+            "legacy_flows",
+            "link_mbit",
+            "one_thread",
+        ]
+    }
+
+    fn around(&self, settings: &Settings, _: f64) -> Duration {
+        let wait = if settings.one_thread == Some(true) { Duration::ZERO } else { START + WARM_UP };
+        let apply = match Place::of(settings) {
+            Ok(Place::Kernel | Place::KernelPlain) => 100,
+            Ok(place) if place.is_interposed() => 400,
+            _ => 20,
+        };
+        wait + Duration::from_millis(350 + apply)
+    }
+
+    fn run(&self, context: Context, settings: &Settings, seconds: f64, _: u64) -> Result<Outcome, NoOutcome> {
+        let wanted = Wanted::new(settings)?;
+        let files = Files::new(context.directory);
+        // what is asked for while it waits may belong to this thread alone
+        let interrupted = &std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let wanted = &wanted;
+            let host = Host { unisono: context.unisono, files: &files, cpus: context.cpus };
+            let run = scope.spawn(move || {
+                let asked = || interrupted.load(Ordering::Relaxed).then_some("a signal");
+                transfer(&host, wanted, seconds, &asked)
+            });
+            let mut signal = None;
+            while !run.is_finished() {
+                if signal.is_none() {
+                    signal = (context.interrupted)();
+                    interrupted.store(signal.is_some(), Ordering::Relaxed);
+                }
+                std::thread::sleep(child::STEP);
             }
-            std::thread::sleep(child::STEP);
-        }
-        match (run.join(), signal) {
-            (Ok(Err(NoOutcome::Interrupted(_))), Some(signal)) => {
-                Err(NoOutcome::Interrupted(format!("stopped by {signal}")))
+            match (run.join(), signal) {
+                (Ok(Err(NoOutcome::Interrupted(_))), Some(signal)) => {
+                    Err(NoOutcome::Interrupted(format!("stopped by {signal}")))
+                }
+                (Ok(done), _) => done,
+                (Err(_), _) => Err(NoOutcome::Failed("the run panicked".to_owned())),
             }
-            (Ok(done), _) => done,
-            (Err(_), _) => Err(NoOutcome::Failed("the run panicked".to_owned())),
-        }
-    })
+        })
+    }
 }
 
 /// What a run has of this host.

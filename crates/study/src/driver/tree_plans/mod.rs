@@ -12,7 +12,7 @@
 mod collectives;
 
 use super::tree::{Seen, draw};
-use super::{Context, NoOutcome, Outcome, Place};
+use super::{Context, Driver, NoOutcome, Outcome, Place};
 use crate::settings::Settings;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -23,22 +23,6 @@ use unisono_btin::generate::{NetworkWish, Sparse};
 use unisono_btin::repair::{NetworkFailure, StandingTree};
 use unisono_btin::simulate::{Channels, Conditions, Scheme, Simulated, SimulatedBarrier, Simulator};
 use unisono_btin::{BarrierGroup, GroupId, Loads, Network, NodeId, PlanOptions, Roots, Tree, TreePlan, plan};
-
-/// The settings this driver reads.
-pub const READS: &[&str] = &[
-    "switches",
-    "nodes",
-    "ports",
-    "connectivity_percent",
-    "networks",
-    "groups",
-    "concurrent",
-    "failed",
-    "collectives",
-];
-
-/// The parameters that its places add.
-pub const ADDS: &[&str] = &["members", "concurrent_groups", "failed_links"];
 
 type All = BTreeMap<(&'static str, u32), Seen>;
 
@@ -60,82 +44,107 @@ fn compared(settings: &Settings) -> Compared<'_> {
     }
 }
 
-/// What a run compares: the endings of its variants' names.
-#[must_use]
-pub fn parts(settings: &Settings) -> Vec<String> {
-    let parts: &[&str] = match compared(settings) {
-        Compared::Roots => &["paper", "turned", "any"],
-        Compared::Ties(_) => &["number", "load"],
-        Compared::Failures(_) => &["repaired", "anew"],
-        Compared::Collectives => &collectives::PARTS,
-    };
-    parts.iter().map(|part| (*part).to_owned()).collect()
-}
+/// The parameters that records have beside settings.
+const ADDED: [&str; 3] = ["members", "concurrent_groups", "failed_links"];
 
-/// Roughly how long a run takes: so much for each tree that is planned and simulated in a network of 75
-/// switches, and for each barrier of a total exchange.
-#[must_use]
-pub fn around(settings: &Settings) -> Duration {
-    const A_TREE: Duration = Duration::from_micros(100);
-    const A_BARRIER: Duration = Duration::from_micros(30);
-    let sizes = settings.groups.as_ref().map_or(1, Vec::len) as u32;
-    let networks = settings.networks.unwrap_or(1) * settings.switches.unwrap_or(75).div_ceil(75);
-    let one = match compared(settings) {
-        Compared::Ties(counts) => A_TREE * counts.iter().sum(),
-        Compared::Failures(counts) => A_TREE * counts.iter().copied().max().unwrap_or(0),
-        // a total exchange is a barrier a member, by the tree and turned
-        Compared::Collectives => A_TREE * sizes + A_BARRIER * 2 * settings.groups.iter().flatten().sum(),
-        Compared::Roots => A_TREE * sizes,
-    };
-    one * networks
-}
+#[derive(Debug)]
+pub struct TreePlansDriver;
 
-/// Makes one run.
-///
-/// # Errors
-/// Why there are no figures.
-pub fn run(context: Context, settings: &Settings, seed: u64) -> Result<Outcome, NoOutcome> {
-    let wish = wish(settings);
-    let groups = settings.groups.clone().unwrap_or_else(|| vec![wish.nodes]);
-    let wrong = |text: &str| Err(NoOutcome::Failed(text.to_owned()));
-    if groups.is_empty() || groups.iter().any(|members| !(2..=wish.nodes).contains(members)) {
-        return wrong(&format!("a group of {0} nodes has 2 to {0} members", wish.nodes));
+impl Driver for TreePlansDriver {
+    fn name(&self) -> &'static str {
+        "tree-plans"
     }
-    let asked =
-        [settings.concurrent.is_some(), settings.failed.is_some(), settings.collectives == Some(true)];
-    if asked.into_iter().filter(|one| *one).count() > 1 {
-        return wrong("either concurrent groups or failed links or collectives");
+
+    fn reads(&self) -> &'static [&'static str] {
+        &[
+            "switches",
+            "nodes",
+            "ports",
+            "connectivity_percent",
+            "networks",
+            "groups",
+            "concurrent",
+            "failed",
+            "collectives",
+        ]
     }
-    let compared = compared(settings);
-    let of = match compared {
-        Compared::Roots | Compared::Collectives => ADDS[0],
-        Compared::Ties(_) => ADDS[1],
-        Compared::Failures(_) => ADDS[2],
-    };
-    if of != ADDS[0] && groups.len() > 1 {
-        return wrong("groups of one size only are compared here");
+
+    fn adds(&self) -> &'static [&'static str] {
+        &ADDED
     }
-    let mut seen = All::new();
-    for number in 0..settings.networks.unwrap_or(1).max(1) {
-        if let Some(signal) = (context.interrupted)() {
-            return Err(NoOutcome::Interrupted(signal.to_owned()));
+
+    fn parts(&self, settings: &Settings) -> Option<Vec<String>> {
+        let parts: &[&str] = match compared(settings) {
+            Compared::Roots => &["paper", "turned", "any"],
+            Compared::Ties(_) => &["number", "load"],
+            Compared::Failures(_) => &["repaired", "anew"],
+            Compared::Collectives => &collectives::PARTS,
+        };
+        Some(parts.iter().map(|part| (*part).to_owned()).collect())
+    }
+
+    fn is_simulated(&self) -> bool {
+        true
+    }
+
+    fn around(&self, settings: &Settings, _: f64) -> Duration {
+        const A_TREE: Duration = Duration::from_micros(100);
+        const A_BARRIER: Duration = Duration::from_micros(30);
+        let sizes = settings.groups.as_ref().map_or(1, Vec::len) as u32;
+        let networks = settings.networks.unwrap_or(1) * settings.switches.unwrap_or(75).div_ceil(75);
+        let one = match compared(settings) {
+            Compared::Ties(counts) => A_TREE * counts.iter().sum(),
+            Compared::Failures(counts) => A_TREE * counts.iter().copied().max().unwrap_or(0),
+            // a total exchange is a barrier a member, by the tree and turned
+            Compared::Collectives => A_TREE * sizes + A_BARRIER * 2 * settings.groups.iter().flatten().sum(),
+            Compared::Roots => A_TREE * sizes,
+        };
+        one * networks
+    }
+
+    fn run(&self, context: Context, settings: &Settings, _: f64, seed: u64) -> Result<Outcome, NoOutcome> {
+        let wish = wish(settings);
+        let groups = settings.groups.clone().unwrap_or_else(|| vec![wish.nodes]);
+        let wrong = |text: &str| Err(NoOutcome::Failed(text.to_owned()));
+        if groups.is_empty() || groups.iter().any(|members| !(2..=wish.nodes).contains(members)) {
+            return wrong(&format!("a group of {0} nodes has 2 to {0} members", wish.nodes));
         }
-        let (network, _) = draw(&wish, seed, number).map_err(NoOutcome::Failed)?;
-        let mut random = Pcg64Mcg::seed_from_u64(seed.wrapping_add(number.into()));
-        let done = groups.iter().try_for_each(|members| match compared {
-            Compared::Roots => roots(&network, *members, &mut random, &mut seen),
-            Compared::Ties(counts) => ties(&network, *members, counts, &mut random, &mut seen),
-            Compared::Failures(counts) => failures(&network, *members, counts, &mut random, &mut seen),
-            Compared::Collectives => collectives::each(&network, *members, &mut random, &mut seen),
+        let asked =
+            [settings.concurrent.is_some(), settings.failed.is_some(), settings.collectives == Some(true)];
+        if asked.into_iter().filter(|one| *one).count() > 1 {
+            return wrong("either concurrent groups or failed links or collectives");
+        }
+        let compared = compared(settings);
+        let of = match compared {
+            Compared::Roots | Compared::Collectives => ADDED[0],
+            Compared::Ties(_) => ADDED[1],
+            Compared::Failures(_) => ADDED[2],
+        };
+        if of != ADDED[0] && groups.len() > 1 {
+            return wrong("groups of one size only are compared here");
+        }
+        let mut seen = All::new();
+        for number in 0..settings.networks.unwrap_or(1).max(1) {
+            if let Some(signal) = (context.interrupted)() {
+                return Err(NoOutcome::Interrupted(signal.to_owned()));
+            }
+            let (network, _) = draw(&wish, seed, number).map_err(NoOutcome::Failed)?;
+            let mut random = Pcg64Mcg::seed_from_u64(seed.wrapping_add(number.into()));
+            let done = groups.iter().try_for_each(|members| match compared {
+                Compared::Roots => roots(&network, *members, &mut random, &mut seen),
+                Compared::Ties(counts) => ties(&network, *members, counts, &mut random, &mut seen),
+                Compared::Failures(counts) => failures(&network, *members, counts, &mut random, &mut seen),
+                Compared::Collectives => collectives::each(&network, *members, &mut random, &mut seen),
+            });
+            done.map_err(NoOutcome::Failed)?;
+        }
+        let places = seen.iter().map(|((part, at), seen)| Place {
+            part: (*part).to_owned(),
+            parameters: BTreeMap::from([(of.to_owned(), (*at).into())]),
+            figures: seen.figures(),
         });
-        done.map_err(NoOutcome::Failed)?;
+        Ok(Outcome { places: places.collect(), ..Outcome::default() })
     }
-    let places = seen.iter().map(|((part, at), seen)| Place {
-        part: (*part).to_owned(),
-        parameters: BTreeMap::from([(of.to_owned(), (*at).into())]),
-        figures: seen.figures(),
-    });
-    Ok(Outcome { places: places.collect(), ..Outcome::default() })
 }
 
 fn wish(settings: &Settings) -> NetworkWish {
@@ -310,7 +319,7 @@ mod tests {
         let never = || None;
         let context =
             Context { bench: &bench, unisono: nowhere, directory: nowhere, cpus: &[], interrupted: &never };
-        run(context, settings, 1)
+        TreePlansDriver.run(context, settings, 0.0, 1)
     }
 
     fn seen(settings: &Settings) -> BTreeMap<(String, u64), BTreeMap<String, f64>> {
