@@ -5,7 +5,7 @@
 //! include/unisono.h                      share/bash-completion/completions/unisono
 //! lib/libunisono.so.0.1.0                share/zsh/site-functions/_unisono
 //! lib/libunisono.so.0, libunisono.so     share/fish/vendor_completions.d/unisono.fish
-//! lib/libunisono_mpi.so                  lib/pkgconfig/unisono.pc
+//! lib/pkgconfig/unisono.pc
 //! ```
 //!
 //! What is installed carries no debug information, which is five sixths of what a release build makes.
@@ -98,7 +98,7 @@ pub(crate) fn run_with(prefix: &Prefix) -> anyhow::Result<bool> {
     // tree
     let named = target().join("install");
     let cargo = |arguments: &[&str]| run(Command::new("cargo").args(arguments).current_dir(workspace()));
-    cargo(&["build", "--release", "--locked", "--package", "unisono", "--package", "unisono-mpi"])?;
+    cargo(&["build", "--release", "--locked", "--package", "unisono"])?;
     let into = named.display().to_string();
     let name = format!("link-arg=-Wl,-soname,{SONAME}");
     cargo(&[
@@ -118,7 +118,6 @@ pub(crate) fn run_with(prefix: &Prefix) -> anyhow::Result<bool> {
     ])?;
     let program = release.join("unisono");
     prefix.put_stripped("bin/unisono", &program)?;
-    prefix.put_stripped("lib/libunisono_mpi.so", &release.join("libunisono_mpi.so"))?;
     let version = env!("CARGO_PKG_VERSION");
     let library = format!("libunisono.so.{version}");
     prefix.put_stripped(&format!("lib/{library}"), &named.join("release/libunisono.so"))?;

@@ -81,7 +81,7 @@ fn verdict(step: Step) -> Verdict {
 /// Host tests start the program as a user would; it is built once, before their clocks run.
 fn host_tests(cases: Cases) -> Verdict {
     let mut build = Command::new("cargo");
-    build.args(["build", "--locked", "--release", "--package", "unisono", "--package", "unisono-mpi"]);
+    build.args(["build", "--locked", "--release", "--package", "unisono", "--package", "unisono-c"]);
     // the examples and the library that those in C are linked to
     build.args(["--package", "unisono-c", "--package", "unisono-examples"]).current_dir(workspace());
     if !Step::new("build the program", build).succeeds() {

@@ -92,6 +92,10 @@ typedef enum unisono_status {
         UNISONO_STATUS_INTERNAL = 19,
         // Something else.
         UNISONO_STATUS_OTHER = 20,
+        // A limit is reached: of mappings, of memory, or of descriptors.
+        UNISONO_STATUS_NO_MEM = 21,
+        // Nothing was done, and the same call is to be made again. Only for bindings that give windows a patience.
+        UNISONO_STATUS_AGAIN = 22,
 } unisono_status;
 
 // The predefined types of elements.
@@ -350,7 +354,7 @@ enum unisono_status unisono_get_accumulate(struct unisono_window *window,
                                            int operation);
 
 // Writes origin data to the target.
-// In a passive epoch; `*request` says when it is complete at the origin.
+// In a passive epoch; `*request` says when it is complete at the origin. With NULL a flush says so.
 enum unisono_status unisono_rput(struct unisono_window *window,
                                  const void *origin,
                                  uint64_t origin_count,
@@ -362,7 +366,7 @@ enum unisono_status unisono_rput(struct unisono_window *window,
                                  struct unisono_request **request);
 
 // Reads target data into origin memory.
-// In a passive epoch; `*request` says when it is complete at the origin.
+// In a passive epoch; `*request` says when it is complete at the origin. With NULL a flush says so.
 enum unisono_status unisono_rget(struct unisono_window *window,
                                  void *origin,
                                  uint64_t origin_count,
@@ -374,7 +378,7 @@ enum unisono_status unisono_rget(struct unisono_window *window,
                                  struct unisono_request **request);
 
 // Combines origin data into the target, each element atomically; `operation` is one of unisono_operation.
-// In a passive epoch; `*request` says when it is complete at the origin.
+// In a passive epoch; `*request` says when it is complete at the origin. With NULL a flush says so.
 enum unisono_status unisono_raccumulate(struct unisono_window *window,
                                         const void *origin,
                                         uint64_t origin_count,
@@ -387,7 +391,7 @@ enum unisono_status unisono_raccumulate(struct unisono_window *window,
                                         struct unisono_request **request);
 
 // As accumulate, and puts what was there before into `result`. The no-op ignores the origin, which may be NULL.
-// In a passive epoch; `*request` says when it is complete at the origin.
+// In a passive epoch; `*request` says when it is complete at the origin. With NULL a flush says so.
 enum unisono_status unisono_rget_accumulate(struct unisono_window *window,
                                             const void *origin,
                                             uint64_t origin_count,

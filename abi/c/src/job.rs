@@ -1,9 +1,9 @@
 //! Jobs: joining, meeting, leaving.
 
-use crate::error::{Fault, Status, answer};
+use crate::error::{Status, answer, argument, null};
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
-use unisono_rma::Job;
+use unisono_rma::{Error, Job};
 
 /// One rank's membership in a job.
 #[derive(Debug)]
@@ -13,10 +13,21 @@ pub struct JobHandle(pub(crate) Job);
 ///
 /// # Safety
 /// `job` is null or a live handle that no other thread uses now.
-pub(crate) unsafe fn job<'a>(job: *mut JobHandle) -> Result<&'a mut Job, Fault> {
-    // SAFETY: the caller's promise.
+pub(crate) unsafe fn job<'a>(job: *mut JobHandle) -> Result<&'a mut Job, Error> {
+    // SAFETY: null or a live handle, as the caller says.
     let handle = unsafe { job.as_mut() };
-    handle.map(|handle| &mut handle.0).ok_or_else(|| Fault::null("job"))
+    handle.map(|handle| &mut handle.0).ok_or_else(|| null("job"))
+}
+
+/// Fills in the caller's pointer.
+///
+/// # Safety
+/// `to` is null or writable.
+pub(crate) unsafe fn give(to: *mut *mut JobHandle, made: Job) -> Result<(), Error> {
+    // SAFETY: null or writable, as the caller says.
+    let to = unsafe { to.as_mut() }.ok_or_else(|| null("job"))?;
+    *to = Box::into_raw(Box::new(JobHandle(made)));
+    Ok(())
 }
 
 /// Joins the job that `unisono run` started this process for; a process that was started by itself is a job of
@@ -25,13 +36,13 @@ pub(crate) unsafe fn job<'a>(job: *mut JobHandle) -> Result<&'a mut Job, Fault> 
 pub unsafe extern "C" fn unisono_job_join(job: *mut *mut JobHandle, patience_s: f64) -> Status {
     answer(|| {
         // SAFETY: the caller's pointer is null or writable.
-        let to = unsafe { job.as_mut() }.ok_or_else(|| Fault::null("job"))?;
+        let to = unsafe { job.as_mut() }.ok_or_else(|| null("job"))?;
         *to = std::ptr::null_mut();
         let patience = Duration::try_from_secs_f64(patience_s).ok().filter(|time| !time.is_zero());
         let patience = patience.unwrap_or(Duration::from_secs(60));
         let joined = Job::join(patience)?.or_else(|| Job::threads(1).pop());
-        *to = Box::into_raw(Box::new(JobHandle(joined.ok_or_else(|| Fault::null("job"))?)));
-        Ok(())
+        // SAFETY: the pointer that was writable above.
+        unsafe { give(job, joined.ok_or_else(|| null("job"))?) }
     })
 }
 
@@ -53,7 +64,7 @@ pub unsafe extern "C" fn unisono_job_size(job: *const JobHandle) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_job_barrier(job: *mut JobHandle) -> Status {
     // SAFETY: the caller's handle.
-    answer(|| Ok(unsafe { self::job(job) }?.barrier()?))
+    answer(|| unsafe { self::job(job) }?.barrier())
 }
 
 /// Gathers `bytes` bytes of every member at every member, in the order of ranks: `all` has room for as many times
@@ -69,25 +80,25 @@ pub unsafe extern "C" fn unisono_job_gather(
         // SAFETY: the caller's handle.
         let job = unsafe { self::job(job) }?;
         if bytes > 0 && (data.is_null() || all.is_null()) {
-            return Err(Fault::null("data or all"));
+            return Err(null("data or all"));
         }
         let mine = match bytes {
             0 => &[][..],
-            // SAFETY: not null, and readable for so many bytes by the caller's promise.
+            // SAFETY: not null, and readable for so many bytes, which unisono.h asks for.
             _ => unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes) },
         };
         let gathered = job.gather(mine)?;
         for (rank, theirs) in gathered.iter().enumerate() {
             if theirs.len() != bytes {
                 let theirs = theirs.len();
-                return Err(Fault::Argument(format!(
+                return Err(argument(format!(
                     "rank {rank} gave {theirs} bytes to gather and this rank {bytes}; they have to agree"
                 )));
             }
         }
         let gathered = gathered.concat();
         if bytes > 0 {
-            // SAFETY: `all` has room for the job's size times `bytes` by the caller's promise, and is not ours.
+            // SAFETY: `all` has room for the job's size times `bytes`, which unisono.h asks for, and is not ours.
             unsafe { std::ptr::copy_nonoverlapping(gathered.as_ptr(), all.cast::<u8>(), gathered.len()) };
         }
         Ok(())
@@ -99,12 +110,12 @@ pub unsafe extern "C" fn unisono_job_gather(
 pub unsafe extern "C" fn unisono_job_finalize(job: *mut *mut JobHandle) -> Status {
     answer(|| {
         // SAFETY: the caller's pointer is null or valid.
-        let from = unsafe { job.as_mut() }.ok_or_else(|| Fault::null("job"))?;
+        let from = unsafe { job.as_mut() }.ok_or_else(|| null("job"))?;
         if from.is_null() {
-            return Err(Fault::Argument("the job has been finalized; join it once and leave it once".into()));
+            return Err(argument("the job has been finalized; join it once and leave it once"));
         }
         // SAFETY: made by unisono_job_join, and forgotten by the caller from here on.
         let owned = unsafe { Box::from_raw(std::mem::replace(from, std::ptr::null_mut())) };
-        Ok(owned.0.finalize()?)
+        owned.0.finalize()
     })
 }

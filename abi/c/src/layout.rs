@@ -1,8 +1,8 @@
 //! Layouts: what memory on either side of a transfer looks like.
 
-use crate::error::{Fault, Status, answer};
+use crate::error::{Status, answer, argument, null};
 use std::ffi::c_int;
-use unisono_rma::{Layout, Run};
+use unisono_rma::{Element, Error, Layout, Run};
 
 /// What memory looks like: elements in a row, strided, indexed, or any runs of bytes. May be used by several
 /// threads at a time.
@@ -12,7 +12,7 @@ pub struct LayoutHandle(pub(crate) Layout);
 /// The predefined types of elements.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Element {
+pub enum ElementCode {
     /// Raw bytes: replace and bitwise operations.
     Byte = 1,
     /// 8-bit signed.
@@ -82,8 +82,8 @@ pub struct LayoutRun {
 }
 
 /// The layouts of single elements, by code less one.
-static ELEMENTS: [LayoutHandle; unisono_rma::Element::ALL.len()] = {
-    use unisono_rma::Element as E;
+static ELEMENTS: [LayoutHandle; Element::ALL.len()] = {
+    use Element as E;
     const fn of(element: E) -> LayoutHandle {
         LayoutHandle(Layout::of(element))
     }
@@ -118,28 +118,28 @@ static ELEMENTS: [LayoutHandle; unisono_rma::Element::ALL.len()] = {
 };
 
 /// The element type with this code.
-pub(crate) fn element(code: c_int) -> Result<unisono_rma::Element, Fault> {
-    let known = u8::try_from(code).ok().and_then(unisono_rma::Element::from_code);
-    known.ok_or_else(|| Fault::Argument(format!("{code} is no unisono_element")))
+pub(crate) fn element(code: c_int) -> Result<Element, Error> {
+    let known = u8::try_from(code).ok().and_then(Element::from_code);
+    known.ok_or_else(|| argument(format!("{code} is no unisono_element")))
 }
 
 /// The layout behind a handle.
 ///
 /// # Safety
 /// `layout` is null or a live handle.
-pub(crate) unsafe fn layout<'a>(layout: *const LayoutHandle) -> Result<&'a Layout, Fault> {
-    // SAFETY: the caller's promise.
+pub(crate) unsafe fn layout<'a>(layout: *const LayoutHandle) -> Result<&'a Layout, Error> {
+    // SAFETY: null or a live handle, as the caller says.
     let handle = unsafe { layout.as_ref() };
-    handle.map(|handle| &handle.0).ok_or_else(|| Fault::null("layout"))
+    handle.map(|handle| &handle.0).ok_or_else(|| null("layout"))
 }
 
 /// Fills in the caller's pointer.
 ///
 /// # Safety
 /// `to` is null or writable.
-unsafe fn give(to: *mut *mut LayoutHandle, made: Layout) -> Result<(), Fault> {
-    // SAFETY: the caller's promise.
-    let to = unsafe { to.as_mut() }.ok_or_else(|| Fault::null("layout"))?;
+pub(crate) unsafe fn give(to: *mut *mut LayoutHandle, made: Layout) -> Result<(), Error> {
+    // SAFETY: null or writable, as the caller says.
+    let to = unsafe { to.as_mut() }.ok_or_else(|| null("layout"))?;
     *to = Box::into_raw(Box::new(LayoutHandle(made)));
     Ok(())
 }
@@ -148,11 +148,11 @@ unsafe fn give(to: *mut *mut LayoutHandle, made: Layout) -> Result<(), Fault> {
 ///
 /// # Safety
 /// `from` is null or readable for so many.
-unsafe fn slice<'a, T>(from: *const T, count: usize, what: &str) -> Result<&'a [T], Fault> {
+pub(crate) unsafe fn slice<'a, T>(from: *const T, count: usize, what: &str) -> Result<&'a [T], Error> {
     match (count, from.is_null()) {
         (0, _) => Ok(&[]),
-        (_, true) => Err(Fault::null(what)),
-        // SAFETY: not null, and readable by the caller's promise.
+        (_, true) => Err(null(what)),
+        // SAFETY: not null, and readable for so many, as the caller says.
         (_, false) => Ok(unsafe { std::slice::from_raw_parts(from, count) }),
     }
 }
@@ -246,10 +246,10 @@ pub unsafe extern "C" fn unisono_layout_extent(layout: *const LayoutHandle) -> i
 pub unsafe extern "C" fn unisono_layout_free(layout: *mut *mut LayoutHandle) -> Status {
     answer(|| {
         // SAFETY: the caller's pointer is null or valid.
-        let from = unsafe { layout.as_mut() }.ok_or_else(|| Fault::null("layout"))?;
+        let from = unsafe { layout.as_mut() }.ok_or_else(|| null("layout"))?;
         let was = std::mem::replace(from, std::ptr::null_mut());
         if was.is_null() {
-            return Err(Fault::Argument("the layout has been freed".into()));
+            return Err(argument("the layout has been freed"));
         }
         if !ELEMENTS.as_ptr_range().contains(&was.cast_const()) {
             // SAFETY: made by `give`, and forgotten by the caller from here on.
@@ -266,21 +266,21 @@ mod tests {
     #[test]
     fn codes_of_elements_are_those_of_the_engine() {
         let mirror = [
-            (Element::Byte, unisono_rma::Element::Byte),
-            (Element::I64, unisono_rma::Element::I64),
-            (Element::U64, unisono_rma::Element::U64),
-            (Element::F64, unisono_rma::Element::F64),
-            (Element::Bool, unisono_rma::Element::Bool),
-            (Element::ShortInt, unisono_rma::Element::ShortInt),
-            (Element::LongDouble, unisono_rma::Element::LongDouble),
-            (Element::ComplexLong, unisono_rma::Element::ComplexLong),
-            (Element::F32F32, unisono_rma::Element::F32F32),
-            (Element::Bits256, unisono_rma::Element::Bits256),
+            (ElementCode::Byte, Element::Byte),
+            (ElementCode::I64, Element::I64),
+            (ElementCode::U64, Element::U64),
+            (ElementCode::F64, Element::F64),
+            (ElementCode::Bool, Element::Bool),
+            (ElementCode::ShortInt, Element::ShortInt),
+            (ElementCode::LongDouble, Element::LongDouble),
+            (ElementCode::ComplexLong, Element::ComplexLong),
+            (ElementCode::F32F32, Element::F32F32),
+            (ElementCode::Bits256, Element::Bits256),
         ];
         for (ours, theirs) in mirror {
             assert_eq!(ours as c_int, c_int::from(theirs as u8));
         }
-        for theirs in unisono_rma::Element::ALL {
+        for theirs in Element::ALL {
             let handle = unisono_layout_of(c_int::from(theirs as u8));
             // SAFETY: a handle that exists for ever.
             assert_eq!(unsafe { unisono_layout_size(handle) }, theirs.size() as u64, "{}", theirs.name());

@@ -12,7 +12,8 @@
 //! Cost: a null check and a move of arguments over the raw layer. When not to use: from Rust; use the crate.
 //! It does *not* start processes (`unisono run` does).
 //!
-//! The header is made by cbindgen and checked in, so that a C compiler needs nothing else; a test compares.
+//! The headers are made by cbindgen and checked in, so that a C compiler needs nothing else; a test compares. The MPI
+//! preload is a user in C like others; what it needs beside `unisono.h` is in [`mpi`].
 #![allow(
     clippy::missing_safety_doc,
     reason = "one rule for all: pointers are null where that is said, or valid as C callers know it"
@@ -21,6 +22,8 @@
 pub mod error;
 pub mod job;
 pub mod layout;
+/// cbindgen:ignore
+pub mod mpi;
 pub mod operate;
 pub mod request;
 pub mod synchronize;

@@ -4,17 +4,17 @@
 //! be used again, results have come) after the call that ends the epoch, a flush, or the request's wait. `place`
 //! counts the target's units from its base, or is an address in a dynamic window.
 
-use crate::error::{Fault, Status, answer, rank};
+use crate::error::{Status, answer, argument, null, rank};
 use crate::layout::{LayoutHandle, element, layout};
 use crate::request::{self, RequestHandle};
 use crate::window::{WindowHandle, window};
 use std::ffi::{c_int, c_void};
-use unisono_rma::{Sink, Source, Target};
+use unisono_rma::{Element, Error, Layout, Operation, Sink, Source, Target};
 
 /// The predefined operations.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum OperationCode {
     /// The sum.
     Sum = 1,
     /// The product.
@@ -45,11 +45,23 @@ pub enum Operation {
     MaxLoc = 14,
 }
 
-fn operation(code: c_int) -> Result<unisono_rma::Operation, Fault> {
-    let known = u8::try_from(code).ok().and_then(unisono_rma::Operation::from_code);
-    known.ok_or_else(|| Fault::Argument(format!("{code} is no unisono_operation")))
+fn operation(code: c_int) -> Result<Operation, Error> {
+    let known = u8::try_from(code).ok().and_then(Operation::from_code);
+    known.ok_or_else(|| argument(format!("{code} is no unisono_operation")))
 }
 
+/// Whether there is data, but no memory for it. A layout of runs may count from NULL: its offsets are addresses then.
+#[inline]
+fn is_nowhere(address: *const c_void, count: u64, layout: &Layout) -> bool {
+    if !address.is_null() {
+        return false;
+    }
+    std::hint::cold_path();
+    count > 0 && layout.is_contiguous() && layout.size() > 0
+}
+
+/// What is read; the name of what is missing. (An error would be copied about on the way to the fast path.)
+///
 /// # Safety
 /// `of` is null or a live layout.
 #[inline]
@@ -57,25 +69,34 @@ unsafe fn source<'a>(
     address: *const c_void,
     count: u64,
     of: *const LayoutHandle,
-) -> Result<Source<'a>, Fault> {
-    // SAFETY: the caller's promise.
-    let layout = unsafe { layout(of) }?;
-    if address.is_null() && count > 0 && layout.size() > 0 {
-        return Err(Fault::null("origin"));
+) -> Result<Source<'a>, &'static str> {
+    // SAFETY: null or live, as the caller says.
+    let Some(LayoutHandle(layout)) = (unsafe { of.as_ref() }) else { return Err("layout") };
+    if is_nowhere(address, count, layout) {
+        Err("origin")
+    } else {
+        Ok(Source { address: address.cast(), count, layout })
     }
-    Ok(Source { address: address.cast(), count, layout })
 }
 
+/// What is written, as `source`.
+///
 /// # Safety
 /// `of` is null or a live layout.
 #[inline]
-unsafe fn sink<'a>(address: *mut c_void, count: u64, of: *const LayoutHandle) -> Result<Sink<'a>, Fault> {
-    // SAFETY: the caller's promise.
-    let layout = unsafe { layout(of) }?;
-    if address.is_null() && count > 0 && layout.size() > 0 {
-        return Err(Fault::null("the memory for the result"));
+unsafe fn sink<'a>(
+    address: *mut c_void,
+    count: u64,
+    of: *const LayoutHandle,
+) -> Result<Sink<'a>, &'static str> {
+    // SAFETY: null or live, as the caller says.
+    let Some(LayoutHandle(layout)) = (unsafe { of.as_ref() }) else { return Err("layout") };
+    let missing = is_nowhere(address, count, layout);
+    if missing {
+        Err("the memory for the result")
+    } else {
+        Ok(Sink { address: address.cast(), count, layout })
     }
-    Ok(Sink { address: address.cast(), count, layout })
 }
 
 /// # Safety
@@ -86,8 +107,8 @@ unsafe fn target<'a>(
     place: i64,
     count: u64,
     of: *const LayoutHandle,
-) -> Result<Target<'a>, Fault> {
-    // SAFETY: the caller's promise.
+) -> Result<Target<'a>, Error> {
+    // SAFETY: null or a live layout, as the caller says.
     let layout = unsafe { layout(of) }?;
     Ok(Target { rank: rank(target)?, place, count, layout })
 }
@@ -97,17 +118,17 @@ unsafe fn target<'a>(
 /// # Safety
 /// `of` is null or a live layout.
 unsafe fn source_for<'a>(
-    operation: unisono_rma::Operation,
+    operation: Operation,
     address: *const c_void,
     count: u64,
     of: *const LayoutHandle,
-) -> Result<Source<'a>, Fault> {
-    static NOTHING: unisono_rma::Layout = unisono_rma::Layout::of(unisono_rma::Element::Byte);
-    if operation == unisono_rma::Operation::NoOp {
+) -> Result<Source<'a>, Error> {
+    static NOTHING: Layout = Layout::of(Element::Byte);
+    if operation == Operation::NoOp {
         return Ok(Source { address: std::ptr::null(), count: 0, layout: &NOTHING });
     }
-    // SAFETY: the caller's promise.
-    unsafe { source(address, count, of) }
+    // SAFETY: `of` is null or live, as the caller says.
+    unsafe { source(address, count, of) }.map_err(null)
 }
 
 /// Writes origin data to the target.
@@ -126,11 +147,11 @@ pub unsafe extern "C" fn unisono_put(
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
         // SAFETY: the caller's layout.
-        let source = unsafe { source(origin, origin_count, origin_layout) }?;
+        let source = unsafe { source(origin, origin_count, origin_layout) }.map_err(null)?;
         // SAFETY: the caller's layout.
         let target = unsafe { self::target(target, place, target_count, target_layout) }?;
-        // SAFETY: origin memory stays valid until the operation is complete by the caller's promise.
-        Ok(unsafe { window.raw_put(source, target) }?)
+        // SAFETY: origin memory stays valid until the operation is complete, which unisono.h asks for.
+        unsafe { window.raw_put(source, target) }
     })
 }
 
@@ -150,11 +171,11 @@ pub unsafe extern "C" fn unisono_get(
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
         // SAFETY: the caller's layout.
-        let sink = unsafe { sink(origin, origin_count, origin_layout) }?;
+        let sink = unsafe { sink(origin, origin_count, origin_layout) }.map_err(null)?;
         // SAFETY: the caller's layout.
         let target = unsafe { self::target(target, place, target_count, target_layout) }?;
-        // SAFETY: origin memory stays valid until the operation is complete by the caller's promise.
-        Ok(unsafe { window.raw_get(sink, target) }?)
+        // SAFETY: origin memory stays valid until the operation is complete, which unisono.h asks for.
+        unsafe { window.raw_get(sink, target) }
     })
 }
 
@@ -175,12 +196,12 @@ pub unsafe extern "C" fn unisono_accumulate(
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
         // SAFETY: the caller's layout.
-        let source = unsafe { source(origin, origin_count, origin_layout) }?;
+        let source = unsafe { source(origin, origin_count, origin_layout) }.map_err(null)?;
         // SAFETY: the caller's layout.
         let target = unsafe { self::target(target, place, target_count, target_layout) }?;
         let operation = self::operation(operation)?;
-        // SAFETY: origin memory stays valid until the operation is complete by the caller's promise.
-        Ok(unsafe { window.raw_accumulate(source, target, operation) }?)
+        // SAFETY: origin memory stays valid until the operation is complete, which unisono.h asks for.
+        unsafe { window.raw_accumulate(source, target, operation) }
     })
 }
 
@@ -207,16 +228,16 @@ pub unsafe extern "C" fn unisono_get_accumulate(
         // SAFETY: the caller's layout.
         let source = unsafe { source_for(operation, origin, origin_count, origin_layout) }?;
         // SAFETY: the caller's layout.
-        let result = unsafe { sink(result, result_count, result_layout) }?;
+        let result = unsafe { sink(result, result_count, result_layout) }.map_err(null)?;
         // SAFETY: the caller's layout.
         let target = unsafe { self::target(target, place, target_count, target_layout) }?;
-        // SAFETY: origin memory stays valid until the operation is complete by the caller's promise.
-        Ok(unsafe { window.raw_get_accumulate(source, result, target, operation) }?)
+        // SAFETY: origin memory stays valid until the operation is complete, which unisono.h asks for.
+        unsafe { window.raw_get_accumulate(source, result, target, operation) }
     })
 }
 
 /// Writes origin data to the target.
-/// In a passive epoch; `*request` says when it is complete at the origin.
+/// In a passive epoch; `*request` says when it is complete at the origin. With NULL a flush says so.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_rput(
     window: *mut WindowHandle,
@@ -230,22 +251,22 @@ pub unsafe extern "C" fn unisono_rput(
     request: *mut *mut RequestHandle,
 ) -> Status {
     answer(|| {
-        // SAFETY: the caller's pointer.
-        let to = unsafe { request::place(request) }?;
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
         // SAFETY: the caller's layout.
-        let source = unsafe { source(origin, origin_count, origin_layout) }?;
+        let source = unsafe { source(origin, origin_count, origin_layout) }.map_err(null)?;
         // SAFETY: the caller's layout.
         let target = unsafe { self::target(target, place, target_count, target_layout) }?;
-        // SAFETY: origin memory stays valid until the operation is complete by the caller's promise.
-        *to = request::handle(unsafe { window.raw_rput(source, target) }?);
+        // SAFETY: origin memory stays valid until the operation is complete, which unisono.h asks for.
+        let issued = unsafe { window.raw_rput(source, target) }?;
+        // SAFETY: the caller's pointer.
+        unsafe { request::give(request, issued) };
         Ok(())
     })
 }
 
 /// Reads target data into origin memory.
-/// In a passive epoch; `*request` says when it is complete at the origin.
+/// In a passive epoch; `*request` says when it is complete at the origin. With NULL a flush says so.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_rget(
     window: *mut WindowHandle,
@@ -259,22 +280,22 @@ pub unsafe extern "C" fn unisono_rget(
     request: *mut *mut RequestHandle,
 ) -> Status {
     answer(|| {
-        // SAFETY: the caller's pointer.
-        let to = unsafe { request::place(request) }?;
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
         // SAFETY: the caller's layout.
-        let sink = unsafe { sink(origin, origin_count, origin_layout) }?;
+        let sink = unsafe { sink(origin, origin_count, origin_layout) }.map_err(null)?;
         // SAFETY: the caller's layout.
         let target = unsafe { self::target(target, place, target_count, target_layout) }?;
-        // SAFETY: origin memory stays valid until the operation is complete by the caller's promise.
-        *to = request::handle(unsafe { window.raw_rget(sink, target) }?);
+        // SAFETY: origin memory stays valid until the operation is complete, which unisono.h asks for.
+        let issued = unsafe { window.raw_rget(sink, target) }?;
+        // SAFETY: the caller's pointer.
+        unsafe { request::give(request, issued) };
         Ok(())
     })
 }
 
 /// Combines origin data into the target, each element atomically; `operation` is one of unisono_operation.
-/// In a passive epoch; `*request` says when it is complete at the origin.
+/// In a passive epoch; `*request` says when it is complete at the origin. With NULL a flush says so.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_raccumulate(
     window: *mut WindowHandle,
@@ -289,23 +310,23 @@ pub unsafe extern "C" fn unisono_raccumulate(
     request: *mut *mut RequestHandle,
 ) -> Status {
     answer(|| {
-        // SAFETY: the caller's pointer.
-        let to = unsafe { request::place(request) }?;
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
         // SAFETY: the caller's layout.
-        let source = unsafe { source(origin, origin_count, origin_layout) }?;
+        let source = unsafe { source(origin, origin_count, origin_layout) }.map_err(null)?;
         // SAFETY: the caller's layout.
         let target = unsafe { self::target(target, place, target_count, target_layout) }?;
         let operation = self::operation(operation)?;
-        // SAFETY: origin memory stays valid until the operation is complete by the caller's promise.
-        *to = request::handle(unsafe { window.raw_raccumulate(source, target, operation) }?);
+        // SAFETY: origin memory stays valid until the operation is complete, which unisono.h asks for.
+        let issued = unsafe { window.raw_raccumulate(source, target, operation) }?;
+        // SAFETY: the caller's pointer.
+        unsafe { request::give(request, issued) };
         Ok(())
     })
 }
 
 /// As accumulate, and puts what was there before into `result`. The no-op ignores the origin, which may be NULL.
-/// In a passive epoch; `*request` says when it is complete at the origin.
+/// In a passive epoch; `*request` says when it is complete at the origin. With NULL a flush says so.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_rget_accumulate(
     window: *mut WindowHandle,
@@ -323,19 +344,19 @@ pub unsafe extern "C" fn unisono_rget_accumulate(
     request: *mut *mut RequestHandle,
 ) -> Status {
     answer(|| {
-        // SAFETY: the caller's pointer.
-        let to = unsafe { request::place(request) }?;
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
         let operation = self::operation(operation)?;
         // SAFETY: the caller's layout.
         let source = unsafe { source_for(operation, origin, origin_count, origin_layout) }?;
         // SAFETY: the caller's layout.
-        let result = unsafe { sink(result, result_count, result_layout) }?;
+        let result = unsafe { sink(result, result_count, result_layout) }.map_err(null)?;
         // SAFETY: the caller's layout.
         let target = unsafe { self::target(target, place, target_count, target_layout) }?;
-        // SAFETY: origin memory stays valid until the operation is complete by the caller's promise.
-        *to = request::handle(unsafe { window.raw_rget_accumulate(source, result, target, operation) }?);
+        // SAFETY: origin memory stays valid until the operation is complete, which unisono.h asks for.
+        let issued = unsafe { window.raw_rget_accumulate(source, result, target, operation) }?;
+        // SAFETY: the caller's pointer.
+        unsafe { request::give(request, issued) };
         Ok(())
     })
 }
@@ -355,12 +376,12 @@ pub unsafe extern "C" fn unisono_fetch_and_op(
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
         let operation = self::operation(operation)?;
-        if result.is_null() || (origin.is_null() && operation != unisono_rma::Operation::NoOp) {
-            return Err(Fault::null("origin or result"));
+        if result.is_null() || (origin.is_null() && operation != Operation::NoOp) {
+            return Err(null("origin or result"));
         }
         let (element, target) = (self::element(element)?, (rank(target)?, place));
-        // SAFETY: origin memory stays valid until the operation is complete by the caller's promise.
-        Ok(unsafe { window.raw_fetch_and_op(origin.cast(), result.cast(), element, target, operation) }?)
+        // SAFETY: origin memory stays valid until the operation is complete, which unisono.h asks for.
+        unsafe { window.raw_fetch_and_op(origin.cast(), result.cast(), element, target, operation) }
     })
 }
 
@@ -380,12 +401,12 @@ pub unsafe extern "C" fn unisono_compare_and_swap(
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
         if origin.is_null() || compare.is_null() || result.is_null() {
-            return Err(Fault::null("origin, compare or result"));
+            return Err(null("origin, compare or result"));
         }
         let (element, target) = (self::element(element)?, (rank(target)?, place));
         let (origin, compare, result) = (origin.cast(), compare.cast(), result.cast());
-        // SAFETY: origin memory stays valid until the operation is complete by the caller's promise.
-        Ok(unsafe { window.raw_compare_and_swap(origin, compare, result, element, target) }?)
+        // SAFETY: origin memory stays valid until the operation is complete, which unisono.h asks for.
+        unsafe { window.raw_compare_and_swap(origin, compare, result, element, target) }
     })
 }
 
@@ -396,11 +417,11 @@ mod tests {
     #[test]
     fn codes_of_operations_are_those_of_the_engine() {
         let mirror = [
-            (Operation::Sum, unisono_rma::Operation::Sum),
-            (Operation::BitXor, unisono_rma::Operation::BitXor),
-            (Operation::Replace, unisono_rma::Operation::Replace),
-            (Operation::NoOp, unisono_rma::Operation::NoOp),
-            (Operation::MaxLoc, unisono_rma::Operation::MaxLoc),
+            (OperationCode::Sum, Operation::Sum),
+            (OperationCode::BitXor, Operation::BitXor),
+            (OperationCode::Replace, Operation::Replace),
+            (OperationCode::NoOp, Operation::NoOp),
+            (OperationCode::MaxLoc, Operation::MaxLoc),
         ];
         for (ours, theirs) in mirror {
             assert_eq!(operation(ours as c_int).expect("a code"), theirs);

@@ -1,9 +1,9 @@
 //! The synchronization calls: fence, post-start-complete-wait, lock-unlock, flush.
 
-use crate::error::{Fault, Status, answer, rank};
+use crate::error::{Status, answer, argument, null, rank};
 use crate::window::{WindowHandle, window};
 use std::ffi::c_int;
-use unisono_rma::{Assert, Lock, Rank};
+use unisono_rma::{Assert, Error, Lock, Rank};
 
 /// Post, start, lock: the other side has made its matching call before, or no conflicting lock is asked for.
 pub const UNISONO_ASSERT_NO_CHECK: c_int = 1;
@@ -26,7 +26,7 @@ pub enum LockType {
     Exclusive = 2,
 }
 
-fn assert(bits: c_int) -> Result<Assert, Fault> {
+fn assert(bits: c_int) -> Result<Assert, Error> {
     const ALL: [(c_int, Assert); 5] = [
         (UNISONO_ASSERT_NO_CHECK, Assert::NO_CHECK),
         (UNISONO_ASSERT_NO_STORE, Assert::NO_STORE),
@@ -35,7 +35,7 @@ fn assert(bits: c_int) -> Result<Assert, Fault> {
         (UNISONO_ASSERT_NO_SUCCEED, Assert::NO_SUCCEED),
     ];
     if bits & !31 != 0 {
-        return Err(Fault::Argument(format!("{bits:#x} is no sum of UNISONO_ASSERT_...")));
+        return Err(argument(format!("{bits:#x} is no sum of UNISONO_ASSERT_...")));
     }
     let set = ALL.into_iter().filter(|(bit, _)| bits & bit != 0);
     Ok(set.fold(Assert::NONE, |all, (_, one)| all | one))
@@ -45,11 +45,11 @@ fn assert(bits: c_int) -> Result<Assert, Fault> {
 ///
 /// # Safety
 /// `ranks` is null or readable for `count` numbers.
-unsafe fn group(ranks: *const c_int, count: usize) -> Result<Vec<Rank>, Fault> {
+unsafe fn group(ranks: *const c_int, count: usize) -> Result<Vec<Rank>, Error> {
     let given = match (count, ranks.is_null()) {
         (0, _) => &[][..],
-        (_, true) => return Err(Fault::null("ranks")),
-        // SAFETY: not null, and readable by the caller's promise.
+        (_, true) => return Err(null("ranks")),
+        // SAFETY: not null, and readable for `count` numbers, as the caller says.
         (_, false) => unsafe { std::slice::from_raw_parts(ranks, count) },
     };
     given.iter().map(|one| rank(*one)).collect()
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn unisono_window_fence(window: *mut WindowHandle, assert:
     answer(|| {
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
-        Ok(window.fence(self::assert(assert)?)?)
+        window.fence(self::assert(assert)?)
     })
 }
 
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn unisono_window_post(
         let window = unsafe { self::window(window) }?;
         // SAFETY: the caller's array.
         let ranks = unsafe { group(ranks, count) }?;
-        Ok(window.post(&ranks, self::assert(assert)?)?)
+        window.post(&ranks, self::assert(assert)?)
     })
 }
 
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn unisono_window_start(
         let window = unsafe { self::window(window) }?;
         // SAFETY: the caller's array.
         let ranks = unsafe { group(ranks, count) }?;
-        Ok(window.start(&ranks, self::assert(assert)?)?)
+        window.start(&ranks, self::assert(assert)?)
     })
 }
 
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn unisono_window_complete(window: *mut WindowHandle) -> S
     answer(|| {
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
-        Ok(window.complete()?)
+        window.complete()
     })
 }
 
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn unisono_window_wait(window: *mut WindowHandle) -> Statu
     answer(|| {
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
-        Ok(window.wait()?)
+        window.wait()
     })
 }
 
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn unisono_window_test(window: *mut WindowHandle, done: *m
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
         // SAFETY: the caller's pointer is null or writable.
-        let done = unsafe { done.as_mut() }.ok_or_else(|| Fault::null("done"))?;
+        let done = unsafe { done.as_mut() }.ok_or_else(|| null("done"))?;
         *done = c_int::from(window.test()?);
         Ok(())
     })
@@ -146,9 +146,9 @@ pub unsafe extern "C" fn unisono_window_lock(
         let lock = match lock {
             1 => Lock::Shared,
             2 => Lock::Exclusive,
-            other => return Err(Fault::Argument(format!("{other} is no unisono_lock"))),
+            other => return Err(argument(format!("{other} is no unisono_lock"))),
         };
-        Ok(window.lock(rank(target)?, lock, self::assert(assert)?)?)
+        window.lock(rank(target)?, lock, self::assert(assert)?)
     })
 }
 
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn unisono_window_unlock(window: *mut WindowHandle, target
     answer(|| {
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
-        Ok(window.unlock(rank(target)?)?)
+        window.unlock(rank(target)?)
     })
 }
 
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn unisono_window_lock_all(window: *mut WindowHandle, asse
     answer(|| {
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
-        Ok(window.lock_all(self::assert(assert)?)?)
+        window.lock_all(self::assert(assert)?)
     })
 }
 
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn unisono_window_unlock_all(window: *mut WindowHandle) ->
     answer(|| {
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
-        Ok(window.unlock_all()?)
+        window.unlock_all()
     })
 }
 
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn unisono_window_flush(window: *mut WindowHandle, target:
     answer(|| {
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
-        Ok(window.flush(rank(target)?)?)
+        window.flush(rank(target)?)
     })
 }
 
@@ -198,7 +198,7 @@ pub unsafe extern "C" fn unisono_window_flush_all(window: *mut WindowHandle) -> 
     answer(|| {
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
-        Ok(window.flush_all()?)
+        window.flush_all()
     })
 }
 
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn unisono_window_flush_local(window: *mut WindowHandle, t
     answer(|| {
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
-        Ok(window.flush_local(rank(target)?)?)
+        window.flush_local(rank(target)?)
     })
 }
 
@@ -218,7 +218,7 @@ pub unsafe extern "C" fn unisono_window_flush_local_all(window: *mut WindowHandl
     answer(|| {
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
-        Ok(window.flush_local_all()?)
+        window.flush_local_all()
     })
 }
 
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn unisono_window_sync(window: *mut WindowHandle) -> Statu
     answer(|| {
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
-        Ok(window.sync()?)
+        window.sync()
     })
 }
 
@@ -238,7 +238,7 @@ pub unsafe extern "C" fn unisono_window_progress(window: *mut WindowHandle) -> S
     answer(|| {
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
-        Ok(window.progress()?)
+        window.progress()
     })
 }
 
@@ -250,6 +250,6 @@ pub unsafe extern "C" fn unisono_window_settle(window: *mut WindowHandle) -> Sta
     answer(|| {
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
-        Ok(window.settle()?)
+        window.settle()
     })
 }

@@ -1,9 +1,9 @@
 //! Windows: making, freeing, attaching memory, and finding others' parts in one's own address space.
 
-use crate::error::{Fault, Status, answer, rank};
+use crate::error::{Status, answer, argument, null, rank};
 use crate::job::{JobHandle, job};
 use std::ffi::{c_int, c_void};
-use unisono_rma::{Completion, Locks, Spec, Window};
+use unisono_rma::{Completion, Error, Locks, Spec, Style, Window};
 
 /// Memory that the members of a job access.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub const UNISONO_LOCAL_COMPLETION: u32 = 2;
 /// How synchronization is done.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
+pub enum StyleCode {
     /// Direct stores and flags where memory is shared; otherwise deferred.
     Direct = 0,
     /// The paper's protocol everywhere: all work in the second synchronization call.
@@ -43,25 +43,25 @@ pub struct WindowSpec {
 /// # Safety
 /// `window` is null or a live handle that no other thread uses now.
 #[inline]
-pub(crate) unsafe fn window<'a>(window: *mut WindowHandle) -> Result<&'a mut Window, Fault> {
-    // SAFETY: the caller's promise.
+pub(crate) unsafe fn window<'a>(window: *mut WindowHandle) -> Result<&'a mut Window, Error> {
+    // SAFETY: null or a live handle, as the caller says.
     let handle = unsafe { window.as_mut() };
-    handle.map(|handle| &mut handle.0).ok_or_else(|| Fault::null("window"))
+    handle.map(|handle| &mut handle.0).ok_or_else(|| null("window"))
 }
 
 /// # Safety
 /// `spec` is null or readable.
-unsafe fn spec(spec: *const WindowSpec) -> Result<Spec, Fault> {
-    // SAFETY: the caller's promise.
+unsafe fn spec(spec: *const WindowSpec) -> Result<Spec, Error> {
+    // SAFETY: null or readable, as the caller says.
     let Some(given) = (unsafe { spec.as_ref() }) else { return Ok(Spec::new()) };
     if given.flags & !(UNISONO_NO_LOCKS | UNISONO_LOCAL_COMPLETION) != 0 {
-        return Err(Fault::Argument(format!("{:#x} are no flags of a unisono_spec", given.flags)));
+        return Err(argument(format!("{:#x} are no flags of a unisono_spec", given.flags)));
     }
     let style = match given.style {
-        0 => unisono_rma::Style::Direct,
-        1 => unisono_rma::Style::Deferred,
-        2 => unisono_rma::Style::Naive,
-        other => return Err(Fault::Argument(format!("{other} is no unisono_style"))),
+        0 => Style::Direct,
+        1 => Style::Deferred,
+        2 => Style::Naive,
+        other => return Err(argument(format!("{other} is no unisono_style"))),
     };
     let locks = if given.flags & UNISONO_NO_LOCKS != 0 { Locks::Never } else { Locks::Possible };
     let local = given.flags & UNISONO_LOCAL_COMPLETION != 0;
@@ -73,9 +73,9 @@ unsafe fn spec(spec: *const WindowSpec) -> Result<Spec, Fault> {
 ///
 /// # Safety
 /// `to` is null or writable.
-unsafe fn place<'a>(to: *mut *mut WindowHandle) -> Result<&'a mut *mut WindowHandle, Fault> {
-    // SAFETY: the caller's promise.
-    let to = unsafe { to.as_mut() }.ok_or_else(|| Fault::null("window"))?;
+unsafe fn place<'a>(to: *mut *mut WindowHandle) -> Result<&'a mut *mut WindowHandle, Error> {
+    // SAFETY: null or writable, as the caller says.
+    let to = unsafe { to.as_mut() }.ok_or_else(|| null("window"))?;
     *to = std::ptr::null_mut();
     Ok(to)
 }
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn unisono_window_allocate(
         // SAFETY: the caller's pointer.
         let to = unsafe { place(window) }?;
         // SAFETY: the caller's pointer is null or writable.
-        let base = unsafe { base.as_mut() }.ok_or_else(|| Fault::null("base"))?;
+        let base = unsafe { base.as_mut() }.ok_or_else(|| null("base"))?;
         // SAFETY: the caller's pointer.
         let spec = unsafe { self::spec(spec) }?;
         // SAFETY: the caller's handle.
@@ -124,11 +124,11 @@ pub unsafe extern "C" fn unisono_window_create(
         // SAFETY: the caller's pointer.
         let spec = unsafe { self::spec(spec) }?;
         if base.is_null() && bytes > 0 {
-            return Err(Fault::null("base"));
+            return Err(null("base"));
         }
         // SAFETY: the caller's handle.
         let job = unsafe { self::job(job) }?;
-        // SAFETY: the memory stays valid until the window is freed by the caller's promise.
+        // SAFETY: the memory stays valid until the window is freed, which unisono.h asks for.
         *to = handle(unsafe { job.create(base.cast(), bytes, spec) }?);
         Ok(())
     })
@@ -162,8 +162,8 @@ pub unsafe extern "C" fn unisono_window_attach(
     answer(|| {
         // SAFETY: the caller's handle.
         let window = unsafe { self::window(window) }?;
-        // SAFETY: the memory stays valid until it is detached by the caller's promise.
-        Ok(unsafe { window.attach(address.cast(), bytes) }?)
+        // SAFETY: the memory stays valid until it is detached, which unisono.h asks for.
+        unsafe { window.attach(address.cast(), bytes) }
     })
 }
 
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn unisono_window_attach(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_detach(window: *mut WindowHandle, address: *mut c_void) -> Status {
     // SAFETY: the caller's handle.
-    answer(|| Ok(unsafe { self::window(window) }?.detach(address.cast())?))
+    answer(|| unsafe { self::window(window) }?.detach(address.cast()))
 }
 
 /// Where the part of rank `rank` lies in this process, how long it is, and its unit; each pointer may be NULL.
@@ -205,20 +205,29 @@ pub unsafe extern "C" fn unisono_window_mapped(
     })
 }
 
+/// Frees the window, and sets the handle to null.
+///
+/// # Safety
+/// `from` is null, or a live handle of which there is no other copy in use.
+pub(crate) unsafe fn free(from: &mut *mut WindowHandle) -> Result<(), Error> {
+    if from.is_null() {
+        return Err(Error::Freed { call: "unisono_window_free" });
+    }
+    // SAFETY: live, as the caller says.
+    unsafe { self::window(*from) }?.free()?;
+    // SAFETY: made by `handle`, and forgotten by the caller from here on.
+    drop(unsafe { Box::from_raw(std::mem::replace(from, std::ptr::null_mut())) });
+    Ok(())
+}
+
 /// Frees the window and sets `*window` to NULL. Collective, and waits for everybody. Fails inside an epoch, and
 /// the window stays.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_free(window: *mut *mut WindowHandle) -> Status {
     answer(|| {
         // SAFETY: the caller's pointer is null or valid.
-        let from = unsafe { window.as_mut() }.ok_or_else(|| Fault::null("window"))?;
-        if from.is_null() {
-            return Err(unisono_rma::Error::Freed { call: "unisono_window_free" }.into());
-        }
+        let from = unsafe { window.as_mut() }.ok_or_else(|| null("window"))?;
         // SAFETY: the caller's handle.
-        unsafe { self::window(*from) }?.free()?;
-        // SAFETY: made by `handle`, and forgotten by the caller from here on.
-        drop(unsafe { Box::from_raw(std::mem::replace(from, std::ptr::null_mut())) });
-        Ok(())
+        unsafe { free(from) }
     })
 }

@@ -44,7 +44,7 @@ static void fence(unisono_job *job)
 	DO(unisono_accumulate(window, &sum, 1, i64, 0, 2, 1, i64, UNISONO_OPERATION_SUM));
 	REFUSED(unisono_put(window, &value, 1, i64, next, 4, 1, i64), RMA_RANGE);
 	REFUSED(unisono_put(window, &value, 1, i64, size, 0, 1, i64), RANK);
-	REFUSED(unisono_put(window, &value, 1, i64, -1, 0, 1, i64), ARG);
+	REFUSED(unisono_put(window, &value, 1, i64, -1, 0, 1, i64), RANK);
 	REFUSED(unisono_put(window, NULL, 1, i64, next, 0, 1, i64), ARG);
 	REFUSED(unisono_put(window, &value, 1, NULL, next, 0, 1, i64), ARG);
 	REFUSED(unisono_put(window, &value, 1, f64, next, 0, 2, f64), TYPE);

@@ -1,40 +1,40 @@
 /*
- * Communication calls: arguments are checked as far as handles go, the rest is the core's. Each body serves
- * the form with int counts and, where the MPI has it, the one with MPI_Count.
+ * Communication calls: arguments are checked as far as handles go, the rest is the library's. Each body
+ * serves the forms with int counts and, where the MPI has them, with MPI_Count, with and without a request.
  */
 #include "shim.h"
 
 /* The engine's number of a predefined operation; 0 for others, which no accumulate takes. */
-static unsigned operation_of(MPI_Op op)
+static inline int operation_of(MPI_Op op)
 {
 	if (op == MPI_SUM)
-		return CORE_SUM;
+		return UNISONO_OPERATION_SUM;
 	if (op == MPI_REPLACE)
-		return CORE_REPLACE;
+		return UNISONO_OPERATION_REPLACE;
 	if (op == MPI_NO_OP)
-		return CORE_NO_OP;
+		return UNISONO_OPERATION_NO_OP;
 	if (op == MPI_MIN)
-		return CORE_MIN;
+		return UNISONO_OPERATION_MIN;
 	if (op == MPI_MAX)
-		return CORE_MAX;
+		return UNISONO_OPERATION_MAX;
 	if (op == MPI_PROD)
-		return CORE_PRODUCT;
+		return UNISONO_OPERATION_PRODUCT;
 	if (op == MPI_LAND)
-		return CORE_LAND;
+		return UNISONO_OPERATION_LOGICAL_AND;
 	if (op == MPI_LOR)
-		return CORE_LOR;
+		return UNISONO_OPERATION_LOGICAL_OR;
 	if (op == MPI_LXOR)
-		return CORE_LXOR;
+		return UNISONO_OPERATION_LOGICAL_XOR;
 	if (op == MPI_BAND)
-		return CORE_BAND;
+		return UNISONO_OPERATION_BIT_AND;
 	if (op == MPI_BOR)
-		return CORE_BOR;
+		return UNISONO_OPERATION_BIT_OR;
 	if (op == MPI_BXOR)
-		return CORE_BXOR;
+		return UNISONO_OPERATION_BIT_XOR;
 	if (op == MPI_MINLOC)
-		return CORE_MINLOC;
+		return UNISONO_OPERATION_MIN_LOC;
 	if (op == MPI_MAXLOC)
-		return CORE_MAXLOC;
+		return UNISONO_OPERATION_MAX_LOC;
 	return 0;
 }
 
@@ -53,40 +53,15 @@ static int wrong_operation(struct window *window, const char *call)
 	return window_error(window, call, MPI_ERR_OP, "only predefined operations can be used on windows");
 }
 
-/* What every call begins with: the window, the null process, and the types of one pair of sides. */
-#define BEGIN(call_name)                                                                                     \
-	static const char call[] = call_name;                                                                \
-	struct window *window = window_of(win);                                                              \
-	int core;                                                                                            \
-	(void)call;                                                                                          \
-	if (__builtin_expect(!window, 0))                                                                    \
-	return no_window(call)
-
-#define TYPE(name, handle, count)                                                                            \
-	const struct core_type *name = type_of(handle);                                                      \
-	if (__builtin_expect(!name, 0))                                                                      \
-		return wrong_type(window, call);                                                             \
-	if (__builtin_expect(count < 0, 0))                                                                  \
-	return wrong_count(window, call)
-
-#define DO(expression)                                                                                       \
-	do {                                                                                                 \
-		if (__builtin_expect(rank == MPI_PROC_NULL, 0))                                              \
-			return MPI_SUCCESS;                                                                  \
-		AT_WINDOW(window, core, expression);                                                         \
-		return window_result(window, call, core);                                                    \
-	} while (0)
-
-/* The same for a request, which is complete when it is handed out. */
-#define REQUEST(expression)                                                                                  \
-	do {                                                                                                 \
-		core = CORE_OK;                                                                              \
-		if (rank != MPI_PROC_NULL)                                                                   \
-			AT_WINDOW(window, core, expression);                                                 \
-		if (__builtin_expect(core == CORE_UNFINISHED, 0))                                            \
-			AT_WINDOW(window, core, core_flush_local(window->core, rank));                       \
-		return core ? window_result(window, call, core) : completed(request);                        \
-	} while (0)
+/* The layout of one side of a transfer; else the error code that the caller gets. */
+INLINE int side(struct window *window, const char *call, MPI_Count count, MPI_Datatype type,
+		const unisono_layout **layout)
+{
+	*layout = layout_of(type);
+	if (UNLIKELY(!*layout))
+		return wrong_type(window, call);
+	return UNLIKELY(count < 0) ? wrong_count(window, call) : MPI_SUCCESS;
+}
 
 static int request_status(void *extra, MPI_Status *status)
 {
@@ -119,138 +94,342 @@ static int completed(MPI_Request *request)
 	return code ? code : PMPI_Grequest_complete(*request);
 }
 
-#define PUT_ARGUMENTS(Count)                                                                                 \
-	(const void *origin, Count origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,         \
-	 Count target_count, MPI_Datatype target_type, MPI_Win win)
-#define GET_ARGUMENTS(Count)                                                                                 \
-	(void *origin, Count origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,               \
-	 Count target_count, MPI_Datatype target_type, MPI_Win win)
-#define ACCUMULATE_ARGUMENTS(Count)                                                                          \
-	(const void *origin, Count origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,         \
-	 Count target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win)
-#define GET_ACCUMULATE_ARGUMENTS(Count)                                                                      \
-	(const void *origin, Count origin_count, MPI_Datatype origin_type, void *result, Count result_count, \
-	 MPI_Datatype result_type, int rank, MPI_Aint place, Count target_count, MPI_Datatype target_type,   \
-	 MPI_Op op, MPI_Win win)
-#define RPUT_ARGUMENTS(Count)                                                                                \
-	(const void *origin, Count origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,         \
-	 Count target_count, MPI_Datatype target_type, MPI_Win win, MPI_Request *request)
-#define RGET_ARGUMENTS(Count)                                                                                \
-	(void *origin, Count origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,               \
-	 Count target_count, MPI_Datatype target_type, MPI_Win win, MPI_Request *request)
-#define RACCUMULATE_ARGUMENTS(Count)                                                                         \
-	(const void *origin, Count origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,         \
-	 Count target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win, MPI_Request *request)
-#define RGET_ACCUMULATE_ARGUMENTS(Count)                                                                     \
-	(const void *origin, Count origin_count, MPI_Datatype origin_type, void *result, Count result_count, \
-	 MPI_Datatype result_type, int rank, MPI_Aint place, Count target_count, MPI_Datatype target_type,   \
-	 MPI_Op op, MPI_Win win, MPI_Request *request)
+/* Both sides of a transfer, which are most often of one type. */
+INLINE int sides(struct window *window, const char *call, MPI_Count origin_count, MPI_Datatype origin_type,
+		 MPI_Count target_count, MPI_Datatype target_type, const unisono_layout **near,
+		 const unisono_layout **far)
+{
+	int code = side(window, call, origin_count, origin_type, near);
 
-#define SIDES                                                                                                \
-	TYPE(from, origin_type, origin_count);                                                               \
-	TYPE(to, target_type, target_count)
+	if (UNLIKELY(code))
+		return code;
+	if (UNLIKELY(target_type != origin_type))
+		return side(window, call, target_count, target_type, far);
+	*far = *near;
+	return UNLIKELY(target_count < 0) ? wrong_count(window, call) : MPI_SUCCESS;
+}
 
-#define OPERATION                                                                                            \
-	unsigned operation = operation_of(op);                                                               \
-	if (__builtin_expect(!operation, 0))                                                                 \
-	return wrong_operation(window, call)
+/* The end of an operation. One with a request is complete at the origin when the request is handed out. */
+INLINE int finish(struct window *window, const char *call, unisono_status status, int rank,
+		  MPI_Request *request)
+{
+	if (!request)
+		return window_result(window, call, status);
+	if (LIKELY(!status))
+		do {
+			enter(window);
+			status = unisono_window_flush_local(window->core, rank);
+		} while (leave_to_repeat(window, status));
+	return UNLIKELY(status) ? window_result(window, call, status) : completed(request);
+}
+
+/* What an operation with the null process is. */
+INLINE int nothing(MPI_Request *request)
+{
+	return request ? completed(request) : MPI_SUCCESS;
+}
+
+INLINE int put(const char *call, const void *origin, MPI_Count origin_count, MPI_Datatype origin_type,
+	       int rank, MPI_Aint place, MPI_Count target_count, MPI_Datatype target_type, MPI_Win win,
+	       MPI_Request *request)
+{
+	struct window *window = window_of(win);
+	const unisono_layout *near, *far;
+	unisono_status status;
+	int code;
+
+	if (UNLIKELY(!window))
+		return no_window(call);
+	code = sides(window, call, origin_count, origin_type, target_count, target_type, &near, &far);
+	if (UNLIKELY(code))
+		return code;
+	if (UNLIKELY(rank == MPI_PROC_NULL))
+		return nothing(request);
+	do {
+		enter(window);
+		status = request ? unisono_rput(window->core, origin, origin_count, near, rank, place,
+						target_count, far, NULL)
+				 : unisono_put(window->core, origin, origin_count, near, rank, place,
+					       target_count, far);
+	} while (leave_to_repeat(window, status));
+	return finish(window, call, status, rank, request);
+}
+
+INLINE int get(const char *call, void *origin, MPI_Count origin_count, MPI_Datatype origin_type, int rank,
+	       MPI_Aint place, MPI_Count target_count, MPI_Datatype target_type, MPI_Win win,
+	       MPI_Request *request)
+{
+	struct window *window = window_of(win);
+	const unisono_layout *near, *far;
+	unisono_status status;
+	int code;
+
+	if (UNLIKELY(!window))
+		return no_window(call);
+	code = sides(window, call, origin_count, origin_type, target_count, target_type, &near, &far);
+	if (UNLIKELY(code))
+		return code;
+	if (UNLIKELY(rank == MPI_PROC_NULL))
+		return nothing(request);
+	do {
+		enter(window);
+		status = request ? unisono_rget(window->core, origin, origin_count, near, rank, place,
+						target_count, far, NULL)
+				 : unisono_get(window->core, origin, origin_count, near, rank, place,
+					       target_count, far);
+	} while (leave_to_repeat(window, status));
+	return finish(window, call, status, rank, request);
+}
+
+INLINE int accumulate(const char *call, const void *origin, MPI_Count origin_count, MPI_Datatype origin_type,
+		      int rank, MPI_Aint place, MPI_Count target_count, MPI_Datatype target_type, MPI_Op op,
+		      MPI_Win win, MPI_Request *request)
+{
+	struct window *window = window_of(win);
+	const unisono_layout *near, *far;
+	unisono_status status;
+	int code, operation = operation_of(op);
+
+	if (UNLIKELY(!window))
+		return no_window(call);
+	if (UNLIKELY(!operation))
+		return wrong_operation(window, call);
+	code = sides(window, call, origin_count, origin_type, target_count, target_type, &near, &far);
+	if (UNLIKELY(code))
+		return code;
+	if (UNLIKELY(rank == MPI_PROC_NULL))
+		return nothing(request);
+	do {
+		enter(window);
+		status = request ? unisono_raccumulate(window->core, origin, origin_count, near, rank, place,
+						       target_count, far, operation, NULL)
+				 : unisono_accumulate(window->core, origin, origin_count, near, rank, place,
+						      target_count, far, operation);
+	} while (leave_to_repeat(window, status));
+	return finish(window, call, status, rank, request);
+}
 
 /* With MPI_NO_OP the origin is ignored, its type as well. */
-#define THREE_SIDES                                                                                          \
-	OPERATION;                                                                                           \
-	TYPE(to, target_type, target_count);                                                                 \
-	TYPE(into, result_type, result_count);                                                               \
-	const struct core_type *from = operation == CORE_NO_OP ? to : type_of(origin_type);                  \
-	if (!from)                                                                                           \
-		return wrong_type(window, call);                                                             \
-	if (operation == CORE_NO_OP)                                                                         \
-		origin_count = target_count;                                                                 \
-	else if (origin_count < 0)                                                                           \
-	return wrong_count(window, call)
+INLINE int get_accumulate(const char *call, const void *origin, MPI_Count origin_count,
+			  MPI_Datatype origin_type, void *result, MPI_Count result_count,
+			  MPI_Datatype result_type, int rank, MPI_Aint place, MPI_Count target_count,
+			  MPI_Datatype target_type, MPI_Op op, MPI_Win win, MPI_Request *request)
+{
+	struct window *window = window_of(win);
+	const unisono_layout *near = NULL, *into, *far;
+	unisono_status status;
+	int code, operation = operation_of(op);
 
-#define CALLS(suffix, Count)                                                                                 \
-	BOTH(int, Put##suffix, PUT_ARGUMENTS(Count))                                                         \
-	{                                                                                                    \
-		BEGIN("MPI_Put" #suffix);                                                                    \
-		SIDES;                                                                                       \
-		DO(core_put(window->core, origin, origin_count, from, rank, place, target_count, to));       \
-	}                                                                                                    \
-	BOTH(int, Get##suffix, GET_ARGUMENTS(Count))                                                         \
-	{                                                                                                    \
-		BEGIN("MPI_Get" #suffix);                                                                    \
-		SIDES;                                                                                       \
-		DO(core_get(window->core, origin, origin_count, from, rank, place, target_count, to));       \
-	}                                                                                                    \
-	BOTH(int, Accumulate##suffix, ACCUMULATE_ARGUMENTS(Count))                                           \
-	{                                                                                                    \
-		BEGIN("MPI_Accumulate" #suffix);                                                             \
-		OPERATION;                                                                                   \
-		SIDES;                                                                                       \
-		DO(core_accumulate(window->core, origin, origin_count, from, rank, place, target_count, to,  \
-				   operation));                                                              \
-	}                                                                                                    \
-	BOTH(int, Get_accumulate##suffix, GET_ACCUMULATE_ARGUMENTS(Count))                                   \
-	{                                                                                                    \
-		BEGIN("MPI_Get_accumulate" #suffix);                                                         \
-		THREE_SIDES;                                                                                 \
-		DO(core_get_accumulate(window->core, origin, origin_count, from, result, result_count, into, \
-				       rank, place, target_count, to, operation));                           \
-	}                                                                                                    \
-	BOTH(int, Rput##suffix, RPUT_ARGUMENTS(Count))                                                       \
-	{                                                                                                    \
-		BEGIN("MPI_Rput" #suffix);                                                                   \
-		SIDES;                                                                                       \
-		REQUEST(core_rput(window->core, origin, origin_count, from, rank, place, target_count, to)); \
-	}                                                                                                    \
-	BOTH(int, Rget##suffix, RGET_ARGUMENTS(Count))                                                       \
-	{                                                                                                    \
-		BEGIN("MPI_Rget" #suffix);                                                                   \
-		SIDES;                                                                                       \
-		REQUEST(core_rget(window->core, origin, origin_count, from, rank, place, target_count, to)); \
-	}                                                                                                    \
-	BOTH(int, Raccumulate##suffix, RACCUMULATE_ARGUMENTS(Count))                                         \
-	{                                                                                                    \
-		BEGIN("MPI_Raccumulate" #suffix);                                                            \
-		OPERATION;                                                                                   \
-		SIDES;                                                                                       \
-		REQUEST(core_raccumulate(window->core, origin, origin_count, from, rank, place,              \
-					 target_count, to, operation));                                      \
-	}                                                                                                    \
-	BOTH(int, Rget_accumulate##suffix, RGET_ACCUMULATE_ARGUMENTS(Count))                                 \
-	{                                                                                                    \
-		BEGIN("MPI_Rget_accumulate" #suffix);                                                        \
-		THREE_SIDES;                                                                                 \
-		REQUEST(core_rget_accumulate(window->core, origin, origin_count, from, result, result_count, \
-					     into, rank, place, target_count, to, operation));               \
-	}
+	if (UNLIKELY(!window))
+		return no_window(call);
+	if (UNLIKELY(!operation))
+		return wrong_operation(window, call);
+	code = side(window, call, target_count, target_type, &far);
+	if (LIKELY(!code))
+		code = side(window, call, result_count, result_type, &into);
+	if (LIKELY(!code) && operation != UNISONO_OPERATION_NO_OP)
+		code = side(window, call, origin_count, origin_type, &near);
+	if (UNLIKELY(code))
+		return code;
+	if (UNLIKELY(rank == MPI_PROC_NULL))
+		return nothing(request);
+	do {
+		enter(window);
+		status = request ? unisono_rget_accumulate(window->core, origin, origin_count, near, result,
+							   result_count, into, rank, place, target_count, far,
+							   operation, NULL)
+				 : unisono_get_accumulate(window->core, origin, origin_count, near, result,
+							  result_count, into, rank, place, target_count, far,
+							  operation);
+	} while (leave_to_repeat(window, status));
+	return finish(window, call, status, rank, request);
+}
 
-CALLS(, int)
+BOTH(int, Put,
+     (const void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,
+      int target_count, MPI_Datatype target_type, MPI_Win win))
+{
+	return put("MPI_Put", origin, origin_count, origin_type, rank, place, target_count, target_type, win,
+		   NULL);
+}
+
+BOTH(int, Get,
+     (void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place, int target_count,
+      MPI_Datatype target_type, MPI_Win win))
+{
+	return get("MPI_Get", origin, origin_count, origin_type, rank, place, target_count, target_type, win,
+		   NULL);
+}
+
+BOTH(int, Accumulate,
+     (const void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,
+      int target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win))
+{
+	return accumulate("MPI_Accumulate", origin, origin_count, origin_type, rank, place, target_count,
+			  target_type, op, win, NULL);
+}
+
+BOTH(int, Get_accumulate,
+     (const void *origin, int origin_count, MPI_Datatype origin_type, void *result, int result_count,
+      MPI_Datatype result_type, int rank, MPI_Aint place, int target_count, MPI_Datatype target_type,
+      MPI_Op op, MPI_Win win))
+{
+	return get_accumulate("MPI_Get_accumulate", origin, origin_count, origin_type, result, result_count,
+			      result_type, rank, place, target_count, target_type, op, win, NULL);
+}
+
+BOTH(int, Rput,
+     (const void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,
+      int target_count, MPI_Datatype target_type, MPI_Win win, MPI_Request *request))
+{
+	return put("MPI_Rput", origin, origin_count, origin_type, rank, place, target_count, target_type, win,
+		   request);
+}
+
+BOTH(int, Rget,
+     (void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place, int target_count,
+      MPI_Datatype target_type, MPI_Win win, MPI_Request *request))
+{
+	return get("MPI_Rget", origin, origin_count, origin_type, rank, place, target_count, target_type, win,
+		   request);
+}
+
+BOTH(int, Raccumulate,
+     (const void *origin, int origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,
+      int target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win, MPI_Request *request))
+{
+	return accumulate("MPI_Raccumulate", origin, origin_count, origin_type, rank, place, target_count,
+			  target_type, op, win, request);
+}
+
+BOTH(int, Rget_accumulate,
+     (const void *origin, int origin_count, MPI_Datatype origin_type, void *result, int result_count,
+      MPI_Datatype result_type, int rank, MPI_Aint place, int target_count, MPI_Datatype target_type,
+      MPI_Op op, MPI_Win win, MPI_Request *request))
+{
+	return get_accumulate("MPI_Rget_accumulate", origin, origin_count, origin_type, result, result_count,
+			      result_type, rank, place, target_count, target_type, op, win, request);
+}
+
 #if MPI_VERSION >= 4
-CALLS(_c, MPI_Count)
+BOTH(int, Put_c,
+     (const void *origin, MPI_Count origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,
+      MPI_Count target_count, MPI_Datatype target_type, MPI_Win win))
+{
+	return put("MPI_Put_c", origin, origin_count, origin_type, rank, place, target_count, target_type,
+		   win, NULL);
+}
+
+BOTH(int, Get_c,
+     (void *origin, MPI_Count origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,
+      MPI_Count target_count, MPI_Datatype target_type, MPI_Win win))
+{
+	return get("MPI_Get_c", origin, origin_count, origin_type, rank, place, target_count, target_type,
+		   win, NULL);
+}
+
+BOTH(int, Accumulate_c,
+     (const void *origin, MPI_Count origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,
+      MPI_Count target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win))
+{
+	return accumulate("MPI_Accumulate_c", origin, origin_count, origin_type, rank, place, target_count,
+			  target_type, op, win, NULL);
+}
+
+BOTH(int, Get_accumulate_c,
+     (const void *origin, MPI_Count origin_count, MPI_Datatype origin_type, void *result,
+      MPI_Count result_count, MPI_Datatype result_type, int rank, MPI_Aint place, MPI_Count target_count,
+      MPI_Datatype target_type, MPI_Op op, MPI_Win win))
+{
+	return get_accumulate("MPI_Get_accumulate_c", origin, origin_count, origin_type, result, result_count,
+			      result_type, rank, place, target_count, target_type, op, win, NULL);
+}
+
+BOTH(int, Rput_c,
+     (const void *origin, MPI_Count origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,
+      MPI_Count target_count, MPI_Datatype target_type, MPI_Win win, MPI_Request *request))
+{
+	return put("MPI_Rput_c", origin, origin_count, origin_type, rank, place, target_count, target_type,
+		   win, request);
+}
+
+BOTH(int, Rget_c,
+     (void *origin, MPI_Count origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,
+      MPI_Count target_count, MPI_Datatype target_type, MPI_Win win, MPI_Request *request))
+{
+	return get("MPI_Rget_c", origin, origin_count, origin_type, rank, place, target_count, target_type,
+		   win, request);
+}
+
+BOTH(int, Raccumulate_c,
+     (const void *origin, MPI_Count origin_count, MPI_Datatype origin_type, int rank, MPI_Aint place,
+      MPI_Count target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win win, MPI_Request *request))
+{
+	return accumulate("MPI_Raccumulate_c", origin, origin_count, origin_type, rank, place, target_count,
+			  target_type, op, win, request);
+}
+
+BOTH(int, Rget_accumulate_c,
+     (const void *origin, MPI_Count origin_count, MPI_Datatype origin_type, void *result,
+      MPI_Count result_count, MPI_Datatype result_type, int rank, MPI_Aint place, MPI_Count target_count,
+      MPI_Datatype target_type, MPI_Op op, MPI_Win win, MPI_Request *request))
+{
+	return get_accumulate("MPI_Rget_accumulate_c", origin, origin_count, origin_type, result,
+			      result_count, result_type, rank, place, target_count, target_type, op, win,
+			      request);
+}
 #endif
 
 BOTH(int, Fetch_and_op,
      (const void *origin, void *result, MPI_Datatype datatype, int rank, MPI_Aint place, MPI_Op op,
       MPI_Win win))
 {
-	BEGIN("MPI_Fetch_and_op");
-	OPERATION;
-	TYPE(type, datatype, 1);
-	unsigned element = core_type_single(type);
-	if (!element)
+	static const char call[] = "MPI_Fetch_and_op";
+	struct window *window = window_of(win);
+	const unisono_layout *layout;
+	unisono_status status;
+	int element, operation = operation_of(op);
+
+	if (UNLIKELY(!window))
+		return no_window(call);
+	if (UNLIKELY(!operation))
+		return wrong_operation(window, call);
+	layout = layout_of(datatype);
+	element = LIKELY(layout) ? unisono_mpi_layout_single(layout) : 0;
+	if (UNLIKELY(!element))
 		return wrong_type(window, call);
-	DO(core_fetch_and_op(window->core, origin, result, element, rank, place, operation));
+	if (UNLIKELY(rank == MPI_PROC_NULL))
+		return MPI_SUCCESS;
+	do {
+		enter(window);
+		status = unisono_fetch_and_op(window->core, origin, result, element, rank, place, operation);
+	} while (leave_to_repeat(window, status));
+	return window_result(window, call, status);
 }
 
 BOTH(int, Compare_and_swap,
      (const void *origin, const void *compare, void *result, MPI_Datatype datatype, int rank, MPI_Aint place,
       MPI_Win win))
 {
-	BEGIN("MPI_Compare_and_swap");
-	TYPE(type, datatype, 1);
-	unsigned element = core_type_single(type);
+	static const char call[] = "MPI_Compare_and_swap";
+	struct window *window = window_of(win);
+	const unisono_layout *layout;
+	unisono_status status;
+	int element;
+
+	if (UNLIKELY(!window))
+		return no_window(call);
+	layout = layout_of(datatype);
+	element = LIKELY(layout) ? unisono_mpi_layout_single(layout) : 0;
 	/* integers, logical, multi-language types and bytes (MPI-4.0 section 12.3.4) */
-	if (!element || (element >= CORE_F32 && element != CORE_BOOL))
+	if (UNLIKELY(!element || (element >= UNISONO_ELEMENT_F32 && element != UNISONO_ELEMENT_BOOL)))
 		return wrong_type(window, call);
-	DO(core_compare_and_swap(window->core, origin, compare, result, element, rank, place));
+	if (UNLIKELY(rank == MPI_PROC_NULL))
+		return MPI_SUCCESS;
+	do {
+		enter(window);
+		status =
+			unisono_compare_and_swap(window->core, origin, compare, result, element, rank, place);
+	} while (leave_to_repeat(window, status));
+	return window_result(window, call, status);
 }

@@ -21,42 +21,42 @@ struct handler_record {
 static struct handler_record *records;
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 
-static int class_of_core(int core)
+static int class_of_status(unisono_status status)
 {
-	switch (core) {
-	case CORE_OK:
+	switch (status) {
+	case UNISONO_STATUS_OK:
 		return MPI_SUCCESS;
-	case CORE_ARG:
+	case UNISONO_STATUS_ARG:
 		return MPI_ERR_ARG;
-	case CORE_ASSERT:
+	case UNISONO_STATUS_ASSERT:
 		return MPI_ERR_ASSERT;
-	case CORE_COUNT:
+	case UNISONO_STATUS_COUNT:
 		return MPI_ERR_COUNT;
-	case CORE_DISP:
+	case UNISONO_STATUS_DISP:
 		return MPI_ERR_DISP;
-	case CORE_NO_MEM:
+	case UNISONO_STATUS_NO_MEM:
 		return MPI_ERR_NO_MEM;
-	case CORE_OP:
+	case UNISONO_STATUS_OP:
 		return MPI_ERR_OP;
-	case CORE_RANK:
+	case UNISONO_STATUS_RANK:
 		return MPI_ERR_RANK;
-	case CORE_RMA_ATTACH:
+	case UNISONO_STATUS_RMA_ATTACH:
 		return MPI_ERR_RMA_ATTACH;
-	case CORE_RMA_CONFLICT:
+	case UNISONO_STATUS_RMA_CONFLICT:
 		return MPI_ERR_RMA_CONFLICT;
-	case CORE_RMA_FLAVOR:
+	case UNISONO_STATUS_RMA_FLAVOR:
 		return MPI_ERR_RMA_FLAVOR;
-	case CORE_RMA_RANGE:
+	case UNISONO_STATUS_RMA_RANGE:
 		return MPI_ERR_RMA_RANGE;
-	case CORE_RMA_SYNC:
+	case UNISONO_STATUS_RMA_SYNC:
 		return MPI_ERR_RMA_SYNC;
-	case CORE_SIZE:
+	case UNISONO_STATUS_SIZE:
 		return MPI_ERR_SIZE;
-	case CORE_TYPE:
+	case UNISONO_STATUS_TYPE:
 		return MPI_ERR_TYPE;
-	case CORE_UNSUPPORTED:
+	case UNISONO_STATUS_UNSUPPORTED:
 		return MPI_ERR_UNSUPPORTED_OPERATION;
-	case CORE_WIN:
+	case UNISONO_STATUS_WIN:
 		return MPI_ERR_WIN;
 	default:
 		return MPI_ERR_OTHER;
@@ -97,9 +97,9 @@ static int code_of_gone(const char *words)
 	return code;
 }
 
-int code_of_core(int core)
+int code_of_status(unisono_status status)
 {
-	return core == CORE_GONE ? code_of_gone(core_last_error()) : class_of_core(core);
+	return status == UNISONO_STATUS_GONE ? code_of_gone(unisono_error_text()) : class_of_status(status);
 }
 
 /* The program's last words: it is ended next. */

@@ -60,7 +60,7 @@ enum { ALONE_NS = 5000000, CONTENDED_NS = 50000 };
 void window_of_threads(struct window *window)
 {
 	if (many_threads)
-		core_window_patience(window->core, ALONE_NS);
+		unisono_mpi_window_patience(window->core, ALONE_NS);
 }
 
 /* Who waits holds `turn`: a thread that leaves the window and comes back at once queues behind it. */
@@ -74,6 +74,6 @@ void window_enter(struct window *window)
 	pthread_mutex_unlock(&window->turn);
 	if (!free_at_once && !window->contended) {
 		window->contended = true;
-		core_window_patience(window->core, CONTENDED_NS);
+		unisono_mpi_window_patience(window->core, CONTENDED_NS);
 	}
 }

@@ -92,7 +92,7 @@ void progress(void)
 {
 	int found;
 
-	if (__builtin_expect(idle, 0))
+	if (UNLIKELY(idle))
 		return;
 	/* not of MPI_COMM_SELF, for which MPICH does not look at the network */
 	PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
@@ -268,13 +268,15 @@ BOTH(int, Barrier, (MPI_Comm comm))
 	} last;
 	static int (*host_barrier)(MPI_Comm);
 	struct barrier *barrier;
-	int core, code;
+	unisono_status status;
+	int code;
 
 	if (LIKELY(last.job && last.comm == comm && last.generation == atomic_load(&generation) &&
 		   last.job->core)) {
-		core = core_job_barrier(last.job->core);
-		return LIKELY(!core) ? MPI_SUCCESS
-				     : comm_error(comm, "MPI_Barrier", code_of_core(core), core_last_error());
+		status = job_barrier(last.job);
+		return LIKELY(!status) ? MPI_SUCCESS
+				       : comm_error(comm, "MPI_Barrier", code_of_status(status),
+						    unisono_error_text());
 	}
 	if (!host_barrier)
 		host_barrier = (int (*)(MPI_Comm))host("PMPI_Barrier");
@@ -284,7 +286,7 @@ BOTH(int, Barrier, (MPI_Comm comm))
 	if (!barrier->job) {
 		code = job_of(comm, &barrier->job);
 		if (code)
-			return comm_error(comm, "MPI_Barrier", code, core_last_error());
+			return comm_error(comm, "MPI_Barrier", code, unisono_error_text());
 		if (!barrier->job->one_host) {
 			job_release(barrier->job);
 			barrier->job = NULL;
@@ -295,6 +297,7 @@ BOTH(int, Barrier, (MPI_Comm comm))
 	last.comm = comm;
 	last.job = barrier->job;
 	last.generation = atomic_load(&generation);
-	core = core_job_barrier(barrier->job->core);
-	return core ? comm_error(comm, "MPI_Barrier", code_of_core(core), core_last_error()) : MPI_SUCCESS;
+	status = job_barrier(barrier->job);
+	return status ? comm_error(comm, "MPI_Barrier", code_of_status(status), unisono_error_text())
+		      : MPI_SUCCESS;
 }

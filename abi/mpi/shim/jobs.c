@@ -91,12 +91,12 @@ static int comm_freed(MPI_Comm comm, int key, void *value, void *extra)
 	return MPI_SUCCESS;
 }
 
-static int failed(struct job *job, int core)
+static int failed(struct job *job, unisono_status status)
 {
 	if (job->messages != MPI_COMM_NULL)
 		PMPI_Comm_free(&job->messages);
 	free(job);
-	return code_of_core(core);
+	return code_of_status(status);
 }
 
 /* Whether all ranks of a communicator are on this host; the answer is the same everywhere. */
@@ -122,7 +122,8 @@ static int on_one_host(MPI_Comm comm, int size, bool *one_host)
 static int job_make(MPI_Comm comm, struct job **made)
 {
 	struct job *job = calloc(1, sizeof *job);
-	int core, code;
+	unisono_status status;
+	int code;
 
 	if (!job)
 		return MPI_ERR_NO_MEM;
@@ -134,7 +135,7 @@ static int job_make(MPI_Comm comm, struct job **made)
 		free(job);
 		return code;
 	}
-	if (job->rank == 0 && core_key(job->key)) {
+	if (job->rank == 0 && unisono_mpi_key(job->key)) {
 		free(job);
 		return MPI_ERR_OTHER;
 	}
@@ -151,7 +152,7 @@ static int job_make(MPI_Comm comm, struct job **made)
 			free(job);
 			return code;
 		}
-		core = core_job_shared(job->rank, job->size, job->key, progress, &job->core);
+		status = unisono_mpi_job_shared(job->rank, job->size, job->key, progress, &job->core);
 	} else if (threads_missing()) {
 		say_once("windows that reach other hosts need MPI_THREAD_MULTIPLE, which this MPI was not "
 			 "started with: "
@@ -159,7 +160,7 @@ static int job_make(MPI_Comm comm, struct job **made)
 		free(job);
 		return MPI_ERR_UNSUPPORTED_OPERATION;
 	} else {
-		struct core_messages messages = {
+		unisono_mpi_messages messages = {
 			.context = job,
 			.send = packet_send,
 			.sent = packet_sent,
@@ -172,10 +173,10 @@ static int job_make(MPI_Comm comm, struct job **made)
 			free(job);
 			return code;
 		}
-		core = core_job_messages(job->rank, job->size, &messages, &job->core);
+		status = unisono_mpi_job_messages(job->rank, job->size, &messages, &job->core);
 	}
-	if (core)
-		return failed(job, core);
+	if (status)
+		return failed(job, status);
 	pthread_mutex_lock(&guard);
 	struct job **at = &jobs;
 	while (*at && memcmp((*at)->key, job->key, sizeof job->key) < 0)
@@ -211,14 +212,45 @@ int job_of(MPI_Comm comm, struct job **job)
 	return MPI_SUCCESS;
 }
 
+/*
+ * A barrier of ranks that share memory: the fence of a window without bytes is one episode of the engine's
+ * barrier, while the job's own is made of packets.
+ */
+unisono_status job_barrier(struct job *job)
+{
+	const unisono_spec spec = { .flags = UNISONO_NO_LOCKS };
+	unisono_status status;
+	void *base;
+
+	if (UNLIKELY(!job->gate)) {
+		/* making it is collective as a barrier is, and the job's barrier orders this first time */
+		status = unisono_window_allocate(job->core, 0, &spec, &base, &job->gate);
+		if (!status)
+			status = unisono_job_barrier(job->core);
+		if (status)
+			return status;
+	}
+	do
+		status = unisono_window_fence(job->gate, 0);
+	while (UNLIKELY(status == UNISONO_STATUS_AGAIN));
+	return status;
+}
+
 static int job_end(struct job *job)
 {
-	int core = job->core ? core_job_finalize(job->core) : CORE_OK;
+	unisono_status status = UNISONO_STATUS_OK;
 
+	if (job->gate) {
+		status = unisono_window_fence(job->gate, UNISONO_ASSERT_NO_SUCCEED);
+		if (!status)
+			status = unisono_mpi_window_free(&job->gate, "barriers");
+	}
+	if (job->core && !status)
+		status = unisono_job_finalize(&job->core);
 	job->core = NULL;
 	if (job->messages != MPI_COMM_NULL)
 		PMPI_Comm_free(&job->messages);
-	return core ? code_of_core(core) : MPI_SUCCESS;
+	return status ? code_of_status(status) : MPI_SUCCESS;
 }
 
 /* One user less; collective where it is the last. */
@@ -250,7 +282,7 @@ void jobs_without_agents(void)
 {
 	for (struct job *job = jobs; job; job = job->next)
 		if (!job->one_host && job->core)
-			core_job_without_agent(job->core);
+			unisono_mpi_job_without_agent(job->core);
 }
 
 static int at_finalize(MPI_Comm comm, int key, void *value, void *extra)

@@ -1,5 +1,5 @@
 /*
- * The shim: every one-sided call of the host's MPI, in terms of the core. Compiled by that MPI's own mpicc,
+ * The shim: every one-sided call of the host's MPI, in terms of libunisono. Compiled by that MPI's own mpicc,
  * because only its mpi.h knows what a handle is.
  *
  * Names. MPI_X and PMPI_X are both ours, so that Fortran bindings (which call either) and tools that wrap
@@ -10,7 +10,7 @@
 #define UNISONO_MPI_SHIM_H
 
 #define _GNU_SOURCE
-#include "core.h"
+#include "unisono_mpi.h"
 #include <mpi.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -32,11 +32,15 @@
 	PUBLIC type MPI_##name arguments
 
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
+#define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+/* Of a body that serves several calls, so that each is as fast as if it were written out. */
+#define INLINE static inline __attribute__((always_inline))
 
 /* jobs.c: what the members of a communicator share. */
 struct job {
-	struct core_job *core;
-	MPI_Comm messages; /* private, for jobs that leave the host; else MPI_COMM_NULL */
+	unisono_job *core;
+	unisono_window *gate; /* without bytes: its fences are the barriers; NULL before the first */
+	MPI_Comm messages;    /* private, for jobs that leave the host; else MPI_COMM_NULL */
 	int rank, size;
 	bool one_host;
 	_Atomic int users;     /* windows, and the communicator as long as it lives */
@@ -46,6 +50,7 @@ struct job {
 
 int job_of(MPI_Comm comm, struct job **job);
 int job_release(struct job *job);
+unisono_status job_barrier(struct job *job);
 void jobs_without_agents(void);
 void jobs_at_finalize(void);
 bool jobs_have_ended(void);
@@ -61,7 +66,7 @@ struct attribute;
 
 /* handles.c: a window behind a handle. */
 struct window {
-	struct core_window *core;
+	unisono_window *core;
 	struct job *job;
 	MPI_Win handle;
 	MPI_Group group;
@@ -125,34 +130,36 @@ void windows_counted(bool now); /* those that were never freed, for the statisti
 void window_enter(struct window *window);
 static inline void enter(struct window *window)
 {
-	if (__builtin_expect(many_threads, 0))
+	if (UNLIKELY(many_threads))
 		window_enter(window);
 }
 static inline void leave(struct window *window)
 {
-	if (__builtin_expect(many_threads, 0))
+	if (UNLIKELY(many_threads))
 		pthread_mutex_unlock(&window->mutex);
 }
 
 /*
- * A call of the core's at a window. With several threads it waits for other ranks in slices, and between them
- * lets the other threads of this rank have their turn: what it waits for may depend on them.
+ * Leaves the window after a call of the library; whether the call has to be made again. With several threads it
+ * waits for other ranks in slices, and between them lets the other threads of this rank have their turn: what
+ * it waits for may depend on them.
  */
-#define AT_WINDOW(window, core, expression)                                                                  \
-	do {                                                                                                 \
-		enter(window);                                                                               \
-		core = expression;                                                                           \
-		leave(window);                                                                               \
-	} while (__builtin_expect(core == CORE_AGAIN, 0))
+static inline bool leave_to_repeat(struct window *window, unisono_status status)
+{
+	if (LIKELY(!many_threads))
+		return false;
+	pthread_mutex_unlock(&window->mutex);
+	return status == UNISONO_STATUS_AGAIN;
+}
 
 /* types.c: a datatype's layout; NULL for none (MPI_ERR_TYPE). */
 struct type {
 	MPI_Datatype handle;
-	struct core_type *core;
+	unisono_layout *layout;
 };
 enum { TYPE_SLOTS = 1024 };
 extern struct type *_Atomic types[TYPE_SLOTS];
-const struct core_type *type_described(MPI_Datatype handle);
+const unisono_layout *type_described(MPI_Datatype handle);
 
 static inline size_t type_slot(MPI_Datatype handle)
 {
@@ -160,11 +167,11 @@ static inline size_t type_slot(MPI_Datatype handle)
 
 	return (number ^ number >> 6 ^ number >> 16) % TYPE_SLOTS;
 }
-static inline const struct core_type *type_of(MPI_Datatype handle)
+static inline const unisono_layout *layout_of(MPI_Datatype handle)
 {
 	struct type *type = atomic_load_explicit(&types[type_slot(handle)], memory_order_acquire);
 
-	return LIKELY(type && type->handle == handle) ? type->core : type_described(handle);
+	return LIKELY(type && type->handle == handle) ? type->layout : type_described(handle);
 }
 
 /* memory.c */
@@ -191,12 +198,12 @@ void nothing_unused(void);
 int window_error(struct window *window, const char *call, int code, const char *words);
 int comm_error(MPI_Comm comm, const char *call, int code, const char *words);
 int no_window(const char *call);
-int code_of_core(int core);
-static inline int window_result(struct window *window, const char *call, int core)
+int code_of_status(unisono_status status);
+static inline int window_result(struct window *window, const char *call, unisono_status status)
 {
-	if (LIKELY(core == CORE_OK))
+	if (LIKELY(status == UNISONO_STATUS_OK))
 		return MPI_SUCCESS;
-	return window_error(window, call, code_of_core(core), core_last_error());
+	return window_error(window, call, code_of_status(status), unisono_error_text());
 }
 void handler_default(struct handler *handler);
 void handler_drop(struct handler *handler);

@@ -1,6 +1,6 @@
 /*
- * The table of what the windows did (UNISONO_MPI_STATS). When MPI ends, the first rank gathers the parts of all
- * ranks and prints the sum; where ranks cannot gather, a process prints its own part.
+ * The table of what the windows did (UNISONO_MPI_STATS). When MPI ends, the first rank gathers the parts of
+ * all ranks and prints the sum; where ranks cannot gather, a process prints its own part.
  */
 #include "shim.h"
 #include <limits.h>
@@ -14,9 +14,9 @@ void statistics_gathered(void)
 	int rank, size, length, *lengths, *starts;
 	size_t bytes, total = 0;
 
-	if (!core_statistics_wanted())
+	if (!unisono_mpi_statistics_wanted())
 		return;
-	own = core_statistics_take(&bytes);
+	own = unisono_mpi_statistics_take(&bytes);
 	length = (int)bytes; /* half a megabyte at most */
 	PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	PMPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -37,7 +37,7 @@ void statistics_gathered(void)
 		PMPI_Gatherv(own, length, MPI_BYTE, all, lengths, starts, MPI_BYTE, 0, MPI_COMM_WORLD);
 	}
 	if (rank == 0)
-		core_statistics_print(all ? all : own, lengths, (size_t)size);
+		unisono_mpi_statistics_print(all ? all : own, lengths, (size_t)size);
 	free(all);
 	free(lengths);
 }
@@ -53,5 +53,5 @@ void statistics_alone(const char *why)
 		PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	else
 		rank = rank_of_launcher();
-	core_statistics_alone(rank, why);
+	unisono_mpi_statistics_alone(rank, why);
 }

@@ -3,60 +3,80 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The asserts of MPI as the core's; false for bits that no assert has. */
-static bool asserts(int given, unsigned *core)
+/* The asserts of MPI as the library's; false for bits that no assert has. */
+static inline bool asserts(int given, int *asserted)
 {
 	const int known = MPI_MODE_NOCHECK | MPI_MODE_NOSTORE | MPI_MODE_NOPUT | MPI_MODE_NOPRECEDE |
 			  MPI_MODE_NOSUCCEED;
 
-	*core = (given & MPI_MODE_NOCHECK ? CORE_NO_CHECK : 0) |
-		(given & MPI_MODE_NOSTORE ? CORE_NO_STORE : 0) | (given & MPI_MODE_NOPUT ? CORE_NO_PUT : 0) |
-		(given & MPI_MODE_NOPRECEDE ? CORE_NO_PRECEDE : 0) |
-		(given & MPI_MODE_NOSUCCEED ? CORE_NO_SUCCEED : 0);
+	*asserted = (given & MPI_MODE_NOCHECK ? UNISONO_ASSERT_NO_CHECK : 0) |
+		    (given & MPI_MODE_NOSTORE ? UNISONO_ASSERT_NO_STORE : 0) |
+		    (given & MPI_MODE_NOPUT ? UNISONO_ASSERT_NO_PUT : 0) |
+		    (given & MPI_MODE_NOPRECEDE ? UNISONO_ASSERT_NO_PRECEDE : 0) |
+		    (given & MPI_MODE_NOSUCCEED ? UNISONO_ASSERT_NO_SUCCEED : 0);
 	return !(given & ~known);
 }
 
-#define BEGIN(call_name)                                                                                     \
-	static const char call[] = call_name;                                                                \
-	struct window *window = window_of(win);                                                              \
-	int core;                                                                                            \
-	if (__builtin_expect(!window, 0))                                                                    \
-	return no_window(call)
-
-#define ASSERTS                                                                                              \
-	unsigned promised;                                                                                   \
-	if (__builtin_expect(!asserts(assert, &promised), 0))                                                \
-	return window_error(window, call, MPI_ERR_ASSERT, "unknown bits in the assert")
-
-#define DO(expression)                                                                                       \
-	do {                                                                                                 \
-		AT_WINDOW(window, core, expression);                                                         \
-		return window_result(window, call, core);                                                    \
-	} while (0)
+static int wrong_assert(struct window *window, const char *call)
+{
+	return window_error(window, call, MPI_ERR_ASSERT, "unknown bits in the assert");
+}
 
 /* A call with nothing but the window. */
-#define SIMPLE(name, function)                                                                               \
-	BOTH(int, name, (MPI_Win win))                                                                       \
-	{                                                                                                    \
-		BEGIN("MPI_" #name);                                                                         \
-		DO(function(window->core));                                                                  \
-	}
+INLINE int at_window(const char *call, MPI_Win win, unisono_status (*function)(unisono_window *))
+{
+	struct window *window = window_of(win);
+	unisono_status status;
+
+	if (UNLIKELY(!window))
+		return no_window(call);
+	do {
+		enter(window);
+		status = function(window->core);
+	} while (leave_to_repeat(window, status));
+	return window_result(window, call, status);
+}
 
 /* A call with a target, which may be the null process. */
-#define TO_TARGET(name, function)                                                                            \
-	BOTH(int, name, (int rank, MPI_Win win))                                                             \
-	{                                                                                                    \
-		BEGIN("MPI_" #name);                                                                         \
-		if (rank == MPI_PROC_NULL)                                                                   \
-			return MPI_SUCCESS;                                                                  \
-		DO(function(window->core, rank));                                                            \
-	}
+INLINE int at_target(const char *call, int rank, MPI_Win win,
+		     unisono_status (*function)(unisono_window *, int))
+{
+	struct window *window = window_of(win);
+	unisono_status status;
+
+	if (UNLIKELY(!window))
+		return no_window(call);
+	if (rank == MPI_PROC_NULL)
+		return MPI_SUCCESS;
+	do {
+		enter(window);
+		status = function(window->core, rank);
+	} while (leave_to_repeat(window, status));
+	return window_result(window, call, status);
+}
+
+/* A call with an assert. */
+INLINE int with_assert(const char *call, int assert, MPI_Win win,
+		       unisono_status (*function)(unisono_window *, int))
+{
+	struct window *window = window_of(win);
+	unisono_status status;
+	int asserted;
+
+	if (UNLIKELY(!window))
+		return no_window(call);
+	if (UNLIKELY(!asserts(assert, &asserted)))
+		return wrong_assert(window, call);
+	do {
+		enter(window);
+		status = function(window->core, asserted);
+	} while (leave_to_repeat(window, status));
+	return window_result(window, call, status);
+}
 
 BOTH(int, Win_fence, (int assert, MPI_Win win))
 {
-	BEGIN("MPI_Win_fence");
-	ASSERTS;
-	DO(core_fence(window->core, promised));
+	return with_assert("MPI_Win_fence", assert, win, unisono_window_fence);
 }
 
 /* A group's members, as ranks of the window. */
@@ -85,54 +105,88 @@ static int members(struct window *window, MPI_Group group, int *few, int most, i
 }
 
 static int with_group(const char *call, MPI_Group group, int assert, MPI_Win win,
-		      int (*function)(struct core_window *, const int *, size_t, unsigned))
+		      unisono_status (*function)(unisono_window *, const int *, size_t, int))
 {
 	enum { FEW = 32 };
 	struct window *window = window_of(win);
-	int few[2 * FEW], *ranks, count, core, code;
+	int few[2 * FEW], *ranks, count, code, asserted;
+	unisono_status status;
 
 	if (!window)
 		return no_window(call);
-	ASSERTS;
+	if (!asserts(assert, &asserted))
+		return wrong_assert(window, call);
 	code = group == MPI_GROUP_NULL ? MPI_ERR_GROUP : members(window, group, few, FEW, &ranks, &count);
 	if (code)
 		return window_error(window, call, MPI_ERR_GROUP, "the group is not of ranks of this window");
-	AT_WINDOW(window, core, function(window->core, ranks, count, promised));
+	do {
+		enter(window);
+		status = function(window->core, ranks, (size_t)count, asserted);
+	} while (leave_to_repeat(window, status));
 	if (ranks != few)
 		free(ranks);
-	return window_result(window, call, core);
+	return window_result(window, call, status);
 }
 
 BOTH(int, Win_post, (MPI_Group group, int assert, MPI_Win win))
 {
-	return with_group("MPI_Win_post", group, assert, win, core_post);
+	return with_group("MPI_Win_post", group, assert, win, unisono_window_post);
 }
 
 BOTH(int, Win_start, (MPI_Group group, int assert, MPI_Win win))
 {
-	return with_group("MPI_Win_start", group, assert, win, core_start);
+	return with_group("MPI_Win_start", group, assert, win, unisono_window_start);
 }
 
-SIMPLE(Win_complete, core_complete)
-SIMPLE(Win_wait, core_wait)
+BOTH(int, Win_complete, (MPI_Win win))
+{
+	return at_window("MPI_Win_complete", win, unisono_window_complete);
+}
+
+BOTH(int, Win_wait, (MPI_Win win))
+{
+	return at_window("MPI_Win_wait", win, unisono_window_wait);
+}
 
 BOTH(int, Win_test, (MPI_Win win, int *flag))
 {
-	BEGIN("MPI_Win_test");
+	static const char call[] = "MPI_Win_test";
+	struct window *window = window_of(win);
+	unisono_status status;
+
+	if (!window)
+		return no_window(call);
 	progress();
-	DO(core_test(window->core, flag));
+	do {
+		enter(window);
+		status = unisono_window_test(window->core, flag);
+	} while (leave_to_repeat(window, status));
+	return window_result(window, call, status);
 }
 
 BOTH(int, Win_lock, (int type, int rank, int assert, MPI_Win win))
 {
-	BEGIN("MPI_Win_lock");
-	ASSERTS;
+	static const char call[] = "MPI_Win_lock";
+	struct window *window = window_of(win);
+	unisono_status status;
+	int asserted;
+
+	if (UNLIKELY(!window))
+		return no_window(call);
+	if (UNLIKELY(!asserts(assert, &asserted)))
+		return wrong_assert(window, call);
 	if (type != MPI_LOCK_SHARED && type != MPI_LOCK_EXCLUSIVE)
 		return window_error(window, call, MPI_ERR_LOCKTYPE,
 				    "neither MPI_LOCK_SHARED nor MPI_LOCK_EXCLUSIVE");
 	if (rank == MPI_PROC_NULL)
 		return MPI_SUCCESS;
-	DO(core_lock(window->core, rank, type == MPI_LOCK_EXCLUSIVE, promised));
+	do {
+		enter(window);
+		status = unisono_window_lock(
+			window->core, type == MPI_LOCK_SHARED ? UNISONO_LOCK_SHARED : UNISONO_LOCK_EXCLUSIVE,
+			rank, asserted);
+	} while (leave_to_repeat(window, status));
+	return window_result(window, call, status);
 }
 
 /*
@@ -142,48 +196,75 @@ BOTH(int, Win_lock, (int type, int rank, int assert, MPI_Win win))
  */
 BOTH(int, Win_unlock, (int rank, MPI_Win win))
 {
-	BEGIN("MPI_Win_unlock");
+	static const char call[] = "MPI_Win_unlock";
+	struct window *window = window_of(win);
+	unisono_status asked = UNISONO_STATUS_OK, status;
+	char words[256];
+	int code = MPI_SUCCESS;
+
+	if (UNLIKELY(!window))
+		return no_window(call);
 	if (rank == MPI_PROC_NULL)
 		return MPI_SUCCESS;
-	int asked = CORE_OK;
 	if (window->ask_before_unlock)
-		AT_WINDOW(window, asked, core_flush(window->core, rank));
-	if (__builtin_expect(asked, 0)) {
+		do {
+			enter(window);
+			asked = unisono_window_flush(window->core, rank);
+		} while (leave_to_repeat(window, asked));
+	if (UNLIKELY(asked)) {
 		/* the epoch ends, whatever the target refused; the first words are said */
-		int code = code_of_core(asked);
-		char words[256];
-
-		snprintf(words, sizeof words, "%s", core_last_error());
-		AT_WINDOW(window, core, core_unlock(window->core, rank));
-		return window_error(window, call, code, words);
+		code = code_of_status(asked);
+		snprintf(words, sizeof words, "%s", unisono_error_text());
 	}
-	DO(core_unlock(window->core, rank));
+	do {
+		enter(window);
+		status = unisono_window_unlock(window->core, rank);
+	} while (leave_to_repeat(window, status));
+	return UNLIKELY(code) ? window_error(window, call, code, words) : window_result(window, call, status);
 }
 
 BOTH(int, Win_lock_all, (int assert, MPI_Win win))
 {
-	BEGIN("MPI_Win_lock_all");
-	ASSERTS;
-	DO(core_lock_all(window->core, promised));
+	return with_assert("MPI_Win_lock_all", assert, win, unisono_window_lock_all);
 }
 
-SIMPLE(Win_unlock_all, core_unlock_all)
-TO_TARGET(Win_flush, core_flush)
-SIMPLE(Win_flush_all, core_flush_all)
-TO_TARGET(Win_flush_local, core_flush_local)
-SIMPLE(Win_flush_local_all, core_flush_local_all)
+BOTH(int, Win_unlock_all, (MPI_Win win))
+{
+	return at_window("MPI_Win_unlock_all", win, unisono_window_unlock_all);
+}
+
+BOTH(int, Win_flush, (int rank, MPI_Win win))
+{
+	return at_target("MPI_Win_flush", rank, win, unisono_window_flush);
+}
+
+BOTH(int, Win_flush_all, (MPI_Win win))
+{
+	return at_window("MPI_Win_flush_all", win, unisono_window_flush_all);
+}
+
+BOTH(int, Win_flush_local, (int rank, MPI_Win win))
+{
+	return at_target("MPI_Win_flush_local", rank, win, unisono_window_flush_local);
+}
+
+BOTH(int, Win_flush_local_all, (MPI_Win win))
+{
+	return at_window("MPI_Win_flush_local_all", win, unisono_window_flush_local_all);
+}
 
 /* Allowed at any time: outside of an epoch it is a barrier for the memory alone. */
 BOTH(int, Win_sync, (MPI_Win win))
 {
 	struct window *window = window_of(win);
-	int core;
+	unisono_status status;
 
 	if (!window)
 		return no_window("MPI_Win_sync");
 	enter(window);
-	core = core_sync(window->core);
+	status = unisono_window_sync(window->core);
 	leave(window);
 	atomic_thread_fence(memory_order_seq_cst);
-	return core == CORE_RMA_SYNC ? MPI_SUCCESS : window_result(window, "MPI_Win_sync", core);
+	return status == UNISONO_STATUS_RMA_SYNC ? MPI_SUCCESS
+						 : window_result(window, "MPI_Win_sync", status);
 }

@@ -1,6 +1,6 @@
 /*
- * Datatypes: each is taken apart once (envelope and contents, MPI-4.0 section 5.1.13) into the core's
- * description, which is kept in a table by handle and belongs to the datatype: an attribute's delete callback
+ * Datatypes: each is taken apart once (envelope and contents, MPI-4.0 section 5.1.13) into the library's
+ * layout, which is kept in a table by handle and belongs to the datatype: an attribute's delete callback
  * removes it, so that a handle that is used again gets a description of its own.
  *
  * What no envelope here explains (distributed arrays) is traced: bytes that
@@ -16,89 +16,94 @@ static pthread_mutex_t guard = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static struct type *_Atomic unused; /* never given back: another thread may still look at the handle in it */
 static int keyval = MPI_KEYVAL_INVALID;
 
+enum { OPAQUE }; /* no element: data that only moves */
+
 struct named {
 	MPI_Datatype handle;
-	unsigned element;
+	int element;
 };
 
-/* The element of a predefined type; CORE_OPAQUE for those that only move. */
-static unsigned element_of(MPI_Datatype handle)
+/* The element of a predefined type; OPAQUE for those that only move. */
+static int element_of(MPI_Datatype handle)
 {
 	const struct named known[] = {
-		{ MPI_CHAR, CORE_I8 },
-		{ MPI_SIGNED_CHAR, CORE_I8 },
-		{ MPI_UNSIGNED_CHAR, CORE_U8 },
-		{ MPI_BYTE, CORE_BYTE },
-		{ MPI_PACKED, CORE_BYTE },
-		{ MPI_SHORT, CORE_I16 },
-		{ MPI_UNSIGNED_SHORT, CORE_U16 },
-		{ MPI_INT, CORE_I32 },
-		{ MPI_UNSIGNED, CORE_U32 },
-		{ MPI_LONG, CORE_I64 },
-		{ MPI_UNSIGNED_LONG, CORE_U64 },
-		{ MPI_LONG_LONG_INT, CORE_I64 },
-		{ MPI_UNSIGNED_LONG_LONG, CORE_U64 },
-		{ MPI_FLOAT, CORE_F32 },
-		{ MPI_DOUBLE, CORE_F64 },
+		{ MPI_CHAR, UNISONO_ELEMENT_I8 },
+		{ MPI_SIGNED_CHAR, UNISONO_ELEMENT_I8 },
+		{ MPI_UNSIGNED_CHAR, UNISONO_ELEMENT_U8 },
+		{ MPI_BYTE, UNISONO_ELEMENT_BYTE },
+		{ MPI_PACKED, UNISONO_ELEMENT_BYTE },
+		{ MPI_SHORT, UNISONO_ELEMENT_I16 },
+		{ MPI_UNSIGNED_SHORT, UNISONO_ELEMENT_U16 },
+		{ MPI_INT, UNISONO_ELEMENT_I32 },
+		{ MPI_UNSIGNED, UNISONO_ELEMENT_U32 },
+		{ MPI_LONG, UNISONO_ELEMENT_I64 },
+		{ MPI_UNSIGNED_LONG, UNISONO_ELEMENT_U64 },
+		{ MPI_LONG_LONG_INT, UNISONO_ELEMENT_I64 },
+		{ MPI_UNSIGNED_LONG_LONG, UNISONO_ELEMENT_U64 },
+		{ MPI_FLOAT, UNISONO_ELEMENT_F32 },
+		{ MPI_DOUBLE, UNISONO_ELEMENT_F64 },
 #if defined(__x86_64__) /* elsewhere it is another type, which only moves */
-		{ MPI_LONG_DOUBLE, CORE_LONG_DOUBLE },
-		{ MPI_C_LONG_DOUBLE_COMPLEX, CORE_COMPLEX_LONG },
-		{ MPI_CXX_LONG_DOUBLE_COMPLEX, CORE_COMPLEX_LONG },
-		{ MPI_LONG_DOUBLE_INT, CORE_LONG_DOUBLE_INT },
+		{ MPI_LONG_DOUBLE, UNISONO_ELEMENT_LONG_DOUBLE },
+		{ MPI_C_LONG_DOUBLE_COMPLEX, UNISONO_ELEMENT_COMPLEX_LONG },
+		{ MPI_CXX_LONG_DOUBLE_COMPLEX, UNISONO_ELEMENT_COMPLEX_LONG },
+		{ MPI_LONG_DOUBLE_INT, UNISONO_ELEMENT_LONG_DOUBLE_INT },
 #endif
-		{ MPI_WCHAR, CORE_I32 },
-		{ MPI_INT8_T, CORE_I8 },
-		{ MPI_INT16_T, CORE_I16 },
-		{ MPI_INT32_T, CORE_I32 },
-		{ MPI_INT64_T, CORE_I64 },
-		{ MPI_UINT8_T, CORE_U8 },
-		{ MPI_UINT16_T, CORE_U16 },
-		{ MPI_UINT32_T, CORE_U32 },
-		{ MPI_UINT64_T, CORE_U64 },
-		{ MPI_AINT, CORE_I64 },
-		{ MPI_OFFSET, CORE_I64 },
-		{ MPI_COUNT, CORE_I64 },
-		{ MPI_C_BOOL, CORE_BOOL },
-		{ MPI_CXX_BOOL, CORE_BOOL },
-		{ MPI_C_FLOAT_COMPLEX, CORE_COMPLEX32 },
-		{ MPI_C_DOUBLE_COMPLEX, CORE_COMPLEX64 },
-		{ MPI_CXX_FLOAT_COMPLEX, CORE_COMPLEX32 },
-		{ MPI_CXX_DOUBLE_COMPLEX, CORE_COMPLEX64 },
-		{ MPI_FLOAT_INT, CORE_F32_INT },
-		{ MPI_DOUBLE_INT, CORE_F64_INT },
-		{ MPI_2INT, CORE_INT_INT },
-		{ MPI_LONG_INT, CORE_LONG_INT },
-		{ MPI_SHORT_INT, CORE_SHORT_INT },
-		{ MPI_CHARACTER, CORE_BYTE },
-		{ MPI_LOGICAL, CORE_I32 },
-		{ MPI_INTEGER, CORE_I32 },
-		{ MPI_INTEGER1, CORE_I8 },
-		{ MPI_INTEGER2, CORE_I16 },
-		{ MPI_INTEGER4, CORE_I32 },
-		{ MPI_INTEGER8, CORE_I64 },
-		{ MPI_REAL, CORE_F32 },
-		{ MPI_REAL4, CORE_F32 },
-		{ MPI_REAL8, CORE_F64 },
-		{ MPI_DOUBLE_PRECISION, CORE_F64 },
-		{ MPI_COMPLEX, CORE_COMPLEX32 },
-		{ MPI_COMPLEX8, CORE_COMPLEX32 },
-		{ MPI_COMPLEX16, CORE_COMPLEX64 },
-		{ MPI_DOUBLE_COMPLEX, CORE_COMPLEX64 },
-		{ MPI_2INTEGER, CORE_INT_INT },
-		{ MPI_2REAL, CORE_F32_F32 },
-		{ MPI_2DOUBLE_PRECISION, CORE_F64_F64 },
+		{ MPI_WCHAR, UNISONO_ELEMENT_I32 },
+		{ MPI_INT8_T, UNISONO_ELEMENT_I8 },
+		{ MPI_INT16_T, UNISONO_ELEMENT_I16 },
+		{ MPI_INT32_T, UNISONO_ELEMENT_I32 },
+		{ MPI_INT64_T, UNISONO_ELEMENT_I64 },
+		{ MPI_UINT8_T, UNISONO_ELEMENT_U8 },
+		{ MPI_UINT16_T, UNISONO_ELEMENT_U16 },
+		{ MPI_UINT32_T, UNISONO_ELEMENT_U32 },
+		{ MPI_UINT64_T, UNISONO_ELEMENT_U64 },
+		{ MPI_AINT, UNISONO_ELEMENT_I64 },
+		{ MPI_OFFSET, UNISONO_ELEMENT_I64 },
+		{ MPI_COUNT, UNISONO_ELEMENT_I64 },
+		{ MPI_C_BOOL, UNISONO_ELEMENT_BOOL },
+		{ MPI_CXX_BOOL, UNISONO_ELEMENT_BOOL },
+		{ MPI_C_FLOAT_COMPLEX, UNISONO_ELEMENT_COMPLEX32 },
+		{ MPI_C_DOUBLE_COMPLEX, UNISONO_ELEMENT_COMPLEX64 },
+		{ MPI_CXX_FLOAT_COMPLEX, UNISONO_ELEMENT_COMPLEX32 },
+		{ MPI_CXX_DOUBLE_COMPLEX, UNISONO_ELEMENT_COMPLEX64 },
+		{ MPI_FLOAT_INT, UNISONO_ELEMENT_F32_INT },
+		{ MPI_DOUBLE_INT, UNISONO_ELEMENT_F64_INT },
+		{ MPI_2INT, UNISONO_ELEMENT_INT_INT },
+		{ MPI_LONG_INT, UNISONO_ELEMENT_LONG_INT },
+		{ MPI_SHORT_INT, UNISONO_ELEMENT_SHORT_INT },
+		{ MPI_CHARACTER, UNISONO_ELEMENT_BYTE },
+		{ MPI_LOGICAL, UNISONO_ELEMENT_I32 },
+		{ MPI_INTEGER, UNISONO_ELEMENT_I32 },
+		{ MPI_INTEGER1, UNISONO_ELEMENT_I8 },
+		{ MPI_INTEGER2, UNISONO_ELEMENT_I16 },
+		{ MPI_INTEGER4, UNISONO_ELEMENT_I32 },
+		{ MPI_INTEGER8, UNISONO_ELEMENT_I64 },
+		{ MPI_REAL, UNISONO_ELEMENT_F32 },
+		{ MPI_REAL4, UNISONO_ELEMENT_F32 },
+		{ MPI_REAL8, UNISONO_ELEMENT_F64 },
+		{ MPI_DOUBLE_PRECISION, UNISONO_ELEMENT_F64 },
+		{ MPI_COMPLEX, UNISONO_ELEMENT_COMPLEX32 },
+		{ MPI_COMPLEX8, UNISONO_ELEMENT_COMPLEX32 },
+		{ MPI_COMPLEX16, UNISONO_ELEMENT_COMPLEX64 },
+		{ MPI_DOUBLE_COMPLEX, UNISONO_ELEMENT_COMPLEX64 },
+		{ MPI_2INTEGER, UNISONO_ELEMENT_INT_INT },
+		{ MPI_2REAL, UNISONO_ELEMENT_F32F32 },
+		{ MPI_2DOUBLE_PRECISION, UNISONO_ELEMENT_F64F64 },
 	};
 
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
 		if (known[i].handle == handle)
 			return known[i].element;
-	return CORE_OPAQUE;
+	return OPAQUE;
 }
 
 /* What is replaced and read by accumulates, without arithmetic: types that only some compilers have. */
-static unsigned bits_of(MPI_Aint bytes)
+static int bits_of(MPI_Aint bytes)
 {
-	return bytes == 1 ? CORE_BYTE : bytes == 16 ? CORE_BITS128 : bytes == 32 ? CORE_BITS256 : CORE_OPAQUE;
+	return bytes == 1    ? UNISONO_ELEMENT_BYTE
+	       : bytes == 16 ? UNISONO_ELEMENT_BITS128
+	       : bytes == 32 ? UNISONO_ELEMENT_BITS256
+			     : OPAQUE;
 }
 
 static MPI_Aint extent_of(MPI_Datatype handle)
@@ -108,18 +113,18 @@ static MPI_Aint extent_of(MPI_Datatype handle)
 	return PMPI_Type_get_extent(handle, &low, &extent) ? 0 : extent;
 }
 
-static struct core_type *named(MPI_Datatype handle, unsigned element)
+static unisono_layout *named(MPI_Datatype handle, int element)
 {
 	/* pairs travel with their padding: the extent is what the engine's element has */
-	return core_type_named(element, extent_of(handle));
+	return unisono_mpi_layout_named(element, extent_of(handle));
 }
 
 /* Finds where the data of any type lies by packing bytes that number themselves, a digit at a time. */
-static struct core_type *traced(MPI_Datatype handle, unsigned element)
+static unisono_layout *traced(MPI_Datatype handle, int element)
 {
 	MPI_Aint low, bytes;
 	int size, at;
-	struct core_type *type = NULL;
+	unisono_layout *type = NULL;
 
 	if (PMPI_Type_get_true_extent(handle, &low, &bytes) || PMPI_Type_size(handle, &size) || size < 0)
 		return NULL;
@@ -140,7 +145,7 @@ static struct core_type *traced(MPI_Datatype handle, unsigned element)
 		}
 		for (int i = 0; i < size; i++)
 			offsets[i] += low;
-		type = core_type_traced(offsets, size, extent_of(handle), element);
+		type = unisono_mpi_layout_traced(offsets, size, extent_of(handle), element);
 	}
 done:
 	free(marks);
@@ -149,9 +154,9 @@ done:
 	return type;
 }
 
-static struct core_type *described(MPI_Datatype handle);
+static unisono_layout *described(MPI_Datatype handle);
 
-/* A combiner's arguments: as MPI says them, wherever it keeps them, and as the core wants them. */
+/* A combiner's arguments: as MPI says them, wherever it keeps them, and as the library wants them. */
 struct contents {
 	int *ints;
 	MPI_Aint *aints;
@@ -159,7 +164,7 @@ struct contents {
 	int child_count;
 	int64_t *integers, *addresses; /* of the constructor with int counts */
 	int64_t *numbers, *places;     /* to hand on */
-	struct core_type **types;
+	unisono_layout **types;
 };
 
 /* How a type was made, and with how many large counts. */
@@ -191,7 +196,8 @@ static void contents_free(struct contents *contents)
 	for (int i = 0; i < contents->child_count; i++) {
 		bool large;
 
-		core_type_free(contents->types[i]);
+		if (contents->types[i])
+			unisono_layout_free(&contents->types[i]);
 		/* what is not predefined was given to us to free */
 		if (!predefined(combiner_of(contents->children[i], &large)))
 			PMPI_Type_free(&contents->children[i]);
@@ -221,8 +227,8 @@ static bool contents_alloc(struct contents *of, size_t most, size_t children)
 }
 
 /* Blocks of one length or several, at places counted in bytes or extents. */
-static struct core_type *blocks(struct contents *of, int64_t extent, const int64_t *lengths, bool one_length,
-				const int64_t *places)
+static unisono_layout *blocks(struct contents *of, int64_t extent, const int64_t *lengths, bool one_length,
+			      const int64_t *places)
 {
 	int64_t count = of->integers[0], unit = places ? extent_of(of->children[0]) : 0;
 
@@ -230,23 +236,23 @@ static struct core_type *blocks(struct contents *of, int64_t extent, const int64
 		of->numbers[i] = lengths[one_length ? 0 : i];
 		of->places[i] = places ? places[i] * unit : of->addresses[i];
 	}
-	return core_type_combine(CORE_BLOCKS, extent, of->numbers, count, of->places, count,
-				 (const struct core_type *const *)of->types, of->child_count);
+	return unisono_mpi_layout_combine(UNISONO_MPI_COMBINER_BLOCKS, extent, of->numbers, count, of->places,
+					  count, (const unisono_layout *const *)of->types, of->child_count);
 }
 
-static struct core_type *vector(struct contents *of, int64_t extent, int64_t stride)
+static unisono_layout *vector(struct contents *of, int64_t extent, int64_t stride)
 {
-	return core_type_combine(CORE_VECTOR, extent, of->integers, 2, &stride, 1,
-				 (const struct core_type *const *)of->types, 1);
+	return unisono_mpi_layout_combine(UNISONO_MPI_COMBINER_VECTOR, extent, of->integers, 2, &stride, 1,
+					  (const unisono_layout *const *)of->types, 1);
 }
 
-static struct core_type *plain(struct contents *of, int combiner, int64_t extent, size_t integers)
+static unisono_layout *plain(struct contents *of, int combiner, int64_t extent, size_t integers)
 {
-	return core_type_combine(combiner, extent, of->integers, integers, of->places, 0,
-				 (const struct core_type *const *)of->types, 1);
+	return unisono_mpi_layout_combine(combiner, extent, of->integers, integers, of->places, 0,
+					  (const unisono_layout *const *)of->types, 1);
 }
 
-static struct core_type *combined(MPI_Datatype handle, int combiner, struct contents *of)
+static unisono_layout *combined(MPI_Datatype handle, int combiner, struct contents *of)
 {
 	int64_t extent = extent_of(handle);
 	int64_t *integers = of->integers;
@@ -254,9 +260,9 @@ static struct core_type *combined(MPI_Datatype handle, int combiner, struct cont
 	switch (combiner) {
 	case MPI_COMBINER_DUP:
 	case MPI_COMBINER_RESIZED:
-		return plain(of, CORE_RESIZED, extent, 0);
+		return plain(of, UNISONO_MPI_COMBINER_RESIZED, extent, 0);
 	case MPI_COMBINER_CONTIGUOUS:
-		return plain(of, CORE_CONTIGUOUS, extent, 1);
+		return plain(of, UNISONO_MPI_COMBINER_CONTIGUOUS, extent, 1);
 	case MPI_COMBINER_VECTOR:
 		return vector(of, extent, integers[2] * extent_of(of->children[0]));
 	case MPI_COMBINER_HVECTOR:
@@ -272,13 +278,13 @@ static struct core_type *combined(MPI_Datatype handle, int combiner, struct cont
 		return blocks(of, extent, integers + 1, true, NULL);
 	case MPI_COMBINER_SUBARRAY:
 		integers[3 * integers[0] + 1] = integers[3 * integers[0] + 1] == MPI_ORDER_FORTRAN;
-		return plain(of, CORE_SUBARRAY, extent, 3 * integers[0] + 2);
+		return plain(of, UNISONO_MPI_COMBINER_SUBARRAY, extent, 3 * integers[0] + 2);
 	default: {
-		unsigned element = core_type_element(of->types[0]);
+		int element = unisono_mpi_layout_element(of->types[0]);
 
 		for (int i = 1; i < of->child_count; i++)
-			if (core_type_element(of->types[i]) != element)
-				element = CORE_OPAQUE;
+			if (unisono_mpi_layout_element(of->types[i]) != element)
+				element = OPAQUE;
 		return traced(handle, element);
 	}
 	}
@@ -345,12 +351,12 @@ static bool contents_get_large(MPI_Datatype handle, struct contents *of)
 #endif
 
 /* A description of its own for the caller to free. */
-static struct core_type *described(MPI_Datatype handle)
+static unisono_layout *described(MPI_Datatype handle)
 {
 	struct contents of = { 0 };
-	struct core_type *type = NULL;
+	unisono_layout *type = NULL;
 	bool known, large;
-	unsigned element;
+	int element;
 	int combiner = combiner_of(handle, &large);
 
 	switch (combiner) {
@@ -360,19 +366,20 @@ static struct core_type *described(MPI_Datatype handle)
 		element = element_of(handle);
 		return named(handle, element ? element : bits_of(extent_of(handle)));
 	case MPI_COMBINER_F90_INTEGER: {
-		static const unsigned by_size[] = {
-			[1] = CORE_I8, [2] = CORE_I16, [4] = CORE_I32, [8] = CORE_I64
-		};
+		static const int by_size[] = { [1] = UNISONO_ELEMENT_I8,
+					       [2] = UNISONO_ELEMENT_I16,
+					       [4] = UNISONO_ELEMENT_I32,
+					       [8] = UNISONO_ELEMENT_I64 };
 		MPI_Aint size = extent_of(handle);
 		return named(handle, size <= 8 ? by_size[size] : bits_of(size));
 	}
 	case MPI_COMBINER_F90_REAL:
-		return named(handle, extent_of(handle) == 4   ? CORE_F32
-				     : extent_of(handle) == 8 ? CORE_F64
+		return named(handle, extent_of(handle) == 4   ? UNISONO_ELEMENT_F32
+				     : extent_of(handle) == 8 ? UNISONO_ELEMENT_F64
 							      : bits_of(extent_of(handle)));
 	case MPI_COMBINER_F90_COMPLEX:
-		return named(handle, extent_of(handle) == 8    ? CORE_COMPLEX32
-				     : extent_of(handle) == 16 ? CORE_COMPLEX64
+		return named(handle, extent_of(handle) == 8    ? UNISONO_ELEMENT_COMPLEX32
+				     : extent_of(handle) == 16 ? UNISONO_ELEMENT_COMPLEX64
 							       : bits_of(extent_of(handle)));
 	}
 #if MPI_VERSION >= 4
@@ -397,15 +404,15 @@ static int forget(MPI_Datatype handle, int key, void *value, void *extra)
 	(void)extra;
 	atomic_compare_exchange_strong(&types[type_slot(handle)], &expected, NULL);
 	pthread_mutex_lock(&guard);
-	core_type_free(type->core);
-	type->core = (struct core_type *)atomic_load(&unused);
+	unisono_layout_free(&type->layout);
+	type->layout = (unisono_layout *)atomic_load(&unused);
 	atomic_store(&unused, type);
 	pthread_mutex_unlock(&guard);
 	return MPI_SUCCESS;
 }
 
-/* The slow path of type_of(): the first use of a type, or of one that shares its slot with another. */
-const struct core_type *type_described(MPI_Datatype handle)
+/* The slow path of layout_of(): the first use of a type, or of one that shares its slot with another. */
+const unisono_layout *type_described(MPI_Datatype handle)
 {
 	int found = 0;
 	struct type *type = NULL;
@@ -421,22 +428,22 @@ const struct core_type *type_described(MPI_Datatype handle)
 		return NULL;
 	}
 	if (!found) {
-		struct core_type *core = described(handle);
+		unisono_layout *layout = described(handle);
 
 		type = atomic_load(&unused);
 		if (type)
-			atomic_store(&unused, (struct type *)type->core);
+			atomic_store(&unused, (struct type *)type->layout);
 		else
 			type = malloc(sizeof *type);
-		if (!core || !type) {
+		if (!layout || !type) {
 			pthread_mutex_unlock(&guard);
 			return NULL;
 		}
 		type->handle = handle;
-		type->core = core;
+		type->layout = layout;
 		PMPI_Type_set_attr(handle, keyval, type);
 	}
 	pthread_mutex_unlock(&guard);
 	atomic_store_explicit(&types[type_slot(handle)], type, memory_order_release);
-	return type->core;
+	return type->layout;
 }

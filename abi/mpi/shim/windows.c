@@ -48,10 +48,13 @@ void window_info(struct window *window, MPI_Info info)
 	says(info, "same_disp_unit", window->same_disp_unit, sizeof window->same_disp_unit);
 }
 
-static unsigned flags_of(const struct window *window)
+static unisono_spec spec_of(const struct window *window)
 {
-	return (window->no_locks ? CORE_NO_LOCKS : 0) |
-	       (window->local_completion ? CORE_LOCAL_COMPLETION : 0);
+	return (unisono_spec){
+		.unit = (uint32_t)window->unit,
+		.flags = (window->no_locks ? UNISONO_NO_LOCKS : 0) |
+			 (window->local_completion ? UNISONO_LOCAL_COMPLETION : 0),
+	};
 }
 
 /* Arguments that all flavours have; a window with its job, without memory. */
@@ -97,7 +100,7 @@ static int begin(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info info,
 		pthread_mutex_destroy(&window->mutex);
 		pthread_mutex_destroy(&window->turn);
 		free(window);
-		return comm_error(comm, call, code, core_last_error());
+		return comm_error(comm, call, code, unisono_error_text());
 	}
 	/* what the engine does with messages: windows that reach other hosts, and dynamic ones */
 	window->ask_before_unlock =
@@ -121,14 +124,14 @@ static void discard(struct window *window)
 	free(window);
 }
 
-static int finish(const char *call, MPI_Comm comm, struct window *window, int core, MPI_Win *win)
+static int finish(const char *call, MPI_Comm comm, struct window *window, unisono_status status, MPI_Win *win)
 {
-	int code = core ? code_of_core(core) : window_register(window);
+	int code = status ? code_of_status(status) : window_register(window);
 
 	if (code) {
 		job_release(window->job);
 		discard(window);
-		return comm_error(comm, call, code, core ? core_last_error() : "too many windows");
+		return comm_error(comm, call, code, status ? unisono_error_text() : "too many windows");
 	}
 	window_of_threads(window);
 	*win = window->handle;
@@ -139,30 +142,30 @@ static int create(const char *call, void *base, MPI_Aint bytes, MPI_Aint unit, M
 		  MPI_Win *win)
 {
 	struct window *window;
-	int code = begin(call, bytes, unit, info, comm, MPI_WIN_FLAVOR_CREATE, &window), core;
+	unisono_spec spec;
+	int code = begin(call, bytes, unit, info, comm, MPI_WIN_FLAVOR_CREATE, &window);
 
 	if (code)
 		return code;
 	window->base = base;
-	core = core_window_create(window->job->core, base, bytes, window->unit, flags_of(window),
-				  &window->core);
-	return finish(call, comm, window, core, win);
+	spec = spec_of(window);
+	return finish(call, comm, window,
+		      unisono_window_create(window->job->core, base, bytes, &spec, &window->core), win);
 }
 
 static int allocate(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base,
 		    MPI_Win *win)
 {
 	struct window *window;
-	int code = begin(call, bytes, unit, info, comm, MPI_WIN_FLAVOR_ALLOCATE, &window), core;
-	uint64_t size;
-	uint32_t of;
+	unisono_spec spec;
+	unisono_status status;
+	int code = begin(call, bytes, unit, info, comm, MPI_WIN_FLAVOR_ALLOCATE, &window);
 
 	if (code)
 		return code;
-	core = core_window_allocate(window->job->core, bytes, window->unit, flags_of(window), &window->core);
-	if (!core)
-		core = core_window_mapped(window->core, window->job->rank, &window->base, &size, &of);
-	code = finish(call, comm, window, core, win);
+	spec = spec_of(window);
+	status = unisono_window_allocate(window->job->core, bytes, &spec, &window->base, &window->core);
+	code = finish(call, comm, window, status, win);
 	if (!code)
 		memcpy(base, &window->base, sizeof window->base);
 	return code;
@@ -172,13 +175,13 @@ static int allocate(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info in
  * The standard wants the parts of a shared window one after the other: they are slices of one piece of
  * memory, and the window proper is made over them. Those who do not need that (alloc_shared_noncontig) get
  * parts of their own, which operations reach directly. The communicator's ranks may share memory even where
- * messages are forced. `words` of an error that is not the core's.
+ * messages are forced. `words` of an error that is not the library's.
  */
-static int share(struct window *window, MPI_Comm comm, bool contiguous, const char **words)
+static unisono_status share(struct window *window, MPI_Comm comm, bool contiguous, const char **words)
 {
-	int size = window->job->size, core = CORE_OK;
-	uint64_t bytes;
-	uint32_t unit;
+	int size = window->job->size;
+	unisono_status status;
+	unisono_spec spec = spec_of(window);
 	struct mine {
 		MPI_Aint bytes;
 		int unit;
@@ -191,7 +194,7 @@ static int share(struct window *window, MPI_Comm comm, bool contiguous, const ch
 	    PMPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, comm)) {
 		free(all);
 		*words = "no memory for a table of the ranks";
-		return CORE_OTHER;
+		return UNISONO_STATUS_OTHER;
 	}
 	for (int rank = 0; rank < size; rank++) {
 		window->shared_bytes[rank] = all[rank].bytes;
@@ -200,11 +203,11 @@ static int share(struct window *window, MPI_Comm comm, bool contiguous, const ch
 	}
 	free(all);
 	if (!contiguous && window->job->one_host) {
-		core = core_window_allocate(window->job->core, window->bytes, window->unit, flags_of(window),
-					    &window->core);
-		for (int rank = 0; rank < size && !core; rank++)
-			core = core_window_mapped(window->core, rank, &window->shared_bases[rank], &bytes,
-						  &unit);
+		status = unisono_window_allocate(window->job->core, window->bytes, &spec, &window->base,
+						 &window->core);
+		for (int rank = 0; rank < size && !status; rank++)
+			status = unisono_window_mapped(window->core, rank, &window->shared_bases[rank], NULL,
+						       NULL);
 	} else {
 		char *next;
 
@@ -213,24 +216,25 @@ static int share(struct window *window, MPI_Comm comm, bool contiguous, const ch
 		window->memory = next = memory_share(comm, window->memory_bytes);
 		if (!next) {
 			*words = "the ranks cannot map one piece of memory";
-			return CORE_OTHER;
+			return UNISONO_STATUS_OTHER;
 		}
 		for (int rank = 0; rank < size; rank++) {
 			window->shared_bases[rank] = next;
 			next += window->shared_bytes[rank];
 		}
-		core = core_window_create(window->job->core, window->shared_bases[window->job->rank],
-					  window->bytes, window->unit, flags_of(window), &window->core);
+		status = unisono_window_create(window->job->core, window->shared_bases[window->job->rank],
+					       window->bytes, &spec, &window->core);
 	}
-	window->base = core ? NULL : window->shared_bases[window->job->rank];
-	return core;
+	window->base = status ? NULL : window->shared_bases[window->job->rank];
+	return status;
 }
 
 static int allocate_shared(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm,
 			   void *base, MPI_Win *win)
 {
 	struct window *window;
-	int code = begin(call, bytes, unit, info, comm, MPI_WIN_FLAVOR_SHARED, &window), core, here = 0;
+	int code = begin(call, bytes, unit, info, comm, MPI_WIN_FLAVOR_SHARED, &window), here = 0;
+	unisono_status status;
 	const char *words = NULL;
 	MPI_Comm together;
 
@@ -246,13 +250,13 @@ static int allocate_shared(const char *call, MPI_Aint bytes, MPI_Aint unit, MPI_
 				  "these ranks do not share memory; split with MPI_COMM_TYPE_SHARED first");
 	}
 	window->noncontiguous = says_true(info, "alloc_shared_noncontig", false);
-	core = share(window, comm, !window->noncontiguous, &words);
-	if (core && words) {
+	status = share(window, comm, !window->noncontiguous, &words);
+	if (status && words) {
 		job_release(window->job);
 		discard(window);
-		return comm_error(comm, call, code_of_core(core), words);
+		return comm_error(comm, call, code_of_status(status), words);
 	}
-	code = finish(call, comm, window, core, win);
+	code = finish(call, comm, window, status, win);
 	if (!code)
 		memcpy(base, &window->base, sizeof window->base);
 	return code;
@@ -278,13 +282,15 @@ BOTH(int, Win_create_dynamic, (MPI_Info info, MPI_Comm comm, MPI_Win *win))
 {
 	static const char call[] = "MPI_Win_create_dynamic";
 	struct window *window;
-	int code = begin(call, 0, 1, info, comm, MPI_WIN_FLAVOR_DYNAMIC, &window), core;
+	unisono_spec spec;
+	int code = begin(call, 0, 1, info, comm, MPI_WIN_FLAVOR_DYNAMIC, &window);
 
 	if (code)
 		return code;
 	window->base = MPI_BOTTOM;
-	core = core_window_dynamic(window->job->core, flags_of(window), &window->core);
-	return finish(call, comm, window, core, win);
+	spec = spec_of(window);
+	return finish(call, comm, window, unisono_window_dynamic(window->job->core, &spec, &window->core),
+		      win);
 }
 
 static int shared_query(const char *call, MPI_Win win, int rank, MPI_Aint *bytes, MPI_Aint *unit, void *base)
@@ -346,7 +352,7 @@ BOTH(int, Win_shared_query_c, (MPI_Win win, int rank, MPI_Aint *bytes, MPI_Aint 
 BOTH(int, Win_attach, (MPI_Win win, void *base, MPI_Aint bytes))
 {
 	struct window *window = window_of(win);
-	int core;
+	unisono_status status;
 
 	if (!window)
 		return no_window("MPI_Win_attach");
@@ -356,15 +362,15 @@ BOTH(int, Win_attach, (MPI_Win win, void *base, MPI_Aint bytes))
 	if (bytes < 0)
 		return window_error(window, "MPI_Win_attach", MPI_ERR_SIZE, "memory has no negative size");
 	enter(window);
-	core = core_window_attach(window->core, base, bytes);
+	status = unisono_window_attach(window->core, base, bytes);
 	leave(window);
-	return window_result(window, "MPI_Win_attach", core);
+	return window_result(window, "MPI_Win_attach", status);
 }
 
 BOTH(int, Win_detach, (MPI_Win win, const void *base))
 {
 	struct window *window = window_of(win);
-	int core;
+	unisono_status status;
 
 	if (!window)
 		return no_window("MPI_Win_detach");
@@ -372,9 +378,9 @@ BOTH(int, Win_detach, (MPI_Win win, const void *base))
 		return window_error(window, "MPI_Win_detach", MPI_ERR_RMA_FLAVOR,
 				    "memory is detached from dynamic windows only");
 	enter(window);
-	core = core_window_detach(window->core, base);
+	status = unisono_window_detach(window->core, (void *)base);
 	leave(window);
-	return window_result(window, "MPI_Win_detach", core);
+	return window_result(window, "MPI_Win_detach", status);
 }
 
 enum { LABEL = MPI_MAX_OBJECT_NAME + 64 };
@@ -395,21 +401,22 @@ BOTH(int, Win_free, (MPI_Win * win))
 	static const char call[] = "MPI_Win_free";
 	struct window *window = window_of(*win);
 	char label[LABEL];
-	int code, core;
+	unisono_status status;
+	int code;
 
 	if (!window)
 		return no_window(call);
 	/* before callbacks are called that cannot be called back */
-	core = core_window_freeable(window->core);
-	if (core)
-		return window_result(window, call, core);
+	status = unisono_mpi_window_freeable(window->core);
+	if (status)
+		return window_result(window, call, status);
 	code = attributes_delete(window);
 	if (code)
 		return window_error(window, call, code, "a delete callback of an attribute refused");
 	label_of(window, "", label);
-	core = core_window_free(window->core, label);
-	if (core)
-		return window_result(window, call, core);
+	status = unisono_mpi_window_free(&window->core, label);
+	if (status)
+		return window_result(window, call, status);
 	window_unregister(window);
 	code = job_release(window->job);
 	discard(window);
@@ -428,7 +435,7 @@ void windows_counted(bool now)
 		if (!window || (now && many_threads && pthread_mutex_trylock(&window->mutex)))
 			continue;
 		label_of(window, ", never freed", label);
-		core_window_counted(window->core, label);
+		unisono_mpi_window_counted(window->core, label);
 		if (now)
 			leave(window);
 	}

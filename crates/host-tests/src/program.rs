@@ -12,7 +12,7 @@ pub fn unisono() -> PathBuf {
     if let Some(path) = std::env::var_os("UNISONO_PROGRAM") {
         return path.into();
     }
-    build(&["--release", "--package", "unisono", "--package", "unisono-mpi"]).join("release/unisono")
+    build(&["--release", "--package", "unisono", "--package", "unisono-c"]).join("release/unisono")
 }
 
 /// The path of an example of a package, built from this source tree as tests are, whose dependencies are

@@ -23,7 +23,7 @@ fn shared() -> TempDir {
 fn installed(directory: &Path) -> PathBuf {
     fs::create_dir_all(directory).expect("a directory");
     let unisono = program::unisono();
-    for file in ["unisono", "libunisono_mpi.so"] {
+    for file in ["unisono", "libunisono.so"] {
         fs::copy(unisono.with_file_name(file), directory.join(file)).expect("a copy");
     }
     directory.join("unisono")

@@ -27,8 +27,7 @@ const ROWS: &[(&str, &[&str])] = &[
     ("fabric", &["btin", "linux", "measure"]),
     ("enforce", &["fairqueue", "linux", "measure"]),
     ("launch", &["linux", "rma"]),
-    ("c", &["rma"]),
-    ("mpi", &["linux", "rma"]),
+    ("c", &["linux", "rma"]),
     ("mpi-preload", &["linux"]),
     // measuring and showing
     (

@@ -22,7 +22,8 @@ macro_rules! sources {
     };
 }
 
-const HEADERS: &[Source] = sources!["core.h", "shim.h"];
+const HEADERS: &[Source] = sources!["shim.h", "unisono_mpi.h"];
+const LIBRARYS_HEADER: Source = ("unisono.h", include_str!("../../../c/include/unisono.h"));
 const SOURCES: &[Source] = sources![
     "attributes.c",
     "communicate.c",
@@ -39,9 +40,19 @@ const SOURCES: &[Source] = sources![
     "windows.c",
 ];
 
-const FLAGS: &[&str] =
-    &["-std=gnu11", "-O2", "-g1", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread"];
-const CORE: &str = "libunisono_mpi.so";
+const FLAGS: &[&str] = &[
+    "-std=gnu11",
+    "-O2",
+    "-g1",
+    "-Wall",
+    "-Wextra",
+    "-fPIC",
+    "-fno-plt", // a call of the core without a stub in between
+    "-shared",
+    "-fvisibility=hidden",
+    "-pthread",
+];
+const CORE: &str = "libunisono.so";
 const SHIM: &str = "libunisono-mpi-shim.so";
 
 /// Where shims are kept: a directory of this user's alone, whose path can stand in `LD_PRELOAD`.
@@ -117,7 +128,7 @@ pub fn shim(
     progress: &mut dyn FnMut(&str),
 ) -> Result<PathBuf, Error> {
     let mut hasher = DefaultHasher::new();
-    (HEADERS, SOURCES, FLAGS, compiler, core, what_it_runs(compiler)).hash(&mut hasher);
+    (LIBRARYS_HEADER, HEADERS, SOURCES, FLAGS, compiler, core, what_it_runs(compiler)).hash(&mut hasher);
     let name = format!("{}-{:016x}", mpi.name(), hasher.finish());
     let directory =
         cache.inside(&name).map_err(Error::io(format!("use {}", cache.path().join(&name).display())))?;
@@ -146,7 +157,7 @@ fn what_it_runs(compiler: &Path) -> Vec<u8> {
 }
 
 fn compile(compiler: &Path, core: &Path, directory: &Path, built: &Path) -> Result<(), Error> {
-    for (name, text) in HEADERS.iter().chain(SOURCES) {
+    for (name, text) in HEADERS.iter().chain(SOURCES).chain([&LIBRARYS_HEADER]) {
         let path = directory.join(name);
         fs::write(&path, text).map_err(Error::io(format!("write {}", path.display())))?;
     }

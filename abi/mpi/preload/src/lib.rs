@@ -2,7 +2,7 @@
 //!
 //! What is this? The logic of `unisono mpi`: which MPI does the program use ([`elf`], or the launcher's
 //! environment), where is that MPI's `mpicc`, and the shim compiled by it, once ([`build`]). The program then
-//! runs with the shim preloaded; the shim loads the core, `libunisono_mpi.so`, which lies beside `unisono`.
+//! runs with the shim preloaded; the shim loads the core, `libunisono.so`, which lies beside `unisono`.
 //!
 //! The idea: handles differ between MPIs, so the shim is compiled against the program's own `mpi.h`; all else is
 //! the same. Its sources are inside this crate, so that an installed `unisono` needs no source tree.

@@ -4,14 +4,14 @@
 //! at the first rank of MPI_COMM_WORLD, which adds them up and prints them. Where ranks cannot gather, because a session
 //! has no world or because the job aborts, a process prints its own.
 
-use crate::failure::guarded;
-use crate::types::slice_of;
+use crate::error::answer_or;
+use crate::layout::slice;
 use std::ffi::{CStr, c_char, c_int};
 use std::io::Write as _;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use unisono_rma::{Ledger, WindowStats};
 
-static LEDGER: LazyLock<Mutex<Option<Ledger>>> = LazyLock::new(Mutex::default);
+static LEDGER: Mutex<Option<Ledger>> = Mutex::new(None);
 
 fn ledger() -> MutexGuard<'static, Option<Ledger>> {
     // an entry is made as a whole: a thread that panicked left a whole ledger
@@ -26,9 +26,9 @@ fn wanted() -> bool {
 }
 
 /// Enters a window that ends.
-pub(crate) fn keep(name: &str, stats: WindowStats) {
+pub(crate) fn enter(name: &CStr, stats: WindowStats) {
     if wanted() {
-        ledger().get_or_insert_with(Ledger::new).enter(name, stats);
+        ledger().get_or_insert_with(Ledger::new).enter(&name.to_string_lossy(), stats);
     }
 }
 
@@ -37,61 +37,56 @@ fn print(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
+/// Whether a table is wanted (1) or not (0).
 #[unsafe(no_mangle)]
-extern "C" fn core_statistics_wanted() -> c_int {
-    guarded(0, || c_int::from(wanted()))
+pub extern "C" fn unisono_mpi_statistics_wanted() -> c_int {
+    answer_or(0, || Ok(c_int::from(wanted())))
 }
 
-/// This process's ledger as bytes; from here on it is empty. The memory is never freed: MPI ends once in a process.
-///
-/// # Safety
-/// `bytes` is writable.
+/// This process's part of the table, `*bytes` long; from here on it is empty. The memory is never freed: MPI ends once in
+/// a process.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn core_statistics_take(bytes: *mut usize) -> *const u8 {
-    guarded(std::ptr::null(), || {
+pub unsafe extern "C" fn unisono_mpi_statistics_take(bytes: *mut usize) -> *const u8 {
+    answer_or(std::ptr::null(), || {
         let own = ledger().take().map_or_else(|| Ledger::new().encode(), |own| own.encode()).leak();
-        // SAFETY: the caller gives a place for the length.
+        // SAFETY: the shim has a place for the length.
         unsafe { *bytes = own.len() };
-        own.as_ptr()
+        Ok(own.as_ptr())
     })
 }
 
-/// Prints the sum of the ranks' ledgers, which lie one after the other.
-///
-/// # Safety
-/// `lengths` has `ranks` numbers, and `all` as many bytes as they add up to.
+/// Prints the sum of the parts of `ranks` ranks, which lie one after the other in `all`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn core_statistics_print(all: *const u8, lengths: *const c_int, ranks: usize) {
-    guarded((), || {
+pub unsafe extern "C" fn unisono_mpi_statistics_print(all: *const u8, lengths: *const c_int, ranks: usize) {
+    answer_or((), || {
         let mut sum = Ledger::default();
         let mut at = 0;
-        // SAFETY: the caller has one length a rank.
-        for length in unsafe { slice_of(lengths, ranks) } {
+        // SAFETY: the shim has one length a rank.
+        for length in unsafe { slice(lengths, ranks, "lengths") }? {
             let length = usize::try_from(*length).unwrap_or(0);
-            // SAFETY: the lengths so far are inside of what the caller gathered.
+            // SAFETY: the lengths so far are inside of what the shim gathered.
             let start = unsafe { all.add(at) };
             // SAFETY: as above, to the end of this one.
-            let one = unsafe { slice_of(start, length) };
+            let one = unsafe { slice(start, length, "all") }?;
             at += length;
             if let Some(one) = Ledger::decode(one) {
                 sum.merge(&one);
             }
         }
         print(&format!("unisono: {sum}"));
+        Ok(())
     });
 }
 
-/// Prints this process's ledger alone, if one is wanted and was not taken yet.
-///
-/// # Safety
-/// `why` is a C string.
+/// Prints this process's part, if a table is wanted and the part was not taken yet; `why` it is printed alone.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn core_statistics_alone(rank: c_int, why: *const c_char) {
-    guarded((), || {
+pub unsafe extern "C" fn unisono_mpi_statistics_alone(rank: c_int, why: *const c_char) {
+    answer_or((), || {
         if let Some(own) = ledger().take() {
-            // SAFETY: the caller gives a C string.
+            // SAFETY: the shim gives a C string.
             let why = unsafe { CStr::from_ptr(why) }.to_string_lossy();
             print(&format!("unisono: rank {rank}, {why}: {own}"));
         }
+        Ok(())
     });
 }

@@ -7,50 +7,36 @@
 //!
 //! Cost: a run a block that does not continue the one before. Reference: MPI-4.0 sections 5.1.2 to 5.1.8.
 
-use crate::failure::{failed, guarded};
-use std::ffi::c_uint;
-use std::slice;
+use crate::error::{answer_or, argument};
+use crate::layout::{LayoutHandle, layout, slice};
+use std::borrow::Cow;
+use std::ffi::c_int;
 use unisono_rma::{Element, Error, Layout, Run};
-
-/// A described type.
-pub(crate) struct Type {
-    runs: Vec<Run>,
-    extent: i64,
-    element: Option<Element>,
-    /// Data of no known element in it: moves, but is not accumulated.
-    opaque: bool,
-    pub(crate) layout: Layout,
-}
 
 /// More runs than any type needs; beyond, describing it would take more memory than its data.
 const MOST_RUNS: usize = 1 << 22;
 
-impl Type {
-    fn new(runs: Vec<Run>, extent: i64, element: Option<Element>) -> Result<Self, Error> {
-        let layout = Layout::from_runs(runs.clone(), extent, element)?;
-        Ok(Self { runs, extent, element, opaque: element.is_none(), layout })
+/// The runs of a layout, also of one that lies in a row.
+fn runs_of(layout: &Layout) -> Cow<'_, [Run]> {
+    if layout.is_contiguous() && layout.size() > 0 {
+        let bytes = layout.size();
+        return vec![Run { offset: 0, bytes, stride: bytes.cast_signed(), count: 1 }].into();
     }
+    layout.runs().into()
+}
 
-    fn named(element: Option<Element>, bytes: u64) -> Self {
-        let layout = element
-            .filter(|element| element.size() as u64 == bytes)
-            .map_or_else(|| Layout::contiguous(bytes, None), Layout::of);
-        let runs = vec![Run { offset: 0, bytes, stride: bytes.cast_signed(), count: 1 }];
-        Self {
-            runs,
-            extent: bytes.cast_signed(),
-            element: layout.element(),
-            opaque: element.is_none(),
-            layout,
-        }
-    }
+/// The element that all of these are made of. Types without data and of a known element do not matter.
+fn common(types: &[&Layout]) -> Option<Element> {
+    let known = types.iter().filter(|one| one.element().is_none() || one.size() > 0);
+    let mut known = known.map(|one| one.element());
+    let first = known.next()?;
+    if known.all(|other| other == first) { first } else { None }
+}
 
-    /// The element that all of these are made of.
-    fn common(types: &[&Type]) -> Option<Element> {
-        let mut known = types.iter().filter(|one| one.opaque || !one.runs.is_empty()).map(|one| one.element);
-        let first = known.next()?;
-        if known.all(|other| other == first) { first } else { None }
-    }
+fn named(element: Option<Element>, bytes: u64) -> Layout {
+    element
+        .filter(|element| element.size() as u64 == bytes)
+        .map_or_else(|| Layout::contiguous(bytes, None), Layout::of)
 }
 
 /// Runs in the order of the data, merged as they come.
@@ -129,38 +115,56 @@ impl Runs {
     }
 }
 
-/// `enum core_combiner` in `shim/core.h`.
-const CONTIGUOUS: c_uint = 0;
-const VECTOR: c_uint = 1;
-const BLOCKS: c_uint = 2;
-const SUBARRAY: c_uint = 3;
-const RESIZED: c_uint = 4;
+/// How a type is made of others.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combiner {
+    /// Integers: count.
+    Contiguous = 0,
+    /// Integers: count, length. Addresses: stride in bytes.
+    Vector = 1,
+    /// Integers: the length of each. Addresses: the displacement of each in bytes. One child, or one each.
+    Blocks = 2,
+    /// Integers: dimensions, sizes, parts, starts, order (0 C, 1 Fortran).
+    Subarray = 3,
+    /// The child as it is, with another extent.
+    Resized = 4,
+}
+
+impl Combiner {
+    fn from_code(code: c_int) -> Result<Self, Error> {
+        let all = [Self::Contiguous, Self::Vector, Self::Blocks, Self::Subarray, Self::Resized];
+        let known = all.into_iter().find(|known| *known as c_int == code);
+        known.ok_or_else(|| argument(format!("{code} is no unisono_mpi_combiner")))
+    }
+}
 
 fn combine(
-    combiner: c_uint,
+    combiner: Combiner,
     extent: i64,
     integers: &[i64],
     addresses: &[i64],
-    children: &[&Type],
-) -> Result<Type, Error> {
+    children: &[&Layout],
+) -> Result<Layout, Error> {
     let wrong = || Error::Type("a datatype's constructor has arguments missing".to_owned());
     let [first, ..] = children else { return Err(wrong()) };
+    let inner = runs_of(first);
     let mut runs = Runs::default();
     match (combiner, integers, addresses) {
-        (RESIZED, ..) => runs.0.clone_from(&first.runs),
-        (CONTIGUOUS, [count], _) => runs.repeat(&first.runs, 0, *count, first.extent)?,
-        (VECTOR, [count, length], [stride]) => {
+        (Combiner::Resized, ..) => runs.0 = inner.into_owned(),
+        (Combiner::Contiguous, [count], _) => runs.repeat(&inner, 0, *count, first.extent())?,
+        (Combiner::Vector, [count, length], [stride]) => {
             let mut block = Runs::default();
-            block.repeat(&first.runs, 0, *length, first.extent)?;
+            block.repeat(&inner, 0, *length, first.extent())?;
             runs.repeat(&block.0, 0, *count, *stride)?;
         }
-        (BLOCKS, lengths, places) if lengths.len() == places.len() => {
-            for (at, (length, place)) in lengths.iter().zip(places).enumerate() {
+        (Combiner::Blocks, lengths, displacements) if lengths.len() == displacements.len() => {
+            for (at, (length, displacement)) in lengths.iter().zip(displacements).enumerate() {
                 let child = children.get(at).filter(|_| children.len() == lengths.len()).unwrap_or(first);
-                runs.repeat(&child.runs, *place, *length, child.extent)?;
+                runs.repeat(&runs_of(child), *displacement, *length, child.extent())?;
             }
         }
-        (SUBARRAY, [dimensions, rest @ ..], _) => {
+        (Combiner::Subarray, [dimensions, rest @ ..], _) => {
             let n = usize::try_from(*dimensions).map_err(|_| wrong())?;
             if rest.len() != 3 * n + 1 {
                 return Err(wrong());
@@ -169,20 +173,20 @@ fn combine(
         }
         _ => return Err(wrong()),
     }
-    Type::new(runs.0, extent, Type::common(children))
+    Layout::from_runs(runs.0, extent, common(children))
 }
 
 /// A box cut out of an array: the fastest dimension is a block, each further one repeats what there is.
 fn subarray(
-    child: &Type,
+    child: &Layout,
     sizes: &[i64],
     parts: &[i64],
     starts: &[i64],
     fortran: bool,
 ) -> Result<Runs, Error> {
     let outside = || Error::Type("a subarray that reaches beyond the address space".to_owned());
-    let mut inner = child.runs.clone();
-    let mut stride = child.extent;
+    let mut inner = runs_of(child).into_owned();
+    let mut stride = child.extent();
     let mut offset = 0_i64;
     for step in 0..sizes.len() {
         let dimension = if fortran { step } else { sizes.len() - 1 - step };
@@ -199,7 +203,7 @@ fn subarray(
 }
 
 /// From the offset of each byte of the data, in order.
-fn traced(offsets: &[i64], extent: i64, element: Option<Element>) -> Result<Type, Error> {
+fn traced(offsets: &[i64], extent: i64, element: Option<Element>) -> Result<Layout, Error> {
     let mut blocks: Vec<(i64, u64)> = Vec::new();
     for offset in offsets {
         match blocks.last_mut() {
@@ -211,116 +215,84 @@ fn traced(offsets: &[i64], extent: i64, element: Option<Element>) -> Result<Type
     for (offset, bytes) in blocks {
         runs.push(Run { offset, bytes, stride: bytes.cast_signed(), count: 1 })?;
     }
-    Type::new(runs.0, extent, element)
+    Layout::from_runs(runs.0, extent, element)
 }
 
-fn element_of(code: c_uint) -> Option<Element> {
+fn element_of(code: c_int) -> Option<Element> {
     Element::from_code(u8::try_from(code).ok()?)
 }
 
-fn boxed(result: Result<Type, Error>) -> *mut Type {
-    match result {
-        Ok(described) => Box::into_raw(Box::new(described)),
-        Err(error) => {
-            failed(&error);
-            std::ptr::null_mut()
-        }
-    }
+/// A layout for C; null after an error.
+fn hand_out(make: impl FnOnce() -> Result<Layout, Error>) -> *mut LayoutHandle {
+    answer_or(std::ptr::null_mut(), || Ok(Box::into_raw(Box::new(LayoutHandle(make()?)))))
 }
 
-/// A slice from C, whose pointer may be null if it is empty.
-///
-/// # Safety
-/// As `slice::from_raw_parts` for `count` above zero.
-pub(crate) unsafe fn slice_of<'a, T>(start: *const T, count: usize) -> &'a [T] {
-    if count == 0 {
-        return &[];
-    }
-    // SAFETY: the caller vouches for it.
-    unsafe { slice::from_raw_parts(start, count) }
-}
-
+/// A predefined type of so many bytes, one of unisono_element or 0 for data that only moves. NULL after an error, as in
+/// all calls that make a layout.
 #[unsafe(no_mangle)]
-extern "C" fn core_type_named(element: c_uint, bytes: u64) -> *mut Type {
-    guarded(std::ptr::null_mut(), || Box::into_raw(Box::new(Type::named(element_of(element), bytes))))
+pub extern "C" fn unisono_mpi_layout_named(element: c_int, bytes: u64) -> *mut LayoutHandle {
+    hand_out(|| Ok(named(element_of(element), bytes)))
 }
 
-/// # Safety
-/// The arrays have the lengths given, and the children are types of this file.
+/// A type made of others; `combiner` is one of unisono_mpi_combiner, which says what the numbers are.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn core_type_combine(
-    combiner: c_uint,
+pub unsafe extern "C" fn unisono_mpi_layout_combine(
+    combiner: c_int,
     extent: i64,
     integers: *const i64,
     integer_count: usize,
     addresses: *const i64,
     address_count: usize,
-    children: *const *const Type,
+    children: *const *const LayoutHandle,
     child_count: usize,
-) -> *mut Type {
-    guarded(std::ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
-        let integers = unsafe { slice_of(integers, integer_count) };
-        // SAFETY: the caller's promise.
-        let addresses = unsafe { slice_of(addresses, address_count) };
-        // SAFETY: the caller's promise; a reference has the layout of a pointer that is not null.
-        let children: &[&Type] = unsafe { slice_of(children.cast(), child_count) };
-        boxed(combine(combiner, extent, integers, addresses, children))
+) -> *mut LayoutHandle {
+    hand_out(|| {
+        // SAFETY: the shim's array.
+        let integers = unsafe { slice(integers, integer_count, "integers") }?;
+        // SAFETY: the shim's array.
+        let addresses = unsafe { slice(addresses, address_count, "addresses") }?;
+        // SAFETY: the shim's array.
+        let children = unsafe { slice(children, child_count, "children") }?;
+        // SAFETY: each is a live handle of the shim's.
+        let children: Result<Vec<_>, _> = children.iter().map(|child| unsafe { layout(*child) }).collect();
+        combine(Combiner::from_code(combiner)?, extent, integers, addresses, &children?)
     })
 }
 
-/// # Safety
-/// `offsets` has `count` numbers.
+/// A type whose data lies at these offsets, one a byte, in the order of the data.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn core_type_traced(
+pub unsafe extern "C" fn unisono_mpi_layout_traced(
     offsets: *const i64,
     count: usize,
     extent: i64,
-    element: c_uint,
-) -> *mut Type {
-    guarded(std::ptr::null_mut(), || {
-        // SAFETY: the caller's promise.
-        let offsets = unsafe { slice_of(offsets, count) };
-        boxed(traced(offsets, extent, element_of(element)))
+    element: c_int,
+) -> *mut LayoutHandle {
+    // SAFETY: the shim's array.
+    hand_out(|| traced(unsafe { slice(offsets, count, "offsets") }?, extent, element_of(element)))
+}
+
+/// The element that all data is made of; 0 for none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unisono_mpi_layout_element(layout: *const LayoutHandle) -> c_int {
+    answer_or(0, || {
+        // SAFETY: the shim's handle.
+        let layout = unsafe { self::layout(layout) }?;
+        Ok(layout.element().map_or(0, |element| element as c_int))
     })
 }
 
-/// # Safety
-/// `described` is a type of this file.
+/// The element, if the layout is one of them and nothing else; 0 otherwise.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn core_type_element(described: *const Type) -> c_uint {
-    guarded(0, || {
-        // SAFETY: the caller's promise.
-        let described = unsafe { &*described };
-        described.element.map_or(0, |element| element as c_uint)
+pub unsafe extern "C" fn unisono_mpi_layout_single(layout: *const LayoutHandle) -> c_int {
+    answer_or(0, || {
+        // SAFETY: the shim's handle.
+        let layout = unsafe { self::layout(layout) }?;
+        let single = layout.element().filter(|element| {
+            let in_a_row = || matches!(layout.runs(), [run] if run.offset == 0 && run.count == 1);
+            layout.size() == element.size() as u64 && (layout.is_contiguous() || in_a_row())
+        });
+        Ok(single.map_or(0, |element| element as c_int))
     })
-}
-
-/// # Safety
-/// `described` is a type of this file.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn core_type_single(described: *const Type) -> c_uint {
-    guarded(0, || {
-        // SAFETY: the caller's promise.
-        let described = unsafe { &*described };
-        let single = described.element.filter(|element| {
-        let bytes = element.size() as u64;
-        matches!(described.runs.as_slice(), [run] if run.offset == 0 && run.bytes == bytes && run.count == 1)
-    });
-        single.map_or(0, |element| element as c_uint)
-    })
-}
-
-/// # Safety
-/// `described` is null, or a type of this file that nobody uses any more.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn core_type_free(described: *mut Type) {
-    guarded((), || {
-        if !described.is_null() {
-            // SAFETY: it came from Box::into_raw, and the caller gives it back once.
-            drop(unsafe { Box::from_raw(described) });
-        }
-    });
 }
 
 #[cfg(test)]

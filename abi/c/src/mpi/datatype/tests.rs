@@ -75,40 +75,42 @@ impl Made {
         }
     }
 
-    fn described(&self) -> Type {
+    fn described(&self) -> Layout {
         let one = |combiner, integers: &[i64], addresses: &[i64], part: &Made| {
             combine(combiner, self.map().extent, integers, addresses, &[&part.described()]).expect("a type")
         };
         match self {
-            Made::Named(bytes) => Type::named(None, *bytes),
-            Made::Contiguous(count, part) => one(CONTIGUOUS, &[*count], &[], part),
-            Made::Vector(count, length, stride, part) => one(VECTOR, &[*count, *length], &[*stride], part),
+            Made::Named(bytes) => named(None, *bytes),
+            Made::Contiguous(count, part) => one(Combiner::Contiguous, &[*count], &[], part),
+            Made::Vector(count, length, stride, part) => {
+                one(Combiner::Vector, &[*count, *length], &[*stride], part)
+            }
             Made::Blocks(blocks, part) => {
                 let (lengths, places): (Vec<_>, Vec<_>) = blocks.iter().copied().unzip();
-                one(BLOCKS, &lengths, &places, part)
+                one(Combiner::Blocks, &lengths, &places, part)
             }
             Made::Struct(members) => {
-                let parts: Vec<Type> = members.iter().map(|member| member.2.described()).collect();
+                let parts: Vec<Layout> = members.iter().map(|member| member.2.described()).collect();
                 let lengths: Vec<i64> = members.iter().map(|member| member.0).collect();
                 let places: Vec<i64> = members.iter().map(|member| member.1).collect();
-                let parts: Vec<&Type> = parts.iter().collect();
-                combine(BLOCKS, self.map().extent, &lengths, &places, &parts).expect("a type")
+                let parts: Vec<&Layout> = parts.iter().collect();
+                combine(Combiner::Blocks, self.map().extent, &lengths, &places, &parts).expect("a type")
             }
-            Made::Resized(_, part) => one(RESIZED, &[], &[], part),
+            Made::Resized(_, part) => one(Combiner::Resized, &[], &[], part),
             Made::Subarray(dimensions, fortran, part) => {
                 let mut integers = vec![dimensions.len() as i64];
                 integers.extend(dimensions.iter().map(|dimension| dimension.0));
                 integers.extend(dimensions.iter().map(|dimension| dimension.1));
                 integers.extend(dimensions.iter().map(|dimension| dimension.2));
                 integers.push(i64::from(*fortran));
-                one(SUBARRAY, &integers, &[], part)
+                one(Combiner::Subarray, &integers, &[], part)
             }
         }
     }
 }
 
-fn offsets(described: &Type) -> Vec<i64> {
-    described.layout.blocks(1).flat_map(|(at, bytes)| at..at + bytes.cast_signed()).collect()
+fn offsets(described: &Layout) -> Vec<i64> {
+    described.blocks(1).flat_map(|(at, bytes)| at..at + bytes.cast_signed()).collect()
 }
 
 fn made() -> impl Strategy<Value = Made> {
@@ -150,45 +152,25 @@ proptest! {
 
 #[test]
 fn a_vector_of_a_million_blocks_is_one_run() {
-    let int = Type::named(Some(Element::I32), 4);
-    let vector = combine(VECTOR, 16 * 1_000_000, &[1_000_000, 1], &[16], &[&int]).expect("a type");
-    assert_eq!(vector.layout.runs().len(), 1);
-    assert_eq!(vector.element, Some(Element::I32));
+    let int = named(Some(Element::I32), 4);
+    let vector = combine(Combiner::Vector, 16 * 1_000_000, &[1_000_000, 1], &[16], &[&int]).expect("a type");
+    assert_eq!(vector.runs().len(), 1);
+    assert_eq!(vector.element(), Some(Element::I32));
 }
 
 #[test]
 fn what_lies_side_by_side_is_one_block() {
-    let int = Type::named(Some(Element::I32), 4);
-    let blocks = combine(BLOCKS, 12, &[1, 2], &[0, 4], &[&int]).expect("a type");
-    assert!(blocks.layout.is_contiguous());
+    let int = named(Some(Element::I32), 4);
+    let blocks = combine(Combiner::Blocks, 12, &[1, 2], &[0, 4], &[&int]).expect("a type");
+    assert!(blocks.is_contiguous());
 }
 
 #[test]
 fn a_struct_of_different_elements_has_none() {
-    let int = Type::named(Some(Element::I32), 4);
-    let double = Type::named(Some(Element::F64), 8);
-    let both = combine(BLOCKS, 16, &[1, 1], &[0, 8], &[&int, &double]).expect("a type");
-    assert_eq!(both.element, None);
-    let ints = combine(BLOCKS, 16, &[1, 0], &[0, 8], &[&int, &int]).expect("a type");
-    assert_eq!(ints.element, Some(Element::I32));
-}
-
-#[test]
-fn the_header_names_elements_and_operations_by_the_engines_codes() {
-    let header = include_str!("../../shim/core.h");
-    let list = |after: &str| -> Vec<String> {
-        let body = header.split(after).nth(1).and_then(|rest| rest.split('}').next()).expect("the enum");
-        body.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
-    };
-    let elements = list("enum core_element {");
-    for element in Element::ALL {
-        let name = elements.get(element as usize).map(String::as_str).unwrap_or_default();
-        let expected = format!("CORE_{element:?}").to_uppercase();
-        assert_eq!(name.replace('_', ""), expected.replace('_', ""));
-    }
-    let operations = list("enum core_operation {");
-    assert_eq!(operations.len(), unisono_rma::Operation::ALL.len());
-    assert_eq!(operations[0], "CORE_SUM = 1");
-    assert_eq!(operations[unisono_rma::Operation::NoOp as usize - 1], "CORE_NO_OP");
-    assert_eq!(operations[unisono_rma::Operation::MaxLoc as usize - 1], "CORE_MAXLOC");
+    let int = named(Some(Element::I32), 4);
+    let double = named(Some(Element::F64), 8);
+    let both = combine(Combiner::Blocks, 16, &[1, 1], &[0, 8], &[&int, &double]).expect("a type");
+    assert_eq!(both.element(), None);
+    let ints = combine(Combiner::Blocks, 16, &[1, 0], &[0, 8], &[&int, &int]).expect("a type");
+    assert_eq!(ints.element(), Some(Element::I32));
 }

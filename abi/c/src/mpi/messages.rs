@@ -28,15 +28,37 @@ const LONGEST_PAUSE: Duration = Duration::from_micros(200);
 /// Above this MPIs switch to a rendezvous anyway; more packets in flight help more than longer ones.
 const MOST_PAYLOAD: usize = 256 * 1024;
 
-/// `struct core_messages` in `shim/core.h`.
+/// The host MPI's messages, for jobs that leave the host. All answer 0 or an MPI error code.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Callbacks {
-    context: *mut c_void,
-    send: unsafe extern "C" fn(*mut c_void, c_int, *mut c_void, usize, *mut *mut c_void) -> c_int,
-    sent: unsafe extern "C" fn(*mut c_void, *mut *mut c_void, *mut c_int) -> c_int,
-    receive: unsafe extern "C" fn(*mut c_void, *mut c_int, *mut usize, *mut *mut c_void) -> c_int,
-    take: unsafe extern "C" fn(*mut c_void, *mut *mut c_void, *mut c_void, usize) -> c_int,
+pub struct Callbacks {
+    /// The first argument of each.
+    pub context: *mut c_void,
+    /// Begins to send a packet, which stays where it is until `sent` says so; `pending` is for that call.
+    pub send: unsafe extern "C" fn(
+        context: *mut c_void,
+        to: c_int,
+        packet: *mut c_void,
+        bytes: usize,
+        pending: *mut *mut c_void,
+    ) -> c_int,
+    /// Whether a packet was sent.
+    pub sent:
+        unsafe extern "C" fn(context: *mut c_void, pending: *mut *mut c_void, done: *mut c_int) -> c_int,
+    /// Matches a packet that has arrived: from whom, its length, and what to take it by; NULL where none has.
+    pub receive: unsafe extern "C" fn(
+        context: *mut c_void,
+        from: *mut c_int,
+        bytes: *mut usize,
+        message: *mut *mut c_void,
+    ) -> c_int,
+    /// Takes the packet that was matched.
+    pub take: unsafe extern "C" fn(
+        context: *mut c_void,
+        message: *mut *mut c_void,
+        packet: *mut c_void,
+        bytes: usize,
+    ) -> c_int,
 }
 
 /// A packet that the host MPI has not sent yet: its memory must stay where it is.
