@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo bench -p unisono-eventchannel --bench subscriptions -- [samples=12] [events=100000]
-//! cargo bench -p unisono-eventchannel --bench subscriptions -- only=KIND,NUMBER [events=N]    under callgrind
+//! cargo bench -p unisono-eventchannel --bench subscriptions -- only=KIND,NUMBER [events=N]   under callgrind
 //! ```
 //! Each kind of subscription is measured with both numbers, interleaved (A B B A), and the median ratio is
 //! printed with the middle 80 % of the samples. About two subscriptions match each event, whatever their

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   declare, offer, connect, subscribe   parties.rs    compared, admitted, or refused with both values
-//!   try_publish                          publish.rs    checked, matched, into inboxes - or it says who refused
+//!   try_publish                          publish.rs    checked, matched, into inboxes, or refused by whom
 //!   next, finish                         deliver.rs    the class by shares, the inbox by deadline, its event
 //!   acknowledge                          acknowledge.rs   what is not acknowledged is delivered again
 //!   next_wake, advance, renew            leases.rs     what happens by itself: leases, timers, redeliveries
