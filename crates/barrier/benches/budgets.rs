@@ -4,12 +4,12 @@
 //! cargo bench -p unisono-barrier --bench budgets -- [CASE...] [samples=8] [ms=150]
 //! ```
 //! Every case runs its variants interleaved, A B C C B A, each sample a fresh group of threads. Printed for
-//! each: how many samples, their median with the interval of the middle 90 %, the worst, the median episode (or batch
-//! of episodes, where one is shorter than reading the clock), and the worst single one of all. Variants are
-//! named `algorithm/wait`; `pthread` and `std` are the C library's and Rust's barriers; `processes` is the
-//! recommended barrier between processes; `bare` is the least that two threads can do: a store and polling
-//! loads, with no way to sleep, to leave or to fail. (What an exchange of two costs depends on where the
-//! hypervisor has put the two processors; only rows of one table can be compared.)
+//! each: how many samples, their median with the interval of the middle 90 %, the worst, the median episode
+//! (or batch of episodes, where one is shorter than reading the clock), and the worst single one of all.
+//! Variants are named `algorithm/wait`; `pthread` and `std` are the C library's and Rust's barriers;
+//! `processes` is the recommended barrier between processes; `bare` is the least that two threads can do: a
+//! store and polling loads, with no way to sleep, to leave or to fail. (What an exchange of two costs depends
+//! on where the hypervisor has put the two processors; only rows of one table can be compared.)
 
 #![cfg(not(loom))]
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]

@@ -82,10 +82,10 @@ impl FromStr for Algorithm {
 
 /// One participant's side of a barrier algorithm.
 ///
-/// The contract, which the conformance suite checks: for each episode (numbers that grow by one, modulo
-/// 2^32) the participant calls `arrive` once and then `complete` until it returns an answer. No `complete`
-/// returns an answer before all participants' `arrive`; everything done before any `arrive` happens before
-/// everything after any answer; exactly one participant's answer is [`Leadership::Leader`]. A `complete` that was
+/// The contract, which the conformance suite checks: for each episode (numbers that grow by one, modulo 2^32)
+/// the participant calls `arrive` once and then `complete` until it returns an answer. No `complete` returns
+/// an answer before all participants' `arrive`; everything done before any `arrive` happens before everything
+/// after any answer; exactly one participant's answer is [`Leadership::Leader`]. A `complete` that was
 /// stopped resumes where it was. All words only grow, so that nothing has to be reset when the membership
 /// changes between episodes.
 pub(crate) trait Protocol {

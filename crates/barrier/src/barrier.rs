@@ -1,17 +1,19 @@
 //! A barrier with the interface of `std::sync::Barrier`: one value that all threads share, and `wait()`.
 //!
-//! The idea: every arrival takes the next number of one counter. Of the numbers `k*n` to `k*n + n-1` each is an arrival in
-//! episode `k`; the last of them signals the episode and leads, the others wait for the signal. The counter is never
-//! reset, so a thread that arrives for the next episode cannot be mistaken for one of this, even when more
-//! than `n` threads use the barrier. With more than `n`, the leader of the next episode may be ready before this episode
-//! is signalled; the leader therefore waits for the signal before its own, so that signals keep their order.
+//! The idea: every arrival takes the next number of one counter. Of the numbers `k*n` to `k*n + n-1` each is
+//! an arrival in episode `k`; the last of them signals the episode and leads, the others wait for the signal.
+//! The counter is never reset, so a thread that arrives for the next episode cannot be mistaken for one of
+//! this, even when more than `n` threads use the barrier. With more than `n`, the leader of the next episode
+//! may be ready before this episode is signalled; the leader therefore waits for the signal before its own,
+//! so that signals keep their order.
 //!
-//! Threads have no places here, so what is learnt about waiting (see [`Regime`]) belongs to the barrier: the leader
-//! of an episode learns for all.
+//! Threads have no places here, so what is learnt about waiting (see [`Regime`]) belongs to the barrier: the
+//! leader of an episode learns for all.
 //!
-//! Cost per participant: one atomic addition to a contended line, a division, and one transfer of the signal's
-//! line; an episode of n takes O(n). When not to use: where an episode has to fail instead of hang when a thread panics or
-//! dies, where processes meet, or where a hundred nanoseconds matter: a [`Group`](crate::Group) does all of that.
+//! Cost per participant: one atomic addition to a contended line, a division, and one transfer of the
+//! signal's line; an episode of n takes O(n). When not to use: where an episode has to fail instead of hang
+//! when a thread panics or dies, where processes meet, or where a hundred nanoseconds matter: a
+//! [`Group`](crate::Group) does all of that.
 //!
 //! Reference: std::sync::Barrier; Hensgen, Finkel, Manber 1988 for the central counter.
 
@@ -60,8 +62,8 @@ const REGIME: usize = 1;
 struct Counter(AtomicU64);
 
 impl Barrier {
-    /// A barrier that lets threads go on in groups of `n`; 0 counts as 1, as in the standard library. Whether `n`
-    /// threads have a processor each is asked here, once.
+    /// A barrier that lets threads go on in groups of `n`; 0 counts as 1, as in the standard library. Whether
+    /// `n` threads have a processor each is asked here, once.
     #[must_use]
     pub fn new(n: usize) -> Self {
         let threads = NonZeroU64::new(n as u64).unwrap_or(NonZeroU64::MIN);
@@ -126,8 +128,8 @@ impl Barrier {
         }
     }
 
-    /// Counts an episode for what is learnt. Leaders come one after the other, unless more threads use the barrier
-    /// than make an episode. A leader that finds another one here leaves its episode uncounted.
+    /// Counts an episode for what is learnt. Leaders come one after the other, unless more threads use the
+    /// barrier than make an episode. A leader that finds another one here leaves its episode uncounted.
     fn learn(&self) {
         if cfg!(loom) {
             return; // in a model there is no clock to learn from

@@ -34,7 +34,6 @@ pub(crate) enum Standing {
     Free,
     /// A member from the start, not yet claimed by a participant.
     Reserved,
-    /// A member.
     Member,
     /// A member that leaves after the episode in its word.
     Leaving,
@@ -44,7 +43,6 @@ pub(crate) enum Standing {
     Asking,
     /// A member after the episode in its word.
     Admitted,
-    /// Gone, properly.
     Retired,
     /// Gone without leave, from the episode in its word on.
     Gone(Cause),
@@ -125,8 +123,8 @@ impl Control {
         self.lines.line(line).reset(episode);
     }
 
-    /// The first that was declared gone: its place and one, so that all name the same one. Those who were told
-    /// may end as well, and are missed by those who look later.
+    /// The first that was declared gone: its place and one, so that all name the same one. Those who were
+    /// told may end as well, and are missed by those who look later.
     fn first_gone(&self) -> &AtomicU32 {
         self.lines.line(2).word(8)
     }

@@ -6,12 +6,11 @@
 //!   round 0   0->1->2->3->4->0      round 1   0->2->4->1->3->0      round 2   0->4->3->2->1->0
 //! ```
 //! Cost per participant: ceil(log2 n) stores and as many waits, each on a word that only one other writes;
-//! nothing is contended and there is no root. Two participants use the [exchange](crate::exchange). When not to
-//! use: with more participants than cores - everybody must run in *every* round; with shared memory far away (n log n
-//! messages).
-//! Reference: Hensgen, Finkel, Manber, Int. J. Parallel Programming 17(1), 1988; Mellor-Crummey, Scott
-//! 1991, section 3.3. Growing episode numbers replace their parity and sense: a partner that is an episode
-//! ahead has simply counted further.
+//! nothing is contended and there is no root. Two participants use the [exchange](crate::exchange). When not
+//! to use: with more participants than cores - everybody must run in *every* round; with shared memory far
+//! away (n log n messages). Reference: Hensgen, Finkel, Manber, Int. J. Parallel Programming 17(1), 1988;
+//! Mellor-Crummey, Scott 1991, section 3.3. Growing episode numbers replace their parity and sense: a partner
+//! that is an episode ahead has simply counted further.
 
 use crate::algorithm::{Leadership, Protocol, Words};
 use unisono_sync::{Line, WaitPolicy, Watch};
@@ -78,7 +77,6 @@ impl Dissemination {
     }
 }
 
-/// ceil(log2 members).
 const fn rounds(members: usize) -> usize {
     members.next_power_of_two().trailing_zeros() as usize
 }

@@ -1,9 +1,9 @@
 //! What a waiting participant watches for: the deadline, members that are gone, members that died.
 //!
-//! Only the slow path comes here: every few dozen polls, after every yield, before every sleep. In the process
-//! form sleepers wake ten times a second to look, so that a member killed without a word is noticed within a
-//! fraction of a second; who dies in the thread form takes everybody along, and sleepers sleep undisturbed.
-//! Cost: a load of a cached line a look, a clock reading every sixteenth look, the liveness of
+//! Only the slow path comes here: every few dozen polls, after every yield, before every sleep. In the
+//! process form sleepers wake ten times a second to look, so that a member killed without a word is noticed
+//! within a fraction of a second; who dies in the thread form takes everybody along, and sleepers sleep
+//! undisturbed. Cost: a load of a cached line a look, a clock reading every sixteenth look, the liveness of
 //! all other processes ten times a second.
 
 use crate::control::Control;

@@ -1,7 +1,8 @@
 //! Thread and process barriers behind one trait.
 //!
-//! A barrier lets nobody go on before everybody has come. [`Barrier`] has the interface of `std::sync::Barrier` and takes
-//! its place in a program; it chooses how to wait, and notices when that changes:
+//! A barrier lets nobody go on before everybody has come. [`Barrier`] has the interface of
+//! `std::sync::Barrier` and takes its place in a program; it chooses how to wait, and notices when that
+//! changes:
 //!
 //! ```
 //! use unisono_barrier::Barrier;
@@ -45,9 +46,10 @@
 //! # Ok::<(), unisono_barrier::Error>(())
 //! ```
 //!
-//! Groups know, beyond `std::sync::Barrier`: split arrive and wait ([`Participant::arrive`]), deadlines, members that
-//! come and go between episodes ([`Group::join`], [`Participant::leave`]), and poisoning: when a member
-//! panics, goes away or is killed, the others get an error that names it ([`Error::Gone`]), never a hang.
+//! Groups know, beyond `std::sync::Barrier`: split arrive and wait ([`Participant::arrive`]), deadlines,
+//! members that come and go between episodes ([`Group::join`], [`Participant::leave`]), and poisoning: when a
+//! member panics, goes away or is killed, the others get an error that names it ([`Error::Gone`]), never a
+//! hang.
 //!
 //! It does *not* start threads, pin them, or choose their CPUs, and it does not restart an episode that
 //! lost a member. The protocols and why they are right: `PROTOCOL.md` beside this crate.

@@ -15,8 +15,8 @@ use unisono_sync::{Block, Fellows, Stretch, Unwatched, Waited, Waiter, Wakeups};
 /// One member of a barrier. Dropping it without [`leave`](Self::leave) makes the next episode fail for the
 /// others, with an error that names this one.
 ///
-/// (Aligned to lines of cache: each episode writes here, and the participants of two threads, made one after the
-/// other, otherwise share a line as often as the allocator likes.)
+/// (Aligned to lines of cache: each episode writes here, and the participants of two threads, made one after
+/// the other, otherwise share a line as often as the allocator likes.)
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Participant {
@@ -124,8 +124,8 @@ impl Participant {
         self.wait_within(Limit::Never)
     }
 
-    /// The fast path: nothing has to be noted or learnt in this episode, nothing needs attention, nobody was sent
-    /// to sleep, and the signals come within a glance.
+    /// The fast path: nothing has to be noted or learnt in this episode, nothing needs attention, nobody was
+    /// sent to sleep, and the signals come within a glance.
     #[inline]
     fn wait_within(&mut self, limit: Limit) -> Result<Episode, Error> {
         if !self.group.control.regime().is_awake_and_undisturbed() || !self.stretch.take() {

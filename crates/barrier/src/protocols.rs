@@ -84,7 +84,8 @@ impl AnyProtocol {
     /// Arrives, and completes if the signals come within a glance.
     #[inline]
     pub(crate) fn pass(&mut self, words: &Words<'_>, episode: u32, glance: Glance) -> Option<Leadership> {
-        // An exchange takes 30 ns, so it alone is inlined into the caller; the others would cost it registers.
+        // An exchange takes 30 ns, so it alone is inlined into the caller; the others would cost it
+        // registers.
         if let Self::Exchange(pair) = self {
             pair.arrive(words, episode);
             return pair.complete(words, episode, &mut { glance }, &mut Unwatched);

@@ -5,9 +5,10 @@
 //! `benches/budgets.rs` support; each answer says which rule it was. The wait policy is always the adaptive
 //! one, except where nothing is left to adapt to.
 //!
-//! Where participants share CPUs: `unisono barrier --threads N --pin spread --seconds 0.12 --runs 3 --algorithm all
-//! --wait adaptive`, and `--pin none`, on two virtual CPUs (AMD EPYC, Linux 6.18), otherwise idle, in turns; us an
-//! episode, median of n = 3 (2 threads do not share, and are shown beside; * is the least):
+//! Where participants share CPUs: `unisono barrier --threads N --pin spread --seconds 0.12 --runs 3
+//! --algorithm all --wait adaptive`, and `--pin none`, on two virtual CPUs (AMD EPYC, Linux 6.18), otherwise
+//! idle, in turns; us an episode, median of n = 3 (2 threads do not share, and are shown beside; * is the
+//! least):
 //! ```text
 //!                      2 threads        4 threads        8 threads       16 threads
 //!                   spread    none   spread    none   spread    none   spread    none
@@ -20,10 +21,10 @@
 //!   mcs-tree         0.094   0.130    6.18     5.46    20.9    27.3     57.9    65.5
 //!   per-core         0.111   0.109    2.78     1.56*    4.78    5.86*   13.2*   12.1
 //! ```
-//! Central, competitive and per-core are not told apart by three runs (those of per-core, 4 threads, spread: 2.04
-//! to 3.09; it slept a part of the time, and in another run of `budgets idle4` took 1.63); every tree loses. What
-//! more than two do on CPUs of their own was not measured: there were two CPUs. Those rules rest on counting
-//! transfers of lines.
+//! Central, competitive and per-core are not told apart by three runs (those of per-core, 4 threads, spread:
+//! 2.04 to 3.09; it slept a part of the time, and in another run of `budgets idle4` took 1.63); every tree
+//! loses. What more than two do on CPUs of their own was not measured: there were two CPUs. Those rules rest
+//! on counting transfers of lines.
 
 use crate::algorithm::Algorithm;
 use unisono_sync::Wait;
@@ -31,7 +32,6 @@ use unisono_sync::Wait;
 /// A choice with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recommendation {
-    /// The algorithm.
     pub algorithm: Algorithm,
     /// The wait policy.
     pub wait: Wait,
@@ -46,7 +46,6 @@ pub enum Load {
     None,
     /// Other threads are runnable on these CPUs, or may become so.
     Foreign,
-    /// Nobody knows.
     Unknown,
 }
 

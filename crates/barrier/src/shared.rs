@@ -42,8 +42,9 @@ impl Spec {
         Group::lines(self)
     }
 
-    /// Makes a barrier for processes in memory that they share for other reasons, too: zeroed lines, of which the first
-    /// [`Self::lines`] are taken. Others open it by [`Group::open_in`]; it has no path. Panics when there are too few.
+    /// Makes a barrier for processes in memory that they share for other reasons, too: zeroed lines, of which
+    /// the first [`Self::lines`] are taken. Others open it by [`Group::open_in`]; it has no path. Panics when
+    /// there are too few.
     #[must_use]
     pub fn for_processes_in(&self, lines: &Lines) -> Group {
         Group::in_lines(self, lines.part(0, self.lines()))
@@ -73,8 +74,8 @@ impl Group {
         Self::open_in(Lines::in_region(region), path)
     }
 
-    /// Opens a group that another process made by [`Spec::for_processes_in`], in lines that both map; errors name the
-    /// region `path`.
+    /// Opens a group that another process made by [`Spec::for_processes_in`], in lines that both map; errors
+    /// name the region `path`.
     ///
     /// # Errors
     /// [`Error::NotABarrier`], [`Error::NoMembarrier`].

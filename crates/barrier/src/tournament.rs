@@ -118,7 +118,6 @@ impl Tournament {
     }
 }
 
-/// ceil(log2 members).
 const fn rounds(members: usize) -> usize {
     members.next_power_of_two().trailing_zeros() as usize
 }

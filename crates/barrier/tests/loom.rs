@@ -4,10 +4,10 @@
 //! RUSTFLAGS="--cfg loom" cargo test --release -p unisono-barrier --test loom
 //! ```
 //! Two or three participants, two episodes: the second is where a word of the first could be mistaken.
-//! Interleavings are bounded to two preemptions (`LOOM_MAX_PREEMPTIONS` overrides), which is where the
-//! known bugs of barriers live and keeps the whole run to minutes. Membarrier is modelled by a full fence
-//! on both sides, time by nothing: a lost wake-up is a deadlock, which loom reports. Each model has failed for
-//! the rule it is about, broken on purpose (the fences of `Flag`, the look before a sleep, the order in which a
+//! Interleavings are bounded to two preemptions (`LOOM_MAX_PREEMPTIONS` overrides), which is where the known
+//! bugs of barriers live and keeps the whole run to minutes. Membarrier is modelled by a full fence on both
+//! sides, time by nothing: a lost wake-up is a deadlock, which loom reports. Each model has failed for the
+//! rule it is about, broken on purpose (the fences of `Flag`, the look before a sleep, the order in which a
 //! member's words are read, the wake-up of who asks to join).
 
 #![cfg(loom)]

@@ -1,4 +1,5 @@
-//! A program that sends 25 frames a second through a broker, each with a deadline, and comes back when the broker dies.
+//! A program that sends 25 frames a second through a broker, each with a deadline, and comes back when the
+//! broker dies.
 //!
 //! ```sh
 //! unisono queue broker examples/policies/three-classes.toml --listen /tmp/broker &

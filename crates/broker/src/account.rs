@@ -22,11 +22,9 @@ pub struct Statistics {
 /// What a class has got.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClassStatistics {
-    /// Its name.
     pub name: String,
     /// Its part of the link while every class wants more than its own.
     pub share: f64,
-    /// Messages sent.
     pub messages: u64,
     /// What they took on the link.
     pub bytes: u64,

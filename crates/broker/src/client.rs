@@ -9,8 +9,8 @@
 //! # Ok(())
 //! # }
 //! ```
-//! [`Client::send`] blocks until there is credit: who is too fast waits here, and not in a queue. It answers when the
-//! broker has the message, not when it has left ([`Client::flush`] waits for that).
+//! [`Client::send`] blocks until there is credit: who is too fast waits here, and not in a queue. It answers
+//! when the broker has the message, not when it has left ([`Client::flush`] waits for that).
 
 use crate::account::Statistics;
 use crate::destination::Destination;
@@ -31,12 +31,7 @@ use std::path::{Path, PathBuf};
 pub enum Error {
     /// Nobody is there.
     #[error("no broker at {}: {source}; start one: unisono queue broker POLICY --listen {}", path.display(), path.display())]
-    Nobody {
-        /// Where.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
+    Nobody { path: PathBuf, source: std::io::Error },
     /// The channel was refused, or its destination is gone.
     #[error("the channel is closed: {0}")]
     Closed(String),
@@ -45,12 +40,7 @@ pub enum Error {
     SentAway(String),
     /// The payload is too long.
     #[error("a payload of {length} bytes is too long: the broker takes {most}")]
-    TooLong {
-        /// Its length.
-        length: usize,
-        /// The longest.
-        most: usize,
-    },
+    TooLong { length: usize, most: usize },
     /// The connection broke.
     #[error("the broker is gone ({0}), and with it what it had taken and not sent yet; connect again")]
     Broken(std::io::Error),
@@ -121,8 +111,8 @@ impl Client {
         Ok(client)
     }
 
-    /// Opens a channel in a class (empty: the policy's default) and waits until it is there. A connection may still
-    /// be on its way: if nobody takes it, sending fails.
+    /// Opens a channel in a class (empty: the policy's default) and waits until it is there. A connection may
+    /// still be on its way: if nobody takes it, sending fails.
     ///
     /// # Errors
     /// The broker's reason.

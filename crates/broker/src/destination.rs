@@ -17,14 +17,12 @@ pub enum Transport {
 pub struct Destination {
     /// How messages travel.
     pub transport: Transport,
-    /// To whom.
     pub address: SocketAddr,
     /// The congestion control of a TCP connection; the host's own if absent.
     pub congestion: Option<String>,
 }
 
 impl Destination {
-    /// By datagrams.
     #[must_use]
     pub fn udp(address: SocketAddr) -> Self {
         Self { transport: Transport::Udp, address, congestion: None }
@@ -36,8 +34,8 @@ impl Destination {
         Self { transport: Transport::Tcp, address, congestion: None }
     }
 
-    /// What a message of so many bytes takes on an Ethernet link, its headers included, as the kernel's queueing
-    /// disciplines count. Of TCP it is an estimate: where segments begin is the kernel's decision.
+    /// What a message of so many bytes takes on an Ethernet link, its headers included, as the kernel's
+    /// queueing disciplines count. Of TCP it is an estimate: where segments begin is the kernel's decision.
     #[must_use]
     pub fn wire_length(&self, payload: usize) -> u32 {
         const ETHERNET: usize = 14;

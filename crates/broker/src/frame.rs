@@ -4,8 +4,8 @@
 //!   byte 0      1..4    4..8       8..
 //!   kind        zero    channel    by kind
 //! ```
-//! Numbers are little-endian. A frame is read completely or refused: no length in it is believed before it has been
-//! compared with what is there, and what is left over is an error, so that a frame has one reading.
+//! Numbers are little-endian. A frame is read completely or refused: no length in it is believed before it
+//! has been compared with what is there, and what is left over is an error, so that a frame has one reading.
 
 use crate::destination::{Destination, Transport};
 use std::net::{IpAddr, SocketAddr};
@@ -24,10 +24,8 @@ pub const MOST_TEXT: usize = 1024;
 
 /// The length of a frame's head, and of that of a message with its deadline.
 pub const HEAD: usize = 8;
-/// As above.
 pub const MESSAGE_HEAD: usize = 16;
 
-/// A frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Frame<'a> {
     /// Program: the first frame.
@@ -51,15 +49,9 @@ pub enum Frame<'a> {
         payload: &'a [u8],
     },
     /// Program: no more messages on this channel; what was handed over is still sent.
-    Close {
-        /// Which.
-        channel: u32,
-    },
+    Close { channel: u32 },
     /// Program: give all credit back when everything on this channel has left.
-    Flush {
-        /// Which.
-        channel: u32,
-    },
+    Flush { channel: u32 },
     /// Program: what have you done?
     Ask,
     /// Broker: the answer to [`Frame::Hello`].
@@ -69,14 +61,12 @@ pub enum Frame<'a> {
     },
     /// Broker: the channel is there.
     Opened {
-        /// Which.
         channel: u32,
         /// How many bytes may be on their way.
         credit: u32,
     },
     /// Broker: the channel is not there, or no longer.
     Closed {
-        /// Which.
         channel: u32,
         /// Why, and what to do.
         reason: &'a str,
@@ -85,19 +75,12 @@ pub enum Frame<'a> {
     Credit {
         /// On which channel.
         channel: u32,
-        /// How many.
         bytes: u32,
     },
     /// Broker: the answer to [`Frame::Ask`], in JSON.
-    Statistics {
-        /// The text.
-        json: &'a str,
-    },
+    Statistics { json: &'a str },
     /// Broker: you are sent away.
-    Bye {
-        /// Why.
-        reason: &'a str,
-    },
+    Bye { reason: &'a str },
 }
 
 /// Why bytes are no frame.

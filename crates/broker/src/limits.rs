@@ -11,15 +11,15 @@ pub struct Limits {
     pub clients_of_user: usize,
     /// Channels of one program.
     pub channels: usize,
-    /// The credit of a channel, in bytes; a message costs its payload and [`Limits::ENTRY`]. At least two of the
-    /// longest messages.
+    /// The credit of a channel, in bytes; a message costs its payload and [`Limits::ENTRY`]. At least two of
+    /// the longest messages.
     pub credit: u32,
     /// The credit of all channels together.
     pub memory: u64,
     /// The credit of one user's channels together.
     pub memory_of_user: u64,
-    /// Nanoseconds that a destination may take nothing of what a program that has gone left for it, and that a program may
-    /// take to greet.
+    /// Nanoseconds that a destination may take nothing of what a program that has gone left for it, and that
+    /// a program may take to greet.
     pub patience: u64,
     /// The longest payload: it is what a class may have to wait for.
     pub largest: u32,
@@ -51,7 +51,8 @@ impl Default for Limits {
             credit: 128 << 10,
             memory: 64 << 20,
             memory_of_user: 32 << 20,
-            // a connection that has lost packets tries again after 0.2, 0.4, 0.8, ... s: seven times in this time
+            // a connection that has lost packets tries again after 0.2, 0.4, 0.8, ... s: seven times in this
+            // time
             patience: 30_000_000_000,
             largest: 16 << 10,
         }

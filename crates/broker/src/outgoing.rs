@@ -78,7 +78,8 @@ impl OutgoingSocket {
             self.datagrams.push(payload);
             return Ok(Sent::Kept);
         }
-        // what an earlier one met at its destination is reported with the next: that one has not been sent yet
+        // what an earlier one met at its destination is reported with the next: that one has not been sent
+        // yet
         for _ in 0..2 {
             match write(self.socket.as_fd(), &[], &payload) {
                 Err(Errno::CONNREFUSED) => {}

@@ -1,9 +1,9 @@
 //! When the link is free again: a server of a rate, on paper.
 //!
-//! A message takes its length over the rate, one after the other. A process wakes late; what the link could have
-//! carried meanwhile is made up for, up to [`Pace::LATE`], so that the rate holds and no burst is longer than that.
+//! A message takes its length over the rate, one after the other. A process wakes late; what the link could
+//! have carried meanwhile is made up for, up to [`Pace::LATE`], so that the rate holds and no burst is longer
+//! than that.
 
-/// The link.
 #[derive(Clone, Debug)]
 pub struct Pace {
     bits_per_s: u64,

@@ -1,8 +1,9 @@
 //! The broker over sockets: one thread, one epoll, one timer.
 //!
-//! Programs connect to a unix socket of packets (`SOCK_SEQPACKET`): the kernel keeps the bounds of frames, and a
-//! frame that is too long is seen to be. Whoever cannot be answered at once does not read, and is sent away: a program
-//! that does nothing wrong never has more answers waiting than its socket holds, because credit bounds them.
+//! Programs connect to a unix socket of packets (`SOCK_SEQPACKET`): the kernel keeps the bounds of frames,
+//! and a frame that is too long is seen to be. Whoever cannot be answered at once does not read, and is sent
+//! away: a program that does nothing wrong never has more answers waiting than its socket holds, because
+//! credit bounds them.
 //!
 //! Who may connect, the mode of the socket says: [`OWNER`] alone unless told otherwise.
 //!
@@ -33,24 +34,13 @@ use unisono_linux::timer;
 pub enum ServeError {
     /// Another one serves there.
     #[error("a broker listens at {} already; stop it, or choose another socket", path.display())]
-    Taken {
-        /// Where.
-        path: PathBuf,
-    },
+    Taken { path: PathBuf },
     /// There is something else.
     #[error("{} exists and is no socket; choose another path", path.display())]
-    NoSocket {
-        /// Where.
-        path: PathBuf,
-    },
+    NoSocket { path: PathBuf },
     /// The socket cannot be made.
     #[error("cannot listen at {}: {source}", path.display())]
-    Listen {
-        /// Where.
-        path: PathBuf,
-        /// Why not.
-        source: Errno,
-    },
+    Listen { path: PathBuf, source: Errno },
     /// The kernel refused what serving takes.
     #[error("cannot wait for programs: {0}")]
     Wait(#[from] Errno),
@@ -85,7 +75,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `path`; `mode` says who may connect ([`OWNER`]). A socket that a killed broker has left is replaced.
+    /// Listens at `path`; `mode` says who may connect ([`OWNER`]). A socket that a killed broker has left is
+    /// replaced.
     ///
     /// # Errors
     /// [`ServeError`].
@@ -96,7 +87,8 @@ impl Server {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener =
             socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(refused)?;
-        // what bind makes has the mode of the socket: it is open to others at no moment before it is meant to be
+        // what bind makes has the mode of the socket: it is open to others at no moment before it is meant to
+        // be
         fchmod(&listener, Mode::from_raw_mode(OWNER)).map_err(refused)?;
         bind(&listener, &address).map_err(refused)?;
         if mode != OWNER {
@@ -256,8 +248,8 @@ impl Server {
         let id = ClientId(self.next_client);
         self.next_client = self.next_client.wrapping_add(1);
         let data = EventData::new_u64(CLIENT | u64::from(id.0));
-        // one whose user the kernel does not say, one too many, and one that cannot be waited for (each user may have
-        // only so many descriptors waited for) are closed here, and the others are served on
+        // one whose user the kernel does not say, one too many, and one that cannot be waited for (each user
+        // may have only so many descriptors waited for) are closed here, and the others are served on
         if let Ok(user) = sockopt::socket_peercred(&socket)
             && epoll::add(&self.epoll, &socket, data, EventFlags::IN).is_ok()
             && self.broker.connected(timer::now(), id, user.uid.as_raw())

@@ -14,29 +14,17 @@ pub struct ChannelId(pub u32);
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Task {
     /// Send a program a frame.
-    Answer {
-        /// To whom.
-        client: ClientId,
-        /// The frame.
-        frame: Vec<u8>,
-    },
+    Answer { client: ClientId, frame: Vec<u8> },
     /// Open a socket, and say how it went by [`Broker::opened`](crate::Broker::opened).
     Open {
         /// For which channel.
         channel: ChannelId,
-        /// Where to.
         destination: Destination,
     },
     /// Close a channel's socket.
-    Release {
-        /// Whose.
-        channel: ChannelId,
-    },
+    Release { channel: ChannelId },
     /// End a program's connection; the broker has forgotten it.
-    SendAway {
-        /// Whose.
-        client: ClientId,
-    },
+    SendAway { client: ClientId },
 }
 
 /// What is to be sent.
@@ -46,12 +34,10 @@ pub enum Next {
     Transmit {
         /// On which channel.
         channel: ChannelId,
-        /// What.
         payload: Vec<u8>,
     },
     /// Ask again at this time, or when something has happened.
     Wait(u64),
-    /// Nothing waits.
     Idle,
 }
 

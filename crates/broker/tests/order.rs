@@ -332,7 +332,8 @@ fn a_destination_that_takes_nothing_holds_up_nobody_else() {
     assert!(broker.is_empty());
 }
 
-/// A broker with a channel whose destination takes nothing, a message on it, and its program gone at this time.
+/// A broker with a channel whose destination takes nothing, a message on it, and its program gone at this
+/// time.
 fn abandoned(at: u64) -> Broker {
     let mut broker = connected(Limits::default());
     let message = bytes(&Frame::Message { channel: 1, deadline: NO_DEADLINE, payload: &[0; 1000] });

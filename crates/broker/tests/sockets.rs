@@ -1,5 +1,5 @@
-//! The broker over real sockets, on the loopback device: what is handed over arrives, once and in order, whatever
-//! happens to others. Every test ends under a watchdog.
+//! The broker over real sockets, on the loopback device: what is handed over arrives, once and in order,
+//! whatever happens to others. Every test ends under a watchdog.
 
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, connect, recv, send, socket,
@@ -280,7 +280,8 @@ fn nobody_else_may_connect_unless_the_mode_says_so() {
 #[test]
 fn a_program_that_cannot_be_waited_for_is_closed_and_the_broker_serves_on() {
     use unisono_linux::seccomp::{Call, Filter, Rule, When};
-    /// `EPOLL_CTL_ADD`, and what the kernel says when a user has as many descriptors waited for as one may have.
+    /// `EPOLL_CTL_ADD`, and what the kernel says when a user has as many descriptors waited for as one may
+    /// have.
     const ADD: u64 = 1;
     const ENOSPC: i32 = 28;
     let directory = tempfile::tempdir().expect("a scratch directory");

@@ -1,10 +1,12 @@
-//! What an interposed queue costs on this host: latency, goodput, shares. Two network namespaces and a cable; needs root.
+//! What an interposed queue costs on this host: latency, goodput, shares. Two network namespaces and a cable;
+//! needs root.
 //!
-//! `cargo bench -p unisono-enforce --bench interposed -- [latency|goodput|unshaped|shares]... [--repeats N] [--seconds S]`
+//! `cargo bench -p unisono-enforce --bench interposed -- [latency|goodput|unshaped|shares]... [--repeats N]
+//! [--seconds S]`
 //!
-//! Variants are alternated within a repetition and run in the opposite order in the next. The queue is on the last
-//! processor, the rest of the work where the kernel puts it (latency: on the first). Each figure is a median with the
-//! least and the greatest of the repetitions.
+//! Variants are alternated within a repetition and run in the opposite order in the next. The queue is on the
+//! last processor, the rest of the work where the kernel puts it (latency: on the first). Each figure is a
+//! median with the least and the greatest of the repetitions.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a measuring program speaks")]
 

@@ -23,10 +23,11 @@ pub(crate) enum Begun {
     },
 }
 
-/// Starts a program in a session of its own, with `input` to read. It gets neither descriptors nor the environment of this
-/// one but a copy of `lock`, and the option `--lock NUMBER` that says where; it works in the root directory. It is killed
-/// with this one until it calls [`outlive_starter`](unisono_linux::parent_death::outlive_starter): what is half way does
-/// not come to hold when the command that wanted it is gone.
+/// Starts a program in a session of its own, with `input` to read. It gets neither descriptors nor the
+/// environment of this one but a copy of `lock`, and the option `--lock NUMBER` that says where; it works in
+/// the root directory. It is killed with this one until it calls
+/// [`outlive_starter`](unisono_linux::parent_death::outlive_starter): what is half way does not come to hold
+/// when the command that wanted it is gone.
 pub(crate) fn begin(mut command: Command, lock: Option<&DirectoryLock>, input: &[u8]) -> io::Result<Begun> {
     // first: what follows keeps one of the descriptors that this closes
     descriptors::leave_behind(&mut command);

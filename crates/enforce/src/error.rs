@@ -40,7 +40,6 @@ pub enum Error {
          del dev {device} root"
     )]
     Occupied {
-        /// The device.
         device: String,
         /// The discipline's kind.
         kind: String,
@@ -49,22 +48,13 @@ pub enum Error {
     #[error(
         "{device} has a policy of the backend {backend}; clear it first: unisono queue clear --dev {device}"
     )]
-    OtherBackend {
-        /// The device.
-        device: String,
-        /// The place.
-        backend: String,
-    },
+    OtherBackend { device: String, backend: String },
     /// No policy is enforced there.
     #[error("{device} has no policy; apply one: unisono queue apply POLICY --dev {device}")]
-    NoPolicy {
-        /// The device.
-        device: String,
-    },
+    NoPolicy { device: String },
     /// This host lacks something.
     #[error("{what}; {remedy}")]
     Lacks {
-        /// What.
         what: String,
         /// What to do.
         remedy: String,
@@ -74,16 +64,10 @@ pub enum Error {
     Refused(#[from] Refused),
     /// It was stopped half way, and what was there before is there again.
     #[error("stopped by {by}; {device} is as it was")]
-    Stopped {
-        /// Who asked.
-        by: String,
-        /// The device.
-        device: String,
-    },
+    Stopped { by: String, device: String },
     /// It failed half way, and what was there before could not be put back.
     #[error("{error}; and {device} could not be put back: {undo}. Try: unisono queue clear --dev {device}")]
     HalfWay {
-        /// The device.
         device: String,
         /// What failed first.
         error: Box<Error>,
@@ -93,11 +77,9 @@ pub enum Error {
     /// Another place could not come into force.
     #[error("{error}; the policy before is in force on {device}, with the backend {backend} as before")]
     AsBefore {
-        /// The device.
         device: String,
         /// The place that is in force.
         backend: String,
-        /// What failed.
         error: Box<Error>,
     },
     /// Another place could not come into force, and the one before could not either.
@@ -105,7 +87,6 @@ pub enum Error {
         "{error}; and the policy before (backend {backend}) could not be put in force again: {again}. {device} has no policy now"
     )]
     WithoutPolicy {
-        /// The device.
         device: String,
         /// The place before.
         backend: String,
@@ -119,21 +100,16 @@ pub enum Error {
         "{device} has this policy now, but what the backend {backend} had there could not be taken away: {error}. Any          `unisono queue` tries it again"
     )]
     Beside {
-        /// The device.
         device: String,
         /// The place before.
         backend: String,
-        /// Why not.
         error: Box<Error>,
     },
     /// Two commands changed the place in force at the same time.
     #[error(
         "another command has changed the policy of {device} meanwhile; nothing else was changed. Try again"
     )]
-    Meanwhile {
-        /// The device.
-        device: String,
-    },
+    Meanwhile { device: String },
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -148,9 +124,7 @@ pub enum Error {
     File {
         /// What was tried.
         what: &'static str,
-        /// The file.
         path: PathBuf,
-        /// Why not.
         source: std::io::Error,
     },
     /// The system says no.
@@ -158,7 +132,6 @@ pub enum Error {
     System {
         /// What was tried.
         what: &'static str,
-        /// Why not.
         source: std::io::Error,
     },
     /// The classifier was not loaded.

@@ -1,12 +1,14 @@
 //! What was there before, written down before it is changed.
 //!
-//! One file for each device with a policy, `/run/unisono/queue/<network namespace>-<device's number>.json`: who applied
-//! it, what is to be put back, and the policy itself. It appears whole or not at all, and goes when all is as it was. A
-//! journal in the phase [`Phase::Changing`] whose process is gone belongs to one that was killed.
+//! One file for each device with a policy, `/run/unisono/queue/<network namespace>-<device's number>.json`:
+//! who applied it, what is to be put back, and the policy itself. It appears whole or not at all, and goes
+//! when all is as it was. A journal in the phase [`Phase::Changing`] whose process is gone belongs to one
+//! that was killed.
 //!
-//! A device is known by its number and the network namespace with its number, because a device may be renamed while
-//! its policy holds; a process by its number and its start, since both are used again. One command at a time changes
-//! queues on a host ([`Journal::lock`]): each takes milliseconds, and what is half way is waited for.
+//! A device is known by its number and the network namespace with its number, because a device may be renamed
+//! while its policy holds; a process by its number and its start, since both are used again. One command at a
+//! time changes queues on a host ([`Journal::lock`]): each takes milliseconds, and what is half way is waited
+//! for.
 //!
 //! Where the files lie, and why they may be believed: [`unisono_linux::undo`].
 //!
@@ -27,8 +29,8 @@ const DIRECTORY: &str = "/run/unisono/queue";
 const FORMAT: &str = "unisono-queue-1";
 /// How the names of journals of shares of processor time begin.
 const SHARES: &str = "cpu-";
-/// How long a command that changes a queue is waited for. Draining the classes of a policy before takes up to 3 s,
-/// everything else milliseconds.
+/// How long a command that changes a queue is waited for. Draining the classes of a policy before takes up to
+/// 3 s, everything else milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How the names of journals end.
 const ENDING: &str = "json";
@@ -49,11 +51,9 @@ pub struct Record<B> {
     format: String,
     /// Since when the machine runs: another boot has nothing to put back.
     boot: String,
-    /// Which place.
     pub backend: String,
     /// The device's name when the policy was applied.
     pub device: String,
-    /// Its number.
     pub index: u32,
     /// Who changes it, or has.
     pub process: u32,
@@ -70,7 +70,6 @@ pub struct Record<B> {
 /// A process by its number and its start, because numbers are used again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StartedProcess {
-    /// Its number.
     pub number: u32,
     /// When it started, in clock ticks since boot.
     pub started: u64,
@@ -125,9 +124,7 @@ pub enum JournalError {
     System {
         /// What was tried.
         what: &'static str,
-        /// The file.
         path: PathBuf,
-        /// Why not.
         source: std::io::Error,
     },
     /// It is not ours, or of another version.
@@ -135,7 +132,6 @@ pub enum JournalError {
         "{path} is no journal of this version ({why}); what it was to put back is unknown: look at the device, then remove the file"
     )]
     Form {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
@@ -184,14 +180,14 @@ impl<B> Record<B> {
         StartedProcess { number: self.process, started: self.started }
     }
 
-    /// Whether the policy holds and its process looks after it. Of one that is changing a device, the holder of the lock
-    /// knows that it was killed: it would hold the lock itself (PROTOCOL.md).
+    /// Whether the policy holds and its process looks after it. Of one that is changing a device, the holder
+    /// of the lock knows that it was killed: it would hold the lock itself (PROTOCOL.md).
     pub(crate) fn is_in_force(&self) -> bool {
         self.phase == Phase::Holds && self.owner_lives()
     }
 
-    /// Whether the process that wrote it still runs. One that has ended stays in the list of processes until its parent
-    /// asks how it ended, which in a container may be never.
+    /// Whether the process that wrote it still runs. One that has ended stays in the list of processes until
+    /// its parent asks how it ended, which in a container may be never.
     #[must_use]
     pub fn owner_lives(&self) -> bool {
         !self.owner().has_ended(Duration::ZERO)
@@ -212,8 +208,8 @@ impl Journal {
         Ok(Self::find(device)?.1)
     }
 
-    /// The name that a device has now, and its journal. A device of this thread's network namespace is found by its
-    /// name; one that has been renamed or is gone, by the name that it had when a policy was applied.
+    /// The name that a device has now, and its journal. A device of this thread's network namespace is found
+    /// by its name; one that has been renamed or is gone, by the name that it had when a policy was applied.
     ///
     /// # Errors
     /// The kernel does not say which namespace and which devices there are, or the directory cannot be read.
@@ -236,7 +232,8 @@ impl Journal {
         Self { path: directory.join(format!("{namespace}-{index}.json")) }
     }
 
-    /// The journal of a process that shares out processor time, which is the host's whatever the network namespace.
+    /// The journal of a process that shares out processor time, which is the host's whatever the network
+    /// namespace.
     #[must_use]
     pub fn of_shares(process: u32) -> Self {
         Self { path: Path::new(DIRECTORY).join(format!("{SHARES}{process}.json")) }
@@ -264,8 +261,8 @@ impl Journal {
         Self { path: path.to_owned() }
     }
 
-    /// The journals of all devices of this thread's network namespace, each with the name that its device has now. A
-    /// device that is gone has the name that it had when the policy was applied.
+    /// The journals of all devices of this thread's network namespace, each with the name that its device has
+    /// now. A device that is gone has the name that it had when the policy was applied.
     ///
     /// # Errors
     /// As [`Self::find`]; or a journal cannot be read.
@@ -356,7 +353,8 @@ impl Journal {
         lock.ok_or_else(|| JournalError::Busy { path: directory.path().to_owned() })
     }
 
-    /// As [`Self::lock`], for any device, but makes nothing: none where no journal is, so that nobody can be at work.
+    /// As [`Self::lock`], for any device, but makes nothing: none where no journal is, so that nobody can be
+    /// at work.
     ///
     /// # Errors
     /// As [`Self::lock`].
@@ -399,7 +397,8 @@ impl Journal {
         self.commit(self.prepare(record)?)
     }
 
-    /// Writes down beside the journal what it will say after a change, so that the end of a change needs no room.
+    /// Writes down beside the journal what it will say after a change, so that the end of a change needs no
+    /// room.
     ///
     /// # Errors
     /// The disk says no; nothing has changed.

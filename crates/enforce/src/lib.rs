@@ -8,8 +8,9 @@
 //!                 |
 //!              Journal      what was there before, on the disk before anything is changed
 //! ```
-//! A place changes the device it is given and nothing else, all at once or not at all, and puts back what was there:
-//! when it is told to, when a signal ends it half way, and when the next start finds the journal of one that was killed.
+//! A place changes the device it is given and nothing else, all at once or not at all, and puts back what was
+//! there: when it is told to, when a signal ends it half way, and when the next start finds the journal of
+//! one that was killed.
 //!
 //! It does *not* schedule by itself (that is [`unisono_fairqueue`]) nor know arguments (that is the program).
 #![forbid(unsafe_code)]

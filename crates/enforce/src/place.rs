@@ -11,7 +11,6 @@ use unisono_fairqueue::{Backend, Live};
 /// A device that had a policy until its processes were killed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settled {
-    /// Its name.
     pub device: String,
     /// Whether it is as it was before the policy.
     pub is_as_before: bool,
@@ -19,8 +18,9 @@ pub struct Settled {
     pub notes: Vec<String>,
 }
 
-/// Waits for what is half way on devices of this thread's network namespace, and puts back what processes that were
-/// killed have left there. A device that could not be put back is among the answers, with the reason.
+/// Waits for what is half way on devices of this thread's network namespace, and puts back what processes
+/// that were killed have left there. A device that could not be put back is among the answers, with the
+/// reason.
 ///
 /// # Errors
 /// Another command does not end, or the journals cannot be read.
@@ -70,8 +70,8 @@ pub enum Place {
 }
 
 impl Place {
-    /// The place in which a device's policy is. A device that was renamed since is also found by the name that it
-    /// had.
+    /// The place in which a device's policy is. A device that was renamed since is also found by the name
+    /// that it had.
     ///
     /// # Errors
     /// It has none, or its journal cannot be read.
@@ -101,7 +101,8 @@ impl Place {
         }
     }
 
-    /// Ends what a journal that was put aside tells of: another place is in force by now. Only with the journal's lock.
+    /// Ends what a journal that was put aside tells of: another place is in force by now. Only with the
+    /// journal's lock.
     pub(crate) fn give_way(&mut self, aside: &Journal) -> Result<(), Error> {
         match self {
             Self::Kernel(kernel) => kernel.give_way(aside),

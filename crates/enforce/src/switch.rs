@@ -10,13 +10,14 @@
 //!   any other change      both need the same hook: old place goes --> new place begins
 //!                                                                        +-- failed: old place begins again
 //! ```
-//! A queue in front of a device and the device's queueing discipline do not meet: the queue hands frames to the driver, past
-//! the discipline. So one can be made while the other is in force, and there is no moment without a policy. Another
-//! [way](crate::interposed::WayName) of a queue, and our scheduler in the kernel, need the hook that the place before has: between
-//! both the device is without a policy, as a command that is killed then leaves it.
+//! A queue in front of a device and the device's queueing discipline do not meet: the queue hands frames to
+//! the driver, past the discipline. So one can be made while the other is in force, and there is no moment
+//! without a policy. Another [way](crate::interposed::WayName) of a queue, and our scheduler in the kernel,
+//! need the hook that the place before has: between both the device is without a policy, as a command that is
+//! killed then leaves it.
 //!
-//! The journal is put aside by a rename, which needs no room. Nothing of the old place is touched until the new one
-//! holds; so it keeps its policy and its options if that fails.
+//! The journal is put aside by a rename, which needs no room. Nothing of the old place is touched until the
+//! new one holds; so it keeps its policy and its options if that fails.
 
 use crate::cpu::{self, Keeping};
 use crate::error::Error;
@@ -29,8 +30,8 @@ use std::process::Command;
 use unisono_fairqueue::Policy;
 use unisono_linux::undo::DirectoryLock;
 
-/// Has a policy hold in a place, also where another place is in force on the device. `server` is for a queue that has to
-/// begin again. What there is to say besides the result is added to `notes`.
+/// Has a policy hold in a place, also where another place is in force on the device. `server` is for a queue
+/// that has to begin again. What there is to say besides the result is added to `notes`.
 ///
 /// # Errors
 /// As [`Place::apply`]; what was in force before is in force again, unless the error says otherwise.
@@ -67,8 +68,8 @@ pub fn apply(
     Ok(())
 }
 
-/// The link and the shares of processor time: both, or neither. `keeper` makes the command of a program that keeps the
-/// shares; without it nobody keeps shares of processor time for this device afterwards.
+/// The link and the shares of processor time: both, or neither. `keeper` makes the command of a program that
+/// keeps the shares; without it nobody keeps shares of processor time for this device afterwards.
 ///
 /// # Errors
 /// As [`apply`] and [`Keeping::begin`].
@@ -92,7 +93,8 @@ pub fn apply_with_shares(
     done
 }
 
-/// Whether what is in force has to go for a place to begin. A queue that goes on takes the options of the one that runs.
+/// Whether what is in force has to go for a place to begin. A queue that goes on takes the options of the one
+/// that runs.
 fn is_in_the_way(place: &mut Place, record: &Record<Value>) -> bool {
     match place {
         Place::Interposed(queue) if record.backend == interposed::NAME => {
@@ -148,7 +150,8 @@ pub(crate) enum Finished {
     HasGone,
 }
 
-/// Finishes what a journal that was put aside tells of. Only with the journal's lock, so that nobody is at work.
+/// Finishes what a journal that was put aside tells of. Only with the journal's lock, so that nobody is at
+/// work.
 pub(crate) fn finish(device: &str, aside: &Journal, notes: &mut Vec<String>) -> Result<Finished, Error> {
     let journal = aside.before_aside();
     let Some(before) = aside.read::<Value>()? else { return Ok(Finished::HasGone) };

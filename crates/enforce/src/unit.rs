@@ -4,9 +4,9 @@
 //!   the device appears --> wanted by its .device unit --> ExecStart: unisono queue apply
 //!   the device goes    --> BindsTo stops the unit     --> ExecStop:  unisono queue clear
 //! ```
-//! One unit a device, `unisono-queue-DEVICE.service`. A start that fails, because a control group of a match is not
-//! there yet, is tried again. Text and paths only: who checks the policy and tells systemd is the program.
-//! Reference: systemd.unit(5), systemd.service(5), systemd.syntax(7), systemd-escape(1).
+//! One unit a device, `unisono-queue-DEVICE.service`. A start that fails, because a control group of a match
+//! is not there yet, is tried again. Text and paths only: who checks the policy and tells systemd is the
+//! program. Reference: systemd.unit(5), systemd.service(5), systemd.syntax(7), systemd-escape(1).
 
 use std::fs;
 use std::io;
@@ -26,7 +26,6 @@ pub struct DeviceUnit {
     pub program: String,
     /// The policy's file, by an absolute path.
     pub policy: String,
-    /// The device.
     pub device: String,
     /// Options of `unisono queue apply`.
     pub options: Vec<String>,
@@ -45,7 +44,6 @@ pub enum UnitError {
     /// There is no unit for the device.
     #[error("{device} has no unit ({} is not there); nothing was changed", path.display())]
     NotInstalled {
-        /// The device.
         device: String,
         /// Where the unit would be.
         path: PathBuf,
@@ -55,9 +53,7 @@ pub enum UnitError {
     File {
         /// What was tried.
         what: &'static str,
-        /// The file.
         path: PathBuf,
-        /// Why not.
         source: io::Error,
     },
 }

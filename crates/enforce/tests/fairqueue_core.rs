@@ -1,7 +1,8 @@
-//! `fairqueue.h`, which the kernel runs, against `unisono-fairqueue`: the same steps, the same order, the same drops.
+//! `fairqueue.h`, which the kernel runs, against `unisono-fairqueue`: the same steps, the same order, the
+//! same drops.
 //!
-//! The header is compiled for user space by the C compiler that links Rust, with sanitizers where it has them,
-//! and driven over pipes: thousands of traces in some seconds, on any kernel.
+//! The header is compiled for user space by the C compiler that links Rust, with sanitizers where it has
+//! them, and driven over pipes: thousands of traces in some seconds, on any kernel.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -53,8 +54,8 @@ impl Native {
         Ok(Self { child: child.map_err(|error| error.to_string())?, _place: place })
     }
 
-    /// Has steps carried out, and answers all the words that are said to them. No trace here is long enough to
-    /// fill a pipe with answers before the questions have been written.
+    /// Has steps carried out, and answers all the words that are said to them. No trace here is long enough
+    /// to fill a pipe with answers before the questions have been written.
     fn run(&mut self, start: &[u8], steps: &[u32], end: usize) -> (Vec<u32>, Vec<u8>) {
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
         let input = self.child.stdin.as_mut().expect("piped");
@@ -199,8 +200,8 @@ fn words(trees: &[Hierarchy], steps: &[Step]) -> Vec<u32> {
     words
 }
 
-/// What a scheduler says to the steps, in the words of the program: packets by their numbers there. It begins with the
-/// first tree.
+/// What a scheduler says to the steps, in the words of the program: packets by their numbers there. It begins
+/// with the first tree.
 fn compare(native: &mut Native, trees: &[Hierarchy], steps: &[Step]) -> Result<(), TestCaseError> {
     let rest = std::iter::repeat_n(Step::Choose, steps.len() + 1);
     let steps: Vec<Step> = steps.iter().cloned().chain(rest).collect();

@@ -4,10 +4,10 @@
 //! cargo bench -p unisono-fairqueue --bench decisions -- [samples=12] [packets=300000] [classes=10|1000|100000]
 //! ```
 //! Each step takes the packet to be served and hands a new one to a class: to the one served (*saturated*:
-//! every class always wants service) or to one picked at random (*random*: classes fall idle and wake), the same
-//! sequence for all variants. Variants are interleaved, A B C C B A. Printed: nanoseconds
-//! for one packet, in and out, median with the interval of the middle 80 % of the samples; and whether the
-//! orders of departure were equal.
+//! every class always wants service) or to one picked at random (*random*: classes fall idle and wake), the
+//! same sequence for all variants. Variants are interleaved, A B C C B A. Printed: nanoseconds for one
+//! packet, in and out, median with the interval of the middle 80 % of the samples; and whether the orders of
+//! departure were equal.
 
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]
 

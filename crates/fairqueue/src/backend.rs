@@ -20,7 +20,6 @@ pub trait Backend {
     /// Its name, as on the command line.
     fn name(&self) -> &'static str;
 
-    /// The device.
     fn device(&self) -> &str;
 
     /// What the last call has to say besides its result.
@@ -32,8 +31,8 @@ pub trait Backend {
     /// As [`Self::apply`].
     fn check(&mut self, policy: &Policy) -> Result<(), Self::Error>;
 
-    /// Enforces a policy: all of it or nothing, and then what was there before is there again. Another policy is
-    /// replaced, without losing packets where that is possible.
+    /// Enforces a policy: all of it or nothing, and then what was there before is there again. Another policy
+    /// is replaced, without losing packets where that is possible.
     ///
     /// # Errors
     /// The host cannot, or the device is not there. Nothing has changed then.
@@ -55,9 +54,7 @@ pub trait Backend {
 /// What all classes have got until now.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Live {
-    /// Which place.
     pub backend: String,
-    /// The device.
     pub device: String,
     /// When, on the monotonic clock.
     pub at_ns: u64,
@@ -70,7 +67,6 @@ pub struct Live {
 /// What a class has got until now; a class with children, what all below it have.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LiveClass {
-    /// Its name.
     pub name: String,
     /// The class above it, unless that is the root.
     pub parent: Option<String>,
@@ -78,11 +74,9 @@ pub struct LiveClass {
     pub guarantee: f64,
     /// Packets that have left.
     pub packets: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// Packets that were dropped.
     pub dropped: u64,
-    /// What waits.
     pub backlog: Backlog,
     /// How long packets waited; none where the place does not say.
     pub delay: Option<DelayFigures>,
@@ -91,15 +85,12 @@ pub struct LiveClass {
 /// How long packets waited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DelayFigures {
-    /// The shortest.
     pub min_ns: u64,
     /// Half of them at most.
     pub median_ns: u64,
-    /// On average.
     pub mean_ns: u64,
     /// All but one in a hundred, at most.
     pub p99_ns: u64,
-    /// The longest.
     pub max_ns: u64,
 }
 
@@ -115,8 +106,8 @@ pub struct Pace {
 }
 
 impl Live {
-    /// What each class got since an earlier reading, in the order of the classes. A class that was not there then, or
-    /// has begun to count again, has got what it says now.
+    /// What each class got since an earlier reading, in the order of the classes. A class that was not there
+    /// then, or has begun to count again, has got what it says now.
     #[must_use]
     pub fn paces(&self, earlier: &Self) -> Vec<Pace> {
         let seconds = self.at_ns.saturating_sub(earlier.at_ns) as f64 / 1e9;

@@ -1,18 +1,18 @@
 //! Who is next among many: a calendar of the near future, and a wheel for what is further off.
 //!
-//! Start tags that a start-time fair queue enters lie between the virtual time and a packet's cost beyond it. The
-//! calendar has a page for each short stretch of virtual time, in a [ring](Ring); to enter somebody is to append to a
-//! page, and the next page that is not empty is found by looking at a few bits. Where the ring is long enough a page is
-//! one tag. Where it is not, the page that has come is sorted, and a stretch is chosen so short that most pages hold
-//! one or two, or all of one tag. Who lies beyond the ring waits in the [`Wheel`] until the ring has turned far
-//! enough: classes of far less weight than others, which come rarely.
+//! Start tags that a start-time fair queue enters lie between the virtual time and a packet's cost beyond it.
+//! The calendar has a page for each short stretch of virtual time, in a [ring](Ring); to enter somebody is to
+//! append to a page, and the next page that is not empty is found by looking at a few bits. Where the ring is
+//! long enough a page is one tag. Where it is not, the page that has come is sorted, and a stretch is chosen
+//! so short that most pages hold one or two, or all of one tag. Who lies beyond the ring waits in the
+//! [`Wheel`] until the ring has turned far enough: classes of far less weight than others, which come rarely.
 //!
-//! Order is exact, and among equal tags first in, first out: the wheel keeps that order, hands over what belongs to
-//! a page before anybody else can be entered there, and pages keep it.
+//! Order is exact, and among equal tags first in, first out: the wheel keeps that order, hands over what
+//! belongs to a page before anybody else can be entered there, and pages keep it.
 //!
-//! Cost: constant for weights that do not differ by orders of magnitude, else the wheel's; but for pages that have to be
-//! sorted, an entry and its taking have hardly a branch that depends on the tags. Memory: 8 bytes a page, at most
-//! 131,072 pages, and some 50 bytes for each entry. Nothing is allocated once it is made.
+//! Cost: constant for weights that do not differ by orders of magnitude, else the wheel's; but for pages that
+//! have to be sorted, an entry and its taking have hardly a branch that depends on the tags. Memory: 8 bytes
+//! a page, at most 131,072 pages, and some 50 bytes for each entry. Nothing is allocated once it is made.
 //!
 //! Reference: Brown, "Calendar queues" (CACM 1988).
 

@@ -6,20 +6,22 @@
 //!                        throughput    by position, in sweeps
 //!                        real-time     by deadline, equal ones by position; out of turn when one would be missed
 //! ```
-//! Out of turn means earlier, never more: what is served so is charged, and a class may be ahead of its share by no more
-//! than [`Disk::ahead`] bytes. Before anything but a real-time request is served, its slack is looked at: how long
-//! the disk can do something else and still serve every waiting real-time request by its deadline, as fast as it is
-//! known to be. A sweep takes the requests that were there when it began, so that nobody who waits is passed forever.
+//! Out of turn means earlier, never more: what is served so is charged, and a class may be ahead of its share
+//! by no more than [`Disk::ahead`] bytes. Before anything but a real-time request is served, its slack is
+//! looked at: how long the disk can do something else and still serve every waiting real-time request by its
+//! deadline, as fast as it is known to be. A sweep takes the requests that were there when it began, so that
+//! nobody who waits is passed forever.
 //!
-//! Pure: time is an argument, and the disk is the caller's. Several requests may be out at a time; the virtual time is
-//! the start tag of the one sent last (as in SFQ(D), Jin et al. 2004), which adds their bytes to the fairness bound.
+//! Pure: time is an argument, and the disk is the caller's. Several requests may be out at a time; the
+//! virtual time is the start tag of the one sent last (as in SFQ(D), Jin et al. 2004), which adds their bytes
+//! to the fairness bound.
 //!
-//! Cost: a decision of the scheduler, and a logarithm of what waits in the class; the slack of a class takes a walk over its
-//! waiting real-time requests. Not for solid-state disks alone: there position matters little, but shares and
-//! deadlines do.
+//! Cost: a decision of the scheduler, and a logarithm of what waits in the class; the slack of a class takes
+//! a walk over its waiting real-time requests. Not for solid-state disks alone: there position matters
+//! little, but shares and deadlines do.
 //!
-//! Reference: Shenoy, Vin, "Cello: a disk scheduling framework for next generation operating systems" (SIGMETRICS
-//! 1998), and QLinux, which has it for its disks.
+//! Reference: Shenoy, Vin, "Cello: a disk scheduling framework for next generation operating systems"
+//! (SIGMETRICS 1998), and QLinux, which has it for its disks.
 
 use crate::discipline::{Backlog, Discipline, EnqueueError};
 use crate::hierarchy::{ClassId, Hierarchy};
@@ -43,9 +45,7 @@ pub struct Request<T> {
 /// What a class of requests wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Purpose {
-    /// Short waits.
     Interactive,
-    /// Many bytes.
     #[default]
     Throughput,
     /// To be in time.

@@ -1,11 +1,13 @@
 //! Earliest deadline first, within one class.
 //!
-//! A min-max heap: levels of a binary heap in turn hold the least and the greatest of what is below them, so that the
-//! packet to serve is at the top and the packet to drop is one of the two below it. Cost: a logarithm at either end;
-//! memory grows with the most packets that have waited at a time, and is used again. A packet's deadline counts as
-//! at least that of the packets of its flow before it, so that no flow is reordered.
+//! A min-max heap: levels of a binary heap in turn hold the least and the greatest of what is below them, so
+//! that the packet to serve is at the top and the packet to drop is one of the two below it. Cost: a
+//! logarithm at either end; memory grows with the most packets that have waited at a time, and is used again.
+//! A packet's deadline counts as at least that of the packets of its flow before it, so that no flow is
+//! reordered.
 //!
-//! Reference: Atkinson, Sack, Santoro, Strothotte, "Min-max heaps and generalized priority queues" (CACM 1986).
+//! Reference: Atkinson, Sack, Santoro, Strothotte, "Min-max heaps and generalized priority queues" (CACM
+//! 1986).
 
 use std::collections::HashMap;
 

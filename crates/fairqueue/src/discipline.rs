@@ -16,20 +16,13 @@ pub enum EnqueueError {
     },
     /// Longer than tags can count.
     #[error("a packet of {length} bytes is too long: at most {most}")]
-    TooLong {
-        /// Its length.
-        length: u32,
-        /// The longest.
-        most: u32,
-    },
+    TooLong { length: u32, most: u32 },
 }
 
 /// How much waits; the packet in service does not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Backlog {
-    /// Packets.
     pub packets: u64,
-    /// Bytes.
     pub bytes: u64,
 }
 

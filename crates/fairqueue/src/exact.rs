@@ -1,12 +1,13 @@
 //! Start-time fair queuing whose tags are never rounded, whatever the weights.
 //!
-//! The [`Scheduler`] counts tags in 64 bits. Among siblings of weights such as 999,983 and 1,000,003 and some more the
-//! unit in which a byte costs each of them a whole number does not fit there, and it rounds. Here tags are whole numbers of any
-//! length, in that unit. Otherwise the two decide alike: least start tag, of equal ones the child that has waited longest.
+//! The [`Scheduler`] counts tags in 64 bits. Among siblings of weights such as 999,983 and 1,000,003 and some
+//! more the unit in which a byte costs each of them a whole number does not fit there, and it rounds. Here
+//! tags are whole numbers of any length, in that unit. Otherwise the two decide alike: least start tag, of
+//! equal ones the child that has waited longest.
 //!
-//! Cost: a choice looks at all children of each class on the way, and a tag has as many digits as the siblings' weights
-//! together. When not to use it: where time matters, and where [`Scheduler::is_exact`] holds; [`start_time`] takes the
-//! scheduler there. Limits of classes are not applied.
+//! Cost: a choice looks at all children of each class on the way, and a tag has as many digits as the
+//! siblings' weights together. When not to use it: where time matters, and where [`Scheduler::is_exact`]
+//! holds; [`start_time`] takes the scheduler there. Limits of classes are not applied.
 //!
 //! Reference: as [`Scheduler`].
 
@@ -18,7 +19,8 @@ use crate::packet::Packet;
 use crate::scheduler::Scheduler;
 use crate::weight::{Weight, whole};
 
-/// Start-time fair queuing without rounding: the scheduler where its tags are exact, else one with longer tags.
+/// Start-time fair queuing without rounding: the scheduler where its tags are exact, else one with longer
+/// tags.
 #[must_use]
 pub fn start_time<T: 'static>(hierarchy: Hierarchy) -> Box<dyn Discipline<T>> {
     let scheduler = Scheduler::new(hierarchy.clone());
@@ -43,7 +45,6 @@ struct ExactClass {
     line: PacketLine,
 }
 
-/// The discipline.
 pub struct Exact<T> {
     hierarchy: Hierarchy,
     classes: Vec<ExactClass>,
@@ -56,7 +57,6 @@ pub struct Exact<T> {
 }
 
 impl<T> Exact<T> {
-    /// Without packets.
     #[must_use]
     pub fn new(hierarchy: Hierarchy) -> Self {
         let mut lines = PacketLines::new();

@@ -1,10 +1,10 @@
 //! Who is next among few: their order in one number.
 //!
-//! A child is known by its place among its siblings, five bits, and those that want service are a number of such
-//! digits, the next one lowest. To enter a child is to count whose tags are not greater, without a branch on
-//! any, and to shift what is behind it; to take the next is to shift back. So a decision costs the same whatever the tags
-//! are: among six siblings it is the wrong guess of a processor that a search would cost, not the
-//! search. Order is exact, among equal tags first in, first out.
+//! A child is known by its place among its siblings, five bits, and those that want service are a number of
+//! such digits, the next one lowest. To enter a child is to count whose tags are not greater, without a
+//! branch on any, and to shift what is behind it; to take the next is to shift back. So a decision costs the
+//! same whatever the tags are: among six siblings it is the wrong guess of a processor that a search would
+//! cost, not the search. Order is exact, among equal tags first in, first out.
 
 use unisono_sync::prefetch;
 

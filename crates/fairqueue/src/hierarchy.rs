@@ -15,7 +15,6 @@ impl ClassId {
     /// The root: the whole link.
     pub const ROOT: Self = Self(0);
 
-    /// The number.
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
@@ -47,9 +46,7 @@ pub enum Overflow {
 /// How much may wait in a class and all below it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limit {
-    /// Packets.
     pub packets: u64,
-    /// Bytes.
     pub bytes: u64,
     /// What happens beyond.
     pub overflow: Overflow,
@@ -98,10 +95,7 @@ impl ClassSpec {
 pub enum HierarchyError {
     /// Two classes of one name.
     #[error("two classes are called `{name}`; names are unique in the whole tree")]
-    NameTwice {
-        /// The name.
-        name: String,
-    },
+    NameTwice { name: String },
     /// More classes than numbers.
     #[error("there are more than {most} classes")]
     TooMany {
@@ -110,18 +104,13 @@ pub enum HierarchyError {
     },
     /// A default that is no leaf of the tree.
     #[error("the default class `{name}` is not a leaf of the tree")]
-    Default {
-        /// Its name.
-        name: String,
-    },
+    Default { name: String },
 }
 
 /// One class of a hierarchy.
 #[derive(Clone, Debug)]
 pub struct Class {
-    /// Its name.
     pub name: String,
-    /// Its weight.
     pub weight: Weight,
     /// In which order its packets leave.
     pub order: Order,
@@ -225,7 +214,6 @@ impl Hierarchy {
         (0..).map(ClassId).zip(&self.classes)
     }
 
-    /// One class.
     #[must_use]
     pub fn class(&self, id: ClassId) -> &Class {
         &self.classes[id.index()]
@@ -248,8 +236,8 @@ impl Hierarchy {
         self.classes[id.index()].children.is_empty()
     }
 
-    /// What a byte costs each class in its parent's virtual time, by number: for who carries out the same algorithm
-    /// elsewhere. The root's cost counts for nothing.
+    /// What a byte costs each class in its parent's virtual time, by number: for who carries out the same
+    /// algorithm elsewhere. The root's cost counts for nothing.
     #[must_use]
     pub fn costs(&self) -> Vec<u64> {
         let mut costs = vec![1; self.classes.len()];
@@ -262,8 +250,8 @@ impl Hierarchy {
         costs
     }
 
-    /// [`share`](Self::share) of every class, by its number; each class is looked at once, which for many siblings is
-    /// much less than asking each of them.
+    /// [`share`](Self::share) of every class, by its number; each class is looked at once, which for many
+    /// siblings is much less than asking each of them.
     #[must_use]
     pub fn shares(&self) -> Vec<f64> {
         let mut shares = vec![1.0; self.classes.len()];

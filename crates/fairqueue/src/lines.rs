@@ -1,17 +1,17 @@
 //! Where packets wait: one slab for all classes, and a line through it for each.
 //!
-//! A line is a list linked through the slab, so that a class needs two numbers for it, a packet that arrives takes the
-//! place of one that has just left (which is still in the cache), and nothing is allocated while no more packets
-//! wait than did before. A leaf that orders by deadline keeps its packets in the same slab, and their order in a heap
-//! with two ends of its own (`deadlines.rs`).
+//! A line is a list linked through the slab, so that a class needs two numbers for it, a packet that arrives
+//! takes the place of one that has just left (which is still in the cache), and nothing is allocated while no
+//! more packets wait than did before. A leaf that orders by deadline keeps its packets in the same slab, and
+//! their order in a heap with two ends of its own (`deadlines.rs`).
 
 use crate::deadlines::Deadlines;
 use crate::discipline::Backlog;
 use crate::hierarchy::Order;
 use crate::packet::Packet;
-/// No class.
 pub(crate) const NONE: u32 = u32::MAX;
-/// No packet: the node that ends every line. It may be written to, so that nobody has to ask whether a line is empty.
+/// No packet: the node that ends every line. It may be written to, so that nobody has to ask whether a line
+/// is empty.
 const END: u32 = 0;
 
 /// The line of a leaf.
@@ -19,7 +19,8 @@ const END: u32 = 0;
 pub(crate) struct PacketLine {
     /// The packet that leaves next; with an order by deadline, which of the heaps.
     head: u32,
-    /// The packet that came last, or [`END`] if none waits; with an order by deadline anything else if some wait.
+    /// The packet that came last, or [`END`] if none waits; with an order by deadline anything else if some
+    /// wait.
     tail: u32,
     order: Order,
 }
@@ -99,7 +100,8 @@ impl<T> PacketLines<T> {
         at.expect("fits because so many packets fill a hundred gigabytes")
     }
 
-    /// Takes the packet that leaves next out of its line; answers where it is until it is [taken](Self::take).
+    /// Takes the packet that leaves next out of its line; answers where it is until it is
+    /// [taken](Self::take).
     #[inline]
     pub(crate) fn detach(&mut self, line: &mut PacketLine) -> Option<u32> {
         match line.order {

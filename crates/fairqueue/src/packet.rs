@@ -10,8 +10,8 @@ pub struct Packet<T> {
     pub length: u32,
     /// Packets of one flow never overtake each other, whatever their deadlines; any number of the caller's.
     pub flow: u32,
-    /// By when it should have left, on the caller's clock, or [`NO_DEADLINE`]; heeded where the class orders by
-    /// deadline.
+    /// By when it should have left, on the caller's clock, or [`NO_DEADLINE`]; heeded where the class orders
+    /// by deadline.
     pub deadline: u64,
     /// What it carries.
     pub item: T,

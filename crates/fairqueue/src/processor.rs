@@ -1,11 +1,12 @@
 //! Time of a processor: quanta instead of packets, microseconds instead of bytes.
 //!
-//! A program that wants to run has one quantum waiting in its class; when it has run, it is charged what it used, which
-//! is less if it went to sleep. Start-time fair queuing does not need to know that before. Nothing else differs from
-//! packets: weights, classes of classes, what an idle class leaves goes to its siblings by weight.
+//! A program that wants to run has one quantum waiting in its class; when it has run, it is charged what it
+//! used, which is less if it went to sleep. Start-time fair queuing does not need to know that before.
+//! Nothing else differs from packets: weights, classes of classes, what an idle class leaves goes to its
+//! siblings by weight.
 //!
-//! Reference: Goyal, Guo, Vin, "A hierarchical CPU scheduler for multimedia operating systems" (OSDI 1996), the
-//! scheduler of QLinux.
+//! Reference: Goyal, Guo, Vin, "A hierarchical CPU scheduler for multimedia operating systems" (OSDI 1996),
+//! the scheduler of QLinux.
 
 use crate::discipline::{Discipline, EnqueueError};
 use crate::hierarchy::{ClassId, Hierarchy};
@@ -16,14 +17,14 @@ use crate::scheduler::Scheduler;
 #[derive(Clone, Debug)]
 pub struct Processor {
     shares: Scheduler<()>,
-    /// Microseconds.
     quantum: u32,
     runnable: Vec<bool>,
     running: Option<ClassId>,
 }
 
 impl Processor {
-    /// Nobody wants to run; a quantum is so many microseconds, at least one and at most [`Packet::MOST_LENGTH`].
+    /// Nobody wants to run; a quantum is so many microseconds, at least one and at most
+    /// [`Packet::MOST_LENGTH`].
     #[must_use]
     pub fn new(hierarchy: Hierarchy, quantum: u32) -> Self {
         let runnable = vec![false; hierarchy.classes().count()];

@@ -1,9 +1,9 @@
 //! Pages in a ring: who is on which, first in, first out.
 //!
-//! A page is a list through one slab of links; a word of bits for 64 pages and another for 64 words say where somebody
-//! is. To append and to take the first are done without a branch on whether the page is empty, since nobody
-//! could foretell that: the empty list ends in a link of its own (number 0), which may be written to. Nothing is
-//! allocated once it is made.
+//! A page is a list through one slab of links; a word of bits for 64 pages and another for 64 words say where
+//! somebody is. To append and to take the first are done without a branch on whether the page is empty, since
+//! nobody could foretell that: the empty list ends in a link of its own (number 0), which may be written to.
+//! Nothing is allocated once it is made.
 
 use crate::few::TaggedSlot;
 

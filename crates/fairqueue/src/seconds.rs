@@ -1,7 +1,7 @@
 //! Times of a trace, exactly: decimal seconds in, decimal seconds out.
 //!
-//! A trace is computed in whole ticks of `1 / (rate * 10^places)` of a second, in which every arrival and every
-//! transmission is a whole number. So nothing is rounded before it is printed.
+//! A trace is computed in whole ticks of `1 / (rate * 10^places)` of a second, in which every arrival and
+//! every transmission is a whole number. So nothing is rounded before it is printed.
 
 use std::fmt;
 

@@ -14,9 +14,7 @@ use serde_json::Value;
 pub struct Departure {
     /// The packet's name in the trace.
     pub id: Value,
-    /// Its class.
     pub class: ClassId,
-    /// Its bytes.
     pub length: u32,
     /// When it arrived.
     pub arrival: Seconds,
@@ -29,11 +27,9 @@ pub struct Departure {
 /// What the packets of a class went through.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Delays {
-    /// The class.
     pub name: String,
     /// Its packets that have left.
     pub packets: usize,
-    /// Their bytes.
     pub bytes: u64,
     /// Seconds from arrival to the last bit, on average.
     pub mean: f64,

@@ -56,14 +56,10 @@ pub enum TraceError {
     },
     /// A class without a weight.
     #[error("class `{class}` has no weight; give it one, such as \"weight\": 1")]
-    NoWeight {
-        /// The class.
-        class: String,
-    },
+    NoWeight { class: String },
     /// A weight that is none.
     #[error("class `{class}`: {error}")]
     Weight {
-        /// The class.
         class: String,
         /// What is wrong with it.
         error: WeightError,
@@ -156,7 +152,6 @@ impl Trace {
         self.rate
     }
 
-    /// The classes.
     #[must_use]
     pub fn hierarchy(&self) -> &Hierarchy {
         &self.hierarchy

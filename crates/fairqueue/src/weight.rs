@@ -102,8 +102,8 @@ impl WeightScale {
         Self { costs, exact: exact.is_some() }
     }
 
-    /// How far ahead most of them are entered when they have been served: some packets of the usual length at the mean
-    /// cost, where each counts as often as it is served.
+    /// How far ahead most of them are entered when they have been served: some packets of the usual length at
+    /// the mean cost, where each counts as often as it is served.
     pub(crate) fn span(&self) -> u64 {
         let rate: f64 = self.costs.iter().map(|cost| 1.0 / *cost as f64).sum();
         #[expect(
@@ -123,7 +123,8 @@ fn exact_costs(weights: &[Weight]) -> Option<Vec<u64>> {
     whole.iter().map(cost).collect()
 }
 
-/// The weights as whole numbers: all times the same. A denominator divides 10^9 and a numerator is below that, so they fit.
+/// The weights as whole numbers: all times the same. A denominator divides 10^9 and a numerator is below
+/// that, so they fit.
 pub(crate) fn whole(weights: &[Weight]) -> Vec<u64> {
     let divide = |a: u64, b: u64| u64::try_from(gcd(a.into(), b.into())).map_or(1, |common| a / common);
     let common = weights.iter().fold(1, |common, weight| {

@@ -15,7 +15,8 @@
 //! the next. As many chunks as can be needed are made in the beginning; nothing is allocated later. Not for
 //! few entries: a level takes half a kilobyte (see `few.rs`).
 //!
-//! Reference: Ahuja, Mehlhorn, Orlin, Tarjan, "Faster algorithms for the shortest path problem" (radix heaps).
+//! Reference: Ahuja, Mehlhorn, Orlin, Tarjan, "Faster algorithms for the shortest path problem" (radix
+//! heaps).
 
 const DIGIT: u32 = 6;
 const BUCKETS: usize = 1 << DIGIT;
@@ -194,8 +195,8 @@ impl Wheel {
         }
     }
 
-    /// Makes the least tag of the first bucket of a level the base, or a limit if that is less, and spreads its entries
-    /// over the levels below.
+    /// Makes the least tag of the first bucket of a level the base, or a limit if that is less, and spreads
+    /// its entries over the levels below.
     fn move_down(&mut self, level: usize, limit: u64) {
         let bucket = self.buckets[level].trailing_zeros() as usize;
         let first = std::mem::replace(&mut self.ends[level][bucket], NO_CHUNKS).first;

@@ -1,5 +1,5 @@
-//! No decision allocates: neither a packet that comes nor one that goes, in one level or in four, by arrival or by
-//! deadline, once as many have waited as will.
+//! No decision allocates: neither a packet that comes nor one that goes, in one level or in four, by arrival
+//! or by deadline, once as many have waited as will.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -76,7 +76,8 @@ proptest! {
         }
         for _ in 0..1500 {
             while due <= now {
-                // as tight as can be: the request itself, and the one that the disk is busy with when it comes
+                // as tight as can be: the request itself, and the one that the disk is busy with when it
+                // comes
                 let longest = *others.iter().max().expect("some");
                 let deadline = due + DISK.takes(length) + 2 * DISK.takes(longest);
                 cello.submit(due, ids[2], request(item, length, deadline, 1)).expect("a leaf");

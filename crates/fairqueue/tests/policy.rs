@@ -1,4 +1,5 @@
-//! Policies: what is accepted means what was written, and what is refused says where and what to write instead.
+//! Policies: what is accepted means what was written, and what is refused says where and what to write
+//! instead.
 
 use proptest::option::weighted as maybe;
 use proptest::prelude::*;
@@ -441,8 +442,8 @@ fn code_points(number: u8) -> String {
     (0..number).map(|point| format!("{{ dscp = {point} }}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Every packet of a small world: one address outside of all networks, one port, one protocol with ports and one
-/// without, that no match names.
+/// Every packet of a small world: one address outside of all networks, one port, one protocol with ports and
+/// one without, that no match names.
 fn world() -> Vec<Facts<'static>> {
     let mut ends = Vec::new();
     for address in (0..8).map(|last| Ipv4Addr::new(10, 0, 0, last)).chain([Ipv4Addr::new(192, 0, 2, 1)]) {

@@ -1,20 +1,22 @@
-//! Which settings a program should get: pure, from the host's limits, what the program's file says and what the user set.
+//! Which settings a program should get: pure, from the host's limits, what the program's file says and what
+//! the user set.
 //!
 //! Three kinds of settings:
-//! - *How many threads.* Set only where the runtime would count wrongly: most count the affinity, so that only a quota
-//!   deceives them; some count the whole machine.
-//! - *Where they run.* Bound, a processor for each thread, where the program is an OpenMP program and nothing else, its team
-//!   takes all allowed processors, and these are free. Bound otherwise it would do harm: with fewer threads than
-//!   processors two programs started so would meet on the first ones, and what a bound thread starts (processes
-//!   that load data, another library's threads) inherits its one processor. Unbound, the kernel may stack two threads of a
-//!   team on one processor and never see an imbalance.
-//! - *How they wait.* Spinning is best while every thread has a processor of its own, and ruins a team otherwise: a waiter
-//!   holds the processor that the one it waits for needs. No setting is right for both. The one of least
-//!   regret depends on the machine at this moment, so the caller looks: as long as there is a processor for
-//!   each thread, the runtime's own way stays (it spins for a while, then sleeps); where there are more
-//!   threads, waiting is passive.
+//! - *How many threads.* Set only where the runtime would count wrongly: most count the affinity, so that
+//!   only a quota deceives them; some count the whole machine.
+//! - *Where they run.* Bound, a processor for each thread, where the program is an OpenMP program and nothing
+//!   else, its team takes all allowed processors, and these are free. Bound otherwise it would do harm: with
+//!   fewer threads than processors two programs started so would meet on the first ones, and what a bound
+//!   thread starts (processes that load data, another library's threads) inherits its one processor. Unbound,
+//!   the kernel may stack two threads of a team on one processor and never see an imbalance.
+//! - *How they wait.* Spinning is best while every thread has a processor of its own, and ruins a team
+//!   otherwise: a waiter holds the processor that the one it waits for needs. No setting is right for both.
+//!   The one of least regret depends on the machine at this moment, so the caller looks: as long as there is
+//!   a processor for each thread, the runtime's own way stays (it spins for a while, then sleeps); where
+//!   there are more threads, waiting is passive.
 //!
-//! A variable that the user set is never changed, and another variable that would undo the user's is not set either.
+//! A variable that the user set is never changed, and another variable that would undo the user's is not set
+//! either.
 
 use crate::effective::{Bound, Effective};
 use crate::program::Program;
@@ -35,9 +37,7 @@ pub struct Observed {
 /// A variable for the environment of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// The variable.
     pub name: &'static str,
-    /// Its value.
     pub value: String,
     /// One reason, which several settings may share.
     pub why: String,
@@ -108,7 +108,8 @@ impl Decision<'_> {
         self.observed.limits.affinity.len()
     }
 
-    /// Whether other programs were started with this one, so that what is true of the host is not true of the program.
+    /// Whether other programs were started with this one, so that what is true of the host is not true of the
+    /// program.
     fn is_part(&self) -> bool {
         self.observed.effective.bound == Bound::Part
     }

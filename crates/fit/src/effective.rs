@@ -1,19 +1,21 @@
-//! How many processors a process effectively has: the least of its affinity, its cpuset and its quota, at least one.
+//! How many processors a process effectively has: the least of its affinity, its cpuset and its quota, at
+//! least one.
 //!
-//! Rounding a quota of 2.5 processors: three threads use all the time, but are stopped in each period when the time is used
-//! up; two are never stopped, but leave half a processor. When the time is used up, each processor
-//! still holds a slice of it that its thread may use (5 ms: `kernel.sched_cfs_bandwidth_slice_us`). A thread that waits for
-//! a stopped one spins on that slice. With one thread more than whole processors, at most a slice of every other
-//! thread is lost in each period. So the number is rounded up where the fraction is worth more than those slices, and down
-//! otherwise: in the usual period of 100 ms, 1.5 is two and 1.04 is one; 8.3 is eight and 8.5 is nine. (Go and
-//! Java always round up, Rust down.)
+//! Rounding a quota of 2.5 processors: three threads use all the time, but are stopped in each period when
+//! the time is used up; two are never stopped, but leave half a processor. When the time is used up, each
+//! processor still holds a slice of it that its thread may use (5 ms: `kernel.sched_cfs_bandwidth_slice_us`).
+//! A thread that waits for a stopped one spins on that slice. With one thread more than whole processors, at
+//! most a slice of every other thread is lost in each period. So the number is rounded up where the fraction
+//! is worth more than those slices, and down otherwise: in the usual period of 100 ms, 1.5 is two and 1.04 is
+//! one; 8.3 is eight and 8.5 is nine. (Go and Java always round up, Rust down.)
 
 use std::fmt;
 use unisono_linux::affinity::CpuSet;
 use unisono_linux::counted::counted;
 use unisono_linux::quota::{Limits, Quota};
 
-/// What the kernel hands a processor of a group's time at once, in microseconds (its default since Linux 3.2).
+/// What the kernel hands a processor of a group's time at once, in microseconds (its default since Linux
+/// 3.2).
 const SLICE_US: u64 = 5000;
 
 /// What bounds the number.
@@ -21,7 +23,6 @@ const SLICE_US: u64 = 5000;
 pub enum Bound {
     /// The processors that the machine has: nothing bounds the process.
     Machine,
-    /// `sched_setaffinity(2)`, taskset(1).
     Affinity(CpuSet),
     /// The cpuset of a control group.
     Cpuset(CpuSet),

@@ -1,9 +1,10 @@
-//! As many threads as there really are processors: which settings make a program's runtime take that many, and why.
+//! As many threads as there really are processors: which settings make a program's runtime take that many,
+//! and why.
 //!
-//! A program counts processors when it starts. Most runtimes count those of the affinity, some those of the machine; few see the
-//! quota of a control group. A team of eight threads in a quota of one processor spends its time waiting for threads that
-//! the kernel stopped. [`decide`] answers with environment variables, because those reach programs
-//! without changing them:
+//! A program counts processors when it starts. Most runtimes count those of the affinity, some those of the
+//! machine; few see the quota of a control group. A team of eight threads in a quota of one processor spends
+//! its time waiting for threads that the kernel stopped. [`decide`] answers with environment variables,
+//! because those reach programs without changing them:
 //!
 //! ```text
 //!   limits of the host ---> effective processors ---+
@@ -13,12 +14,12 @@
 //! Read [`effective`] first, then [`decide`](mod@decide). Nothing here touches the host: limits are read by
 //! [`unisono_linux::quota`], and the bytes of a program are an argument.
 //!
-//! Cost: microseconds, and a pass over the program's bytes. When not to use it: a program that asks for eight threads in its code
-//! (`num_threads(8)`, `-t 8`) gets them; no variable takes them away without changing what the program computes.
-//! It does *not* start programs, change affinities or watch what becomes of them.
+//! Cost: microseconds, and a pass over the program's bytes. When not to use it: a program that asks for eight
+//! threads in its code (`num_threads(8)`, `-t 8`) gets them; no variable takes them away without changing
+//! what the program computes. It does *not* start programs, change affinities or watch what becomes of them.
 //!
-//! Reference: S. Peter and others, "Gang scheduling isn't worth it... yet", ETH Zurich TR 745 (2011), section 3;
-//! OpenMP 5.2, chapter 21 (environment variables).
+//! Reference: S. Peter and others, "Gang scheduling isn't worth it... yet", ETH Zurich TR 745 (2011), section
+//! 3; OpenMP 5.2, chapter 21 (environment variables).
 #![forbid(unsafe_code)]
 
 pub mod decide;

@@ -1,8 +1,9 @@
-//! The processors parted among several programs: each program gets cores of its own while there are enough, then processors
-//! of its own, and otherwise all share all.
+//! The processors parted among several programs: each program gets cores of its own while there are enough,
+//! then processors of its own, and otherwise all share all.
 //!
-//! Threads of one program that wait for each other run at the same time on processors that nobody else of these programs uses:
-//! what the paper calls space partitioning (section 3.6), the cheapest answer while the programs' demands are steady.
+//! Threads of one program that wait for each other run at the same time on processors that nobody else of
+//! these programs uses: what the paper calls space partitioning (section 3.6), the cheapest answer while the
+//! programs' demands are steady.
 
 use unisono_linux::affinity::CpuSet;
 use unisono_linux::topology::Topology;

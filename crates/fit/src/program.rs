@@ -1,7 +1,8 @@
-//! What the file of a program says about its runtime: built by which Go, started by which Java, linked to what.
+//! What the file of a program says about its runtime: built by which Go, started by which Java, linked to
+//! what.
 //!
-//! Bytes are untrusted; whatever makes no sense is nothing found. Interpreters and scripts load what they want later, so nothing
-//! found means that everything is possible.
+//! Bytes are untrusted; whatever makes no sense is nothing found. Interpreters and scripts load what they
+//! want later, so nothing found means that everything is possible.
 //!
 //! Reference: Go's debug/buildinfo (the section `.go.buildinfo`); the file `release` of a JDK.
 
@@ -19,14 +20,16 @@ pub struct Program {
     pub go: Option<Go>,
     /// The launcher of a Java machine.
     pub java: Option<Java>,
-    /// Ranks, where the program is what starts those of an MPI program (`mpiexec -n 8`): `None` it is not, or does not say.
+    /// Ranks, where the program is what starts those of an MPI program (`mpiexec -n 8`): `None` it is not, or
+    /// does not say.
     pub ranks: Option<usize>,
     /// It speaks MPI or starts programs that do.
     pub mpi: bool,
 }
 
 impl Program {
-    /// Whether it is linked to one of these: `libgomp` stands for `libgomp.so.1`, `libmkl` for `libmkl_rt.so.2` too.
+    /// Whether it is linked to one of these: `libgomp` stands for `libgomp.so.1`, `libmkl` for
+    /// `libmkl_rt.so.2` too.
     pub(crate) fn links(&self, stems: &[&str]) -> bool {
         let ends = |rest: &str| !rest.starts_with(|next: char| next.is_ascii_alphabetic());
         let is = |library: &String, stem: &&str| library.strip_prefix(stem).is_some_and(ends);
@@ -39,7 +42,8 @@ impl Program {
 pub struct Go {
     /// 24 of go1.24; 0 of one so old that its number is not in the file as text.
     pub minor: u32,
-    /// Whether the program reads its own group's quota: Go 1.25 brought that, for modules of `go 1.25` and later.
+    /// Whether the program reads its own group's quota: Go 1.25 brought that, for modules of `go 1.25` and
+    /// later.
     pub reads_quota: bool,
 }
 
@@ -102,8 +106,8 @@ impl Java {
         }
     }
 
-    /// Whether the machine counts processors by this quota. Version 1: 8u191 and 10 on. Version 2: 8u372, 11.0.16 and 15 on.
-    /// Of groups around its own (JDK-8322420): 24 on.
+    /// Whether the machine counts processors by this quota. Version 1: 8u191 and 10 on. Version 2: 8u372,
+    /// 11.0.16 and 15 on. Of groups around its own (JDK-8322420): 24 on.
     #[must_use]
     pub fn reads(self, quota: &Quota) -> bool {
         let Self { feature, update } = self;

@@ -15,7 +15,6 @@ pub enum Error {
     /// A program could not be started.
     #[error("cannot start {program:?}: {source}")]
     Start {
-        /// The program.
         program: String,
         /// What the kernel said.
         source: io::Error,

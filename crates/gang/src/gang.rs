@@ -32,7 +32,6 @@ impl Weight {
         NonZeroU32::new(weight).filter(|w| w.get() <= Self::MAX).map(Weight)
     }
 
-    /// The number.
     #[must_use]
     pub fn number(self) -> u32 {
         self.0.get()

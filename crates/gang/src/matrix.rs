@@ -19,7 +19,6 @@ use std::ops::Range;
 /// A gang's place in a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The gang.
     pub gang: GangId,
     /// Its cores, by position among the cores that are scheduled.
     pub cores: Range<usize>,
@@ -38,7 +37,6 @@ impl Slot {
     }
 }
 
-/// The matrix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Matrix {
     slots: Vec<Slot>,

@@ -34,7 +34,8 @@ struct Member {
 }
 
 /// How much the newest observation of a gang counts. A single turn in which a gang kept half of two cores
-/// busy (it was starting, or another program held its core) must not be enough to lend the other half: 2 becomes 1.6.
+/// busy (it was starting, or another program held its core) must not be enough to lend the other half: 2
+/// becomes 1.6.
 const NEWEST: f64 = 0.4;
 /// Fewer idle cores than this are not lent. A gang on idle cores is not stopped by a switch but by the next
 /// tick, so lending what interruptions leave would cost both gangs more than it gives.
@@ -43,7 +44,6 @@ const WORTH_LENDING: f64 = 0.5;
 /// Who runs from when to when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// Planned start.
     pub from: Nanos,
     /// Planned end: ask again then, or earlier when a gang left.
     pub until: Nanos,
@@ -56,7 +56,6 @@ pub struct Turn {
 /// Whether idle cores are offered to waiting gangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backfill {
-    /// They are.
     Offer,
     /// They stay idle (or are left to others).
     Never,

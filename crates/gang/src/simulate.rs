@@ -29,7 +29,6 @@ pub struct Spec {
     /// Whether waiting gangs get idle cores.
     #[serde(default = "default_backfill")]
     pub backfill: bool,
-    /// The gangs.
     pub gangs: Vec<GangSpec>,
 }
 
@@ -44,7 +43,6 @@ pub struct GangSpec {
     pub threads: usize,
     /// Processor time that each thread needs.
     pub work: String,
-    /// Its weight.
     #[serde(default = "default_weight")]
     pub weight: u32,
     /// When it comes.
@@ -77,9 +75,7 @@ fn default_count() -> usize {
 /// What happened to a simulated gang.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fate {
-    /// Its name.
     pub name: String,
-    /// Its threads.
     pub threads: usize,
     /// When it came, seconds.
     pub arrived_s: f64,
@@ -93,7 +89,6 @@ pub struct Fate {
     pub backfilled_s: f64,
 }
 
-/// The answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// How many cores there were.

@@ -37,8 +37,8 @@ pub use harness::{Outcome, Skipped, Test, main};
 /// Set by `cargo xtask test --long`.
 pub const LONG: &str = "UNISONO_LONG_TESTS";
 
-/// A step through the cases of a test that repeats itself: 1 in long tests, `usually` in others, so that a whole run of
-/// the tests stays within the time that somebody waits for it.
+/// A step through the cases of a test that repeats itself: 1 in long tests, `usually` in others, so that a
+/// whole run of the tests stays within the time that somebody waits for it.
 ///
 /// ```
 /// # use unisono_host_tests::one_in;

@@ -1,4 +1,5 @@
-//! `unisono gang run` on this host: what it gives to gangs, and that nothing is left changed, however it ends.
+//! `unisono gang run` on this host: what it gives to gangs, and that nothing is left changed, however it
+//! ends.
 
 mod gang_shared;
 
@@ -202,8 +203,8 @@ fn time_follows_the_weights_and_waiting_gangs_get_none() -> Outcome {
     let answer = summary(&output);
     let cpu = |gang: usize| answer["gangs"][gang]["cpu_s"].as_f64().expect("a number");
     let ratio = cpu(1) / cpu(0);
-    // other programs may take from either, and a rare late switch costs the short slices most; unweighted time
-    // would be 1
+    // other programs may take from either, and a rare late switch costs the short slices most; unweighted
+    // time would be 1
     assert!((1.8..8.0).contains(&ratio), "weights 1,3 gave {ratio}: {answer}");
     assert!(answer["leak"].as_f64().expect("watched") < 0.2, "{answer}");
     let switch = answer["switch_us"]["median"].as_f64().expect("both cores ran both gangs");
@@ -283,8 +284,8 @@ fn a_new_process_runs_while_gangs_spin_on_all_cores() -> Outcome {
     let text = String::from_utf8_lossy(&output.stdout);
     let mut numbers = text.split_whitespace().map(|n| n.parse::<f64>().expect("a number"));
     let (ran, waited) = (numbers.next().expect("ran"), numbers.next().expect("waited"));
-    // the gangs leave others a tenth of the processors, which others share; real-time gangs would leave them the
-    // twentieth that the kernel reserves
+    // the gangs leave others a tenth of the processors, which others share; real-time gangs would leave them
+    // the twentieth that the kernel reserves
     let cores = affinity::allowed(Tid::SELF).expect("own").len() as f64;
     let others = (all - by_gangs) / (cores * (ran + waited) / 1e9);
     let own = ran / (ran + waited);

@@ -1,4 +1,5 @@
-//! What `unisono gang run` says of a run, what it passes on to the programs, and what it finds from a run before.
+//! What `unisono gang run` says of a run, what it passes on to the programs, and what it finds from a run
+//! before.
 
 mod gang_shared;
 
@@ -206,7 +207,8 @@ fn equal_gangs_get_equal_time_in_their_turns_though_these_are_short() -> Outcome
     let all = answer["gangs"].as_array().expect("gangs");
     let each: Vec<f64> = all.iter().map(|gang| number(gang, "cpu_s") / number(gang, "slices")).collect();
     let mean = each.iter().sum::<f64>() / each.len() as f64;
-    // what other programs take falls on some more than on others; lending what was not idle gave a third to a neighbour
+    // what other programs take falls on some more than on others; lending what was not idle gave a third to a
+    // neighbour
     for (gang, each) in each.iter().enumerate() {
         let part = each / mean;
         assert!((0.8..1.2).contains(&part), "gang {} got {part} of the mean: {answer}", gang + 1);

@@ -1,9 +1,9 @@
 //! What every gang mechanism keeps, tried on real processes: one suite, mounted by each through the trait.
 //!
-//! A [`Stage`] has gangs that run programs, a mechanism that was built for them, and cleans up after itself. Progress is
-//! processor time, so other load on the machine makes these tests slower and not red: who waits for a processor
-//! uses none, and who should run is waited for. What mechanisms may promise differently is data
-//! ([`Promise`](unisono_gang::mechanism::Promise)), and asked here.
+//! A [`Stage`] has gangs that run programs, a mechanism that was built for them, and cleans up after itself.
+//! Progress is processor time, so other load on the machine makes these tests slower and not red: who waits
+//! for a processor uses none, and who should run is waited for. What mechanisms may promise differently is
+//! data ([`Promise`](unisono_gang::mechanism::Promise)), and asked here.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -156,7 +156,8 @@ impl Stage {
         let cores = affinity::allowed(Tid::SELF).expect("own").len() as u32;
         let (late, then) = (self.gets(waiting), self.gets(waiting));
         self.wait_for_progress(running);
-        // the kernel's reserve comes in pieces as long as the window; a thread that queues stops when it is picked
+        // the kernel's reserve comes in pieces as long as the window; a thread that queues stops when it is
+        // picked
         let most = promise.overrun * cores + WINDOW.mul_f64(promise.leftover * 4.0) * cores * 2;
         assert!(late + then <= most, "{late:?} after it was stopped, then {then:?}; {promise:?}");
     }

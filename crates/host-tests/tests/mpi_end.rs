@@ -1,6 +1,6 @@
-//! How a job on the MPI preload ends when one of its ranks does not do its part: it aborts, is killed, or leaves without
-//! a word, while the others wait for it. Nobody hangs, the exit code says that something was wrong, and nothing is
-//! left in /dev/shm.
+//! How a job on the MPI preload ends when one of its ranks does not do its part: it aborts, is killed, or
+//! leaves without a word, while the others wait for it. Nobody hangs, the exit code says that something was
+//! wrong, and nothing is left in /dev/shm.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -50,13 +50,14 @@ fn endings(mpi: Mpi, launcher: Launcher, options: &[&str], arguments: &[&str]) -
     command.envs(mpiexec.get_envs().filter_map(|(name, value)| Some((name, value?))));
     command.args(mpiexec.get_args()).arg(program::unisono()).arg("mpi").args(options).arg("--");
     if launcher == Launcher::LooksOn {
-        // what it started is a shell, which lives on: the victim's longer than anybody has to wait, the others' until
-        // both have said what there is to say
+        // what it started is a shell, which lives on: the victim's longer than anybody has to wait, the
+        // others' until both have said what there is to say
         let linger = "\"$@\"; code=$?; rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; \
                       if [ \"$rank\" = 1 ]; then sleep ${LINGER:-30}; else sleep 1; fi; exit $code";
         command.args(["sh", "-c", linger, "sh"]);
         if arguments.len() > 2 {
-            // Open MPI's daemon sees a rank's connection end, and would end the others; told not to, it waits for all
+            // Open MPI's daemon sees a rank's connection end, and would end the others; told not to, it waits
+            // for all
             command.envs([("OMPI_MCA_orte_enable_recovery", "1"), ("LINGER", "5")]);
         }
     }
@@ -134,8 +135,8 @@ fn a_rank_that_is_killed_is_named_by_those_who_wait_for_it() -> Outcome {
     Ok(())
 }
 
-/// An error code in place of the program's end, whose words name the rank, and none of the calls that follow waits for
-/// the dead.
+/// An error code in place of the program's end, whose words name the rank, and none of the calls that follow
+/// waits for the dead.
 fn a_program_that_handles_errors_learns_who_was_killed_and_goes_on() -> Outcome {
     for mpi in BOTH {
         for place in PLACES.into_iter().step_by(one_in(3)) {
@@ -168,8 +169,8 @@ fn an_error_handler_learns_who_was_killed() -> Outcome {
     Ok(())
 }
 
-/// Launchers end the job for a rank that ends without MPI_Finalize, each in its way: MPICH's says nothing if the rank's
-/// exit code is zero.
+/// Launchers end the job for a rank that ends without MPI_Finalize, each in its way: MPICH's says nothing if
+/// the rank's exit code is zero.
 fn a_rank_that_leaves_without_finalize_ends_the_job() -> Outcome {
     for mpi in BOTH {
         for how in ["exit", "leave"] {

@@ -93,8 +93,8 @@ fn all(mpi: Mpi, each: usize, wire: Wire) -> Outcome {
     Ok(())
 }
 
-/// Over UCX's TCP this MPICH often hangs in MPI_Finalize, without the preload as well: what counts is what the
-/// program said before.
+/// Over UCX's TCP this MPICH often hangs in MPI_Finalize, without the preload as well: what counts is what
+/// the program said before.
 fn ranks_of_mpich_on_two_hosts_share_windows_over_tcp() -> Outcome {
     let hosts = hosts()?;
     let built = Mpi::Mpich.build(&source("hosts.c"))?;

@@ -1,5 +1,5 @@
-//! The host MPI's messages move while a rank waits in Unisono, and would not if nobody saw to it: each case is run with
-//! that switched off as well, and has to hang then. Otherwise it would show nothing.
+//! The host MPI's messages move while a rank waits in Unisono, and would not if nobody saw to it: each case
+//! is run with that switched off as well, and has to hang then. Otherwise it would show nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -11,7 +11,8 @@ const BOTH: [Mpi; 2] = [Mpi::Mpich, Mpi::OpenMpi];
 /// Where rank 0 waits while rank 1 is in MPI_Recv for a message of its, which needs rank 0 to arrive.
 const PLACES: [&str; 6] = ["fence", "wait", "complete", "lock", "barrier", "free"];
 
-/// Longer than a run takes that does not hang, even beside other load; what is waited for is that nothing happens.
+/// Longer than a run takes that does not hang, even beside other load; what is waited for is that nothing
+/// happens.
 const HANGS_S: &str = "15";
 
 fn source() -> PathBuf {

@@ -1,5 +1,5 @@
-//! Starting MPI programs on the preload: whether it takes over everything, with tools beside it, from scripts, and
-//! what is said where it cannot.
+//! Starting MPI programs on the preload: whether it takes over everything, with tools beside it, from
+//! scripts, and what is said where it cannot.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -163,8 +163,8 @@ fn concerns_windows(symbol: &str) -> bool {
     call.starts_with("win_") || call.contains("accumulate") || words.contains(&call.trim_end_matches("_c"))
 }
 
-/// C's names are those of the standard, and the host's own list; Fortran's bindings are the host's, so that what
-/// they call has to be taken over.
+/// C's names are those of the standard, and the host's own list; Fortran's bindings are the host's, so that
+/// what they call has to be taken over.
 fn every_one_sided_call_is_taken_over() -> Outcome {
     for mpi in BOTH {
         let ours = symbols(&shim(mpi), true)?;
@@ -348,8 +348,8 @@ fn statistics_say_how_long_each_synchronization_waited() -> Outcome {
                 assert!(waited > 10_000.0, "{waited} in {window} {options:?}: {said}");
             }
             if options.len() == 1 {
-                // one long row is added at a time: of two ranks that do nothing else one waits for the other, now and
-                // then at least where processors are few
+                // one long row is added at a time: of two ranks that do nothing else one waits for the other,
+                // now and then at least where processors are few
                 assert!(waited(&said, "allocated gate", "passive") > 10.0, "{said}");
             }
         }
@@ -357,7 +357,8 @@ fn statistics_say_how_long_each_synchronization_waited() -> Outcome {
     Ok(())
 }
 
-/// A window that the program forgot is in the statistics, too; and MPI_Finalize's callbacks still use windows.
+/// A window that the program forgot is in the statistics, too; and MPI_Finalize's callbacks still use
+/// windows.
 fn a_window_that_is_never_freed_is_counted() -> Outcome {
     for mpi in BOTH {
         let built = mpi.build(&source("finalized.c"))?;
@@ -375,7 +376,8 @@ fn a_window_that_is_never_freed_is_counted() -> Outcome {
     Ok(())
 }
 
-/// The rank that ends the job prints what its windows did so far; a session has no world, and each process prints its own.
+/// The rank that ends the job prints what its windows did so far; a session has no world, and each process
+/// prints its own.
 fn where_ranks_cannot_gather_each_prints_its_own_table() -> Outcome {
     let ended = |mpi: Mpi, file: &str| -> Result<String, Skipped> {
         let built = mpi.build(&source(file))?;
@@ -543,8 +545,8 @@ fn what_is_missing_for_all_ranks_is_said_once() -> Outcome {
     Ok(())
 }
 
-/// In one line for all ranks, also by `ls`, which closes standard error before it ends, and by dash, which ends by _exit(2);
-/// and not by a shell whose child is the program.
+/// In one line for all ranks, also by `ls`, which closes standard error before it ends, and by dash, which
+/// ends by _exit(2); and not by a shell whose child is the program.
 fn a_program_that_never_initializes_mpi_says_at_its_end_that_nothing_changed() -> Outcome {
     const WORDS: &str = "ended without MPI_Init; 'unisono mpi' changed nothing for it";
     require::program("bash", "apt-get install bash")?;

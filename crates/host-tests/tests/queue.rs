@@ -1,4 +1,5 @@
-//! Policies on a device of this host: they hold, each kind of match finds its packets, and what is wrong changes nothing.
+//! Policies on a device of this host: they hold, each kind of match finds its packets, and what is wrong
+//! changes nothing.
 
 mod queue_shared;
 
@@ -298,7 +299,8 @@ fn what_is_wrong_leaves_the_host_unchanged() -> Outcome {
     Ok(())
 }
 
-/// Everything of this namespace's network but the device itself: other devices, addresses, routes, rules, settings.
+/// Everything of this namespace's network but the device itself: other devices, addresses, routes, rules,
+/// settings.
 fn around() -> String {
     let ask = |words: &[&str]| {
         let output = Command::new(words[0]).args(&words[1..]).output().expect("it starts");

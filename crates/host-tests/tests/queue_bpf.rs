@@ -45,7 +45,8 @@ impl Cable {
         let here =
             NetworkNamespace::create().map_err(|error| Skipped::because(format!("no namespace: {error}")))?;
         here.enter().expect("root may");
-        // a device that solicits routers sends a frame of its own now and then; there is no such file without IPv6
+        // a device that solicits routers sends a frame of its own now and then; there is no such file without
+        // IPv6
         let _ = std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
         let device = |index, name: &str, last| link::Device {
             namespace: std::os::fd::AsFd::as_fd(&here),
@@ -153,8 +154,8 @@ fn tree(random: &mut Pcg64Mcg, most: usize) -> Hierarchy {
     tree.with_default("rest").expect("a new name")
 }
 
-/// Frames go through the device and through the scheduler on paper, now and then to other classes than before; they must
-/// leave in the same order.
+/// Frames go through the device and through the scheduler on paper, now and then to other classes than
+/// before; they must leave in the same order.
 fn follow(cable: &mut Cable, random: &mut Pcg64Mcg, most_classes: usize, changes: f64) -> Outcome {
     let mut hierarchy = tree(random, most_classes);
     let others = |tree: &Hierarchy| tree.default_class().expect("every tree has one");

@@ -1,4 +1,5 @@
-//! Changes of policies on a device: whatever ends one half way, the device is as it was; what waits is not lost.
+//! Changes of policies on a device: whatever ends one half way, the device is as it was; what waits is not
+//! lost.
 
 mod queue_shared;
 

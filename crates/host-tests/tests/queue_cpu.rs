@@ -1,4 +1,5 @@
-//! Shares of processor time by turns: they hold, and whatever ends the process that keeps them, everybody runs on.
+//! Shares of processor time by turns: they hold, and whatever ends the process that keeps them, everybody
+//! runs on.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

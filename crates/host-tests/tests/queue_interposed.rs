@@ -1,5 +1,5 @@
-//! A queue between unmodified programs and a device: it holds, it tells senders apart, it goes without a trace, and if it
-//! dies the traffic flows on.
+//! A queue between unmodified programs and a device: it holds, it tells senders apart, it goes without a
+//! trace, and if it dies the traffic flows on.
 
 mod interposed_shared;
 
@@ -43,8 +43,8 @@ fn filters_that_others_have_put_beside_ours_outlive_a_policy() -> Outcome {
     Ok(())
 }
 
-/// Flows that both have packets waiting share by weight. On a busy machine a sender may rest for a moment, and nobody
-/// owes it what it did not ask for, so that a few periods are looked at.
+/// Flows that both have packets waiting share by weight. On a busy machine a sender may rest for a moment,
+/// and nobody owes it what it did not ask for, so that a few periods are looked at.
 fn shares(flows: &[Flow; 2], wanted: f64, way: &str) {
     let mut seen = Vec::new();
     for _ in 0..8 {

@@ -1,4 +1,5 @@
-//! The two processes of a queue between programs and a device: what they may still do, and what they have left behind.
+//! The two processes of a queue between programs and a device: what they may still do, and what they have
+//! left behind.
 
 mod interposed_shared;
 

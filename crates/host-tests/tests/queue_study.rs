@@ -1,5 +1,6 @@
-//! The study of a shared link on a real host: policies hold under every place that this host has, in namespaces of its own,
-//! and nothing is left. And the broker as a program: it serves, answers, survives those who die, and leaves no socket.
+//! The study of a shared link on a real host: policies hold under every place that this host has, in
+//! namespaces of its own, and nothing is left. And the broker as a program: it serves, answers, survives
+//! those who die, and leaves no socket.
 
 use serde_json::Value;
 use std::net::UdpSocket;

@@ -31,7 +31,8 @@ pub enum How {
     Exited(i32),
     /// By the signal with this number.
     Signalled(i32),
-    /// A host whose helper did not say how its ranks ended: its launch command ended by itself with this exit code.
+    /// A host whose helper did not say how its ranks ended: its launch command ended by itself with this exit
+    /// code.
     LostByExit(i32),
     /// As above: the launch command was ended by the signal with this number.
     LostBySignal(i32),
@@ -123,7 +124,8 @@ enum Phase {
     Killed,
 }
 
-/// The state machine. Moments are counted from the start of the job. Its members are the job's ranks, or its hosts.
+/// The state machine. Moments are counted from the start of the job. Its members are the job's ranks, or its
+/// hosts.
 #[derive(Debug)]
 pub struct Ending {
     /// What a member is called: "rank" or "host".
@@ -190,7 +192,8 @@ impl Ending {
         }
     }
 
-    /// A rank of this member, which is a host, has failed; the host's helper has told the user. Whether it is the first.
+    /// A rank of this member, which is a host, has failed; the host's helper has told the user. Whether it is
+    /// the first.
     pub fn failed(&mut self, now: Duration, member: usize, how: How) -> bool {
         let first = self.first_failure.is_none();
         if first {

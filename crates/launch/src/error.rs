@@ -23,7 +23,6 @@ pub enum Error {
     System {
         /// What was attempted.
         doing: String,
-        /// The reason.
         #[source]
         source: io::Error,
         /// What to do about it, if known; begins with "; ".
@@ -35,8 +34,8 @@ pub enum Error {
 const ENOEXEC: i32 = 8;
 
 impl Error {
-    /// Why a program could not be started, in words where the reason is its file; `doing` is what the kernel refused
-    /// otherwise.
+    /// Why a program could not be started, in words where the reason is its file; `doing` is what the kernel
+    /// refused otherwise.
     pub fn start(program: &Path, doing: String) -> impl FnOnce(io::Error) -> Self {
         move |error| {
             let problem = match error.kind() {

@@ -1,14 +1,15 @@
 //! What launcher and helper of another host say to each other, over the helper's standard input and output.
 //!
-//! A frame is one byte that says what it is, four bytes of length (little-endian), and that many bytes. Before its first
-//! frame a helper writes [`GREETING`]: a login shell may have written something of its own, which is passed on as it is.
+//! A frame is one byte that says what it is, four bytes of length (little-endian), and that many bytes.
+//! Before its first frame a helper writes [`GREETING`]: a login shell may have written something of its own,
+//! which is passed on as it is.
 //!
 //! ```text
 //!   launcher ---- ORDER, INPUT*, SIGNAL* ----> helper     the end of this stream is the launcher's end
 //!            <--- OUTPUT*, ERRORS*, TAKEN*, FAILED, DONE ---
 //! ```
-//! Input goes a piece at a time: the next is sent when the helper says that the rank has taken the last ([`TAKEN`]), so
-//! that a rank that never reads cannot hold up the signals behind it.
+//! Input goes a piece at a time: the next is sent when the helper says that the rank has taken the last
+//! ([`TAKEN`]), so that a rank that never reads cannot hold up the signals behind it.
 
 use std::io::{self, Read, Write};
 
@@ -81,7 +82,8 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Takes what has come. What comes before the greeting is answered as [`ERRORS`], and so is all that is no frame.
+    /// Takes what has come. What comes before the greeting is answered as [`ERRORS`], and so is all that is
+    /// no frame.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
         self.bytes.extend_from_slice(bytes);
         let mut frames = Vec::new();

@@ -1,8 +1,8 @@
 //! The other end of a job on several hosts: starts the ranks of one host, and does what the launcher says.
 //!
-//! Everything that a helper has to know comes over its standard input, the job's key too: its command line says nothing,
-//! because every user of its host can read it there. Where the launcher, or the connection to it, ends before the ranks
-//! do, the ranks are killed.
+//! Everything that a helper has to know comes over its standard input, the job's key too: its command line
+//! says nothing, because every user of its host can read it there. Where the launcher, or the connection to
+//! it, ends before the ranks do, the ranks are killed.
 
 use crate::error::Error;
 use crate::frame::{self, INPUT, ORDER, SIGNAL, TAKEN};
@@ -55,7 +55,8 @@ pub(crate) enum Done {
     },
 }
 
-/// Starts the ranks that the launcher orders over standard input, and answers over standard output; the exit code.
+/// Starts the ranks that the launcher orders over standard input, and answers over standard output; the exit
+/// code.
 ///
 /// # Errors
 /// [`Error::Input`] where no launcher is at the other end.

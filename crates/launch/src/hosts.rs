@@ -65,7 +65,8 @@ impl HostRanks {
 /// Where rank 0 of a job on these hosts is to listen.
 ///
 /// # Errors
-/// The first host has no address, or one that only this host reaches, while other hosts take part; with the remedy.
+/// The first host has no address, or one that only this host reaches, while other hosts take part; with the
+/// remedy.
 pub(crate) fn root(hosts: &[HostRanks], port: u16) -> Result<SocketAddr, String> {
     let Some((first, others)) = hosts.split_first() else { return Err("a job needs a host".to_owned()) };
     let remedy = format!("write {}=ADDRESS:{}", first.name, first.ranks);
@@ -80,8 +81,8 @@ pub(crate) fn root(hosts: &[HostRanks], port: u16) -> Result<SocketAddr, String>
     Ok(root)
 }
 
-/// A command that runs another one on a host: words in which `{host}` stands for the host's name, `{ranks}` for the
-/// number of its ranks, and the word `{args}` for the words of the command.
+/// A command that runs another one on a host: words in which `{host}` stands for the host's name, `{ranks}`
+/// for the number of its ranks, and the word `{args}` for the words of the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaunchCommand {
     words: Vec<String>,

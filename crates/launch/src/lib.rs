@@ -1,5 +1,5 @@
-//! Starts the processes of a native one-sided program, and looks after them until all have ended; and several programs that
-//! have nothing to do with each other ([`side_by_side`]).
+//! Starts the processes of a native one-sided program, and looks after them until all have ended; and several
+//! programs that have nothing to do with each other ([`side_by_side`]).
 //!
 //! [`run`] starts N processes of one program, tells each its place in the job by the environment
 //! ([`unisono_rma::environment`]), and from then on is what a shell is to a single program:
@@ -19,12 +19,13 @@
 //! - *The launcher's own end*, also by SIGKILL, ends the ranks: the kernel sees to it
 //!   ([`unisono_linux::parent_death`]).
 //! - *Places* ([`placement`]): a processor each where there are enough.
-//! - *Hosts*: [`run_across`] has a launch command (`ssh`) start a helper on each host. The helper ([`help`]) does there what
-//!   [`run`] does here; launcher and helpers talk in frames over the launch command's standard input and output.
+//! - *Hosts*: [`run_across`] has a launch command (`ssh`) start a helper on each host. The helper ([`help`])
+//!   does there what [`run`] does here; launcher and helpers talk in frames over the launch command's
+//!   standard input and output.
 //!
-//! Cost: it sleeps in poll and wakes for output, signals and ends only. When not to use: for MPI programs, whose
-//! `mpiexec` also speaks the protocol (PMI) that they expect. It does *not* restart what failed, allocate hosts, or talk
-//! to the ranks after they were started.
+//! Cost: it sleeps in poll and wakes for output, signals and ends only. When not to use: for MPI programs,
+//! whose `mpiexec` also speaks the protocol (PMI) that they expect. It does *not* restart what failed,
+//! allocate hosts, or talk to the ranks after they were started.
 #![forbid(unsafe_code)]
 
 pub mod ending;

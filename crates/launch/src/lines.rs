@@ -1,8 +1,8 @@
 //! Output in whole lines: what ranks write at the same time is not mixed within a line.
 //!
-//! The idea: bytes of a pipe are kept until their line end comes. A line longer than [`LONGEST`] is passed on in
-//! pieces, each a line. What a rank leaves unfinished gets a line end. Cost: one copy. When not to use: for
-//! binary output; have each rank write a file.
+//! The idea: bytes of a pipe are kept until their line end comes. A line longer than [`LONGEST`] is passed on
+//! in pieces, each a line. What a rank leaves unfinished gets a line end. Cost: one copy. When not to use:
+//! for binary output; have each rank write a file.
 
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;

@@ -138,7 +138,8 @@ impl RankProcess {
         Ok(Self { child, descriptor, cpu, started, ended: None, streams, remote: None })
     }
 
-    /// Sends a signal to the rank and to what it started, or to all ranks of the host. Nobody there is no error.
+    /// Sends a signal to the rank and to what it started, or to all ranks of the host. Nobody there is no
+    /// error.
     pub(crate) fn tell(&self, signal: Signal) {
         match &self.remote {
             Some(remote) => remote.tell(signal),

@@ -1,4 +1,5 @@
-//! A host of a job on several, as the launcher sees it: the launch command's process and the frames to and from it.
+//! A host of a job on several, as the launcher sees it: the launch command's process and the frames to and
+//! from it.
 
 use crate::ending::How;
 use crate::error::Error;

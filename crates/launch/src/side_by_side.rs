@@ -1,10 +1,12 @@
 //! Several programs at a time, each with its own environment and processors, until all have ended.
 //!
-//! Unlike the ranks of a job ([`crate::run`]) these know nothing of each other: one that fails ends no other, and they
-//! use the terminal and the standard streams themselves, as programs that a shell starts with `&`. They stay in the caller's process
-//! group, so that the terminal's keys reach them without help; what another process sends to the caller is passed on.
+//! Unlike the ranks of a job ([`crate::run`]) these know nothing of each other: one that fails ends no other,
+//! and they use the terminal and the standard streams themselves, as programs that a shell starts with `&`.
+//! They stay in the caller's process group, so that the terminal's keys reach them without help; what another
+//! process sends to the caller is passed on.
 //!
-//! Cost: a pidfd a program; it sleeps in poll(2). When not to use: for one program, exec(2) is better. Reference: signal(7).
+//! Cost: a pidfd a program; it sleeps in poll(2). When not to use: for one program, exec(2) is better.
+//! Reference: signal(7).
 
 use crate::ending::How;
 use crate::error::Error;
@@ -43,10 +45,11 @@ impl Drop for Running {
     }
 }
 
-/// Starts the programs and waits until all have ended. Answers how, in the order in which they ended: the first number is
-/// the program's place in `programs`. `say` is told of each that fails.
+/// Starts the programs and waits until all have ended. Answers how, in the order in which they ended: the
+/// first number is the program's place in `programs`. `say` is told of each that fails.
 ///
-/// The calling thread must live as long as the programs should, and no other thread should have been started before.
+/// The calling thread must live as long as the programs should, and no other thread should have been started
+/// before.
 ///
 /// # Errors
 /// [`Error::Program`]: one cannot be started; those that were are killed. [`Error::System`].

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 pub struct Summary {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// Ranks.
     pub size: usize,
     /// What the launcher exits with: the first failing rank's code (128 + signal), 124 after the time limit.
     pub exit_code: u8,
@@ -19,14 +18,12 @@ pub struct Summary {
     pub bind: String,
     /// From the first start to the last end.
     pub seconds: f64,
-    /// Each rank.
     pub ranks: Vec<RankSummary>,
 }
 
 /// A rank of a finished job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RankSummary {
-    /// Its number.
     pub rank: usize,
     /// The host that it ran on, in a job on several.
     #[serde(skip_serializing_if = "Option::is_none", default)]

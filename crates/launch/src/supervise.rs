@@ -28,7 +28,6 @@ const FULL: Duration = Duration::from_millis(5);
 /// Whether the job prints at its end what its windows did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WindowTable {
-    /// No.
     #[default]
     Omitted,
     /// Rank 0 does, on its standard error, when the program ends its membership.
@@ -38,7 +37,6 @@ pub enum WindowTable {
 /// What to run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Options {
-    /// Ranks.
     pub ranks: usize,
     /// The program and its arguments.
     pub command: Vec<OsString>,
@@ -75,7 +73,8 @@ pub struct Across {
     pub hosts: Vec<HostRanks>,
     /// What starts a helper on a host.
     pub launch: LaunchCommand,
-    /// The words of the helper's command: this program's name on the hosts, and what makes it [`help`](crate::help).
+    /// The words of the helper's command: this program's name on the hosts, and what makes it
+    /// [`help`](crate::help).
     pub helper: Vec<OsString>,
     /// Where rank 0 listens; `None`: at a port that chance chooses.
     pub port: Option<u16>,
@@ -125,7 +124,8 @@ pub(crate) enum Console {
     Framed,
 }
 
-/// Watches members that `begin` starts, until all have ended. `begin` says whether ranks were bound, and the lowest rank.
+/// Watches members that `begin` starts, until all have ended. `begin` says whether ranks were bound, and the
+/// lowest rank.
 pub(crate) fn supervise(
     options: &Options,
     (word, names): (&'static str, Vec<String>),

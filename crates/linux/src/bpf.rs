@@ -1,8 +1,8 @@
 //! BPF maps and programs: bpf(2).
 //!
 //! Maps here are arrays of plain bytes, so that nothing about their layout is decided twice: the crate that
-//! loads a program knows its structures. Programs are instructions as a compiler made them, with the numbers of
-//! their maps filled in; the kernel's verifier checks each before it runs, and its log is in the error.
+//! loads a program knows its structures. Programs are instructions as a compiler made them, with the numbers
+//! of their maps filled in; the kernel's verifier checks each before it runs, and its log is in the error.
 //!
 //! Cost: a system call each; loading takes the verifier about a millisecond for a thousand instructions.
 //! Reference: bpf(2), Documentation/bpf/.
@@ -78,7 +78,8 @@ impl Attributes {
 /// # Safety
 /// What the attributes point to must be valid for what the command does with it.
 unsafe fn bpf(command: i32, attributes: &mut Attributes) -> io::Result<i32> {
-    // SAFETY: the attributes are valid for reads and writes of their size; what they point to is the caller's part.
+    // SAFETY: the attributes are valid for reads and writes of their size; what they point to is the caller's
+    // part.
     let result =
         unsafe { libc::syscall(libc::SYS_bpf, command, (&raw mut attributes.0).cast::<u8>(), ATTRIBUTES) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
@@ -109,8 +110,8 @@ impl Array {
         Ok(Self { descriptor: owned(descriptor), value_size: value_size as usize })
     }
 
-    /// Makes one whose elements hold what the kernel has to know about, such as its own objects: as these types of
-    /// the information say for the key (a number of four bytes) and the value.
+    /// Makes one whose elements hold what the kernel has to know about, such as its own objects: as these
+    /// types of the information say for the key (a number of four bytes) and the value.
     ///
     /// # Errors
     /// As [`new`](Self::new), or the kernel does not know such elements.
@@ -292,7 +293,8 @@ fn load(kind: Attributes, name: &str, instructions: &[u64]) -> Result<OwnedFd, N
         if !log.is_empty() {
             attributes = attributes.word(24, 1).word(28, log.len() as u32).pointer(32, log.as_mut_ptr());
         }
-        // SAFETY: the instructions, the licence and the log are valid for their lengths, and outlive the call.
+        // SAFETY: the instructions, the licence and the log are valid for their lengths, and outlive the
+        // call.
         unsafe { bpf(PROGRAM_LOAD, &mut attributes) }
     };
     match load(&mut []) {

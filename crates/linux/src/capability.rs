@@ -1,10 +1,10 @@
 //! What this host can do and, if not, the exact reason and the remedy.
 //!
-//! Each probe answers one [`Capability`]. Where it is cheap and harmless a probe tries the real thing
-//! rather than conclude from a version number: a real-time class is asked for by a thread that ends at
-//! once, a queueing discipline is installed in a network namespace that vanishes with its process, a
-//! control group is made and removed. A trial that does not end in time, as on a machine under load, says nothing:
-//! its capability is [`Status::Unknown`], not missing. A probe never loads a kernel module, never needs root to
+//! Each probe answers one [`Capability`]. Where it is cheap and harmless a probe tries the real thing rather
+//! than conclude from a version number: a real-time class is asked for by a thread that ends at once, a
+//! queueing discipline is installed in a network namespace that vanishes with its process, a control group is
+//! made and removed. A trial that does not end in time, as on a machine under load, says nothing: its
+//! capability is [`Status::Unknown`], not missing. A probe never loads a kernel module, never needs root to
 //! answer, and never leaves anything behind.
 //!
 //! Cost: a few milliseconds together, except the compilers, which are asked to compile (up to 2 s;

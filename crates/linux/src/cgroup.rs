@@ -51,7 +51,6 @@ pub struct Hierarchy {
     pub root: PathBuf,
     /// The group that `root` shows: `/`, or in a container without a cgroup namespace the container's own.
     pub base: PathBuf,
-    /// Its interface.
     pub version: Version,
     /// What it controls: `cpu`, `freezer`, `pids`, ...
     pub controllers: Vec<String>,
@@ -147,8 +146,8 @@ impl Hierarchy {
         })
     }
 
-    /// Whether the mount shows this group: a container may see only its own, and a process may be outside of the
-    /// cgroup namespace (`/../..`).
+    /// Whether the mount shows this group: a container may see only its own, and a process may be outside of
+    /// the cgroup namespace (`/../..`).
     pub(crate) fn shows(&self, path: &Path) -> bool {
         self.below_base(path).is_some()
     }
@@ -174,7 +173,6 @@ impl Hierarchy {
 /// Whether the tasks of a group may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frozen {
-    /// They may.
     No,
     /// They stop at the next return to their program, and new ones do not start.
     Yes,
@@ -200,7 +198,6 @@ impl Group {
         self.version
     }
 
-    /// Its directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.dir

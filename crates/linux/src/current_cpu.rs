@@ -14,7 +14,6 @@ use std::sync::OnceLock;
 pub enum Source {
     /// The restartable-sequence area that the C library registered.
     Rseq,
-    /// `sched_getcpu`.
     Getcpu,
 }
 
@@ -43,9 +42,10 @@ pub fn source() -> Source {
     Source::Getcpu
 }
 
-/// The calling thread no longer wants to know at this price: its restartable-sequence area is taken from the kernel,
-/// which writes into it, and so into a page of this process, each time the thread is scheduled again. For threads that
-/// sleep between any two of their system calls that is 2 to 3 % of their time. Nothing gives the area back.
+/// The calling thread no longer wants to know at this price: its restartable-sequence area is taken from the
+/// kernel, which writes into it, and so into a page of this process, each time the thread is scheduled again.
+/// For threads that sleep between any two of their system calls that is 2 to 3 % of their time. Nothing gives
+/// the area back.
 ///
 /// Answers whether there was one; [`current_cpu`] asks by `getcpu` from now on.
 pub fn stop_noting() -> bool {
@@ -53,7 +53,8 @@ pub fn stop_noting() -> bool {
     if let Some(offset) = rseq_offset() {
         let size = symbol::<u32>(c"__rseq_size").unwrap_or(0).max(SMALLEST_AREA);
         let thread: *mut u8;
-        // SAFETY: the first word of what fs points to is its own address (System V ABI, x86-64, thread-local storage).
+        // SAFETY: the first word of what fs points to is its own address (System V ABI, x86-64, thread-local
+        // storage).
         unsafe {
             core::arch::asm!("mov {thread}, qword ptr fs:[0]", thread = out(reg) thread,
                 options(nostack, readonly, preserves_flags));

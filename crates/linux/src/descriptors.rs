@@ -1,8 +1,8 @@
 //! Which descriptors a process keeps: close_range(2).
 //!
-//! A program that stays when its starter ends must not keep what the starter had open by chance: a lock that flock(1) took
-//! for a command would be held until the program ends, and a pipe never be at its end. A process that gives its
-//! privileges away must not keep what it opened with them and needs no more.
+//! A program that stays when its starter ends must not keep what the starter had open by chance: a lock that
+//! flock(1) took for a command would be held until the program ends, and a pipe never be at its end. A
+//! process that gives its privileges away must not keep what it opened with them and needs no more.
 //! Reference: close_range(2) (Linux 5.9), flock(2).
 
 use std::io;
@@ -13,8 +13,8 @@ use std::process::Command;
 /// The first number after standard input, output and error.
 const FIRST: RawFd = 3;
 
-/// Has the program that this command starts get nothing of this process but its standard input, output and error: no
-/// other descriptor, no environment, and the root directory to work in.
+/// Has the program that this command starts get nothing of this process but its standard input, output and
+/// error: no other descriptor, no environment, and the root directory to work in.
 pub fn leave_behind(command: &mut Command) {
     command.env_clear().current_dir("/");
     // those of the standard library's own are closed when the program begins, too
@@ -23,8 +23,8 @@ pub fn leave_behind(command: &mut Command) {
     unsafe { command.pre_exec(close) };
 }
 
-/// Closes all descriptors of this process but these and standard input, output and error. For a copy of a process
-/// ([`crate::fork`]) that will not use, nor drop, what the others belong to.
+/// Closes all descriptors of this process but these and standard input, output and error. For a copy of a
+/// process ([`crate::fork`]) that will not use, nor drop, what the others belong to.
 ///
 /// # Errors
 /// `ENOSYS`: the kernel is older than 5.9.
@@ -42,7 +42,8 @@ pub fn keep_only(kept: &[BorrowedFd<'_>]) -> io::Result<()> {
 }
 
 fn close_range(first: RawFd, last: RawFd, flags: u32) -> io::Result<()> {
-    // SAFETY: takes numbers. Who calls this owns no descriptor of the range, or leaves its closing to the kernel.
+    // SAFETY: takes numbers. Who calls this owns no descriptor of the range, or leaves its closing to the
+    // kernel.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
     if closed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -55,7 +56,8 @@ mod tests {
     #[test]
     fn a_program_gets_neither_descriptors_nor_the_environment_nor_the_directory() {
         let file = std::fs::File::open("/dev/null").expect("it is on every Linux");
-        // SAFETY: duplicates an open descriptor, as one that a child inherits; the kernel closes it when this process ends.
+        // SAFETY: duplicates an open descriptor, as one that a child inherits; the kernel closes it when this
+        // process ends.
         let inherited = unsafe { libc::dup(file.as_raw_fd()) };
         assert!(inherited >= FIRST);
         let mut command = Command::new("/bin/sh");

@@ -1,8 +1,9 @@
 //! Files past the page cache: open(2) with `O_DIRECT`, and memory aligned for it.
 //!
-//! What is read so comes from the disk each time, and in the order in which it is asked for, which is what a scheduler
-//! of requests needs to be the one who decides. Positions, lengths and memory have to be multiples of the disk's
-//! block; 4096 bytes do for all. Cost: the disk's, every time. Some file systems refuse (tmpfs before Linux 6.6).
+//! What is read so comes from the disk each time, and in the order in which it is asked for, which is what a
+//! scheduler of requests needs to be the one who decides. Positions, lengths and memory have to be multiples
+//! of the disk's block; 4096 bytes do for all. Cost: the disk's, every time. Some file systems refuse (tmpfs
+//! before Linux 6.6).
 //!
 //! Reference: open(2), section `O_DIRECT`.
 
@@ -26,7 +27,6 @@ pub fn open(path: &Path, access: Access) -> io::Result<File> {
 /// What a file is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Reading.
     Read,
     /// Reading and writing.
     Write,

@@ -1,8 +1,8 @@
 //! What a device takes over from the kernel: offloads, switched on and off.
 //!
-//! A device that fills in checksums, cuts segments or carries VLAN tags beside the frame gets frames that are not
-//! yet what they will be. Who reads frames from a device in software wants them finished. Cost: a system call each.
-//! Reference: ethtool(8), include/uapi/linux/ethtool.h.
+//! A device that fills in checksums, cuts segments or carries VLAN tags beside the frame gets frames that are
+//! not yet what they will be. Who reads frames from a device in software wants them finished. Cost: a system
+//! call each. Reference: ethtool(8), include/uapi/linux/ethtool.h.
 
 use crate::netlink::link::Index;
 use std::io;
@@ -63,7 +63,6 @@ pub fn set(device: Index, offload: Offload, on: On) -> io::Result<()> {
 /// Whether something is to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum On {
-    /// It is.
     Yes,
     /// It is not.
     No,
@@ -78,7 +77,8 @@ fn ask(socket: &OwnedFd, device: Index, mut value: Value) -> io::Result<u32> {
         return Err(io::Error::last_os_error());
     }
     request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: SIOCETHTOOL reads and writes one ifreq, and behind its pointer the eight bytes of these commands.
+    // SAFETY: SIOCETHTOOL reads and writes one ifreq, and behind its pointer the eight bytes of these
+    // commands.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
     if done == 0 { Ok(value.data) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,7 +1,7 @@
 //! Which file system a path leads to: statfs(2).
 //!
-//! A file means something only where the kernel gives it a meaning: `cgroup.procs` in any other directory is a file like
-//! others. Reference: statfs(2), linux/magic.h.
+//! A file means something only where the kernel gives it a meaning: `cgroup.procs` in any other directory is
+//! a file like others. Reference: statfs(2), linux/magic.h.
 
 use std::ffi::CString;
 use std::io;

@@ -1,9 +1,9 @@
 //! Copies of this process: fork(2), from a process with one thread.
 //!
-//! Starting a thousand processes of our own by fork alone takes a tenth of a second; executing the
-//! program anew each time takes several. After the fork of a process with several threads only calls that are safe in signal
-//! handlers are allowed, and nothing checks that; with one thread anything is. So [`fork`] refuses when there
-//! are more, and that check makes it safe to call.
+//! Starting a thousand processes of our own by fork alone takes a tenth of a second; executing the program
+//! anew each time takes several. After the fork of a process with several threads only calls that are safe in
+//! signal handlers are allowed, and nothing checks that; with one thread anything is. So [`fork`] refuses
+//! when there are more, and that check makes it safe to call.
 //!
 //! When not to use it: in libraries that others call, who may have threads. Reference: fork(2), _exit(2).
 
@@ -46,9 +46,9 @@ impl fmt::Display for Ended {
     }
 }
 
-/// Runs `body` in a copy of this process, which ends with the code that it answers, and at the latest with the
-/// thread that made it. No destructors of this process's values run in the copy; descriptors are shared until it
-/// closes its own.
+/// Runs `body` in a copy of this process, which ends with the code that it answers, and at the latest with
+/// the thread that made it. No destructors of this process's values run in the copy; descriptors are shared
+/// until it closes its own.
 ///
 /// # Errors
 /// This process has several threads, or the kernel cannot make another process.

@@ -27,7 +27,8 @@ pub fn catch() -> io::Result<()> {
         let action = unsafe { action.assume_init_mut() };
         action.sa_sigaction = note as extern "C" fn(libc::c_int) as libc::sighandler_t;
         action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
-        // SAFETY: `action` is initialized and the handler only stores to an atomic, which is async-signal-safe.
+        // SAFETY: `action` is initialized and the handler only stores to an atomic, which is
+        // async-signal-safe.
         if unsafe { libc::sigaction(signal, action, std::ptr::null_mut()) } != 0 {
             return Err(io::Error::last_os_error());
         }

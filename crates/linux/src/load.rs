@@ -1,7 +1,8 @@
 //! How many threads want a processor now: the fourth field of `/proc/loadavg`.
 //!
-//! It counts runnable threads of the whole machine at this moment, in containers, too; what is averaged over a minute says
-//! nothing about programs that have just begun. Cost: one small file. Reference: proc_loadavg(5).
+//! It counts runnable threads of the whole machine at this moment, in containers, too; what is averaged over
+//! a minute says nothing about programs that have just begun. Cost: one small file. Reference:
+//! proc_loadavg(5).
 
 use std::fs;
 use std::thread;

@@ -17,8 +17,8 @@ use std::path::Path;
 /// Connections that the kernel keeps at a listening socket until they are accepted.
 pub const BACKLOG: i32 = 128;
 
-/// Listens at a path that nothing is at. The socket there has this mode (less the process's umask) from its first moment:
-/// one whose mode is set after binding could be connected to by anybody in between.
+/// Listens at a path that nothing is at. The socket there has this mode (less the process's umask) from its
+/// first moment: one whose mode is set after binding could be connected to by anybody in between.
 ///
 /// # Errors
 /// `EADDRINUSE`: something is there. `ENAMETOOLONG`: paths of sockets have less than 108 bytes.
@@ -31,7 +31,8 @@ pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     // SAFETY: the kernel just made this descriptor for us alone.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     let done = |result: i32| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-    // SAFETY: takes numbers. The kernel gives the file that bind makes the mode of the socket (since Linux 2.6).
+    // SAFETY: takes numbers. The kernel gives the file that bind makes the mode of the socket (since Linux
+    // 2.6).
     done(unsafe { libc::fchmod(socket.as_raw_fd(), mode) })?;
     // SAFETY: all zeros is a valid sockaddr_un.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };

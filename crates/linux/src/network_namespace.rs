@@ -1,15 +1,15 @@
 //! Network namespaces: network stacks of their own, and threads inside them.
 //!
 //! A namespace lives as long as a thread is in it, a descriptor of it is open, or a file is bound to it. One
-//! without a file vanishes with its process, however that ends, which is the best way of not leaving it behind;
-//! one with a name under `/run/netns` can be entered with `ip netns exec`, and outlives its maker until
-//! somebody calls [`remove`].
+//! without a file vanishes with its process, however that ends, which is the best way of not leaving it
+//! behind; one with a name under `/run/netns` can be entered with `ip netns exec`, and outlives its maker
+//! until somebody calls [`remove`].
 //!
 //! A namespace belongs to a *thread*: [`NetworkNamespace::create`] moves the calling thread, and
 //! only that one, into the new namespace, and threads and processes that it starts are born there.
 //!
-//! Cost: 0.5 to 1 ms to make one (the kernel registers its tables), 1 us to change into one. Taking one down is
-//! the kernel's own work in the background, tens of milliseconds for any number. Needs `CAP_SYS_ADMIN`.
+//! Cost: 0.5 to 1 ms to make one (the kernel registers its tables), 1 us to change into one. Taking one down
+//! is the kernel's own work in the background, tens of milliseconds for any number. Needs `CAP_SYS_ADMIN`.
 //! Reference: network_namespaces(7), setns(2), unshare(2), ip-netns(8).
 
 use std::ffi::CString;

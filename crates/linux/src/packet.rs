@@ -1,8 +1,8 @@
 //! Frames of one EtherType through one device: packet(7) sockets.
 //!
-//! Frames are sent and received whole, with their Ethernet header. A socket sees only frames of its type, so that
-//! others on the same cable cost it nothing. Cost: a system call a frame; a receiver that sleeps is woken as with any
-//! socket. Needs `CAP_NET_RAW`. Reference: packet(7).
+//! Frames are sent and received whole, with their Ethernet header. A socket sees only frames of its type, so
+//! that others on the same cable cost it nothing. Cost: a system call a frame; a receiver that sleeps is
+//! woken as with any socket. Needs `CAP_NET_RAW`. Reference: packet(7).
 
 use crate::netlink::link::Index;
 use crate::socket;
@@ -65,7 +65,8 @@ impl PacketSocket {
         socket::set_option(&self.0, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &time)
     }
 
-    /// Sends frames through the device's queueing discipline, with a priority (`SO_PRIORITY`), instead of past it.
+    /// Sends frames through the device's queueing discipline, with a priority (`SO_PRIORITY`), instead of
+    /// past it.
     ///
     /// # Errors
     /// `EPERM`: priorities above 6 need `CAP_NET_ADMIN`.
@@ -117,13 +118,10 @@ pub struct Cut {
 /// What is below TCP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Below {
-    /// IPv4.
     Four,
-    /// IPv6.
     Six,
 }
 
-/// `struct virtio_net_hdr`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Large {
@@ -141,7 +139,8 @@ impl LargePacketSocket {
     /// What may be under way to a device: some dozens of large frames.
     const ROOM: i32 = 4 << 20;
 
-    /// Opens one in the calling thread's namespace. It receives nothing, and sends past the queueing discipline.
+    /// Opens one in the calling thread's namespace. It receives nothing, and sends past the queueing
+    /// discipline.
     ///
     /// # Errors
     /// As [`PacketSocket::open`].
@@ -161,8 +160,8 @@ impl LargePacketSocket {
     /// Sends a frame that lies in several places, cut as is said, without waiting.
     ///
     /// # Errors
-    /// `ENOBUFS`, `EAGAIN`: the kernel has no room; later it may. `ENETDOWN`: the device is down; `ENXIO`: it is gone.
-    /// `EMSGSIZE`: it is too long for the device.
+    /// `ENOBUFS`, `EAGAIN`: the kernel has no room; later it may. `ENETDOWN`: the device is down; `ENXIO`: it
+    /// is gone. `EMSGSIZE`: it is too long for the device.
     ///
     /// # Panics
     /// If there are more parts than [`MOST_PARTS`](Self::MOST_PARTS).

@@ -29,8 +29,8 @@ pub fn die_with_parent(parent: Option<u32>) -> io::Result<()> {
     }
 }
 
-/// Takes the wish back: this process goes on when the thread that started it ends. If that has ended already, the
-/// kernel's signal has been sent, and this does not return.
+/// Takes the wish back: this process goes on when the thread that started it ends. If that has ended already,
+/// the kernel's signal has been sent, and this does not return.
 ///
 /// # Errors
 /// None in practice: prctl(2) itself failed.

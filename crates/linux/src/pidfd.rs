@@ -1,8 +1,9 @@
 //! Hold on to a process: pidfd_open(2).
 //!
-//! A process number is reused; a pidfd is not: it says for ever whether *that* process has ended, also
-//! before its parent has collected it, and a signal sent through it cannot reach a stranger. A process is identified by its number and its start time
-//! ([`start_time`]), so that one opened late is not mistaken for its successor.
+//! A process number is reused; a pidfd is not: it says for ever whether *that* process has ended, also before
+//! its parent has collected it, and a signal sent through it cannot reach a stranger. A process is identified
+//! by its number and its start time ([`start_time`]), so that one opened late is not mistaken for its
+//! successor.
 //!
 //! Cost: a system call to open (plus reading `/proc/PID/stat` to identify), one poll(2) for any number of
 //! them. Reference: pidfd_open(2), pidfd_send_signal(2), proc_pid_stat(5) field 22.
@@ -78,8 +79,8 @@ pub fn start_time(process: u32) -> Option<u64> {
     parse_start_time(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
 }
 
-/// Whether the process of this number that started then still runs. One that has ended stays in the list of processes
-/// until its parent asks how it ended, which in a container may be never.
+/// Whether the process of this number that started then still runs. One that has ended stays in the list of
+/// processes until its parent asks how it ended, which in a container may be never.
 #[must_use]
 pub fn runs(process: u32, started: u64) -> bool {
     // held first, then looked at: the number cannot change hands in between

@@ -7,8 +7,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// Waits until one of `N` descriptors can be read, at most so long (`None`: as long as it takes); answers which can.
-/// A signal ends it like the time.
+/// Waits until one of `N` descriptors can be read, at most so long (`None`: as long as it takes); answers
+/// which can. A signal ends it like the time.
 ///
 /// # Errors
 /// The kernel's reason; none is known for open descriptors.

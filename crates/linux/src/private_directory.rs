@@ -1,16 +1,17 @@
 //! Directories that no other user can write into: for what is executed, preloaded or believed later.
 //!
-//! What is this? A directory of mode 0700 that belongs to this user ([`PrivateDirectory`]), files in it, and the
-//! place for caches ([`PrivateDirectory::cache`]).
+//! What is this? A directory of mode 0700 that belongs to this user ([`PrivateDirectory`]), files in it, and
+//! the place for caches ([`PrivateDirectory::cache`]).
 //!
-//! The idea: a path is as safe as the weakest directory on it. The owner of a directory, and each user who may write
-//! it, can replace what lies in it (in a sticky directory: only what belongs to them). Every directory from the root
-//! down to the private one is therefore looked at, at each use, after links are resolved: it belongs to the system or
-//! to this user, and nobody else may write it unless it is sticky. Nobody else can then change the path between the
-//! look and the use.
+//! The idea: a path is as safe as the weakest directory on it. The owner of a directory, and each user who
+//! may write it, can replace what lies in it (in a sticky directory: only what belongs to them). Every
+//! directory from the root down to the private one is therefore looked at, at each use, after links are
+//! resolved: it belongs to the system or to this user, and nobody else may write it unless it is sticky.
+//! Nobody else can then change the path between the look and the use.
 //!
-//! Cost: a `stat` for each component of the path. When not to use: access lists are read only as far as the mode shows
-//! them (their mask is the mode's group part). Reference: path_resolution(7), inode(7) on the sticky bit.
+//! Cost: a `stat` for each component of the path. When not to use: access lists are read only as far as the
+//! mode shows them (their mask is the mode's group part). Reference: path_resolution(7), inode(7) on the
+//! sticky bit.
 
 use crate::local_socket::own_user;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
@@ -31,15 +32,16 @@ impl PrivateDirectory {
     /// The directory at `path`, made if it is missing. One that others may only read loses that permission.
     ///
     /// # Errors
-    /// `PermissionDenied`, with the reason: another user could put files there. Otherwise the system's: the directory
-    /// cannot be made.
+    /// `PermissionDenied`, with the reason: another user could put files there. Otherwise the system's: the
+    /// directory cannot be made.
     pub fn open(path: &Path) -> io::Result<Self> {
         if let Err(error) = DirBuilder::new().recursive(true).mode(0o700).create(path)
             && error.kind() != io::ErrorKind::AlreadyExists
         {
             return Err(error);
         }
-        // held open while its path is looked at: what is changed below is this directory, wherever the path leads
+        // held open while its path is looked at: what is changed below is this directory, wherever the path
+        // leads
         let held = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW)
@@ -65,8 +67,8 @@ impl PrivateDirectory {
     }
 
     /// The directory `topic` for what can be made again: in `$XDG_CACHE_HOME/unisono`, `~/.cache/unisono`, or
-    /// `unisono-cache-UID` in the directory for temporary files: the first that can be made, that is private, and whose
-    /// path `suits`.
+    /// `unisono-cache-UID` in the directory for temporary files: the first that can be made, that is private,
+    /// and whose path `suits`.
     ///
     /// # Errors
     /// There is none; the words name each with its reason.
@@ -108,7 +110,8 @@ impl PrivateDirectory {
         is_own_file(&self.path.join(name))
     }
 
-    /// Opens `name`, made if it is missing, and waits until no other process has it locked. Closing it unlocks it.
+    /// Opens `name`, made if it is missing, and waits until no other process has it locked. Closing it
+    /// unlocks it.
     ///
     /// # Errors
     /// The system's; `ELOOP` if it is a link.

@@ -1,9 +1,9 @@
 //! Giving privileges away for good.
 //!
-//! What was opened before stays open and usable: packet sockets, mapped memory, TAP devices. Nothing else that root may
-//! do can be done again by this process or by what it starts. All of this is for processes of one thread: the C library
-//! tells other threads of a change of user, but the kernel keeps capabilities for each thread.
-//! Reference: credentials(7), capabilities(7), PR_SET_NO_NEW_PRIVS(2const).
+//! What was opened before stays open and usable: packet sockets, mapped memory, TAP devices. Nothing else
+//! that root may do can be done again by this process or by what it starts. All of this is for processes of
+//! one thread: the C library tells other threads of a change of user, but the kernel keeps capabilities for
+//! each thread. Reference: credentials(7), capabilities(7), PR_SET_NO_NEW_PRIVS(2const).
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,8 @@ pub const NOBODY: u32 = 65_534;
 /// Reference: systemd, Users, Groups, UIDs and GIDs, "unused".
 const UNUSED: std::ops::Range<u32> = 1_879_048_192..2_147_352_576;
 
-/// A user and group that no process has at the moment, for one process alone: nobody else can signal or trace that one.
+/// A user and group that no process has at the moment, for one process alone: nobody else can signal or trace
+/// that one.
 ///
 /// # Errors
 /// `/proc` cannot be read, or the kernel has no random numbers.
@@ -70,11 +71,11 @@ pub enum Capability {
     Kill = 5,
     /// Devices, queueing disciplines, filters.
     NetworkAdministration = 12,
-    /// Loading BPF programs. Linux before 5.8 has no such capability: there that of all administration is kept.
+    /// Loading BPF programs. Linux before 5.8 has no such capability: there that of all administration is
+    /// kept.
     Bpf = 39,
 }
 
-/// All administration.
 const SYSTEM_ADMINISTRATION: u32 = 21;
 
 /// Keeps these capabilities and gives all others away.
@@ -94,11 +95,13 @@ pub fn keep(capabilities: &[Capability]) -> io::Result<()> {
         // SAFETY: takes numbers.
         done(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, number, 0, 0, 0) })?;
     }
-    // `struct __user_cap_header_struct`, and two of `__user_cap_data_struct`: effective, permitted, inheritable
+    // `struct __user_cap_header_struct`, and two of `__user_cap_data_struct`: effective, permitted,
+    // inheritable
     let header = [VERSION_3, 0];
     let (lower, upper) = (kept as u32, (kept >> 32) as u32);
     let sets = [lower, lower, 0, upper, upper, 0];
-    // SAFETY: the header and the sets are as long as this version of them, and valid for reads during the call.
+    // SAFETY: the header and the sets are as long as this version of them, and valid for reads during the
+    // call.
     let set = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
     done(set as i32)
 }

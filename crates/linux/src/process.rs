@@ -25,8 +25,8 @@ pub fn signal_group(leader: Tid, signal: Signal) -> io::Result<()> {
 }
 
 /// Does with this process what the signal does by default, although this thread receives it as data: for
-/// [`Signal::Suspend`] the process stops here until somebody continues it. Nothing happens where the signal is ignored, or
-/// where nobody is left who could continue the process (an orphaned process group).
+/// [`Signal::Suspend`] the process stops here until somebody continues it. Nothing happens where the signal
+/// is ignored, or where nobody is left who could continue the process (an orphaned process group).
 pub fn obey(signal: Signal) {
     let (mut set, mut before) =
         (MaybeUninit::<libc::sigset_t>::uninit(), MaybeUninit::<libc::sigset_t>::uninit());

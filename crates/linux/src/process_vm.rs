@@ -1,10 +1,11 @@
 //! Read and write another process's memory: process_vm_readv(2), process_vm_writev(2), proc_pid_mem(5).
 //!
 //! One copy, no shared mapping, no help from the other side. Allowed where ptrace is: same user, and not
-//! forbidden by Yama or a container's filter; [`read`] of a known word finds out. A [`Held`] memory was looked up
-//! and asked about once, not in each call; but it is copied twice, through a page of the kernel's. Cost: a system call
-//! and a page lookup a page; 16 bytes take 1.3 us, or 1.0 us if held, with both sides at it 1.6 and 1.0; from a few
-//! pages on [`write()`] is faster. When not to use: for short data that can be shared instead.
+//! forbidden by Yama or a container's filter; [`read`] of a known word finds out. A [`Held`] memory was
+//! looked up and asked about once, not in each call; but it is copied twice, through a page of the kernel's.
+//! Cost: a system call and a page lookup a page; 16 bytes take 1.3 us, or 1.0 us if held, with both sides at
+//! it 1.6 and 1.0; from a few pages on [`write()`] is faster. When not to use: for short data that can be
+//! shared instead.
 
 use std::fs::{File, OpenOptions};
 use std::io;

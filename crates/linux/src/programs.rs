@@ -12,7 +12,8 @@ pub fn on_path(name: &str) -> Option<PathBuf> {
 
 /// The clang on PATH: `clang` itself, or the highest of those that name their version, as `clang-16`.
 ///
-/// Distributions install the plain name with a package of its own, so a host may have the compiler without it.
+/// Distributions install the plain name with a package of its own, so a host may have the compiler without
+/// it.
 #[must_use]
 pub fn clang() -> Option<PathBuf> {
     on_path("clang").or_else(|| highest_version(&std::env::var_os("PATH")?, "clang-"))

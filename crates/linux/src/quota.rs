@@ -1,13 +1,14 @@
-//! How many processors a process may use and for how much of the time: its affinity, its cpuset, and the quota of its
-//! control group and of each group around that one.
+//! How many processors a process may use and for how much of the time: its affinity, its cpuset, and the
+//! quota of its control group and of each group around that one.
 //!
-//! A quota is not seen in the affinity: a process with the time of one processor may run on all of them, and when the
-//! time of a period is used up every thread stops until the next period. Programs that count processors
-//! start too many threads then. A process gets the smallest quota of all groups around it, so that all are read, in version
-//! 1 (`cpu.cfs_quota_us` / `cpu.cfs_period_us`) and version 2 (`cpu.max`).
+//! A quota is not seen in the affinity: a process with the time of one processor may run on all of them, and
+//! when the time of a period is used up every thread stops until the next period. Programs that count
+//! processors start too many threads then. A process gets the smallest quota of all groups around it, so that
+//! all are read, in version 1 (`cpu.cfs_quota_us` / `cpu.cfs_period_us`) and version 2 (`cpu.max`).
 //!
-//! Cost: two or three small files a level. When not: groups above those that a container's mount shows have their quotas,
-//! too, but nobody in the container can read them; and a quota can change while the program runs.
+//! Cost: two or three small files a level. When not: groups above those that a container's mount shows have
+//! their quotas, too, but nobody in the container can read them; and a quota can change while the program
+//! runs.
 //!
 //! Reference: Documentation/scheduler/sched-bwc.rst; cgroups(7), cpuset(7), cgroup_namespaces(7).
 
@@ -92,8 +93,8 @@ pub fn limits_below(root: &Path, affinity: CpuSet) -> Limits {
     limits
 }
 
-/// The mounts to read. The same tree may be mounted several times: one that shows the process's own group is right, and of
-/// those the one that shows the most groups around it.
+/// The mounts to read. The same tree may be mounted several times: one that shows the process's own group is
+/// right, and of those the one that shows the most groups around it.
 fn views<'a>(trees: &'a [Hierarchy], text: &str) -> Vec<&'a Hierarchy> {
     let mut views: Vec<&Hierarchy> = Vec::new();
     for tree in trees {

@@ -1,8 +1,8 @@
 //! `read(2)` with a limit: a file from a stranger must not take all memory.
 //!
-//! The bytes are counted while they are read, because the size that `stat(2)` answers says nothing about a pipe, a
-//! device such as `/dev/zero`, or a file that somebody still writes. Memory grows with what was read, never with
-//! the limit.
+//! The bytes are counted while they are read, because the size that `stat(2)` answers says nothing about a
+//! pipe, a device such as `/dev/zero`, or a file that somebody still writes. Memory grows with what was read,
+//! never with the limit.
 
 use std::fs::File;
 use std::io::{self, Error, ErrorKind, Read};

@@ -40,7 +40,6 @@ pub enum Policy {
         runtime: Duration,
         /// When it is needed, counted from the start of the period.
         deadline: Duration,
-        /// The period.
         period: Duration,
     },
 }
@@ -61,7 +60,6 @@ impl Urgency {
         Self(priority.clamp(1, 99))
     }
 
-    /// The number.
     #[must_use]
     pub fn number(self) -> u8 {
         self.0

@@ -7,14 +7,15 @@
 //!                        | no
 //!                   the call fails with EPERM, and nothing has happened
 //! ```
-//! A filter is a list of what is allowed. All else fails with `EPERM`: a call that a newer C library makes instead of an
-//! older one costs an error that the caller handles, not the process. The filter sees numbers and not what pointers lead
-//! to: that a pointer is null can be demanded, what stands in a structure cannot. It holds for the calling thread and for all
-//! that it starts, for good; threads that run already are not bound by it, so install it in a process of one thread.
+//! A filter is a list of what is allowed. All else fails with `EPERM`: a call that a newer C library makes
+//! instead of an older one costs an error that the caller handles, not the process. The filter sees numbers
+//! and not what pointers lead to: that a pointer is null can be demanded, what stands in a structure cannot.
+//! It holds for the calling thread and for all that it starts, for good; threads that run already are not
+//! bound by it, so install it in a process of one thread.
 //!
-//! Cost: some 50 instructions of a small interpreter (compiled by the kernel where it can) for each system call. When not
-//! to use it: around code of others, whose calls nobody has listed.
-//! Reference: seccomp(2); Documentation/userspace-api/seccomp_filter.rst; classic BPF: McCanne & Jacobson, USENIX 1993.
+//! Cost: some 50 instructions of a small interpreter (compiled by the kernel where it can) for each system
+//! call. When not to use it: around code of others, whose calls nobody has listed. Reference: seccomp(2);
+//! Documentation/userspace-api/seccomp_filter.rst; classic BPF: McCanne & Jacobson, USENIX 1993.
 
 use std::io;
 
@@ -144,7 +145,8 @@ impl Filter {
         Self::with(rules, libc::SECCOMP_RET_ALLOW, refuse)
     }
 
-    /// Refuses these calls with an error number and allows all others: to test what a program does when one fails.
+    /// Refuses these calls with an error number and allows all others: to test what a program does when one
+    /// fails.
     #[must_use]
     pub fn refusing(rules: &[Rule], errno: i32) -> Self {
         Self::with(rules, libc::SECCOMP_RET_ERRNO | errno as u32, libc::SECCOMP_RET_ALLOW)
@@ -183,11 +185,13 @@ impl Filter {
         Self(program)
     }
 
-    /// Binds the calling thread, and all threads and programs that it starts, for good. They cannot get privileges by
-    /// starting a program any more (`PR_SET_NO_NEW_PRIVS`), since otherwise a filter could mislead such a program.
+    /// Binds the calling thread, and all threads and programs that it starts, for good. They cannot get
+    /// privileges by starting a program any more (`PR_SET_NO_NEW_PRIVS`), since otherwise a filter could
+    /// mislead such a program.
     ///
     /// # Errors
-    /// `Unsupported`: filters are for x86-64 and 64-bit ARM, or this kernel has none (`CONFIG_SECCOMP_FILTER`).
+    /// `Unsupported`: filters are for x86-64 and 64-bit ARM, or this kernel has none
+    /// (`CONFIG_SECCOMP_FILTER`).
     pub fn install(&self) -> io::Result<()> {
         if ARCHITECTURE.is_none() {
             let text = "system calls are filtered on x86-64 and 64-bit ARM only";
@@ -198,7 +202,8 @@ impl Filter {
             len: u16::try_from(self.0.len()).map_err(io::Error::other)?,
             filter: self.0.as_ptr().cast_mut(),
         };
-        // SAFETY: the program is valid for reads of its length during the call; the kernel checks and copies it.
+        // SAFETY: the program is valid for reads of its length during the call; the kernel checks and copies
+        // it.
         let installed = unsafe {
             libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0_u32, &raw const program)
         };

@@ -2,8 +2,8 @@
 //!
 //! A region is a memfd: it has no name in any file system, so nothing is left behind after kill -9. It
 //! reaches other processes by inheritance across `fork`, by an inherited descriptor across `exec`
-//! ([`SharedMemory::inherit`]), as a descriptor through a socket, or, for the same user, by its path under `/proc/PID/fd`
-//! ([`SharedMemory::path`], [`SharedMemory::open`]).
+//! ([`SharedMemory::inherit`]), as a descriptor through a socket, or, for the same user, by its path under
+//! `/proc/PID/fd` ([`SharedMemory::path`], [`SharedMemory::open`]).
 //!
 //! A fresh region is zeroed. Its size is sealed, so that no peer can shrink it under our feet (a shrunk
 //! mapping kills with SIGBUS). Contents are hostile: other processes write them at any time, so they are
@@ -25,7 +25,8 @@ pub struct SharedMemory {
     mapping: Mapping,
 }
 
-/// A region that is mapped, and that nobody else finds through this process: it has no descriptor. Unmapped on drop.
+/// A region that is mapped, and that nobody else finds through this process: it has no descriptor. Unmapped
+/// on drop.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -101,8 +102,8 @@ impl SharedMemory {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
     }
 
-    /// The mapping, and the descriptor, which is not needed any more once everybody has mapped the region: a program may
-    /// have more regions than it may have descriptors.
+    /// The mapping, and the descriptor, which is not needed any more once everybody has mapped the region: a
+    /// program may have more regions than it may have descriptors.
     #[must_use]
     pub fn into_parts(self) -> (Mapping, OwnedFd) {
         (self.mapping, self.file.into())

@@ -5,9 +5,7 @@
 pub enum Signal {
     /// The terminal went away.
     Hangup,
-    /// Ctrl-C.
     Interrupt,
-    /// Ctrl-\.
     Quit,
     /// A request to end.
     Terminate,
@@ -23,15 +21,13 @@ pub enum Signal {
     Kill,
     /// Stops a process.
     Stop,
-    /// Ctrl-Z.
     Suspend,
-    /// Continues it.
     Continue,
 }
 
 impl Signal {
-    /// What ends, stops or interrupts a process from outside, and can be caught: whoever runs programs for a user passes
-    /// these on.
+    /// What ends, stops or interrupts a process from outside, and can be caught: whoever runs programs for a
+    /// user passes these on.
     pub const FROM_OUTSIDE: [Signal; 10] = [
         Signal::Interrupt,
         Signal::Terminate,

@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Gives what a socket sends a priority (`SO_PRIORITY`), by which queues may tell it from others; above 6 it takes
-/// `CAP_NET_ADMIN`.
+/// Gives what a socket sends a priority (`SO_PRIORITY`), by which queues may tell it from others; above 6 it
+/// takes `CAP_NET_ADMIN`.
 ///
 /// # Errors
 /// `EPERM`, or it is no socket.
@@ -20,7 +20,8 @@ pub fn set_mark(socket: &impl AsFd, mark: u32) -> io::Result<()> {
     set_option(socket, libc::SOL_SOCKET, libc::SO_MARK, &mark)
 }
 
-/// The field in the header of what a socket sends by IPv4 (`IP_TOS`): six bits of code point, two of congestion.
+/// The field in the header of what a socket sends by IPv4 (`IP_TOS`): six bits of code point, two of
+/// congestion.
 ///
 /// # Errors
 /// None is known for sockets of this family.
@@ -28,7 +29,8 @@ pub fn set_type_of_service(socket: &impl AsFd, field: u8) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_IP, libc::IP_TOS, &i32::from(field))
 }
 
-/// Lets so many bytes of messages wait at a socket (`SO_RCVBUFFORCE`), beyond what `net.core.rmem_max` allows.
+/// Lets so many bytes of messages wait at a socket (`SO_RCVBUFFORCE`), beyond what `net.core.rmem_max`
+/// allows.
 ///
 /// # Errors
 /// `EPERM` without `CAP_NET_ADMIN`.
@@ -70,7 +72,8 @@ pub(crate) fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize>
     if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
 }
 
-/// Receives one message, or of a stream what is there, without waiting; what does not fit of a message is cut off.
+/// Receives one message, or of a stream what is there, without waiting; what does not fit of a message is cut
+/// off.
 ///
 /// # Errors
 /// `EWOULDBLOCK`: nothing is there.

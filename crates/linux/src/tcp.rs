@@ -46,8 +46,8 @@ pub struct Silence {
     pub heard: Duration,
 }
 
-/// How many segments with data came on a connection, those out of order and those that came twice included: what the
-/// way to here carried, whether or not it could be delivered yet. The number wraps around.
+/// How many segments with data came on a connection, those out of order and those that came twice included:
+/// what the way to here carried, whether or not it could be delivered yet. The number wraps around.
 ///
 /// # Errors
 /// `EBADF`, `ENOTSOCK`, `EOPNOTSUPP`: not a TCP socket.
@@ -58,8 +58,8 @@ pub fn segments_received(socket: impl AsFd) -> io::Result<u32> {
 fn info(socket: &impl AsFd) -> io::Result<Info> {
     let mut info = [0_u8; LENGTH];
     let mut length = LENGTH as libc::socklen_t;
-    // SAFETY: the descriptor is borrowed and open; the kernel writes at most `length` bytes into `info`, which is that
-    // long, and the number written into `length`.
+    // SAFETY: the descriptor is borrowed and open; the kernel writes at most `length` bytes into `info`,
+    // which is that long, and the number written into `length`.
     let status = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),

@@ -1,9 +1,9 @@
 //! Processors, cores, caches and memory nodes, as sysfs describes them.
 //!
-//! A [`Topology`] is read once and is a plain value. What a container or an old kernel hides is
-//! replaced by the most modest assumption (each processor a core of its own, one package, one node) and listed
-//! in [`Topology::assumed`], so that nobody takes a guess for a fact. A barrier's tree, the spreading
-//! of a gang over cores, and `unisono doctor` read it.
+//! A [`Topology`] is read once and is a plain value. What a container or an old kernel hides is replaced by
+//! the most modest assumption (each processor a core of its own, one package, one node) and listed in
+//! [`Topology::assumed`], so that nobody takes a guess for a fact. A barrier's tree, the spreading of a gang
+//! over cores, and `unisono doctor` read it.
 //!
 //! Cost: about ten small files a processor. It does not follow hot-plugging: read again.
 //!
@@ -35,20 +35,17 @@ pub struct Topology {
 pub struct Cpu {
     /// The kernel's number.
     pub number: usize,
-    /// Package (socket).
     pub package: usize,
     /// All hardware threads of its core, itself included.
     pub siblings: CpuSet,
 }
 
-/// One cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
     /// 1 is nearest to the core.
     pub level: u8,
     /// What it holds.
     pub kind: CacheKind,
-    /// Size.
     pub bytes: u64,
     /// The processors that share it.
     pub shared_by: CpuSet,
@@ -57,11 +54,8 @@ pub struct Cache {
 /// What a cache holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CacheKind {
-    /// Data only.
     Data,
-    /// Instructions only.
     Instruction,
-    /// Both.
     Unified,
 }
 

@@ -1,8 +1,8 @@
 //! Ethernet devices whose cable ends in this process: TAP.
 //!
-//! What the kernel sends through the device is read here, frame by frame. No offloads are promised, so that the
-//! kernel cuts large segments into frames and fills in checksums before it hands them over. The device is gone
-//! with its descriptor, however the process ends.
+//! What the kernel sends through the device is read here, frame by frame. No offloads are promised, so that
+//! the kernel cuts large segments into frames and fills in checksums before it hands them over. The device is
+//! gone with its descriptor, however the process ends.
 //!
 //! Cost: a system call and a copy a frame. When not to use it: above some hundred thousand frames a second;
 //! [`crate::xdp`] needs no call to receive.

@@ -1,20 +1,20 @@
 //! Where programs write down what they change on a host, so that it is undone when they are killed.
 //!
-//! What is this? A private directory of small files, [`UndoDirectory`]. A process that is about to change something
-//! writes a file first, and removes it when all is as it was. The process that finds a file whose writer has died
-//! undoes what it says.
+//! What is this? A private directory of small files, [`UndoDirectory`]. A process that is about to change
+//! something writes a file first, and removes it when all is as it was. The process that finds a file whose
+//! writer has died undoes what it says.
 //!
-//! The idea: such files are orders, carried out with the privilege of their reader. They are read only if nobody else
-//! can have written them: the directory is a [`PrivateDirectory`], the file a regular file of this user's, no link.
-//! A file appears whole or not at all ([`UndoDirectory::write`]), and the room for what will be written at the end
-//! of a change can be had before the change begins ([`UndoDirectory::prepare`]).
+//! The idea: such files are orders, carried out with the privilege of their reader. They are read only if
+//! nobody else can have written them: the directory is a [`PrivateDirectory`], the file a regular file of
+//! this user's, no link. A file appears whole or not at all ([`UndoDirectory::write`]), and the room for what
+//! will be written at the end of a change can be had before the change begins ([`UndoDirectory::prepare`]).
 //!
-//! One process at a time changes the directory: [`UndoDirectory::lock`] is flock(2) on the directory itself, so that
-//! it ends with its holder and leaves no file. It can be handed to a program that goes on with the change
-//! ([`DirectoryLock::pass_to`]).
+//! One process at a time changes the directory: [`UndoDirectory::lock`] is flock(2) on the directory itself,
+//! so that it ends with its holder and leaves no file. It can be handed to a program that goes on with the
+//! change ([`DirectoryLock::pass_to`]).
 //!
-//! Cost: a look at each directory of the path and some five system calls a file. When not to use it: for data that
-//! change often. Reference: flock(2), rename(2), open(2) on `O_NOFOLLOW`.
+//! Cost: a look at each directory of the path and some five system calls a file. When not to use it: for data
+//! that change often. Reference: flock(2), rename(2), open(2) on `O_NOFOLLOW`.
 
 use crate::local_socket::own_user;
 use crate::pidfd::{runs, start_time};
@@ -33,7 +33,8 @@ use std::time::{Duration, Instant};
 
 /// How names end of files that are being written.
 const UNFINISHED: &str = ".new";
-/// The longest file that is read, in bytes: a journal with a line for each of 100,000 threads has a quarter of it.
+/// The longest file that is read, in bytes: a journal with a line for each of 100,000 threads has a quarter
+/// of it.
 const MOST: u64 = 64 << 20;
 /// How often a lock that somebody else has is tried again.
 const AGAIN: Duration = Duration::from_millis(2);
@@ -43,8 +44,8 @@ const MOST_TRIES: usize = 100;
 /// How many files this process has begun to write: several of one name may be prepared.
 static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
-/// The process that wrote down what to undo, by its number and its start in the kernel's ticks since boot: numbers
-/// are used again.
+/// The process that wrote down what to undo, by its number and its start in the kernel's ticks since boot:
+/// numbers are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Author {
     pub process: u32,
@@ -135,8 +136,8 @@ impl UndoDirectory {
     /// What a file says; none if it is not there.
     ///
     /// # Errors
-    /// `PermissionDenied`: others than this user could have written it, or it is a link or no file. `InvalidData`: it
-    /// is no text. `FileTooLarge`.
+    /// `PermissionDenied`: others than this user could have written it, or it is a link or no file.
+    /// `InvalidData`: it is no text. `FileTooLarge`.
     pub fn read(&self, name: &str) -> io::Result<Option<String>> {
         let Some(directory) = self.existing()? else { return Ok(None) };
         let path = directory.path().join(name);
@@ -201,8 +202,9 @@ impl UndoDirectory {
         self.prepare(name, bytes)?.commit()
     }
 
-    /// Writes a file beside its place, so that there is room for it whatever happens until [`Prepared::commit`]. Only
-    /// for the holder of the [lock](Self::lock): the next one removes what it finds unfinished.
+    /// Writes a file beside its place, so that there is room for it whatever happens until
+    /// [`Prepared::commit`]. Only for the holder of the [lock](Self::lock): the next one removes what it
+    /// finds unfinished.
     ///
     /// # Errors
     /// The system's; nothing has changed.
@@ -238,7 +240,8 @@ impl UndoDirectory {
         }
     }
 
-    /// Removes the directory if nothing is in it, and the one above it likewise if its name says that it is ours.
+    /// Removes the directory if nothing is in it, and the one above it likewise if its name says that it is
+    /// ours.
     pub fn remove_if_empty(&self) {
         let above = self.path.parent().filter(|above| above.ends_with("unisono"));
         if fs::remove_dir(&self.path).is_ok() {
@@ -246,8 +249,8 @@ impl UndoDirectory {
         }
     }
 
-    /// Keeps others from changing what lies here; waits at most so long for the one that does. None: it went on. What
-    /// a process that was killed had begun to write is removed.
+    /// Keeps others from changing what lies here; waits at most so long for the one that does. None: it went
+    /// on. What a process that was killed had begun to write is removed.
     ///
     /// # Errors
     /// The directory cannot be made, or is not private.
@@ -313,8 +316,9 @@ fn refused(path: &Path, why: &str) -> io::Error {
 }
 
 impl DirectoryLock {
-    /// Has a program keep the lock, too, from its start: the lock is held until one of the two drops it, or both have
-    /// ended. Answers the number under which the program has it; for [`UndoDirectory::lock_passed_on`].
+    /// Has a program keep the lock, too, from its start: the lock is held until one of the two drops it, or
+    /// both have ended. Answers the number under which the program has it; for
+    /// [`UndoDirectory::lock_passed_on`].
     pub fn pass_to(&self, command: &mut Command) -> i32 {
         let descriptor = self.held.as_raw_fd();
         let keep = move || {

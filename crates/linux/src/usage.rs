@@ -1,5 +1,5 @@
-//! What this process, or the children that it has collected, have used so far: processor time and context switches
-//! (`getrusage(2)`).
+//! What this process, or the children that it has collected, have used so far: processor time and context
+//! switches (`getrusage(2)`).
 //!
 //! A *voluntary* switch is a thread that went to sleep: the difference over a measurement counts how
 //! often waiting blocked. An *involuntary* one is a preemption, or a `sched_yield` that let somebody else
@@ -36,7 +36,8 @@ pub fn of_this_process() -> Usage {
     of(libc::RUSAGE_SELF)
 }
 
-/// What the children of this process have used that it has waited for, with all descendants for which those waited.
+/// What the children of this process have used that it has waited for, with all descendants for which those
+/// waited.
 #[must_use]
 pub fn of_collected_children() -> Usage {
     of(libc::RUSAGE_CHILDREN)

@@ -160,7 +160,8 @@ mod tests {
             values.sort_by(f64::total_cmp);
             let got = median_interval(&values, 0.8, seed).expect("not empty");
             let all = all_medians(&values);
-            // the enumerated quantile within the noise of 2,000 draws (four standard errors of a share of 0.1)
+            // the enumerated quantile within the noise of 2,000 draws (four standard errors of a share of
+            // 0.1)
             let within = |x: f64, q: f64| {
                 let (a, b) = (quantile::of_sorted(&all, q - 0.027), quantile::of_sorted(&all, q + 0.027));
                 a.is_some_and(|a| a <= x + 1e-9) && b.is_some_and(|b| x <= b + 1e-9)

@@ -1,4 +1,5 @@
-//! Whether a budget was kept: the median of the runs, or every run, against what it must not exceed or must reach.
+//! Whether a budget was kept: the median of the runs, or every run, against what it must not exceed or must
+//! reach.
 
 use crate::quantile;
 use crate::record::{Budget, RunLine};
@@ -11,7 +12,6 @@ pub struct Kept {
     pub value: f64,
     /// The worst run: the greatest, or the least where the budget is to be reached.
     pub worst: f64,
-    /// Runs.
     pub n: usize,
     /// Whether the value is within the limit.
     pub reached: bool,

@@ -28,7 +28,6 @@ pub const DOMINANCE: f64 = 4.0;
 pub struct Mode {
     /// Number of runs in it.
     pub n: usize,
-    /// Its median.
     pub median: f64,
     /// Its least value.
     pub min: f64,

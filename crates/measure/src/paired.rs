@@ -26,7 +26,6 @@ pub struct Comparison {
     pub wins: usize,
     /// Pairs in which it was worse by more than [`TIE`].
     pub losses: usize,
-    /// The rest.
     pub ties: usize,
     /// Pairs without a ratio (the run compared with delivered zero, or a value is not finite).
     pub undefined: usize,

@@ -24,7 +24,6 @@ pub enum Line {
 /// A study as its readers need it: the claim, the paper's statement, the figure, the verdict.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StudyLine {
-    /// Always [`FORMAT`].
     pub format: String,
     /// Identifier, unique within a records file, for example `granularity`.
     pub study: String,
@@ -129,7 +128,8 @@ pub enum ChartKind {
     /// One row a variant: a dot a run, a median mark. Shows two modes as two clusters.
     #[default]
     Strip,
-    /// One bar a variant and figure (for several applications side by side), whiskers from minimum to maximum.
+    /// One bar a variant and figure (for several applications side by side), whiskers from minimum to
+    /// maximum.
     Bars,
 }
 
@@ -215,7 +215,6 @@ pub struct Verdict {
     pub against: String,
     /// The figure compared.
     pub figure: String,
-    /// Direction.
     #[serde(default)]
     pub better: Better,
     /// A parameter by whose values the comparison is split.
@@ -245,7 +244,6 @@ pub struct Budget {
     pub label: String,
     /// The variant whose figure is limited.
     pub variant: String,
-    /// The figure.
     pub figure: String,
     /// Only runs with these parameter values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -282,14 +280,11 @@ pub enum Outcome {
     Interrupted,
 }
 
-/// One run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunLine {
-    /// Always [`FORMAT`].
     pub format: String,
     /// The study it belongs to.
     pub study: String,
-    /// Its topic.
     pub topic: String,
     /// The variant, for example `gang`.
     pub variant: String,
@@ -341,26 +336,18 @@ pub struct Figure {
 pub struct Distribution {
     /// Number of samples.
     pub n: u64,
-    /// Least.
     pub min: f64,
-    /// First quartile.
     pub p25: f64,
-    /// Median.
     pub median: f64,
-    /// Third quartile.
     pub p75: f64,
-    /// 99th percentile.
     pub p99: f64,
-    /// Greatest.
     pub max: f64,
 }
 
 /// What a run was made on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostFacts {
-    /// Kernel release.
     pub kernel: String,
-    /// Processor model.
     pub cpu: String,
     /// Processors this process may use.
     pub cpus: u32,

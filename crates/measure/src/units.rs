@@ -1,5 +1,5 @@
-//! Durations as people type them (`50us`, `20ms`, `1.5s`, `300ns`, `0`), and numbers of things as they read them
-//! (`1 process`, `2 processes`).
+//! Durations as people type them (`50us`, `20ms`, `1.5s`, `300ns`, `0`), and numbers of things as they read
+//! them (`1 process`, `2 processes`).
 
 use std::fmt;
 use std::time::Duration;

@@ -45,7 +45,6 @@ pub struct Judgement {
     pub variant_modes: Option<TwoModes>,
     /// Two modes of the runs compared with.
     pub against_modes: Option<TwoModes>,
-    /// The sentence.
     pub words: String,
 }
 
@@ -54,7 +53,6 @@ pub struct Judgement {
 pub enum Answer {
     /// Pairs were compared.
     Compared {
-        /// The numbers.
         comparison: Comparison,
         /// What they allow to say.
         finding: Finding,
@@ -161,7 +159,8 @@ fn why_unanswered(verdict: &Verdict, runs: &[&RunLine], all: &[&RunLine]) -> Str
         if runs.iter().any(|r| &r.variant == variant && r.value(&verdict.figure).is_some()) {
             continue;
         }
-        // a variant that is skipped as a whole has its reason in one record, not in one for each place of the axis
+        // a variant that is skipped as a whole has its reason in one record, not in one for each place of the
+        // axis
         if let Some(reason) = reason(runs, variant).or_else(|| reason(all, variant)) {
             return format!("{variant}: {reason}");
         }

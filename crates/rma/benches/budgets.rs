@@ -3,12 +3,12 @@
 //! ```text
 //! cargo bench -p unisono-rma --bench budgets -- [CASE...] [samples=6] [ms=150]
 //! ```
-//! Every case runs its variants interleaved, A B C C B A, each sample a fresh job of processes. Printed for each:
-//! how many samples, their least, median and greatest, in nanoseconds a step. A variant is named
+//! Every case runs its variants interleaved, A B C C B A, each sample a fresh job of processes. Printed for
+//! each: how many samples, their least, median and greatest, in nanoseconds a step. A variant is named
 //! `synchronization/style/flavour`. The step of `fence` is the paper's (figure 1): a fence that promises that
 //! nothing precedes, four puts, a fence that promises that nothing succeeds; of `lock` four times lock, put,
-//! unlock; `death-SYNCHRONIZATION` kills a rank that another waits for, and is the time until that one is told; of
-//! `flush` one put and a flush; of `accumulate` one of 1 MB, and `memcpy` is what it is compared to.
+//! unlock; `death-SYNCHRONIZATION` kills a rank that another waits for, and is the time until that one is
+//! told; of `flush` one put and a flush; of `accumulate` one of 1 MB, and `memcpy` is what it is compared to.
 
 #![cfg(not(loom))]
 #![expect(clippy::print_stdout, reason = "a program that prints a table")]

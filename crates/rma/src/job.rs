@@ -28,9 +28,9 @@ use std::time::Duration;
 
 /// One rank's membership in a job: a group of members that make windows together.
 ///
-/// A job is what MPI calls a communicator's group: the ranks of a window are the ranks of its job. Making and freeing
-/// windows, [`barrier`](Self::barrier), [`gather`](Self::gather) and [`finalize`](Self::finalize) are collective: every
-/// member calls them, in the same order.
+/// A job is what MPI calls a communicator's group: the ranks of a window are the ranks of its job. Making and
+/// freeing windows, [`barrier`](Self::barrier), [`gather`](Self::gather) and [`finalize`](Self::finalize) are
+/// collective: every member calls them, in the same order.
 ///
 /// | members | made by | windows |
 /// |---|---|---|
@@ -74,8 +74,9 @@ impl Job {
         Ok(job)
     }
 
-    /// Joins the job that a launcher started this process for: `unisono run`, on one host or on several, or Slurm's
-    /// `srun`. `None`: no launcher started it. Collective: waits until all have come, at most for `patience`.
+    /// Joins the job that a launcher started this process for: `unisono run`, on one host or on several, or
+    /// Slurm's `srun`. `None`: no launcher started it. Collective: waits until all have come, at most for
+    /// `patience`.
     ///
     /// # Errors
     /// As [`shared`](Self::shared); [`Error::Job`] for an environment that makes no sense.
@@ -253,17 +254,18 @@ impl Job {
         Ok(parts.into())
     }
 
-    /// Has `hook` called about every so often (at most every 5 ms) while this member waits, in calls of this job and
-    /// of its windows, by the thread that waits; where members outnumber processors, and no wait has lasted so long
-    /// lately, only after 5 ms. For bindings whose host must make progress meanwhile: after a call that found work the
-    /// next comes within microseconds, and then ever later. It must not call this job or its windows.
+    /// Has `hook` called about every so often (at most every 5 ms) while this member waits, in calls of this
+    /// job and of its windows, by the thread that waits; where members outnumber processors, and no wait has
+    /// lasted so long lately, only after 5 ms. For bindings whose host must make progress meanwhile: after a
+    /// call that found work the next comes within microseconds, and then ever later. It must not call this
+    /// job or its windows.
     pub fn while_waiting(&mut self, every: Duration, hook: Box<dyn FnMut() -> Found + Send>) {
         let crowded = self.host.as_ref().is_some_and(|host| host.crowded);
         self.shared.hook.set(every, crowded, hook);
     }
 
-    /// Stops the agent thread: from now on this member serves others in its own calls only. For bindings whose host
-    /// cannot be called by threads any more.
+    /// Stops the agent thread: from now on this member serves others in its own calls only. For bindings
+    /// whose host cannot be called by threads any more.
     pub fn without_agent(&self) {
         self.shared.stop_agent();
     }
@@ -275,15 +277,16 @@ impl Job {
             sum.merge(&theirs);
         }
         if self.rank == Rank(0) {
-            // In one piece, so that nothing else gets in between; a closed standard error is nobody's problem.
+            // In one piece, so that nothing else gets in between; a closed standard error is nobody's
+            // problem.
             let _ = std::io::stderr().write_all(format!("unisono: {sum}").as_bytes());
         }
         Ok(())
     }
 
-    /// Ends the membership in an orderly way; collective. Where the environment has [`STATS`](crate::STATS), rank 0
-    /// prints what the windows that have ended did. A job that is dropped without it looks to the others
-    /// like a member that is gone.
+    /// Ends the membership in an orderly way; collective. Where the environment has [`STATS`](crate::STATS),
+    /// rank 0 prints what the windows that have ended did. A job that is dropped without it looks to the
+    /// others like a member that is gone.
     ///
     /// # Errors
     /// [`Error::Gone`].

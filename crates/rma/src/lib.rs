@@ -20,7 +20,8 @@
 //! unisono-rma = { path = "unisono/crates/rma" }   # in a checkout of the repository
 //! ```
 //!
-//! Each of four members puts its rank into the window of the next, and reads what has come from the one before:
+//! Each of four members puts its rank into the window of the next, and reads what has come from the one
+//! before:
 //!
 //! ```
 //! use unisono_rma::{Assert, Error, Job, Rank, Spec};
@@ -47,8 +48,8 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! Where to read on: [`Job`] says how members come together and make windows, [`Window`] has the operations and the
-//! synchronizations and says what they promise, [`Layout`] is data that does not lie in a row.
+//! Where to read on: [`Job`] says how members come together and make windows, [`Window`] has the operations
+//! and the synchronizations and says what they promise, [`Layout`] is data that does not lie in a row.
 //!
 //! The windows have the meaning of MPI-4.0 chapter 12, in its words; [`Error::class`] names the standard's
 //! error class. The crate does *not* know MPI (bindings are `abi/mpi` and `abi/c`), does not start processes

@@ -1,4 +1,5 @@
-//! The agent: there only if locks are possible, and the target's progress where its program does something else.
+//! The agent: there only if locks are possible, and the target's progress where its program does something
+//! else.
 //!
 //! In a program of its own, whose threads nobody else starts.
 
@@ -24,8 +25,8 @@ fn await_agents(count: usize) {
     }
 }
 
-/// One member's part; what its own part of the window holds in the end. Rank 0 locks and combines at rank 1 while that
-/// one's program makes no call.
+/// One member's part; what its own part of the window holds in the end. Rank 0 locks and combines at rank 1
+/// while that one's program makes no call.
 fn member(mut job: Job, locks: Locks, meet: &Barrier) -> Result<u64, Error> {
     let spec = Spec::new().unit(8).style(Style::Deferred).locks(locks);
     let mut window = job.allocate(8, spec)?;

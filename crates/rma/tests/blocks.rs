@@ -1,7 +1,7 @@
 //! How often a process gives its processor away: at most once an epoch, where two share one.
 //!
-//! Counted by the kernel. In a program of its own: who shares the processor with others waits for them as well, but is
-//! not made to.
+//! Counted by the kernel. In a program of its own: who shares the processor with others waits for them as
+//! well, but is not made to.
 
 #![cfg(not(loom))]
 #![expect(clippy::print_stdout, reason = "a skipped test says why")]

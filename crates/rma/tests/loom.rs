@@ -1,4 +1,5 @@
-//! The words of the direct path - lock, gate, post and completion flags - under every interleaving that matters.
+//! The words of the direct path - lock, gate, post and completion flags - under every interleaving that
+//! matters.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test --release -p unisono-rma --test loom
@@ -6,8 +7,8 @@
 //! The files under test are those that the crate is built from. A futex is modelled by a lock held between
 //! comparing and sleeping, membarrier by a full fence on both sides; a lost wake-up is a deadlock, which loom
 //! reports. Each model has failed for the rule it is about, broken on purpose: the lock without its acquire,
-//! without the sleepers' bit, with a release that forgets to wake; the gate without a fence, without a look at it with
-//! the lock held, and turned back without a release; the fence without a look at the exposure.
+//! without the sleepers' bit, with a release that forgets to wake; the gate without a fence, without a look
+//! at it with the lock held, and turned back without a release; the fence without a look at the exposure.
 
 #![cfg(loom)]
 
@@ -303,8 +304,8 @@ impl Gated {
     }
 }
 
-/// Both kinds of fences; `first` on one thread, `second` on another; how often the part is added to at least, and
-/// how often if all shorts come one by one.
+/// Both kinds of fences; `first` on one thread, `second` on another; how often the part is added to at least,
+/// and how often if all shorts come one by one.
 fn gated(first: fn(&Gated), second: fn(&Gated), (least, most): (u32, u32)) {
     for wakeups in [Wakeups::Asymmetric(Scope::Shared), Wakeups::Symmetric(Scope::Shared)] {
         model(move || {
@@ -415,8 +416,9 @@ fn meet(lines: &Lines, me: usize, episode: u32, wakeups: Wakeups) {
     assert_eq!(Block::new(wakeups).wait(other, episode, &mut Unwatched), Verdict::Continue);
 }
 
-/// Three fence epochs, as `direct::fence` has them: what is put in the first is staged, and applied by the target after
-/// the barrier; in the second the origin looks at the target's exposure and stores; in the third it stores.
+/// Three fence epochs, as `direct::fence` has them: what is put in the first is staged, and applied by the
+/// target after the barrier; in the second the origin looks at the target's exposure and stores; in the third
+/// it stores.
 #[test]
 fn a_store_of_the_next_fence_epoch_comes_after_what_the_last_one_left_staged() {
     let wakeups = Wakeups::Symmetric(Scope::Private);

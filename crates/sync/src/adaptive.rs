@@ -3,10 +3,10 @@
 //! The idea: no way of waiting wins everywhere. Spinning wins on cores of one's own; yielding where the only
 //! other runnable threads are one's own fellows; sleeping beside foreign load. Which of these holds cannot be
 //! seen from one wait, so each wait is told about its [`Company`]: how those who wait together wait now
-//! ([`Regime`]), whether they outnumber the processors, and who was last seen where. A member that has not come
-//! yet and was last seen on this very core does not run now, and spinning would keep it from running.
-//! While giving way the policy times its yields: one longer than [`LONG_YIELD`] handed a foreign thread its slice,
-//! and is reported to the regime.
+//! ([`Regime`]), whether they outnumber the processors, and who was last seen where. A member that has not
+//! come yet and was last seen on this very core does not run now, and spinning would keep it from running.
+//! While giving way the policy times its yields: one longer than [`LONG_YIELD`] handed a foreign thread its
+//! slice, and is reported to the regime.
 //!
 //! Cost: that of the way chosen; on the fast path nothing. When not to use: where the regime is known and
 //! fixed; a fixed policy saves the probes (see [`crate::Controller`] for what they cost).
@@ -21,12 +21,12 @@ use crate::watch::{Verdict, Watch};
 use crate::whereabouts::Whereabouts;
 use unisono_linux::clock::{Nanos, Ticks};
 
-/// No fellow keeps a core this long between two yields of a barrier's; a foreign thread does. (A slice of the fair
-/// scheduler is 2 to 4 ms; a context switch among fellows measured 0.5 us.)
+/// No fellow keeps a core this long between two yields of a barrier's; a foreign thread does. (A slice of the
+/// fair scheduler is 2 to 4 ms; a context switch among fellows measured 0.5 us.)
 pub const LONG_YIELD: Nanos = Nanos(1_000_000);
 
-/// How long to spin when all fellows of this core have come: about two context switches. The awaited then runs
-/// elsewhere and is near, or something else is wrong.
+/// How long to spin when all fellows of this core have come: about two context switches. The awaited then
+/// runs elsewhere and is near, or something else is wrong.
 const NEAR: Nanos = Nanos(1_500);
 
 /// What a waiter knows, at one wait, of those that it waits for.

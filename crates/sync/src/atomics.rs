@@ -1,9 +1,10 @@
 //! What a model replaces: the atomics (the standard library's, or loom's under `--cfg loom`) and the clocks.
 //!
 //! Protocol code names only this module, so that the code that runs is the code that was checked. Some
-//! functions differ in kind: [`pause`] and [`give_way`] yield to the model checker's scheduler; [`light_fence`], which
-//! is only a compiler fence on the machine (its partner calls membarrier), is a full fence in a model,
-//! because loom has no membarrier; and the clocks [`now`] and [`ticks`] stand still in a model.
+//! functions differ in kind: [`pause`] and [`give_way`] yield to the model checker's scheduler;
+//! [`light_fence`], which is only a compiler fence on the machine (its partner calls membarrier), is a full
+//! fence in a model, because loom has no membarrier; and the clocks [`now`] and [`ticks`] stand still in a
+//! model.
 
 use unisono_linux::clock::{self, Nanos, Ticks};
 

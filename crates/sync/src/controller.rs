@@ -36,7 +36,6 @@ impl Mode {
     }
 }
 
-/// A decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// How to wait from now on.

@@ -16,8 +16,8 @@
 //! ```
 //! Either fence comes first in the single order of fences. If the signaller's: the sleeper's read sees the
 //! word, and it does not sleep. If the sleeper's: the signaller's read sees the count and wakes. If that wake
-//! comes before the sleeper has read `woken`, the sleeper acquires what the signaller did before, and sees the
-//! word; if after, the kernel's comparison of `woken` refuses the sleep.
+//! comes before the sleeper has read `woken`, the sleeper acquires what the signaller did before, and sees
+//! the word; if after, the kernel's comparison of `woken` refuses the sleep.
 //!
 //! *Disturbing* a sleeper, to make it look at something else than the word, is the same handshake with
 //! that something in the word's place; this is why sleepers wait for `woken` and not for the word itself, and
@@ -124,14 +124,14 @@ impl Flag<'_> {
         reached(self.word.load(Ordering::Acquire), target)
     }
 
-    /// As [`reached`](Self::reached), and takes the line for writing on the way: for a waiter that is going to
-    /// store into this very line next, which then need not ask for it once more. For one waiter only; several
-    /// would tear the line from one another.
+    /// As [`reached`](Self::reached), and takes the line for writing on the way: for a waiter that is going
+    /// to store into this very line next, which then need not ask for it once more. For one waiter only;
+    /// several would tear the line from one another.
     #[inline]
     #[must_use]
     pub fn reached_taking(self, target: u32) -> bool {
-        // Compares with a value that the word is half the numbers away from, so that nothing is ever written; the
-        // processor takes the line before it knows.
+        // Compares with a value that the word is half the numbers away from, so that nothing is ever written;
+        // the processor takes the line before it knows.
         let never = target ^ 1 << 31;
         // SYNC(flag) acquire: sees what the signaller did before its signal
         let found = self.word.compare_exchange(never, never, Ordering::Acquire, Ordering::Acquire);

@@ -1,21 +1,22 @@
 //! Glance: the first moment of a wait, before anything else is decided.
 //!
 //! The idea: on cores of one's own the awaited signal is a line transfer away. A waiter that first sets up a
-//! watch or reads a clock has already lost it. So the waiter polls a few dozen times and gives up; it then waits
-//! in earnest. Cost: at most a few microseconds of a core. When not to use: where the awaited needs this core.
+//! watch or reads a clock has already lost it. So the waiter polls a few dozen times and gives up; it then
+//! waits in earnest. Cost: at most a few microseconds of a core. When not to use: where the awaited needs
+//! this core.
 //!
 //! Two waiters that exchange signals through one line can look at that line in two ways, and neither always
-//! wins. Measured on two virtual processors (AMD EPYC, Linux 6.18), a bare exchange, 31 runs of 15 ms of each,
-//! interleaved, ns an episode:
+//! wins. Measured on two virtual processors (AMD EPYC, Linux 6.18), a bare exchange, 31 runs of 15 ms of
+//! each, interleaved, ns an episode:
 //! ```text
 //!                                  pause, then read   read first   take
 //!   near (first quartile)                51               28         42
 //!   far  (median)                       243              216        129
 //! ```
-//! The host decides how far apart the two processors are, tells nobody, and may change it while the program runs.
-//! So one of the two measures: it times [`Stretch`]es of episodes, and now and then tries the other way. Both look
-//! the way that it decides. If each decided for itself, the other's choice would change what it measures, and the
-//! pair could settle on a mixture that is slower than either way.
+//! The host decides how far apart the two processors are, tells nobody, and may change it while the program
+//! runs. So one of the two measures: it times [`Stretch`]es of episodes, and now and then tries the other
+//! way. Both look the way that it decides. If each decided for itself, the other's choice would change what
+//! it measures, and the pair could settle on a mixture that is slower than either way.
 
 use crate::atomics::{AtomicU32, Ordering, pause, ticks};
 use crate::flag::Flag;
@@ -23,7 +24,8 @@ use crate::wait::WaitPolicy;
 use crate::watch::{Verdict, Watch};
 use unisono_linux::clock::Ticks;
 
-/// Looks in a row: several times a transfer of a line between far cores; one in a model, where each is a branch.
+/// Looks in a row: several times a transfer of a line between far cores; one in a model, where each is a
+/// branch.
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// How the first looks of a wait are made.
@@ -33,8 +35,8 @@ pub enum Glance {
     /// store into it.
     #[default]
     Pausing,
-    /// Each look takes the line for writing, because the next access of whoever goes on first is a store. A look
-    /// that only reads makes every episode move the line twice: once to be read, once to be written.
+    /// Each look takes the line for writing, because the next access of whoever goes on first is a store. A
+    /// look that only reads makes every episode move the line twice: once to be read, once to be written.
     Taking,
     /// Each look reads, the first one at once.
     Reading,
@@ -78,7 +80,8 @@ pub struct Stretch {
     began: Ticks,
 }
 
-/// A stretch of fewer episodes says nothing about their cost: reading the clock twice costs as much as one episode.
+/// A stretch of fewer episodes says nothing about their cost: reading the clock twice costs as much as one
+/// episode.
 const LEAST: u32 = 32;
 
 impl Stretch {
@@ -88,7 +91,8 @@ impl Stretch {
         Self { glance: Glance::Taking, exchange: Some(Trials::default()), ..Self::default() }
     }
 
-    /// Gives so many episodes. In an exchange one of the two `decides` how both look, and says so in `decision`.
+    /// Gives so many episodes. In an exchange one of the two `decides` how both look, and says so in
+    /// `decision`.
     #[inline]
     pub fn give(&mut self, episodes: u32, decides: bool, decision: &AtomicU32) {
         (self.given, self.left) = (episodes, episodes);
@@ -147,8 +151,8 @@ struct Trials {
     stretches: u32,
 }
 
-/// The dearer way is tried in two successive stretches of so many: 3 % of the time, so that a way that costs five
-/// times as much (the most that was measured: 216 against 42 ns) adds 12 % at worst.
+/// The dearer way is tried in two successive stretches of so many: 3 % of the time, so that a way that costs
+/// five times as much (the most that was measured: 216 against 42 ns) adds 12 % at worst.
 const TRIED_EVERY: u32 = 64;
 /// Costs are kept in fractions of a tick, so that smoothing does not stick.
 const FRACTION: u64 = 64;

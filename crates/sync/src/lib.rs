@@ -1,11 +1,11 @@
 //! Waiting: the ways to wait, who chooses among them, and the words that are waited for.
 //!
-//! *Waiting is a scheduling decision*: a waiter that spins holds a core that the awaited may
-//! need; a waiter that blocks pays microseconds. Everything about that decision is here. Read first `flag.rs`: a
-//! word to wait on, and the handshake that keeps wake-ups from being lost ([`Flag`]); then `wait.rs` and
-//! `policies.rs`: the fixed ways behind one trait ([`WaitPolicy`]); then `adaptive.rs` and `regime.rs`: which of them
-//! to use now, and `controller.rs`: how that is learnt. `waiter.rs` is what a barrier or a window holds
-//! ([`Waiter`]). [`Lines`] is the memory of the words, private or shared between processes.
+//! *Waiting is a scheduling decision*: a waiter that spins holds a core that the awaited may need; a waiter
+//! that blocks pays microseconds. Everything about that decision is here. Read first `flag.rs`: a word to
+//! wait on, and the handshake that keeps wake-ups from being lost ([`Flag`]); then `wait.rs` and
+//! `policies.rs`: the fixed ways behind one trait ([`WaitPolicy`]); then `adaptive.rs` and `regime.rs`: which
+//! of them to use now, and `controller.rs`: how that is learnt. `waiter.rs` is what a barrier or a window
+//! holds ([`Waiter`]). [`Lines`] is the memory of the words, private or shared between processes.
 //!
 //! The crate is not on crates.io; in `Cargo.toml` it is, from a clone of the repository,
 //!

@@ -3,10 +3,10 @@
 //! A [`Line`] is what one participant writes and others poll: sixteen words, aligned so that neither a
 //! neighbour nor the adjacent-line prefetcher drags foreign writes into it. Behind them, in the other half of
 //! the 128 bytes, lies who sleeps: written by sleepers only, so that a signaller's look at it stays in its
-//! cache. (Beside the word it would take the line that the next signal is about to be stored into: two threads
-//! that exchange signals through one line paid a third of their episode for that look.) [`Lines`] is an array
-//! of them on the heap or in a [`SharedMemory`] region; protocols use it without knowing which. All words
-//! start at zero. Cost: 128 bytes a line.
+//! cache. (Beside the word it would take the line that the next signal is about to be stored into: two
+//! threads that exchange signals through one line paid a third of their episode for that look.) [`Lines`] is
+//! an array of them on the heap or in a [`SharedMemory`] region; protocols use it without knowing which. All
+//! words start at zero. Cost: 128 bytes a line.
 
 use crate::atomics::{Arc, AtomicU32, Ordering};
 use crate::flag::{Flag, Sleepers};
@@ -147,7 +147,8 @@ impl Lines {
         self.first.cast()
     }
 
-    /// So many of these lines from `first` on, as lines of their own that share the memory. Panics past the last.
+    /// So many of these lines from `first` on, as lines of their own that share the memory. Panics past the
+    /// last.
     #[cfg(not(loom))]
     #[must_use]
     pub fn part(&self, first: usize, count: usize) -> Self {

@@ -7,8 +7,8 @@
 //! | [`Block`] | sleep in the kernel until woken | ~5 us on one CPU, 28-60 us across halted CPUs | for waits shorter than that on cores of one's own |
 //! | [`SpinBlock`] | spin as long as a sleep costs, then sleep | at most twice that of the better choice in hindsight | with more threads than cores, where the spin delays the awaited |
 //!
-//! Times were measured on two virtual CPUs (AMD EPYC, Linux 6.18). A spin budget is a time and not a number of
-//! polls, because a `pause` takes 20 to 140 cycles depending on the processor.
+//! Times were measured on two virtual CPUs (AMD EPYC, Linux 6.18). A spin budget is a time and not a number
+//! of polls, because a `pause` takes 20 to 140 cycles depending on the processor.
 //!
 //! Reference: Karlin, Li, Manasse, Owicki, "Empirical studies of competitive spinning for a shared-memory
 //! multiprocessor", SOSP 1991; Kontothanassis, Wisniewski, Scott, "Scheduler-conscious synchronization",
@@ -174,8 +174,8 @@ pub(crate) fn poll(flag: Flag<'_>, target: u32) -> bool {
     false
 }
 
-/// Spins until the target is reached or the watch stops; `None` when the budget is spent. In a model time does not
-/// pass, and the budget is spent at once.
+/// Spins until the target is reached or the watch stops; `None` when the budget is spent. In a model time
+/// does not pass, and the budget is spent at once.
 pub(crate) fn spin_for<W: Watch>(
     budget: Ticks,
     flag: Flag<'_>,

@@ -1,7 +1,7 @@
 //! Memory that will be needed soon.
 
-/// Asks the processor to bring the first bytes of something into its cache, and does not wait for them. Changes
-/// nothing else; where the processor cannot be asked, nothing at all.
+/// Asks the processor to bring the first bytes of something into its cache, and does not wait for them.
+/// Changes nothing else; where the processor cannot be asked, nothing at all.
 #[inline(always)]
 pub fn prefetch<T>(what: &T) {
     #[cfg(target_arch = "x86_64")]

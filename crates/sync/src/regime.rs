@@ -1,15 +1,15 @@
 //! The regime: how all who wait for one another wait now, and who decides that.
 //!
-//! The idea: whether to stay awake is one answer for all who wait together, in a word that all read. One of them, the
-//! [`Learner`], measures what its waits cost and decides ([`Controller`]). One decides for all because trying to
-//! stay awake beside foreign load costs a foreign slice, whoever tries. Every member may send all to sleep at once: two
-//! long yields within 50 ms, at least 2 ms apart, prove that foreign threads want these processors. While staying
-//! awake is only tried, one long yield is enough. One alone may be an accident, and two closer together are
-//! the same one, seen by two members.
+//! The idea: whether to stay awake is one answer for all who wait together, in a word that all read. One of
+//! them, the [`Learner`], measures what its waits cost and decides ([`Controller`]). One decides for all
+//! because trying to stay awake beside foreign load costs a foreign slice, whoever tries. Every member may
+//! send all to sleep at once: two long yields within 50 ms, at least 2 ms apart, prove that foreign threads
+//! want these processors. While staying awake is only tried, one long yield is enough. One alone may be an
+//! accident, and two closer together are the same one, seen by two members.
 //!
 //! Cost: reading is one load; counting a wait is an addition and a comparison; deciding reads a clock, a few
-//! thousand times a second at most. When not to use: where the way to wait is known and fixed. The regime is a
-//! hint: any mixture of ways is correct, because how one waits never changes what is awaited.
+//! thousand times a second at most. When not to use: where the way to wait is known and fixed. The regime is
+//! a hint: any mixture of ways is correct, because how one waits never changes what is awaited.
 
 use crate::atomics::{AtomicU32, Ordering};
 use crate::controller::{Controller, Mode};
@@ -17,7 +17,8 @@ use crate::line::Line;
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock::Nanos;
 
-/// Words of the line. Word 0 is left to whoever owns the line, for what is read at every wait beside the mode.
+/// Words of the line. Word 0 is left to whoever owns the line, for what is read at every wait beside the
+/// mode.
 const MODE: usize = 2;
 /// The processors that the members may use, modulo 64, in two halves.
 const PROCESSORS: usize = 4;
@@ -32,12 +33,12 @@ const TRYING_AWAKE: u32 = 2;
 
 /// Two long yields at least this far apart (ms) count separately; closer ones count once.
 const APART: u32 = 2;
-/// Two long yields further apart than this (ms) are two accidents: a thread that only passes by takes a slice every
-/// second or so, one that stays takes a slice of every two (4 to 20 ms).
+/// Two long yields further apart than this (ms) are two accidents: a thread that only passes by takes a slice
+/// every second or so, one that stays takes a slice of every two (4 to 20 ms).
 const TOGETHER: u32 = 50;
 
-/// Sleeps after which the clock is read, however few waits have passed: so many cost half a millisecond, and beside them
-/// reading a clock costs nothing.
+/// Sleeps after which the clock is read, however few waits have passed: so many cost half a millisecond, and
+/// beside them reading a clock costs nothing.
 const MANY_SLEEPS: u64 = 16;
 
 /// A way to wait, as advised.
@@ -69,7 +70,8 @@ impl<'a> Regime<'a> {
         Self { line }
     }
 
-    /// Whether everybody stays awake and word 0, the owner's, is zero: one question for the fast path of an episode.
+    /// Whether everybody stays awake and word 0, the owner's, is zero: one question for the fast path of an
+    /// episode.
     #[inline]
     #[must_use]
     pub fn is_awake_and_undisturbed(self) -> bool {
@@ -98,7 +100,8 @@ impl<'a> Regime<'a> {
 
     /// Adds the processors that this thread may use to those of all.
     pub fn announce_processors(self) {
-        // Processors beyond the 64th share bits: counting too few only means to yield too early. A model has enough.
+        // Processors beyond the 64th share bits: counting too few only means to yield too early. A model has
+        // enough.
         let allowed = if cfg!(loom) { None } else { affinity::allowed(Tid::current()).ok() };
         let bits = |set: affinity::CpuSet| set.iter().fold(0, |bits, cpu| bits | 1_u64 << (cpu % 64));
         let allowed = allowed.map_or(u64::MAX, bits);
@@ -165,8 +168,8 @@ impl Default for Learner {
 }
 
 impl Learner {
-    /// Counts a wait that is over, after `sleeps` sleeps in all, and now and then decides; only then it asks for the
-    /// moment.
+    /// Counts a wait that is over, after `sleeps` sleeps in all, and now and then decides; only then it asks
+    /// for the moment.
     #[inline]
     pub fn learn(&mut self, regime: Regime<'_>, sleeps: u64, moment: impl FnOnce() -> Nanos) {
         self.counted += 1;

@@ -8,15 +8,15 @@ use unisono_linux::clock::Nanos;
 
 /// A way to wait for a flag.
 ///
-/// A policy belongs to one waiter: it may learn. Signals for the flag must use the [`Wakeups`](crate::Wakeups)
-/// that the policy was made with.
+/// A policy belongs to one waiter: it may learn. Signals for the flag must use the
+/// [`Wakeups`](crate::Wakeups) that the policy was made with.
 pub trait WaitPolicy {
     /// Returns [`Verdict::Continue`] once `flag` has reached `target`, or [`Verdict::Stop`] as soon as
     /// `watch` says so.
     fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict;
 
-    /// The part of [`wait`](Self::wait) that keeps the core, if the policy has one. `None` when the policy would
-    /// now sleep or give way; the caller may then wait for something else instead.
+    /// The part of [`wait`](Self::wait) that keeps the core, if the policy has one. `None` when the policy
+    /// would now sleep or give way; the caller may then wait for something else instead.
     fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<Verdict>;
 
     /// As [`wait`](Self::wait), for a flag whose signaller needs the core that this waiter runs on.
@@ -25,8 +25,8 @@ pub trait WaitPolicy {
     }
 }
 
-/// How long somebody has waited. Waits that end within their first polls ([`Glance`](crate::Glance)) read no clock
-/// and are not counted.
+/// How long somebody has waited. Waits that end within their first polls ([`Glance`](crate::Glance)) read no
+/// clock and are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
     /// Awake: polling, giving way, looking around.
@@ -107,9 +107,9 @@ impl FromStr for Wait {
 
 /// How long spin-block spins before it sleeps.
 ///
-/// Who spins as long as a sleep costs, and then sleeps, never pays more than twice the better of the two (Karlin,
-/// Li, Manasse, Owicki 1991). Peter et al. tuned to 50 us, about the price of a wake-up across halted CPUs
-/// (28 to 60 us measured on two virtual CPUs of an AMD EPYC, Linux 6.18).
+/// Who spins as long as a sleep costs, and then sleeps, never pays more than twice the better of the two
+/// (Karlin, Li, Manasse, Owicki 1991). Peter et al. tuned to 50 us, about the price of a wake-up across
+/// halted CPUs (28 to 60 us measured on two virtual CPUs of an AMD EPYC, Linux 6.18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SpinBudget(Nanos);
 

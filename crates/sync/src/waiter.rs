@@ -1,14 +1,15 @@
 //! One waiter: a way to wait, and what the waiter tells and learns about those that it waits for.
 //!
-//! This is what barriers, windows and hand-offs hold. It asks three questions, answered from words that all who
-//! wait together share:
-//! - *Is there a processor for everybody?* Each adds the processors that it may use to a common set when it first
-//!   waits ([`Regime`]). More members than processors in the set means that processors are shared.
+//! This is what barriers, windows and hand-offs hold. It asks three questions, answered from words that all
+//! who wait together share:
+//! - *Is there a processor for everybody?* Each adds the processors that it may use to a common set when it
+//!   first waits ([`Regime`]). More members than processors in the set means that processors are shared.
 //! - *Does an awaited member run?* Each notes where it arrives ([`Notes`]).
 //! - *Awake or asleep?* One of them measures what episodes cost and decides for all ([`Learner`]).
 //!
-//! The answers are hints: any mixture of ways is correct, because how one waits never changes what is awaited.
-//! Cost an episode: on processors of one's own a countdown and a comparison; where processors are shared a store.
+//! The answers are hints: any mixture of ways is correct, because how one waits never changes what is
+//! awaited. Cost an episode: on processors of one's own a countdown and a comparison; where processors are
+//! shared a store.
 
 use crate::adaptive::{Adaptive, Company};
 use crate::atomics::now;
@@ -57,12 +58,13 @@ impl<'a> Fellows<'a> {
     }
 }
 
-/// A note of presence is good for this many episodes, and so is a stretch of episodes without a note. A member that is moved
-/// is then missed for 63 episodes at most: a few microseconds on processors of one's own, where alone this counts.
+/// A note of presence is good for this many episodes, and so is a stretch of episodes without a note. A
+/// member that is moved is then missed for 63 episodes at most: a few microseconds on processors of one's
+/// own, where alone this counts.
 const NOTED_EVERY: u32 = 64;
 
-/// The set of processors is complete once all members have arrived once, and members and masks change rarely: look
-/// at the first four of so many episodes.
+/// The set of processors is complete once all members have arrived once, and members and masks change rarely:
+/// look at the first four of so many episodes.
 const REFRESHED_EVERY: u32 = 1024;
 
 impl Waiter {
@@ -142,8 +144,8 @@ impl Waiter {
         self.learner.catch_up(episodes);
     }
 
-    /// Counts an episode or a wait that is over; now and then decides how all wait. For one of those who share the
-    /// regime.
+    /// Counts an episode or a wait that is over; now and then decides how all wait. For one of those who
+    /// share the regime.
     #[inline]
     pub fn learn(&mut self, regime: Regime<'_>) {
         if !cfg!(loom) && matches!(self.way, Way::Adaptive(_)) {

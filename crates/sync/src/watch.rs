@@ -1,10 +1,10 @@
 //! What a waiter asks on the way: shall I go on waiting?
 //!
-//! A policy knows how to wait, not why waiting might be in vain. It calls [`Watch::look`] every few dozen polls,
-//! after every yield and before every sleep. The caller's watch then checks poison, deadline and whether the
-//! awaited still lives. Before a sleep the look comes after the fence that announces the sleeper, so that a
-//! thread that disturbs sleepers ([`crate::Flag::disturb`]) either finds this one or is seen by its look. A wait
-//! that ends within its first polls never looks.
+//! A policy knows how to wait, not why waiting might be in vain. It calls [`Watch::look`] every few dozen
+//! polls, after every yield and before every sleep. The caller's watch then checks poison, deadline and
+//! whether the awaited still lives. Before a sleep the look comes after the fence that announces the sleeper,
+//! so that a thread that disturbs sleepers ([`crate::Flag::disturb`]) either finds this one or is seen by its
+//! look. A wait that ends within its first polls never looks.
 
 use unisono_linux::clock::Nanos;
 
@@ -20,7 +20,6 @@ pub trait Watch {
 /// An answer to [`Watch::look`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Wait on.
     Continue,
     /// Give up; the watch knows why.
     Stop,

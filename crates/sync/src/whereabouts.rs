@@ -1,9 +1,9 @@
 //! Where the members of a group were last seen.
 //!
-//! The idea: a member that has not come yet and was last seen on the asker's own processor does not run now, so
-//! that spinning would keep it from running. Each member notes the processor on which it arrives, in a word that
-//! all read. A note is a hint: it may be old, and a wrong guess costs time only. Cost: one store an episode
-//! where processors are shared, one in 64 episodes elsewhere; a question reads one word a member.
+//! The idea: a member that has not come yet and was last seen on the asker's own processor does not run now,
+//! so that spinning would keep it from running. Each member notes the processor on which it arrives, in a
+//! word that all read. A note is a hint: it may be old, and a wrong guess costs time only. Cost: one store an
+//! episode where processors are shared, one in 64 episodes elsewhere; a question reads one word a member.
 
 use crate::atomics::{AtomicU32, Ordering};
 use crate::line::{Line, Lines};
@@ -12,8 +12,9 @@ use unisono_linux::current_cpu::current_cpu;
 /// A note is the episode's low bits above the processor's number plus one; 0 is no note.
 const CPU_BITS: u32 = 12;
 
-/// Groups larger than this do not ask who runs where: reading the notes would cost more than a wrong guess (64
-/// words are 4 lines that others write, each a transfer of 30 to 100 ns; a wrong guess costs a spin budget of 50 us at most).
+/// Groups larger than this do not ask who runs where: reading the notes would cost more than a wrong guess
+/// (64 words are 4 lines that others write, each a transfer of 30 to 100 ns; a wrong guess costs a spin
+/// budget of 50 us at most).
 const SMALL_GROUP: usize = 64;
 
 /// The words of the notes: sixteen places a line.

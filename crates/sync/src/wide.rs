@@ -1,8 +1,8 @@
 //! Work compiled several times: for the vectors that every processor has, and for wider ones.
 //!
-//! The caller writes a plain loop over words in a [`Wide`]. [`vectorized`] runs the copy that was compiled for the
-//! widest vectors of the processor at hand. Cost: one question to a cached answer a call, so the loop should take
-//! longer than that (tens of words).
+//! The caller writes a plain loop over words in a [`Wide`]. [`vectorized`] runs the copy that was compiled
+//! for the widest vectors of the processor at hand. Cost: one question to a cached answer a call, so the loop
+//! should take longer than that (tens of words).
 
 /// A loop that is worth wider vectors.
 pub trait Wide {

@@ -1,9 +1,11 @@
-//! The end of a channel whose destination is gone, and time limits: what programs and destinations that do nothing hold is taken back.
+//! The end of a channel whose destination is gone, and time limits: what programs and destinations that do
+//! nothing hold is taken back.
 //!
-//! A channel whose program has gone keeps its credit until its destination has taken all that was handed over. A
-//! destination that takes nothing more would keep it for ever, and some hundred such channels are all that a broker has. So a
-//! channel without a program ends when its destination has taken nothing for [`Limits::patience`]; one that
-//! reads slowly is waited for. A program that has connected and not greeted in that time is sent away.
+//! A channel whose program has gone keeps its credit until its destination has taken all that was handed
+//! over. A destination that takes nothing more would keep it for ever, and some hundred such channels are all
+//! that a broker has. So a channel without a program ends when its destination has taken nothing for
+//! [`Limits::patience`]; one that reads slowly is waited for. A program that has connected and not greeted in
+//! that time is sent away.
 //!
 //! Cost: a look at all channels and programs once a second.
 

@@ -6,10 +6,11 @@
 //! ```
 //! No socket, no clock: the caller says what happened and when. Times never decrease.
 //!
-//! A message's way: it costs its channel credit, waits in its class, is chosen by start-time fair queuing when the
-//! link is free, is sent, and its credit comes back. Where a destination takes nothing more (a connection whose window
-//! is full), the channel *stalls*: what is chosen meanwhile is kept at its socket, what arrives is held before the
-//! scheduler, and nobody else waits for it. Both are part of the credit, so that memory has a bound.
+//! A message's way: it costs its channel credit, waits in its class, is chosen by start-time fair queuing
+//! when the link is free, is sent, and its credit comes back. Where a destination takes nothing more (a
+//! connection whose window is full), the channel *stalls*: what is chosen meanwhile is kept at its socket,
+//! what arrives is held before the scheduler, and nobody else waits for it. Both are part of the credit, so
+//! that memory has a bound.
 
 mod abandoned;
 mod statistics;
@@ -87,7 +88,6 @@ struct OpenChannel {
     held: VecDeque<Packet<WaitingMessage>>,
 }
 
-/// The broker.
 #[derive(Debug)]
 pub struct Broker {
     limits: Limits,
@@ -378,8 +378,8 @@ impl Broker {
         self.forget_if_empty(id);
     }
 
-    /// Gives credit back in halves, so that a program that does not look for it has few answers waiting; all of it when
-    /// its program waits for that.
+    /// Gives credit back in halves, so that a program that does not look for it has few answers waiting; all
+    /// of it when its program waits for that.
     fn pay(&mut self, id: ChannelId) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
         let is_empty = channel.flushing && channel.outstanding == 0;

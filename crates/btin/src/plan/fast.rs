@@ -8,7 +8,8 @@
 //!
 //! Bounds on the height come from four sources, the cheapest first:
 //! - searches from likely centres and from the members furthest from them (as in [`choose`](super::choose));
-//! - symmetries of the network that map members onto members: the height is the same around a root and its image;
+//! - symmetries of the network that map members onto members: the height is the same around a root and its
+//!   image;
 //! - walks from 64 members at once, spread over the network ([`Farthest`]);
 //! - searches from what is left, the likeliest root first, until the work that may be done is used up.
 //!

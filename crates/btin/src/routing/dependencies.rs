@@ -4,9 +4,11 @@
 //! Whoever holds something and cannot go on waits for something else; that is a dependency. If all
 //! dependencies that can be there at once have no cycle, somebody can always move.
 //! - A normal message holds a channel and waits for the next one of its route.
-//! - A register waits for the arrivals of its children, then for the channel to its parent; and, on the way down, for
-//!   its parent's release, then for the channels to its children. The root's release waits for its arrivals.
-//! - A synchronization message in a channel waits for nothing: the register that it goes to has room for it as a
+//! - A register waits for the arrivals of its children, then for the channel to its parent; and, on the way
+//!   down, for its parent's release, then for the channels to its children. The root's release waits for its
+//!   arrivals.
+//! - A synchronization message in a channel waits for nothing: the register that it goes to has room for it
+//!   as a
 //! whole, and nobody else's message ever lies there. This is what makes barriers harmless, whichever way
 //! their trees lie across the up and down directions.
 //!

@@ -1,5 +1,5 @@
-//! Shares of processor time that a process in the background keeps for the policy of a device: begun before the link's
-//! policy, and undone with it.
+//! Shares of processor time that a process in the background keeps for the policy of a device: begun before
+//! the link's policy, and undone with it.
 
 use super::{Running, begin, end, running};
 use crate::error::Error;
@@ -21,9 +21,9 @@ pub struct Keeping<'a> {
 }
 
 impl<'a> Keeping<'a> {
-    /// Has a process keep the shares of a policy, instead of those of the policy before. `keeper` makes the command of a
-    /// program that calls [`serve`](super::serve) for this device and the policy that it reads from standard input. What there
-    /// is to say besides the result is added to `notes`.
+    /// Has a process keep the shares of a policy, instead of those of the policy before. `keeper` makes the
+    /// command of a program that calls [`serve`](super::serve) for this device and the policy that it reads
+    /// from standard input. What there is to say besides the result is added to `notes`.
     ///
     /// # Errors
     /// As [`begin`]; the shares are as before.

@@ -54,12 +54,12 @@ pub(crate) fn weights(policy: &Policy) -> Result<Vec<GroupWeight>, Error> {
     cpu.shares.iter().map(weight).collect()
 }
 
-/// Sets one.
 pub(crate) fn set(weight: &GroupWeight) -> Result<(), Error> {
     write(&weight.file, &weight.ours)
 }
 
-/// Puts one back, unless somebody else has changed it since a policy held, or the group is gone. Whether it is as it was.
+/// Puts one back, unless somebody else has changed it since a policy held, or the group is gone. Whether it
+/// is as it was.
 pub(crate) fn put_back(weight: &GroupWeight, phase: Phase) -> Result<bool, Error> {
     match fs::read_to_string(&weight.file) {
         Ok(now) if now.trim() == weight.before => Ok(true),

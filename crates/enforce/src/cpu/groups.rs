@@ -134,7 +134,8 @@ impl HeldGroup {
     }
 }
 
-/// The control groups of a policy, and the tree in which they share: the host's own, as the kernel's controller sees it.
+/// The control groups of a policy, and the tree in which they share: the host's own, as the kernel's
+/// controller sees it.
 pub(super) struct Shares {
     pub(super) hierarchy: Hierarchy,
     /// The leaves, with their groups.

@@ -1,4 +1,5 @@
-//! The process that keeps shares of processor time, what it writes down, and who lets everybody run when it is gone.
+//! The process that keeps shares of processor time, what it writes down, and who lets everybody run when it
+//! is gone.
 
 use super::groups::{HeldGroup, Shares, let_run, noted};
 use super::turns::{TurnState, TurnTaking, is_busy};
@@ -27,8 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Options {
     /// How long a turn is.
     pub quantum: Duration,
-    /// The device whose policy this belongs to, if there is one. The process is in the background then, and ends with
-    /// its starter until the shares are kept.
+    /// The device whose policy this belongs to, if there is one. The process is in the background then, and
+    /// ends with its starter until the shares are kept.
     pub device: Option<String>,
 }
 
@@ -47,11 +48,9 @@ struct StoppedGroups {
 /// A process that keeps shares.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Running {
-    /// Which process.
     pub process: StartedProcess,
     /// The device whose policy it belongs to, if there is one.
     pub device: Option<String>,
-    /// The policy.
     pub policy: String,
 }
 
@@ -106,7 +105,6 @@ pub struct Keeper {
     quantum: u64,
     last: u64,
     look: u64,
-    /// Turns taken.
     pub taken: u64,
     times: Vec<GroupTime>,
     journal: Journal,
@@ -216,8 +214,8 @@ impl Drop for Keeper {
     }
 }
 
-/// Keeps the shares of a policy until a signal comes, and answers what each group has used. `ready` is called when
-/// the shares hold.
+/// Keeps the shares of a policy until a signal comes, and answers what each group has used. `ready` is called
+/// when the shares hold.
 ///
 /// # Errors
 /// As [`Keeper::begin`].

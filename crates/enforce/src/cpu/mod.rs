@@ -1,4 +1,5 @@
-//! Shares of processor time, `[cpu]` of a policy: kept by the kernel's controller, or by the core that shares links.
+//! Shares of processor time, `[cpu]` of a policy: kept by the kernel's controller, or by the core that shares
+//! links.
 //!
 //! ```text
 //!   [cpu] --> controller   weights of control groups; the kernel does the rest
@@ -6,17 +7,18 @@
 //!                 |
 //!              journal + guard: whoever is stopped runs on when that process ends, however it ends
 //! ```
-//! The core takes quanta for packets: the same tree, weights and tags, on directories of control groups as the kernel's
-//! controller sees them. It needs no controller, only groups that can be frozen (every cgroup2 since Linux 5.2), and counts
-//! whatever runs in them, children included.
+//! The core takes quanta for packets: the same tree, weights and tags, on directories of control groups as
+//! the kernel's controller sees them. It needs no controller, only groups that can be frozen (every cgroup2
+//! since Linux 5.2), and counts whatever runs in them, children included.
 //!
-//! Its processor is one: groups take turns, so that of several processors those idle that the group whose turn it is
-//! does not use. Keep its programs on one (taskset, cpuset), or take the controller, which shares all. Beside the
-//! controller it also costs a wake-up and some writes a quantum, and a group that wakes up may wait for one.
+//! Its processor is one: groups take turns, so that of several processors those idle that the group whose
+//! turn it is does not use. Keep its programs on one (taskset, cpuset), or take the controller, which shares
+//! all. Beside the controller it also costs a wake-up and some writes a quantum, and a group that wakes up
+//! may wait for one.
 //!
-//! Whoever is killed with SIGKILL leaves its groups to the guard, a process of its own that waits for just that; were both
-//! killed, the next `unisono queue` lets them run. No control group is made here.
-//! Reference: Goyal, Guo, Vin, "A hierarchical CPU scheduler for multimedia operating systems" (OSDI 1996); cgroups(7),
+//! Whoever is killed with SIGKILL leaves its groups to the guard, a process of its own that waits for just
+//! that; were both killed, the next `unisono queue` lets them run. No control group is made here. Reference:
+//! Goyal, Guo, Vin, "A hierarchical CPU scheduler for multimedia operating systems" (OSDI 1996); cgroups(7),
 //! `cgroup.freeze`.
 
 mod background;

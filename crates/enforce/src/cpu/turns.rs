@@ -1,4 +1,5 @@
-//! Whose turn it is: the core's scheduler over control groups that nobody tells when their programs want to run.
+//! Whose turn it is: the core's scheduler over control groups that nobody tells when their programs want to
+//! run.
 //!
 //! ```text
 //!                       has used half a quantum, all told
@@ -9,19 +10,18 @@
 //!             |  has left most of its quantum                      v
 //!             +------------------------------------------------  runs  --> waits again
 //! ```
-//! A group that sleeps is left alone, so that it wakes up without delay; what it uses meanwhile it owes, and is charged
-//! for when its turn comes. One that uses less than its share therefore hardly waits, and one that uses more is
-//! stopped until the others have had theirs. Nobody is stopped while nobody else waits.
+//! A group that sleeps is left alone, so that it wakes up without delay; what it uses meanwhile it owes, and
+//! is charged for when its turn comes. One that uses less than its share therefore hardly waits, and one that
+//! uses more is stopped until the others have had theirs. Nobody is stopped while nobody else waits.
 //!
 //! Time is what is passed in; nothing here knows control groups. Cost: a decision of the core a quantum.
 
 use unisono_fairqueue::{ClassId, Hierarchy, Processor, Wants};
 
-/// Who seems to want little is asked with a whole quantum once in so many turns: beside a group of many threads one that
-/// is always busy gets as little as one that sleeps.
+/// Who seems to want little is asked with a whole quantum once in so many turns: beside a group of many
+/// threads one that is always busy gets as little as one that sleeps.
 const ASK: u32 = 16;
 
-/// Microseconds.
 type Micros = u64;
 
 /// What a group may do now.
@@ -83,8 +83,8 @@ impl TurnTaking {
         self.groups.iter().any(|group| group.standing == TurnState::Waits)
     }
 
-    /// A quantum has ended, `elapsed` after the one before; what each group has used since. `wants` says that the one
-    /// whose turn it was has more to do though it used little: somebody else had the processor.
+    /// A quantum has ended, `elapsed` after the one before; what each group has used since. `wants` says that
+    /// the one whose turn it was has more to do though it used little: somebody else had the processor.
     pub(super) fn next(&mut self, used: &[Micros], elapsed: Micros, wants: Wants) {
         let ran = self.running();
         if let Some(running) = ran {
@@ -162,8 +162,9 @@ mod tests {
         TurnTaking::new(tree, &leaves, QUANTUM)
     }
 
-    /// A processor on which every thread that may run and wants to gets the same. What each group wants: the part of a
-    /// processor that it takes if it may, with one thread; whole numbers are so many threads that are always busy.
+    /// A processor on which every thread that may run and wants to gets the same. What each group wants: the
+    /// part of a processor that it takes if it may, with one thread; whole numbers are so many threads that
+    /// are always busy.
     fn run(turns: &mut TurnTaking, wants: &[f64], quanta: usize) -> Vec<f64> {
         let mut got = vec![0.0; wants.len()];
         let mut backlog = vec![0.0; wants.len()];

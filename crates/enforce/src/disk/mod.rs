@@ -3,10 +3,10 @@
 //! ```text
 //!   submit --> Cello (or one queue) --> a few threads: pread, pwrite past the page cache --> the caller's channel
 //! ```
-//! The scheduler decides which request goes to the disk whenever a thread is free; there are as many threads as requests
-//! are to be out at a time. Few keep the decision here, many keep a disk busy that serves several at once. It
-//! controls only what is handed to it: who reads the same disk by itself takes what it can, as with every
-//! service in user space.
+//! The scheduler decides which request goes to the disk whenever a thread is free; there are as many threads
+//! as requests are to be out at a time. Few keep the decision here, many keep a disk busy that serves several
+//! at once. It controls only what is handed to it: who reads the same disk by itself takes what it can, as
+//! with every service in user space.
 //!
 //! Cost: a lock and two thread switches a request, microseconds beside a disk's hundreds.
 
@@ -26,7 +26,6 @@ use unisono_linux::direct::Aligned;
 pub enum Operation {
     /// Read so many bytes.
     Read(u32),
-    /// Write these.
     Write(Aligned),
 }
 
@@ -46,9 +45,7 @@ pub struct Reply {
 /// What a class has got.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Figures {
-    /// Requests served.
     pub requests: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// Those that failed.
     pub failed: u64,
@@ -180,7 +177,6 @@ impl SharedDisk {
 pub enum Rule {
     /// Shares, purposes by class, and what the disk can do.
     Cello {
-        /// The shares.
         hierarchy: Hierarchy,
         /// What each class is for; a class that is not named wants throughput.
         purposes: Vec<(ClassId, Purpose)>,
@@ -226,8 +222,8 @@ impl Service {
         Ok(service)
     }
 
-    /// Hands over a request; its reply comes through the channel. The position and the length are whole blocks
-    /// where the file was opened past the page cache.
+    /// Hands over a request; its reply comes through the channel. The position and the length are whole
+    /// blocks where the file was opened past the page cache.
     ///
     /// # Errors
     /// The class has children, or the request is too long.

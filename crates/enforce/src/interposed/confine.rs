@@ -5,19 +5,21 @@
 //! | worker: reads frames of strangers | one of its own | none | [`WORKER`]: what it has open is read and written, nothing is opened |
 //! | guard: reads questions of root | root | [`CAPABILITIES`] | [`GUARD`]: files too, and BPF programs; no sockets, no programs, no processes |
 //!
-//! Both lists are of what may be done; all else fails with `EPERM`. No list has a call that takes an address for a socket: a
-//! packet socket that is bound to one device stays there. `sendmsg` is in neither, because its address stands behind a
-//! pointer that a filter cannot follow: frames in several pieces go by `writev`, which has none.
+//! Both lists are of what may be done; all else fails with `EPERM`. No list has a call that takes an address
+//! for a socket: a packet socket that is bound to one device stays there. `sendmsg` is in neither, because
+//! its address stands behind a pointer that a filter cannot follow: frames in several pieces go by `writev`,
+//! which has none.
 //!
-//! If a filter forbids what a process needs, the worker ends or the guard cannot answer; the traffic then flows on
-//! unscheduled, as after any other end. Reference: seccomp(2); [`unisono_linux::seccomp`].
+//! If a filter forbids what a process needs, the worker ends or the guard cannot answer; the traffic then
+//! flows on unscheduled, as after any other end. Reference: seccomp(2); [`unisono_linux::seccomp`].
 
 use std::io;
 use unisono_linux::privilege::{self, Capability};
 use unisono_linux::seccomp::When::{Is, Without};
 use unisono_linux::seccomp::{Call, Filter, Rule};
 
-/// The guard takes the program away from the device, loads another one, and ends the worker, whose user is another.
+/// The guard takes the program away from the device, loads another one, and ends the worker, whose user is
+/// another.
 const CAPABILITIES: [Capability; 3] = [Capability::NetworkAdministration, Capability::Bpf, Capability::Kill];
 
 const SOL_SOCKET: u64 = 1;
@@ -27,7 +29,8 @@ const SEND_TIMEOUT: u64 = 21;
 const PROGRAM_LOAD: u64 = 5;
 const EXECUTABLE: u32 = 4;
 
-/// What both do: wait, read, write, look at the time, take and return memory that is not to be executed, and end.
+/// What both do: wait, read, write, look at the time, take and return memory that is not to be executed, and
+/// end.
 const BOTH: [Rule; 26] = [
     Rule(Call::READ, &[]),
     Rule(Call::WRITE, &[]),
@@ -61,8 +64,8 @@ const BOTH: [Rule; 26] = [
 /// What the worker does besides: frames in pieces, and what the kernel counted for it.
 const WORKER: [Rule; 2] = [Rule(Call::WRITEV, &[]), Rule(Call::GETSOCKOPT, &[Is(1, SOL_XDP)])];
 
-/// What the guard does besides: it answers questions, keeps the journal, follows control groups with another program, and
-/// ends the worker.
+/// What the guard does besides: it answers questions, keeps the journal, follows control groups with another
+/// program, and ends the worker.
 const GUARD: &[Rule] = &[
     Rule(Call::ACCEPT4, &[]),
     Rule(Call::SETSOCKOPT, &[Is(1, SOL_SOCKET), Is(2, RECEIVE_TIMEOUT)]),

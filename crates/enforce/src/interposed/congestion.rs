@@ -1,7 +1,8 @@
-//! Explicit congestion notification: a frame that has waited too long says so to its receiver, instead of being lost.
+//! Explicit congestion notification: a frame that has waited too long says so to its receiver, instead of
+//! being lost.
 //!
-//! Only packets whose sender takes part (`ECT`) are changed; the checksum of IPv4 is mended by the difference.
-//! Reference: RFC 3168, section 5; RFC 1624 for the checksum.
+//! Only packets whose sender takes part (`ECT`) are changed; the checksum of IPv4 is mended by the
+//! difference. Reference: RFC 3168, section 5; RFC 1624 for the checksum.
 
 use super::parse::{Frame, parse};
 

@@ -1,6 +1,6 @@
-//! What is said between `unisono queue`, the process that looks after the queue, and the queue's own process: one JSON
-//! object a line, a question and an answer. The socket lies beside the journal; root alone may open it. Between both processes
-//! of the queue questions are numbered besides ([`super::dialogue`]).
+//! What is said between `unisono queue`, the process that looks after the queue, and the queue's own process:
+//! one JSON object a line, a question and an answer. The socket lies beside the journal; root alone may open
+//! it. Between both processes of the queue questions are numbered besides ([`super::dialogue`]).
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -13,10 +13,10 @@ use unisono_fairqueue::Live;
 pub(super) const MOST: u64 = 4 << 20;
 /// A guard that does not answer in this time is stuck.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A worker that does not answer in this time is stopped or stuck. At the end it sends for at most 2 s what waits.
+/// A worker that does not answer in this time is stopped or stuck. At the end it sends for at most 2 s what
+/// waits.
 pub(super) const PATIENCE_WITH_WORKER: Duration = Duration::from_secs(4);
 
-/// A question.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
 pub(super) enum QueueQuestion {
@@ -28,23 +28,18 @@ pub(super) enum QueueQuestion {
         policy: String,
     },
     /// Of the guard alone: take packets of this length from now on.
-    Carry {
-        /// In bytes.
-        mtu: u32,
-    },
+    Carry { mtu: u32 },
     /// Send what waits, and end.
     End,
     /// The same, because another place has come into force: whoever asks has the lock of the journals.
     GiveWay,
 }
 
-/// An answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub(super) enum QueueAnswer {
     /// What they have got.
     Live {
-        /// The classes.
         live: Live,
         /// What else was counted.
         counters: Counters,
@@ -52,10 +47,7 @@ pub(super) enum QueueAnswer {
     /// It is done.
     Done,
     /// It cannot be done.
-    Refused {
-        /// Why.
-        why: String,
-    },
+    Refused { why: String },
 }
 
 /// What is counted beside the classes.

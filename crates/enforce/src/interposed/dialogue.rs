@@ -1,10 +1,12 @@
-//! The connection between the guard and the queue's process: numbered questions, and answers with the same numbers.
+//! The connection between the guard and the queue's process: numbered questions, and answers with the same
+//! numbers.
 //!
-//! A process that was stopped answers when it is continued, and by then the guard may have given up and asked something else.
-//! The guard believes only the answer whose number is that of its last question, and drops earlier ones.
+//! A process that was stopped answers when it is continued, and by then the guard may have given up and asked
+//! something else. The guard believes only the answer whose number is that of its last question, and drops
+//! earlier ones.
 //!
-//! Each message is one JSON object a line. What has been heard or said of a line stays here when the patience ends, so
-//! that the next message begins where this one ends. Cost: one system call or two a message.
+//! Each message is one JSON object a line. What has been heard or said of a line stays here when the patience
+//! ends, so that the next message begins where this one ends. Cost: one system call or two a message.
 
 use super::control::{MOST, QueueAnswer, QueueQuestion};
 use serde::{Deserialize, Serialize};
@@ -21,7 +23,6 @@ struct Numbered<T> {
     what: T,
 }
 
-/// One end.
 #[derive(Debug)]
 pub(super) struct Dialogue {
     stream: UnixStream,
@@ -51,8 +52,8 @@ impl Dialogue {
     /// Asks, and waits for the answer to this question.
     ///
     /// # Errors
-    /// `TimedOut` or `WouldBlock`: the other end does not answer in time; it may still do what it was asked for. Or the
-    /// other end is gone.
+    /// `TimedOut` or `WouldBlock`: the other end does not answer in time; it may still do what it was asked
+    /// for. Or the other end is gone.
     pub(super) fn ask(&mut self, question: &QueueQuestion, patience: Duration) -> io::Result<QueueAnswer> {
         self.tell(question)?;
         self.answer_to_last(Some(patience))
@@ -67,7 +68,8 @@ impl Dialogue {
         self.say(question)
     }
 
-    /// Waits for the answer to the last question; before the first question, for what the other end says by itself.
+    /// Waits for the answer to the last question; before the first question, for what the other end says by
+    /// itself.
     ///
     /// # Errors
     /// As [`Self::ask`].
@@ -106,7 +108,8 @@ impl Dialogue {
     }
 
     fn say(&mut self, what: &impl Serialize) -> io::Result<()> {
-        // the rest of an earlier message first, so that an end that never listens does not cost memory for each
+        // the rest of an earlier message first, so that an end that never listens does not cost memory for
+        // each
         self.say_rest()?;
         serde_json::to_writer(&mut self.unsaid, &Numbered { number: self.number, what })?;
         self.unsaid.push(b'\n');

@@ -12,10 +12,7 @@ use unisono_linux::netlink::Refused;
 pub enum Error {
     /// There is no such device.
     #[error("there is no device {device} in this network namespace; `ip link` lists them")]
-    NoDevice {
-        /// Its name.
-        device: String,
-    },
+    NoDevice { device: String },
     /// The device, or the policy, is not such that it can be interposed.
     #[error("{0}")]
     Unfit(String),
@@ -27,7 +24,6 @@ pub enum Error {
     System {
         /// What was tried.
         what: String,
-        /// Why not.
         #[source]
         source: io::Error,
     },
@@ -44,36 +40,22 @@ pub enum Error {
     #[error(
         "a policy is enforced at {device} by the place `{backend}`; `unisono queue clear --dev {device}` first"
     )]
-    Taken {
-        /// The device.
-        device: String,
-        /// The place.
-        backend: String,
-    },
+    Taken { device: String, backend: String },
     /// No policy is enforced there.
     #[error(
         "no policy is interposed at {device}; `unisono queue apply POLICY --backend interposed --dev {device}` does it"
     )]
-    NotThere {
-        /// The device.
-        device: String,
-    },
+    NotThere { device: String },
     /// The queue's process could not begin, or ended.
     #[error("the queue's process at {device} {what}")]
     Worker {
-        /// The device.
         device: String,
         /// What became of it.
         what: String,
     },
     /// The running queue refuses.
     #[error("the queue at {device} refuses: {why}")]
-    Refused {
-        /// The device.
-        device: String,
-        /// Why.
-        why: String,
-    },
+    Refused { device: String, why: String },
 }
 
 impl Error {

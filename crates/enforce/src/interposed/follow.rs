@@ -7,9 +7,10 @@
 //! | is renamed | answers under the new name |
 //! | is gone, or in another namespace | ends |
 //!
-//! The kernel tells of every change (rtnetlink); how the device is then is read from its tables, so that it does not matter
-//! whether news were missed. Between the change and this process's hearing of it the program at the device compares each frame
-//! with what the queue takes, so that none is lost. Cost: nothing until something changes.
+//! The kernel tells of every change (rtnetlink); how the device is then is read from its tables, so that it
+//! does not matter whether news were missed. Between the change and this process's hearing of it the program
+//! at the device compares each frame with what the queue takes, so that none is lost. Cost: nothing until
+//! something changes.
 
 use super::error::{Error, failed};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,7 +19,6 @@ use unisono_linux::netlink::Socket;
 use unisono_linux::netlink::link::{self, Index};
 use unisono_linux::netlink::watch::{News, Watch};
 
-/// A change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum DeviceChange {
     /// The longest packet has this length now.

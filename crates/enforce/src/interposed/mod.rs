@@ -1,5 +1,5 @@
-//! A queue of our own between unmodified programs and a device: all that the device would send passes through a process
-//! that schedules it.
+//! A queue of our own between unmodified programs and a device: all that the device would send passes through
+//! a process that schedules it.
 //!
 //! ```text
 //!   programs -> network stack -> | device |--> its queueing discipline, if the queue is not alive
@@ -10,19 +10,20 @@
 //!                                    v
 //!                     worker: parse, classify, H-SFQ, pace   -> past the queueing discipline -> device's driver
 //! ```
-//! No address and no route changes, and programs notice nothing. Super-packets are cut into frames before they are
-//! queued: 64 KiB at once at 100 Mbit/s would be a turn of 5 ms. The rate is that of whole Ethernet frames without preamble,
-//! checksum and gap, as HTB counts. Frames that may leave at the same moment are handed to the device as one where it
-//! makes of that one the same frames again ([`merge`]).
+//! No address and no route changes, and programs notice nothing. Super-packets are cut into frames before
+//! they are queued: 64 KiB at once at 100 Mbit/s would be a turn of 5 ms. The rate is that of whole Ethernet
+//! frames without preamble, checksum and gap, as HTB counts. Frames that may leave at the same moment are
+//! handed to the device as one where it makes of that one the same frames again ([`merge`]).
 //!
-//! If the worker dies, hangs or is killed, the program lets the traffic pass unscheduled (at once with TUN; with
-//! `AF_XDP` as soon as the kernel has taken its device down, some ten milliseconds). What the worker may still do after
-//! it has given root away: receive and send through the sockets it has.
+//! If the worker dies, hangs or is killed, the program lets the traffic pass unscheduled (at once with TUN;
+//! with `AF_XDP` as soon as the kernel has taken its device down, some ten milliseconds). What the worker may
+//! still do after it has given root away: receive and send through the sockets it has.
 //!
-//! What it costs: one more pass through a device, two copies and a process; the figures are in the study. When not to
-//! use it: where the kernel's own classes do, at rates above some Gbit/s, on devices that are not Ethernet. What a
-//! hardware device would have computed (checksums, segments) the processor computes.
-//! Reference: DESIGN of the places in [`crate`]; Pruthi et al. for why a queue belongs in front of the device.
+//! What it costs: one more pass through a device, two copies and a process; the figures are in the study.
+//! When not to use it: where the kernel's own classes do, at rates above some Gbit/s, on devices that are not
+//! Ethernet. What a hardware device would have computed (checksums, segments) the processor computes.
+//! Reference: DESIGN of the places in [`crate`]; Pruthi et al. for why a queue belongs in front of the
+//! device.
 
 mod classify;
 mod confine;
@@ -88,12 +89,12 @@ impl WayName {
     ];
 }
 
-/// What somebody asks for of how a queue works. A queue that runs already stays as it is where nothing is asked for.
+/// What somebody asks for of how a queue works. A queue that runs already stays as it is where nothing is
+/// asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
     /// How frames come and go.
     pub way: Option<WayName>,
-    /// Who decides.
     pub choice: Option<Choice>,
     /// How the queue waits for frames.
     pub patience: Option<Patience>,
@@ -115,9 +116,9 @@ impl Wishes {
     }
 }
 
-/// Makes the command of a program that calls [`serve`] with these options and the policy that it reads from standard input,
-/// and writes a line [`READY`] when that holds. The option `--lock NUMBER` that is added to it says what
-/// [`Options::lock`] is to be.
+/// Makes the command of a program that calls [`serve`] with these options and the policy that it reads from
+/// standard input, and writes a line [`READY`] when that holds. The option `--lock NUMBER` that is added to
+/// it says what [`Options::lock`] is to be.
 pub type Server = fn(&Options) -> Command;
 
 /// The place: a queue at one device.
@@ -216,8 +217,8 @@ impl Interposed {
         Ok(())
     }
 
-    /// Ends the queue of a journal that was put aside, because another place is in force by now. Only with the journal's
-    /// lock.
+    /// Ends the queue of a journal that was put aside, because another place is in force by now. Only with
+    /// the journal's lock.
     pub(crate) fn give_way(&mut self, aside: &Journal) -> Result<(), crate::Error> {
         self.notes.clear();
         let Some(record) = aside.read::<serde_json::Value>()? else { return Ok(()) };

@@ -1,15 +1,17 @@
 //! Whether anybody but a queue's own processes still uses their network namespace.
 //!
 //! The two processes of a queue keep their namespace alive, with its devices, also when somebody deletes it
-//! (`ip netns delete` takes its name away and leaves the rest to the kernel). So the guard looks whether there is
-//! anything left for which it looks after the queue: another process in the namespace, or a name, which is a mount.
+//! (`ip netns delete` takes its name away and leaves the rest to the kernel). So the guard looks whether
+//! there is anything left for which it looks after the queue: another process in the namespace, or a name,
+//! which is a mount.
 //!
-//! A process in the namespace is recognised by the number of its `/proc/PID/net/dev`, which is that of the namespace's
-//! own file and which anybody may ask for; `/proc/PID/ns/net` would need privileges that the guard gives away.
+//! A process in the namespace is recognised by the number of its `/proc/PID/net/dev`, which is that of the
+//! namespace's own file and which anybody may ask for; `/proc/PID/ns/net` would need privileges that the
+//! guard gives away.
 //!
-//! Cost: three system calls in the namespace that process 1 is in; elsewhere one for each process until the first that
-//! is in it, every [`EVERY`]. When not: a namespace that is held by nothing but an open descriptor counts as left.
-//! Reference: network_namespaces(7), proc_pid_mountinfo(5).
+//! Cost: three system calls in the namespace that process 1 is in; elsewhere one for each process until the
+//! first that is in it, every [`EVERY`]. When not: a namespace that is held by nothing but an open descriptor
+//! counts as left. Reference: network_namespaces(7), proc_pid_mountinfo(5).
 
 use std::fs;
 use std::io;
@@ -18,7 +20,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::Tid;
 
-/// How often is looked: what a queue in a deleted namespace holds, memory and a device, does not matter for longer.
+/// How often is looked: what a queue in a deleted namespace holds, memory and a device, does not matter for
+/// longer.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// A network namespace.
@@ -42,8 +45,8 @@ impl Namespace {
         })
     }
 
-    /// Whether nobody but this process and its child is in it, and it has no name. Looks from time to time; in between
-    /// the answer is no.
+    /// Whether nobody but this process and its child is in it, and it has no name. Looks from time to time;
+    /// in between the answer is no.
     pub(super) fn is_left_by_all_others(&mut self, child: Tid) -> bool {
         let now = Instant::now();
         if now < self.next {

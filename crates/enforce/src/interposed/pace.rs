@@ -1,10 +1,11 @@
 //! When a link of a given rate is free again, to the nanosecond and without error that adds up.
 //!
-//! The idea: not a pause after each packet, which would add every lateness of this process to the packet, but a virtual
-//! clock: each packet occupies the link for its length, from when the link was free, even if this process comes late to
-//! see it. The rate is exact as long as it is never later than [`Pacer::PATIENCE`]; what a link does not carry while
-//! nothing waits is lost, as on a cable. What a packet's length is, the caller says; here, as with HTB, the whole frame
-//! with its Ethernet header, without preamble, checksum and gap.
+//! The idea: not a pause after each packet, which would add every lateness of this process to the packet, but
+//! a virtual clock: each packet occupies the link for its length, from when the link was free, even if this
+//! process comes late to see it. The rate is exact as long as it is never later than [`Pacer::PATIENCE`];
+//! what a link does not carry while nothing waits is lost, as on a cable. What a packet's length is, the
+//! caller says; here, as with HTB, the whole frame with its Ethernet header, without preamble, checksum and
+//! gap.
 //!
 //! Pure: time is an argument, in nanoseconds.
 

@@ -1,4 +1,5 @@
-//! What brings frames from the program at the device to the worker: devices of our own, gone with the processes that hold them.
+//! What brings frames from the program at the device to the worker: devices of our own, gone with the
+//! processes that hold them.
 
 use super::WayName;
 use super::error::{Error, failed};
@@ -61,8 +62,8 @@ impl Plumbing {
                         .map_err(failed(format!("switch {offload:?} off")))?;
                 }
                 switch_on(netlink, queue, mtu)?;
-                // the pair's own ring holds 256 frames, and four segments of TCP are more; since Linux 6.16 what
-                // does not fit stays in a queue before it
+                // the pair's own ring holds 256 frames, and four segments of TCP are more; since Linux 6.16
+                // what does not fit stays in a queue before it
                 netlink.run(&[qdisc::fifo(queue, qdisc::ROOT, qdisc::Room::Packets(QUEUE))])?;
                 Ok(Self::AfXdp { far, home, sockets, queue })
             }
@@ -106,8 +107,8 @@ impl Plumbing {
     }
 }
 
-/// The longest packet that the queue's device has to take, for packets of this length at the other: room for a tag of ours on
-/// a frame that has one of its own.
+/// The longest packet that the queue's device has to take, for packets of this length at the other: room for
+/// a tag of ours on a frame that has one of its own.
 fn with_tags(mtu: u32) -> u32 {
     mtu + HEADERS - 14
 }

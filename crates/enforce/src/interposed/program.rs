@@ -1,12 +1,14 @@
 //! The two programs in the kernel, a few dozen instructions each.
 //!
-//! *Where the device sends*: if the queue is alive and its own device is there, write into a VLAN tag which control group,
-//! priority and mark of the policy the sender has ([`super::classify`]), and hand the frame over to that device; else let it pass.
-//! This is what happens when the queue's process dies, stops or is killed: the traffic flows on, unscheduled. The queue
-//! says that it is alive by a time in a shared word, until when it is to be believed. Frames that are longer than the queue's
-//! own device takes pass too, and are counted in another shared word: handed over they would be lost.
+//! *Where the device sends*: if the queue is alive and its own device is there, write into a VLAN tag which
+//! control group, priority and mark of the policy the sender has ([`super::classify`]), and hand the frame
+//! over to that device; else let it pass. This is what happens when the queue's process dies, stops or is
+//! killed: the traffic flows on, unscheduled. The queue says that it is alive by a time in a shared word,
+//! until when it is to be believed. Frames that are longer than the queue's own device takes pass too, and
+//! are counted in another shared word: handed over they would be lost.
 //!
-//! *Where the queue's device receives* (`AF_XDP` alone): put the frame into the socket of its receive queue, or drop it.
+//! *Where the queue's device receives* (`AF_XDP` alone): put the frame into the socket of its receive queue,
+//! or drop it.
 //!
 //! Reference: bpf-helpers(7); include/uapi/linux/bpf.h.
 
@@ -39,8 +41,8 @@ const NUMBER: Register = Register(8);
 
 /// The words that the program shares with the worker: the time until when the queue is to be believed,
 pub(super) const ALIVE: usize = 0;
-/// and how many frames (a segment that is to be cut counts as one) were longer than the queue takes. Processors that count at
-/// the same moment may count one together.
+/// and how many frames (a segment that is to be cut counts as one) were longer than the queue takes.
+/// Processors that count at the same moment may count one together.
 pub(super) const TOO_LONG: usize = 1;
 /// How many words there are.
 pub(super) const WORDS: u32 = 2;
@@ -56,7 +58,8 @@ pub(super) struct GroupTag {
     pub(super) number: u16,
 }
 
-/// The program for where the device sends. `alive` is the array of shared words; `groups` come with the deepest first.
+/// The program for where the device sends. `alive` is the array of shared words; `groups` come with the
+/// deepest first.
 pub(super) fn capture(alive: BorrowedFd<'_>, queue: Index, groups: &[GroupTag], named: &Named) -> Vec<u64> {
     let mut program = Assembler::default();
     let (pass, too_long) = (program.label(), program.label());

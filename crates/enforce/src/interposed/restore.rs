@@ -1,4 +1,5 @@
-//! What is put back when a queue goes: the program, the place for it if there was none, the queue's own device.
+//! What is put back when a queue goes: the program, the place for it if there was none, the queue's own
+//! device.
 
 use super::error::{Error, failed};
 use super::service::Options;
@@ -33,7 +34,8 @@ pub(super) fn socket_of(journal: &Journal) -> PathBuf {
     journal.path().with_extension("socket")
 }
 
-/// Ends the processes of a queue, waits for their end, and puts back what they leave. Only with the journal's lock.
+/// Ends the processes of a queue, waits for their end, and puts back what they leave. Only with the journal's
+/// lock.
 pub(super) fn put_back_leftovers(journal: &Journal, device: &str) -> Result<(), Error> {
     let Some(record) = journal.read::<serde_json::Value>()? else { return Ok(()) };
     if record.backend != NAME {
@@ -51,9 +53,9 @@ pub(super) fn put_back_leftovers(journal: &Journal, device: &str) -> Result<(), 
     put_back(journal, &record, &mut netlink)
 }
 
-/// Puts back what was there before, unless no journal tells of this record any more: then somebody has put it back, and what
-/// is at the device may be another's. Only with the journal's lock. What is gone already is no error. Devices are found by
-/// their numbers, which stay when they are renamed.
+/// Puts back what was there before, unless no journal tells of this record any more: then somebody has put it
+/// back, and what is at the device may be another's. Only with the journal's lock. What is gone already is no
+/// error. Devices are found by their numbers, which stay when they are renamed.
 pub(super) fn put_back(
     journal: &Journal,
     record: &Record<BeforeQueue>,

@@ -1,4 +1,5 @@
-//! Whose a frame is, as far as only the kernel knows: control groups by number, and the program that looks at them.
+//! Whose a frame is, as far as only the kernel knows: control groups by number, and the program that looks at
+//! them.
 
 use super::classify::Named;
 use super::error::Error;

@@ -1,5 +1,5 @@
-//! The process that looks after the queue: makes what it needs, starts it, and puts everything back when it ends,
-//! however it ends.
+//! The process that looks after the queue: makes what it needs, starts it, and puts everything back when it
+//! ends, however it ends.
 //!
 //! ```text
 //!   serve: journal -> devices -> worker (a copy of this process that gives root away) -> program at the device
@@ -7,12 +7,13 @@
 //!     |  questions on a socket     v
 //!     +--> clear, a signal, the worker's death --> program away -> worker ends -> journal away
 //! ```
-//! Who holds which lock when, and why a command that is killed has no effect afterwards: [PROTOCOL.md](../../PROTOCOL.md).
+//! Who holds which lock when, and why a command that is killed has no effect afterwards:
+//! [PROTOCOL.md](../../PROTOCOL.md).
 //!
-//! This process stays user 0, with the few capabilities that it takes to take the program away again, and reads nothing but
-//! questions of root; both processes are bound by a filter of system calls ([`super::confine`]). If it is killed
-//! the worker is killed with it by the kernel, the program passes the traffic by, and the journal tells the next
-//! `unisono queue` what is left to put back.
+//! This process stays user 0, with the few capabilities that it takes to take the program away again, and
+//! reads nothing but questions of root; both processes are bound by a filter of system calls
+//! ([`super::confine`]). If it is killed the worker is killed with it by the kernel, the program passes the
+//! traffic by, and the journal tells the next `unisono queue` what is left to put back.
 
 use super::classify::Named;
 use super::confine;
@@ -57,24 +58,23 @@ const LOOK: Duration = Duration::from_secs(1);
 /// What to interpose, and how.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Options {
-    /// The device.
     pub device: String,
     /// How frames come and go.
     pub way: WayName,
-    /// Who decides.
     pub choice: Choice,
     /// How the queue waits for frames.
     pub patience: Patience,
     /// The processor that the queue may use; all if none.
     pub processor: Option<usize>,
-    /// For a program that [`Interposed`](super::Interposed) has started to stay in the background: the number under
-    /// which it has the lock of the journals. It ends with its starter until the policy holds.
+    /// For a program that [`Interposed`](super::Interposed) has started to stay in the background: the number
+    /// under which it has the lock of the journals. It ends with its starter until the policy holds.
     #[serde(skip)]
     pub lock: Option<i32>,
 }
 
-/// Interposes a queue and looks after it until it is told to end. `ready` is called when the policy holds. From then on the
-/// calling process can do little else, for good (`confine.rs`): it is to end when this returns.
+/// Interposes a queue and looks after it until it is told to end. `ready` is called when the policy holds.
+/// From then on the calling process can do little else, for good (`confine.rs`): it is to end when this
+/// returns.
 ///
 /// # Errors
 /// It could not begin, or the queue's process ended by itself; everything was put back.
@@ -152,7 +152,8 @@ fn hold(
     let alive = parts.alive.as_fd().try_clone_to_owned().map_err(failed("keep the BPF array"))?;
     let mut worker =
         fork(move || work(parts, plumbing, parent)).map_err(failed("start the queue's process"))?;
-    // from here on, whoever has the lock knows of both processes: the worker waits for a word with its copy of the lock
+    // from here on, whoever has the lock knows of both processes: the worker waits for a word with its copy
+    // of the lock
     record.before.worker = Some(StartedProcess::of(worker.process().0.cast_unsigned()));
     record.before.made_clsact = !has_clsact(netlink, device.index)?;
     journal.write(record)?;
@@ -217,7 +218,8 @@ struct QueueGuard<'a> {
     signals: &'a SignalFd,
     netlink: &'a mut Socket,
     device: &'a Interface,
-    /// What the device is called now. Its journal keeps the name under which the policy was applied, and is found by both.
+    /// What the device is called now. Its journal keeps the name under which the policy was applied, and is
+    /// found by both.
     name: String,
     alive: std::os::fd::OwnedFd,
     queue: Index,
@@ -311,8 +313,8 @@ impl QueueGuard<'_> {
         QueueAnswer::Live { live, counters }
     }
 
-    /// Has another policy enforced: the queue first, then the program, so that nothing is passed by meanwhile. If that
-    /// fails, the policy before goes on.
+    /// Has another policy enforced: the queue first, then the program, so that nothing is passed by
+    /// meanwhile. If that fails, the policy before goes on.
     fn change(&mut self, text: String) -> Result<(), Error> {
         let policy = Policy::parse(&text).map_err(|error| Error::Unfit(error.to_string()))?;
         let named = named(&policy)?;
@@ -381,7 +383,8 @@ impl QueueGuard<'_> {
         }
     }
 
-    /// Lets the program follow control groups that were removed and made again. What goes wrong is tried again.
+    /// Lets the program follow control groups that were removed and made again. What goes wrong is tried
+    /// again.
     fn look_at_groups(&mut self) {
         if let Ok(groups) = GroupTags::of(&self.named)
             && groups != self.groups

@@ -1,8 +1,8 @@
-//! Who asks the guard: connections to the socket for questions. None is waited for, so that one that says nothing
-//! keeps nobody else from an answer.
+//! Who asks the guard: connections to the socket for questions. None is waited for, so that one that says
+//! nothing keeps nobody else from an answer.
 //!
-//! A visitor has [`PATIENCE`] to say its question. Of more than [`MOST`] visitors the one that came first has to go.
-//! Cost: one system call a visitor whenever one has spoken.
+//! A visitor has [`PATIENCE`] to say its question. Of more than [`MOST`] visitors the one that came first has
+//! to go. Cost: one system call a visitor whenever one has spoken.
 
 use super::control::{self, QueueQuestion};
 use std::io;
@@ -12,7 +12,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use unisono_linux::{local_socket, socket};
 
-/// How long a visitor may take to say its question, and to take the answer. Those of `unisono queue` say it at once.
+/// How long a visitor may take to say its question, and to take the answer. Those of `unisono queue` say it
+/// at once.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Each costs a descriptor, of which a process has 1,024 where nobody says otherwise.
 const MOST: usize = 512;

@@ -1,8 +1,9 @@
 //! The process that all frames pass through: takes them, has the engine decide, sends them on.
 //!
-//! It has given root away and has nothing but what it opened before: the way's sockets, one word shared with the program at
-//! the device, and a connection to the process that looks after it ([`super::confine`] says what it may do with them). While there is work it never sleeps between frames of
-//! one burst; without work it waits as it was told ([`Patience`]).
+//! It has given root away and has nothing but what it opened before: the way's sockets, one word shared with
+//! the program at the device, and a connection to the process that looks after it ([`super::confine`] says
+//! what it may do with them). While there is work it never sleeps between frames of one burst; without work
+//! it waits as it was told ([`Patience`]).
 
 use super::classify::{Classifier, Named, NoClass, TAG, untag};
 use super::congestion;
@@ -209,7 +210,8 @@ impl<W: Way> Worker<W> {
         Ok((sent, again))
     }
 
-    /// Answers the questions of the process that looks after this one, in their order: after a stop there may be several.
+    /// Answers the questions of the process that looks after this one, in their order: after a stop there may
+    /// be several.
     fn answer_all(&mut self, now: u64) -> io::Result<()> {
         while let Some(question) = self.master.question()? {
             let answer = match question {

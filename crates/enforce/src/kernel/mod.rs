@@ -6,14 +6,15 @@
 //!          --> cgroups: weights             --/            |
 //!                                                          +-- failed, stopped, killed --> what was there before
 //! ```
-//! A first policy is put in the place of what the device began with. Another policy changes the classes that are there;
-//! the classifier changes from the old one to the new one in one step, and classes that are gone are served until nothing
-//! waits in them, so that no packet is lost. (Packets of a class that has moved may leave before some that wait in its old
-//! place.)
+//! A first policy is put in the place of what the device began with. Another policy changes the classes that
+//! are there; the classifier changes from the old one to the new one in one step, and classes that are gone
+//! are served until nothing waits in them, so that no packet is lost. (Packets of a class that has moved may
+//! leave before some that wait in its old place.)
 //!
-//! What it cannot do is said ([`Kernel::notes`]): deadlines, limits at inner classes, dropping from the longest queue. What
-//! nobody uses is lent by weight among the leaves of one class only roughly where weights differ by more than some tens. A class begins to hold at the moment in which the classifier is
-//! there, a millisecond or so after the first step; packets that wait in the discipline that is replaced are lost.
+//! What it cannot do is said ([`Kernel::notes`]): deadlines, limits at inner classes, dropping from the
+//! longest queue. What nobody uses is lent by weight among the leaves of one class only roughly where weights
+//! differ by more than some tens. A class begins to hold at the moment in which the classifier is there, a
+//! millisecond or so after the first step; packets that wait in the discipline that is replaced are lost.
 //!
 //! Cost: about a microsecond a packet. When not: where packets have deadlines, or delays have to be seen.
 //! Reference: tc-htb(8), tc-bpf(8), Documentation/admin-guide/cgroup-v2.rst.
@@ -258,8 +259,8 @@ impl Kernel {
         Ok(journal.remove()?)
     }
 
-    /// Puts back what a process that was killed has left half way, and forgets a device that is gone. Only with the
-    /// journal's lock.
+    /// Puts back what a process that was killed has left half way, and forgets a device that is gone. Only
+    /// with the journal's lock.
     pub(crate) fn mend(&mut self, journal: &Journal) -> Result<(), Error> {
         self.notes.clear();
         match self.host() {
@@ -269,8 +270,8 @@ impl Kernel {
         }
     }
 
-    /// Takes away the classes of a journal that was put aside, because another place is in force by now. Only with the
-    /// journal's lock.
+    /// Takes away the classes of a journal that was put aside, because another place is in force by now. Only
+    /// with the journal's lock.
     pub(crate) fn give_way(&mut self, aside: &Journal) -> Result<(), Error> {
         self.notes.clear();
         let Some(record) = self.record(aside)? else { return Ok(()) };

@@ -86,7 +86,6 @@ impl SegmentSize {
 
 /// What a device begins with.
 pub(super) enum Root {
-    /// Our classes.
     Ours,
     /// Something that can be put back: none means by removing what replaced it.
     Theirs(Option<Qdisc>),

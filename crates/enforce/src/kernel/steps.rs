@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use unisono_linux::netlink::{Refused, Request, htb, qdisc, traffic};
 
 const ENOENT: i32 = 2;
-/// So long may it take until nothing waits in classes that are gone: where the device is down, nothing ever leaves.
+/// So long may it take until nothing waits in classes that are gone: where the device is down, nothing ever
+/// leaves.
 const MOST_DRAIN: Duration = Duration::from_secs(3);
 const DRAIN_LOOK: Duration = Duration::from_millis(2);
 
@@ -65,8 +66,8 @@ impl Kernel {
         }
     }
 
-    /// Waits until nothing waits in classes that no packets come to any more. What waits for too long is dropped with its
-    /// class, and counted.
+    /// Waits until nothing waits in classes that no packets come to any more. What waits for too long is
+    /// dropped with its class, and counted.
     fn drain(&mut self, host: &mut HostDevice, classes: &[u32]) -> Result<(), Error> {
         let begin = Instant::now();
         loop {

@@ -1,14 +1,16 @@
 //! The classes of a policy as the kernel's token buckets are told about them. Pure.
 //!
-//! - *Rate*: what the class is sure of, by the weights of its line; rounded down, so that children never have more than
-//!   their parent.
+//! - *Rate*: what the class is sure of, by the weights of its line; rounded down, so that children never have
+//!   more than their parent.
 //! - *Ceiling*: the policy's, or that of the class above, or the link's rate.
-//! - *Longest packet*: programs hand down up to 64 KiB in one piece, which at 100 Mbit/s takes 5 ms, and everybody else
-//!   waits; so the device is handed at most what the link carries in [`PIECE_NS`].
-//! - *Quantum*: by share, the least one the longest packet. The kernel gives each class that borrows its turn however little of its
-//!   quantum is left: with packets longer than a quantum all turns would be one packet, and lending equal.
-//! - *Queue*: what the policy says, or else [`WAIT_NS`] at the rate that the class is sure of, but room for two of the
-//!   longest packets: with less, such a packet would never fit. Short, because what waits there is the delay of the class.
+//! - *Longest packet*: programs hand down up to 64 KiB in one piece, which at 100 Mbit/s takes 5 ms, and
+//!   everybody else waits; so the device is handed at most what the link carries in [`PIECE_NS`].
+//! - *Quantum*: by share, the least one the longest packet. The kernel gives each class that borrows its turn
+//!   however little of its quantum is left: with packets longer than a quantum all turns would be one packet,
+//!   and lending equal.
+//! - *Queue*: what the policy says, or else [`WAIT_NS`] at the rate that the class is sure of, but room for
+//!   two of the longest packets: with less, such a packet would never fit. Short, because what waits there is
+//!   the delay of the class.
 
 use std::collections::BTreeMap;
 use unisono_fairqueue::{ClassId, Flows, Hierarchy, Limit, Order, Overflow, Policy};
@@ -21,9 +23,9 @@ pub(super) const HANDLE: u32 = 0x556e_0000;
 const LINK: u16 = 1;
 /// So long may a queue be at the rate that its class is sure of, unless the policy says otherwise.
 const WAIT_NS: f64 = 20e6;
-/// So long may the longest packet take. What is left over goes round in turns of some such packets, so that this is how
-/// long it takes until everybody had a turn by weight: with 1 ms, a hundredth of a link that is left over went round once
-/// in 1.5 s, and classes were off their shares by 2 % within that.
+/// So long may the longest packet take. What is left over goes round in turns of some such packets, so that
+/// this is how long it takes until everybody had a turn by weight: with 1 ms, a hundredth of a link that is
+/// left over went round once in 1.5 s, and classes were off their shares by 2 % within that.
 const PIECE_NS: f64 = 250e3;
 /// So long may a turn take.
 const TURN_NS: f64 = 50e6;
@@ -66,8 +68,8 @@ pub(super) struct PlannedClass {
     pub(super) room: Option<Room>,
 }
 
-/// The numbers of classes by their names, with the number of the class above and whether it is a leaf: what cannot be
-/// changed of a class that is there.
+/// The numbers of classes by their names, with the number of the class above and whether it is a leaf: what
+/// cannot be changed of a class that is there.
 pub(super) type ClassNumbers = BTreeMap<String, Number>;
 
 /// What cannot be changed of a class that is there.
@@ -76,7 +78,8 @@ pub(super) struct Number {
     pub(super) own: u16,
     above: u16,
     is_leaf: bool,
-    /// Whether its queue counts packets instead of bytes: another kind of queue would not have what waits in this one.
+    /// Whether its queue counts packets instead of bytes: another kind of queue would not have what waits in
+    /// this one.
     #[serde(default)]
     counts_packets: bool,
 }
@@ -86,7 +89,8 @@ pub(super) fn whole(number: u16) -> u32 {
     HANDLE | u32::from(number)
 }
 
-/// Numbers the classes; those that are there already and stay what they are keep theirs. None if there are too many.
+/// Numbers the classes; those that are there already and stay what they are keep theirs. None if there are
+/// too many.
 pub(super) fn number(hierarchy: &Hierarchy, before: &ClassNumbers) -> Option<ClassNumbers> {
     let mut numbers = ClassNumbers::new();
     let mut free = (LINK + 1..=u16::MAX).filter(|own| before.values().all(|number| number.own != *own));

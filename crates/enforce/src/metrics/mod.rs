@@ -3,9 +3,9 @@
 //! ```text
 //!   Scrape of each device --> text --> standard output, or the answer to a monitoring program (serve)
 //! ```
-//! Counters only grow while a policy holds and begin at zero when another one is applied for the first time. Units are
-//! seconds, bytes, and bits a second for rates of links. A class with children counts what all classes below it have
-//! got: sum the classes whose label `parent` is empty.
+//! Counters only grow while a policy holds and begin at zero when another one is applied for the first time.
+//! Units are seconds, bytes, and bits a second for rates of links. A class with children counts what all
+//! classes below it have got: sum the classes whose label `parent` is empty.
 //!
 //! Cost: one question to the place for each device and scrape. When not to use it: to see rates at once
 //! (`unisono queue show`).
@@ -27,7 +27,6 @@ use unisono_fairqueue::{CpuShare, Live, LiveClass};
 /// What one device's place answered.
 #[derive(Clone, Debug)]
 pub struct Scrape {
-    /// The device.
     pub device: String,
     /// What the place counted. `None`: it did not answer.
     pub figures: Option<(Live, Option<Counters>)>,

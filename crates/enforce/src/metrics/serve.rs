@@ -1,8 +1,9 @@
 //! Answers monitoring programs that come by HTTP: `GET /metrics`, nothing else.
 //!
-//! One thread a connection, at most [`MOST`]; a request may take [`PATIENCE`] and [`MOST_REQUEST`] bytes, and each
-//! connection is closed after one answer. So a client that says nothing holds up no other one, and holds no memory.
-//! Whoever can connect can read: there is no password. Listen at a loopback address or a Unix socket.
+//! One thread a connection, at most [`MOST`]; a request may take [`PATIENCE`] and [`MOST_REQUEST`] bytes, and
+//! each connection is closed after one answer. So a client that says nothing holds up no other one, and holds
+//! no memory. Whoever can connect can read: there is no password. Listen at a loopback address or a Unix
+//! socket.
 
 use std::fmt;
 use std::io::{self, Read, Write};

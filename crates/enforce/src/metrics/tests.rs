@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use unisono_fairqueue::{Backlog, DelayFigures, Policy};
 
-/// Reads OpenMetrics from standard input; prints every sample as name, sorted labels, value. Fails on what is no
-/// OpenMetrics.
+/// Reads OpenMetrics from standard input; prints every sample as name, sorted labels, value. Fails on what is
+/// no OpenMetrics.
 const PARSER: &str = "
 import sys
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse

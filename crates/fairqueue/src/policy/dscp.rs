@@ -1,6 +1,7 @@
 //! Differentiated services code points: the six bits of an IP header by which networks sort packets.
 //!
-//! Reference: RFC 2474 (class selectors), 2597 (assured forwarding), 3246 (expedited forwarding), 8622 (lower effort).
+//! Reference: RFC 2474 (class selectors), 2597 (assured forwarding), 3246 (expedited forwarding), 8622 (lower
+//! effort).
 
 use std::fmt;
 
@@ -18,14 +19,13 @@ impl Dscp {
         (number < 64).then_some(Self(number))
     }
 
-    /// The code point in the field that IPv4 calls type of service and IPv6 traffic class. The other two bits tell of
-    /// congestion.
+    /// The code point in the field that IPv4 calls type of service and IPv6 traffic class. The other two bits
+    /// tell of congestion.
     #[must_use]
     pub fn of_field(field: u8) -> Self {
         Self(field >> 2)
     }
 
-    /// Its number.
     #[must_use]
     pub fn number(self) -> u8 {
         self.0

@@ -31,7 +31,6 @@ impl fmt::Display for Position {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{at}: {what}")]
 pub struct PolicyError {
-    /// Where.
     pub at: Position,
     /// What is wrong, and what to write instead.
     pub what: String,

@@ -1,7 +1,7 @@
 //! Which packets a class is for.
 //!
-//! Address and port speak of one *end* of a packet, the sender or the receiver: `{ address = "10.0.0.5", port = 80 }`
-//! is what 10.0.0.5 serves at port 80, seen from either side. A control group means all below it too.
+//! Address and port speak of one *end* of a packet, the sender or the receiver: `{ address = "10.0.0.5", port
+//! = 80 }` is what 10.0.0.5 serves at port 80, seen from either side. A control group means all below it too.
 
 use super::dscp::Dscp;
 use std::fmt;
@@ -43,7 +43,6 @@ pub struct Matcher {
     pub address: Option<Network>,
     /// One end has one of these ports; the same end as of `address`, if both are given.
     pub ports: Option<RangeInclusive<u16>>,
-    /// The protocol.
     pub protocol: Option<Protocol>,
     /// `SO_PRIORITY` of the socket.
     pub priority: Option<u32>,
@@ -129,9 +128,7 @@ pub enum NetworkError {
     TooLong {
         /// What was written.
         text: String,
-        /// The network.
         network: Network,
-        /// The address.
         address: IpAddr,
     },
 }
@@ -248,9 +245,7 @@ const PROTOCOLS: [(&str, Protocol); 8] = [
 ];
 
 impl Protocol {
-    /// TCP.
     pub const TCP: Self = Self(6);
-    /// UDP.
     pub const UDP: Self = Self(17);
     /// Those whose first four bytes are the ports of the sender and of the receiver.
     pub const WITH_PORTS: [Self; 5] = [Self::TCP, Self::UDP, Self(33), Self(132), Self(136)];

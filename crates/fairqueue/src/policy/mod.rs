@@ -24,9 +24,10 @@
 //! live = 3
 //! ```
 //!
-//! The first match in the order of the file decides, over all classes. What is accepted makes sense as a whole: no match
-//! is shadowed by those before it, no ceiling is over one above it. What is refused names line and column and what to
-//! write instead. Pure: whether the host has the device, and can do it, is for whoever enforces it.
+//! The first match in the order of the file decides, over all classes. What is accepted makes sense as a
+//! whole: no match is shadowed by those before it, no ceiling is over one above it. What is refused names
+//! line and column and what to write instead. Pure: whether the host has the device, and can do it, is for
+//! whoever enforces it.
 
 mod check;
 mod dscp;
@@ -76,7 +77,6 @@ pub struct Policy {
     pub text: String,
     /// What the link carries.
     pub rate: Rate,
-    /// The classes.
     pub hierarchy: Hierarchy,
     /// The class of what no rule names; a leaf.
     pub default: ClassId,
@@ -113,7 +113,6 @@ pub struct CpuPolicy {
 pub struct CpuShare {
     /// The class whose match names the control group.
     pub class: ClassId,
-    /// Its path.
     pub cgroup: String,
     /// Its weight; 1 is what a control group has that nobody gave one. From 0.01 to 100.
     pub weight: Weight,
@@ -163,9 +162,9 @@ impl Policy {
         }
     }
 
-    /// What a class is sure of while all others want more than their own, in bits a second: its part, by weight, of
-    /// what the class above it is sure of, and no more than its ceiling. The classes below one are together never sure
-    /// of more than that one, whose ceiling may be less than its share.
+    /// What a class is sure of while all others want more than their own, in bits a second: its part, by
+    /// weight, of what the class above it is sure of, and no more than its ceiling. The classes below one are
+    /// together never sure of more than that one, whose ceiling may be less than its share.
     #[must_use]
     pub fn guarantee(&self, class: ClassId) -> f64 {
         if class == ClassId::ROOT {

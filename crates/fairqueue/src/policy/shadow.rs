@@ -1,12 +1,13 @@
 //! Whether a match can hit at all after those before it.
 //!
-//! A match asks for a box: a range of ports, a network, and so on. Earlier matches cut boxes out of it. If anything is
-//! left of it, one of finitely many corners is left: those where the box itself or what was cut out ends. So each
-//! corner is tried with the ordinary matching, which also finds those that several earlier matches shadow together.
+//! A match asks for a box: a range of ports, a network, and so on. Earlier matches cut boxes out of it. If
+//! anything is left of it, one of finitely many corners is left: those where the box itself or what was cut
+//! out ends. So each corner is tried with the ordinary matching, which also finds those that several earlier
+//! matches shadow together.
 //!
-//! Two simplifications make that exact and short. A packet that is sure of nothing it was not asked for (no priority,
-//! no mark, no VLAN, no control group below the one asked for) meets fewest of the earlier matches. And so does a packet whose two ends
-//! are the same: another end could only meet more of them.
+//! Two simplifications make that exact and short. A packet that is sure of nothing it was not asked for (no
+//! priority, no mark, no VLAN, no control group below the one asked for) meets fewest of the earlier matches.
+//! And so does a packet whose two ends are the same: another end could only meet more of them.
 
 use super::Rule;
 use super::dscp::Dscp;
@@ -84,8 +85,8 @@ fn addresses(rule: &Matcher, protocol: Option<Protocol>, earlier: &[Rule]) -> Ve
     all
 }
 
-/// Every IP packet has one of the 64, so that earlier matches can name all of them. A packet without any stands for one
-/// that nobody names.
+/// Every IP packet has one of the 64, so that earlier matches can name all of them. A packet without any
+/// stands for one that nobody names.
 fn dscps(rule: &Matcher, protocol: Option<Protocol>, earlier: &[Rule]) -> Vec<Option<Dscp>> {
     let named = |point: &Dscp| earlier.iter().any(|one| one.matcher.dscp == Some(*point));
     match rule.dscp {

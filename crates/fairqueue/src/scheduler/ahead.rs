@@ -1,11 +1,11 @@
 //! Service out of turn, and service that turns out longer or shorter than thought.
 //!
 //! Out of turn: a class may be served before its start tag is the least, and is charged as ever, so that it
-//! waits the longer afterwards: its share does not change, only when it gets it. How far it may be ahead is the caller's
-//! to say, in bytes; that much is added to the fairness bound.
+//! waits the longer afterwards: its share does not change, only when it gets it. How far it may be ahead is
+//! the caller's to say, in bytes; that much is added to the fairness bound.
 //!
-//! Start-time fair queuing needs the length of a packet only when its service ends: for quanta of a processor that
-//! are given back early, and for requests whose order within a class is decided elsewhere.
+//! Start-time fair queuing needs the length of a packet only when its service ends: for quanta of a processor
+//! that are given back early, and for requests whose order within a class is decided elsewhere.
 
 use super::{INNER, NONE, Scheduler, Sibling};
 use crate::discipline::Discipline;
@@ -14,8 +14,8 @@ use crate::hierarchy::ClassId;
 use crate::packet::Packet;
 
 impl<T> Scheduler<T> {
-    /// The first packet of a leaf, into service out of turn, if on every level its class would then be ahead of
-    /// its parent's virtual time by no more than so many bytes beyond the packet itself.
+    /// The first packet of a leaf, into service out of turn, if on every level its class would then be ahead
+    /// of its parent's virtual time by no more than so many bytes beyond the packet itself.
     pub fn dequeue_ahead(&mut self, now: u64, class: ClassId, most: u32) -> Option<Packet<T>> {
         self.finish(now);
         let leaf = self.slots[class.index()];

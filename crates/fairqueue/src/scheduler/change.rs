@@ -1,13 +1,13 @@
 //! Other weights, and other classes, while packets wait.
 //!
-//! What a class has had in advance of its siblings is its *lead*: how far its tag is ahead of its parent's virtual
-//! time. In bytes it is at most one packet, the longest of the class. A change keeps every class's lead in
-//! bytes, whatever becomes of its weight and its place, and counts all virtual times from 0 again. So a class is
-//! nowhere further ahead than it could have come by itself, the fairness bound holds from the change on for
-//! the new weights, and nobody can get more by making changes. A class that is new has no lead.
+//! What a class has had in advance of its siblings is its *lead*: how far its tag is ahead of its parent's
+//! virtual time. In bytes it is at most one packet, the longest of the class. A change keeps every class's
+//! lead in bytes, whatever becomes of its weight and its place, and counts all virtual times from 0 again. So
+//! a class is nowhere further ahead than it could have come by itself, the fairness bound holds from the
+//! change on for the new weights, and nobody can get more by making changes. A class that is new has no lead.
 //!
-//! Tags are whole numbers in the unit of the siblings; in a new unit a lead loses the fraction of a unit, which is
-//! less than a byte.
+//! Tags are whole numbers in the unit of the siblings; in a new unit a lead loses the fraction of a unit,
+//! which is less than a byte.
 //!
 //! Cost: as much as making a new scheduler, plus a move of every packet that waits.
 
@@ -29,7 +29,6 @@ pub struct Changes {
 /// The account of a leaf that takes no packets any more.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Closed {
-    /// Its name.
     pub name: String,
     /// What it got.
     pub served: Served,
@@ -49,14 +48,13 @@ pub enum ChangeError {
     NoDefault {
         /// Where they wait.
         class: String,
-        /// How many.
         packets: u64,
     },
 }
 
 impl<T> Scheduler<T> {
-    /// Changes the weight of a class; nothing is lost. What the class has had in advance counts on, in bytes: with
-    /// ten times the weight it is forgotten ten times as soon.
+    /// Changes the weight of a class; nothing is lost. What the class has had in advance counts on, in bytes:
+    /// with ten times the weight it is forgotten ten times as soon.
     pub fn set_weight(&mut self, class: ClassId, weight: Weight) {
         self.hierarchy.class_mut(class).weight = weight;
         if class == ClassId::ROOT {
@@ -108,13 +106,13 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// Changes the classes while packets wait: weights, limits, orders, and the tree itself. Classes are known by
-    /// their names; numbers are from now on those of the new hierarchy.
+    /// Changes the classes while packets wait: weights, limits, orders, and the tree itself. Classes are
+    /// known by their names; numbers are from now on those of the new hierarchy.
     ///
-    /// No packet is lost. A class that is still a leaf keeps its packets in their order; those of a class that is
-    /// none any more go behind those of the default class, in their order. More than a limit allows may wait
-    /// then: nothing is dropped for that, but what comes drops itself or as much as it brings until enough has
-    /// left. The packet in service stays in service.
+    /// No packet is lost. A class that is still a leaf keeps its packets in their order; those of a class
+    /// that is none any more go behind those of the default class, in their order. More than a limit allows
+    /// may wait then: nothing is dropped for that, but what comes drops itself or as much as it brings until
+    /// enough has left. The packet in service stays in service.
     ///
     /// # Errors
     /// Packets wait in a class that is gone, and the new hierarchy has no default class.
@@ -217,7 +215,8 @@ impl<T> Scheduler<T> {
         packets
     }
 
-    /// Enters every class that wants service beside its siblings: those that waited, in their order, before others.
+    /// Enters every class that wants service beside its siblings: those that waited, in their order, before
+    /// others.
     fn want_service(&mut self, waited: Vec<u32>) {
         let mut slot = self.in_service.unwrap_or(ROOT);
         while slot != ROOT {

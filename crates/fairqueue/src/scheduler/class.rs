@@ -6,8 +6,8 @@ use crate::lines::PacketLine;
 /// A class as one of its parent's children.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sibling {
-    /// In its parent's virtual time: while it waits or is in service its start tag, else the finish tag of its last
-    /// packet.
+    /// In its parent's virtual time: while it waits or is in service its start tag, else the finish tag of
+    /// its last packet.
     pub(super) tag: u64,
     /// What a byte costs in its parent's virtual time.
     pub(super) cost: u64,

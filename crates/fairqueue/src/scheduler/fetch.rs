@@ -31,8 +31,8 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// Who will probably be served after so many others, on the level of the children of a class so high over the
-    /// leaves.
+    /// Who will probably be served after so many others, on the level of the children of a class so high over
+    /// the leaves.
     #[inline]
     fn next_below(&self, root: usize, after: u32, height: u32) -> Option<u32> {
         let mut inner = &self.inner[root];

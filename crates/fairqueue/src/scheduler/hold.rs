@@ -1,15 +1,17 @@
-//! Classes that may not be served for a while, as those at their ceiling: their packets wait, their siblings go on.
+//! Classes that may not be served for a while, as those at their ceiling: their packets wait, their siblings
+//! go on.
 //!
-//! A class that is held leaves the children that want service and keeps its tag. Released, it begins with the start tag
-//! `max(virtual time, tag)` as a class does that was idle: it is not owed what it did not get meanwhile. A class of
-//! which all children are held wants nothing itself. Cost: what dropping its last packet costs.
+//! A class that is held leaves the children that want service and keeps its tag. Released, it begins with the
+//! start tag `max(virtual time, tag)` as a class does that was idle: it is not owed what it did not get
+//! meanwhile. A class of which all children are held wants nothing itself. Cost: what dropping its last
+//! packet costs.
 
 use super::{INNER, NONE, Scheduler};
 use crate::hierarchy::ClassId;
 
 impl<T> Scheduler<T> {
-    /// From now on no packet of the class, or of one below it, is chosen; the one in service is served to its end. The
-    /// root cannot be held: do not ask.
+    /// From now on no packet of the class, or of one below it, is chosen; the one in service is served to its
+    /// end. The root cannot be held: do not ask.
     pub fn hold(&mut self, class: ClassId) {
         let slot = self.slots[class.index()];
         let child = self.child(slot);
@@ -71,7 +73,8 @@ mod tests {
             assert_eq!(scheduler.dequeue(0).expect("web waits").1.item, item);
         }
         scheduler.release(video);
-        // web has its last start tag ahead of the virtual time by its packet in service: video goes on from the latter
+        // web has its last start tag ahead of the virtual time by its packet in service: video goes on from
+        // the latter
         let order: Vec<u32> = std::iter::from_fn(|| Some(scheduler.dequeue(0)?.1.item)).collect();
         assert_eq!(order, [0, 1, 2, 13, 3]);
     }

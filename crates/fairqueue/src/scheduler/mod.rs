@@ -1,25 +1,25 @@
 //! Hierarchical start-time fair queuing.
 //!
-//! Each class keeps a *virtual time*, the start tag of the child it serves. A child that begins to want service
-//! gets the start tag `max(virtual time, its last finish tag)`; when it is served, its finish tag is its start
-//! tag plus the length of the packet over its weight; if it wants more, that is its next start tag. The child with
-//! the least start tag is served next, and if it has children itself it decides among them in the same way.
-//! When nothing is left to serve, the virtual time becomes the greatest finish tag.
+//! Each class keeps a *virtual time*, the start tag of the child it serves. A child that begins to want
+//! service gets the start tag `max(virtual time, its last finish tag)`; when it is served, its finish tag is
+//! its start tag plus the length of the packet over its weight; if it wants more, that is its next start tag.
+//! The child with the least start tag is served next, and if it has children itself it decides among them in
+//! the same way. When nothing is left to serve, the virtual time becomes the greatest finish tag.
 //!
 //! Why start tags: the order does not depend on how fast the link is, which on a shared machine nobody knows,
 //! and a class is never punished for bandwidth that it used while nobody else wanted it.
 //!
-//! Cost: a packet enters and takes one child a level, among few siblings or in a calendar of many, neither of which
-//! allocates. What has been served is entered when its service ends, on every level, which a processor does
-//! side by side; only the choices on the way down wait for each other. Exact: tags are whole numbers in a unit that all
-//! siblings share (`weight.rs`); ties go to the child that has waited longest.
+//! Cost: a packet enters and takes one child a level, among few siblings or in a calendar of many, neither of
+//! which allocates. What has been served is entered when its service ends, on every level, which a processor
+//! does side by side; only the choices on the way down wait for each other. Exact: tags are whole numbers in
+//! a unit that all siblings share (`weight.rs`); ties go to the child that has waited longest.
 //!
 //! Conventions: arrivals at the instant of a choice come before it, and an arrival exactly at the end of a
 //! class's last packet begins a new busy period: so call [`finish`](Discipline::finish), then
 //! [`enqueue`](Discipline::enqueue) what has arrived, then [`dequeue`](Discipline::dequeue).
 //!
-//! Reference: Goyal, Vin, Cheng, "Start-time Fair Queueing" (SIGCOMM 1996), section 2; the hierarchy: section 3
-//! there, and QLinux in Pruthi et al., section 2.3.1.
+//! Reference: Goyal, Vin, Cheng, "Start-time Fair Queueing" (SIGCOMM 1996), section 2; the hierarchy: section
+//! 3 there, and QLinux in Pruthi et al., section 2.3.1.
 
 mod ahead;
 mod change;
@@ -44,9 +44,7 @@ use std::collections::VecDeque;
 pub struct Served {
     /// Packets chosen for service.
     pub packets: u64,
-    /// Their bytes.
     pub bytes: u64,
-    /// Packets dropped.
     pub dropped: u64,
 }
 
@@ -58,13 +56,13 @@ impl std::ops::AddAssign for Served {
     }
 }
 
-/// A class among its siblings: a leaf by its number, an inner one by its number among the inner ones and this bit.
+/// A class among its siblings: a leaf by its number, an inner one by its number among the inner ones and this
+/// bit.
 const INNER: u32 = 1 << 31;
 const ROOT: u32 = INNER;
 /// Beyond this virtual time tags are moved back, all by the same amount.
 const MOST_NOW: u64 = 1 << 62;
 
-/// The scheduler.
 #[derive(Clone, Debug)]
 pub struct Scheduler<T> {
     hierarchy: Hierarchy,
@@ -166,7 +164,6 @@ impl<T> Scheduler<T> {
         this
     }
 
-    /// The classes.
     #[must_use]
     pub fn hierarchy(&self) -> &Hierarchy {
         &self.hierarchy
@@ -308,15 +305,16 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// Takes a class that waits out of those that want service; answers whose child it is. Not if it is in service.
+    /// Takes a class that waits out of those that want service; answers whose child it is. Not if it is in
+    /// service.
     fn stop_waiting(&mut self, slot: u32) -> Option<u32> {
         let Sibling { tag, parent, place, .. } = *self.child(slot);
         if self.inner[parent as usize].last == slot {
             return None;
         }
         self.remove(parent, place, TaggedSlot::new(tag, slot));
-        // its start tag may stay: it is no earlier than its last finish tag, and no later than any virtual time from
-        // now on
+        // its start tag may stay: it is no earlier than its last finish tag, and no later than any virtual
+        // time from now on
         self.child(slot).busy = false;
         self.end_if_empty(parent);
         Some(INNER | parent)
@@ -335,8 +333,8 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// The packet in service has been served: its classes are charged, and those that want more are entered among their
-    /// siblings.
+    /// The packet in service has been served: its classes are charged, and those that want more are entered
+    /// among their siblings.
     #[inline]
     fn settle(&mut self, leaf: u32) {
         let due = u64::from(self.charged).wrapping_sub(u64::from(self.paid));

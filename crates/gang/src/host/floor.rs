@@ -1,11 +1,12 @@
 //! What the main thread does while the gangs run: signals, ends, the weight against others, and new threads.
 //!
-//! It runs on the gangs' cores and in their time, so it does little and that seldom: the number of a gang's threads is one
-//! read of an open file; the threads themselves are looked at when that number changes, ever more seldom after it,
-//! and once a second, because programs place their threads themselves and sleepers begin to work.
+//! It runs on the gangs' cores and in their time, so it does little and that seldom: the number of a gang's
+//! threads is one read of an open file; the threads themselves are looked at when that number changes, ever
+//! more seldom after it, and once a second, because programs place their threads themselves and sleepers
+//! begin to work.
 //!
-//! Cost, with the files cold: 100 us a wake-up, of which there are four a second (more after a change), and 300 to 600 us
-//! a gang where threads are looked at.
+//! Cost, with the files cold: 100 us a wake-up, of which there are four a second (more after a change), and
+//! 300 to 600 us a gang where threads are looked at.
 
 use super::arena::Arena;
 use super::journal::{Entry, Journal};
@@ -153,7 +154,8 @@ impl Floor<'_> {
         let counted = looked.gauge.as_ref().and_then(|gauge| gauge.read().ok());
         let count = counted.unwrap_or_else(|| arena.of(gang).control.threads().map_or(0, |t| t.len() as u64));
         let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        // held until its first turn it has the one thread with which it was started, and would count as narrow
+        // held until its first turn it has the one thread with which it was started, and would count as
+        // narrow
         let Some(home) = places.get(&gang) else { return false };
         if looked.count != count || looked.home.as_ref() != Some(home) {
             *changed = Instant::now();

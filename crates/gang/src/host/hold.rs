@@ -30,7 +30,6 @@ const URGENCY: u8 = 49;
 const LONGEST: u64 = 1_000_000;
 /// Nothing is planned.
 const NEVER: u64 = u64::MAX - 1;
-/// Holders end.
 const FINISH: u64 = u64::MAX;
 
 /// How much earlier than needed to set a timer, learned from how late wake-ups were.

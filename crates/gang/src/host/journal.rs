@@ -30,14 +30,12 @@ pub enum Entry {
     Scheduler(Author),
     /// A group that may exist: thaw it, move who is in it back, remove it.
     Group {
-        /// Its directory.
         path: PathBuf,
         /// 1 or 2.
         version: u8,
     },
     /// A thread that was given a core.
     Affinity {
-        /// The thread.
         thread: i32,
         /// Its start time.
         started: u64,
@@ -55,7 +53,6 @@ pub enum Entry {
     },
     /// A process group that may be stopped.
     Stopped {
-        /// Its leader.
         leader: i32,
         /// The leader's start time.
         started: u64,
@@ -166,7 +163,6 @@ impl Journal {
 /// What a restore did.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// Groups removed.
     pub groups: usize,
     /// Processes moved out of them.
     pub processes: usize,
@@ -248,9 +244,10 @@ pub fn restore(path: &Path) -> Result<Restored> {
     Ok(done)
 }
 
-/// Whether the group that an entry names, if it names one that is there, is one that a scheduler has made: a directory of
-/// a control group file system, reached without a detour, at or below one whose name begins with `unisono-`. A journal
-/// that says otherwise was not written by a scheduler, and its other groups may be anybody's.
+/// Whether the group that an entry names, if it names one that is there, is one that a scheduler has made: a
+/// directory of a control group file system, reached without a detour, at or below one whose name begins with
+/// `unisono-`. A journal that says otherwise was not written by a scheduler, and its other groups may be
+/// anybody's.
 fn names_a_group_of_ours(entry: &Entry, all: &[Hierarchy]) -> std::result::Result<(), String> {
     let (Entry::Group { path, version: v } | Entry::RealTime { path, version: v }) = entry else {
         return Ok(());

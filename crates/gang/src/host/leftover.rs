@@ -1,7 +1,7 @@
 //! What schedulers left that were killed together with their guardians: found by their journals and put back.
 //!
-//! `unisono gang restore` does this when it is asked; every run does it first, because programs that such a scheduler
-//! left frozen stay frozen until somebody does.
+//! `unisono gang restore` does this when it is asked; every run does it first, because programs that such a
+//! scheduler left frozen stay frozen until somebody does.
 
 use super::journal;
 
@@ -37,7 +37,8 @@ pub fn restore() -> Leftover {
                 continue;
             }
         };
-        // a journal begins with its scheduler; one without has just been made, and its scheduler is about to write
+        // a journal begins with its scheduler; one without has just been made, and its scheduler is about to
+        // write
         if entries.is_empty() || journal::is_alive(&entries) {
             found.alive += 1;
             continue;

@@ -1,11 +1,12 @@
 //! A core for every thread: unstacking the threads of a gang.
 //!
-//! Linux may put all spinning threads of a program on one core and never see an imbalance, because each
-//! seems to work. Inside a gang the answer is simple: while no more threads than cores (and one manager)
-//! want to run, each of them is given a core of its own. Sleepers stay where they are and do not count: a shell
-//! and a `timeout` that wait for a program must not leave its threads stacked. Programs that chose themselves are left alone: a thread whose
-//! affinity is neither the gang's whole set nor one that we gave stays as it is, for good. A program with
-//! one thread is not pinned, because runtimes count the processors they may use when they start.
+//! Linux may put all spinning threads of a program on one core and never see an imbalance, because each seems
+//! to work. Inside a gang the answer is simple: while no more threads than cores (and one manager) want to
+//! run, each of them is given a core of its own. Sleepers stay where they are and do not count: a shell and a
+//! `timeout` that wait for a program must not leave its threads stacked. Programs that chose themselves are
+//! left alone: a thread whose affinity is neither the gang's whole set nor one that we gave stays as it is,
+//! for good. A program with one thread is not pinned, because runtimes count the processors they may use when
+//! they start.
 //!
 //! Pure: what the threads are is an argument, what to set is the answer. Cost: the caller lists threads,
 //! 20 to 200 us, only when their number changed.
@@ -16,7 +17,6 @@ use unisono_linux::affinity::{CpuSet, Tid};
 /// A thread as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
-    /// Its number.
     pub thread: Tid,
     /// The process it belongs to.
     pub process: Tid,
@@ -29,7 +29,6 @@ pub struct Thread {
 /// A change to make: this thread, from, to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The thread.
     pub thread: Tid,
     /// What to set.
     pub to: CpuSet,

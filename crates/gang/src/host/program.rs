@@ -50,8 +50,8 @@ pub(crate) struct Looked {
     pub(crate) gauge: Option<Gauge>,
 }
 
-/// Starts every gang's program inside its groups and holds it until its first turn, so that no gang runs while
-/// others are still being started. Those that were started are in `programs`, also after an error.
+/// Starts every gang's program inside its groups and holds it until its first turn, so that no gang runs
+/// while others are still being started. Those that were started are in `programs`, also after an error.
 ///
 /// # Errors
 /// A program cannot be started or held.
@@ -104,8 +104,8 @@ fn start_one(
     Ok(Program { child, process, status, left: false, cpu_ns: 0, ended, spread, width, looked })
 }
 
-/// Ends programs that were started for a run that cannot be; nobody may hold them any more, because a process that a
-/// version 1 freezer holds does not end.
+/// Ends programs that were started for a run that cannot be; nobody may hold them any more, because a process
+/// that a version 1 freezer holds does not end.
 pub(crate) fn end_all(programs: &mut [Program]) {
     for gang in programs {
         let _ = gang.child.kill(); // it has ended by itself

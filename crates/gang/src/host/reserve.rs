@@ -1,15 +1,15 @@
 //! The weight that the gangs have against other programs, steered by what those took.
 //!
-//! A weight alone is no share: Linux counts a whole session as one program, and a program's weight is spread over the
-//! cores where it runs. And a weight that keeps a heavy build small makes a short
-//! command wait for tens of milliseconds before it is ever picked. So the weight follows the figures: as long as
-//! others take less than is reserved for them the gangs weigh little and a new process runs almost at once; when
-//! they take more the gangs weigh more, up to a bound.
+//! A weight alone is no share: Linux counts a whole session as one program, and a program's weight is spread
+//! over the cores where it runs. And a weight that keeps a heavy build small makes a short command wait for
+//! tens of milliseconds before it is ever picked. So the weight follows the figures: as long as others take
+//! less than is reserved for them the gangs weigh little and a new process runs almost at once; when they
+//! take more the gangs weigh more, up to a bound.
 //!
-//! Cost: two open files read, 60 to 100 us with cold caches, five times a second while the weight changes and two or three
-//! times a second while it does not. When not: no `cpu` controller, or real-time gangs, which the
-//! kernel's own reserve interrupts.
-//! Reference: Documentation/admin-guide/cgroup-v2.rst, `cpu.weight`; sched-design-CFS.rst, autogroups in sched(7).
+//! Cost: two open files read, 60 to 100 us with cold caches, five times a second while the weight changes and
+//! two or three times a second while it does not. When not: no `cpu` controller, or real-time gangs, which
+//! the kernel's own reserve interrupts. Reference: Documentation/admin-guide/cgroup-v2.rst, `cpu.weight`;
+//! sched-design-CFS.rst, autogroups in sched(7).
 
 use super::arena::Arena;
 use std::fs::File;
@@ -34,11 +34,11 @@ pub(crate) struct Steering {
 }
 
 impl Steering {
-    /// Below the even weight by so much while others are content. No less: a single busy program on one core would
-    /// hold up a whole gang.
+    /// Below the even weight by so much while others are content. No less: a single busy program on one core
+    /// would hold up a whole gang.
     const LEAST: f64 = 1.0 / 3.0;
-    /// And above it by so much. No more: a second scheduler is another program too, and two that outbid each other
-    /// would leave nothing to the rest.
+    /// And above it by so much. No more: a second scheduler is another program too, and two that outbid each
+    /// other would leave nothing to the rest.
     const MOST: f64 = 2.0;
 
     /// The first weight: others are content until they show otherwise.

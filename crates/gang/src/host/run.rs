@@ -40,7 +40,8 @@ use unisono_linux::timer::Alarm;
 /// Runs the programs as gangs until all have ended.
 ///
 /// # Errors
-/// [`Error::Input`](crate::Error::Input): nothing was started. [`Error::Host`](crate::Error::Host): this host cannot do it, nothing is left changed.
+/// [`Error::Input`](crate::Error::Input): nothing was started. [`Error::Host`](crate::Error::Host): this host
+/// cannot do it, nothing is left changed.
 pub fn run(mut options: Options) -> Result<Summary> {
     check(&options)?;
     let wish = Wish { isolate: options.isolate, unprivileged: options.unprivileged };

@@ -25,7 +25,8 @@ pub(crate) enum Notice {
     Left(GangId),
     /// The gang can use so many cores at once.
     Width(GangId, usize),
-    /// This process was continued after it had been stopped: the programs were, too, without regard to whose turn it is.
+    /// This process was continued after it had been stopped: the programs were, too, without regard to whose
+    /// turn it is.
     Continued,
     /// Release everybody and end.
     Finish,
@@ -61,8 +62,9 @@ pub(crate) struct Scheduler {
     pub(crate) gangs: Vec<GangId>,
 }
 
-/// How long after a switch the scheduler looks up again: its own core has to run the new gang meanwhile. Later than
-/// the next tick, so that no timer has to be set earlier than it is, which takes 8 us in a virtual machine.
+/// How long after a switch the scheduler looks up again: its own core has to run the new gang meanwhile.
+/// Later than the next tick, so that no timer has to be set earlier than it is, which takes 8 us in a virtual
+/// machine.
 const SETTLED: u64 = 4_200_000;
 /// The same when cores are lent: they are idle until then.
 const LENT: u64 = 200_000;
@@ -119,7 +121,8 @@ impl Scheduler {
             if let Some(holders) = holders {
                 holders.let_go(turn.from.0, (self.rotation.slots() > 1).then_some(turn.until.0));
             }
-            // whatever else there is to do can wait until this core runs the new gang; mostly until the next switch is near
+            // whatever else there is to do can wait until this core runs the new gang; mostly until the next
+            // switch is near
             if !turn.backfill.is_empty() {
                 let called = self.alarm.wait_until(settled(&turn)) == Woken::Called;
                 self.mechanism.lend(&standings)?;
@@ -167,7 +170,8 @@ impl Scheduler {
                     Listened::Finish => return Ok(()),
                     Listened::Nothing => {}
                     Listened::Continued => {
-                        // what the mechanism did is undone for good, so that the next turn does all of it anew
+                        // what the mechanism did is undone for good, so that the next turn does all of it
+                        // anew
                         self.mechanism.release()?;
                         running.clear();
                         until = Nanos(timer::now());
@@ -351,9 +355,10 @@ fn settled(turn: &Turn) -> u64 {
     turn.from.0 + settled.min(turn.until.since(turn.from).0 / 4)
 }
 
-/// Puts this thread above what it schedules and has the other cores held at switches: real-time, on a core of its
-/// own, where the mechanism stops gangs one thread after the other. Otherwise the deadline class, which cannot be bound to a
-/// core but is above gangs in real-time classes and not throttled with them; else as it is.
+/// Puts this thread above what it schedules and has the other cores held at switches: real-time, on a core of
+/// its own, where the mechanism stops gangs one thread after the other. Otherwise the deadline class, which
+/// cannot be bound to a core but is above gangs in real-time classes and not throttled with them; else as it
+/// is.
 fn own_class(
     kind: Kind,
     slice: Nanos,

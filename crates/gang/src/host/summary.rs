@@ -48,9 +48,9 @@ pub struct GangSummary {
     pub cpu_s: f64,
     /// How many turns it had.
     pub slices: u64,
-    /// Its weight.
     pub weight: u32,
-    /// From the start of the run, just before its first program was started, to the end of this gang's program.
+    /// From the start of the run, just before its first program was started, to the end of this gang's
+    /// program.
     pub elapsed_s: f64,
 }
 
@@ -75,15 +75,16 @@ pub struct Summary {
     pub mechanism: Kind,
     /// Why that one.
     pub reason: String,
-    /// Part of contended processor time that the gangs ask for; `None` where gangs have no weight against others.
+    /// Part of contended processor time that the gangs ask for; `None` where gangs have no weight against
+    /// others.
     pub share: Option<f64>,
-    /// Part of the cores' time that other programs got during the run, the scheduler included. `None`: not measured.
+    /// Part of the cores' time that other programs got during the run, the scheduler included. `None`: not
+    /// measured.
     pub others: Option<f64>,
     /// Class of the scheduler's own thread.
     pub scheduler_class: &'static str,
     /// Length of a turn of weight 1, milliseconds.
     pub slice_ms: f64,
-    /// Cores scheduled.
     pub cores: usize,
     /// From first start to last end.
     pub elapsed_s: f64,

@@ -1,20 +1,22 @@
 //! What a switch was worth, measured while it happens, without help from the programs.
 //!
 //! Some turns are watched: shortly before the switch the kernel begins to record every context switch of the
-//! gangs' processors, with its time, and stops shortly before the turn ends. From that follows exactly when each
-//! core first ran a thread of the gang whose turn it is (the last core is the switch, the spread between them the
-//! skew), and for how long any core ran a thread of a gang that had to wait (the leak, which includes the
-//! switch). A gang that leaves a core idle for the whole turn gives no switch; threads that are born and die within the
-//! turn belong to no gang here. Where the kernel does not let us record, nothing is measured, and the summary says so.
+//! gangs' processors, with its time, and stops shortly before the turn ends. From that follows exactly when
+//! each core first ran a thread of the gang whose turn it is (the last core is the switch, the spread between
+//! them the skew), and for how long any core ran a thread of a gang that had to wait (the leak, which
+//! includes the switch). A gang that leaves a core idle for the whole turn gives no switch; threads that are
+//! born and die within the turn belong to no gang here. Where the kernel does not let us record, nothing is
+//! measured, and the summary says so.
 //!
 //! Times count from the planned moment, so a late wake-up of the scheduler is part of the switch.
 //!
-//! The same records say how many cores each gang could have used: the time of its threads that ran or had been
-//! interrupted. What other programs took from a gang is not idle. Without records cores are lent by the number of a gang's
-//! threads alone.
+//! The same records say how many cores each gang could have used: the time of its threads that ran or had
+//! been interrupted. What other programs took from a gang is not idle. Without records cores are lent by the
+//! number of a gang's threads alone.
 //!
-//! Cost: 0.3 to 0.6 ms of one core in a watched turn and 0.2 us a context switch. The first ten are watched, then every
-//! 17th, of short turns one in 340 ms; a gang whose last two watched turns differed is watched again within 85 ms.
+//! Cost: 0.3 to 0.6 ms of one core in a watched turn and 0.2 us a context switch. The first ten are watched,
+//! then every 17th, of short turns one in 340 ms; a gang whose last two watched turns differed is watched
+//! again within 85 ms.
 
 use super::arena::Arena;
 use crate::gang::{GangId, Nanos};
@@ -26,8 +28,8 @@ use unisono_linux::switches::{Change, Left, Recorder};
 const LOOK: u64 = 1_000_000;
 /// The least time between two watched turns after the first ten.
 const OFTEN: u64 = 340_000_000;
-/// The least time before a turn is watched because the policy is unsure of its gang: watching costs 0.5 ms, so this is
-/// 0.6 % of one core at most.
+/// The least time before a turn is watched because the policy is unsure of its gang: watching costs 0.5 ms,
+/// so this is 0.6 % of one core at most.
 const AGAIN: u64 = 85_000_000;
 /// How long before a switch recording begins.
 const LEAD: u64 = 500_000;
@@ -151,8 +153,9 @@ pub(crate) struct Found {
 /// What a switch did to the threads of the gang that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// It woke every thread, sleepers too, as the freezer of cgroup version 2 does: a thread that has not run since
-    /// then waits for a processor. (A thread in uninterruptible sleep is not woken and counts as waiting, too.)
+    /// It woke every thread, sleepers too, as the freezer of cgroup version 2 does: a thread that has not run
+    /// since then waits for a processor. (A thread in uninterruptible sleep is not woken and counts as
+    /// waiting, too.)
     Woken,
     /// Sleepers slept on.
     AsItWas,
@@ -204,9 +207,9 @@ impl Plan<'_> {
         Some(Found { started, leaked_ns })
     }
 
-    /// For how long in sum threads of this gang ran, had been interrupted or had not yet run since the switch woke them,
-    /// on at most so many cores at once, and in how much time; nanoseconds. A thread that wakes later and has to wait
-    /// is seen only when it runs.
+    /// For how long in sum threads of this gang ran, had been interrupted or had not yet run since the switch
+    /// woke them, on at most so many cores at once, and in how much time; nanoseconds. A thread that wakes
+    /// later and has to wait is seen only when it runs.
     pub(crate) fn wanted(
         &self,
         records: &[Vec<Change>],

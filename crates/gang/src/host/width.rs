@@ -1,21 +1,21 @@
 //! How many cores a gang can use at once: its threads that want to run.
 //!
-//! A shell that waits for its program, the `timeout` around it, a main thread that waits for its workers: such
-//! threads sleep, and a gang that is given a core for each of them shares its slot with nobody and counts as one
-//! whose threads queue. So a thread counts as long as it ran for a fiftieth of the time of the
-//! gang's busiest thread; a new one counts until there is something to tell. A gang becomes wider at once and narrower only
-//! when two comparisons in a row say so.
+//! A shell that waits for its program, the `timeout` around it, a main thread that waits for its workers:
+//! such threads sleep, and a gang that is given a core for each of them shares its slot with nobody and
+//! counts as one whose threads queue. So a thread counts as long as it ran for a fiftieth of the time of the
+//! gang's busiest thread; a new one counts until there is something to tell. A gang becomes wider at once and
+//! narrower only when two comparisons in a row say so.
 //!
-//! Pure: what threads used is an argument. Cost: the caller reads one file a thread. When not: gangs of many threads are
-//! wider than the machine in any case; the caller counts them.
+//! Pure: what threads used is an argument. Cost: the caller reads one file a thread. When not: gangs of many
+//! threads are wider than the machine in any case; the caller counts them.
 
 use std::collections::BTreeMap;
 use unisono_linux::affinity::Tid;
 
 /// A comparison says something once the busiest thread got this much in between, in nanoseconds.
 const TELLING: u64 = 10_000_000;
-/// A thread wants to run when it got so much less than the busiest. Freezing and thawing wakes sleepers, for a few
-/// microseconds a switch; that is not wanting to run.
+/// A thread wants to run when it got so much less than the busiest. Freezing and thawing wakes sleepers, for
+/// a few microseconds a switch; that is not wanting to run.
 const FRACTION: u64 = 50;
 
 #[derive(Clone, Copy, Debug)]

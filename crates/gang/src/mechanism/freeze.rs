@@ -1,19 +1,20 @@
 //! The cgroup freezer: what waits is frozen, what runs is thawed.
 //!
 //! A frozen thread stops itself when it is next about to run its program. For a gang of two that is at once;
-//! of 64 threads on two cores 62 stand in the queues, and each has to be picked once, only to stop. So such
-//! a gang also gets the least weight when its turn ends and the most when it begins: the incoming gang is picked first,
-//! and most threads of the outgoing one are thawed again before they were ever picked. What is left for every
-//! thread is a mark to set and to clear. Weights alone do not make gangs: what a gang overran it owes at the
-//! next switch (`docs/decisions/0004`); a marked thread can owe no more than the 2 us in which it stops.
+//! of 64 threads on two cores 62 stand in the queues, and each has to be picked once, only to stop. So such a
+//! gang also gets the least weight when its turn ends and the most when it begins: the incoming gang is
+//! picked first, and most threads of the outgoing one are thawed again before they were ever picked. What is
+//! left for every thread is a mark to set and to clear. Weights alone do not make gangs: what a gang overran
+//! it owes at the next switch (`docs/decisions/0004`); a marked thread can owe no more than the 2 us in which
+//! it stops.
 //!
-//! Backfill: a gang that may use idle cores is stopped with the others at the switch and thawed with `cpu.idle`
-//! right after it, so that any thread of the gang whose turn it is preempts it. Without a `cpu` controller
-//! gangs are not backfilled.
+//! Backfill: a gang that may use idle cores is stopped with the others at the switch and thawed with
+//! `cpu.idle` right after it, so that any thread of the gang whose turn it is preempts it. Without a `cpu`
+//! controller gangs are not backfilled.
 //!
-//! Cost: two to four writes; two of them walk the threads of a gang (0.2 to 0.5 us each). Made while all cores are
-//! held (`host/hold.rs`); without the right to that the cores follow one by one.
-//! When not: beside a heavy foreign load without a `cpu` controller, frozen time is not given back.
+//! Cost: two to four writes; two of them walk the threads of a gang (0.2 to 0.5 us each). Made while all
+//! cores are held (`host/hold.rs`); without the right to that the cores follow one by one. When not: beside a
+//! heavy foreign load without a `cpu` controller, frozen time is not given back.
 //!
 //! Reference: Documentation/admin-guide/cgroup-v2.rst, cgroup.freeze.
 

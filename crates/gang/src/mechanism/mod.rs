@@ -9,12 +9,12 @@
 //! [`recommended`] chooses and says why; `docs/decisions/` has the measurements, also of what was tried and
 //! rejected (weights with a kick).
 //!
-//! Contract, which every mechanism mounts in `crates/host-tests/tests/mechanism.rs`: after [`Mechanism::apply`] gangs that are
-//! [`Standing::Running`] make progress and those [`Standing::Waiting`] make none but what the mechanism's
-//! [`Promise`] says, threads and children that are born later included. Gangs that end meanwhile are no error, a
-//! gang that it does not know is one and changes nothing. After [`Mechanism::release`], and when it is dropped, all
-//! make progress in the class in which they were; a second release is harmless, and a released mechanism can be
-//! applied again.
+//! Contract, which every mechanism mounts in `crates/host-tests/tests/mechanism.rs`: after
+//! [`Mechanism::apply`] gangs that are [`Standing::Running`] make progress and those [`Standing::Waiting`]
+//! make none but what the mechanism's [`Promise`] says, threads and children that are born later included.
+//! Gangs that end meanwhile are no error, a gang that it does not know is one and changes nothing. After
+//! [`Mechanism::release`], and when it is dropped, all make progress in the class in which they were; a
+//! second release is harmless, and a released mechanism can be applied again.
 
 mod freeze;
 pub(crate) mod real_time;
@@ -91,8 +91,9 @@ pub trait Mechanism: Send {
         let _ = (gang, crowd);
     }
 
-    /// Lets the gangs that are backfilled run, where those whose turn it is leave cores idle. Called shortly after
-    /// each [`Mechanism::apply`], which has stopped them; a mechanism that does not backfill does nothing.
+    /// Lets the gangs that are backfilled run, where those whose turn it is leave cores idle. Called shortly
+    /// after each [`Mechanism::apply`], which has stopped them; a mechanism that does not backfill does
+    /// nothing.
     ///
     /// # Errors
     /// The host refused; the caller releases everybody.
@@ -124,9 +125,7 @@ fn known(standings: &[(GangId, Standing)], gangs: usize) -> Result<()> {
 pub enum Kind {
     /// The cgroup freezer.
     Freeze,
-    /// Real-time priorities.
     RealTime,
-    /// Stop signals.
     Stop,
 }
 

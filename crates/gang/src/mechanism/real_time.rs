@@ -67,9 +67,9 @@ impl RealTime {
     }
 }
 
-/// Puts all threads of some groups back, those too that are being born: a thread that its parent began while it
-/// was urgent may come to its group a little later, and then has inherited. So it is looked again until nothing
-/// has been found a few times, at most for a while. Says how many were put back.
+/// Puts all threads of some groups back, those too that are being born: a thread that its parent began while
+/// it was urgent may come to its group a little later, and then has inherited. So it is looked again until
+/// nothing has been found a few times, at most for a while. Says how many were put back.
 pub(crate) fn put_back(groups: &[Group]) -> (usize, Result<()>) {
     let (mut result, mut quiet, mut done) = (Ok(()), 0, 0);
     for _ in 0..MOST_LOOKS {

@@ -1,4 +1,5 @@
-//! What the tests of the interposed place share: two hosts, a queue at the device of one, and connections through it.
+//! What the tests of the interposed place share: two hosts, a queue at the device of one, and connections
+//! through it.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::fs;
@@ -42,7 +43,8 @@ impl Place {
         NetworkNamespace::from(std::os::fd::OwnedFd::from(file)).enter().expect("root may");
     }
 
-    /// `unisono queue ARGUMENTS --dev cable` on the first host, in this mount namespace, which has the control groups.
+    /// `unisono queue ARGUMENTS --dev cable` on the first host, in this mount namespace, which has the
+    /// control groups.
     pub(crate) fn queue(&self, arguments: &[&str]) -> Output {
         self.enter(0);
         let mut command = Command::new(program::unisono());

@@ -1,4 +1,5 @@
-//! What the tests of policies on a device share: two hosts, a policy on a device of one, and how others see it.
+//! What the tests of policies on a device share: two hosts, a policy on a device of one, and how others see
+//! it.
 
 use std::fs;
 use std::net::UdpSocket;

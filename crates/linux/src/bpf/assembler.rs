@@ -1,11 +1,12 @@
 //! Programs of a few dozen instructions, written as such, so that nobody needs a compiler for them.
 //!
-//! Small on purpose: what classifiers need, and no more. Labels are places to jump to, set once, used before or after.
-//! Reference: Documentation/bpf/standardization/instruction-set.rst.
+//! Small on purpose: what classifiers need, and no more. Labels are places to jump to, set once, used before
+//! or after. Reference: Documentation/bpf/standardization/instruction-set.rst.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A register: 0 is the answer, 1 to 5 the arguments of a call (and gone after it), 6 to 9 stay, 10 is the end of the stack.
+/// A register: 0 is the answer, 1 to 5 the arguments of a call (and gone after it), 6 to 9 stay, 10 is the
+/// end of the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Register(pub u8);
 
@@ -27,13 +28,9 @@ pub const STACK: Register = Register(10);
 /// How much memory an instruction reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Size {
-    /// A byte.
     One = 0x71,
-    /// Two bytes.
     Two = 0x69,
-    /// Four bytes.
     Four = 0x61,
-    /// Eight bytes.
     Eight = 0x79,
 }
 
@@ -194,7 +191,6 @@ impl Assembler {
         self
     }
 
-    /// Jumps.
     pub fn jump(&mut self, to: Label) -> &mut Self {
         self.jumps.push((self.code.len(), to));
         self.push(0x05, R0, R0, 0, 0)

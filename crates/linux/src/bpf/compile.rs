@@ -1,7 +1,7 @@
 //! Our programs as instructions: compiled by the host's clang when they are wanted.
 //!
-//! The sources lie in the program, so that an installed `unisono` needs no source tree, and building Unisono needs no
-//! clang: only running them does (docs/decisions/0009). Cost: a tenth of a second a program.
+//! The sources lie in the program, so that an installed `unisono` needs no source tree, and building Unisono
+//! needs no clang: only running them does (docs/decisions/0009). Cost: a tenth of a second a program.
 
 use super::NotLoaded;
 use std::fs;
@@ -38,7 +38,6 @@ pub enum ProgramError {
     System {
         /// What was tried.
         what: String,
-        /// Why not.
         #[source]
         error: io::Error,
     },
@@ -55,8 +54,8 @@ impl ProgramError {
 /// Where object files are that were compiled elsewhere, for machines that may not have a compiler.
 const OBJECTS: &str = "UNISONO_BPF_OBJECTS";
 
-/// Compiles a program; answers an object file. Where the environment names a directory of object files that were compiled
-/// elsewhere (`UNISONO_BPF_OBJECTS`), it is taken from there.
+/// Compiles a program; answers an object file. Where the environment names a directory of object files that
+/// were compiled elsewhere (`UNISONO_BPF_OBJECTS`), it is taken from there.
 ///
 /// # Errors
 /// No clang or no headers of libbpf: [`ProgramError::Host`] says what to install.

@@ -1,10 +1,10 @@
 //! From clang's object file to instructions that the kernel takes: what was left open is filled in.
 //!
-//! A program is one function in one section. What it does not contain it names as external symbols, and the caller
-//! says what each means: a map, a function of the kernel, or a number that is known only when it is loaded,
-//! such as the place of a member in a structure of this kernel. Everything else that a BPF loader does (maps and
-//! relocations described by type information, global data) is not needed.
-//! Reference: Documentation/bpf/standardization/instruction-set.rst, and for relocations llvm_reloc.rst.
+//! A program is one function in one section. What it does not contain it names as external symbols, and the
+//! caller says what each means: a map, a function of the kernel, or a number that is known only when it is
+//! loaded, such as the place of a member in a structure of this kernel. Everything else that a BPF loader
+//! does (maps and relocations described by type information, global data) is not needed. Reference:
+//! Documentation/bpf/standardization/instruction-set.rst, and for relocations llvm_reloc.rst.
 
 use super::compile::ProgramError;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget};

@@ -18,7 +18,6 @@ const STRUCT_OPS_LINK: u32 = 44;
 const REGISTERED_BY_LINK: u32 = 1 << 13;
 const LINK_CREATE: i32 = 28;
 
-/// One function.
 #[derive(Debug)]
 pub struct Operation(OwnedFd);
 
@@ -39,16 +38,16 @@ impl AsFd for Operation {
     }
 }
 
-/// A structure of functions that the kernel knows by its name as long as this is there. What uses it by then goes
-/// on using it.
+/// A structure of functions that the kernel knows by its name as long as this is there. What uses it by then
+/// goes on using it.
 #[derive(Debug)]
 pub struct Operations {
     _link: OwnedFd,
 }
 
 impl Operations {
-    /// Registers a structure: `value` is laid out as the kernel's type `wrapper`, which wraps it, with descriptors of
-    /// programs in place of functions.
+    /// Registers a structure: `value` is laid out as the kernel's type `wrapper`, which wraps it, with
+    /// descriptors of programs in place of functions.
     ///
     /// # Errors
     /// A function that must be there is not, the name is taken, or the kernel knows no such structure.

@@ -1,4 +1,5 @@
-//! A map from short keys to numbers that programs in the kernel fill, and that forgets what was used longest ago.
+//! A map from short keys to numbers that programs in the kernel fill, and that forgets what was used longest
+//! ago.
 
 use super::{Attributes, MAP_CREATE, bpf, owned};
 use std::io;

@@ -1,5 +1,5 @@
-//! Programs that see frames as they come in, before the kernel makes anything of them (XDP), and the map by which they
-//! hand them to sockets of processes.
+//! Programs that see frames as they come in, before the kernel makes anything of them (XDP), and the map by
+//! which they hand them to sockets of processes.
 
 use super::{Attributes, MAP_CREATE, MAP_UPDATE, NotLoaded, bpf, load, owned};
 use std::io;
@@ -8,7 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 const XDP: u32 = 6;
 const SOCKETS: u32 = 17;
 
-/// Sockets of [`crate::xdp`], by number: usually that of the queue. A socket leaves the map when it is closed.
+/// Sockets of [`crate::xdp`], by number: usually that of the queue. A socket leaves the map when it is
+/// closed.
 #[derive(Debug)]
 pub struct SocketMap(OwnedFd);
 

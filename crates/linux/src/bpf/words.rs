@@ -48,10 +48,10 @@ impl Words {
         Ok(Self { descriptor, start, count })
     }
 
-    /// The words.
     #[must_use]
     pub fn all(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping has so many aligned words and lives as long as `self`; others change them atomically.
+        // SAFETY: the mapping has so many aligned words and lives as long as `self`; others change them
+        // atomically.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count as usize) }
     }
 }

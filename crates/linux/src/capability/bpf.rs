@@ -25,7 +25,8 @@ struct Load {
     flags: u32,
 }
 
-/// Loads a classifier that asks for the sender's control group (`bpf_skb_ancestor_cgroup_id`), and lets it go.
+/// Loads a classifier that asks for the sender's control group (`bpf_skb_ancestor_cgroup_id`), and lets it
+/// go.
 pub(super) fn classifier(_: &Host) -> Finding {
     // mov r2, 1; call 83; mov r0, 0; exit
     let instructions = [0x1_0000_02b7, 0x53_0000_0085, 0xb7, 0x95];

@@ -1,7 +1,9 @@
-//! Devices that take frames in for a process and that the network must not notice: without addresses of their own.
+//! Devices that take frames in for a process and that the network must not notice: without addresses of their
+//! own.
 //!
-//! They are made switched off, and before they are switched on the kernel is told not to make up an IPv6 address for
-//! them: otherwise it would send frames of its own through them. Reference: rtnetlink(7), include/uapi/linux/if_link.h.
+//! They are made switched off, and before they are switched on the kernel is told not to make up an IPv6
+//! address for them: otherwise it would send frames of its own through them. Reference: rtnetlink(7),
+//! include/uapi/linux/if_link.h.
 
 use super::link::{self, Device, Index, NEW_LINK, UP, WITHOUT_ARP, head};
 use super::message::Request;
@@ -23,7 +25,8 @@ pub fn pair(near: &Device<'_>, far: &Device<'_>) -> Request {
     link::pair(near, far, WITHOUT_ARP, link::name)
 }
 
-/// Has the kernel make up no IPv6 address for a device. Where there is no IPv6 it refuses, which does no harm.
+/// Has the kernel make up no IPv6 address for a device. Where there is no IPv6 it refuses, which does no
+/// harm.
 #[must_use]
 pub fn without_address(device: Index) -> Request {
     let what = format!("keep device {} without an address", device.0);
@@ -36,7 +39,8 @@ pub fn without_address(device: Index) -> Request {
     request
 }
 
-/// Switches a device on that answers no address resolution, takes frames of so many bytes, and queues so many.
+/// Switches a device on that answers no address resolution, takes frames of so many bytes, and queues so
+/// many.
 #[must_use]
 pub fn switch_on(device: Index, mtu: u32, queue: u32) -> Request {
     let what = format!("switch on device {} for {mtu} bytes a frame", device.0);

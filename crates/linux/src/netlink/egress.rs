@@ -1,9 +1,10 @@
-//! A BPF program that decides about every frame that a device is about to send: at the `clsact` queueing discipline, before
-//! the device's own.
+//! A BPF program that decides about every frame that a device is about to send: at the `clsact` queueing
+//! discipline, before the device's own.
 //!
-//! The program is attached in direct-action mode, at a place that it can be replaced in at once and taken away from without
-//! touching what others have attached. Frames that are sent past the queueing disciplines (`PACKET_QDISC_BYPASS`,
-//! `AF_XDP`) do not come by. Reference: tc-bpf(8), include/uapi/linux/{pkt_sched,pkt_cls}.h.
+//! The program is attached in direct-action mode, at a place that it can be replaced in at once and taken
+//! away from without touching what others have attached. Frames that are sent past the queueing disciplines
+//! (`PACKET_QDISC_BYPASS`, `AF_XDP`) do not come by. Reference: tc-bpf(8),
+//! include/uapi/linux/{pkt_sched,pkt_cls}.h.
 
 use super::link::Index;
 use super::message::{Request, TABLE};

@@ -4,9 +4,10 @@
 //!   discipline 556e:     the root class       classes in classes       queues at the leaves
 //!        |------------- 556e:1 rate=ceiling --- 556e:2 ------------------ 556e:3 --- bfifo
 //! ```
-//! A class within its rate sends at once; above it, it borrows from the class above while that one is within its
-//! own. Those that borrow from the same class take turns, each turn a quantum of bytes. Rates count the frame as the
-//! device gets it, with its Ethernet header. Cost: about a microsecond a packet, most of it a lock.
+//! A class within its rate sends at once; above it, it borrows from the class above while that one is within
+//! its own. Those that borrow from the same class take turns, each turn a quantum of bytes. Rates count the
+//! frame as the device gets it, with its Ethernet header. Cost: about a microsecond a packet, most of it a
+//! lock.
 //!
 //! Reference: tc-htb(8), include/uapi/linux/pkt_sched.h, net/sched/sch_htb.c.
 
@@ -34,7 +35,6 @@ const TICK_NS: u64 = 64;
 /// A class may have so many below it and itself, one in another (`TC_HTB_MAXDEPTH`).
 pub const MOST_LEVELS: usize = 8;
 
-/// A class.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Class {
     /// Its number: the discipline's and its own.
@@ -56,7 +56,6 @@ pub struct Class {
 /// What a class has got until now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
-    /// Its number.
     pub number: u32,
     /// Bytes that have left.
     pub bytes: u64,
@@ -66,7 +65,6 @@ pub struct Statistics {
     pub dropped: u64,
     /// Packets that wait.
     pub waiting_packets: u64,
-    /// Their bytes.
     pub waiting_bytes: u64,
 }
 

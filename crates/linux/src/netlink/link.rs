@@ -1,8 +1,8 @@
 //! Devices: pairs of virtual Ethernet devices (veth), each end in a namespace of its own.
 //!
 //! Both ends are made where they belong, by one request: no name is ever visible in a namespace in which it
-//! is not wanted, and nothing has to be moved. The caller may choose the numbers of the devices too; a number that
-//! says what the device is for saves whoever sees it a table.
+//! is not wanted, and nothing has to be moved. The caller may choose the numbers of the devices too; a number
+//! that says what the device is for saves whoever sees it a table.
 //!
 //! Reference: veth(4), rtnetlink(7), include/uapi/linux/{if_link,veth}.h.
 
@@ -53,8 +53,9 @@ pub struct Device<'a> {
     pub address: [u8; 6],
 }
 
-/// Makes a pair of devices that resolve no addresses (`IFF_NOARP`): between two ends of a cable there is only one to
-/// talk to. The near one is up; the far one is not, because the kernel makes it before it has a peer: [`set`] it.
+/// Makes a pair of devices that resolve no addresses (`IFF_NOARP`): between two ends of a cable there is only
+/// one to talk to. The near one is up; the far one is not, because the kernel makes it before it has a peer:
+/// [`set`] it.
 #[must_use]
 pub fn veth(near: &Device<'_>, far: &Device<'_>) -> Request {
     pair(near, far, UP | WITHOUT_ARP, |request, device| {
@@ -124,7 +125,6 @@ pub enum State {
 /// Whether a device can give and take frames: it is on, its cable is plugged in, and so is the other end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Carrier {
-    /// It can.
     Present,
     /// It cannot, or it is gone.
     Absent,
@@ -140,9 +140,7 @@ impl Carrier {
 /// What is known of a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
-    /// Its number.
     pub index: Index,
-    /// Its name.
     pub name: String,
     /// Whether anything can travel.
     pub carrier: Carrier,
@@ -192,8 +190,8 @@ pub fn dropped(socket: &mut Socket, device: Index) -> Result<u64, Refused> {
     Ok(dropped.unwrap_or_default())
 }
 
-/// Limits the longest packet that the kernel hands a device to cut into pieces; connections that are open already may hand
-/// down longer ones, which are cut before they reach the device.
+/// Limits the longest packet that the kernel hands a device to cut into pieces; connections that are open
+/// already may hand down longer ones, which are cut before they reach the device.
 #[must_use]
 pub fn limit(device: Index, most_at_once: u32, most_at_once_4: Option<u32>) -> Request {
     let what = format!("limit packets of device {} to {most_at_once} bytes", device.0);

@@ -97,7 +97,6 @@ impl Request {
 /// What the kernel says about a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// Which request.
     pub sequence: u32,
     /// 0 if it was carried out.
     pub errno: i32,
@@ -191,7 +190,8 @@ pub(super) enum Piece {
     Changed,
 }
 
-/// The pieces of a table in what a socket received; `fixed` is the length of the structure that begins each entry.
+/// The pieces of a table in what a socket received; `fixed` is the length of the structure that begins each
+/// entry.
 pub(super) fn pieces(mut bytes: &[u8], sequence: u32, fixed: usize) -> impl Iterator<Item = Piece> {
     std::iter::from_fn(move || {
         loop {

@@ -5,14 +5,13 @@
 //!                                                                          ^ the first refusal, in words
 //! ```
 //!
-//! Requests are encoded as plain bytes and sent in batches: the kernel answers each request that fails, and of
-//! the others only the last, so that a thousand requests cost few system calls. The kernel carries them out in order;
-//! the others of a batch are carried out even if one fails.
+//! Requests are encoded as plain bytes and sent in batches: the kernel answers each request that fails, and
+//! of the others only the last, so that a thousand requests cost few system calls. The kernel carries them
+//! out in order; the others of a batch are carried out even if one fails.
 //!
-//! A socket belongs to the network namespace in which it was opened. Cost: some microseconds a request
-//! above what the kernel does. When not to use it: this is not a netlink library; of the kernel's tables it reads the few
-//! that are needed here.
-//! Reference: netlink(7), rtnetlink(7), tc(8).
+//! A socket belongs to the network namespace in which it was opened. Cost: some microseconds a request above
+//! what the kernel does. When not to use it: this is not a netlink library; of the kernel's tables it reads
+//! the few that are needed here. Reference: netlink(7), rtnetlink(7), tc(8).
 
 pub mod address;
 pub mod capture;

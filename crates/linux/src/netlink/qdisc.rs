@@ -1,8 +1,9 @@
-//! Queueing disciplines of a device: which there are, making them as others had made them, short first-in-first-out queues.
+//! Queueing disciplines of a device: which there are, making them as others had made them, short
+//! first-in-first-out queues.
 //!
-//! What a discipline was told is kept as the kernel tells it, byte for byte, so that one that nobody here knows can be
-//! made again. A discipline with the handle 0 is one that the kernel put there itself, and puts there again when
-//! what replaced it goes. Reference: tc(8), rtnetlink(7), include/uapi/linux/pkt_sched.h.
+//! What a discipline was told is kept as the kernel tells it, byte for byte, so that one that nobody here
+//! knows can be made again. A discipline with the handle 0 is one that the kernel put there itself, and puts
+//! there again when what replaced it goes. Reference: tc(8), rtnetlink(7), include/uapi/linux/pkt_sched.h.
 
 use super::link::Index;
 use super::message::{Request, TABLE, attribute, number, text};
@@ -75,8 +76,8 @@ pub fn make(device: Index, qdisc: &Qdisc) -> Request {
     request
 }
 
-/// Gives a device a discipline that needs no telling in the place of the one it begins with. One that replaces another of
-/// another kind needs another number.
+/// Gives a device a discipline that needs no telling in the place of the one it begins with. One that
+/// replaces another of another kind needs another number.
 #[must_use]
 pub fn root(device: Index, kind: &str, major: u16) -> Request {
     let handle = u32::from(major) << 16;
@@ -93,7 +94,6 @@ pub fn remove_root(device: Index) -> Request {
 /// How much a queue holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
-    /// Bytes (`bfifo`).
     Bytes(u32),
     /// Packets (`pfifo`), however long.
     Packets(u32),

@@ -1,7 +1,8 @@
-//! A link of a rate on a device: the token bucket queueing discipline (TBF), first in first out behind a bucket.
+//! A link of a rate on a device: the token bucket queueing discipline (TBF), first in first out behind a
+//! bucket.
 //!
-//! Packets larger than the bucket (several segments in one) are cut before they pass. Cost: a timer a packet while
-//! the link is full. When not to use: for shares; it knows no classes. Reference: tc-tbf(8),
+//! Packets larger than the bucket (several segments in one) are cut before they pass. Cost: a timer a packet
+//! while the link is full. When not to use: for shares; it knows no classes. Reference: tc-tbf(8),
 //! include/uapi/linux/pkt_sched.h.
 
 use super::link::Index;

@@ -1,10 +1,11 @@
-//! BPF programs that decide about frames: about every one that comes in through a device (the `clsact` queueing
-//! discipline with a `bpf` filter in direct-action mode, where the program's answer is what happens), or about the class
-//! of every one that goes out (a `bpf` filter of a queueing discipline with classes, where the answer is the class).
+//! BPF programs that decide about frames: about every one that comes in through a device (the `clsact`
+//! queueing discipline with a `bpf` filter in direct-action mode, where the program's answer is what
+//! happens), or about the class of every one that goes out (a `bpf` filter of a queueing discipline with
+//! classes, where the answer is the class).
 //!
-//! Cost: some 50 ns a frame above the program itself. A filter holds on to its program: it goes on when the process
-//! that loaded it has ended, as long as the device is there.
-//! Reference: tc-bpf(8), include/uapi/linux/{pkt_sched,pkt_cls}.h.
+//! Cost: some 50 ns a frame above the program itself. A filter holds on to its program: it goes on when the
+//! process that loaded it has ended, as long as the device is there. Reference: tc-bpf(8),
+//! include/uapi/linux/{pkt_sched,pkt_cls}.h.
 
 use super::link::Index;
 use super::message::Request;
@@ -60,8 +61,8 @@ pub(super) fn deciding(
     request
 }
 
-/// Has a program choose the class of each frame that is queued: what it answers is the class's number. Put in the place of
-/// the program that was there, in one step.
+/// Has a program choose the class of each frame that is queued: what it answers is the class's number. Put in
+/// the place of the program that was there, in one step.
 #[must_use]
 pub fn classify(device: Index, handle: u32, program: BorrowedFd<'_>, name: &str) -> Request {
     let what = format!("attach the program {name} to the queueing discipline of device {}", device.0);

@@ -7,15 +7,15 @@
 //!        one socket in a namespace of its own, to which the others have numbers
 //! ```
 //!
-//! One socket hears of all namespaces (`NETLINK_LISTEN_ALL_NSID`), because the kernel walks every listener
-//! of the whole host for each change of any device: a socket a namespace would make taking down a network of hundreds
-//! of switches quadratic. The socket's namespace has to have a number for each that it hears of, and is one of
-//! its own because such numbers stay as long as it does. News carry the device's number alone: whoever watches several
-//! namespaces gives their devices different numbers.
+//! One socket hears of all namespaces (`NETLINK_LISTEN_ALL_NSID`), because the kernel walks every listener of
+//! the whole host for each change of any device: a socket a namespace would make taking down a network of
+//! hundreds of switches quadratic. The socket's namespace has to have a number for each that it hears of, and
+//! is one of its own because such numbers stay as long as it does. News carry the device's number alone:
+//! whoever watches several namespaces gives their devices different numbers.
 //!
-//! Cost: nothing until something changes; opening takes 1 ms and 10 us a namespace. When not to use it: to know how
-//! things are now ([`link::all`] reads that), or whether a frame arrived. A reader that is too slow is
-//! told that it has missed something. Reference: rtnetlink(7), netlink(7).
+//! Cost: nothing until something changes; opening takes 1 ms and 10 us a namespace. When not to use it: to
+//! know how things are now ([`link::all`] reads that), or whether a frame arrived. A reader that is too slow
+//! is told that it has missed something. Reference: rtnetlink(7), netlink(7).
 
 use super::link::{Carrier, Index};
 use super::message::{Request, notices, word};
@@ -29,7 +29,6 @@ const NEW_NUMBER: u16 = 88;
 const NUMBER: u16 = 1;
 const OF_DESCRIPTOR: u16 = 3;
 const DELETE_LINK: u16 = 17;
-/// `RTNLGRP_LINK`.
 const DEVICES: libc::c_int = 1;
 /// A storm of some thousand changes fits; beyond it the kernel says that something was missed.
 const ROOM: i32 = 4 << 20;
@@ -74,7 +73,8 @@ impl Watch {
     /// No descriptor is left.
     pub fn here() -> Result<Self, Refused> {
         let mut socket = Socket::open().map_err(|error| Refused::local(&error))?;
-        // the kernel tells nothing to a socket without a number, and gives it one when something is first sent
+        // the kernel tells nothing to a socket without a number, and gives it one when something is first
+        // sent
         link::all(&mut socket)?;
         crate::socket::set_option(&socket, libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, &DEVICES)
             .map_err(|error| Refused::local(&error))?;

@@ -55,7 +55,8 @@ impl<T: Copy> Ring<T> {
         let memory: NonNull<u8> =
             NonNull::new(memory.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         let at = |offset: u64| {
-            // SAFETY: the kernel's offsets lie within the mapping, whose length was computed from the greatest.
+            // SAFETY: the kernel's offsets lie within the mapping, whose length was computed from the
+            // greatest.
             unsafe { memory.add(offset as usize) }
         };
         Ok(Self {
@@ -122,7 +123,8 @@ impl<T: Copy> Producer<T> {
         let ring = &mut self.0;
         assert!(ring.mine.wrapping_sub(ring.theirs) <= ring.mask, "the caller has looked for room");
         let at = ring.entry(ring.mine);
-        // SAFETY: an entry between the kernel's position and ours is not read by the kernel until we publish it.
+        // SAFETY: an entry between the kernel's position and ours is not read by the kernel until we publish
+        // it.
         unsafe { at.write_volatile(entry) };
         ring.mine = ring.mine.wrapping_add(1);
     }

@@ -196,7 +196,7 @@ fn option<T: Copy>(socket: &OwnedFd, name: i32) -> io::Result<T> {
     if got != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the callers ask for structures of plain numbers, of which zeros are valid values, and the kernel filled
-    // what it knows.
+    // SAFETY: the callers ask for structures of plain numbers, of which zeros are valid values, and the
+    // kernel filled what it knows.
     Ok(unsafe { value.assume_init() })
 }

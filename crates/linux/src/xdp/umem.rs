@@ -84,8 +84,8 @@ impl Umem {
     #[must_use]
     pub fn bytes(&self, chunk: &Chunk) -> &[u8] {
         let start = self.pointer(chunk);
-        // SAFETY: the chunk lies within the mapping, which lives as long as `self`; the kernel does not write to it and
-        // nobody here can meanwhile, because there is one value a chunk and it is borrowed.
+        // SAFETY: the chunk lies within the mapping, which lives as long as `self`; the kernel does not write
+        // to it and nobody here can meanwhile, because there is one value a chunk and it is borrowed.
         unsafe { std::slice::from_raw_parts(start, self.chunk) }
     }
 
@@ -112,7 +112,8 @@ impl Umem {
         u64::from(chunk.number) * self.chunk as u64
     }
 
-    /// The chunk that the kernel gives back, and where in it the address points; none if the kernel made it up.
+    /// The chunk that the kernel gives back, and where in it the address points; none if the kernel made it
+    /// up.
     pub(super) fn take(&self, address: u64) -> Option<(Chunk, usize)> {
         let address = usize::try_from(address).ok()?;
         let number = u32::try_from(address / self.chunk).ok().filter(|number| *number < self.count)?;
@@ -122,7 +123,8 @@ impl Umem {
 
 impl Drop for Umem {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and slices of it borrow `self`; the kernel has its own hold on the pages.
+        // SAFETY: the mapping is ours, and slices of it borrow `self`; the kernel has its own hold on the
+        // pages.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len()) };
     }
 }

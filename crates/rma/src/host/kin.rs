@@ -1,9 +1,11 @@
-//! The other processes of this host that this one has jobs with: held on to once, whatever the number of jobs.
+//! The other processes of this host that this one has jobs with: held on to once, whatever the number of
+//! jobs.
 //!
-//! The idea: a job knows its members by their processes' numbers and start times. A process that is in several jobs (a
-//! communicator each, for a binding to MPI) is held on to by one pidfd, and its memory by one descriptor, which the jobs
-//! share; the last job that ends lets go. So a program has two descriptors for each process that it deals with, and none
-//! for a window. Cost: a search of the processes known when a job first asks. Reference: pidfd_open(2), proc_pid_mem(5).
+//! The idea: a job knows its members by their processes' numbers and start times. A process that is in
+//! several jobs (a communicator each, for a binding to MPI) is held on to by one pidfd, and its memory by one
+//! descriptor, which the jobs share; the last job that ends lets go. So a program has two descriptors for
+//! each process that it deals with, and none for a window. Cost: a search of the processes known when a job
+//! first asks. Reference: pidfd_open(2), proc_pid_mem(5).
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -27,7 +29,8 @@ pub(crate) struct Kin {
 pub(crate) enum Unheld {
     /// It has ended.
     Ended,
-    /// It lives, as far as its number and its start time tell; the kernel or the limit on descriptors forbids more.
+    /// It lives, as far as its number and its start time tell; the kernel or the limit on descriptors forbids
+    /// more.
     Refused,
 }
 

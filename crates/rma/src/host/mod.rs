@@ -220,14 +220,14 @@ impl Host {
         self.wakeups
     }
 
-    /// Who was declared gone first, plus one: those who were told may end as well, and are missed by those who look
-    /// later.
+    /// Who was declared gone first, plus one: those who were told may end as well, and are missed by those
+    /// who look later.
     fn first_gone(&self) -> &AtomicU32 {
         self.lines.line(MEMBERS + self.size).word(8)
     }
 
-    /// Whoever is gone, the first of them first: a look at every member's standing, and ten times a second at every
-    /// process.
+    /// Whoever is gone, the first of them first: a look at every member's standing, and ten times a second at
+    /// every process.
     pub(crate) fn who_is_gone(&self) -> Option<Gone> {
         let moment = now().0;
         let next = self.next_roll.load(std::sync::atomic::Ordering::Relaxed);
@@ -284,8 +284,8 @@ impl Host {
         }
     }
 
-    /// Holds on to a member's process. `None` for this process, for one that has ended, which is declared, and where the
-    /// kernel or the limit on descriptors forbids it.
+    /// Holds on to a member's process. `None` for this process, for one that has ended, which is declared,
+    /// and where the kernel or the limit on descriptors forbids it.
     fn hold_process(&self, rank: Rank) -> Option<&Kin> {
         let known = &self.processes[rank.index()];
         if known.get().is_none() {
@@ -308,9 +308,9 @@ impl Host {
         word(2) | word(3) << 32
     }
 
-    /// The number of a member's process, for a call that knows processes by their numbers only. A process that has ended
-    /// gives its number back, and another one gets it: to write to that one's memory would be to write to a stranger's.
-    /// Cost: one poll(2).
+    /// The number of a member's process, for a call that knows processes by their numbers only. A process
+    /// that has ended gives its number back, and another one gets it: to write to that one's memory would be
+    /// to write to a stranger's. Cost: one poll(2).
     ///
     /// # Errors
     /// [`Error::Gone`] for a process that has ended.

@@ -1,10 +1,10 @@
 //! Waiting for a flag that another member of this host signals.
 //!
 //! The idea: the adaptive policy of `unisono-sync`, with what only a job knows: whether members outnumber
-//! processors, and what waiting has cost lately (a regime like the barrier's, but each member's own: they wait for
-//! different things).
-//! A waiter looks ten times a second whether somebody is gone. Cost: nothing before the wait is one in
-//! earnest; an addition a wait. When not to use: for fences, which are barrier episodes and wait there.
+//! processors, and what waiting has cost lately (a regime like the barrier's, but each member's own: they
+//! wait for different things). A waiter looks ten times a second whether somebody is gone. Cost: nothing
+//! before the wait is one in earnest; an addition a wait. When not to use: for fences, which are barrier
+//! episodes and wait there.
 
 use super::Host;
 use unisono_linux::clock::{Nanos, now};

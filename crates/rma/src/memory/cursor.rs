@@ -1,10 +1,10 @@
 //! Moving data between a layout in memory and bytes in a row.
 //!
-//! The idea: find the block where a piece begins by division ([`Layout::find`]), walk from there in the order of travel,
-//! and hand each block's address to a copy or a combination. A piece costs its own blocks, however many lie before it: a
-//! long transfer takes time in proportion to its length, and a peer that describes 2^60 blocks keeps nobody busy with
-//! them. Cost: one call a block; contiguous data is one block. The caller vouches for the memory, whose bounds it has
-//! checked before.
+//! The idea: find the block where a piece begins by division ([`Layout::find`]), walk from there in the order
+//! of travel, and hand each block's address to a copy or a combination. A piece costs its own blocks, however
+//! many lie before it: a long transfer takes time in proportion to its length, and a peer that describes 2^60
+//! blocks keeps nobody busy with them. Cost: one call a block; contiguous data is one block. The caller
+//! vouches for the memory, whose bounds it has checked before.
 
 use crate::model::{Layout, Run};
 

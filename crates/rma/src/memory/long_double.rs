@@ -18,8 +18,8 @@ pub(crate) const SIZE: usize = 16;
 pub(crate) unsafe fn combine(operation: Operation, target: *mut u8, source: *const u8) {
     macro_rules! arithmetic {
         ($instruction:literal) => {
-            // SAFETY: the caller promises the memory; the stack of the unit is empty before, as the ABI has it,
-            // and after.
+            // SAFETY: the caller promises the memory; the stack of the unit is empty before, as the ABI has
+            // it, and after.
             unsafe {
                 std::arch::asm!(
                     "fld tbyte ptr [{source}]",
@@ -125,7 +125,8 @@ fn of(operation: Operation, mut a: [u8; SIZE], b: [u8; SIZE]) -> [u8; SIZE] {
     a
 }
 
-/// The pair (value, place as an int behind it) with the smaller or greater value; of equal ones the smaller place.
+/// The pair (value, place as an int behind it) with the smaller or greater value; of equal ones the smaller
+/// place.
 ///
 /// # Safety
 /// As [`combine`], twice [`SIZE`] bytes.

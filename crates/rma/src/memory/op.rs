@@ -93,7 +93,6 @@ impl Back {
     }
 }
 
-/// An operation.
 #[derive(Debug)]
 pub(crate) struct Op {
     pub(crate) verb: Verb,

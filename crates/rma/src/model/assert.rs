@@ -5,13 +5,12 @@
 use std::fmt;
 use std::ops::BitOr;
 
-/// A set of promises. A promise that is not kept makes the result undefined, as the standard says; where it is
-/// cheap to notice, it is an error.
+/// A set of promises. A promise that is not kept makes the result undefined, as the standard says; where it
+/// is cheap to notice, it is an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Assert(u8);
 
 impl Assert {
-    /// None.
     pub const NONE: Self = Self(0);
     /// Post and start, lock: the other side has made its matching call before, or no conflicting lock is
     /// held or asked for.

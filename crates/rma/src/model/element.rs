@@ -9,29 +9,18 @@
 pub enum Element {
     /// Raw bytes: replace and bitwise operations.
     Byte = 1,
-    /// 8-bit signed.
     I8 = 2,
-    /// 16-bit signed.
     I16 = 3,
     /// 32-bit signed; Fortran's LOGICAL too.
     I32 = 4,
-    /// 64-bit signed.
     I64 = 5,
-    /// 8-bit unsigned.
     U8 = 6,
-    /// 16-bit unsigned.
     U16 = 7,
-    /// 32-bit unsigned.
     U32 = 8,
-    /// 64-bit unsigned.
     U64 = 9,
-    /// Single precision.
     F32 = 10,
-    /// Double precision.
     F64 = 11,
-    /// Two singles.
     Complex32 = 12,
-    /// Two doubles.
     Complex64 = 13,
     /// C's `_Bool`: logical operations.
     Bool = 14,
@@ -39,7 +28,6 @@ pub enum Element {
     F32Int = 15,
     /// A double and an int, 16 bytes.
     F64Int = 16,
-    /// Two ints.
     IntInt = 17,
     /// A long and an int, 16 bytes.
     LongInt = 18,

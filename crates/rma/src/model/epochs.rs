@@ -34,7 +34,8 @@ pub(crate) struct Epochs {
     freed: bool,
     /// Whether the last fence allows operations.
     fence: bool,
-    /// Operations since then, and, where they are done at once, those of an epoch of another kind until it ends.
+    /// Operations since then, and, where they are done at once, those of an epoch of another kind until it
+    /// ends.
     pub(crate) fence_operations: u64,
     /// Whether the last fence may have begun an epoch; the same at all members, as the asserts are.
     fence_began: bool,

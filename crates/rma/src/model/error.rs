@@ -14,7 +14,6 @@ pub enum Error {
     /// Called outside the epoch it needs, or one that does not match the open one. `MPI_ERR_RMA_SYNC`.
     #[error("{call} {problem}; {remedy}")]
     Sync {
-        /// The call.
         call: &'static str,
         /// What is wrong.
         problem: &'static str,
@@ -27,7 +26,6 @@ pub enum Error {
          check displacement, count and displacement unit ({unit})"
     )]
     Range {
-        /// The target.
         target: Rank,
         /// First byte accessed, from the window's base.
         start: i128,
@@ -55,7 +53,6 @@ pub enum Error {
     /// Asserts that contradict each other or the call. `MPI_ERR_ASSERT`.
     #[error("assert {assert} has no meaning for {call}; leave it out")]
     Assert {
-        /// The call.
         call: &'static str,
         /// The offending bits, by name.
         assert: String,
@@ -75,75 +72,39 @@ pub enum Error {
     Type(String),
     /// A count that is negative or overflows. `MPI_ERR_COUNT`.
     #[error("a transfer of {count} elements of {bytes} bytes is too long; split it")]
-    Count {
-        /// Elements.
-        count: u64,
-        /// Bytes each.
-        bytes: u64,
-    },
+    Count { count: u64, bytes: u64 },
     /// The window was freed. `MPI_ERR_WIN`.
     #[error("{call}: the window has been freed; create a new one")]
-    Freed {
-        /// The call.
-        call: &'static str,
-    },
+    Freed { call: &'static str },
     /// The call does not fit the window's flavour. `MPI_ERR_RMA_FLAVOR`.
     #[error("{call} needs a window made by {needs}")]
-    Flavor {
-        /// The call.
-        call: &'static str,
-        /// The constructor.
-        needs: &'static str,
-    },
+    Flavor { call: &'static str, needs: &'static str },
     /// Memory cannot be attached: it overlaps attached memory, or the table is full. `MPI_ERR_RMA_ATTACH`.
     #[error("cannot attach {bytes} bytes at {address:#x}: {problem}")]
-    Attach {
-        /// Where.
-        address: usize,
-        /// How much.
-        bytes: usize,
-        /// Why not.
-        problem: &'static str,
-    },
+    Attach { address: usize, bytes: usize, problem: &'static str },
     /// An operation on memory that its target has not attached to the dynamic window; nothing was accessed.
     /// `MPI_ERR_RMA_RANGE`.
     #[error("nothing at {address:#x} of rank {target} is attached, or not all of it; attach it there first")]
-    Unattached {
-        /// The target.
-        target: Rank,
-        /// Where.
-        address: usize,
-    },
+    Unattached { target: Rank, address: usize },
     /// A lock is held, or conflicts with the one asked for. `MPI_ERR_RMA_CONFLICT`.
     #[error("{call}: {problem}")]
-    Conflict {
-        /// The call.
-        call: &'static str,
-        /// What conflicts.
-        problem: String,
-    },
+    Conflict { call: &'static str, problem: String },
     /// Locks were ruled out when the window was made (`no_locks`). `MPI_ERR_RMA_SYNC`.
     #[error("{call}: the window was made with no_locks; make it without to use passive target")]
-    NoLocks {
-        /// The call.
-        call: &'static str,
-    },
+    NoLocks { call: &'static str },
     /// Members made the window with different arguments that have to agree. `MPI_ERR_ARG`.
     #[error("rank {rank} made the window with {theirs}, this rank with {ours}; they have to agree")]
     Mismatch {
         /// The other rank.
         rank: Rank,
-        /// Its argument.
         theirs: String,
-        /// Ours.
         ours: String,
     },
-    /// A rank is gone. Final: whatever needs it fails alike, in every call and on every path. The standard has no class
-    /// for it, and [`Error::class`] answers `MPI_ERR_OTHER`; a binding that can make classes has one for this variant
-    /// (`abi/mpi` adds one, with a code for each rank that is gone).
+    /// A rank is gone. Final: whatever needs it fails alike, in every call and on every path. The standard
+    /// has no class for it, and [`Error::class`] answers `MPI_ERR_OTHER`; a binding that can make classes has
+    /// one for this variant (`abi/mpi` adds one, with a code for each rank that is gone).
     #[error("rank {rank} is gone ({why}); end the job and start it anew")]
     Gone {
-        /// Who.
         rank: Rank,
         /// How one knows, such as "process 4711 died".
         why: String,
@@ -151,7 +112,6 @@ pub enum Error {
     /// The given time passed. `MPI_ERR_OTHER`.
     #[error("timed out in {call}, waiting for {waiting_for}")]
     TimedOut {
-        /// The call.
         call: &'static str,
         /// Whom or what.
         waiting_for: String,
@@ -165,13 +125,12 @@ pub enum Error {
     /// A description of a job that makes no sense, such as a rank beyond its size. `MPI_ERR_ARG`.
     #[error("{0}")]
     Job(String),
-    /// A limit is reached: of descriptors, of mappings, or of memory. Nothing was made, and all members that wanted it
-    /// are told. `MPI_ERR_NO_MEM`.
+    /// A limit is reached: of descriptors, of mappings, or of memory. Nothing was made, and all members that
+    /// wanted it are told. `MPI_ERR_NO_MEM`.
     #[error("{doing}: {source}; {}", remedy(source))]
     Exhausted {
         /// What was attempted.
         doing: String,
-        /// The reason.
         #[source]
         source: io::Error,
     },
@@ -180,14 +139,12 @@ pub enum Error {
     System {
         /// What was attempted.
         doing: String,
-        /// The reason.
         #[source]
         source: io::Error,
     },
     /// This build, host or transport cannot do it. `MPI_ERR_UNSUPPORTED_OPERATION`.
     #[error("{what} is not possible {why}")]
     Unsupported {
-        /// What.
         what: &'static str,
         /// Where or why not.
         why: &'static str,
@@ -207,39 +164,22 @@ fn remedy(source: &io::Error) -> &'static str {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorClass {
-    /// `MPI_ERR_ARG`
     Arg,
-    /// `MPI_ERR_ASSERT`
     Assert,
-    /// `MPI_ERR_COUNT`
     Count,
-    /// `MPI_ERR_DISP`
     Disp,
-    /// `MPI_ERR_NO_MEM`
     NoMem,
-    /// `MPI_ERR_OP`
     Op,
-    /// `MPI_ERR_OTHER`
     Other,
-    /// `MPI_ERR_RANK`
     Rank,
-    /// `MPI_ERR_RMA_ATTACH`
     RmaAttach,
-    /// `MPI_ERR_RMA_CONFLICT`
     RmaConflict,
-    /// `MPI_ERR_RMA_FLAVOR`
     RmaFlavor,
-    /// `MPI_ERR_RMA_RANGE`
     RmaRange,
-    /// `MPI_ERR_RMA_SYNC`
     RmaSync,
-    /// `MPI_ERR_SIZE`
     Size,
-    /// `MPI_ERR_TYPE`
     Type,
-    /// `MPI_ERR_UNSUPPORTED_OPERATION`
     UnsupportedOperation,
-    /// `MPI_ERR_WIN`
     Win,
 }
 
@@ -270,7 +210,8 @@ impl Error {
         }
     }
 
-    /// Whether a target refused an operation: the epoch's other operations are done, and it ends all the same.
+    /// Whether a target refused an operation: the epoch's other operations are done, and it ends all the
+    /// same.
     pub(crate) const fn ends_epoch(&self) -> bool {
         matches!(self, Self::Unattached { .. })
     }
@@ -289,7 +230,6 @@ impl Error {
 /// A peer that is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gone {
-    /// Who.
     pub rank: Rank,
     /// How one knows, such as "process 4711 died" or "connection reset by peer".
     pub why: String,

@@ -1,11 +1,11 @@
 //! What the launcher of a job told this process in its environment: `unisono run`, or Slurm's `srun`.
 //!
-//! Slurm says which task of how many this process is, which tasks share its node, and the step's nodes. It does not say
-//! what nobody else may know: the job's key comes from `UNISONO_JOB`, which `srun` passes on to its tasks (and which only
-//! processes of the same user can read there). Rank 0 is on the first node of the step's list, and listens at a port
-//! computed from the numbers of job and step, so that two steps on one node seldom meet; `UNISONO_ROOT` says another.
-//! When not to use: within a batch script's own step, which is no task of `srun`. Reference: srun(1), "Output environment
-//! variables".
+//! Slurm says which task of how many this process is, which tasks share its node, and the step's nodes. It
+//! does not say what nobody else may know: the job's key comes from `UNISONO_JOB`, which `srun` passes on to
+//! its tasks (and which only processes of the same user can read there). Rank 0 is on the first node of the
+//! step's list, and listens at a port computed from the numbers of job and step, so that two steps on one
+//! node seldom meet; `UNISONO_ROOT` says another. When not to use: within a batch script's own step, which is
+//! no task of `srun`. Reference: srun(1), "Output environment variables".
 
 use super::Error;
 use super::place::{Meeting, Place, environment, incomplete};

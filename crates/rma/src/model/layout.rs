@@ -30,12 +30,11 @@ pub struct Run {
     pub bytes: u64,
     /// From one block to the next.
     pub stride: i64,
-    /// Blocks.
     pub count: u64,
 }
 
-/// Where the data of a transfer lies: in a row, strided, indexed, or as any list of [`Run`]s, in the order in which the
-/// data travels. Clones share the description, and a target is sent it once.
+/// Where the data of a transfer lies: in a row, strided, indexed, or as any list of [`Run`]s, in the order in
+/// which the data travels. Clones share the description, and a target is sent it once.
 ///
 /// ```text
 ///   offset           stride             extent (where the next element of a count starts)
@@ -43,8 +42,9 @@ pub struct Run {
 ///     v                v                  v
 ///   --[bytes]----------[bytes]------------|--[bytes]----------[bytes]---
 /// ```
-/// A vector of a million blocks is one run. Cost: 40 bytes a run here and 32 on the wire; nothing for data in a row
-/// ([`Layout::of`], [`Layout::bytes`]). What MPI calls a derived datatype, flattened (MPI-4.0, section 5.1).
+/// A vector of a million blocks is one run. Cost: 40 bytes a run here and 32 on the wire; nothing for data in
+/// a row ([`Layout::of`], [`Layout::bytes`]). What MPI calls a derived datatype, flattened (MPI-4.0, section
+/// 5.1).
 #[derive(Clone, Debug)]
 pub struct Layout {
     kind: Kind,
@@ -62,7 +62,8 @@ enum Kind {
 struct Flattened {
     id: u64,
     runs: Box<[Run]>,
-    /// For each run, how much data (bytes) an element has up to its end: where a piece begins is searched for here.
+    /// For each run, how much data (bytes) an element has up to its end: where a piece begins is searched for
+    /// here.
     ends: Box<[u64]>,
     size: u64,
     extent: i64,
@@ -269,8 +270,8 @@ impl Layout {
         (whole > 0).then_some((0, whole)).into_iter().chain(strided)
     }
 
-    /// The block that byte `skip` of the data lies in. `None`: there is no data, or all of it lies in a row. Cost: two
-    /// divisions and a search of the runs, however far the byte is from the first.
+    /// The block that byte `skip` of the data lies in. `None`: there is no data, or all of it lies in a row.
+    /// Cost: two divisions and a search of the runs, however far the byte is from the first.
     pub(crate) fn find(&self, skip: u64) -> Option<Block> {
         let Kind::Flattened(flattened) = &self.kind else { return None };
         let element = skip.checked_div(flattened.size)?;

@@ -1,10 +1,11 @@
 //! What the windows of a job did, by name: kept by each rank, added up over ranks, printed as one table.
 //!
-//! The idea: a window that ends is entered under its name; windows of one name, and the same window of several ranks,
-//! add up. A ledger travels as bytes ([`Ledger::encode`]) and is merged where the table is printed. A native program
-//! that was started with [`STATS`] in its environment prints the job's table at [`Job::finalize`](crate::Job::finalize);
-//! a binding merges the ledgers itself. Cost: nothing before a window ends; a ledger of [`MOST`] names has at most half
-//! a megabyte. When not to use: for what one window did, there is [`Window::stats`](crate::Window::stats).
+//! The idea: a window that ends is entered under its name; windows of one name, and the same window of
+//! several ranks, add up. A ledger travels as bytes ([`Ledger::encode`]) and is merged where the table is
+//! printed. A native program that was started with [`STATS`] in its environment prints the job's table at
+//! [`Job::finalize`](crate::Job::finalize); a binding merges the ledgers itself. Cost: nothing before a
+//! window ends; a ledger of [`MOST`] names has at most half a megabyte. When not to use: for what one window
+//! did, there is [`Window::stats`](crate::Window::stats).
 
 use crate::model::{Amount, Medium, Stats, Verb, WindowStats};
 use std::collections::BTreeMap;
@@ -176,8 +177,8 @@ fn time(Nanos(nanos): Nanos) -> String {
     }
 }
 
-/// The table: for each name the operations of each kind by what carried them, then each synchronization's epochs and
-/// waits; zeros are dashes. Sums over ranks.
+/// The table: for each name the operations of each kind by what carried them, then each synchronization's
+/// epochs and waits; zeros are dashes. Sums over ranks.
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let together = if self.ranks == 1 { "" } else { " together" };

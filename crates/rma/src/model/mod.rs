@@ -1,7 +1,7 @@
 //! What a window is, without memory and without messages: types and rules that every other module uses.
 //!
-//! Nothing here communicates, allocates window memory or calls the kernel. Read [`epochs`] first: it holds the
-//! standard's rules about which call fits when. [`layout`] describes data that does not lie in a row.
+//! Nothing here communicates, allocates window memory or calls the kernel. Read [`epochs`] first: it holds
+//! the standard's rules about which call fits when. [`layout`] describes data that does not lie in a row.
 
 mod assert;
 mod element;

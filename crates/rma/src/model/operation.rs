@@ -4,30 +4,24 @@
 
 use crate::model::{Element, Error};
 
-/// Whether the arithmetic of `long double` is built in: only x86-64 has the 80-bit format that it is written for.
+/// Whether the arithmetic of `long double` is built in: only x86-64 has the 80-bit format that it is written
+/// for.
 const HAS_LONG_DOUBLE: bool = cfg!(target_arch = "x86_64");
 
 /// How an accumulate combines what it brings with what is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Operation {
-    /// The sum.
     Sum = 1,
-    /// The product.
     Product = 2,
-    /// The smaller.
     Min = 3,
-    /// The greater.
     Max = 4,
     /// Both nonzero: 1, else 0.
     LogicalAnd = 5,
-    /// One nonzero.
     LogicalOr = 6,
     /// Exactly one nonzero.
     LogicalXor = 7,
-    /// Bitwise and.
     BitAnd = 8,
-    /// Bitwise or.
     BitOr = 9,
     /// Bitwise exclusive or.
     BitXor = 10,

@@ -1,4 +1,5 @@
-//! What a launcher tells a process of a job: its rank, how many ranks there are, and the secret that they share.
+//! What a launcher tells a process of a job: its rank, how many ranks there are, and the secret that they
+//! share.
 
 use super::{Error, Rank};
 use std::fmt;
@@ -23,7 +24,6 @@ impl Key {
         Ok(Self(bytes))
     }
 
-    /// Its bytes.
     #[must_use]
     pub const fn bytes(&self) -> &[u8; 16] {
         &self.0
@@ -75,7 +75,6 @@ impl FromStr for Key {
 /// A process's place in a job, as its launcher says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its rank.
     pub rank: Rank,
     /// Members of the job.
     pub size: usize,

@@ -14,7 +14,6 @@ pub enum Style {
 }
 
 impl Style {
-    /// Every style.
     pub const ALL: [Self; 3] = [Self::Direct, Self::Deferred, Self::Naive];
 
     /// The name used in records and on the command line.
@@ -44,8 +43,8 @@ pub enum Completion {
     /// Complete at origin and target, as the standard says.
     #[default]
     Remote,
-    /// Complete at the origin only: unlock does not wait for the target (the paper's future work), nor does what
-    /// follows. Complete at the target after the next flush there, `Window::settle` or `Window::free`.
+    /// Complete at the origin only: unlock does not wait for the target (the paper's future work), nor does
+    /// what follows. Complete at the target after the next flush there, `Window::settle` or `Window::free`.
     Local,
 }
 

@@ -15,15 +15,11 @@ use unisono_sync::Waited;
 /// A kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
-    /// Put.
     Put,
-    /// Get.
     Get,
-    /// Accumulate.
     Accumulate,
     /// Get-accumulate, which fetch-and-op is one of.
     GetAccumulate,
-    /// Compare-and-swap.
     CompareAndSwap,
 }
 
@@ -52,7 +48,6 @@ pub enum Medium {
     Stores,
     /// A copy by the kernel: memory of another process of this host.
     Kernel,
-    /// Messages.
     Messages,
 }
 
@@ -74,7 +69,6 @@ impl Medium {
 /// Operations, and the bytes that they moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// Operations.
     pub operations: u64,
     /// Bytes at the target.
     pub bytes: u64,
@@ -98,7 +92,6 @@ impl Traffic {
         self.0[verb as usize][medium as usize]
     }
 
-    /// Adds operations.
     pub fn add(&mut self, verb: Verb, medium: Medium, amount: Amount) {
         self.0[verb as usize][medium as usize] += amount;
     }
@@ -168,12 +161,11 @@ impl Counts {
 pub struct Stats {
     /// Epochs completed: of access, and (post-start-complete-wait) of exposure.
     pub epochs: u64,
-    /// Operations issued.
     pub operations: u64,
     /// Bytes moved by them.
     pub bytes: u64,
-    /// Time waited awake. Waits that end within the first moment of polling (a few microseconds at most) read no
-    /// clock and are not in it.
+    /// Time waited awake. Waits that end within the first moment of polling (a few microseconds at most) read
+    /// no clock and are not in it.
     pub spun: Nanos,
     /// Time waited asleep.
     pub blocked: Nanos,
@@ -200,11 +192,8 @@ impl AddAssign for Stats {
 /// A window's counts at one rank; a sum of them is of several windows or ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WindowStats {
-    /// Fence.
     pub fence: Stats,
-    /// Post-start-complete-wait.
     pub pscw: Stats,
-    /// Lock-unlock.
     pub passive: Stats,
     /// Operations by kind and by what carried them. Those of an open epoch are in here, too.
     pub traffic: Traffic,
@@ -237,7 +226,8 @@ impl Waits {
     }
 }
 
-/// Time waited that is noted where the window is only read; its kind of synchronization is asked for afterwards.
+/// Time waited that is noted where the window is only read; its kind of synchronization is asked for
+/// afterwards.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
     awake: AtomicU64,

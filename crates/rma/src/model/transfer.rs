@@ -7,9 +7,7 @@ use crate::model::{Layout, Rank};
 pub struct Source<'a> {
     /// Of the first element. May be null if there is no data.
     pub address: *const u8,
-    /// Elements.
     pub count: u64,
-    /// Of each.
     pub layout: &'a Layout,
 }
 
@@ -18,22 +16,17 @@ pub struct Source<'a> {
 pub struct Sink<'a> {
     /// Of the first element. May be null if there is no data.
     pub address: *mut u8,
-    /// Elements.
     pub count: u64,
-    /// Of each.
     pub layout: &'a Layout,
 }
 
 /// A place in a target's window.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
-    /// Whose window.
     pub rank: Rank,
     /// From the window's base, in the target's displacement units; in a dynamic window an address.
     pub place: i64,
-    /// Elements.
     pub count: u64,
-    /// Of each.
     pub layout: &'a Layout,
 }
 

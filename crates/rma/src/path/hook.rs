@@ -1,14 +1,15 @@
 //! What a member calls while it waits, and how often: a binding's host may have to make progress meanwhile.
 //!
-//! The idea: a sleeper with a deadline nearer than the kernel's next tick has the processor's timer set and reset,
-//! 10 us a sleep on a virtual machine (a futex round trip between two processes of one core: 6.2 us without a
-//! deadline or with one of 5 ms, 16.6 us with one of 500 us; Linux 6.18, 250 ticks a second). Where members share
-//! processors nearly every wait sleeps, and few wait for the host. So there the first call comes late, and what a
-//! late call may have kept waiting makes the calls of the next waits come soon.
+//! The idea: a sleeper with a deadline nearer than the kernel's next tick has the processor's timer set and
+//! reset, 10 us a sleep on a virtual machine (a futex round trip between two processes of one core: 6.2 us
+//! without a deadline or with one of 5 ms, 16.6 us with one of 500 us; Linux 6.18, 250 ticks a second). Where
+//! members share processors nearly every wait sleeps, and few wait for the host. So there the first call
+//! comes late, and what a late call may have kept waiting makes the calls of the next waits come soon.
 //!
-//! And a host that has something in flight moves it a piece a call. So a call says whether it found work: then the
-//! next comes after [`SOON`], and each that finds none doubles the pause, up to the period. A message of many pieces then
-//! moves at the pace of whoever takes them, while a host that has nothing to do is asked no more often than before.
+//! And a host that has something in flight moves it a piece a call. So a call says whether it found work:
+//! then the next comes after [`SOON`], and each that finds none doubles the pause, up to the period. A
+//! message of many pieces then moves at the pace of whoever takes them, while a host that has nothing to do
+//! is asked no more often than before.
 //!
 //! Cost: two loads a wait. When not to use: without a hook there is nothing to pace.
 

@@ -1,16 +1,17 @@
 //! The ways that an operation takes to its target: memory that both sides map, or messages.
 //!
-//! A window checks a call against its epochs and its parts, and then has its path do the work. The two paths differ in what a
-//! call costs and in when operations are done, not in what a program sees; [`Path`] is what they have in common.
+//! A window checks a call against its epochs and its parts, and then has its path do the work. The two paths
+//! differ in what a call costs and in when operations are done, not in what a program sees; [`Path`] is what
+//! they have in common.
 //!
 //! | path | operations are | synchronization is | folder |
 //! |---|---|---|---|
 //! | [`mapped`] | loads, stores, atomic instructions, copies by the kernel | flags, lock words and barrier episodes | `mapped/` |
 //! | [`message`] | packets to the target, which serves them | packets | `message/` |
 //!
-//! A window keeps its path as an [`AnyPath`], not as a pointer to a trait: the calls of the mapped path are a few
-//! instructions long, and are to be inlined. What the mapped path alone can do, an operation done at once, the window
-//! asks of [`AnyPath::mapped_mut`].
+//! A window keeps its path as an [`AnyPath`], not as a pointer to a trait: the calls of the mapped path are a
+//! few instructions long, and are to be inlined. What the mapped path alone can do, an operation done at
+//! once, the window asks of [`AnyPath::mapped_mut`].
 
 pub(crate) mod hook;
 pub(crate) mod mapped;
@@ -26,10 +27,12 @@ use unisono_sync::Waited;
 /// A change of the pieces of memory that are attached, by address and length.
 pub(crate) type Change<'a> = &'a mut dyn FnMut(&mut Vec<(usize, usize)>) -> Result<(), Error>;
 
-/// A window's way to the other members. Calls come checked: the epoch allows them, ranks and ranges are possible.
+/// A window's way to the other members. Calls come checked: the epoch allows them, ranks and ranges are
+/// possible.
 ///
-/// `stats` takes what a call waits for messages; waits for flags are kept by the path ([`waits`](Self::waits)). An error
-/// that [`Error::ends_epoch`] is a target's refusal, and the call is complete all the same.
+/// `stats` takes what a call waits for messages; waits for flags are kept by the path
+/// ([`waits`](Self::waits)). An error that [`Error::ends_epoch`] is a target's refusal, and the call is
+/// complete all the same.
 pub(crate) trait Path {
     /// Ends a fence epoch if `closes`, and begins the next.
     fn fence(&mut self, closes: bool, assert: Assert, parts: &[Part], stats: &mut Stats)
@@ -43,7 +46,8 @@ pub(crate) trait Path {
     fn lock(&mut self, target: Rank, lock: Lock, assert: Assert, stats: &mut Stats) -> Result<(), Error>;
     fn unlock(&mut self, target: Rank, lock: Lock, stats: &mut Stats) -> Result<(), Error>;
     fn lock_all(&mut self, assert: Assert, stats: &mut Stats) -> Result<(), Error>;
-    /// Gives back all locks. The inner error is what became of one of them; with the outer one they are still held.
+    /// Gives back all locks. The inner error is what became of one of them; with the outer one they are still
+    /// held.
     fn unlock_all(&mut self, stats: &mut Stats) -> Result<Result<(), Error>, Error>;
     /// Waits for what unlocks left to be done at their targets.
     fn settle(&mut self, stats: &mut Stats) -> Result<(), Error>;

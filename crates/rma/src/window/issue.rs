@@ -70,7 +70,8 @@ impl Window {
         issued
     }
 
-    /// Writes `bytes` in a row at once, if the target is known to be in its epoch and mapped: the common case.
+    /// Writes `bytes` in a row at once, if the target is known to be in its epoch and mapped: the common
+    /// case.
     #[inline]
     pub(crate) fn put_at_once(&mut self, source: *const u8, bytes: usize, target: Rank, place: i64) -> bool {
         let Some(direct) = self.path.mapped_mut() else { return false };
@@ -102,8 +103,8 @@ impl Window {
         true
     }
 
-    /// Combines contiguous elements at once, as [`put_at_once`](Self::put_at_once) writes; what was there goes to
-    /// `result`, unless that is null.
+    /// Combines contiguous elements at once, as [`put_at_once`](Self::put_at_once) writes; what was there
+    /// goes to `result`, unless that is null.
     ///
     /// # Safety
     /// `bytes` bytes are readable at `source`, and writable at `result` or it is null.

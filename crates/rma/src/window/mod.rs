@@ -45,7 +45,6 @@ pub enum Flavor {
 pub struct Mapped {
     /// Its first byte in this process's address space.
     pub base: *mut u8,
-    /// Its length.
     pub bytes: u64,
     /// Its displacement unit.
     pub unit: u32,
@@ -61,18 +60,20 @@ pub struct Request {
 /// A window: memory of each member of a [`Job`](crate::Job) that the others read and write.
 ///
 /// Operations belong into an epoch: between two [`fence`](Self::fence)s; between [`start`](Self::start) and
-/// [`complete`](Self::complete), where the target calls [`post`](Self::post) and [`wait`](Self::wait); or between
-/// [`lock`](Self::lock) and [`unlock`](Self::unlock), without the target. They are complete when the epoch has ended.
+/// [`complete`](Self::complete), where the target calls [`post`](Self::post) and [`wait`](Self::wait); or
+/// between [`lock`](Self::lock) and [`unlock`](Self::unlock), without the target. They are complete when the
+/// epoch has ended.
 ///
-/// Two layers. The *safe* one ([`put`](Self::put), [`get`](Self::get), [`accumulate`](Self::accumulate)) moves slices of
-/// [`Plain`](crate::Plain) values, and copies what cannot be moved at once. The *raw* one (names that begin with `raw_`)
-/// takes addresses and [`Layout`](crate::Layout)s, copies nothing that it can leave in place, and leaves to the caller
-/// that origin buffers stay valid and untouched until the operation is complete. Both may be mixed.
+/// Two layers. The *safe* one ([`put`](Self::put), [`get`](Self::get), [`accumulate`](Self::accumulate))
+/// moves slices of [`Plain`](crate::Plain) values, and copies what cannot be moved at once. The *raw* one
+/// (names that begin with `raw_`) takes addresses and [`Layout`](crate::Layout)s, copies nothing that it can
+/// leave in place, and leaves to the caller that origin buffers stay valid and untouched until the operation
+/// is complete. Both may be mixed.
 ///
 /// Promised over every transport:
 /// - Every misuse is an [`Error`] at the caller, with nothing written or sent.
-/// - Accumulates, fetch-and-op and compare-and-swap on the same element are atomic among each other, and those of one
-///   origin happen in the order issued.
+/// - Accumulates, fetch-and-op and compare-and-swap on the same element are atomic among each other, and
+///   those of one origin happen in the order issued.
 /// - A member that is gone makes every call that needs it fail within a second, naming it ([`Error::Gone`]).
 ///
 /// A window is used by one thread at a time (`&mut self`), and may move between threads.
@@ -89,7 +90,8 @@ pub struct Window {
     pub(crate) path: AnyPath,
     /// Operations so far.
     pub(crate) issued: Counts,
-    /// How many of them are in the counts of a synchronization; those done at once get there when their epoch ends.
+    /// How many of them are in the counts of a synchronization; those done at once get there when their epoch
+    /// ends.
     pub(crate) counted: Amount,
     name: Option<String>,
     /// What was asked for by the safe layer: where from, and the data.
@@ -170,8 +172,8 @@ impl Window {
         stats
     }
 
-    /// Names the window, for the table of the job ([`Ledger`](crate::Ledger)). Members may give it different names, and
-    /// are added up by name.
+    /// Names the window, for the table of the job ([`Ledger`](crate::Ledger)). Members may give it different
+    /// names, and are added up by name.
     pub fn set_name(&mut self, name: impl Into<String>) {
         self.name = Some(name.into());
     }

@@ -80,7 +80,8 @@ impl Window {
         Ok(self.keep(target, kept))
     }
 
-    /// Keeps the memory that an answer goes to: its bytes do not move until they are taken or the window goes away.
+    /// Keeps the memory that an answer goes to: its bytes do not move until they are taken or the window goes
+    /// away.
     fn keep<T: Plain>(&mut self, target: Rank, kept: Vec<u8>) -> Pending<T> {
         self.next_kept += 1;
         self.kept.insert(self.next_kept, (target, kept));

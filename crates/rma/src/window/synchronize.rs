@@ -10,7 +10,8 @@ fn meaningful(call: &'static str, assert: Assert, allowed: Assert) -> Result<(),
     if beyond.is_none() { Ok(()) } else { Err(Error::Assert { call, assert: beyond.to_string() }) }
 }
 
-/// An epoch that a target refused an operation in ends; its caller learns why. `Ok(refusal)` or what it goes on with.
+/// An epoch that a target refused an operation in ends; its caller learns why. `Ok(refusal)` or what it goes
+/// on with.
 fn ended(result: Result<(), Error>) -> Result<Result<(), Error>, Error> {
     match result {
         Err(refused) if refused.ends_epoch() => Ok(Err(refused)),
@@ -120,9 +121,10 @@ impl Window {
     /// Ends it; all its operations are complete at origin and target (but see
     /// [`Completion::Local`](crate::Completion)).
     ///
-    /// Over messages an exclusive one need not wait for its target: whoever locks finds the operations done, and
-    /// this rank's next call of this job from which others could learn of it waits. Who tells them by other
-    /// means than this job's messages (or by a window in shared memory) calls [`settle`](Self::settle) first.
+    /// Over messages an exclusive one need not wait for its target: whoever locks finds the operations done,
+    /// and this rank's next call of this job from which others could learn of it waits. Who tells them by
+    /// other means than this job's messages (or by a window in shared memory) calls [`settle`](Self::settle)
+    /// first.
     ///
     /// # Errors
     /// [`Error::Sync`] when `target` is not locked; [`Error::Gone`].
@@ -161,8 +163,8 @@ impl Window {
         refusal
     }
 
-    /// Waits until every operation of passive epochs that have ended is complete at its target. Needs no epoch;
-    /// sends nothing unless the window promises completion at the origin only.
+    /// Waits until every operation of passive epochs that have ended is complete at its target. Needs no
+    /// epoch; sends nothing unless the window promises completion at the origin only.
     ///
     /// # Errors
     /// [`Error::Freed`]; [`Error::Gone`]; [`Error::Unattached`] for memory that a target had not attached.

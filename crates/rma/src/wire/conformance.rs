@@ -203,7 +203,8 @@ pub fn a_bell_ends_a_wait(make: &impl Fn(usize) -> Ends) {
     });
 }
 
-/// Threads that listen are told of packets that another thread has received before they looked, and each of a ring.
+/// Threads that listen are told of packets that another thread has received before they looked, and each of a
+/// ring.
 pub fn whoever_listens_learns_of_what_others_receive_and_ring(make: &impl Fn(usize) -> Ends) {
     let mut ends = make(2);
     let Some(bell) = ends[0].bell() else { return };

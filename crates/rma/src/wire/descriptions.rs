@@ -1,15 +1,17 @@
 //! Descriptions of layouts between two members: sent once and in pieces, kept within bounds on both sides.
 //!
-//! The idea: a target that was told a layout once is told its id from then on. A description longer than a message
-//! travels in pieces, one after the other, each of which says how long the whole is and where it belongs, so that
-//! there is one way only to put them together; anything else is refused. The origin has its layouts forgotten before
-//! the target would have to keep more than [`MOST`] of them or [`MOST_BYTES`]; a single longer one is kept alone.
+//! The idea: a target that was told a layout once is told its id from then on. A description longer than a
+//! message travels in pieces, one after the other, each of which says how long the whole is and where it
+//! belongs, so that there is one way only to put them together; anything else is refused. The origin has its
+//! layouts forgotten before the target would have to keep more than [`MOST`] of them or [`MOST_BYTES`]; a
+//! single longer one is kept alone.
 //!
 //! ```text
 //!   [layout 7: 0.. of 3.2 MB] [7: 1 MB..] [7: 2 MB..] [7: 3 MB..]  [put, layout 7]  ...  [forget 7] [layout 8: ...]
 //! ```
-//! Cost: a message of 48 bytes and 32 bytes a run, for each piece's length a copy at the target. When not to use:
-//! contiguous layouts have no id and need no description. Reference: the paper, section 6 (cached datatypes).
+//! Cost: a message of 48 bytes and 32 bytes a run, for each piece's length a copy at the target. When not to
+//! use: contiguous layouts have no id and need no description. Reference: the paper, section 6 (cached
+//! datatypes).
 
 use crate::model::{Layout, MOST_DESCRIPTION};
 use crate::wire::packet::Header;

@@ -1,22 +1,26 @@
 //! Several hosts: packets between ranks of one host through rings in shared memory, between hosts over TCP.
 //!
-//! The idea: all ranks first meet over TCP, because only rank 0's address is known. Then the ranks of each host meet in a
-//! segment of their own, and close the connections between them. Afterwards a packet's receiver decides which of the two
-//! carries the packet, so that the order within a pair is kept by the one that carries it.
+//! The idea: all ranks first meet over TCP, because only rank 0's address is known. Then the ranks of each
+//! host meet in a segment of their own, and close the connections between them. Afterwards a packet's
+//! receiver decides which of the two carries the packet, so that the order within a pair is kept by the one
+//! that carries it.
 //!
-//! A rank sleeps on one thing only: the bell of its host's segment, a futex, which no poll(2) knows. So a thread, the
-//! *relay*, sleeps on the connections in the rank's place, and rings the bell when there is something to read:
+//! A rank sleeps on one thing only: the bell of its host's segment, a futex, which no poll(2) knows. So a
+//! thread, the *relay*, sleeps on the connections in the rank's place, and rings the bell when there is
+//! something to read:
 //!
 //! ```text
 //!   rank of this host --- ring, bell ------------------------+
 //!                                                            v
 //!   rank of another host --- TCP --> relay (poll) --bell--> rank: reads rings, then connections
 //! ```
-//! Having rung, the relay waits until the rank has read the connections; otherwise it would ring all the time while the
-//! rank computes. The rank notes the bell's count before it reads anything, so a ring that comes after is not lost.
+//! Having rung, the relay waits until the rank has read the connections; otherwise it would ring all the time
+//! while the rank computes. The rank notes the bell's count before it reads anything, so a ring that comes
+//! after is not lost.
 //!
-//! Cost: that of the two; one thread a rank, and its wake-up for each packet of another host that finds the rank asleep.
-//! A rank alone on its host has neither. When not to use: where all ranks share a host ([`super::ring`]).
+//! Cost: that of the two; one thread a rank, and its wake-up for each packet of another host that finds the
+//! rank asleep. A rank alone on its host has neither. When not to use: where all ranks share a host
+//! ([`super::ring`]).
 
 use super::ring::RingTransport;
 use super::tcp::{Door, Seat, Tcp};
@@ -48,11 +52,12 @@ pub struct Hybrid {
 }
 
 impl Hybrid {
-    /// Meets all others: through rank 0 over TCP, then those of this host in shared memory. Collective: waits until all
-    /// have come, at most for `patience`.
+    /// Meets all others: through rank 0 over TCP, then those of this host in shared memory. Collective: waits
+    /// until all have come, at most for `patience`.
     ///
     /// # Errors
-    /// [`Error::Job`] for a meeting that cannot be; otherwise as [`Seat::gather`] and [`RingTransport::meet`].
+    /// [`Error::Job`] for a meeting that cannot be; otherwise as [`Seat::gather`] and
+    /// [`RingTransport::meet`].
     pub fn meet(place: &Place, meeting: &Meeting, patience: Duration) -> Result<Self, Error> {
         let start = Instant::now();
         let root = address_of(&meeting.root)?;
@@ -97,8 +102,8 @@ impl Hybrid {
     }
 }
 
-/// Where rank 0 listens. A name may stand for several addresses, the first of which may be one that no other host reaches:
-/// Debian gives a host's own name the address 127.0.1.1.
+/// Where rank 0 listens. A name may stand for several addresses, the first of which may be one that no other
+/// host reaches: Debian gives a host's own name the address 127.0.1.1.
 fn address_of(root: &str) -> Result<SocketAddr, Error> {
     let resolved = root.to_socket_addrs();
     let addresses: Vec<SocketAddr> =
@@ -129,7 +134,8 @@ impl Transport for Hybrid {
         {
             return Ok(Some(from));
         }
-        // The ring before the connections: it notes the bell's count, and what the relay rings for comes after that.
+        // The ring before the connections: it notes the bell's count, and what the relay rings for comes
+        // after that.
         if let Some(ring) = &mut self.ring
             && let Some(from) = ring.receive(packet)?
         {

@@ -15,12 +15,12 @@
 //!    between makes `wait` return at once. It chooses how to wait by the policies of `unisono-sync`.
 //! 5. *Death.* A peer that cannot be reached any more (its process ended, its connection broke, it broke the
 //!    protocol) is reported by [`Transport::gone`] within a second of waiting or polling, for ever after.
-//!    Packets that arrived before are still delivered. Packets sent to it are dropped silently. A peer
-//!    that said goodbye first ([`crate::wire::packet::Kind::Goodbye`]) is not reported by a transport that sees
+//!    Packets that arrived before are still delivered. Packets sent to it are dropped silently. A peer that
+//!    said goodbye first ([`crate::wire::packet::Kind::Goodbye`]) is not reported by a transport that sees
 //!    its end: the engine knows.
 //! 6. *Bytes are untrusted*: a transport that frames a stream checks lengths (with
-//!    [`crate::wire::packet::announced`]); the engine parses, and calls [`Transport::refuse`] for a peer whose
-//!    packet was malformed or impossible. The peer is then cut off and reported gone with that reason.
+//!    [`crate::wire::packet::announced`]); the engine parses, and calls [`Transport::refuse`] for a peer
+//!    whose packet was malformed or impossible. The peer is then cut off and reported gone with that reason.
 //!
 //! A transport belongs to one rank and is used by one thread at a time. The suite that every transport has to
 //! pass is [`conformance`].
@@ -108,13 +108,13 @@ pub trait Bell: Send + Sync + fmt::Debug {
     /// Makes the transport's `wait`, and [`listen`](Self::listen), return.
     fn ring(&self);
 
-    /// Counts rings and arrivals, wrapping around. Taken before a look, it is what to [`listen`](Self::listen) with
-    /// after it, so that nothing is missed that came in between.
+    /// Counts rings and arrivals, wrapping around. Taken before a look, it is what to
+    /// [`listen`](Self::listen) with after it, so that nothing is missed that came in between.
     fn events(&self) -> u32;
 
-    /// Waits until a packet has arrived since [`events`](Self::events) was `seen`, whether or not another thread has
-    /// received it since, or the bell has been rung, at most until the moment `until`; may return early. How much of
-    /// the time it was asleep.
+    /// Waits until a packet has arrived since [`events`](Self::events) was `seen`, whether or not another
+    /// thread has received it since, or the bell has been rung, at most until the moment `until`; may return
+    /// early. How much of the time it was asleep.
     fn listen(&self, seen: u32, until: Option<Nanos>) -> Nanos;
 }
 

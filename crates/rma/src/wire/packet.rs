@@ -42,8 +42,9 @@ pub enum Kind {
     CompareAndSwap = 5,
     /// An answer: data for the request `tag`, from byte `extra` of it on.
     Data = 6,
-    /// Describes layout `layout` of the sender from now on: the payload is what [`crate::Layout::encode`] writes,
-    /// `count` bytes in all, from byte `extra` of it on. Pieces come in order, with no others between them.
+    /// Describes layout `layout` of the sender from now on: the payload is what [`crate::Layout::encode`]
+    /// writes, `count` bytes in all, from byte `extra` of it on. Pieces come in order, with no others between
+    /// them.
     Layout = 7,
     /// The sender forgets layout `layout`, and will not refer to it again.
     Forget = 8,
@@ -148,19 +149,16 @@ impl Flags {
         self.0 & flags.0 == flags.0
     }
 
-    /// Both.
     #[must_use]
     pub const fn with(self, flags: Self) -> Self {
         Self(self.0 | flags.0)
     }
 }
 
-/// A header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// What it is.
     pub kind: Kind,
-    /// Marks.
     pub flags: Flags,
     /// The type of elements, where an operation combines them.
     pub element: Option<Element>,
@@ -176,7 +174,6 @@ pub struct Header {
     pub layout: u64,
     /// Elements of the layout; bytes of a contiguous one.
     pub count: u64,
-    /// See [`Kind`].
     pub extra: u64,
 }
 
@@ -220,7 +217,6 @@ impl Header {
 /// A received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// Its header.
     pub header: Header,
     /// What follows it.
     pub payload: &'a [u8],
@@ -233,19 +229,13 @@ pub enum BadPacket {
     /// Shorter than a header, or than the header says, or longer.
     #[error("{bytes} bytes where the packet has {wanted}")]
     Length {
-        /// What came.
         bytes: usize,
         /// What should have come.
         wanted: usize,
     },
     /// A code that means nothing.
     #[error("{what} {code} means nothing to this version")]
-    Code {
-        /// Which field.
-        what: &'static str,
-        /// Its value.
-        code: u8,
-    },
+    Code { what: &'static str, code: u8 },
     /// A payload longer than any.
     #[error("a payload of {0} bytes is longer than any")]
     TooLong(usize),

@@ -9,9 +9,9 @@
 //! ```text
 //!   segment:  host lines | ring lines: for each pair, tail (the writer's) and head (the reader's) | ring bytes
 //! ```
-//! Beside its tail lies the writer's wish to be told about room, which works like a sleeper's count: the writer
-//! wishes, fences, and looks at the head once more; the reader gives room back, fences, and looks whether
-//! somebody wishes. It tells once half of the ring is free.
+//! Beside its tail lies the writer's wish to be told about room, which works like a sleeper's count: the
+//! writer wishes, fences, and looks at the head once more; the reader gives room back, fences, and looks
+//! whether somebody wishes. It tells once half of the ring is free.
 //!
 //! Memory that others map is hostile: heads and tails are checked, bytes are copied before they are parsed.
 

@@ -1,4 +1,5 @@
-//! Locks on several targets in opposite orders, beside others that want them exclusively: no circle of waiting.
+//! Locks on several targets in opposite orders, beside others that want them exclusively: no circle of
+//! waiting.
 
 use crate::{shared, watch, wires};
 use std::sync::Barrier;
@@ -13,8 +14,8 @@ enum Holding {
     Each,
 }
 
-/// Ranks 0 and 1 hold the parts of ranks 2 and 3, one each; then ranks 2 and 3 want the other's exclusively; then
-/// ranks 0 and 1 want the other one as well.
+/// Ranks 0 and 1 hold the parts of ranks 2 and 3, one each; then ranks 2 and 3 want the other's exclusively;
+/// then ranks 0 and 1 want the other one as well.
 fn cross(mut job: Job, style: Style, holding: Holding, meet: &Barrier) -> Result<(), Error> {
     let me = job.rank().0;
     let mut window = job.allocate(16, Spec::new().unit(8).style(style))?;

@@ -1,5 +1,5 @@
-//! Ends of epochs other than by waiting for them: test instead of wait, sync instead of a call that ends anything, and
-//! completion at the origin only; on every path.
+//! Ends of epochs other than by waiting for them: test instead of wait, sync instead of a call that ends
+//! anything, and completion at the origin only; on every path.
 
 use crate::paths::{Path, everywhere};
 use std::thread;

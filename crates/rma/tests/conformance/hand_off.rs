@@ -1,5 +1,5 @@
-//! Passive puts on a user's memory are there when the call that completes them returns, whoever has copied them: a
-//! target that is in the library, or the kernel because it is not.
+//! Passive puts on a user's memory are there when the call that completes them returns, whoever has copied
+//! them: a target that is in the library, or the kernel because it is not.
 
 use crate::{shared, watch};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use unisono_rma::{Assert, Error, Job, Lock, Rank, Spec};
 
 const ROUNDS: u64 = 3000;
-/// Values put at a time: one line, a few, more than a short entry holds, more than the kernel copies page-wise, a
-/// few rings' turns full, and half of it handed off and half left to the kernel.
+/// Values put at a time: one line, a few, more than a short entry holds, more than the kernel copies
+/// page-wise, a few rings' turns full, and half of it handed off and half left to the kernel.
 const LENGTHS: [usize; 6] = [2, 24, 300, 1500, 40_000, 140_000];
 const SLOTS: usize = 140_001;
 
@@ -25,8 +25,8 @@ impl Dice {
     }
 }
 
-/// Puts, completes in one of several ways, tells the other by means that the engine does not see, and looks what the
-/// other has put here.
+/// Puts, completes in one of several ways, tells the other by means that the engine does not see, and looks
+/// what the other has put here.
 fn member(
     mut job: Job,
     seed: u64,

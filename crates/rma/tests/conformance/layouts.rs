@@ -1,4 +1,5 @@
-//! Layouts whose descriptions are longer than a message, and more of them than a target remembers: on every path.
+//! Layouts whose descriptions are longer than a message, and more of them than a target remembers: on every
+//! path.
 
 use crate::{shared, watch, wires};
 use proptest::prelude::*;
@@ -26,7 +27,8 @@ enum How {
     Lock(Lock),
 }
 
-/// An epoch: the operation goes through this many blocks, the first of which is the `first`th in order of travel.
+/// An epoch: the operation goes through this many blocks, the first of which is the `first`th in order of
+/// travel.
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
     how: How,
@@ -41,7 +43,8 @@ impl Epoch {
     fn blocks(&self) -> Vec<(i64, u64)> {
         let place = |block: u64| (block * 7 + self.first) % self.blocks;
         let block = |block: u64| (3 * place(block)) as i64;
-        // No block touches the next, so that nothing can be simplified; 7 divides no number of blocks used here.
+        // No block touches the next, so that nothing can be simplified; 7 divides no number of blocks used
+        // here.
         (0..self.blocks).map(|number| (block(number), 1 + number % 2)).collect()
     }
 }

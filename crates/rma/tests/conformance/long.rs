@@ -1,4 +1,5 @@
-//! Long data into a user's memory: staged where the ring has room, otherwise copied by the kernel, in one epoch.
+//! Long data into a user's memory: staged where the ring has room, otherwise copied by the kernel, in one
+//! epoch.
 
 use crate::{shared, watch};
 use proptest::prelude::*;

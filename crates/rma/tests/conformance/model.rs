@@ -1,4 +1,5 @@
-//! The reference: memories of all members in one place, operations one after the other. Slow and obviously right.
+//! The reference: memories of all members in one place, operations one after the other. Slow and obviously
+//! right.
 //!
 //! A program is a list of epochs; each has operations whose result does not depend on their order, because
 //! puts go to places of the origin's own, gets read what no put of this epoch writes, and accumulates into a

@@ -1,5 +1,5 @@
-//! Every predefined operation on every type that it is defined for, in short and long rows, on every path, against
-//! arithmetic on single values; and refused for every type that it is not defined for.
+//! Every predefined operation on every type that it is defined for, in short and long rows, on every path,
+//! against arithmetic on single values; and refused for every type that it is not defined for.
 
 use crate::paths::{Path, everywhere};
 use unisono_rma::{Assert, Element, Error, Job, Lock, Operation, Rank, Sink, Source, Spec, Target, Window};
@@ -164,7 +164,8 @@ fn combined(element: Element, operation: Operation, there: Value, brought: Value
     }
 }
 
-/// Rows by atomic instructions, of more elements than those are for, and by vectors of every length with a rest.
+/// Rows by atomic instructions, of more elements than those are for, and by vectors of every length with a
+/// rest.
 const LENGTHS: [usize; 4] = [1, 5, 67, 301];
 const ROOM: usize = 32 * 301 + 16;
 

@@ -1,5 +1,5 @@
-//! What lies outside a part is refused on every path, in every kind of epoch and after operations that were done at
-//! once or staged: nothing is written, and the epoch goes on.
+//! What lies outside a part is refused on every path, in every kind of epoch and after operations that were
+//! done at once or staged: nothing is written, and the epoch goes on.
 
 use crate::paths::{Path, everywhere};
 use unisono_rma::{

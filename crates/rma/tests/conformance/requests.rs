@@ -1,4 +1,5 @@
-//! Request-based operations: complete at the origin when their request is, whatever the epoch does; on every path.
+//! Request-based operations: complete at the origin when their request is, whatever the epoch does; on every
+//! path.
 
 use crate::paths::{Path, everywhere};
 use unisono_rma::{

@@ -1,7 +1,8 @@
 //! What a fence left staged is applied before a lock that follows it lets anybody store.
 //!
-//! A fence returns at the origin before the target has applied what was staged for it. Rank 0 stages many puts onto one
-//! place and then, the fence being over, puts there once more under a lock: the last value has to stay.
+//! A fence returns at the origin before the target has applied what was staged for it. Rank 0 stages many
+//! puts onto one place and then, the fence being over, puts there once more under a lock: the last value has
+//! to stay.
 
 use crate::{shared, watch};
 use std::thread;

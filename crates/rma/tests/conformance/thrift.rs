@@ -88,8 +88,8 @@ impl Transport for Counting {
     }
 }
 
-/// What `member` makes `size` members send, by sender and in order, between a barrier before and one after; these
-/// barriers, and what makes and frees the window, left out.
+/// What `member` makes `size` members send, by sender and in order, between a barrier before and one after;
+/// these barriers, and what makes and frees the window, left out.
 fn sent(
     (size, spec): (usize, Spec),
     member: impl Fn(&mut Window, Rank) -> Result<(), Error> + Sync,

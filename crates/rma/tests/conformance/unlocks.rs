@@ -1,7 +1,9 @@
-//! Exclusive unlocks over messages return before their target has applied the operations: nobody may find that out.
+//! Exclusive unlocks over messages return before their target has applied the operations: nobody may find
+//! that out.
 //!
-//! Rank 0 locks rank 1 exclusively, puts twice (a single put is acknowledged in any case) and unlocks; rank 2 learns
-//! of it by whatever rank 0 does next, and puts onto the same places without a lock. Its values have to stay.
+//! Rank 0 locks rank 1 exclusively, puts twice (a single put is acknowledged in any case) and unlocks; rank 2
+//! learns of it by whatever rank 0 does next, and puts onto the same places without a lock. Its values have
+//! to stay.
 
 use crate::{watch, wires};
 use std::sync::mpsc;

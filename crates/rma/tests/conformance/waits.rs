@@ -78,8 +78,8 @@ fn waits_are_counted(jobs: Vec<Job>, style: Style) {
 /// So many elements that combining them takes many milliseconds.
 const LONG: usize = 4 << 20;
 
-/// Ranks 1 and 2 combine long rows into rank 0's part at the same time; how long each took, and what its statistics say
-/// that it waited.
+/// Ranks 1 and 2 combine long rows into rank 0's part at the same time; how long each took, and what its
+/// statistics say that it waited.
 fn combine_at_once(mut job: Job, kind: Kind, meet: &Barrier) -> Result<(Duration, Stats), Error> {
     let (me, zero) = (job.rank(), Rank(0));
     let mut window = job.allocate(8 * LONG as u64, Spec::new().unit(8))?;

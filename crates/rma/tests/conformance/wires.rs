@@ -129,7 +129,8 @@ fn work(mut job: Job) -> Result<(), Error> {
     }
 }
 
-/// Rank 1 of three dies before its packet `packet`; the others have to be told, whatever they are waiting for.
+/// Rank 1 of three dies before its packet `packet`; the others have to be told, whatever they are waiting
+/// for.
 fn dies(packet: u64, make: impl Fn(usize, Plan) -> Vec<Job>) {
     let plan = delays(packet).death(Rank(1), packet);
     let errors: Vec<Error> = thread::scope(|threads| {

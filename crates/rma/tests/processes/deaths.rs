@@ -7,7 +7,8 @@ use std::process::Child;
 use std::time::Duration;
 use unisono_rma::{Assert, Error, Job, Key, Lock, Place, Rank, Spec, Style, Window};
 
-/// Which synchronization, and how the window is made: `fence-direct-allocated`; and whether waits call a hook.
+/// Which synchronization, and how the window is made: `fence-direct-allocated`; and whether waits call a
+/// hook.
 const HOW: &str = "UNISONO_TEST_HOW";
 
 /// The rank that is killed.

@@ -1,4 +1,5 @@
-//! Memory of a process that has ended, or is another program by now: nobody writes there, and the rank is named.
+//! Memory of a process that has ended, or is another program by now: nobody writes there, and the rank is
+//! named.
 
 use crate::children::{PATIENCE, WELL, command, place, start};
 use crate::watchdog::watched;
@@ -37,7 +38,8 @@ pub(crate) fn exposes(place: &Place) {
     }
 }
 
-/// Somebody else, who says once that it is there, and whether anybody wrote to its memory when it is asked to end.
+/// Somebody else, who says once that it is there, and whether anybody wrote to its memory when it is asked to
+/// end.
 pub(crate) fn is_a_stranger() {
     eprintln!("here");
     let _ = std::io::stdin().read(&mut [0; 1]);
@@ -95,7 +97,8 @@ fn names_the_victim(window: &mut Window, operation: &str, process: u32) {
     }
 }
 
-/// Does every operation against a victim of its own, of which `end` makes something that is not the rank any more.
+/// Does every operation against a victim of its own, of which `end` makes something that is not the rank any
+/// more.
 fn each_against(name: &str, mut end: impl FnMut(&mut Child)) {
     for operation in OPERATIONS {
         watched(&format!("{name}: {operation}"), || {

@@ -54,7 +54,8 @@ pub trait Driver: fmt::Debug + Sync {
         false
     }
 
-    /// Whether its programs run at the same time, each with a thread for every processor if the study names no number.
+    /// Whether its programs run at the same time, each with a thread for every processor if the study names
+    /// no number.
     fn beside_others(&self) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! For `unisono tree plan --ties exact` in regular networks such as tori and fat trees: which roots have equal
-//! trees, because the network is the same from many of its switches.
+//! For `unisono tree plan --ties exact` in regular networks such as tori and fat trees: which roots have
+//! equal trees, because the network is the same from many of its switches.
 //!
 //! A symmetry of the network maps the ways from a root onto the ways from the root's image, but not always
 //! the tree: where several neighbours are nearer, the one with the lowest id is taken, and ids are not in the

@@ -6,12 +6,13 @@
 //!                                   classes at            the link
 //!                                   their ceiling       (a virtual clock, pace.rs)
 //! ```
-//! Where a class has fair flows, each flow waits in a leaf of its own below the class (`flows.rs`).
-//! A class at its ceiling is held back until the clock of its own says that it is free; its siblings have the link
-//! meanwhile. A class without a limit gets one that bounds its delay, since programs fill whatever queue
-//! they find.
+//! Where a class has fair flows, each flow waits in a leaf of its own below the class (`flows.rs`). A class
+//! at its ceiling is held back until the clock of its own says that it is free; its siblings have the link
+//! meanwhile. A class without a limit gets one that bounds its delay, since programs fill whatever queue they
+//! find.
 //!
-//! Pure: time is an argument. Cost: the scheduler's, and some 30 ns for the clocks and the statistics; nothing is allocated per frame.
+//! Pure: time is an argument. Cost: the scheduler's, and some 30 ns for the clocks and the statistics;
+//! nothing is allocated per frame.
 
 use super::flows::{self, FlowNumber, FlowTree};
 use super::pace::Pacer;
@@ -22,13 +23,13 @@ use unisono_fairqueue::{
 };
 use unisono_measure::Histogram;
 
-/// Who decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Choice {
     /// Hierarchical start-time fair queuing.
     #[default]
     Fair,
-    /// First in, first out, to compare with: classes are counted, and neither weights nor ceilings nor limits heeded.
+    /// First in, first out, to compare with: classes are counted, and neither weights nor ceilings nor limits
+    /// heeded.
     Fifo,
 }
 
@@ -71,7 +72,6 @@ pub enum ChangeError {
 /// What to do next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next<F> {
-    /// Send this.
     Send(F),
     /// Ask again at this time, or when a frame has come.
     Wait(u64),
@@ -129,14 +129,13 @@ impl<F> Engine<F> {
         })
     }
 
-    /// The policy.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// Another policy, of the same classes or others: nothing that waits is lost, and what classes of the same name have got
-    /// counts on. Who is at a ceiling may begin anew.
+    /// Another policy, of the same classes or others: nothing that waits is lost, and what classes of the
+    /// same name have got counts on. Who is at a ceiling may begin anew.
     ///
     /// # Errors
     /// First in, first out there are no classes to change. Nothing has changed then.
@@ -250,7 +249,8 @@ impl<F> Engine<F> {
         self.was_late
     }
 
-    /// Counts a packet towards the ceilings of its class and of those above, and holds back who has reached one.
+    /// Counts a packet towards the ceilings of its class and of those above, and holds back who has reached
+    /// one.
     fn charge(&mut self, now: u64, mut class: ClassId, length: u32) {
         let EngineQueue::Fair(queue) = &mut self.queue else { return };
         while class != ClassId::ROOT {

@@ -4,19 +4,21 @@
 //!   policy:     class a            class b, flows = "fair"
 //!   scheduler:  a                  b --> b/0, b/1, ... b/1023     a flow's frames wait in the bucket of its hash
 //! ```
-//! Why a level of the tree: the order stays start-time fair queuing, so that classes get what they got without flows, and
-//! the bound between two classes holds between two flows of one class. A flow that begins to send waits for one frame of
-//! each busy flow, not for all that wait in its class. Flows whose hashes meet share a bucket; the hash has a seed, so that
-//! nobody can choose to meet.
+//! Why a level of the tree: the order stays start-time fair queuing, so that classes get what they got
+//! without flows, and the bound between two classes holds between two flows of one class. A flow that begins
+//! to send waits for one frame of each busy flow, not for all that wait in its class. Flows whose hashes meet
+//! share a bucket; the hash has a seed, so that nobody can choose to meet.
 //!
-//! Cost: for each class with flows 1,024 leaves of the scheduler, some 100 KiB; a frame passes one more level.
-//! Reference: McKenney, "Stochastic Fairness Queueing" (INFOCOM 1990) for the buckets; RFC 8290 for why.
+//! Cost: for each class with flows 1,024 leaves of the scheduler, some 100 KiB; a frame passes one more
+//! level. Reference: McKenney, "Stochastic Fairness Queueing" (INFOCOM 1990) for the buckets; RFC 8290 for
+//! why.
 
 use super::parse::Packet;
 use std::hash::{BuildHasher, RandomState};
 use unisono_fairqueue::{ClassId, ClassSpec, Flows, Hierarchy, HierarchyError, Limit, Overflow, Policy};
 
-/// Buckets of a class. Of 32 busy flows one in 33 shares its bucket then; as many as `fq_codel` has by default.
+/// Buckets of a class. Of 32 busy flows one in 33 shares its bucket then; as many as `fq_codel` has by
+/// default.
 const BUCKETS: usize = 1024;
 /// A leaf without a limit of its own may keep what its share of the link carries in this time,
 const DELAY: f64 = 0.020;
@@ -32,8 +34,8 @@ pub struct FlowNumber(u64);
 pub(super) struct FlowHash(RandomState);
 
 impl FlowHash {
-    /// The flow of a packet. Fragments have no ports, or their later ones have none: all of them go by the rest, so that
-    /// those of one packet stay together.
+    /// The flow of a packet. Fragments have no ports, or their later ones have none: all of them go by the
+    /// rest, so that those of one packet stay together.
     pub(super) fn of(&self, packet: &Packet) -> FlowNumber {
         let ports = packet.ports.filter(|_| packet.fragment.is_none());
         FlowNumber(self.0.hash_one((packet.source, packet.destination, packet.protocol, ports)))
@@ -91,7 +93,8 @@ impl FlowTree {
     }
 }
 
-/// The policy's classes, with a limit for every leaf that has none at itself or above, and with buckets for flows.
+/// The policy's classes, with a limit for every leaf that has none at itself or above, and with buckets for
+/// flows.
 pub(super) fn tree(policy: &Policy) -> Result<Hierarchy, HierarchyError> {
     let default = &policy.hierarchy.class(policy.default).name;
     let default = match policy.flows(policy.default) {

@@ -4,18 +4,19 @@
 //!   | header 1 | payload | header 2 | payload | header 3 | rest |   as they were scheduled, one by one
 //!   | header 1'| payload | payload | rest |   + "cut every `segment` bytes"   as the device gets them
 //! ```
-//! The idea: what a device (or the kernel before it) does to a large segment is known to the byte, so that frames which are
-//! exactly what it would make are handed over as what it would make them of. Nothing waits for more to come: only what
-//! may leave at the same moment is merged, and the scheduler has decided about each frame. A device that cuts by itself and a
-//! receiver on the same host then have one frame's work for up to [`MOST`].
+//! The idea: what a device (or the kernel before it) does to a large segment is known to the byte, so that
+//! frames which are exactly what it would make are handed over as what it would make them of. Nothing waits
+//! for more to come: only what may leave at the same moment is merged, and the scheduler has decided about
+//! each frame. A device that cuts by itself and a receiver on the same host then have one frame's work for up
+//! to [`MOST`].
 //!
-//! Exact: a frame whose checksums are wrong, whose options differ, or which anything else distinguishes stays alone,
-//! since cutting would mend or lose that. TCP over IPv4 without options and over IPv6 without extension headers; frames
-//! with VLAN tags stay alone.
+//! Exact: a frame whose checksums are wrong, whose options differ, or which anything else distinguishes stays
+//! alone, since cutting would mend or lose that. TCP over IPv4 without options and over IPv6 without
+//! extension headers; frames with VLAN tags stay alone.
 //!
-//! Pure, without allocation; the checksums are the cost, some 50 ns a frame of 1,500 bytes, when a second one follows.
-//! When not to use it: where a frame at a time is to be seen on the way, such as by a device that mirrors.
-//! Reference: Documentation/networking/segmentation-offloads.rst; RFC 1071, 9293.
+//! Pure, without allocation; the checksums are the cost, some 50 ns a frame of 1,500 bytes, when a second one
+//! follows. When not to use it: where a frame at a time is to be seen on the way, such as by a device that
+//! mirrors. Reference: Documentation/networking/segmentation-offloads.rst; RFC 1071, 9293.
 
 /// Frames in a run at most.
 pub const MOST: usize = 64;
@@ -30,7 +31,6 @@ const PUSH: u8 = 0x08;
 /// What IP it is, which says where its fields are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Version {
-    /// Without options.
     Four,
     /// Without extension headers.
     Six,
@@ -68,7 +68,6 @@ pub struct Run {
 /// How a device has to cut what a run makes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {
-    /// Which IP.
     pub version: Version,
     /// Bytes of headers, which each frame gets.
     pub headers: usize,
@@ -151,7 +150,8 @@ impl Run {
         self.payload
     }
 
-    /// Writes the header of the one that stands for all into a place for [`MOST_HEADERS`] bytes; answers how to cut it.
+    /// Writes the header of the one that stands for all into a place for [`MOST_HEADERS`] bytes; answers how
+    /// to cut it.
     pub fn header(&self, first: &[u8], into: &mut [u8; MOST_HEADERS]) -> Cut {
         let (at, end) = (self.version.transport(), self.payload);
         let into = &mut into[..end];

@@ -1,11 +1,13 @@
-//! What a frame says about itself: Ethernet, VLAN tags, IPv4 with options and fragments, IPv6 with extension headers,
-//! the ports of TCP, UDP and their like.
+//! What a frame says about itself: Ethernet, VLAN tags, IPv4 with options and fragments, IPv6 with extension
+//! headers, the ports of TCP, UDP and their like.
 //!
 //! The idea: only what a policy can match is read, every length is checked against what is there, and what
 //! contradicts itself is [`Malformed`], with the reason. Bytes behind the end of the IP packet are padding.
-//! The second and later fragments of a packet carry no ports: [`Packet::fragment`] says to which packet they belong.
+//! The second and later fragments of a packet carry no ports: [`Packet::fragment`] says to which packet they
+//! belong.
 //!
-//! Pure, without allocation; some 10 ns a frame. Reference: IEEE 802.3, 802.1Q; RFC 791, 8200, 4302, 9293, 768.
+//! Pure, without allocation; some 10 ns a frame. Reference: IEEE 802.3, 802.1Q; RFC 791, 8200, 4302, 9293,
+//! 768.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -21,9 +23,7 @@ pub enum Frame {
 /// What an IP packet says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet {
-    /// From whom.
     pub source: IpAddr,
-    /// To whom.
     pub destination: IpAddr,
     /// The protocol above IP, behind all extension headers.
     pub protocol: u8,
@@ -56,12 +56,7 @@ pub enum Malformed {
     Version(u8),
     /// A length in it is impossible.
     #[error("the length {length} in the {header} header is impossible")]
-    Length {
-        /// Which header.
-        header: &'static str,
-        /// The length.
-        length: usize,
-    },
+    Length { header: &'static str, length: usize },
     /// More VLAN tags than anybody uses.
     #[error("more than {MOST_TAGS} VLAN tags")]
     Tags,

@@ -1,9 +1,10 @@
 //! The fast way: an `AF_XDP` socket at the far end of a pair of devices receives, and a packet socket sends.
 //!
-//! A frame is copied into memory of this process by the kernel when it comes and out of it when it goes; while it waits it
-//! stays where it is. Frames of one connection that leave at the same moment, one behind the other, are handed over
-//! as one that the device cuts again ([`merge`](super::super::merge)): at some Gbit/s most of what a frame costs is what
-//! follows in the kernel, and a ring to the device would pay it for each.
+//! A frame is copied into memory of this process by the kernel when it comes and out of it when it goes;
+//! while it waits it stays where it is. Frames of one connection that leave at the same moment, one behind
+//! the other, are handed over as one that the device cuts again ([`merge`](super::super::merge)): at some
+//! Gbit/s most of what a frame costs is what follows in the kernel, and a ring to the device would pay it for
+//! each.
 
 use super::{HEADERS, Lost, MOST_TRIES, Way, is_full, is_too_long};
 use crate::interposed::merge::{MOST_HEADERS, Run, Version};

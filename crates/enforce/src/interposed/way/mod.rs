@@ -14,13 +14,13 @@ pub(super) use tun::Tun;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// A frame may have this much beside what the device calls its longest: Ethernet header, our tag, one of its own.
+/// A frame may have this much beside what the device calls its longest: Ethernet header, our tag, one of its
+/// own.
 pub(super) const HEADERS: u32 = 14 + 4 + 4;
 
 /// A frame that the device had no room for so often is lost: some devices say so of what they never take.
 const MOST_TRIES: u32 = 10_000;
 
-/// One way.
 pub(super) trait Way {
     /// A frame that this process has.
     type Frame;
@@ -55,7 +55,8 @@ pub(super) trait Way {
     /// What it has open and needs.
     fn descriptors(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// Frames that were dropped because there was no room for them, those that could not be sent, those merged.
+    /// Frames that were dropped because there was no room for them, those that could not be sent, those
+    /// merged.
     fn lost(&self) -> Lost;
 }
 

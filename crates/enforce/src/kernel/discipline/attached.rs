@@ -4,9 +4,9 @@
 //!   plan, change = 1          a packet with the priority that says so (it goes no further)     change = 0
 //!   ------------------------> enqueue: hsfq_change, under the lock of the discipline --------> generation + 1
 //! ```
-//! No packet is lost, and none overtakes another of its class. Whoever classifies by numbers of the generation before is
-//! still understood, so that the classifier can be replaced afterwards. A plan that nobody has carried out yet can be taken
-//! back.
+//! No packet is lost, and none overtakes another of its class. Whoever classifies by numbers of the
+//! generation before is still understood, so that the classifier can be replaced afterwards. A plan that
+//! nobody has carried out yet can be taken back.
 
 use super::Error;
 use super::delays::{self, Delays};
@@ -114,9 +114,9 @@ impl Attached {
         Ok(layout::generation(&read(&self.scheduler)?))
     }
 
-    /// Plans other classes in the place of those that are there; classes of the same name are the same. It is carried out
-    /// when the next packet comes, or when one is sent whose priority is [`kick`]. Answers the generation that the new
-    /// classes are of.
+    /// Plans other classes in the place of those that are there; classes of the same name are the same. It is
+    /// carried out when the next packet comes, or when one is sent whose priority is [`kick`]. Answers the
+    /// generation that the new classes are of.
     ///
     /// # Errors
     /// There are too many classes or levels; the kernel refuses.

@@ -1,7 +1,8 @@
 //! How long packets waited: so many of each length, in buckets that grow with it.
 //!
-//! Four buckets for each doubling from 2^9 ns on: what is said to be so long at most is a quarter shorter at worst. The
-//! program counts, a class a histogram (`count_delay` in fairqueue.bpf.c); here they are read and added up.
+//! Four buckets for each doubling from 2^9 ns on: what is said to be so long at most is a quarter shorter at
+//! worst. The program counts, a class a histogram (`count_delay` in fairqueue.bpf.c); here they are read and
+//! added up.
 
 /// As in `fairqueue.bpf.c`.
 const SHORTEST: u32 = 9;
@@ -9,7 +10,6 @@ const BUCKETS: usize = 96;
 /// The size of a histogram in bytes.
 pub(super) const SIZE: usize = BUCKETS * size_of::<u64>();
 
-/// A histogram.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Delays([u64; BUCKETS]);
 
@@ -27,8 +27,8 @@ impl Delays {
         Self(counts)
     }
 
-    /// How long, at most, this part of all packets waited, in nanoseconds; none if there are none. Who waited longer than
-    /// the last bucket begins is not told apart.
+    /// How long, at most, this part of all packets waited, in nanoseconds; none if there are none. Who waited
+    /// longer than the last bucket begins is not told apart.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Option<u64> {
         let all: u64 = self.0.iter().sum();

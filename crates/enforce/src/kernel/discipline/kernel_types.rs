@@ -1,8 +1,8 @@
 //! The kernel's own type information: which number a structure or a function has, and where members are.
 //!
-//! Linux describes itself in `/sys/kernel/btf/vmlinux`: a list of types, numbered from 1, that name each other by
-//! number. A program that calls a function of the kernel calls it by such a number, and where a member lies
-//! differs from one kernel to the next. Cost: one pass over five megabytes, ten milliseconds.
+//! Linux describes itself in `/sys/kernel/btf/vmlinux`: a list of types, numbered from 1, that name each
+//! other by number. A program that calls a function of the kernel calls it by such a number, and where a
+//! member lies differs from one kernel to the next. Cost: one pass over five megabytes, ten milliseconds.
 //!
 //! Reference: Documentation/bpf/btf.rst.
 
@@ -39,7 +39,6 @@ pub struct KernelTypes {
 pub struct Structure {
     /// The number of its type.
     pub id: u32,
-    /// Its bytes.
     pub size: u32,
 }
 

@@ -1,7 +1,7 @@
 //! The scheduler's memory as `fairqueue.h` lays it out: written before the first packet, read for figures.
 //!
-//! Only the beginning is ever written here: the classes. What follows them is zero at first and the program's own. Other
-//! classes are written as a plan beside it (`fairqueue_change.h`), which the program carries out.
+//! Only the beginning is ever written here: the classes. What follows them is zero at first and the program's
+//! own. Other classes are written as a plan beside it (`fairqueue_change.h`), which the program carries out.
 
 use unisono_fairqueue::{ClassId, Hierarchy, Limit, Overflow};
 
@@ -18,7 +18,8 @@ pub const NONE: u32 = u32::MAX;
 pub const GENERATIONS: u32 = 32;
 
 const HEADER: usize = 48;
-/// Where it says how many classes there are, of which generation they are, and where user space's numbers of maps are.
+/// Where it says how many classes there are, of which generation they are, and where user space's numbers of
+/// maps are.
 const COUNT: usize = 20;
 const GENERATION: usize = 28;
 const MAPS: usize = 32;
@@ -73,10 +74,11 @@ pub(super) fn encode_with_room(hierarchy: &Hierarchy, room: Option<&[u64]>) -> R
     Ok(bytes)
 }
 
-/// A plan for other classes in the place of some that are there; classes are the same if they have the same name.
+/// A plan for other classes in the place of some that are there; classes are the same if they have the same
+/// name.
 ///
-/// Packets of leaves that are none any more go to `others`. Each class counts its delays in a histogram of its own:
-/// `histograms` says which those have that are there, by number, and the new ones get others.
+/// Packets of leaves that are none any more go to `others`. Each class counts its delays in a histogram of
+/// its own: `histograms` says which those have that are there, by number, and the new ones get others.
 ///
 /// # Errors
 /// There are too many classes or levels.
@@ -193,11 +195,9 @@ fn put64(bytes: &mut Vec<u8>, words: &[u64]) {
 pub struct Counted {
     /// Packets that wait in it and below it.
     pub packets: u32,
-    /// Their bytes.
     pub bytes: u64,
     /// Packets that left it; of leaves, as all below.
     pub served_packets: u64,
-    /// Their bytes.
     pub served_bytes: u64,
     /// Packets that were dropped.
     pub dropped: u64,

@@ -1,8 +1,9 @@
 //! The queueing discipline in the kernel, with its maps.
 //!
-//! Each one that is loaded has a name and maps of its own and serves one device: `unisono_` and the number of the
-//! scheduler's map, so that who sees the name can open the map. While [`Discipline`] is there, devices can be given
-//! the discipline; a device that has it keeps it, and everything behind it, until it gets another.
+//! Each one that is loaded has a name and maps of its own and serves one device: `unisono_` and the number of
+//! the scheduler's map, so that who sees the name can open the map. While [`Discipline`] is there, devices
+//! can be given the discipline; a device that has it keeps it, and everything behind it, until it gets
+//! another.
 
 use super::attached::Attached;
 use super::kernel_types::{KernelTypes, Structure};
@@ -28,17 +29,16 @@ const HELD: u32 = 8;
 /// What a discipline is to do.
 #[derive(Clone, Debug)]
 pub struct Setup<'a> {
-    /// The classes.
     pub hierarchy: &'a Hierarchy,
     /// What the link carries, in bits a second; without a rate, as much as the device takes.
     pub rate: Option<u64>,
     /// The leaf for packets of no class.
     pub others: ClassId,
-    /// Leaves for packets of a priority (`SO_PRIORITY`). A packet may also name its class as `MAJOR:MINOR`: the
-    /// number of the device's discipline, and that of the class plus 1.
+    /// Leaves for packets of a priority (`SO_PRIORITY`). A packet may also name its class as `MAJOR:MINOR`:
+    /// the number of the device's discipline, and that of the class plus 1.
     pub by_priority: [Option<ClassId>; PRIORITIES],
-    /// How many bytes may wait in each class by its number, where neither it nor a class above it has a limit; what
-    /// comes then is dropped. Without it only [`layout::MOST_PACKETS`] limits them.
+    /// How many bytes may wait in each class by its number, where neither it nor a class above it has a
+    /// limit; what comes then is dropped. Without it only [`layout::MOST_PACKETS`] limits them.
     pub room: Option<&'a [u64]>,
 }
 
@@ -220,7 +220,8 @@ fn kernel_symbol(types: &KernelTypes, name: &str) -> Option<Meaning> {
 const HELD_KEY: u32 = 1;
 const HELD_VALUE: u32 = 5;
 
-/// `struct held { struct sk_buff __kptr *skb; }` and its key, a number: that a value of the map owns a packet.
+/// `struct held { struct sk_buff __kptr *skb; }` and its key, a number: that a value of the map owns a
+/// packet.
 fn held_types() -> Vec<u8> {
     let names = b"\0unsigned int\0sk_buff\0kptr\0held\0skb\0";
     let kind = |kind: u32, members: u32| kind << 24 | members;

@@ -30,7 +30,8 @@ struct There {
 }
 
 impl FairQueue {
-    /// Puts the classes of another policy, which suits this place, in the place of those that are there; whether it could.
+    /// Puts the classes of another policy, which suits this place, in the place of those that are there;
+    /// whether it could.
     pub(super) fn change(
         &mut self,
         host: &mut HostDevice,
@@ -81,7 +82,8 @@ impl FairQueue {
 }
 
 impl There {
-    /// Has classes put in the place of others; whether that was done. No packets come to a device that is down.
+    /// Has classes put in the place of others; whether that was done. No packets come to a device that is
+    /// down.
     fn put(&self, host: &HostDevice, old: &Policy, new: &Policy) -> Result<bool, Error> {
         self.maps.propose(&old.hierarchy, &setup(new, &rooms(new)))?;
         let kick = || {

@@ -1,16 +1,18 @@
-//! The kernel with our own scheduler in it: a queueing discipline made of a BPF program (Linux 6.16 and later).
+//! The kernel with our own scheduler in it: a queueing discipline made of a BPF program (Linux 6.16 and
+//! later).
 //!
 //! ```text
 //!   packet --> classifier (clsact, where the device sends) --> its class as its priority --> our discipline --> device
 //! ```
-//! The same decisions as `unisono-fairqueue`, packet by packet (docs/decisions/0011): what nobody uses is lent by weight. A
-//! policy that is applied over another has its classes put in the place of the old ones in the discipline that is there
-//! ([`change`]): nothing that waits is lost, and every packet finds a class of the policy before or of the new one. Only where
-//! that is not possible (another version of Unisono made the discipline, or the device is down) the discipline is
-//! replaced, and [`FairQueue::notes`] say how many packets waited in it.
+//! The same decisions as `unisono-fairqueue`, packet by packet (docs/decisions/0011): what nobody uses is
+//! lent by weight. A policy that is applied over another has its classes put in the place of the old ones in
+//! the discipline that is there ([`change`]): nothing that waits is lost, and every packet finds a class of
+//! the policy before or of the new one. Only where that is not possible (another version of Unisono made the
+//! discipline, or the device is down) the discipline is replaced, and [`FairQueue::notes`] say how many
+//! packets waited in it.
 //!
-//! When not: ceilings and processor shares are the business of the token buckets beside it; and a kernel that hands
-//! down 64 KiB in one piece is served 64 KiB at a time.
+//! When not: ceilings and processor shares are the business of the token buckets beside it; and a kernel that
+//! hands down 64 KiB in one piece is served 64 KiB at a time.
 
 mod change;
 mod figures;
@@ -33,7 +35,8 @@ use unisono_linux::netlink::{egress, traffic};
 /// The discipline's number: `Un`, or `Uo` for one that replaces it.
 const MAJORS: [u16; 2] = [0x556e, 0x556f];
 const CLSACT: &str = "clsact";
-/// So long may what waits in a class be at the rate that the class is sure of, unless the policy says otherwise.
+/// So long may what waits in a class be at the rate that the class is sure of, unless the policy says
+/// otherwise.
 const WAIT_NS: f64 = 20e6;
 /// Room for two of the longest packets in any case.
 const LEAST_ROOM: u64 = 2 * (65_536 + 1514);

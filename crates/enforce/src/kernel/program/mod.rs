@@ -7,13 +7,14 @@
 //!   rule 2           ...                                                      its class is the answer
 //!   default
 //! ```
-//! The same answer as [`Policy::class_of`], which tests compare it with. A control group is compared by its number at its depth, so
-//! all below it are meant; the sender's is that of the process that made the socket, then. Parts that a packet does not
-//! have do not match, such as the ports of protocols that have none.
+//! The same answer as [`Policy::class_of`], which tests compare it with. A control group is compared by its
+//! number at its depth, so all below it are meant; the sender's is that of the process that made the socket,
+//! then. Parts that a packet does not have do not match, such as the ports of protocols that have none.
 //!
-//! Later fragments of a packet carry no ports. If any rule asks for ports, the class of a first fragment is remembered
-//! ([`REMEMBERED`]) under what all fragments have in common, and the later ones have it too; without their first one
-//! they have the class that a packet without ports has. The interposed place ([`crate::interposed`]) does the same.
+//! Later fragments of a packet carry no ports. If any rule asks for ports, the class of a first fragment is
+//! remembered ([`REMEMBERED`]) under what all fragments have in common, and the later ones have it too;
+//! without their first one they have the class that a packet without ports has. The interposed place
+//! ([`crate::interposed`]) does the same.
 //!
 //! Cost: a nanosecond or so an instruction; some 100 ns for ten rules. Reference: tc-bpf(8), bpf-helpers(7).
 
@@ -27,9 +28,7 @@ use unisono_linux::bpf::assembler::{
     Assembler, Label, Operation, R0, R1, R2, R3, R4, R5, Register, STACK, Size, When,
 };
 
-/// `bpf_skb_ancestor_cgroup_id`.
 pub(super) const ANCESTOR_CGROUP: i32 = 83;
-/// `bpf_skb_load_bytes_relative`.
 const LOAD_BYTES: i32 = 68;
 /// `bpf_map_lookup_elem` and `bpf_map_update_elem`.
 const LOOKUP: i32 = 1;
@@ -44,38 +43,36 @@ const VLAN_PRESENT: i16 = 20;
 const VLAN_TAG: i16 = 24;
 const PRIORITY: i16 = 32;
 
-/// The packet.
 const PACKET: Register = Register(6);
 /// 4, 6, or 0 for what is not IP.
 const FAMILY: Register = Register(7);
 /// What is in the IP packet, or [`NONE`].
 const CARRIES: Register = Register(8);
-/// While headers are read, where the next one begins; then both ports (source above) and a bit that says that there
-/// are some.
+/// While headers are read, where the next one begins; then both ports (source above) and a bit that says that
+/// there are some.
 const PORTS: Register = Register(9);
 
-/// `TC_ACT_UNSPEC`.
 const GO_ON: i32 = -1;
 const NONE: i32 = 256;
 const HAS_PORTS: u64 = 1 << 32;
-/// The header, 40 bytes; what is read after it, 8 bytes; the outermost VLAN, 8 bytes; then the control groups, 8 bytes
-/// each.
+/// The header, 40 bytes; what is read after it, 8 bytes; the outermost VLAN, 8 bytes; then the control
+/// groups, 8 bytes each.
 const HEADER: i16 = -40;
 const MORE: i16 = -48;
 const VLAN: i16 = -56;
 const CGROUPS: i16 = -64;
 /// More than any number of a VLAN.
 const NO_VLAN: i32 = 1 << 12;
-/// Below the room for control groups: what all fragments of a packet have in common ([`KEY_BYTES`]), the class of the
-/// first, whether this is the first, and what the places of headers are counted from.
+/// Below the room for control groups: what all fragments of a packet have in common ([`KEY_BYTES`]), the
+/// class of the first, whether this is the first, and what the places of headers are counted from.
 const KEY: i16 = CGROUPS - 8 * MOST_DEPTHS as i16 - KEY_BYTES as i16;
 const VALUE: i16 = KEY - 8;
 const FIRST: i16 = VALUE - 8;
 const FROM: i16 = FIRST - 8;
 /// Source, destination, identification, and protocol with IP's version.
 const KEY_BYTES: u32 = 40;
-/// Packets whose first fragment is remembered: at 10 Gbit/s in packets of three fragments, about 4 ms of them. The
-/// fragments of a packet leave a host one after the other.
+/// Packets whose first fragment is remembered: at 10 Gbit/s in packets of three fragments, about 4 ms of
+/// them. The fragments of a packet leave a host one after the other.
 const REMEMBERED: u32 = 1024;
 /// VLAN tags that are passed over; more make a frame one that is not IP.
 const MOST_TAGS: usize = 4;
@@ -134,8 +131,8 @@ pub(super) fn write(
     write_after(Assembler::default(), policy, sources, number, ClassUse::Answer)
 }
 
-/// The same, but it makes the class the packet's priority and lets it go on; for who chooses classes by that. Packets of
-/// one priority go on as they are.
+/// The same, but it makes the class the packet's priority and lets it go on; for who chooses classes by that.
+/// Packets of one priority go on as they are.
 pub(super) fn write_marking(
     policy: &Policy,
     sources: &ProgramSources,
@@ -238,7 +235,8 @@ fn stack_address(code: &mut Assembler, to: Register, place: i16) {
     code.copy(to, STACK).number(Operation::Add, to, i32::from(place));
 }
 
-/// Reads what rules ask for into registers and onto the stack. A later fragment whose first one is remembered ends here.
+/// Reads what rules ask for into registers and onto the stack. A later fragment whose first one is remembered
+/// ends here.
 fn read(code: &mut Assembler, fragments: Option<&Recent>, end: ClassUse) {
     code.copy(PACKET, R1);
     for eight in (HEADER..0).chain(KEY..KEY + KEY_BYTES as i16).step_by(8).chain([MORE, VALUE, FIRST]) {
@@ -295,9 +293,9 @@ fn network(ether: u16) -> i32 {
     i32::from(ether.to_be())
 }
 
-/// Reads what the frame carries into the answer's register, and where that begins. A VLAN tag that the device adds is
-/// not in the frame, and the kernel has passed over it. Where there are tags in the frame, the kernel may take the
-/// first for the header of the network: then places are counted from the frame's own header.
+/// Reads what the frame carries into the answer's register, and where that begins. A VLAN tag that the device
+/// adds is not in the frame, and the kernel has passed over it. Where there are tags in the frame, the kernel
+/// may take the first for the header of the network: then places are counted from the frame's own header.
 fn pass_over_tags(code: &mut Assembler, too_many: Label) {
     let (tagged, untagged) = (code.label(), code.label());
     code.store_number(STACK, FROM, FROM_NETWORK_HEADER).set(PORTS, 0);
@@ -323,7 +321,8 @@ fn part_of_4(code: &mut Assembler) -> &mut Assembler {
     code.load(Size::Two, R1, STACK, HEADER + 6).swap_from_network(R1)
 }
 
-/// Completes what all fragments of the packet have in common with the identification in the first argument's register.
+/// Completes what all fragments of the packet have in common with the identification in the first argument's
+/// register.
 fn fragment_of(code: &mut Assembler, version: i32) {
     code.store_four(STACK, KEY + 32, R1).copy(R1, CARRIES).number(Operation::Left, R1, 8);
     code.number(Operation::Add, R1, version).store_four(STACK, KEY + 36, R1);
@@ -339,8 +338,8 @@ fn recall(code: &mut Assembler, fragments: &Recent, end: ClassUse) {
     code.here(unknown);
 }
 
-/// Reads the number of the outermost VLAN tag onto the stack. The kernel keeps the tag beside the packet where the device
-/// writes tags itself, and in the frame otherwise.
+/// Reads the number of the outermost VLAN tag onto the stack. The kernel keeps the tag beside the packet
+/// where the device writes tags itself, and in the frame otherwise.
 fn read_vlan(code: &mut Assembler) {
     let (in_frame, tagged, known, done) = (code.label(), code.label(), code.label(), code.label());
     code.set(R1, NO_VLAN).store(STACK, VLAN, R1);

@@ -272,7 +272,8 @@ fn tagged(tags: &[u16], frame: &[u8]) -> Vec<u8> {
     frame[..12].iter().copied().chain(tags).chain(frame[12..].iter().copied()).collect()
 }
 
-/// A datagram from port 1 to port 53, or a fragment of it: its number, where it begins, and whether more follows.
+/// A datagram from port 1 to port 53, or a fragment of it: its number, where it begins, and whether more
+/// follows.
 fn datagram(version: u8, fragment: Option<(u8, u16, bool)>) -> Vec<u8> {
     let content = [[0, 1, 0, 53, 0, 16, 0, 0], [7; 8]].concat();
     let mut frame = vec![2; 12];

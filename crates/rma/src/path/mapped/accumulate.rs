@@ -1,10 +1,10 @@
 //! Accumulates, fetch-and-op and compare-and-swap on memory that is in reach.
 //!
-//! The idea: a few aligned elements are combined with atomic instructions beside others; everything else with vector
-//! instructions, by one rank at a time. Which of the two happens is the target's gate's to say
-//! (`gate.rs`); under an exclusive lock of the window nobody else can be there, and neither is needed. Memory out of
-//! reach is read, combined and written back behind the gate. Cost: see `gate.rs`. When not to use: puts, which
-//! are not atomic.
+//! The idea: a few aligned elements are combined with atomic instructions beside others; everything else with
+//! vector instructions, by one rank at a time. Which of the two happens is the target's gate's to say
+//! (`gate.rs`); under an exclusive lock of the window nobody else can be there, and neither is needed. Memory
+//! out of reach is read, combined and written back behind the gate. Cost: see `gate.rs`. When not to use:
+//! puts, which are not atomic.
 
 use super::atomic;
 use super::execute::Place;
@@ -134,7 +134,8 @@ impl Place<'_> {
         }
     }
 
-    /// Does something short with atomic instructions beside others, or otherwise while nobody else accumulates.
+    /// Does something short with atomic instructions beside others, or otherwise while nobody else
+    /// accumulates.
     #[inline]
     fn passing(&self, work: impl FnOnce() -> Result<(), Error>, beside: impl FnOnce()) -> Result<(), Error> {
         if self.is_alone() {
@@ -228,7 +229,8 @@ impl Place<'_> {
         taken
     }
 
-    /// Waits until nobody is inside side by side: each executes a few instructions there, unless it lost its core.
+    /// Waits until nobody is inside side by side: each executes a few instructions there, unless it lost its
+    /// core.
     #[cold]
     fn await_leavers(&self, gate: &Gate<'_>) -> Result<(), Error> {
         let (start, mut asleep) = (ticks(), Nanos::ZERO);

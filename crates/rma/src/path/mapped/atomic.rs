@@ -74,8 +74,8 @@ macro_rules! each {
 /// Combines `bytes` of `source` into `target`; what was there goes to `result`, unless that is null.
 ///
 /// # Safety
-/// [`is_possible`] holds, `target` is valid for atomic access and `source` and `result` for `bytes` bytes; the
-/// operation is defined for the element.
+/// [`is_possible`] holds, `target` is valid for atomic access and `source` and `result` for `bytes` bytes;
+/// the operation is defined for the element.
 #[inline]
 pub(super) unsafe fn accumulate(
     element: Element,

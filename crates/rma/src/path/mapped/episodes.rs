@@ -1,8 +1,8 @@
 //! Barrier episodes of a job's members, for fences and for the job's own barrier.
 //!
-//! The idea: where memory is shared a barrier needs no messages ([`unisono_barrier`]); what a job adds is its hook,
-//! its progress, and its word on who was gone first. Cost: that of the episode; where the message path has windows,
-//! a look at the packets every so often. When not to use: between hosts.
+//! The idea: where memory is shared a barrier needs no messages ([`unisono_barrier`]); what a job adds is its
+//! hook, its progress, and its word on who was gone first. Cost: that of the episode; where the message path
+//! has windows, a look at the packets every so often. When not to use: between hosts.
 
 use super::segment::{Segment, agreed, outcome};
 use crate::host::Host;
@@ -51,7 +51,6 @@ impl Episodes {
         self.participant.waited()
     }
 
-    /// One episode.
     #[inline]
     pub(crate) fn meet(&mut self, serving: Serving) -> Result<(), Error> {
         let mut pause = match (self.shared.hook.first(), serving) {
@@ -78,15 +77,15 @@ impl Episodes {
         }
     }
 
-    /// Between two pieces of a wait, each too short for the barrier to find out who died. Who has left has met everybody
-    /// before: only the barrier knows whether this member is still to hear of it.
+    /// Between two pieces of a wait, each too short for the barrier to find out who died. Who has left has
+    /// met everybody before: only the barrier knows whether this member is still to hear of it.
     #[cold]
     fn look_around(&self) -> Result<(), Error> {
         self.host.who_died().map_or(Ok(()), |gone| Err(gone.into()))
     }
 
-    /// A barrier's error as this crate's. Who died is declared to the job, whose word on who was first counts: those who
-    /// wait elsewhere are to name the same one.
+    /// A barrier's error as this crate's. Who died is declared to the job, whose word on who was first
+    /// counts: those who wait elsewhere are to name the same one.
     #[cold]
     fn stopped(&self, error: unisono_barrier::Error) -> Error {
         if let unisono_barrier::Error::Gone(gone) = &error {

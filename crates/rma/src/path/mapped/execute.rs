@@ -13,7 +13,8 @@ use std::io::ErrorKind;
 use unisono_linux::process_vm;
 use unisono_sync::Wakeups;
 
-/// Up to this length (bytes) a copy through the held memory is faster than a call that has to look the process up.
+/// Up to this length (bytes) a copy through the held memory is faster than a call that has to look the
+/// process up.
 const HELD: usize = 4096;
 
 impl Direct {
@@ -152,8 +153,9 @@ impl Place<'_> {
         self.peer.address.wrapping_add_signed(place) as usize
     }
 
-    /// Why a copy did not come about. Memory that was held on to belongs to nobody any more when its process has ended
-    /// or has executed another program; the kernel knows no process of that number when it has just ended.
+    /// Why a copy did not come about. Memory that was held on to belongs to nobody any more when its process
+    /// has ended or has executed another program; the kernel knows no process of that number when it has just
+    /// ended.
     #[cold]
     fn failed(&self, source: std::io::Error) -> Error {
         let rank = Rank::at(self.target);

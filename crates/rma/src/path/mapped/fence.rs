@@ -6,8 +6,8 @@
 //!                            where exposed          barrier
 //!                                                   apply what was staged here
 //! ```
-//! After a fence with a barrier all are known to be in their epoch, and operations are stores - unless what was
-//! staged is still being applied somewhere, in which case origins look at the exposure first ([`After`]).
+//! After a fence with a barrier all are known to be in their epoch, and operations are stores - unless what
+//! was staged is still being applied somewhere, in which case origins look at the exposure first ([`After`]).
 //! Which of these holds follows from the fences called, so that all members know it alike.
 //!
 //! Cost: a barrier episode; a store for a fence that ends nothing. Reference: the paper, section 4.1, for the
@@ -75,7 +75,8 @@ impl Direct {
         }
     }
 
-    /// Waits until a target has applied what the last fence left staged for it; a lock's operations come after.
+    /// Waits until a target has applied what the last fence left staged for it; a lock's operations come
+    /// after.
     #[cold]
     pub(super) fn await_settled(&mut self, target: usize, epoch: u32) -> Result<(), Error> {
         let exposure = self.region.exposure(target);

@@ -1,12 +1,12 @@
-//! The gate of accumulates: single elements pass side by side, longer ones one by one; and which of the two it is
-//! stays until the other kind comes often.
+//! The gate of accumulates: single elements pass side by side, longer ones one by one; and which of the two
+//! it is stays until the other kind comes often.
 //!
-//! Elements can be combined with the processor's atomic instructions, which any number of ranks may do at once, but
-//! each costs 5 to 8 ns; or with vector instructions, at memory speed, by one at a time behind a lock. The two do
-//! not mix. The idea is that of biased locks: while only single elements come, everybody passes without a lock.
-//! The first longer accumulate turns the gate round - takes the lock, says so, waits until everybody inside has
-//! left - and from then on everybody takes the lock, until [`SHORTS`] single elements in a row have come.
-//! The danger is the classic one: one enters while another turns the gate round.
+//! Elements can be combined with the processor's atomic instructions, which any number of ranks may do at
+//! once, but each costs 5 to 8 ns; or with vector instructions, at memory speed, by one at a time behind a
+//! lock. The two do not mix. The idea is that of biased locks: while only single elements come, everybody
+//! passes without a lock. The first longer accumulate turns the gate round - takes the lock, says so, waits
+//! until everybody inside has left - and from then on everybody takes the lock, until [`SHORTS`] single
+//! elements in a row have come. The danger is the classic one: one enters while another turns the gate round.
 //!
 //! ```text
 //!   side by side                      turns it round (has the lock)
@@ -14,14 +14,14 @@
 //!   ---- light fence ----             ---- heavy fence ----
 //!   one by one? leave, take the lock  presence = target? wait
 //! ```
-//! Either fence comes first: the one who enters sees that the gate has turned, or the other sees who is inside. The
-//! light one is no instruction where membarrier fences for both. Turning it back needs no fence: with the lock
-//! held nobody is inside, and whoever gets the lock next looks again.
+//! Either fence comes first: the one who enters sees that the gate has turned, or the other sees who is
+//! inside. The light one is no instruction where membarrier fences for both. Turning it back needs no fence:
+//! with the lock held nobody is inside, and whoever gets the lock next looks again.
 //!
-//! Cost: side by side two stores to a line of one's own and a load; one by one a compare-and-swap and a store; a
-//! turn a membarrier (about a microsecond), at most every [`SHORTS`] operations. Checked by `tests/loom.rs`.
-//! Reference: Russell, Detlefs, "Eliminating synchronization-related atomic operations with biased locking and bulk
-//! rebiasing", OOPSLA 2006.
+//! Cost: side by side two stores to a line of one's own and a load; one by one a compare-and-swap and a
+//! store; a turn a membarrier (about a microsecond), at most every [`SHORTS`] operations. Checked by
+//! `tests/loom.rs`. Reference: Russell, Detlefs, "Eliminating synchronization-related atomic operations with
+//! biased locking and bulk rebiasing", OOPSLA 2006.
 
 use unisono_linux::futex::Scope;
 #[cfg(not(loom))]
@@ -93,7 +93,8 @@ impl Gate<'_> {
             && self.holder.compare_exchange(0, rank + 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// With the lock: has everybody pass one by one from now on. Who is inside has to be waited for afterwards.
+    /// With the lock: has everybody pass one by one from now on. Who is inside has to be waited for
+    /// afterwards.
     #[cold]
     pub(crate) fn turn(&self) {
         self.one_by_one.store(1, Ordering::Relaxed);
@@ -130,7 +131,8 @@ impl Gate<'_> {
     #[inline]
     fn light_fence(&self) {
         match self.wakeups {
-            // SYNC(gate) light: presence before gate, lock before sleepers; the other's membarrier is the fence here
+            // SYNC(gate) light: presence before gate, lock before sleepers; the other's membarrier is the
+            // fence here
             Wakeups::Asymmetric(_) => light_fence(),
             // SYNC(gate) fence: as above
             _ => fence(Ordering::SeqCst),

@@ -1,9 +1,10 @@
 //! Passive operations on a user's memory, handed to a target that happens to be in the library.
 //!
 //! Nobody but its owner can store there without the kernel, whose copy costs a microsecond. But members that
-//! lock, put and unlock in turns are in the library all the time. So the origin stages its puts, offers them when it has
-//! to complete them, and polls for about as long as the kernel would take; whoever begins or ends a passive epoch looks
-//! for offers. An offer that nobody took is revoked, and the kernel copies after all; one that was taken is waited for.
+//! lock, put and unlock in turns are in the library all the time. So the origin stages its puts, offers them
+//! when it has to complete them, and polls for about as long as the kernel would take; whoever begins or ends
+//! a passive epoch looks for offers. An offer that nobody took is revoked, and the kernel copies after all;
+//! one that was taken is waited for.
 //!
 //! ```text
 //!   origin                                target
@@ -13,10 +14,11 @@
 //!   too long: revoke it: compare-and-swap
 //!     revoked: the kernel copies; claimed: wait on
 //! ```
-//! Nothing waits for a target that is elsewhere: it can claim only what it applies in the same call. Who begins
-//! another operation at the target itself, or ends the epoch, settles first, so that the order of one origin's
-//! operations stays. Cost: three lines that travel, instead of a system call; once in 33 epochs an offer in vain where a
-//! target is elsewhere. When not to use: where members outnumber processors, or so many members that looking for offers costs more than it brings.
+//! Nothing waits for a target that is elsewhere: it can claim only what it applies in the same call. Who
+//! begins another operation at the target itself, or ends the epoch, settles first, so that the order of one
+//! origin's operations stays. Cost: three lines that travel, instead of a system call; once in 33 epochs an
+//! offer in vain where a target is elsewhere. When not to use: where members outnumber processors, or so many
+//! members that looking for offers costs more than it brings.
 
 use unisono_sync::atomics::{AtomicU32, Ordering};
 

@@ -155,8 +155,8 @@ impl Direct {
         }
     }
 
-    /// Whether a target posts in a moment: worth less than what a long operation takes, once in an epoch that finds it
-    /// late, and cheaper than to queue what could have been done meanwhile.
+    /// Whether a target posts in a moment: worth less than what a long operation takes, once in an epoch that
+    /// finds it late, and cheaper than to queue what could have been done meanwhile.
     #[inline(never)]
     fn opens_soon(&self, target: usize) -> bool {
         if self.host.crowded || !self.peers[target].queue.is_empty() {

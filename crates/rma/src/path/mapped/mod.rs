@@ -1,9 +1,10 @@
 //! The direct path: windows over memory that all members can reach.
 //!
-//! The idea: an operation whose target is known to be in its epoch is a store, a load or an atomic instruction,
-//! and synchronization is flags in lines that one writes and one polls: a fence is one barrier episode, post and
-//! complete are one store each, a lock is one word. An operation that comes before its target's epoch is
-//! staged in the pair's ring, if it is short, so that the epoch's end waits only once; or queued.
+//! The idea: an operation whose target is known to be in its epoch is a store, a load or an atomic
+//! instruction, and synchronization is flags in lines that one writes and one polls: a fence is one barrier
+//! episode, post and complete are one store each, a lock is one word. An operation that comes before its
+//! target's epoch is staged in the pair's ring, if it is short, so that the epoch's end waits only once; or
+//! queued.
 //!
 //! | file | holds |
 //! |---|---|
@@ -16,9 +17,9 @@
 //! | `lock_word.rs`, `gate.rs`, `hand_off.rs`, `staging/`, `atomic.rs` | their parts |
 //!
 //! Parts that the engine allocated are mapped by everybody. A user's memory is reached through the kernel
-//! (process_vm_readv(2), or proc_pid_mem(5) for short data), where that is allowed; short puts to it are staged, and
-//! need no system call, in epochs that the target ends too.
-//! Cost: see `PROTOCOL.md`. When not to use: between hosts.
+//! (process_vm_readv(2), or proc_pid_mem(5) for short data), where that is allowed; short puts to it are
+//! staged, and need no system call, in epochs that the target ends too. Cost: see `PROTOCOL.md`. When not to
+//! use: between hosts.
 
 mod accumulate;
 mod atomic;

@@ -1,11 +1,12 @@
 //! Lock-unlock on the direct path: a word, and stores.
 //!
-//! A lock is taken when it is asked for (for lock_all: when a target is first accessed), and every operation is
-//! done at once, so that unlock has nothing to wait for - but puts on a user's memory, which are staged and handed to
-//! a target that is in the library when they have to be complete (`hand_off.rs`). (The first lock after a fence waits
-//! until the target has applied what the fence left staged for it.) Who finds the lock held sleeps on its word and
-//! looks around ten times a second. Cost: two atomic operations; a flush is a fence instruction, if anything was
-//! stored. Reference: the paper, section 4.3, for what is spared: no request, no agent, no acknowledgement.
+//! A lock is taken when it is asked for (for lock_all: when a target is first accessed), and every operation
+//! is done at once, so that unlock has nothing to wait for - but puts on a user's memory, which are staged
+//! and handed to a target that is in the library when they have to be complete (`hand_off.rs`). (The first
+//! lock after a fence waits until the target has applied what the fence left staged for it.) Who finds the
+//! lock held sleeps on its word and looks around ten times a second. Cost: two atomic operations; a flush is
+//! a fence instruction, if anything was stored. Reference: the paper, section 4.3, for what is spared: no
+//! request, no agent, no acknowledgement.
 
 use super::lock_word::{Attempt, LockWord};
 use super::staging::Stamp;
@@ -20,8 +21,9 @@ const SLICE: Nanos = Nanos(100_000_000);
 pub(super) const MANY: usize = 16;
 /// Longer data is left to the kernel: the target would have to stay too long, and the ring hold too much.
 pub(super) const LONGEST: usize = 512 << 10;
-/// Twice what a copy by the kernel costs, and how many bytes more of it take a nanosecond: so long an offer stands. Who
-/// goes through the kernel itself meanwhile comes by within that time; with less two members may keep missing each other.
+/// Twice what a copy by the kernel costs, and how many bytes more of it take a nanosecond: so long an offer
+/// stands. Who goes through the kernel itself meanwhile comes by within that time; with less two members may
+/// keep missing each other.
 const COPY: Nanos = Nanos(2_000);
 const COPIED_A_NANO: u64 = 11;
 /// Who did not take an offer is made none in so many epochs.
@@ -217,7 +219,8 @@ impl Direct {
         }
     }
 
-    /// Everything done to a target so far is complete there, and visible to everybody before anything that follows.
+    /// Everything done to a target so far is complete there, and visible to everybody before anything that
+    /// follows.
     #[inline]
     pub(crate) fn flush(&mut self, target: usize) -> Result<(), Error> {
         self.fence_stores();

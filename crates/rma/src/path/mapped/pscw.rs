@@ -5,8 +5,8 @@
 //!   origin:  start: nothing   put: stored if posted, else     complete: completions += 1
 //!                             staged or queued                (waits for the post only if queued)
 //! ```
-//! Each word has one writer and one reader, so that neither side needs a read-modify-write. Who has only staged
-//! operations, or none, completes without waiting: the target finds them stamped in its ring.
+//! Each word has one writer and one reader, so that neither side needs a read-modify-write. Who has only
+//! staged operations, or none, completes without waiting: the target finds them stamped in its ring.
 //!
 //! Cost: two stores and two polls a pair. NO_CHECK: the poll at the origin goes away; the post is stored all
 //! the same, so that promises which do not match cost nothing worse. Reference: the paper, section 4.2.
@@ -57,7 +57,8 @@ impl Direct {
         Ok(())
     }
 
-    /// Waits for all posts that completing needs, so that it either gives up before it has begun or goes through.
+    /// Waits for all posts that completing needs, so that it either gives up before it has begun or goes
+    /// through.
     #[cold]
     fn await_posts(&mut self, targets: &[Rank]) -> Result<(), Error> {
         for target in targets.iter().map(|rank| rank.index()) {

@@ -136,7 +136,8 @@ impl Region {
         )
     }
 
-    /// The ring from `origin` to `target`. How far it is filled lies beside the origin's completions in one line.
+    /// The ring from `origin` to `target`. How far it is filled lies beside the origin's completions in one
+    /// line.
     #[inline]
     pub(super) fn ring(&self, origin: usize, target: usize) -> Ring<'_> {
         let (start, size) = self.place_of_ring(origin, target);

@@ -1,15 +1,16 @@
 //! Memory that all members of a job map: for a window, and for the job's own barrier.
 //!
-//! The idea: rank 0 makes a segment, tells the others where they find it, and everybody maps it. Then its descriptor is
-//! closed: the mappings keep it, so that a job may have more windows than a process may have descriptors, and it is gone
-//! with the last process that maps it. What one member fails at, all are told ([`agreed`]), with the kernel's reason.
+//! The idea: rank 0 makes a segment, tells the others where they find it, and everybody maps it. Then its
+//! descriptor is closed: the mappings keep it, so that a job may have more windows than a process may have
+//! descriptors, and it is gone with the last process that maps it. What one member fails at, all are told
+//! ([`agreed`]), with the kernel's reason.
 //!
 //! ```text
 //!   rank 0   makes it, gathers its path      maps it     gathers how it went    closes the descriptor
 //!   others                      gather       open it, map it, close   gather
 //! ```
-//! Cost: two gathers; a descriptor at each member between them. When not to use: for memory that somebody finds later.
-//! Reference: memfd_create(2), mmap(2).
+//! Cost: two gathers; a descriptor at each member between them. When not to use: for memory that somebody
+//! finds later. Reference: memfd_create(2), mmap(2).
 
 use crate::host::{Host, create, open};
 use crate::model::{Error, Rank};
@@ -29,8 +30,8 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Has rank 0 make a segment of so many bytes and `prepare` it, and maps it; collective. Whether all could is to be
-    /// found out by gathering [`outcome`].
+    /// Has rank 0 make a segment of so many bytes and `prepare` it, and maps it; collective. Whether all
+    /// could is to be found out by gathering [`outcome`].
     pub(crate) fn share(
         host: &Host,
         shared: &Shared,
@@ -67,7 +68,8 @@ fn map(path: &[u8], bytes: usize) -> Result<Lines, Error> {
     Ok(Lines::in_mapping(mapping))
 }
 
-/// What a member tells the others about an attempt: 0 for success, the kernel's number of its reason, or [`OTHER`].
+/// What a member tells the others about an attempt: 0 for success, the kernel's number of its reason, or
+/// [`OTHER`].
 pub(crate) fn outcome<T>(attempt: &Result<T, Error>) -> u32 {
     match attempt {
         Ok(_) => 0,
@@ -81,8 +83,8 @@ pub(crate) fn outcome<T>(attempt: &Result<T, Error>) -> u32 {
 /// A failure without a number.
 const OTHER: u32 = u32::MAX;
 
-/// This member's attempt, if everybody's succeeded. Otherwise the error of the first rank that failed, with the class
-/// that it has there.
+/// This member's attempt, if everybody's succeeded. Otherwise the error of the first rank that failed, with
+/// the class that it has there.
 pub(crate) fn agreed<T>(
     host: &Host,
     mine: Result<T, Error>,

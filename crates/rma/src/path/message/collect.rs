@@ -1,8 +1,8 @@
 //! Barrier and gather over messages: for making windows, and for the naive fence.
 //!
-//! The barrier is dissemination (Hensgen, Finkel, Manber 1988): in round k each tells the rank 2^k further on,
-//! so that after ceil(log2 n) rounds everybody has heard of everybody. Gather sends to all. Cost: ceil(log2
-//! n) messages a member for a barrier; n - 1 for a gather.
+//! The barrier is dissemination (Hensgen, Finkel, Manber 1988): in round k each tells the rank 2^k further
+//! on, so that after ceil(log2 n) rounds everybody has heard of everybody. Gather sends to all. Cost:
+//! ceil(log2 n) messages a member for a barrier; n - 1 for a gather.
 
 use super::{Core, Shared};
 use crate::model::{Error, Rank};
@@ -16,7 +16,8 @@ pub(crate) enum Serving {
 }
 
 impl Core {
-    /// Numbers a collective call of a window that [`new_window`](Self::new_window) made known, or of the job (0).
+    /// Numbers a collective call of a window that [`new_window`](Self::new_window) made known, or of the job
+    /// (0).
     fn next_collection(&mut self, window: u32) -> u32 {
         let number = self.collections.entry(window).or_insert(0);
         *number = number.wrapping_add(1);
@@ -25,9 +26,9 @@ impl Core {
 
     /// Keeps a contribution until this member is at its round.
     ///
-    /// Nobody is further ahead than the next collective call: who leaves one has heard of this member's being in it. So a
-    /// peer that contributes to any other call, to a round that there is not, to a window that is none, or data to a
-    /// barrier, breaks the protocol, and what is kept of each peer is bounded.
+    /// Nobody is further ahead than the next collective call: who leaves one has heard of this member's being
+    /// in it. So a peer that contributes to any other call, to a round that there is not, to a window that is
+    /// none, or data to a barrier, breaks the protocol, and what is kept of each peer is bounded.
     pub(super) fn take_contribution(
         &mut self,
         from: Rank,
@@ -60,8 +61,9 @@ impl Core {
 }
 
 impl Shared {
-    /// Before a barrier by other means: completes exclusive unlocks. Whether packets have to be served while one
-    /// waits there: others may wait for what this member's windows are asked, or for what it has not passed on.
+    /// Before a barrier by other means: completes exclusive unlocks. Whether packets have to be served while
+    /// one waits there: others may wait for what this member's windows are asked, or for what it has not
+    /// passed on.
     pub(crate) fn prepare_barrier(&self) -> Result<Serving, Error> {
         let mut core = self.core();
         if core.ports.is_empty() && core.transport.flush()? {
@@ -72,8 +74,8 @@ impl Shared {
         Ok(Serving::Needed)
     }
 
-    /// Returns once every member has called this for `window` (0: the job), and exclusive unlocks before it are
-    /// complete.
+    /// Returns once every member has called this for `window` (0: the job), and exclusive unlocks before it
+    /// are complete.
     pub(crate) fn barrier(&self, window: u32) -> Result<(), Error> {
         self.await_unlocks(None)?;
         let (tag, rank, size) = {

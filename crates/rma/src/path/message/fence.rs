@@ -10,16 +10,17 @@
 //! who contributes has called the second fence. Nobody leaves too early: it counts marks. A mark may
 //! come before the count is known; the counter is then below zero for a while.
 //!
-//! Cost for n members: ceil(log2 n) + 2 messages at most for the reduce-scatter (recursive halving, Rabenseifner
-//! 2004), then the operations. The naive form: complete all operations, acknowledged, and a barrier, at
-//! both fences. Reference: the paper, section 4.1.
+//! Cost for n members: ceil(log2 n) + 2 messages at most for the reduce-scatter (recursive halving,
+//! Rabenseifner 2004), then the operations. The naive form: complete all operations, acknowledged, and a
+//! barrier, at both fences. Reference: the paper, section 4.1.
 
 use super::{Core, Shared};
 use crate::memory::op::Op;
 use crate::model::{Error, Rank};
 use crate::wire::packet::{Flags, Header, Kind};
 
-/// Steps of the reduce-scatter that are not a distance: a vector lent to a partner, and the result given back.
+/// Steps of the reduce-scatter that are not a distance: a vector lent to a partner, and the result given
+/// back.
 pub(super) const FOLD: i64 = -1;
 pub(super) const RESULT: i64 = -2;
 

@@ -1,5 +1,5 @@
-//! What a peer may say that breaks the protocol, and must neither change what others are owed nor fill this member's
-//! memory.
+//! What a peer may say that breaks the protocol, and must neither change what others are owed nor fill this
+//! member's memory.
 
 use super::port::Answer;
 use super::serve::NO_MEMORY;

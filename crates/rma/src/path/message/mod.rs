@@ -60,9 +60,11 @@ pub(crate) struct Shared {
     /// What windows did that have ended, where the environment asks for it.
     ledger: Option<Mutex<Ledger>>,
     /// Threads in [`wait_for`](Self::wait_for), which serve packets themselves. Counted before a thread looks
-    /// whether it has to wait, read with the core's lock held: who serves packets for nobody did so before that look.
+    /// whether it has to wait, read with the core's lock held: who serves packets for nobody did so before
+    /// that look.
     waiters: AtomicUsize,
-    /// How long calls wait at most for what another member's program does, in nanoseconds; zero: without limit.
+    /// How long calls wait at most for what another member's program does, in nanoseconds; zero: without
+    /// limit.
     patience: AtomicU64,
 }
 
@@ -157,8 +159,8 @@ impl Shared {
         (nanos != 0).then_some(Nanos(nanos))
     }
 
-    /// As [`wait_for`](Self::wait_for), for what another member's program does: [`Error::NotYet`] when that takes
-    /// longer than the job's patience.
+    /// As [`wait_for`](Self::wait_for), for what another member's program does: [`Error::NotYet`] when that
+    /// takes longer than the job's patience.
     pub(crate) fn wait_patiently_for<T>(
         &self,
         mut ready: impl FnMut(&mut Core) -> Result<Option<T>, Error>,

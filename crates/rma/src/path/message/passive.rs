@@ -14,10 +14,10 @@
 //! for, and awaited when this member next does what others could learn from (`unlocks.rs`).
 //! [`Completion::Local`] never asks for one.
 //!
-//! Requests are granted in their order, so that an exclusive one does not starve, with one exception: a holder of other
-//! locks that wants one more shared goes before those that wait, for they may wait for what it holds. Two
-//! ranks in lock_all that touch two targets in opposite orders, each target wanted exclusively by a third, would
-//! otherwise wait in a circle.
+//! Requests are granted in their order, so that an exclusive one does not starve, with one exception: a
+//! holder of other locks that wants one more shared goes before those that wait, for they may wait for what
+//! it holds. Two ranks in lock_all that touch two targets in opposite orders, each target wanted exclusively
+//! by a third, would otherwise wait in a circle.
 //!
 //! Cost: 2 messages for a single short operation; for several 2 and the operations, and 1 more without a
 //! get. Reference: the paper, sections 4.3 and 6.

@@ -28,8 +28,8 @@ impl Memory {
     }
 }
 
-/// Whether pieces that touch one another cover the addresses from `start` to `end`: an array that was attached in parts
-/// may be accessed as one.
+/// Whether pieces that touch one another cover the addresses from `start` to `end`: an array that was
+/// attached in parts may be accessed as one.
 fn covered(pieces: &[(usize, usize)], start: i128, end: i128) -> bool {
     let range = |(address, bytes): &(usize, usize)| (*address as i128, (*address + *bytes) as i128);
     if pieces.iter().map(range).any(|(from, to)| start >= from && end <= to) {
@@ -173,9 +173,9 @@ impl Port {
 
     /// Keeps a count of a fence's reduce-scatter until this member is at its step.
     ///
-    /// Nobody is further ahead than the next fence: who leaves one has heard of this member's being in it. So a peer that
-    /// speaks of any other epoch, of a step that there is not, or of more members than there are, breaks the protocol,
-    /// and what is kept of each peer is bounded.
+    /// Nobody is further ahead than the next fence: who leaves one has heard of this member's being in it. So
+    /// a peer that speaks of any other epoch, of a step that there is not, or of more members than there are,
+    /// breaks the protocol, and what is kept of each peer is bounded.
     pub(crate) fn take_count(
         &mut self,
         from: Rank,
@@ -204,8 +204,8 @@ impl Port {
         free
     }
 
-    /// Puts a request into the queue: behind others that wait, so that nobody starves; but before them if its rank
-    /// holds another lock, which those who wait here may wait for in turn.
+    /// Puts a request into the queue: behind others that wait, so that nobody starves; but before them if its
+    /// rank holds another lock, which those who wait here may wait for in turn.
     pub(crate) fn ask(&mut self, request: Waiting, urgency: Urgency) {
         match (request.lock, urgency) {
             (Lock::Shared, Urgency::Holder) => self.waiting.push_front(request),

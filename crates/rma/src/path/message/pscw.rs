@@ -4,8 +4,8 @@
 //!   target:  post --"posted"--> ......................................... wait until the counter is zero
 //!   origin:  start (nothing)   put put (queued)   complete: wait for "posted", send, the last one marked
 //! ```
-//! The counter is set by post to the number of origins, and goes down with each mark; who has no operation for
-//! a target of its group sends the mark alone. NO_CHECK removes the wait and the message.
+//! The counter is set by post to the number of origins, and goes down with each mark; who has no operation
+//! for a target of its group sends the mark alone. NO_CHECK removes the wait and the message.
 //!
 //! Cost: one message a pair, and the operations. The naive form: start waits for the posts, operations are
 //! sent when issued, complete sends a "done". Reference: the paper, section 4.2.

@@ -1,5 +1,5 @@
-//! What a packet does at its receiver. Every number in it is checked before it is used: a packet that cannot be
-//! right is refused with a reason, and its sender is cut off.
+//! What a packet does at its receiver. Every number in it is checked before it is used: a packet that cannot
+//! be right is refused with a reason, and its sender is cut off.
 
 use super::port::{Port, Urgency, Waiting};
 use super::{Core, Memory};
@@ -320,8 +320,8 @@ impl Access {
                 let piece = &bytes[from..to];
                 match how {
                     None => {
-                        // SAFETY: the block lies in the checked range; a caller may put a window onto itself, so
-                        // the two may overlap.
+                        // SAFETY: the block lies in the checked range; a caller may put a window onto itself,
+                        // so the two may overlap.
                         unsafe { std::ptr::copy(piece.as_ptr(), address, piece.len()) };
                     }
                     Some((element, _)) if !piece.len().is_multiple_of(element.size()) => split = true,

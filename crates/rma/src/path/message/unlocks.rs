@@ -7,15 +7,15 @@
 //!                     <--"done"---- end of its round of serving
 //!   barrier goes on ------------------------------------------>  may put at the target, without a lock
 //! ```
-//! The idea: an exclusive unlock returns at once, because whoever looks with a lock gets it after the operations.
-//! Others can come too early only if they learnt, directly or not, that unlock has returned; so the origin lets
-//! nobody learn anything before its target has acknowledged: fence, post, complete, barrier and gather, the end
-//! of a lock on its own part, and whatever sends operations to another target wait here. What goes to the same
-//! target stays behind the unlock anyway. The target owes the acknowledgement until it has served all that has
-//! arrived: a lock granted to the same origin meanwhile carries it.
+//! The idea: an exclusive unlock returns at once, because whoever looks with a lock gets it after the
+//! operations. Others can come too early only if they learnt, directly or not, that unlock has returned; so
+//! the origin lets nobody learn anything before its target has acknowledged: fence, post, complete, barrier
+//! and gather, the end of a lock on its own part, and whatever sends operations to another target wait here.
+//! What goes to the same target stays behind the unlock anyway. The target owes the acknowledgement until it
+//! has served all that has arrived: a lock granted to the same origin meanwhile carries it.
 //!
-//! Cost: 1 message an unlock, or none if the next grant carries it; a wait only where it has not come yet. When
-//! not to use: a shared lock, which waits in unlock, since others look at the same time.
+//! Cost: 1 message an unlock, or none if the next grant carries it; a wait only where it has not come yet.
+//! When not to use: a shared lock, which waits in unlock, since others look at the same time.
 
 use super::{Core, Shared};
 use crate::model::{Error, Rank};
@@ -29,8 +29,8 @@ pub(super) struct Unlocks {
 }
 
 impl Shared {
-    /// Waits until every exclusive unlock in any window of the job is complete at its target; at `same` they are
-    /// before whatever is sent next.
+    /// Waits until every exclusive unlock in any window of the job is complete at its target; at `same` they
+    /// are before whatever is sent next.
     pub(crate) fn await_unlocks(&self, same: Option<Rank>) -> Result<(), Error> {
         if !self.core().awaits_unlock(same) {
             return Ok(());

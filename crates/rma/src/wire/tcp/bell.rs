@@ -1,12 +1,12 @@
-//! What a rank sleeps on: one epoll instance with all its connections, a bell for the transport, and one for each
-//! thread that only listens.
+//! What a rank sleeps on: one epoll instance with all its connections, a bell for the transport, and one for
+//! each thread that only listens.
 //!
-//! A bell falls silent when its sleeper has heard it; with one for all, the first to wake would take the others' ring.
-//! Bytes wake every listener too, but who looks after another thread has read them finds none and would sleep
-//! on, though they were for it: so reading rings the listeners' bells. Cost: three descriptors a job, one more for each
-//! thread that listens at the same time; a lock a read. When not to use: a listener is woken by bytes on any
-//! connection until the transport has read them; it should fetch them rather than listen on.
-//! Reference: epoll(7), eventfd(2).
+//! A bell falls silent when its sleeper has heard it; with one for all, the first to wake would take the
+//! others' ring. Bytes wake every listener too, but who looks after another thread has read them finds none
+//! and would sleep on, though they were for it: so reading rings the listeners' bells. Cost: three
+//! descriptors a job, one more for each thread that listens at the same time; a lock a read. When not to use:
+//! a listener is woken by bytes on any connection until the transport has read them; it should fetch them
+//! rather than listen on. Reference: epoll(7), eventfd(2).
 
 use super::patience::Patience;
 use super::socket::Socket;

@@ -49,8 +49,8 @@ pub fn layout(bytes: &[u8]) {
     assert!(start <= end, "{start} to {end}");
 }
 
-/// Descriptions of layouts in pieces, as the members of a batch: a layout is known when, and only when, its pieces
-/// came one after the other from the beginning to the end, and is what the bytes in a row describe.
+/// Descriptions of layouts in pieces, as the members of a batch: a layout is known when, and only when, its
+/// pieces came one after the other from the beginning to the end, and is what the bytes in a row describe.
 fn descriptions(batch: Packet<'_>) {
     let mut there = Descriptions::default();
     let (mut told, mut row) = (HashMap::new(), Vec::new());
@@ -220,7 +220,8 @@ mod tests {
         packet
     }
 
-    /// Two layouts described in pieces, the first of which may be forgotten; now and then a piece is another's.
+    /// Two layouts described in pieces, the first of which may be forgotten; now and then a piece is
+    /// another's.
     fn pieces(dice: &mut Dice) -> Vec<u8> {
         let mut members = Vec::new();
         let mut add = |header: Header, payload: &[u8]| {

@@ -144,7 +144,6 @@ pub(super) struct Guest {
 /// What an acceptor does next.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Read on.
     Read,
     /// Send this, then read on.
     Send([u8; CHALLENGE]),

@@ -1,17 +1,17 @@
 //! TCP: packets between processes that share nothing but a network, and a key.
 //!
-//! The idea: one connection a pair of ranks, opened while the job is made ([`Seat`]) between two that
-//! have proved to each other that they know the job's key (`handshake`). Packets travel as they are (`stream`);
+//! The idea: one connection a pair of ranks, opened while the job is made ([`Seat`]) between two that have
+//! proved to each other that they know the job's key (`handshake`). Packets travel as they are (`stream`);
 //! nothing is acknowledged or repeated by this transport, because TCP does. It reads only what the kernel
-//! says is there (epoll), sends at once and gathers header and payload in one call, and keeps what the
-//! kernel does not take. A waiter polls for a moment where that has paid of late and its fellows
-//! on this host do not need the processor (`patience`), then sleeps in the kernel. A peer's end is read
-//! from its connection; silence is questioned (`pulse`).
+//! says is there (epoll), sends at once and gathers header and payload in one call, and keeps what the kernel
+//! does not take. A waiter polls for a moment where that has paid of late and its fellows on this host do not
+//! need the processor (`patience`), then sleeps in the kernel. A peer's end is read from its connection;
+//! silence is questioned (`pulse`).
 //!
-//! Cost: two system calls a packet at each side, one more where the receiver slept; 64 KiB a peer that has sent
-//! something, and whatever is kept. When not to use: within a host, where memory is shared; across a network that
-//! others can read or change: nothing is encrypted, see `PROTOCOL.md`.
-//! Reference: tcp(7), epoll(7); RFC 9293; `PROTOCOL.md` beside this file.
+//! Cost: two system calls a packet at each side, one more where the receiver slept; 64 KiB a peer that has
+//! sent something, and whatever is kept. When not to use: within a host, where memory is shared; across a
+//! network that others can read or change: nothing is encrypted, see `PROTOCOL.md`. Reference: tcp(7),
+//! epoll(7); RFC 9293; `PROTOCOL.md` beside this file.
 
 mod bell;
 #[cfg(any(test, fuzzing))]
@@ -76,7 +76,6 @@ struct Peer {
     lost: Option<String>,
     /// Why sending failed; reading finds the end, but not always the reason.
     broken: Option<String>,
-    /// Said goodbye.
     left: bool,
     /// Was told goodbye.
     told: bool,
@@ -141,7 +140,8 @@ impl Tcp {
         Arc::clone(&self.door)
     }
 
-    /// Closes the connection to a peer that is reached by other means. The peer does the same, and may be reported gone.
+    /// Closes the connection to a peer that is reached by other means. The peer does the same, and may be
+    /// reported gone.
     pub(super) fn release(&mut self, rank: Rank) {
         if let Some(socket) = self.peers[rank.index()].socket.take() {
             self.door.forget(&socket);

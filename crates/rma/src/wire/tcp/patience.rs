@@ -1,7 +1,7 @@
 //! How long a waiter polls before it sleeps.
 //!
-//! Sleeping costs a wake-up of tens of microseconds, polling costs the processor that a fellow may need. So it
-//! polls only if no more members of the job are known to be on this host than it has processors, and only
+//! Sleeping costs a wake-up of tens of microseconds, polling costs the processor that a fellow may need. So
+//! it polls only if no more members of the job are known to be on this host than it has processors, and only
 //! while that pays: a poll in vain halves the budget, one that saw what it waited for restores it, and every
 //! [`PROBE`]th sleep without a budget tries anew.
 //!

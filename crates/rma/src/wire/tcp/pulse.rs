@@ -1,9 +1,9 @@
 //! Whether a silent peer is still there.
 //!
 //! A process that is killed closes its connections, and its peers read their end at once. A machine that
-//! loses its power, or a cable that is cut, says nothing. So whoever waits sends a heartbeat to those from whom
-//! it heard nothing since the last look: not for the peer's process, which may compute for minutes, but for
-//! its kernel, which acknowledges it whatever the process does. Bytes that nobody acknowledges for
+//! loses its power, or a cable that is cut, says nothing. So whoever waits sends a heartbeat to those from
+//! whom it heard nothing since the last look: not for the peer's process, which may compute for minutes, but
+//! for its kernel, which acknowledges it whatever the process does. Bytes that nobody acknowledges for
 //! [`PATIENCE`] mean that the peer cannot be reached.
 //!
 //! ```text
@@ -11,12 +11,12 @@
 //!    |---------|---------|-- ... --|----------|
 //!         LOOK           (the kernel repeats it after ~0.2, 0.6 s)
 //! ```
-//! Cost: one system call a peer and [`LOOK`], while waiting or polling, and 48 bytes a peer when idle; nothing on
-//! the path of packets. What it cannot see: a peer whose receive buffer is full (it computes while others
-//! send megabytes) takes no heartbeat, and the kernel's own probes become rare; if its machine dies *then*,
-//! [`PROBES`] of them have to stay unanswered first, which may take a minute.
-//! Why not `TCP_USER_TIMEOUT`: it would end the connection of exactly such a live peer.
-//! Reference: RFC 1122 section 4.2.2.17 (probes of a closed window), tcp(7).
+//! Cost: one system call a peer and [`LOOK`], while waiting or polling, and 48 bytes a peer when idle;
+//! nothing on the path of packets. What it cannot see: a peer whose receive buffer is full (it computes while
+//! others send megabytes) takes no heartbeat, and the kernel's own probes become rare; if its machine dies
+//! *then*, [`PROBES`] of them have to stay unanswered first, which may take a minute. Why not
+//! `TCP_USER_TIMEOUT`: it would end the connection of exactly such a live peer. Reference: RFC 1122 section
+//! 4.2.2.17 (probes of a closed window), tcp(7).
 
 use unisono_linux::clock::Nanos;
 use unisono_linux::tcp::Silence;
@@ -47,7 +47,6 @@ pub(super) enum Finding {
 }
 
 impl Pulse {
-    /// Bytes came.
     pub(super) fn heard(&mut self) {
         self.heard = true;
     }

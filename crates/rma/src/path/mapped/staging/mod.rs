@@ -1,23 +1,24 @@
-//! Staged operations: short puts and accumulates for a target that is not known to be in its epoch yet, and those of
-//! any length that has room for a target whose memory is out of reach.
+//! Staged operations: short puts and accumulates for a target that is not known to be in its epoch yet, and
+//! those of any length that has room for a target whose memory is out of reach.
 //!
-//! The idea: the origin writes them into a ring that only it writes, each stamped with its epoch, and says how
-//! far the ring is filled when it ends its epoch; the target applies those of the epoch that it is ending,
-//! after the call that shows that the origin has ended its own (the barrier of a fence, the completion flag,
-//! which lies in the line that says how far). Nobody waits for the target to begin its epoch.
+//! The idea: the origin writes them into a ring that only it writes, each stamped with its epoch, and says
+//! how far the ring is filled when it ends its epoch; the target applies those of the epoch that it is
+//! ending, after the call that shows that the origin has ended its own (the barrier of a fence, the
+//! completion flag, which lies in the line that says how far). Nobody waits for the target to begin its
+//! epoch.
 //!
 //! ```text
 //!   ... | stamp length element operation place | data, padded to 16 | stamp ...
 //!   ... | stamp LONG element operation place | length | to the next line | data, padded to 16 | stamp ...
 //! ```
-//! Two copies by two processors at memory speed beat the one of the kernel, which looks every page up: four times
-//! 64 KB each way 12 us against 27 to 35. What the caches hold is used again: an origin that finds the ring
-//! empty begins at its start, and says so.
+//! Two copies by two processors at memory speed beat the one of the kernel, which looks every page up: four
+//! times 64 KB each way 12 us against 27 to 35. What the caches hold is used again: an origin that finds the
+//! ring empty begins at its start, and says so.
 //!
 //! An origin that finds the target in its epoch after all takes its own entries back ([`Out::take_back`]) and
 //! does them directly, so that the order of accumulates stays. Cost: 16 bytes and the data, two cache lines
-//! for four short puts. When not to use: for memory in reach of the origin, once it is exposed. Entries are untrusted:
-//! lengths and places are checked by the target.
+//! for four short puts. When not to use: for memory in reach of the origin, once it is exposed. Entries are
+//! untrusted: lengths and places are checked by the target.
 
 mod origin;
 mod target;

@@ -1,5 +1,5 @@
-//! The target's end of a ring: entries of an epoch are visited in order, and their room is given back. Another process
-//! wrote them: what they say is checked before it is used.
+//! The target's end of a ring: entries of an epoch are visited in order, and their room is given back.
+//! Another process wrote them: what they say is checked before it is used.
 
 use super::{FILLER, HEAD, Head, LINE, LONG, MOST, Ring, Stamp, data_of};
 use crate::model::{Element, Operation};
@@ -77,9 +77,9 @@ impl In {
         word == stamp.0
     }
 
-    /// Applies all entries up to a position that was claimed. The origin's process wrote the position: its low bits
-    /// are cut off, because entries are read at multiples of [`HEAD`], and one that is further away than the ring is
-    /// long has nothing before it.
+    /// Applies all entries up to a position that was claimed. The origin's process wrote the position: its
+    /// low bits are cut off, because entries are read at multiples of [`HEAD`], and one that is further away
+    /// than the ring is long has nothing before it.
     pub(in crate::path::mapped) fn drain_to(
         &mut self,
         ring: Ring<'_>,
