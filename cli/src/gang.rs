@@ -92,7 +92,8 @@ struct RunArgs {
     /// Leave cores idle that the gang in turn does not use
     #[arg(long)]
     no_backfill: bool,
-    /// Part of the processor time that gangs get while other programs want it, too; those keep the rest, together
+    /// Part of the processor time that gangs get while other programs want it, too; those keep the rest,
+    /// together
     #[arg(long, default_value_t = 0.9)]
     share: f64,
     /// The most threads and processes that a gang may have

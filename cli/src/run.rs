@@ -13,9 +13,9 @@ use unisono_measure::units;
 
 /// Start N processes of a native one-sided program (no MPI needed)
 ///
-/// The program uses the Rust crate unisono-rma or the C library libunisono. Each process finds its place in the
-/// environment (UNISONO_RANK, UNISONO_SIZE, UNISONO_JOB). With --hosts they run on several hosts. Standard input goes to rank 0; output is passed on
-/// as it comes, in whole lines.
+/// The program uses the Rust crate unisono-rma or the C library libunisono. Each process finds its place in
+/// the environment (UNISONO_RANK, UNISONO_SIZE, UNISONO_JOB). With --hosts they run on several hosts.
+/// Standard input goes to rank 0; output is passed on as it comes, in whole lines.
 #[derive(clap::Args)]
 #[command(override_usage = "unisono run [OPTIONS] -n <N> <PROGRAM> [ARGS]...\n       \
     unisono run [OPTIONS] --hosts <HOST:N>,... <PROGRAM> [ARGS]...")]
@@ -92,8 +92,8 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// Ranks of an MPI program, each of which would think that it is alone: refused where they ask for the preload, and
-/// not unnoticed elsewhere. A program with both may mean what it does.
+/// Ranks of an MPI program, each of which would think that it is alone: refused where they ask for the
+/// preload, and not unnoticed elsewhere. A program with both may mean what it does.
 fn look_for_mpi(args: &Args) -> Result<(), Failure> {
     let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
     let name = |word: &str| Path::new(word).file_name().map(|name| name.to_string_lossy().into_owned());

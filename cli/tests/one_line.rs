@@ -1,4 +1,5 @@
-//! What several ranks say at the same time comes in whole lines, and what all would say is said once for a host.
+//! What several ranks say at the same time comes in whole lines, and what all would say is said once for a
+//! host.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
@@ -9,8 +10,8 @@ const ALONE: &str = "\"$0\" mpi ./nothere; exit $?";
 /// The same with another program beside it.
 const BESIDE: &str = "sleep 60 & \"$0\" mpi ./nothere; code=$?; kill $!; exit $code";
 
-/// The exit code of a program, and what each write(2) to its standard error wrote: each to a socket of datagrams is a
-/// datagram.
+/// The exit code of a program, and what each write(2) to its standard error wrote: each to a socket of
+/// datagrams is a datagram.
 fn writes(command: &mut Command) -> (Option<i32>, Vec<String>) {
     let (ours, theirs) = UnixDatagram::pair().expect("two sockets");
     let code = command.stderr(OwnedFd::from(theirs)).status().expect("the program starts").code();

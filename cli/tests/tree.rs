@@ -67,7 +67,8 @@ fn an_exact_plan_that_is_interrupted_is_the_best_so_far_and_says_so() {
     assert!(text.contains("\"ties\":\"exact\"") && text.contains("\"stopped\":true"), "{said}");
 }
 
-/// A network of a few MiB as a file: switches of 48 ports, each with links to its neighbours in a ring, and nodes.
+/// A network of a few MiB as a file: switches of 48 ports, each with links to its neighbours in a ring, and
+/// nodes.
 fn large(file: &Path) -> u64 {
     use std::fmt::Write as _;
     const SWITCHES: usize = 60_000;
@@ -90,7 +91,8 @@ fn large(file: &Path) -> u64 {
     text.len() as u64
 }
 
-/// What a process of a command may address, in KiB: a limit that the kernel keeps, so that nothing needs measuring.
+/// What a process of a command may address, in KiB: a limit that the kernel keeps, so that nothing needs
+/// measuring.
 fn runs_within(kib: u64, arguments: &[&str], file: &Path) -> bool {
     let mut command = Command::new("sh");
     command.args([

@@ -50,11 +50,11 @@ pub enum Status {
     System = 18,
     /// A mistake in the library itself.
     Internal = 19,
-    /// Something else.
     Other = 20,
     /// A limit is reached: of mappings, of memory, or of descriptors.
     NoMem = 21,
-    /// Nothing was done, and the same call is to be made again. Only for bindings that give windows a patience.
+    /// Nothing was done, and the same call is to be made again. Only for bindings that give windows a
+    /// patience.
     Again = 22,
 }
 
@@ -249,7 +249,7 @@ mod tests {
             include_str!("request.rs"),
             include_str!("synchronize.rs"),
             include_str!("window.rs"),
-            include_str!("mpi/datatype.rs"),
+            include_str!("mpi/datatype/mod.rs"),
             include_str!("mpi/mod.rs"),
             include_str!("mpi/statistics.rs"),
         ];

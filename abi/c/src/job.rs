@@ -30,8 +30,8 @@ pub(crate) unsafe fn give(to: *mut *mut JobHandle, made: Job) -> Result<(), Erro
     Ok(())
 }
 
-/// Joins the job that `unisono run` started this process for; a process that was started by itself is a job of
-/// one. Collective: waits until all have come, at most so many seconds (0 or less: a minute).
+/// Joins the job that `unisono run` started this process for; a process that was started by itself is a job
+/// of one. Collective: waits until all have come, at most so many seconds (0 or less: a minute).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_job_join(job: *mut *mut JobHandle, patience_s: f64) -> Status {
     answer(|| {
@@ -67,8 +67,8 @@ pub unsafe extern "C" fn unisono_job_barrier(job: *mut JobHandle) -> Status {
     answer(|| unsafe { self::job(job) }?.barrier())
 }
 
-/// Gathers `bytes` bytes of every member at every member, in the order of ranks: `all` has room for as many times
-/// the job's size. Every member gives as many. Collective; not a fast path.
+/// Gathers `bytes` bytes of every member at every member, in the order of ranks: `all` has room for as many
+/// times the job's size. Every member gives as many. Collective; not a fast path.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_job_gather(
     job: *mut JobHandle,
@@ -98,7 +98,8 @@ pub unsafe extern "C" fn unisono_job_gather(
         }
         let gathered = gathered.concat();
         if bytes > 0 {
-            // SAFETY: `all` has room for the job's size times `bytes`, which unisono.h asks for, and is not ours.
+            // SAFETY: `all` has room for the job's size times `bytes`, which unisono.h asks for, and is not
+            // ours.
             unsafe { std::ptr::copy_nonoverlapping(gathered.as_ptr(), all.cast::<u8>(), gathered.len()) };
         }
         Ok(())

@@ -15,29 +15,17 @@ pub struct LayoutHandle(pub(crate) Layout);
 pub enum ElementCode {
     /// Raw bytes: replace and bitwise operations.
     Byte = 1,
-    /// 8-bit signed.
     I8 = 2,
-    /// 16-bit signed.
     I16 = 3,
-    /// 32-bit signed.
     I32 = 4,
-    /// 64-bit signed.
     I64 = 5,
-    /// 8-bit unsigned.
     U8 = 6,
-    /// 16-bit unsigned.
     U16 = 7,
-    /// 32-bit unsigned.
     U32 = 8,
-    /// 64-bit unsigned.
     U64 = 9,
-    /// `float`.
     F32 = 10,
-    /// `double`.
     F64 = 11,
-    /// `float complex`.
     Complex32 = 12,
-    /// `double complex`.
     Complex64 = 13,
     /// `bool`: logical operations.
     Bool = 14,
@@ -77,7 +65,6 @@ pub struct LayoutRun {
     pub bytes: u64,
     /// From one block to the next, in bytes.
     pub stride: i64,
-    /// Blocks.
     pub count: u64,
 }
 

@@ -1,8 +1,8 @@
 //! The communication calls: put, get, accumulate and their kin, with and without requests.
 //!
-//! Common to all: they are issued inside an access epoch to the target, and are complete at the origin (buffers may
-//! be used again, results have come) after the call that ends the epoch, a flush, or the request's wait. `place`
-//! counts the target's units from its base, or is an address in a dynamic window.
+//! Common to all: they are issued inside an access epoch to the target, and are complete at the origin
+//! (buffers may be used again, results have come) after the call that ends the epoch, a flush, or the
+//! request's wait. `place` counts the target's units from its base, or is an address in a dynamic window.
 
 use crate::error::{Status, answer, argument, null, rank};
 use crate::layout::{LayoutHandle, element, layout};
@@ -15,23 +15,16 @@ use unisono_rma::{Element, Error, Layout, Operation, Sink, Source, Target};
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationCode {
-    /// The sum.
     Sum = 1,
-    /// The product.
     Product = 2,
-    /// The smaller.
     Min = 3,
-    /// The greater.
     Max = 4,
     /// Both nonzero: 1, else 0.
     LogicalAnd = 5,
-    /// One nonzero.
     LogicalOr = 6,
     /// Exactly one nonzero.
     LogicalXor = 7,
-    /// Bitwise and.
     BitAnd = 8,
-    /// Bitwise or.
     BitOr = 9,
     /// Bitwise exclusive or.
     BitXor = 10,
@@ -50,7 +43,8 @@ fn operation(code: c_int) -> Result<Operation, Error> {
     known.ok_or_else(|| argument(format!("{code} is no unisono_operation")))
 }
 
-/// Whether there is data, but no memory for it. A layout of runs may count from NULL: its offsets are addresses then.
+/// Whether there is data, but no memory for it. A layout of runs may count from NULL: its offsets are
+/// addresses then.
 #[inline]
 fn is_nowhere(address: *const c_void, count: u64, layout: &Layout) -> bool {
     if !address.is_null() {
@@ -205,7 +199,8 @@ pub unsafe extern "C" fn unisono_accumulate(
     })
 }
 
-/// As accumulate, and puts what was there before into `result`. The no-op ignores the origin, which may be NULL.
+/// As accumulate, and puts what was there before into `result`. The no-op ignores the origin, which may be
+/// NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_get_accumulate(
     window: *mut WindowHandle,
@@ -325,8 +320,8 @@ pub unsafe extern "C" fn unisono_raccumulate(
     })
 }
 
-/// As accumulate, and puts what was there before into `result`. The no-op ignores the origin, which may be NULL.
-/// In a passive epoch; `*request` says when it is complete at the origin. With NULL a flush says so.
+/// As accumulate, and puts what was there before into `result`. The no-op ignores the origin, which may be
+/// NULL. In a passive epoch; `*request` says when it is complete at the origin. With NULL a flush says so.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_rget_accumulate(
     window: *mut WindowHandle,

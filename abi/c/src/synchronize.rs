@@ -172,7 +172,6 @@ pub unsafe extern "C" fn unisono_window_lock_all(window: *mut WindowHandle, asse
     })
 }
 
-/// Ends it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_unlock_all(window: *mut WindowHandle) -> Status {
     answer(|| {
@@ -222,7 +221,8 @@ pub unsafe extern "C" fn unisono_window_flush_local_all(window: *mut WindowHandl
     })
 }
 
-/// Makes local loads and stores and others' operations on this rank's part see each other; in a passive epoch.
+/// Makes local loads and stores and others' operations on this rank's part see each other; in a passive
+/// epoch.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_sync(window: *mut WindowHandle) -> Status {
     answer(|| {
@@ -242,9 +242,10 @@ pub unsafe extern "C" fn unisono_window_progress(window: *mut WindowHandle) -> S
     })
 }
 
-/// Waits until every operation of passive epochs that have ended is complete at its target; needs no epoch. Over
-/// messages an exclusive unlock does not wait for its target. Whoever locks next finds the operations done, and so
-/// does everybody who learns of them by this job's calls; before telling others by any other means, call this.
+/// Waits until every operation of passive epochs that have ended is complete at its target; needs no epoch.
+/// Over messages an exclusive unlock does not wait for its target. Whoever locks next finds the operations
+/// done, and so does everybody who learns of them by this job's calls; before telling others by any other
+/// means, call this.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_settle(window: *mut WindowHandle) -> Status {
     answer(|| {

@@ -84,7 +84,8 @@ fn handle(window: Window) -> *mut WindowHandle {
     Box::into_raw(Box::new(WindowHandle(window)))
 }
 
-/// A window over zeroed memory of the library's, `bytes` here (members may differ); `*base` is where. Collective.
+/// A window over zeroed memory of the library's, `bytes` here (members may differ); `*base` is where.
+/// Collective.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_allocate(
     job: *mut JobHandle,
@@ -174,8 +175,8 @@ pub unsafe extern "C" fn unisono_window_detach(window: *mut WindowHandle, addres
     answer(|| unsafe { self::window(window) }?.detach(address.cast()))
 }
 
-/// Where the part of rank `rank` lies in this process, how long it is, and its unit; each pointer may be NULL.
-/// `*base` becomes NULL where the part is out of reach.
+/// Where the part of rank `rank` lies in this process, how long it is, and its unit; each pointer may be
+/// NULL. `*base` becomes NULL where the part is out of reach.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_mapped(
     window: *mut WindowHandle,
@@ -220,8 +221,8 @@ pub(crate) unsafe fn free(from: &mut *mut WindowHandle) -> Result<(), Error> {
     Ok(())
 }
 
-/// Frees the window and sets `*window` to NULL. Collective, and waits for everybody. Fails inside an epoch, and
-/// the window stays.
+/// Frees the window and sets `*window` to NULL. Collective, and waits for everybody. Fails inside an epoch,
+/// and the window stays.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_window_free(window: *mut *mut WindowHandle) -> Status {
     answer(|| {

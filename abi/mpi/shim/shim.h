@@ -140,9 +140,9 @@ static inline void leave(struct window *window)
 }
 
 /*
- * Leaves the window after a call of the library; whether the call has to be made again. With several threads it
- * waits for other ranks in slices, and between them lets the other threads of this rank have their turn: what
- * it waits for may depend on them.
+ * Leaves the window after a call of the library; whether the call has to be made again. With several threads
+ * it waits for other ranks in slices, and between them lets the other threads of this rank have their turn:
+ * what it waits for may depend on them.
  */
 static inline bool leave_to_repeat(struct window *window, unisono_status status)
 {

@@ -20,10 +20,11 @@ use unisono_linux::topology::Topology;
 
 /// Run a program with as many threads as there really are processors
 ///
-/// A program in a container or a batch job counts the processors of the machine, starts a thread for each, and crawls: the
-/// quota of its control group stops the threads in turn, and each waits for the others. This command finds out how many
-/// processors there are for the program, sets the variables of the runtimes that would count wrongly, says so, and
-/// becomes the program: its process number, signals and exit code are the program's own.
+/// A program in a container or a batch job counts the processors of the machine, starts a thread for each,
+/// and crawls: the quota of its control group stops the threads in turn, and each waits for the others. This
+/// command finds out how many processors there are for the program, sets the variables of the runtimes that
+/// would count wrongly, says so, and becomes the program: its process number, signals and exit code are the
+/// program's own.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono fit -- ./solver --size 1000

@@ -1,4 +1,5 @@
-//! Ranks that a launcher started together, and cannot become the program for one reason: the first of a host says it.
+//! Ranks that a launcher started together, and cannot become the program for one reason: the first of a host
+//! says it.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -10,11 +11,12 @@ use std::time::Duration;
 const RANKS: [&str; 5] =
     ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"];
 
-/// How long the others live on: launchers may drop the first rank's words when another rank has failed before.
+/// How long the others live on: launchers may drop the first rank's words when another rank has failed
+/// before.
 const WORDS_ARE_READ: Duration = Duration::from_millis(300);
 
-/// Whether this process is to end in silence, because the first rank of this host ends for the same reason and says it.
-/// Waits until the launcher has passed the words on.
+/// Whether this process is to end in silence, because the first rank of this host ends for the same reason
+/// and says it. Waits until the launcher has passed the words on.
 pub(super) fn first_rank_says_it() -> bool {
     if is_first_rank() {
         return false;
@@ -33,9 +35,9 @@ fn is_first(variable: impl Fn(&str) -> Option<String>) -> bool {
     RANKS.into_iter().find_map(variable).is_none_or(|rank| rank.trim() == "0")
 }
 
-/// Whether the launcher started something else beside this program (`mpiexec -n 1 A : -n 3 B`): the first rank may be
-/// well, and this process has to speak for itself. A process that is not past its execve(2) yet still has the
-/// launcher's command line, and one that has ended has none.
+/// Whether the launcher started something else beside this program (`mpiexec -n 1 A : -n 3 B`): the first
+/// rank may be well, and this process has to speak for itself. A process that is not past its execve(2) yet
+/// still has the launcher's command line, and one that has ended has none.
 fn others_run_another_program() -> bool {
     let command_line = |process: &str| fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     let launcher = parent_id().to_string();

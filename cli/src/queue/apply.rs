@@ -18,10 +18,10 @@ use unisono_linux::read::HAND_WRITTEN;
 
 /// Have a policy hold on a device: all of it, or nothing
 ///
-/// What the device had before is written down first (/run/unisono/queue) and put back by `unisono queue clear`, by a signal
-/// before the policy holds, and by the next `unisono queue` if this one is killed. Another policy may be applied over
-/// one that holds: packets of classes that stay are not lost. Nothing but the named device is touched, and the
-/// processor weights of control groups that [cpu] names.
+/// What the device had before is written down first (/run/unisono/queue) and put back by `unisono queue
+/// clear`, by a signal before the policy holds, and by the next `unisono queue` if this one is killed.
+/// Another policy may be applied over one that holds: packets of classes that stay are not lost. Nothing but
+/// the named device is touched, and the processor weights of control groups that [cpu] names.
 #[derive(clap::Args)]
 #[command(after_help = "A policy is TOML:
   rate = \"100mbit\"                  # what the link carries: kbit, mbit, gbit
@@ -64,7 +64,8 @@ pub(crate) struct Args {
     /// Where the policy is enforced [default: where it is now, or else kernel]
     #[arg(long, value_enum)]
     backend: Option<Choice>,
-    /// Which of the kernel's schedulers, where the backend is the kernel [default: the one in force, or else htb]
+    /// Which of the kernel's schedulers, where the backend is the kernel [default: the one in force, or else
+    /// htb]
     #[arg(long, value_enum, value_name = "WHICH")]
     kernel_queue: Option<KernelQueue>,
     /// Who keeps the shares of processor time in [cpu]

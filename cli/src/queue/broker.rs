@@ -13,11 +13,11 @@ use unisono_linux::read::HAND_WRITTEN;
 
 /// Order and pace the messages of programs that cooperate
 ///
-/// Programs connect to SOCKET (in Rust: the crate unisono-broker; others: its PROTOCOL.md), open a channel in one of the
-/// policy's classes, and hand over messages, each with a deadline if they like. The broker sends them on as
-/// datagrams or over connections, in the order of the policy and no faster than its rate, until Ctrl-C. It needs no
-/// privilege and changes nothing on the host; so it controls only who cooperates. A program that sends by itself passes it
-/// by: `unisono queue apply` makes everybody keep to a policy.
+/// Programs connect to SOCKET (in Rust: the crate unisono-broker; others: its PROTOCOL.md), open a channel in
+/// one of the policy's classes, and hand over messages, each with a deadline if they like. The broker sends
+/// them on as datagrams or over connections, in the order of the policy and no faster than its rate, until
+/// Ctrl-C. It needs no privilege and changes nothing on the host; so it controls only who cooperates. A
+/// program that sends by itself passes it by: `unisono queue apply` makes everybody keep to a policy.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -35,7 +35,8 @@ pub(crate) struct Args {
     /// The socket to listen at
     #[arg(long, value_name = "SOCKET", required_unless_present = "status")]
     listen: Option<PathBuf>,
-    /// Who may connect, as chmod(1) writes it: 600 is your own programs and root's, 660 those of your group, 666 everybody's
+    /// Who may connect, as chmod(1) writes it: 600 is your own programs and root's, 660 those of your group,
+    /// 666 everybody's
     #[arg(long, value_name = "MODE", value_parser = mode, default_value = "600")]
     mode: u32,
     /// Ask the broker that listens there what it has done, instead

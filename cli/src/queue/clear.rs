@@ -11,9 +11,9 @@ use unisono_fairqueue::Backend;
 
 /// Take a policy away: the device is as it was before the first one
 ///
-/// Puts back the queueing discipline and the weights of control groups that were there before, also after a crash, and
-/// ends what shares out processor time by turns. What
-/// somebody else has changed meanwhile stays, and is named. Without a policy there is nothing to do, which is no error.
+/// Puts back the queueing discipline and the weights of control groups that were there before, also after a
+/// crash, and ends what shares out processor time by turns. What somebody else has changed meanwhile stays,
+/// and is named. Without a policy there is nothing to do, which is no error.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue clear --dev eth0
@@ -22,8 +22,8 @@ pub(crate) struct Args {
     /// The device; without it every device that has a policy
     #[arg(long, value_name = "DEV")]
     dev: Option<String>,
-    /// One JSON object: {"cleared": [devices], "cpu": how many shared out processor time, "notes": [what was left as it
-    /// is, and why]}
+    /// One JSON object: {"cleared": [devices], "cpu": how many shared out processor time, "notes": [what was
+    /// left as it is, and why]}
     #[arg(long)]
     json: bool,
 }

@@ -16,11 +16,12 @@ use unisono_measure::units;
 
 /// Share out processor time by a policy, without the kernel's controller
 ///
-/// The shares of [cpu] are kept by the scheduler that shares links: the control groups take turns, all but one of those that
-/// want to run are stopped (cgroup.freeze), and each is charged for what it used. Who sleeps is left alone; nobody is
-/// stopped while nobody else wants to run. It stays until Ctrl-C, SIGTERM or `unisono queue clear`; however it ends,
-/// everybody runs on. One group has its turn at a time: keep the programs on one processor (taskset), or take the kernel's
-/// controller (`unisono queue apply`), which shares all of them.
+/// The shares of [cpu] are kept by the scheduler that shares links: the control groups take turns, all but
+/// one of those that want to run are stopped (cgroup.freeze), and each is charged for what it used. Who
+/// sleeps is left alone; nobody is stopped while nobody else wants to run. It stays until Ctrl-C, SIGTERM or
+/// `unisono queue clear`; however it ends, everybody runs on. One group has its turn at a time: keep the
+/// programs on one processor (taskset), or take the kernel's controller (`unisono queue apply`), which shares
+/// all of them.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue cpu policy.toml
@@ -33,7 +34,8 @@ pub(crate) struct Args {
     policy: PathBuf,
     #[command(flatten)]
     turns: Turns,
-    /// JSON Lines: {"kept":true} when the shares hold, and at the end {"groups":[{"cgroup","weight","used_us","share"}]}
+    /// JSON Lines: {"kept":true} when the shares hold, and at the end
+    /// {"groups":[{"cgroup","weight","used_us","share"}]}
     #[arg(long)]
     json: bool,
     /// The device whose policy this belongs to

@@ -15,9 +15,10 @@ const SYSTEMD: &str = "/run/systemd/system";
 
 /// Have systemd put a policy in force at boot, and again after the device was gone
 ///
-/// Writes /etc/systemd/system/unisono-queue-DEV.service, enables it and starts it. The unit applies the policy whenever the
-/// device appears, and clears it when the unit is stopped or the device goes. The policy stays where it is: after a change,
-/// `systemctl reload unisono-queue-DEV` applies it again. It is checked first, and against this host where the device is there.
+/// Writes /etc/systemd/system/unisono-queue-DEV.service, enables it and starts it. The unit applies the
+/// policy whenever the device appears, and clears it when the unit is stopped or the device goes. The policy
+/// stays where it is: after a change, `systemctl reload unisono-queue-DEV` applies it again. It is checked
+/// first, and against this host where the device is there.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue install /etc/unisono/office.toml --dev eth0
@@ -115,8 +116,8 @@ pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks `unisono queue apply --check` what the unit will ask `apply`; the exit code, if it says no. The text alone is
-/// checked where the unit is for another host, or the device is not there yet.
+/// Asks `unisono queue apply --check` what the unit will ask `apply`; the exit code, if it says no. The text
+/// alone is checked where the unit is for another host, or the device is not there yet.
 fn checked(units: &[DeviceUnit], program: &Path, elsewhere: bool) -> anyhow::Result<Option<ExitCode>> {
     for unit in units {
         let mut check = Command::new(program);

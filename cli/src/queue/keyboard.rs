@@ -7,8 +7,8 @@ use unisono_linux::{interrupt, poll, terminal};
 
 const ESCAPE: u8 = 0x1b;
 
-/// Keys reach this program at once and are not shown, until this is dropped. Ctrl-C stays a signal, which has to be caught
-/// before: it would end the program with the terminal as it is now.
+/// Keys reach this program at once and are not shown, until this is dropped. Ctrl-C stays a signal, which has
+/// to be caught before: it would end the program with the terminal as it is now.
 pub(super) struct Keys {
     before: Termios,
 }

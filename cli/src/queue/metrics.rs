@@ -12,10 +12,10 @@ use unisono_linux::interrupt;
 
 /// Statistics of all classes in the OpenMetrics format, for monitoring programs
 ///
-/// The same figures as `unisono queue show --json`, since the policy holds: packets, bytes and drops of each class
-/// (counters, `_total`), what waits and how long packets waited (gauges). Labels name the device, the class and the class
-/// above it. Sum the classes with parent="" to have the link. With --listen it answers `GET /metrics` until Ctrl-C.
-/// Whoever can connect can read: there is no password.
+/// The same figures as `unisono queue show --json`, since the policy holds: packets, bytes and drops of each
+/// class (counters, `_total`), what waits and how long packets waited (gauges). Labels name the device, the
+/// class and the class above it. Sum the classes with parent="" to have the link. With --listen it answers
+/// `GET /metrics` until Ctrl-C. Whoever can connect can read: there is no password.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue metrics                                       the text, once
@@ -53,7 +53,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All figures as text, once what killed commands have left is put back: it is not in force. A device whose place does not answer is told as down, so that the others are still seen.
+/// All figures as text, once what killed commands have left is put back: it is not in force. A device whose
+/// place does not answer is told as down, so that the others are still seen.
 fn text(device: Option<&str>) -> Result<String, Error> {
     failure::warn(&unisono_enforce::cpu::settle()?);
     unisono_enforce::settle()?.iter().for_each(|settled| failure::warn(&settled.notes));

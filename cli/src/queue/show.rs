@@ -19,11 +19,12 @@ use unisono_measure::units::duration;
 
 /// Watch what each class gets: rates, shares, drops, what waits
 ///
-/// Two readings give rates; a new table every interval until Ctrl-C, in place on a terminal. There `q`
-/// and Esc end it, too, and columns that do not fit are left out. How long packets waited since
-/// the policy holds (the shortest, half of them, all but one in a hundred, the longest) is counted by the interposed place
-/// and by our scheduler in the kernel. The kernel's own classes do not count it: there "wait" is how long what waits now
-/// will take at the rate that its class gets. With [cpu], what the control groups get of the processors.
+/// Two readings give rates; a new table every interval until Ctrl-C, in place on a terminal. There `q` and
+/// Esc end it, too, and columns that do not fit are left out. How long packets waited since the policy holds
+/// (the shortest, half of them, all but one in a hundred, the longest) is counted by the interposed place and
+/// by our scheduler in the kernel. The kernel's own classes do not count it: there "wait" is how long what
+/// waits now will take at the rate that its class gets. With [cpu], what the control groups get of the
+/// processors.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   unisono queue show --dev eth0

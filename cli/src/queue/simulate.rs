@@ -13,9 +13,9 @@ use unisono_linux::read::MACHINE_WRITTEN;
 
 /// Compute when each packet of a trace leaves the link
 ///
-/// Without rounding, whatever the weights, and without chance: the same trace gives the same departures everywhere. Arrivals at the instant of a
-/// choice come before it; an arrival exactly at the end of the last packet begins a new busy period; of classes with
-/// equal tags the one that has waited longest is served.
+/// Without rounding, whatever the weights, and without chance: the same trace gives the same departures
+/// everywhere. Arrivals at the instant of a choice come before it; an arrival exactly at the end of the last
+/// packet begins a new busy period; of classes with equal tags the one that has waited longest is served.
 #[derive(clap::Args)]
 #[command(
     after_help = r#"A trace is JSON; rate in bits a second, times in seconds as decimal texts, lengths in bytes:

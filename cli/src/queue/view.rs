@@ -20,7 +20,8 @@ struct Column {
     cells: Vec<String>,
 }
 
-/// The table, in lines of at most so many characters; `usize::MAX`: all columns, and names as long as they are.
+/// The table, in lines of at most so many characters; `usize::MAX`: all columns, and names as long as they
+/// are.
 pub(super) fn table(live: &Live, paces: &[Pace], width: usize) -> String {
     let mut columns = columns(live, paces);
     let name = if width < WIDE { (width * 2 / 5).min(NAME) } else { NAME };

@@ -96,12 +96,12 @@ pub(crate) trait Protocol {
     fn new(rank: usize, members: usize) -> Self;
 
     /// Announces that this participant has come; never waits.
-    fn arrive(&mut self, words: &Words<'_>, episode: u32);
+    fn arrive(&mut self, words: &GroupWords<'_>, episode: u32);
 
     /// Waits until everybody has come; `None` when the watch stopped it.
     fn complete<P: WaitPolicy, W: Watch>(
         &mut self,
-        words: &Words<'_>,
+        words: &GroupWords<'_>,
         episode: u32,
         policy: &mut P,
         watch: &mut W,
@@ -126,13 +126,13 @@ impl Leadership {
 
 /// Where an algorithm's lines are, and how its signals find sleepers.
 #[derive(Clone, Copy)]
-pub(crate) struct Words<'a> {
+pub(crate) struct GroupWords<'a> {
     pub(crate) lines: &'a Lines,
     pub(crate) first: usize,
     pub(crate) wakeups: Wakeups,
 }
 
-impl<'a> Words<'a> {
+impl<'a> GroupWords<'a> {
     /// A flag of the algorithm's line `line`.
     #[inline]
     pub(crate) fn flag(&self, line: usize, flag: usize) -> Flag<'a> {

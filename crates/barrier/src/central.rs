@@ -8,7 +8,7 @@
 //! Reference: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", Int. J. Parallel
 //! Programming 17(1), 1988; Mellor-Crummey, Scott, ACM TOCS 9(1), 1991, section 3.1.
 
-use crate::algorithm::{Leadership, Protocol, Words};
+use crate::algorithm::{GroupWords, Leadership, Protocol};
 use unisono_sync::atomics::Ordering;
 use unisono_sync::{WaitPolicy, Watch};
 
@@ -33,7 +33,7 @@ impl Protocol for Central {
     }
 
     #[inline]
-    fn arrive(&mut self, words: &Words<'_>, episode: u32) {
+    fn arrive(&mut self, words: &GroupWords<'_>, episode: u32) {
         let counter = words.counter(COUNTER);
         // SYNC(central-count) release: publishes this participant's writes to the last to come;
         // SYNC(central-count) acquire: the last to come sees everybody's
@@ -48,7 +48,7 @@ impl Protocol for Central {
     #[inline]
     fn complete<P: WaitPolicy, W: Watch>(
         &mut self,
-        words: &Words<'_>,
+        words: &GroupWords<'_>,
         episode: u32,
         policy: &mut P,
         watch: &mut W,

@@ -13,7 +13,7 @@
 //! Reference: Yew, Tzeng, Lawrie, "Distributing hot-spot addressing in large-scale multiprocessors", IEEE
 //! Trans. Computers 36(4), 1987; with sense reversal: Mellor-Crummey, Scott 1991, section 3.2.
 
-use crate::algorithm::{Leadership, Protocol, Words};
+use crate::algorithm::{GroupWords, Leadership, Protocol};
 use unisono_sync::atomics::Ordering;
 use unisono_sync::{WaitPolicy, Watch};
 
@@ -61,7 +61,7 @@ impl Protocol for CombiningTree {
         Self { path, depth, climbed: 0 }
     }
 
-    fn arrive(&mut self, words: &Words<'_>, episode: u32) {
+    fn arrive(&mut self, words: &GroupWords<'_>, episode: u32) {
         self.climbed = 0;
         while self.climbed < self.depth {
             let node = self.path[self.climbed];
@@ -80,7 +80,7 @@ impl Protocol for CombiningTree {
 
     fn complete<P: WaitPolicy, W: Watch>(
         &mut self,
-        words: &Words<'_>,
+        words: &GroupWords<'_>,
         episode: u32,
         policy: &mut P,
         watch: &mut W,
@@ -96,7 +96,7 @@ impl Protocol for CombiningTree {
 }
 
 impl CombiningTree {
-    fn release_climbed(&self, words: &Words<'_>, episode: u32) {
+    fn release_climbed(&self, words: &GroupWords<'_>, episode: u32) {
         for node in self.path[..self.climbed].iter().rev() {
             words.flag(node.line, RELEASE).signal(episode, words.wakeups);
         }

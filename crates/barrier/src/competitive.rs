@@ -14,7 +14,7 @@
 //! Reference: Kontothanassis, Wisniewski, Scott, "Scheduler-conscious synchronization", ACM TOCS 15(1),
 //! 1997; the barrier that Peter et al. tuned to 50 us. The protocol: `PROTOCOL.md`, "Competitive".
 
-use crate::algorithm::{Leadership, Protocol, Words};
+use crate::algorithm::{GroupWords, Leadership, Protocol};
 use unisono_sync::atomics::Ordering;
 use unisono_sync::{Flag, WaitPolicy, Watch};
 
@@ -39,7 +39,7 @@ impl Protocol for Competitive {
     }
 
     #[inline]
-    fn arrive(&mut self, words: &Words<'_>, episode: u32) {
+    fn arrive(&mut self, words: &GroupWords<'_>, episode: u32) {
         let counter = words.counter(COUNTER);
         // SYNC(competitive-count) release: publishes this participant's writes to the last to come;
         // SYNC(competitive-count) acquire: the last to come sees everybody's
@@ -57,7 +57,7 @@ impl Protocol for Competitive {
     #[inline]
     fn complete<P: WaitPolicy, W: Watch>(
         &mut self,
-        words: &Words<'_>,
+        words: &GroupWords<'_>,
         episode: u32,
         policy: &mut P,
         watch: &mut W,
@@ -72,7 +72,7 @@ impl Protocol for Competitive {
 
 impl Competitive {
     #[inline]
-    fn release<'a>(&self, words: &Words<'a>) -> Flag<'a> {
+    fn release<'a>(&self, words: &GroupWords<'a>) -> Flag<'a> {
         words.flag(RELEASE, 0).counted_by(words.counter(COUNTER), self.members)
     }
 }

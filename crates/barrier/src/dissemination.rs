@@ -12,7 +12,7 @@
 //! Mellor-Crummey, Scott 1991, section 3.3. Growing episode numbers replace their parity and sense: a partner
 //! that is an episode ahead has simply counted further.
 
-use crate::algorithm::{Leadership, Protocol, Words};
+use crate::algorithm::{GroupWords, Leadership, Protocol};
 use unisono_sync::{Line, WaitPolicy, Watch};
 
 /// One participant's side.
@@ -37,7 +37,7 @@ impl Protocol for Dissemination {
     }
 
     #[inline]
-    fn arrive(&mut self, words: &Words<'_>, episode: u32) {
+    fn arrive(&mut self, words: &GroupWords<'_>, episode: u32) {
         self.round = 0;
         self.signal(words, episode);
     }
@@ -45,7 +45,7 @@ impl Protocol for Dissemination {
     #[inline]
     fn complete<P: WaitPolicy, W: Watch>(
         &mut self,
-        words: &Words<'_>,
+        words: &GroupWords<'_>,
         episode: u32,
         policy: &mut P,
         watch: &mut W,
@@ -61,7 +61,7 @@ impl Protocol for Dissemination {
 
 impl Dissemination {
     #[inline]
-    fn signal(&self, words: &Words<'_>, episode: u32) {
+    fn signal(&self, words: &GroupWords<'_>, episode: u32) {
         if self.round < self.rounds {
             let mut partner = self.rank + (1 << self.round);
             if partner >= self.members {
@@ -72,7 +72,7 @@ impl Dissemination {
     }
 
     #[inline]
-    fn flag<'a>(&self, words: &Words<'a>, rank: usize, round: usize) -> unisono_sync::Flag<'a> {
+    fn flag<'a>(&self, words: &GroupWords<'a>, rank: usize, round: usize) -> unisono_sync::Flag<'a> {
         words.flag(rank * self.lines_each + round / Line::FLAGS, round % Line::FLAGS)
     }
 }

@@ -4,7 +4,7 @@
 //! store finds the other's word in it, so that an episode can move the line once instead of twice. Cost: one
 //! store, one transfer of the line. When not to use: with more than two (see [`crate::dissemination`]).
 
-use crate::algorithm::{Leadership, Protocol, Words};
+use crate::algorithm::{GroupWords, Leadership, Protocol};
 use unisono_sync::{WaitPolicy, Watch};
 
 /// One of the two.
@@ -24,14 +24,14 @@ impl Protocol for Exchange {
     }
 
     #[inline]
-    fn arrive(&mut self, words: &Words<'_>, episode: u32) {
+    fn arrive(&mut self, words: &GroupWords<'_>, episode: u32) {
         words.flag(0, !self.rank & 1).signal(episode, words.wakeups);
     }
 
     #[inline]
     fn complete<P: WaitPolicy, W: Watch>(
         &mut self,
-        words: &Words<'_>,
+        words: &GroupWords<'_>,
         episode: u32,
         policy: &mut P,
         watch: &mut W,

@@ -15,7 +15,7 @@
 //! Reference: Mellor-Crummey, Scott, "Algorithms for scalable synchronization on shared-memory
 //! multiprocessors", ACM TOCS 9(1), 1991, section 3.5 (algorithm 11).
 
-use crate::algorithm::{Leadership, Protocol, Words};
+use crate::algorithm::{GroupWords, Leadership, Protocol};
 use unisono_sync::{Flag, WaitPolicy, Watch};
 
 /// Children that a parent waits for.
@@ -52,7 +52,7 @@ impl Protocol for McsTree {
     }
 
     #[inline]
-    fn arrive(&mut self, words: &Words<'_>, episode: u32) {
+    fn arrive(&mut self, words: &GroupWords<'_>, episode: u32) {
         (self.seen, self.passed_on) = (0, false);
         while self.seen < self.children && self.child(words, self.seen).reached(episode) {
             self.seen += 1;
@@ -63,7 +63,7 @@ impl Protocol for McsTree {
     #[inline]
     fn complete<P: WaitPolicy, W: Watch>(
         &mut self,
-        words: &Words<'_>,
+        words: &GroupWords<'_>,
         episode: u32,
         policy: &mut P,
         watch: &mut W,
@@ -84,7 +84,7 @@ impl Protocol for McsTree {
 
 impl McsTree {
     #[inline]
-    fn pass_on_if_all_seen(&mut self, words: &Words<'_>, episode: u32) {
+    fn pass_on_if_all_seen(&mut self, words: &GroupWords<'_>, episode: u32) {
         if self.passed_on || self.seen < self.children {
             return;
         }
@@ -99,7 +99,7 @@ impl McsTree {
     }
 
     #[inline]
-    fn wake_children(&self, words: &Words<'_>, episode: u32) {
+    fn wake_children(&self, words: &GroupWords<'_>, episode: u32) {
         let first = self.rank * WAKE_UP_FAN_OUT + 1;
         for child in first..self.members.min(first + WAKE_UP_FAN_OUT) {
             wake_up(words, child).signal(episode, words.wakeups);
@@ -107,12 +107,12 @@ impl McsTree {
     }
 
     #[inline]
-    fn child<'a>(&self, words: &Words<'a>, child: usize) -> Flag<'a> {
+    fn child<'a>(&self, words: &GroupWords<'a>, child: usize) -> Flag<'a> {
         words.flag(LINES_EACH * self.rank, child)
     }
 }
 
 #[inline]
-fn wake_up<'a>(words: &Words<'a>, rank: usize) -> Flag<'a> {
+fn wake_up<'a>(words: &GroupWords<'a>, rank: usize) -> Flag<'a> {
     words.flag(LINES_EACH * rank + 1, 0)
 }

@@ -1,6 +1,6 @@
 //! One member's handle on a barrier.
 
-use crate::algorithm::{Leadership, Words};
+use crate::algorithm::{GroupWords, Leadership};
 use crate::control::{ATTENTION_CHANGE, ATTENTION_JOIN};
 use crate::error::{Cause, Error};
 use crate::group::Group;
@@ -364,8 +364,8 @@ impl Drop for Participant {
     }
 }
 
-fn words(group: &Group) -> Words<'_> {
-    Words { lines: &group.control.lines, first: group.control.first, wakeups: group.wakeups }
+fn words(group: &Group) -> GroupWords<'_> {
+    GroupWords { lines: &group.control.lines, first: group.control.first, wakeups: group.wakeups }
 }
 
 fn fellows(group: &Group, rank: Rank) -> Fellows<'_> {

@@ -23,7 +23,7 @@
 //! is Kontothanassis, Wisniewski and Scott's scheduler-conscious tree cut to one level (ACM TOCS 15(1),
 //! 1997, section 4), with cores found by asking, not by assignment.
 
-use crate::algorithm::{Leadership, Protocol, Words};
+use crate::algorithm::{GroupWords, Leadership, Protocol};
 use unisono_sync::atomics::{AtomicU32, Ordering, fence};
 use unisono_sync::{Flag, Verdict, WaitPolicy, Wakeups, Watch};
 
@@ -71,7 +71,7 @@ impl Protocol for PerCore {
     }
 
     #[inline]
-    fn arrive(&mut self, words: &Words<'_>, episode: u32) {
+    fn arrive(&mut self, words: &GroupWords<'_>, episode: u32) {
         let core = here(self.rank) % self.cores;
         if self.core != Some(core) {
             self.moved(words, core);
@@ -92,7 +92,7 @@ impl Protocol for PerCore {
     #[inline]
     fn complete<P: WaitPolicy, W: Watch>(
         &mut self,
-        words: &Words<'_>,
+        words: &GroupWords<'_>,
         episode: u32,
         policy: &mut P,
         watch: &mut W,
@@ -134,12 +134,12 @@ impl Protocol for PerCore {
 
 impl PerCore {
     #[inline]
-    fn line<'a>(&self, words: &Words<'a>, core: usize) -> Core<'a> {
+    fn line<'a>(&self, words: &GroupWords<'a>, core: usize) -> Core<'a> {
         Core { words: *words, line: CORES + core, fellows: words.flag(CORES + core, 0) }
     }
 
     #[cold]
-    fn moved(&mut self, words: &Words<'_>, core: usize) {
+    fn moved(&mut self, words: &GroupWords<'_>, core: usize) {
         if let Some(before) = self.core.replace(core) {
             self.line(words, before).expected().fetch_sub(1, Ordering::Relaxed);
         }
@@ -147,7 +147,7 @@ impl PerCore {
     }
 
     /// The last of all lets its own core's fellows go, and those of every core without a representative.
-    fn release_cores(&self, words: &Words<'_>, episode: u32, here: usize) {
+    fn release_cores(&self, words: &GroupWords<'_>, episode: u32, here: usize) {
         if !matches!(words.wakeups, Wakeups::Symmetric(_)) {
             // SYNC(behind) fence: release before behind and represented; the other side is in `complete`.
             // A symmetric signal contains this fence.
@@ -174,7 +174,7 @@ impl PerCore {
 
 /// One core's line.
 struct Core<'a> {
-    words: Words<'a>,
+    words: GroupWords<'a>,
     line: usize,
     /// Lets the core's waiters go. Several may signal it, but all with the same episode, and none after it
     /// has arrived in the next.

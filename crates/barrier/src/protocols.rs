@@ -1,6 +1,6 @@
 //! One participant's algorithm, chosen when the group is made.
 
-use crate::algorithm::{Algorithm, Leadership, Protocol, Words};
+use crate::algorithm::{Algorithm, GroupWords, Leadership, Protocol};
 use crate::central::Central;
 use crate::combining_tree::CombiningTree;
 use crate::competitive::Competitive;
@@ -72,7 +72,7 @@ impl AnyProtocol {
     }
 
     #[inline]
-    pub(crate) fn arrive(&mut self, words: &Words<'_>, episode: u32) {
+    pub(crate) fn arrive(&mut self, words: &GroupWords<'_>, episode: u32) {
         dispatch!(self, one => one.arrive(words, episode));
     }
 
@@ -83,7 +83,12 @@ impl AnyProtocol {
 
     /// Arrives, and completes if the signals come within a glance.
     #[inline]
-    pub(crate) fn pass(&mut self, words: &Words<'_>, episode: u32, glance: Glance) -> Option<Leadership> {
+    pub(crate) fn pass(
+        &mut self,
+        words: &GroupWords<'_>,
+        episode: u32,
+        glance: Glance,
+    ) -> Option<Leadership> {
         // An exchange takes 30 ns, so it alone is inlined into the caller; the others would cost it
         // registers.
         if let Self::Exchange(pair) = self {
@@ -94,7 +99,12 @@ impl AnyProtocol {
     }
 
     #[inline(never)]
-    fn pass_others(&mut self, words: &Words<'_>, episode: u32, mut glance: Glance) -> Option<Leadership> {
+    fn pass_others(
+        &mut self,
+        words: &GroupWords<'_>,
+        episode: u32,
+        mut glance: Glance,
+    ) -> Option<Leadership> {
         self.arrive(words, episode);
         self.complete(words, episode, &mut glance, &mut Unwatched)
     }
@@ -102,7 +112,7 @@ impl AnyProtocol {
     #[inline]
     pub(crate) fn complete<P: WaitPolicy, W: Watch>(
         &mut self,
-        words: &Words<'_>,
+        words: &GroupWords<'_>,
         episode: u32,
         policy: &mut P,
         watch: &mut W,

@@ -8,7 +8,7 @@
 //! Reference: Grunwald, Vajracharya, "Efficient barriers for distributed shared memory computers", IPPS
 //! 1994 (static f-way tournament, global wake-up).
 
-use crate::algorithm::{Leadership, Protocol, Words};
+use crate::algorithm::{GroupWords, Leadership, Protocol};
 use unisono_sync::{WaitPolicy, Watch};
 
 /// Children of a node: all their words fit in its line.
@@ -42,7 +42,7 @@ impl Protocol for StaticTree {
     }
 
     #[inline]
-    fn arrive(&mut self, words: &Words<'_>, episode: u32) {
+    fn arrive(&mut self, words: &GroupWords<'_>, episode: u32) {
         (self.seen, self.signalled) = (0, false);
         while self.seen < self.children && words.flag(1 + self.rank, self.seen).reached(episode) {
             self.seen += 1;
@@ -53,7 +53,7 @@ impl Protocol for StaticTree {
     #[inline]
     fn complete<P: WaitPolicy, W: Watch>(
         &mut self,
-        words: &Words<'_>,
+        words: &GroupWords<'_>,
         episode: u32,
         policy: &mut P,
         watch: &mut W,
@@ -73,7 +73,7 @@ impl Protocol for StaticTree {
 
 impl StaticTree {
     #[inline]
-    fn signal_if_all_seen(&mut self, words: &Words<'_>, episode: u32) {
+    fn signal_if_all_seen(&mut self, words: &GroupWords<'_>, episode: u32) {
         if self.signalled || self.seen < self.children {
             return;
         }

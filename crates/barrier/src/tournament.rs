@@ -13,7 +13,7 @@
 //! Reference: Hensgen, Finkel, Manber 1988; Lubachevsky 1989; Mellor-Crummey, Scott 1991, section 3.4
 //! (there with one release word, here with the tree, which no line transfer has to broadcast).
 
-use crate::algorithm::{Leadership, Protocol, Words};
+use crate::algorithm::{GroupWords, Leadership, Protocol};
 use unisono_sync::{Flag, Line, WaitPolicy, Watch};
 
 /// One participant's side.
@@ -40,7 +40,7 @@ impl Protocol for Tournament {
     }
 
     #[inline]
-    fn arrive(&mut self, words: &Words<'_>, episode: u32) {
+    fn arrive(&mut self, words: &GroupWords<'_>, episode: u32) {
         (self.round, self.settled) = (0, false);
         while self.round < self.wins
             && (!self.has_loser(self.round) || self.heard(words, self.round).reached(episode))
@@ -53,7 +53,7 @@ impl Protocol for Tournament {
     #[inline]
     fn complete<P: WaitPolicy, W: Watch>(
         &mut self,
-        words: &Words<'_>,
+        words: &GroupWords<'_>,
         episode: u32,
         policy: &mut P,
         watch: &mut W,
@@ -76,7 +76,7 @@ impl Protocol for Tournament {
 
 impl Tournament {
     #[inline]
-    fn settle_if_won(&mut self, words: &Words<'_>, episode: u32) {
+    fn settle_if_won(&mut self, words: &GroupWords<'_>, episode: u32) {
         if self.settled || self.round < self.wins {
             return;
         }
@@ -90,7 +90,7 @@ impl Tournament {
     }
 
     #[inline]
-    fn release_losers(&self, words: &Words<'_>, episode: u32) {
+    fn release_losers(&self, words: &GroupWords<'_>, episode: u32) {
         for round in (0..self.wins).rev().filter(|round| self.has_loser(*round)) {
             self.released(words, self.rank + (1 << round)).signal(episode, words.wakeups);
         }
@@ -103,17 +103,17 @@ impl Tournament {
 
     /// What the loser of a round tells this participant.
     #[inline]
-    fn heard<'a>(&self, words: &Words<'a>, round: usize) -> Flag<'a> {
+    fn heard<'a>(&self, words: &GroupWords<'a>, round: usize) -> Flag<'a> {
         self.flag(words, self.rank, 1 + round)
     }
 
     #[inline]
-    fn released<'a>(&self, words: &Words<'a>, rank: usize) -> Flag<'a> {
+    fn released<'a>(&self, words: &GroupWords<'a>, rank: usize) -> Flag<'a> {
         self.flag(words, rank, 0)
     }
 
     #[inline]
-    fn flag<'a>(&self, words: &Words<'a>, rank: usize, flag: usize) -> Flag<'a> {
+    fn flag<'a>(&self, words: &GroupWords<'a>, rank: usize, flag: usize) -> Flag<'a> {
         words.flag(rank * self.lines_each + flag / Line::FLAGS, flag % Line::FLAGS)
     }
 }

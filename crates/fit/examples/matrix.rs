@@ -2,7 +2,8 @@
 //! chooses:
 //!
 //! ```sh
-//! cargo build --release -p unisono && cargo run --release -p unisono-fit --example matrix -- --minutes 5 > matrix.jsonl
+//! cargo build --release -p unisono
+//! cargo run --release -p unisono-fit --example matrix -- --minutes 5 > matrix.jsonl
 //! ```
 //! Situations: alone; beside a loop; beside as many loops as processors; in a quota of 1 and of 1.5
 //! processors; on one processor. Variants are interleaved within each repetition, forwards and backwards in

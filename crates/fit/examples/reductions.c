@@ -1,4 +1,5 @@
-/* A loop of OpenMP reductions: about 10 us of work between two barriers for one thread. Prints seconds a thousand reductions. */
+/* A loop of OpenMP reductions: about 10 us of work between two barriers for one thread. Prints seconds a
+ * thousand reductions. */
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>

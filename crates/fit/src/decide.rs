@@ -54,7 +54,7 @@ pub struct Plan {
 
 /// What a runtime counts when nobody tells it a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counts {
+enum CountedFrom {
     /// The processors of the affinity (and so of the cpuset), but no quota.
     Affinity,
     /// The processors of the machine.
@@ -62,13 +62,13 @@ enum Counts {
 }
 
 /// Variables of runtimes that a program may load at any time, also one whose file does not say so.
-const THREADS: [(&str, Counts); 6] = [
-    ("OMP_NUM_THREADS", Counts::Affinity), // GNU, LLVM and Intel OpenMP; PyTorch; BLAS built with OpenMP
-    ("OPENBLAS_NUM_THREADS", Counts::Affinity),
-    ("MKL_NUM_THREADS", Counts::Affinity),
-    ("BLIS_NUM_THREADS", Counts::Affinity), // one thread without a number: with it those that there are
-    ("NUMEXPR_NUM_THREADS", Counts::Machine),
-    ("RAYON_NUM_THREADS", Counts::Affinity), // the versions that ask num_cpus; newer ones see quotas
+const THREADS: [(&str, CountedFrom); 6] = [
+    ("OMP_NUM_THREADS", CountedFrom::Affinity), // GNU, LLVM and Intel OpenMP; PyTorch; BLAS built with OpenMP
+    ("OPENBLAS_NUM_THREADS", CountedFrom::Affinity),
+    ("MKL_NUM_THREADS", CountedFrom::Affinity),
+    ("BLIS_NUM_THREADS", CountedFrom::Affinity), // one thread without a number: with it those that there are
+    ("NUMEXPR_NUM_THREADS", CountedFrom::Machine),
+    ("RAYON_NUM_THREADS", CountedFrom::Affinity), // the versions that ask num_cpus; newer ones see quotas
 ];
 
 const OPENMP: [&str; 3] = ["libgomp", "libomp", "libiomp"];
@@ -126,10 +126,10 @@ impl Decision<'_> {
     }
 
     /// Whether a runtime that counts so would start too many threads.
-    fn is_deceived(&self, counts: Counts) -> bool {
+    fn is_deceived(&self, counts: CountedFrom) -> bool {
         let counted = match counts {
-            Counts::Affinity => self.allowed(),
-            Counts::Machine => self.observed.limits.online,
+            CountedFrom::Affinity => self.allowed(),
+            CountedFrom::Machine => self.observed.limits.online,
         };
         counted > self.processors()
     }
@@ -144,7 +144,7 @@ impl Decision<'_> {
     fn counts(&mut self) {
         let why = format!("as many threads as there are processors: {}", self.observed.effective);
         let llama = self.program.name.starts_with("llama") || self.program.links(&["libllama", "libggml"]);
-        let llama = llama.then_some(("LLAMA_ARG_THREADS", Counts::Machine));
+        let llama = llama.then_some(("LLAMA_ARG_THREADS", CountedFrom::Machine));
         for (name, counts) in THREADS.into_iter().chain(llama) {
             if let Some(value) = (self.user)(name) {
                 let more = value.trim().parse().is_ok_and(|threads: usize| threads > self.processors());
@@ -156,7 +156,7 @@ impl Decision<'_> {
                 self.set(name, self.processors(), &why);
             }
         }
-        if self.program.links(&["libtbb"]) && self.is_deceived(Counts::Affinity) {
+        if self.program.links(&["libtbb"]) && self.is_deceived(CountedFrom::Affinity) {
             let remark = "oneTBB takes its number of threads from no variable; restrict it in the program \
                           (global_control) or with taskset(1)";
             self.plan.remarks.push(remark.to_owned());
@@ -211,7 +211,7 @@ impl Decision<'_> {
         let own = |quota: &Quota| quota.of == unisono_linux::quota::Whose::Own;
         let quota = self.observed.limits.quota.as_ref();
         let sees = reads_quota && quota.is_none_or(own) && !self.is_part();
-        if sees || !self.is_deceived(Counts::Affinity) {
+        if sees || !self.is_deceived(CountedFrom::Affinity) {
             return;
         }
         let built = match minor {
@@ -227,7 +227,7 @@ impl Decision<'_> {
 
     fn java(&mut self) {
         let (Some(java), Some(quota)) = (self.program.java, &self.observed.limits.quota) else { return };
-        if java.reads(quota) && !self.is_part() || !self.is_deceived(Counts::Affinity) {
+        if java.reads(quota) && !self.is_part() || !self.is_deceived(CountedFrom::Affinity) {
             return;
         }
         let why = format!("Java {} does not count this quota: {}", java.feature, self.observed.effective);

@@ -118,3 +118,18 @@ pub fn verdict(name: &str, output: &Output) -> Result<(), String> {
         String::from_utf8_lossy(&output.stderr)
     ))
 }
+
+/// The lines below a window's name in the table of `unisono mpi --stats`: one for each kind of operation and
+/// of synchronization.
+#[must_use]
+pub fn below<'a>(said: &'a str, window: &str) -> Vec<&'a str> {
+    let mut lines = said.lines().skip_while(|line| line.split(" (").next() != Some(window)).skip(1);
+    std::iter::from_fn(|| lines.next().filter(|line| line.starts_with("  "))).collect()
+}
+
+/// What a line of the table says, with single spaces.
+#[must_use]
+pub fn numbers(lines: &[&str], kind: &str) -> String {
+    let line = lines.iter().find(|line| line.split_whitespace().next() == Some(kind)).unwrap_or(&"");
+    line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
+}

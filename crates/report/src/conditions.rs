@@ -4,7 +4,7 @@
 //! ETH Zurich, Systems Group, Technical Report 745, 2011, section 3.
 
 use crate::escape::{Escaped, slug};
-use crate::said::{self, Stretch, Tone, stretches};
+use crate::said::{self, Tone, ToneRun, stretches};
 use crate::study::{Study, question};
 use std::fmt::Write as _;
 use unisono_measure::record::{Question, Verdict};
@@ -161,7 +161,7 @@ fn compared(study: &Study<'_>) -> (Tone, (&'static str, String)) {
 struct Swept<'a> {
     study: &'a Study<'a>,
     verdict: &'a Verdict,
-    stretches: Vec<Stretch<'a>>,
+    stretches: Vec<ToneRun<'a>>,
 }
 
 impl<'a> Swept<'a> {
@@ -199,7 +199,7 @@ impl<'a> Swept<'a> {
         let open = open.map(|open| format!("; not decided {open}")).unwrap_or_default();
         match (self.places(&[Tone::Better]), end) {
             (_, None) if self.stretches.iter().all(|s| s.tone == Tone::Unanswered) => {
-                let reason = self.stretches.iter().find_map(Stretch::reason).unwrap_or("no runs");
+                let reason = self.stretches.iter().find_map(ToneRun::reason).unwrap_or("no runs");
                 (Tone::Unanswered, ("not measured", format!("Gangs against {theirs}: {reason}.")))
             }
             (_, None) => (Tone::Undecided, ("not decided", format!("Gangs against {theirs}{open}."))),

@@ -216,7 +216,7 @@ pub(crate) fn expectation(verdict: &Verdict, c: &Comparison) -> Option<String> {
 }
 
 /// A stretch of a sweep over which the same may be said.
-pub(crate) struct Stretch<'j> {
+pub(crate) struct ToneRun<'j> {
     pub(crate) tone: Tone,
     /// The judgements of the stretch, ascending.
     pub(crate) judgements: Vec<&'j Judgement>,
@@ -226,8 +226,8 @@ pub(crate) struct Stretch<'j> {
 }
 
 /// Joins neighbours of a sweep of which the same may be said.
-pub(crate) fn stretches(judgements: &[Judgement]) -> Vec<Stretch<'_>> {
-    let mut stretches: Vec<Stretch<'_>> = Vec::new();
+pub(crate) fn stretches(judgements: &[Judgement]) -> Vec<ToneRun<'_>> {
+    let mut stretches: Vec<ToneRun<'_>> = Vec::new();
     for (i, judgement) in judgements.iter().enumerate() {
         let tone = tone(judgement);
         let last = i + 1 == judgements.len();
@@ -236,13 +236,13 @@ pub(crate) fn stretches(judgements: &[Judgement]) -> Vec<Stretch<'_>> {
                 stretch.judgements.push(judgement);
                 stretch.last = last;
             }
-            _ => stretches.push(Stretch { tone, judgements: vec![judgement], first: i == 0, last }),
+            _ => stretches.push(ToneRun { tone, judgements: vec![judgement], first: i == 0, last }),
         }
     }
     stretches
 }
 
-impl<'j> Stretch<'j> {
+impl<'j> ToneRun<'j> {
     /// The judgement whose ratio is farthest from one, with its comparison.
     pub(crate) fn farthest(&self) -> Option<(&'j Judgement, &'j Comparison)> {
         let distance = |c: &Comparison| {
@@ -322,11 +322,11 @@ pub(crate) fn sweep(study: &Study<'_>, verdict: &Verdict, judgements: &[Judgemen
 }
 
 /// A stretch in a sentence.
-pub(crate) fn stretch_sentence(study: &Study<'_>, verdict: &Verdict, stretch: &Stretch<'_>) -> String {
+pub(crate) fn stretch_sentence(study: &Study<'_>, verdict: &Verdict, stretch: &ToneRun<'_>) -> String {
     capital(&stretch_in_words(study, verdict, stretch))
 }
 
-fn stretch_in_words(study: &Study<'_>, verdict: &Verdict, stretch: &Stretch<'_>) -> String {
+fn stretch_in_words(study: &Study<'_>, verdict: &Verdict, stretch: &ToneRun<'_>) -> String {
     if let [one] = stretch.judgements.as_slice() {
         return sentence(study, verdict, one);
     }

@@ -8,7 +8,7 @@ use crate::escape::{Escaped, slug};
 use crate::number;
 use crate::one_sided;
 use crate::queues;
-use crate::said::{self, Stretch, Tone};
+use crate::said::{self, Tone, ToneRun};
 use crate::study::{Study, question};
 use crate::trees;
 use crate::whom;
@@ -22,7 +22,7 @@ use unisono_measure::record::{Question, Verdict};
 struct Cell<'a> {
     study: &'a Study<'a>,
     verdict: &'a Verdict,
-    stretch: Stretch<'a>,
+    stretch: ToneRun<'a>,
 }
 
 fn cells<'a>(studies: &'a [Study<'a>], wanted: Question) -> Vec<Cell<'a>> {

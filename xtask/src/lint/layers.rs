@@ -147,7 +147,10 @@ mod tests {
 
     #[test]
     fn a_dependency_that_no_file_names_is_a_problem() {
-        let dependencies = json!([{"name": "unisono-rma", "kind": null, "path": "/rma"}]);
+        let dependencies = json!([
+            {"name": "unisono-linux", "kind": null, "path": "/linux"},
+            {"name": "unisono-rma", "kind": null, "path": "/rma"},
+        ]);
         let wrong = "crates/a/Cargo.toml:1: c does not use rma; delete the dependency";
         assert_eq!(problems("unisono-c", &dependencies), [wrong]);
     }

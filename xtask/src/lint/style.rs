@@ -21,7 +21,8 @@ pub(super) fn modules(sources: &Sources) -> Vec<Problem> {
     sources.rust().filter(beside).map(problem).collect()
 }
 
-/// Lines of comments that are wider than `max_width` of rustfmt.toml, which rustfmt applies to code.
+/// Lines of comments that are wider than `max_width` of rustfmt.toml, which rustfmt applies to code. A row of
+/// a table may be wider: it cannot be broken.
 pub(super) fn width(sources: &Sources) -> Vec<Problem> {
     let Some(width) = sources.files.iter().find(|file| file.path == "rustfmt.toml").and_then(max_width)
     else {
@@ -29,7 +30,9 @@ pub(super) fn width(sources: &Sources) -> Vec<Problem> {
     };
     let mut problems = Vec::new();
     for file in sources.rust() {
-        let wide = |line: &str| line.trim_start().starts_with("//") && line.chars().count() > width;
+        let row = |line: &str| line.trim_start().trim_start_matches(['/', '!']).trim_start().starts_with('|');
+        let comment = |line: &str| line.trim_start().starts_with("//") && !row(line);
+        let wide = |line: &str| comment(line) && line.chars().count() > width;
         let lines = (1..).zip(file.text.lines()).filter(|(_, line)| wide(line));
         problems.extend(lines.map(|(number, _)| Problem {
             key: file.path.clone(),
@@ -63,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_comment_wider_than_code_may_be_is_a_problem() {
-        let text = "// 0123456789\nlet x = \"0123456789\";\n  /// é234\n";
+        let text = "// 0123456789\nlet x = \"0123456789\";\n  /// é234\n//! | 0123456789 |\n";
         let found = width(&Sources::of(&[("a.rs", text), ("rustfmt.toml", "max_width = 10\n")]));
         let texts: Vec<&str> = found.iter().map(|problem| problem.text.as_str()).collect();
         assert_eq!(texts, ["a.rs:1: a comment wider than 10 columns"]);

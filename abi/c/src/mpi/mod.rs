@@ -1,22 +1,24 @@
 //! What the MPI preload needs beside `unisono.h`: its jobs, datatypes and statistics.
 //!
-//! What is this? `unisono mpi -- PROGRAM` preloads a shim in C (`abi/mpi/shim`), compiled by the program's own `mpicc`:
-//! the shim overrides the one-sided calls and knows handles, and calls this library, which knows no MPI and is therefore
-//! the same for all. The functions of this module are in `unisono_mpi.h`, beside the shim.
+//! What is this? `unisono mpi -- PROGRAM` preloads a shim in C (`abi/mpi/shim`), compiled by the program's
+//! own `mpicc`: the shim overrides the one-sided calls and knows handles, and calls this library, which knows
+//! no MPI and is therefore the same for all. The functions of this module are in `unisono_mpi.h`, beside the
+//! shim.
 //!
 //! ```text
-//!   program --MPI_Put--> shim (handles, types, errors, attributes) --unisono_put--> this --raw_put--> unisono-rma
-//!                          |                                                                             |
-//!                          +--PMPI_Isend, PMPI_Improbe <----- messages to other hosts <------------------+
+//!   program --MPI_Put--> shim (handles, types, errors, attributes) --unisono_put--> this --> unisono-rma
+//!                          |                                                                       |
+//!                          +--PMPI_Isend, PMPI_Improbe <----- messages to other hosts <------------+
 //! ```
-//! Windows that were allocated are mapped by all ranks of the host, created ones are reached through queues in shared
-//! memory and the kernel's copy. Dynamic ones go by packets, also within a host: `MPI_Win_attach` is not collective, so
-//! that nobody could map the memory or even know of it before an operation arrives. The packets are the engine's own
-//! (in shared memory, or the host MPI's messages between hosts); an operation costs one and a copy at each end, a get,
-//! a flush or a lock a round trip, and each rank has an agent thread that serves them while it computes.
+//! Windows that were allocated are mapped by all ranks of the host, created ones are reached through queues
+//! in shared memory and the kernel's copy. Dynamic ones go by packets, also within a host: `MPI_Win_attach`
+//! is not collective, so that nobody could map the memory or even know of it before an operation arrives. The
+//! packets are the engine's own (in shared memory, or the host MPI's messages between hosts); an operation
+//! costs one and a copy at each end, a get, a flush or a lock a round trip, and each rank has an agent thread
+//! that serves them while it computes.
 //!
-//! Cost: a call and an argument check each. When not to use it: outside of the shim, where `unisono.h` is enough.
-//! Reference: MPI-4.0 chapter 12.
+//! Cost: a call and an argument check each. When not to use it: outside of the shim, where `unisono.h` is
+//! enough. Reference: MPI-4.0 chapter 12.
 
 pub mod datatype;
 pub mod messages;
@@ -35,9 +37,9 @@ use unisono_rma::{Error, Found, Job, Key, Place, Rank};
 /// How often the host MPI makes progress while this rank waits. A wake-up costs a few microseconds, and a
 /// message that waits for us to move waits this long at most.
 const PROGRESS_EVERY: Duration = Duration::from_micros(500);
-/// The host MPI does not say whether it had something to do, but moving a piece of a message takes longer than finding
-/// none: 10 to 50 ns when idle, with MPICH 4.0 and Open MPI 4.1. A rank that lost its processor meanwhile is taken for
-/// busy, which costs a few calls.
+/// The host MPI does not say whether it had something to do, but moving a piece of a message takes longer
+/// than finding none: 10 to 50 ns when idle, with MPICH 4.0 and Open MPI 4.1. A rank that lost its processor
+/// meanwhile is taken for busy, which costs a few calls.
 const MOVED_SOMETHING: Nanos = Nanos(1_000);
 /// For the other ranks to come; they are all on their way, and may have to share a processor.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -60,7 +62,8 @@ pub unsafe extern "C" fn unisono_mpi_key(key: *mut u8) -> Status {
     })
 }
 
-/// A job of ranks that share this host's memory. `progress` is called now and then while a call waits. Collective.
+/// A job of ranks that share this host's memory. `progress` is called now and then while a call waits.
+/// Collective.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_job_shared(
     rank: c_int,
@@ -85,7 +88,8 @@ pub unsafe extern "C" fn unisono_mpi_job_shared(
     })
 }
 
-/// A job of ranks that the host MPI's messages reach; the callbacks stay valid as long as the job. Collective.
+/// A job of ranks that the host MPI's messages reach; the callbacks stay valid as long as the job.
+/// Collective.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_job_messages(
     rank: c_int,
@@ -113,8 +117,8 @@ pub unsafe extern "C" fn unisono_mpi_job_without_agent(job: *mut JobHandle) {
     });
 }
 
-/// How long calls at the windows of this one's job wait at most before they answer UNISONO_STATUS_AGAIN; at first for
-/// ever.
+/// How long calls at the windows of this one's job wait at most before they answer UNISONO_STATUS_AGAIN; at
+/// first for ever.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_window_patience(window: *mut WindowHandle, nanoseconds: u64) {
     answer_or((), || {

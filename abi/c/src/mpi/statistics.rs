@@ -1,8 +1,8 @@
 //! `UNISONO_MPI_STATS=1`: what the windows of the job did, as one table.
 //!
-//! Each process enters its windows into a [`Ledger`] as they end. When MPI ends, the shim gathers the ledgers as bytes
-//! at the first rank of MPI_COMM_WORLD, which adds them up and prints them. Where ranks cannot gather, because a session
-//! has no world or because the job aborts, a process prints its own.
+//! Each process enters its windows into a [`Ledger`] as they end. When MPI ends, the shim gathers the ledgers
+//! as bytes at the first rank of MPI_COMM_WORLD, which adds them up and prints them. Where ranks cannot
+//! gather, because a session has no world or because the job aborts, a process prints its own.
 
 use crate::error::answer_or;
 use crate::layout::slice;
@@ -43,8 +43,8 @@ pub extern "C" fn unisono_mpi_statistics_wanted() -> c_int {
     answer_or(0, || Ok(c_int::from(wanted())))
 }
 
-/// This process's part of the table, `*bytes` long; from here on it is empty. The memory is never freed: MPI ends once in
-/// a process.
+/// This process's part of the table, `*bytes` long; from here on it is empty. The memory is never freed: MPI
+/// ends once in a process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_statistics_take(bytes: *mut usize) -> *const u8 {
     answer_or(std::ptr::null(), || {
@@ -78,7 +78,8 @@ pub unsafe extern "C" fn unisono_mpi_statistics_print(all: *const u8, lengths: *
     });
 }
 
-/// Prints this process's part, if a table is wanted and the part was not taken yet; `why` it is printed alone.
+/// Prints this process's part, if a table is wanted and the part was not taken yet; `why` it is printed
+/// alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unisono_mpi_statistics_alone(rank: c_int, why: *const c_char) {
     answer_or((), || {

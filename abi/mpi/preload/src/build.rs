@@ -1,8 +1,8 @@
 //! The shim, compiled by the program's MPI, once.
 //!
-//! A build lies in the cache under a key of all that went into it. The ranks of a job start at the same time: one
-//! of them builds, under a lock, and the others wait for it. The cache is private: another user who could write a file
-//! there would choose what the program preloads.
+//! A build lies in the cache under a key of all that went into it. The ranks of a job start at the same time:
+//! one of them builds, under a lock, and the others wait for it. The cache is private: another user who could
+//! write a file there would choose what the program preloads.
 
 use crate::{Error, Mpi, along_path};
 use std::ffi::OsStr;
@@ -63,9 +63,9 @@ pub fn cache() -> Result<PrivateDirectory, Error> {
     PrivateDirectory::cache("mpi", preloadable).map_err(Error::io("keep the compiled preload"))
 }
 
-/// Whether a path can stand in `LD_PRELOAD`. Spaces and colons separate its entries, and there is no way to quote them;
-/// a dollar sign may begin a name that is replaced, such as `$LIB`. The dynamic linker only complains about an entry
-/// that it does not find, and runs the program without it (ld.so(8)).
+/// Whether a path can stand in `LD_PRELOAD`. Spaces and colons separate its entries, and there is no way to
+/// quote them; a dollar sign may begin a name that is replaced, such as `$LIB`. The dynamic linker only
+/// complains about an entry that it does not find, and runs the program without it (ld.so(8)).
 fn preloadable(path: &Path) -> Result<(), String> {
     let wrong = [' ', ':', '$']
         .into_iter()
@@ -84,8 +84,8 @@ pub fn core(unisono: &Path) -> Result<PathBuf, Error> {
     found.ok_or(Error::NoCore { path: beside })
 }
 
-/// The `mpicc` of an MPI: the first on `PATH`, which is whose programs are built here; or with Debian's suffix, if
-/// that one includes another MPI's header.
+/// The `mpicc` of an MPI: the first on `PATH`, which is whose programs are built here; or with Debian's
+/// suffix, if that one includes another MPI's header.
 ///
 /// # Errors
 /// [`Error::NoCompiler`].

@@ -39,8 +39,8 @@ fn names_needed(elf: &ElfFile64<'_, Endianness>, file: &[u8]) -> Option<Vec<Stri
     Some(of_library.filter_map(name).collect())
 }
 
-/// Whether `function` is part of a program. A program whose symbols were stripped is searched for the name as text:
-/// libraries have their functions' names in their messages.
+/// Whether `function` is part of a program. A program whose symbols were stripped is searched for the name as
+/// text: libraries have their functions' names in their messages.
 #[must_use]
 pub fn linking(file: &[u8], function: &str) -> Linking {
     let Some(elf) = parse(file) else { return Linking::Dynamic };

@@ -4,11 +4,11 @@
 //! environment), where is that MPI's `mpicc`, and the shim compiled by it, once ([`build`]). The program then
 //! runs with the shim preloaded; the shim loads the core, `libunisono.so`, which lies beside `unisono`.
 //!
-//! The idea: handles differ between MPIs, so the shim is compiled against the program's own `mpi.h`; all else is
-//! the same. Its sources are inside this crate, so that an installed `unisono` needs no source tree.
+//! The idea: handles differ between MPIs, so the shim is compiled against the program's own `mpi.h`; all else
+//! is the same. Its sources are inside this crate, so that an installed `unisono` needs no source tree.
 //!
-//! Cost: a second of compiling for the first program of each MPI; a few file reads for each process afterwards.
-//! When not to use it: programs that are linked to an MPI statically cannot be overridden.
+//! Cost: a second of compiling for the first program of each MPI; a few file reads for each process
+//! afterwards. When not to use it: programs that are linked to an MPI statically cannot be overridden.
 #![forbid(unsafe_code)]
 
 pub mod build;
@@ -25,12 +25,10 @@ use std::process::Command;
 pub enum Mpi {
     /// MPICH and what has its ABI.
     Mpich,
-    /// Open MPI.
     OpenMpi,
 }
 
 impl Mpi {
-    /// Both.
     pub const ALL: [Self; 2] = [Self::Mpich, Self::OpenMpi];
 
     /// The name on the command line and in file names.
@@ -142,7 +140,6 @@ pub enum Error {
     /// The MPI has no compiler here.
     #[error("no mpicc of {mpi} on PATH, which the preload is built with; {remedy}")]
     NoCompiler {
-        /// The MPI.
         mpi: &'static str,
         /// What to install.
         remedy: &'static str,
@@ -155,18 +152,12 @@ pub enum Error {
     },
     /// The compiler refused the shim.
     #[error("{compiler} cannot build the preload: {said}")]
-    NotBuilt {
-        /// Which.
-        compiler: PathBuf,
-        /// Its words.
-        said: String,
-    },
+    NotBuilt { compiler: PathBuf, said: String },
     /// A file cannot be read or written.
     #[error("cannot {what}: {source}")]
     Io {
         /// What was attempted.
         what: String,
-        /// The reason.
         #[source]
         source: std::io::Error,
     },
@@ -220,7 +211,8 @@ pub fn find(program: &str) -> Result<PathBuf, Error> {
     along_path(program).ok_or_else(missing)
 }
 
-/// Whether a program is what starts the ranks of MPI programs, by its name: `mpiexec`, also with an MPI's suffix.
+/// Whether a program is what starts the ranks of MPI programs, by its name: `mpiexec`, also with an MPI's
+/// suffix.
 #[must_use]
 pub fn is_launcher(program: &str) -> bool {
     let name = Path::new(program).file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -233,9 +225,9 @@ pub(crate) fn along_path(name: &str) -> Option<PathBuf> {
     env::split_paths(&path).map(|directory| directory.join(name)).find(|candidate| candidate.is_file())
 }
 
-/// The MPI of a program: the one it is linked to; otherwise (interpreters, scripts) the one given, or the launcher's. And
-/// how it is linked: [`Linking::Static`] is a program without MPI that nothing can be preloaded into, though programs
-/// that it starts may be served.
+/// The MPI of a program: the one it is linked to; otherwise (interpreters, scripts) the one given, or the
+/// launcher's. And how it is linked: [`Linking::Static`] is a program without MPI that nothing can be
+/// preloaded into, though programs that it starts may be served.
 ///
 /// # Errors
 /// [`Error::NoMpi`]; [`Error::Static`]; [`Error::OtherMpi`]; [`Error::Io`] when the program cannot be read.

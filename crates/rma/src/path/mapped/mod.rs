@@ -108,7 +108,7 @@ pub(crate) struct Direct {
     barrier: Episodes,
     me: usize,
     pub(crate) peers: Box<[Peer]>,
-    waiter: Waiter,
+    waiter: MappedWaiter,
     /// How long this member has waited at gates, in the epoch that is open.
     gate_waits: Noted,
     wakeups: Wakeups,
@@ -210,7 +210,7 @@ impl Direct {
             barrier: Episodes::new(host, shared, barrier),
             me,
             peers,
-            waiter: Waiter {
+            waiter: MappedWaiter {
                 host: Arc::clone(host),
                 shared: Arc::clone(shared),
                 waiting: Waiting::new(host.wakeups()),
@@ -248,14 +248,14 @@ impl Direct {
 
 /// A member's way to wait for flags.
 #[derive(Debug)]
-struct Waiter {
+struct MappedWaiter {
     host: Arc<Host>,
     shared: Arc<Shared>,
     waiting: Waiting,
     waits: Waits,
 }
 
-impl Waiter {
+impl MappedWaiter {
     /// Waits for a flag.
     #[inline]
     fn wait_for(&mut self, reach: Reach, flag: Flag<'_>, target: u32) -> Result<(), Error> {

@@ -1,9 +1,9 @@
 //! Datatypes: what MPI's constructors describe, flattened into the engine's layouts.
 //!
 //! The idea: a type is its runs (see [`Layout`]), its extent and the element that all of it is made of, if it
-//! is one. Constructors combine the runs of their parts and merge what touches: a vector of blocks is one run,
-//! a contiguous type of contiguous types is one block. Offsets count from the buffer's address, so that lower
-//! bounds need no place here; the extent is what MPI says.
+//! is one. Constructors combine the runs of their parts and merge what touches: a vector of blocks is one
+//! run, a contiguous type of contiguous types is one block. Offsets count from the buffer's address, so that
+//! lower bounds need no place here; the extent is what MPI says.
 //!
 //! Cost: a run a block that does not continue the one before. Reference: MPI-4.0 sections 5.1.2 to 5.1.8.
 
@@ -119,7 +119,7 @@ impl Runs {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combiner {
-    /// Integers: count.
+    /// One integer: the count.
     Contiguous = 0,
     /// Integers: count, length. Addresses: stride in bytes.
     Vector = 1,
@@ -227,8 +227,8 @@ fn hand_out(make: impl FnOnce() -> Result<Layout, Error>) -> *mut LayoutHandle {
     answer_or(std::ptr::null_mut(), || Ok(Box::into_raw(Box::new(LayoutHandle(make()?)))))
 }
 
-/// A predefined type of so many bytes, one of unisono_element or 0 for data that only moves. NULL after an error, as in
-/// all calls that make a layout.
+/// A predefined type of so many bytes, one of unisono_element or 0 for data that only moves. NULL after an
+/// error, as in all calls that make a layout.
 #[unsafe(no_mangle)]
 pub extern "C" fn unisono_mpi_layout_named(element: c_int, bytes: u64) -> *mut LayoutHandle {
     hand_out(|| Ok(named(element_of(element), bytes)))

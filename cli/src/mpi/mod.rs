@@ -11,9 +11,10 @@ use unisono_mpi_preload::{self as preload, Error, Mpi, build};
 
 /// Run an MPI program with Unisono's one-sided communication
 ///
-/// The program is not changed: its windows, and MPI_Barrier among the ranks of a host, are taken over by a library
-/// that is preloaded; everything else stays with its own MPI. The library is built for that MPI (MPICH or Open MPI,
-/// found out by what the program is linked to, or by the mpiexec that started it) with its mpicc, once.
+/// The program is not changed: its windows, and MPI_Barrier among the ranks of a host, are taken over by a
+/// library that is preloaded; everything else stays with its own MPI. The library is built for that MPI
+/// (MPICH or Open MPI, found out by what the program is linked to, or by the mpiexec that started it) with
+/// its mpicc, once.
 ///
 ///   mpiexec -n 8 unisono mpi -- ./program
 ///

@@ -1,0 +1,138 @@
+//! `unisono mpi --stats`: the table of a job's windows, against programs whose operations are known.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use unisono_host_tests::mpi::{Mpi, below, numbers, verdict};
+use unisono_host_tests::{Outcome, Skipped, host_tests, program};
+
+const BOTH: [Mpi; 2] = [Mpi::Mpich, Mpi::OpenMpi];
+
+fn source(file: &str) -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../abi/mpi/tests/programs")).join(file)
+}
+
+fn on_preload(mpi: Mpi, ranks: usize, arguments: &[&OsStr]) -> Command {
+    let mut command = mpi.launcher(ranks);
+    command.arg(program::unisono()).arg("mpi").args(arguments);
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn statistics_agree_with_a_program_whose_operations_are_known() -> Outcome {
+    for mpi in BOTH {
+        for options in [&["--stats"][..], &["--stats", "--messages"]] {
+            let built = mpi.build(&source("counted.c"))?;
+            let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
+            arguments.extend([OsStr::new("--"), built.as_os_str()]);
+            let output = on_preload(mpi, 2, &arguments).output().expect("it was found");
+            verdict("counted", &output).expect("the program agrees");
+            let said = text(&output.stderr);
+            assert_eq!(said.matches("windows of 2 ranks together").count(), 1, "{options:?}: {said}");
+            let lines = below(&said, "allocated counted");
+            for (kind, amount) in [
+                ("put", "46 712 B"),
+                ("get", "20 80 B"),
+                ("accumulate", "20 80 B"),
+                ("get_accumulate", "14 56 B"),
+            ] {
+                let by_stores = options.len() == 1;
+                let expected = if by_stores { format!("{amount} - -") } else { format!("- - {amount}") };
+                assert_eq!(numbers(&lines, kind), expected, "{kind} {options:?}: {said}");
+            }
+            for (kind, epochs) in [("fence", "22 epochs,"), ("pscw", "10 epochs,"), ("passive", "16 epochs,")]
+            {
+                assert!(numbers(&lines, kind).starts_with(epochs), "{kind} {options:?}: {said}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Microseconds that the table says were waited, awake or asleep.
+fn waited(said: &str, window: &str, kind: &str) -> f64 {
+    let said = numbers(&below(said, window), kind);
+    let Some((_, waited)) = said.split_once("waited ") else { return 0.0 };
+    let micros = |time: &str| {
+        let (value, unit) = time.split_once(' ')?;
+        let scale =
+            [("us", 1.0), ("ms", 1e3), ("s", 1e6)].into_iter().find(|(name, _)| unit.starts_with(name))?;
+        Some(value.parse::<f64>().ok()? * scale.1)
+    };
+    waited.split(" and ").filter_map(micros).sum()
+}
+
+/// Rank 1 is 50 ms late in each; a fifth of that has to be found, because rank 0 may have been late itself.
+fn statistics_say_how_long_each_synchronization_waited() -> Outcome {
+    for mpi in BOTH {
+        let built = mpi.build(&source("late.c"))?;
+        for options in [&["--stats"][..], &["--stats", "--messages"]] {
+            let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
+            arguments.extend([OsStr::new("--"), built.as_os_str()]);
+            let output = on_preload(mpi, 3, &arguments).output().expect("it was found");
+            verdict("late", &output).expect("the program agrees");
+            let said = text(&output.stderr);
+            for (window, kind) in [("fence", "fence"), ("pscw", "pscw"), ("lock", "passive")] {
+                let waited = waited(&said, &format!("allocated {window}"), kind);
+                assert!(waited > 10_000.0, "{waited} in {window} {options:?}: {said}");
+            }
+            if options.len() == 1 {
+                // one long row is added at a time: of two ranks that do nothing else one waits for the other,
+                // now and then at least where processors are few
+                assert!(waited(&said, "allocated gate", "passive") > 10.0, "{said}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A window that the program forgot is in the statistics, too; and MPI_Finalize's callbacks still use
+/// windows.
+fn a_window_that_is_never_freed_is_counted() -> Outcome {
+    for mpi in BOTH {
+        let built = mpi.build(&source("finalized.c"))?;
+        let arguments = [OsStr::new("--stats"), OsStr::new("--"), built.as_os_str(), OsStr::new("left open")];
+        let output = on_preload(mpi, 2, &arguments).output().expect("it was found");
+        verdict("finalized", &output).expect("the program agrees");
+        let said = text(&output.stderr);
+        let left = below(&said, "allocated left open, never freed");
+        assert!(numbers(&left, "fence").starts_with("2 epochs,"), "{said}");
+        // the callback's window and barriers are in the table, because it comes after the callback
+        let late = below(&said, "allocated");
+        assert_eq!(numbers(&late, "put"), "2 8 B - -", "{said}");
+        assert!(numbers(&below(&said, "barriers"), "fence").contains("epochs"), "{said}");
+    }
+    Ok(())
+}
+
+/// The rank that ends the job prints what its windows did so far; a session has no world, and each process
+/// prints its own.
+fn where_ranks_cannot_gather_each_prints_its_own_table() -> Outcome {
+    let ended = |mpi: Mpi, file: &str| -> Result<String, Skipped> {
+        let built = mpi.build(&source(file))?;
+        let arguments = [OsStr::new("--stats"), OsStr::new("--"), built.as_os_str()];
+        Ok(text(&on_preload(mpi, 2, &arguments).output().expect("it was found").stderr))
+    };
+    for mpi in BOTH {
+        let said = ended(mpi, "unhandled.c")?;
+        assert!(said.contains("unisono: rank 1, which ended the job: windows of 1 rank\n"), "{said}");
+        assert!(said.contains("\nallocated, never freed\n"), "{said}");
+    }
+    let said = ended(Mpi::Mpich, "sessions.c")?;
+    for rank in [0, 1] {
+        let head = format!("unisono: rank {rank}, whose session has ended: windows of 1 rank\n");
+        assert_eq!(said.matches(&head).count(), 1, "{said}");
+    }
+    assert!(numbers(&below(&said, "allocated"), "put").starts_with("10 40 B"), "{said}");
+    Ok(())
+}
+
+host_tests![
+    statistics_agree_with_a_program_whose_operations_are_known within 120,
+    statistics_say_how_long_each_synchronization_waited within 120,
+    a_window_that_is_never_freed_is_counted within 120,
+    where_ranks_cannot_gather_each_prints_its_own_table within 120,
+];
