@@ -90,11 +90,11 @@ typedef enum unisono_status {
         UNISONO_STATUS_SYSTEM = 18,
         // A mistake in the library itself.
         UNISONO_STATUS_INTERNAL = 19,
-        // Something else.
         UNISONO_STATUS_OTHER = 20,
         // A limit is reached: of mappings, of memory, or of descriptors.
         UNISONO_STATUS_NO_MEM = 21,
-        // Nothing was done, and the same call is to be made again. Only for bindings that give windows a patience.
+        // Nothing was done, and the same call is to be made again. Only for bindings that give windows a
+        // patience.
         UNISONO_STATUS_AGAIN = 22,
 } unisono_status;
 
@@ -102,29 +102,17 @@ typedef enum unisono_status {
 typedef enum unisono_element {
         // Raw bytes: replace and bitwise operations.
         UNISONO_ELEMENT_BYTE = 1,
-        // 8-bit signed.
         UNISONO_ELEMENT_I8 = 2,
-        // 16-bit signed.
         UNISONO_ELEMENT_I16 = 3,
-        // 32-bit signed.
         UNISONO_ELEMENT_I32 = 4,
-        // 64-bit signed.
         UNISONO_ELEMENT_I64 = 5,
-        // 8-bit unsigned.
         UNISONO_ELEMENT_U8 = 6,
-        // 16-bit unsigned.
         UNISONO_ELEMENT_U16 = 7,
-        // 32-bit unsigned.
         UNISONO_ELEMENT_U32 = 8,
-        // 64-bit unsigned.
         UNISONO_ELEMENT_U64 = 9,
-        // `float`.
         UNISONO_ELEMENT_F32 = 10,
-        // `double`.
         UNISONO_ELEMENT_F64 = 11,
-        // `float complex`.
         UNISONO_ELEMENT_COMPLEX32 = 12,
-        // `double complex`.
         UNISONO_ELEMENT_COMPLEX64 = 13,
         // `bool`: logical operations.
         UNISONO_ELEMENT_BOOL = 14,
@@ -156,23 +144,16 @@ typedef enum unisono_element {
 
 // The predefined operations.
 typedef enum unisono_operation {
-        // The sum.
         UNISONO_OPERATION_SUM = 1,
-        // The product.
         UNISONO_OPERATION_PRODUCT = 2,
-        // The smaller.
         UNISONO_OPERATION_MIN = 3,
-        // The greater.
         UNISONO_OPERATION_MAX = 4,
         // Both nonzero: 1, else 0.
         UNISONO_OPERATION_LOGICAL_AND = 5,
-        // One nonzero.
         UNISONO_OPERATION_LOGICAL_OR = 6,
         // Exactly one nonzero.
         UNISONO_OPERATION_LOGICAL_XOR = 7,
-        // Bitwise and.
         UNISONO_OPERATION_BIT_AND = 8,
-        // Bitwise or.
         UNISONO_OPERATION_BIT_OR = 9,
         // Bitwise exclusive or.
         UNISONO_OPERATION_BIT_XOR = 10,
@@ -225,9 +206,22 @@ typedef struct unisono_run {
         uint64_t bytes;
         // From one block to the next, in bytes.
         int64_t stride;
-        // Blocks.
         uint64_t count;
 } unisono_run;
+
+// The host MPI's messages, for jobs that leave the host. All answer 0 or an MPI error code.
+typedef struct Callbacks {
+        // The first argument of each.
+        void *context;
+        // Begins to send a packet, which stays where it is until `sent` says so; `pending` is for that call.
+        int (*send)(void *context, int to, void *packet, size_t bytes, void **pending);
+        // Whether a packet was sent.
+        int (*sent)(void *context, void **pending, int *done);
+        // Matches a packet that has arrived: from whom, its length, and what to take it by; NULL where none has.
+        int (*receive)(void *context, int *from, size_t *bytes, void **message);
+        // Takes the packet that was matched.
+        int (*take)(void *context, void **message, void *packet, size_t bytes);
+} Callbacks;
 
 // What kind of window to make. All zero is the default, and so is a NULL pointer to it.
 typedef struct unisono_spec {
@@ -250,8 +244,8 @@ const char *unisono_error_text(void);
 // The name of a status, such as "RMA_RANGE"; never NULL.
 const char *unisono_status_name(int status);
 
-// Joins the job that `unisono run` started this process for; a process that was started by itself is a job of
-// one. Collective: waits until all have come, at most so many seconds (0 or less: a minute).
+// Joins the job that `unisono run` started this process for; a process that was started by itself is a job
+// of one. Collective: waits until all have come, at most so many seconds (0 or less: a minute).
 enum unisono_status unisono_job_join(struct unisono_job **job,
                                      double patience_s);
 
@@ -264,8 +258,8 @@ int unisono_job_size(const struct unisono_job *job);
 // Waits until every member has come here. Collective.
 enum unisono_status unisono_job_barrier(struct unisono_job *job);
 
-// Gathers `bytes` bytes of every member at every member, in the order of ranks: `all` has room for as many times
-// the job's size. Every member gives as many. Collective; not a fast path.
+// Gathers `bytes` bytes of every member at every member, in the order of ranks: `all` has room for as many
+// times the job's size. Every member gives as many. Collective; not a fast path.
 enum unisono_status unisono_job_gather(struct unisono_job *job,
                                        const void *data,
                                        size_t bytes,
@@ -308,6 +302,83 @@ int64_t unisono_layout_extent(const struct unisono_layout *layout);
 // Frees a layout and sets `*layout` to NULL. Operations that use it may still be under way.
 enum unisono_status unisono_layout_free(struct unisono_layout **layout);
 
+// Fills in a random key of 16 bytes, by which the members of a job find each other.
+enum unisono_status unisono_mpi_key(uint8_t *key);
+
+// A job of ranks that share this host's memory. `progress` is called now and then while a call waits.
+// Collective.
+enum unisono_status unisono_mpi_job_shared(int rank,
+                                           int size,
+                                           const uint8_t *key,
+                                           void (*progress)(void),
+                                           struct unisono_job **job);
+
+// A job of ranks that the host MPI's messages reach; the callbacks stay valid as long as the job.
+// Collective.
+enum unisono_status unisono_mpi_job_messages(int rank,
+                                             int size,
+                                             const struct Callbacks *callbacks,
+                                             struct unisono_job **job);
+
+// Stops the thread that serves other ranks while this one makes no call: from now on the host MPI may end.
+void unisono_mpi_job_without_agent(struct unisono_job *job);
+
+// How long calls at the windows of this one's job wait at most before they answer UNISONO_STATUS_AGAIN; at
+// first for ever.
+void unisono_mpi_window_patience(struct unisono_window *window,
+                                 uint64_t nanoseconds);
+
+// Whether the window can be freed now: no epoch is open.
+enum unisono_status unisono_mpi_window_freeable(struct unisono_window *window);
+
+// As unisono_window_free, and enters the window into the statistics under this name.
+enum unisono_status unisono_mpi_window_free(struct unisono_window **window, const char *name);
+
+// Enters a window that is never freed into the statistics under this name.
+void unisono_mpi_window_counted(struct unisono_window *window, const char *name);
+
+// A predefined type of so many bytes, one of unisono_element or 0 for data that only moves. NULL after an
+// error, as in all calls that make a layout.
+struct unisono_layout *unisono_mpi_layout_named(int element,
+                                                uint64_t bytes);
+
+// A type made of others; `combiner` is one of unisono_mpi_combiner, which says what the numbers are.
+struct unisono_layout *unisono_mpi_layout_combine(int combiner,
+                                                  int64_t extent,
+                                                  const int64_t *integers,
+                                                  size_t integer_count,
+                                                  const int64_t *addresses,
+                                                  size_t address_count,
+                                                  const struct unisono_layout *const *children,
+                                                  size_t child_count);
+
+// A type whose data lies at these offsets, one a byte, in the order of the data.
+struct unisono_layout *unisono_mpi_layout_traced(const int64_t *offsets,
+                                                 size_t count,
+                                                 int64_t extent,
+                                                 int element);
+
+// The element that all data is made of; 0 for none.
+int unisono_mpi_layout_element(const struct unisono_layout *layout);
+
+// The element, if the layout is one of them and nothing else; 0 otherwise.
+int unisono_mpi_layout_single(const struct unisono_layout *layout);
+
+// Whether a table is wanted (1) or not (0).
+int unisono_mpi_statistics_wanted(void);
+
+// This process's part of the table, `*bytes` long; from here on it is empty. The memory is never freed: MPI
+// ends once in a process.
+const uint8_t *unisono_mpi_statistics_take(size_t *bytes);
+
+// Prints the sum of the parts of `ranks` ranks, which lie one after the other in `all`.
+void unisono_mpi_statistics_print(const uint8_t *all, const int *lengths, size_t ranks);
+
+// Prints this process's part, if a table is wanted and the part was not taken yet; `why` it is printed
+// alone.
+void unisono_mpi_statistics_alone(int rank,
+                                  const char *why);
+
 // Writes origin data to the target.
 enum unisono_status unisono_put(struct unisono_window *window,
                                 const void *origin,
@@ -339,7 +410,8 @@ enum unisono_status unisono_accumulate(struct unisono_window *window,
                                        const struct unisono_layout *target_layout,
                                        int operation);
 
-// As accumulate, and puts what was there before into `result`. The no-op ignores the origin, which may be NULL.
+// As accumulate, and puts what was there before into `result`. The no-op ignores the origin, which may be
+// NULL.
 enum unisono_status unisono_get_accumulate(struct unisono_window *window,
                                            const void *origin,
                                            uint64_t origin_count,
@@ -390,8 +462,8 @@ enum unisono_status unisono_raccumulate(struct unisono_window *window,
                                         int operation,
                                         struct unisono_request **request);
 
-// As accumulate, and puts what was there before into `result`. The no-op ignores the origin, which may be NULL.
-// In a passive epoch; `*request` says when it is complete at the origin. With NULL a flush says so.
+// As accumulate, and puts what was there before into `result`. The no-op ignores the origin, which may be
+// NULL. In a passive epoch; `*request` says when it is complete at the origin. With NULL a flush says so.
 enum unisono_status unisono_rget_accumulate(struct unisono_window *window,
                                             const void *origin,
                                             uint64_t origin_count,
@@ -470,7 +542,6 @@ enum unisono_status unisono_window_unlock(struct unisono_window *window, int tar
 // Begins a shared passive access epoch to everybody.
 enum unisono_status unisono_window_lock_all(struct unisono_window *window, int assert);
 
-// Ends it.
 enum unisono_status unisono_window_unlock_all(struct unisono_window *window);
 
 // Completes all operations to `target` at origin and target; the epoch goes on.
@@ -485,18 +556,21 @@ enum unisono_status unisono_window_flush_local(struct unisono_window *window, in
 // As flush_local, for every target.
 enum unisono_status unisono_window_flush_local_all(struct unisono_window *window);
 
-// Makes local loads and stores and others' operations on this rank's part see each other; in a passive epoch.
+// Makes local loads and stores and others' operations on this rank's part see each other; in a passive
+// epoch.
 enum unisono_status unisono_window_sync(struct unisono_window *window);
 
 // Makes progress: applies what others have sent, sends what waits. Never waits.
 enum unisono_status unisono_window_progress(struct unisono_window *window);
 
-// Waits until every operation of passive epochs that have ended is complete at its target; needs no epoch. Over
-// messages an exclusive unlock does not wait for its target. Whoever locks next finds the operations done, and so
-// does everybody who learns of them by this job's calls; before telling others by any other means, call this.
+// Waits until every operation of passive epochs that have ended is complete at its target; needs no epoch.
+// Over messages an exclusive unlock does not wait for its target. Whoever locks next finds the operations
+// done, and so does everybody who learns of them by this job's calls; before telling others by any other
+// means, call this.
 enum unisono_status unisono_window_settle(struct unisono_window *window);
 
-// A window over zeroed memory of the library's, `bytes` here (members may differ); `*base` is where. Collective.
+// A window over zeroed memory of the library's, `bytes` here (members may differ); `*base` is where.
+// Collective.
 enum unisono_status unisono_window_allocate(struct unisono_job *job,
                                             uint64_t bytes,
                                             const struct unisono_spec *spec,
@@ -523,16 +597,16 @@ enum unisono_status unisono_window_attach(struct unisono_window *window,
 // Detaches memory, by the address it was attached with.
 enum unisono_status unisono_window_detach(struct unisono_window *window, void *address);
 
-// Where the part of rank `rank` lies in this process, how long it is, and its unit; each pointer may be NULL.
-// `*base` becomes NULL where the part is out of reach.
+// Where the part of rank `rank` lies in this process, how long it is, and its unit; each pointer may be
+// NULL. `*base` becomes NULL where the part is out of reach.
 enum unisono_status unisono_window_mapped(struct unisono_window *window,
                                           int rank,
                                           void **base,
                                           uint64_t *bytes,
                                           uint32_t *unit);
 
-// Frees the window and sets `*window` to NULL. Collective, and waits for everybody. Fails inside an epoch, and
-// the window stays.
+// Frees the window and sets `*window` to NULL. Collective, and waits for everybody. Fails inside an epoch,
+// and the window stays.
 enum unisono_status unisono_window_free(struct unisono_window **window);
 
 #ifdef __cplusplus

@@ -8,7 +8,7 @@
 
 // How a type is made of others.
 typedef enum unisono_mpi_combiner {
-        // Integers: count.
+        // One integer: the count.
         UNISONO_MPI_COMBINER_CONTIGUOUS = 0,
         // Integers: count, length. Addresses: stride in bytes.
         UNISONO_MPI_COMBINER_VECTOR = 1,
@@ -37,14 +37,16 @@ typedef struct unisono_mpi_messages {
 // Fills in a random key of 16 bytes, by which the members of a job find each other.
 unisono_status unisono_mpi_key(uint8_t *key);
 
-// A job of ranks that share this host's memory. `progress` is called now and then while a call waits. Collective.
+// A job of ranks that share this host's memory. `progress` is called now and then while a call waits.
+// Collective.
 unisono_status unisono_mpi_job_shared(int rank,
                                       int size,
                                       const uint8_t *key,
                                       void (*progress)(void),
                                       unisono_job **job);
 
-// A job of ranks that the host MPI's messages reach; the callbacks stay valid as long as the job. Collective.
+// A job of ranks that the host MPI's messages reach; the callbacks stay valid as long as the job.
+// Collective.
 unisono_status unisono_mpi_job_messages(int rank,
                                         int size,
                                         const struct unisono_mpi_messages *callbacks,
@@ -53,8 +55,8 @@ unisono_status unisono_mpi_job_messages(int rank,
 // Stops the thread that serves other ranks while this one makes no call: from now on the host MPI may end.
 void unisono_mpi_job_without_agent(unisono_job *job);
 
-// How long calls at the windows of this one's job wait at most before they answer UNISONO_STATUS_AGAIN; at first for
-// ever.
+// How long calls at the windows of this one's job wait at most before they answer UNISONO_STATUS_AGAIN; at
+// first for ever.
 void unisono_mpi_window_patience(unisono_window *window,
                                  uint64_t nanoseconds);
 
@@ -67,8 +69,8 @@ unisono_status unisono_mpi_window_free(unisono_window **window, const char *name
 // Enters a window that is never freed into the statistics under this name.
 void unisono_mpi_window_counted(unisono_window *window, const char *name);
 
-// A predefined type of so many bytes, one of unisono_element or 0 for data that only moves. NULL after an error, as in
-// all calls that make a layout.
+// A predefined type of so many bytes, one of unisono_element or 0 for data that only moves. NULL after an
+// error, as in all calls that make a layout.
 unisono_layout *unisono_mpi_layout_named(int element,
                                          uint64_t bytes);
 
@@ -97,14 +99,15 @@ int unisono_mpi_layout_single(const unisono_layout *layout);
 // Whether a table is wanted (1) or not (0).
 int unisono_mpi_statistics_wanted(void);
 
-// This process's part of the table, `*bytes` long; from here on it is empty. The memory is never freed: MPI ends once in
-// a process.
+// This process's part of the table, `*bytes` long; from here on it is empty. The memory is never freed: MPI
+// ends once in a process.
 const uint8_t *unisono_mpi_statistics_take(size_t *bytes);
 
 // Prints the sum of the parts of `ranks` ranks, which lie one after the other in `all`.
 void unisono_mpi_statistics_print(const uint8_t *all, const int *lengths, size_t ranks);
 
-// Prints this process's part, if a table is wanted and the part was not taken yet; `why` it is printed alone.
+// Prints this process's part, if a table is wanted and the part was not taken yet; `why` it is printed
+// alone.
 void unisono_mpi_statistics_alone(int rank,
                                   const char *why);
 
