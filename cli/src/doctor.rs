@@ -30,7 +30,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct DoctorAnswer {
     capabilities: Vec<Capability>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let capabilities = capability::all(effort);
     progress.finish_and_clear();
     if args.json {
-        crate::output::answer(&serde_json::to_string_pretty(&Answer { capabilities })?)?;
+        crate::output::answer(&serde_json::to_string_pretty(&DoctorAnswer { capabilities })?)?;
     } else {
         crate::output::answer(table(&capabilities).trim_end())?;
     }

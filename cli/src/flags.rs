@@ -8,7 +8,7 @@ use unisono_study::workload::{Options, Pin};
 
 /// What a workload is told.
 #[derive(clap::Args)]
-pub(crate) struct Flags {
+pub(crate) struct WorkloadFlags {
     /// Participants
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = one_number)]
     pub(crate) threads: usize,
@@ -55,7 +55,7 @@ pub(crate) fn one_number(text: &str) -> Result<usize, String> {
     text.parse().map_err(refuse)
 }
 
-impl Flags {
+impl WorkloadFlags {
     /// Options for a run in this process. First asks for the parent's fate where that is wanted.
     pub(crate) fn options(&self) -> anyhow::Result<Options> {
         if self.die_with_parent {

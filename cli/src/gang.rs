@@ -39,7 +39,7 @@ enum GangCommand {
     Simulate(SimulateArgs),
     Restore(RestoreArgs),
     #[command(hide = true)]
-    Guard(GuardArgs),
+    Guard(GangGuardArgs),
 }
 
 /// Run unmodified programs as gangs: all threads of one run at the same time, the programs take turns
@@ -79,7 +79,7 @@ struct RunArgs {
     weights: Vec<u32>,
     /// How gangs are held back: auto, freeze (the cgroup freezer), real-time (priorities), stop (signals)
     #[arg(long, default_value = "auto", value_parser = Completed::new(|| owned(["auto", "freeze", "real-time", "stop"]), mechanism), hide_possible_values = true)]
-    mechanism: Mechanism,
+    mechanism: MechanismName,
     /// Keep all other programs off the processors (real-time priorities; they get the system's reserve)
     #[arg(long)]
     isolate: bool,
@@ -117,10 +117,10 @@ struct RunArgs {
 }
 
 #[derive(Clone, Copy)]
-struct Mechanism(Option<Kind>);
+struct MechanismName(Option<Kind>);
 
-fn mechanism(text: &str) -> Result<Mechanism, String> {
-    if text == "auto" { Ok(Mechanism(None)) } else { text.parse().map(|kind| Mechanism(Some(kind))) }
+fn mechanism(text: &str) -> Result<MechanismName, String> {
+    if text == "auto" { Ok(MechanismName(None)) } else { text.parse().map(|kind| MechanismName(Some(kind))) }
 }
 
 /// Run the gang policy on simulated cores
@@ -154,7 +154,7 @@ struct RestoreArgs {
 }
 
 #[derive(Parser)]
-struct GuardArgs {
+struct GangGuardArgs {
     journal: PathBuf,
     scheduler: i32,
 }
@@ -277,7 +277,7 @@ fn restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
     Ok(if left.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn guard(args: &GuardArgs) -> anyhow::Result<ExitCode> {
+fn guard(args: &GangGuardArgs) -> anyhow::Result<ExitCode> {
     if let Some(done) = guardian::guard(&args.journal, Tid(args.scheduler)).map_err(failure)? {
         eprintln!("unisono: the gang scheduler was killed; its programs go on without gangs");
         for what in &done.left {

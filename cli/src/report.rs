@@ -5,7 +5,7 @@ use crate::output;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use unisono_report::{Error, Summary, Tone};
+use unisono_report::{Error, RecordsSummary, Tone};
 
 /// Redraw the report from a study's records
 ///
@@ -46,7 +46,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn say(args: &Args, summary: &Summary, page: &Path) -> std::io::Result<()> {
+fn say(args: &Args, summary: &RecordsSummary, page: &Path) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if args.json {
         return writeln!(out, "{}", serde_json::to_string(summary)?);
@@ -56,7 +56,7 @@ fn say(args: &Args, summary: &Summary, page: &Path) -> std::io::Result<()> {
 }
 
 /// The verdicts, one a line, and what became of the runs.
-fn print(out: &mut impl std::io::Write, summary: &Summary) -> std::io::Result<()> {
+fn print(out: &mut impl std::io::Write, summary: &RecordsSummary) -> std::io::Result<()> {
     for verdict in &summary.verdicts {
         let sign = match verdict.finding {
             Tone::Better => "+",

@@ -5,8 +5,8 @@
 //! in `target/fuzz/corpus`, what failed in `target/fuzz`; the failing bytes are an argument of the target's
 //! program, which then runs just them.
 
-use crate::step::{Step, Verdict};
-use crate::summary::Summary;
+use crate::step::{StepVerdict, TimedStep};
+use crate::summary::StepSummary;
 use crate::{target, workspace};
 use anyhow::{Context, bail};
 use std::fs;
@@ -40,10 +40,11 @@ pub(crate) fn run(seconds: u64, only: &[&str]) -> anyhow::Result<bool> {
         let all: Vec<_> = PROJECTS.iter().flat_map(|(_, targets, _)| targets.iter().copied()).collect();
         bail!("there is no fuzz target {name}; there are {}", all.join(", "));
     }
-    let mut summary = Summary::default();
+    let mut summary = StepSummary::default();
     let compiler = Command::new("c++").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !compiler.is_ok_and(|status| status.success()) {
-        summary.step("fuzz", || Verdict::skipped("no c++ to compile libFuzzer with: apt-get install g++"));
+        summary
+            .step("fuzz", || StepVerdict::skipped("no c++ to compile libFuzzer with: apt-get install g++"));
         return Ok(summary.conclude());
     }
     let place = target().join("fuzz");
@@ -59,7 +60,7 @@ pub(crate) fn run(seconds: u64, only: &[&str]) -> anyhow::Result<bool> {
 
 /// Builds a project and runs these of its targets.
 fn fuzz(
-    summary: &mut Summary,
+    summary: &mut StepSummary,
     place: &Path,
     project: &str,
     targets: &[&str],
@@ -72,9 +73,9 @@ fn fuzz(
     build.args(["build", "--locked", "--release", "--target", &triple]);
     build.current_dir(workspace().join(project));
     build.env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", place);
-    if !Step::new(format!("build {project}"), build).succeeds() {
+    if !TimedStep::new(format!("build {project}"), build).succeeds() {
         let problem = format!("the fuzz targets of {project} do not build");
-        summary.step("fuzz", || Verdict::failed(problem));
+        summary.step("fuzz", || StepVerdict::failed(problem));
         return Ok(());
     }
     for name in targets {
@@ -92,8 +93,8 @@ fn fuzz(
             let show = |line: &str| {
                 line.starts_with("stat::") || line.starts_with("Done") || line.contains("panicked")
             };
-            let step = Step::new(*name, fuzz).within(deadline).showing(show);
-            if step.succeeds() { Verdict::passed(1) } else { Verdict::failed(found(name)) }
+            let step = TimedStep::new(*name, fuzz).within(deadline).showing(show);
+            if step.succeeds() { StepVerdict::passed(1) } else { StepVerdict::failed(found(name)) }
         });
     }
     Ok(())

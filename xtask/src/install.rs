@@ -21,12 +21,12 @@ use std::process::Command;
 const SONAME: &str = "libunisono.so.0";
 
 /// Where files go, and where they will lie for those who use them.
-pub(crate) struct Prefix {
+pub(crate) struct InstallPrefix {
     prefix: PathBuf,
     staging: Option<PathBuf>,
 }
 
-impl Prefix {
+impl InstallPrefix {
     /// Reads `--prefix DIR` and `--destdir DIR`.
     pub(crate) fn parse(words: &[&str]) -> anyhow::Result<Self> {
         let mut answer = Self { prefix: "/usr/local".into(), staging: None };
@@ -92,7 +92,7 @@ impl Prefix {
 }
 
 /// Builds what is missing, and installs everything.
-pub(crate) fn run_with(prefix: &Prefix) -> anyhow::Result<bool> {
+pub(crate) fn run_with(prefix: &InstallPrefix) -> anyhow::Result<bool> {
     let release = target().join("release");
     // the library of its own build: its name for the linker would keep programs from running in the source
     // tree
@@ -147,7 +147,7 @@ pub(crate) fn run_with(prefix: &Prefix) -> anyhow::Result<bool> {
 
 /// Installs into a new directory, and has an example in C use what lies there.
 pub(crate) fn trial(directory: &Path) -> anyhow::Result<String> {
-    let prefix = Prefix { prefix: directory.to_owned(), staging: None };
+    let prefix = InstallPrefix { prefix: directory.to_owned(), staging: None };
     run_with(&prefix)?;
     let (library, heat) = (prefix.path("lib"), prefix.path("heat"));
     let example = workspace().join("examples/c/heat.c");
@@ -192,7 +192,8 @@ mod tests {
 
     #[test]
     fn staging_keeps_the_prefix_of_those_who_will_use_it() {
-        let prefix = Prefix::parse(&["--prefix", "/usr", "--destdir", "/tmp/stage"]).expect("both are known");
+        let prefix =
+            InstallPrefix::parse(&["--prefix", "/usr", "--destdir", "/tmp/stage"]).expect("both are known");
         assert_eq!(prefix.path("bin/unisono"), Path::new("/tmp/stage/usr/bin/unisono"));
         let text = description(&prefix.prefix, "1.2.3").expect("the template is there");
         assert!(text.starts_with("prefix=/usr\n") && text.contains("\nVersion: 1.2.3\n"), "{text}");
@@ -201,8 +202,8 @@ mod tests {
 
     #[test]
     fn a_relative_prefix_and_an_unknown_word_are_refused() {
-        assert!(Prefix::parse(&["--prefix", "here"]).is_err());
-        assert!(Prefix::parse(&["--perfix", "/usr"]).is_err());
-        assert!(Prefix::parse(&["--prefix"]).is_err());
+        assert!(InstallPrefix::parse(&["--prefix", "here"]).is_err());
+        assert!(InstallPrefix::parse(&["--perfix", "/usr"]).is_err());
+        assert!(InstallPrefix::parse(&["--prefix"]).is_err());
     }
 }

@@ -73,7 +73,7 @@ fn main() -> ExitCode {
             fuzz::run(seconds.parse().unwrap_or(60), only)
         }
         ["vm", ref only @ ..] => vm::run(only),
-        ["install", ref words @ ..] => match install::Prefix::parse(words) {
+        ["install", ref words @ ..] => match install::InstallPrefix::parse(words) {
             Ok(prefix) => install::run_with(&prefix),
             Err(error) => {
                 eprintln!("xtask: {error:#}");

@@ -1,6 +1,6 @@
 //! The Debian packages that tests need, in one place, each with its reason.
 
-use crate::step::{Step, Verdict};
+use crate::step::{StepVerdict, TimedStep};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -123,14 +123,17 @@ pub(crate) fn print() {
 }
 
 /// Installs what is missing, or says why not and what will be skipped.
-pub(crate) fn provide(install: Install) -> Verdict {
+pub(crate) fn provide(install: Install) -> StepVerdict {
     if !answers("dpkg-query", &["--version"]) {
-        return Verdict::skipped(format!("this is no Debian; have the like of {} at hand", names(&all())));
+        return StepVerdict::skipped(format!(
+            "this is no Debian; have the like of {} at hand",
+            names(&all())
+        ));
     }
     let missing = missing();
     if missing.is_empty() {
         println!("all there: {}", names(&all()));
-        return Verdict::passed(1);
+        return StepVerdict::passed(1);
     }
     let refusal = if install == Install::Never {
         Some("--no-install")
@@ -142,7 +145,7 @@ pub(crate) fn provide(install: Install) -> Verdict {
         None
     };
     if let Some(refusal) = refusal {
-        return Verdict::skipped(format!("{refusal}; {}", consequences(&missing)));
+        return StepVerdict::skipped(format!("{refusal}; {}", consequences(&missing)));
     }
     let list: Vec<&str> = missing.iter().map(|package| package.name).collect();
     let apt = |arguments: &[&str]| {
@@ -151,7 +154,10 @@ pub(crate) fn provide(install: Install) -> Verdict {
         command.env("DEBIAN_FRONTEND", "noninteractive");
         // hundreds of lines of unpacking say nothing; errors and warnings do
         let says_something = |line: &str| line.starts_with("E:") || line.starts_with("W:");
-        Step::new("apt-get", command).within(Duration::from_secs(30 * 60)).showing(says_something).succeeds()
+        TimedStep::new("apt-get", command)
+            .within(Duration::from_secs(30 * 60))
+            .showing(says_something)
+            .succeeds()
     };
     // an update that fails may leave lists that are good enough
     apt(&["update"]);
@@ -162,9 +168,9 @@ pub(crate) fn provide(install: Install) -> Verdict {
     apt(&[&["install", "--yes", "--no-install-recommends"], list.as_slice()].concat());
     let missing = self::missing();
     if missing.is_empty() {
-        Verdict::passed(1)
+        StepVerdict::passed(1)
     } else {
-        Verdict::skipped(format!("apt-get could not install them; {}", consequences(&missing)))
+        StepVerdict::skipped(format!("apt-get could not install them; {}", consequences(&missing)))
     }
 }
 

@@ -1,8 +1,8 @@
 //! `cargo xtask smoke`: the README's first command with its shortest setting, and whether what it wrote
 //! can be used: records that the schema accepts, a report that stands alone, a redraw from the records.
 
-use crate::step::{Step, Verdict};
-use crate::summary::Summary;
+use crate::step::{StepVerdict, TimedStep};
+use crate::summary::StepSummary;
 use crate::{install, workspace};
 use anyhow::{Context, ensure};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use unisono_measure::record::{FORMAT, Line, Outcome};
 pub(crate) fn run() -> anyhow::Result<bool> {
     let scratch = tempfile::tempdir().context("a temporary directory")?;
     let out = scratch.path().join("study");
-    let mut summary = Summary::default();
+    let mut summary = StepSummary::default();
     summary.step("unisono study --smoke", || program(&["study", "--smoke", "--out"], &out));
     summary.step("its records", || checked(records(&out.join("records.jsonl"))));
     summary.step("its report", || checked(report(&out.join("report.html"))));
@@ -28,26 +28,26 @@ pub(crate) fn run() -> anyhow::Result<bool> {
     Ok(summary.conclude())
 }
 
-fn program(arguments: &[&str], directory: &Path) -> Verdict {
+fn program(arguments: &[&str], directory: &Path) -> StepVerdict {
     let mut command = Command::new("cargo");
     command.args(["run", "--release", "--locked", "--"]).args(arguments).arg(directory);
     command.current_dir(workspace());
     let name = format!("unisono {}", arguments.join(" "));
-    if Step::new(&name, command).succeeds() {
-        Verdict::passed(1)
+    if TimedStep::new(&name, command).succeeds() {
+        StepVerdict::passed(1)
     } else {
-        Verdict::failed(format!("{name} DIR did not succeed"))
+        StepVerdict::failed(format!("{name} DIR did not succeed"))
     }
 }
 
 /// What was found out, in one line, or what is wrong.
-fn checked(result: anyhow::Result<String>) -> Verdict {
+fn checked(result: anyhow::Result<String>) -> StepVerdict {
     match result {
         Ok(found) => {
             println!("{found}");
-            Verdict::passed(1)
+            StepVerdict::passed(1)
         }
-        Err(error) => Verdict::failed(format!("{error:#}")),
+        Err(error) => StepVerdict::failed(format!("{error:#}")),
     }
 }
 

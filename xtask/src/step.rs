@@ -9,7 +9,7 @@ use unisono_host_tests::watchdog::{self, Ended, Reach};
 
 /// How a step ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct StepVerdict {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
     /// One line a skip: what, and why.
@@ -20,7 +20,7 @@ pub(crate) struct Verdict {
     pub(crate) times_ms: Vec<(u64, String)>,
 }
 
-impl Verdict {
+impl StepVerdict {
     pub(crate) fn passed(count: u64) -> Self {
         Self { passed: count, ..Self::default() }
     }
@@ -35,7 +35,7 @@ impl Verdict {
 }
 
 /// What a command did and printed.
-pub(crate) struct Done {
+pub(crate) struct StepOutput {
     /// It ended by itself with exit code 0.
     pub(crate) success: bool,
     /// It was killed by the watchdog, and why.
@@ -45,7 +45,7 @@ pub(crate) struct Done {
 }
 
 /// A command with its deadlines.
-pub(crate) struct Step {
+pub(crate) struct TimedStep {
     name: String,
     command: Command,
     deadline: Duration,
@@ -61,7 +61,7 @@ struct TestLimits {
     silence: Duration,
 }
 
-impl Step {
+impl TimedStep {
     /// An hour in all, silent or not: a compiler on a slow machine is silent for many minutes.
     pub(crate) fn new(name: impl Into<String>, command: Command) -> Self {
         Self {
@@ -104,7 +104,7 @@ impl Step {
     pub(crate) fn succeeds(self) -> bool {
         let name = self.name.clone();
         match self.run() {
-            Ok(Done { success, hung, .. }) => {
+            Ok(StepOutput { success, hung, .. }) => {
                 if let Some(hung) = hung {
                     println!("{name}: {hung}");
                 }
@@ -117,7 +117,7 @@ impl Step {
         }
     }
 
-    pub(crate) fn run(mut self) -> std::io::Result<Done> {
+    pub(crate) fn run(mut self) -> std::io::Result<StepOutput> {
         let (reader, writer) = std::io::pipe()?;
         // in the terminal's process group, so that Ctrl-C ends it too
         let mut child = self
@@ -190,7 +190,7 @@ impl Step {
                 false
             }
         };
-        Ok(Done { success, hung, lines })
+        Ok(StepOutput { success, hung, lines })
     }
 }
 
@@ -205,10 +205,10 @@ fn keep(lines: &mut Vec<String>, show: &mut dyn FnMut(&str) -> bool, line: Strin
 mod tests {
     use super::*;
 
-    fn shell(script: &str) -> Step {
+    fn shell(script: &str) -> TimedStep {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        Step::new("a step", command)
+        TimedStep::new("a step", command)
     }
 
     #[test]
@@ -241,7 +241,8 @@ mod tests {
 
     #[test]
     fn a_program_that_does_not_exist_is_named() {
-        let error = Step::new("none", Command::new("unisono-no-such-program")).run().err().expect("an error");
+        let error =
+            TimedStep::new("none", Command::new("unisono-no-such-program")).run().err().expect("an error");
         assert!(error.to_string().contains("unisono-no-such-program"), "{error}");
     }
 }

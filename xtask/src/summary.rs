@@ -1,17 +1,17 @@
 //! Runs named steps one after the other and prints, at the end, what passed, failed and was skipped.
 
-use crate::step::Verdict;
+use crate::step::StepVerdict;
 use std::time::{Duration, Instant};
 
 /// The steps so far.
 #[derive(Default)]
-pub(crate) struct Summary {
-    rows: Vec<(String, Verdict, Duration)>,
+pub(crate) struct StepSummary {
+    rows: Vec<(String, StepVerdict, Duration)>,
 }
 
-impl Summary {
+impl StepSummary {
     /// Runs a step under a heading.
-    pub(crate) fn step(&mut self, name: &str, run: impl FnOnce() -> Verdict) {
+    pub(crate) fn step(&mut self, name: &str, run: impl FnOnce() -> StepVerdict) {
         println!("\n==> {name}");
         let start = Instant::now();
         let verdict = run();
@@ -28,8 +28,8 @@ impl Summary {
         let (mut passed, mut failed, mut skipped) = (0, 0, 0);
         for (name, verdict, time) in &self.rows {
             let word = match verdict {
-                Verdict { failed: 1.., .. } => "failed",
-                Verdict { passed: 0, .. } => "skipped",
+                StepVerdict { failed: 1.., .. } => "failed",
+                StepVerdict { passed: 0, .. } => "skipped",
                 _ => "passed",
             };
             println!(
@@ -63,7 +63,7 @@ impl Summary {
         }
     }
 
-    fn list(&self, word: &str, which: impl Fn(&Verdict) -> &Vec<String>) {
+    fn list(&self, word: &str, which: impl Fn(&StepVerdict) -> &Vec<String>) {
         let all: Vec<_> = self
             .rows
             .iter()

@@ -1,8 +1,8 @@
 //! `cargo xtask test`: every test, in the order in which a failure says most.
 
 use crate::packages::{self, Install};
-use crate::step::{Done, Step, Verdict};
-use crate::summary::Summary;
+use crate::step::{StepOutput, StepVerdict, TimedStep};
+use crate::summary::StepSummary;
 use crate::{target, test_output, vm, workspace};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,7 +17,7 @@ pub(crate) enum Cases {
 
 /// Runs every test that this machine can run; answers whether none failed.
 pub(crate) fn run(install: Install, cases: Cases) -> anyhow::Result<bool> {
-    let mut summary = Summary::default();
+    let mut summary = StepSummary::default();
     summary.step("packages", || packages::provide(install));
     // in one go: asked for one package alone, cargo builds its dependencies again, with fewer features
     summary.step("unit, property, doc and command line tests", || {
@@ -31,11 +31,11 @@ pub(crate) fn run(install: Install, cases: Cases) -> anyhow::Result<bool> {
 
 /// The tests of the crates with unsafe code, under Miri.
 pub(crate) fn miri() -> anyhow::Result<bool> {
-    let mut summary = Summary::default();
+    let mut summary = StepSummary::default();
     summary.step("miri", || {
         let there = Command::new("cargo").args(["miri", "--version"]).stderr(Stdio::null()).output();
         if !there.is_ok_and(|output| output.status.success()) {
-            return Verdict::skipped("cargo miri is not installed: rustup +nightly component add miri");
+            return StepVerdict::skipped("cargo miri is not installed: rustup +nightly component add miri");
         }
         let mut command = Command::new("cargo");
         command.args([
@@ -48,24 +48,24 @@ pub(crate) fn miri() -> anyhow::Result<bool> {
             "unisono-barrier",
         ]);
         command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
-        verdict(Step::new("miri", command).testing(test_output::runs_a_program))
+        verdict(TimedStep::new("miri", command).testing(test_output::runs_a_program))
     });
     Ok(summary.conclude())
 }
 
-fn tests(arguments: &[&str], prepare: impl FnOnce(&mut Command)) -> Verdict {
+fn tests(arguments: &[&str], prepare: impl FnOnce(&mut Command)) -> StepVerdict {
     let mut command = Command::new("cargo");
     command.args(["test", "--locked", "--no-fail-fast"]).args(arguments).args(["--", "--show-output"]);
     command.current_dir(workspace());
     prepare(&mut command);
-    let step = Step::new(format!("cargo test {}", arguments.join(" ")), command);
+    let step = TimedStep::new(format!("cargo test {}", arguments.join(" ")), command);
     verdict(step.testing(test_output::runs_a_program).showing(test_output::filter()))
 }
 
-fn verdict(step: Step) -> Verdict {
-    let Done { success, hung, lines } = match step.run() {
+fn verdict(step: TimedStep) -> StepVerdict {
+    let StepOutput { success, hung, lines } = match step.run() {
         Ok(done) => done,
-        Err(error) => return Verdict::failed(error.to_string()),
+        Err(error) => return StepVerdict::failed(error.to_string()),
     };
     let mut verdict = test_output::read(&lines);
     if let Some(hung) = hung {
@@ -79,13 +79,13 @@ fn verdict(step: Step) -> Verdict {
 }
 
 /// Host tests start the program as a user would; it is built once, before their clocks run.
-fn host_tests(cases: Cases) -> Verdict {
+fn host_tests(cases: Cases) -> StepVerdict {
     let mut build = Command::new("cargo");
     build.args(["build", "--locked", "--release", "--package", "unisono", "--package", "unisono-c"]);
     // the examples and the library that those in C are linked to
     build.args(["--package", "unisono-c", "--package", "unisono-examples"]).current_dir(workspace());
-    if !Step::new("build the program", build).succeeds() {
-        return Verdict::failed("the program does not build");
+    if !TimedStep::new("build the program", build).succeeds() {
+        return StepVerdict::failed("the program does not build");
     }
     tests(&["--package", "unisono-host-tests"], |command| {
         command.env("UNISONO_PROGRAM", target().join("release/unisono"));
@@ -96,7 +96,7 @@ fn host_tests(cases: Cases) -> Verdict {
 }
 
 /// The models run with another `cfg`, which rebuilds everything below them: in a directory of its own.
-fn loom() -> Verdict {
+fn loom() -> StepVerdict {
     const CRATES: [&str; 3] = ["sync", "barrier", "rma"];
     let mut arguments = vec!["--release".to_owned()];
     let mut models = 0;
@@ -109,7 +109,7 @@ fn loom() -> Verdict {
         arguments.extend(found.into_iter().flat_map(|model| ["--test".to_owned(), model]));
     }
     if models == 0 {
-        return Verdict::skipped("no crate has a model (tests/loom*.rs)");
+        return StepVerdict::skipped("no crate has a model (tests/loom*.rs)");
     }
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     tests(&arguments, |command| {

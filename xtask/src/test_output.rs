@@ -3,11 +3,11 @@
 //! Tests run with `--show-output`, so that a `#[test]` can say that it skipped something: a line that
 //! begins with `skipped` in its output. The rest of what passing tests print is not shown.
 
-use crate::step::Verdict;
+use crate::step::StepVerdict;
 
 /// What the lines of one or more test programs add up to.
-pub(crate) fn read(lines: &[String]) -> Verdict {
-    let mut verdict = Verdict::default();
+pub(crate) fn read(lines: &[String]) -> StepVerdict {
+    let mut verdict = StepVerdict::default();
     let mut program = String::new();
     let mut test = None;
     for line in lines {
@@ -47,7 +47,7 @@ pub(crate) fn runs_a_program(line: &str) -> bool {
     test_program(line).is_some()
 }
 
-fn single(name: &str, result: &str, program: &str, verdict: &mut Verdict) {
+fn single(name: &str, result: &str, program: &str, verdict: &mut StepVerdict) {
     if let Some(reason) = result.strip_prefix("skipped: ") {
         verdict.skipped.push(format!("{program} {name}: {reason}"));
     } else if let Some(reason) = result.strip_prefix("ignored") {
@@ -63,7 +63,7 @@ fn single(name: &str, result: &str, program: &str, verdict: &mut Verdict) {
 }
 
 /// `test result: ok. 3 passed; 0 failed; ...`
-fn count(line: &str, verdict: &mut Verdict) {
+fn count(line: &str, verdict: &mut StepVerdict) {
     let number = |word: &str| {
         line.split([';', '.']).find_map(|part| part.trim().strip_suffix(word)?.trim().parse::<u64>().ok())
     };

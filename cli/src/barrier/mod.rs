@@ -4,7 +4,7 @@ mod table;
 pub(crate) mod variant;
 
 use crate::exit::Failure;
-use crate::flags::{Flags, one_number};
+use crate::flags::{WorkloadFlags, one_number};
 use crate::help::{Completed, owned};
 use anyhow::Context;
 use clap::builder::StringValueParser;
@@ -16,7 +16,7 @@ use unisono_study::peer::catalogue;
 use unisono_study::workload::competitor::Competitors;
 use unisono_study::workload::options::write_result;
 use unisono_study::workload::{self, Measurement, Options, Pin};
-use variant::Variant;
+use variant::ComparedRow;
 
 /// Measure what a barrier costs here
 ///
@@ -38,7 +38,7 @@ What to read: `blocks/s` counts threads that went to sleep. With a wait that spi
 threads on one core, and `--pin spread` will show what that costs.")]
 pub(crate) struct Args {
     #[command(flatten)]
-    flags: Flags,
+    flags: WorkloadFlags,
     /// Unisono's algorithm: recommended, by name, or all; several separated by commas
     #[arg(long, value_name = "A", value_delimiter = ',', value_parser = Completed::new(|| owned(variant::algorithms()), StringValueParser::new()), hide_possible_values = true)]
     algorithm: Vec<String>,
@@ -79,8 +79,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let competitors = competitors.map_err(|error| usage(&error))?;
     let measured = measure(&runners, &options, &args)?;
     drop(competitors);
-    let results: Vec<table::Result> = measured.into_iter().map(table::Result::new).collect();
-    let json = results.iter().map(table::Result::json).collect::<Result<Vec<_>, _>>()?.join("\n");
+    let results: Vec<table::VariantRuns> = measured.into_iter().map(table::VariantRuns::new).collect();
+    let json = results.iter().map(table::VariantRuns::json).collect::<Result<Vec<_>, _>>()?.join("\n");
     if let Some(path) = &args.flags.result {
         write_result(path, &json)?;
     }
@@ -94,7 +94,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Runs of each variant, in the order of the variants; made in turns: A B, B A, A B, ...
-fn measure(variants: &[Variant], options: &Options, args: &Args) -> anyhow::Result<Vec<Vec<Measurement>>> {
+fn measure(
+    variants: &[ComparedRow],
+    options: &Options,
+    args: &Args,
+) -> anyhow::Result<Vec<Vec<Measurement>>> {
     let mut measured = vec![Vec::new(); variants.len()];
     let alone = variants.len() == 1 && args.runs == 1;
     let total = variants.len() * args.runs;

@@ -10,11 +10,11 @@ use unisono_measure::units::Readable;
 use unisono_study::workload::{Measurement, Options};
 
 /// All runs of one variant.
-pub(super) struct Result {
+pub(super) struct VariantRuns {
     runs: Vec<Measurement>,
 }
 
-impl Result {
+impl VariantRuns {
     pub(super) fn new(runs: Vec<Measurement>) -> Self {
         Self { runs }
     }
@@ -81,7 +81,7 @@ impl Result {
 }
 
 /// The sheet of one run, or the table of several.
-pub(super) fn render(results: &[Result], options: &Options) -> String {
+pub(super) fn render(results: &[VariantRuns], options: &Options) -> String {
     let mut text = String::new();
     let drawn = match results {
         [result] if result.runs.len() == 1 => sheet(&mut text, result.first()),
@@ -165,14 +165,14 @@ fn meaning(run: &Measurement, cpus: usize) -> &'static str {
     }
 }
 
-fn table(text: &mut String, results: &[Result], options: &Options) -> std::fmt::Result {
+fn table(text: &mut String, results: &[VariantRuns], options: &Options) -> std::fmt::Result {
     let runs = results[0].runs.len();
     let best = results
         .iter()
         .map(|result| result.median(|run| run.ns_per_barrier.mean))
         .fold(f64::INFINITY, f64::min);
     writeln!(text, "{}", comparison_headline(results, options))?;
-    let names: Vec<String> = results.iter().map(Result::name).collect();
+    let names: Vec<String> = results.iter().map(VariantRuns::name).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(7);
     writeln!(
         text,
@@ -231,7 +231,7 @@ fn table(text: &mut String, results: &[Result], options: &Options) -> std::fmt::
     Ok(())
 }
 
-fn comparison_headline(results: &[Result], options: &Options) -> String {
+fn comparison_headline(results: &[VariantRuns], options: &Options) -> String {
     let run = results[0].first();
     let blank = Measurement { implementation: "x".into(), algorithm: "x".into(), ..run.clone() };
     let conditions = headline(&blank);
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn a_comparison_keeps_the_loser_and_says_by_how_much() {
         let slow = Measurement { algorithm: "central".into(), ..run(160.0, 0.0) };
-        let results = [Result::new(vec![run(80.0, 0.0); 3]), Result::new(vec![slow; 3])];
+        let results = [VariantRuns::new(vec![run(80.0, 0.0); 3]), VariantRuns::new(vec![slow; 3])];
         let text = render(&results, &Options::default());
         assert!(
             text.contains("best") && text.contains("2.00x") && text.contains("central spin-block"),
@@ -313,13 +313,14 @@ mod tests {
 
     #[test]
     fn two_modes_are_said_and_not_averaged() {
-        let text = render(&[Result::new(vec![run(80.0, 0.0), run(27_000.0, 37_000.0)])], &Options::default());
+        let text =
+            render(&[VariantRuns::new(vec![run(80.0, 0.0), run(27_000.0, 37_000.0)])], &Options::default());
         assert!(text.contains("two modes"), "{text}");
     }
 
     #[test]
     fn the_summary_has_the_keys_others_read() {
-        let json = Result::new(vec![run(80.0, 0.0), run(90.0, 0.0)]).json().expect("JSON");
+        let json = VariantRuns::new(vec![run(80.0, 0.0), run(90.0, 0.0)]).json().expect("JSON");
         let value: Value = serde_json::from_str(&json).expect("JSON");
         for key in ["min", "median", "max"] {
             assert!(value["ns_per_barrier"][key].is_number(), "{key}");

@@ -4,23 +4,23 @@ use crate::exit::Failure;
 use std::time::Duration;
 use unisono_barrier::{Algorithm, SpinBudget, Wait};
 use unisono_linux::clock::Nanos;
-use unisono_study::peer::{self, Bench, Program, catalogue};
+use unisono_study::peer::{self, Bench, PeerFile, catalogue};
 use unisono_study::workload::own::{self, Choice};
 use unisono_study::workload::{self, Measurement, Options};
 
 /// One row of the comparison.
-pub(super) struct Variant {
+pub(super) struct ComparedRow {
     name: String,
-    how: How,
+    how: VariantKind,
 }
 
-enum How {
+enum VariantKind {
     /// In this process when alone, else as a process like any peer.
     Unisono(Choice),
-    Program(Program),
+    Program(PeerFile),
 }
 
-impl Variant {
+impl ComparedRow {
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -29,17 +29,17 @@ impl Variant {
     /// what another left.
     pub(super) fn measure(&self, options: &Options, alone: bool) -> anyhow::Result<Measurement> {
         match &self.how {
-            How::Unisono(choice) if alone => Ok(own::run(choice, options).map_err(as_failure)?),
-            How::Unisono(choice) => {
+            VariantKind::Unisono(choice) if alone => Ok(own::run(choice, options).map_err(as_failure)?),
+            VariantKind::Unisono(choice) => {
                 let budget = choice.spin_budget.map(|budget| Duration::from(budget.nanos()));
                 let (algorithm, wait) = (choice.algorithm_name(), choice.wait_name());
-                let program = Program::unisono(&std::env::current_exe()?, algorithm, wait, budget);
+                let program = PeerFile::unisono(&std::env::current_exe()?, algorithm, wait, budget);
                 Ok(program.measure(options)?)
             }
-            How::Program(program) if program.name == "std" && alone => {
+            VariantKind::Program(program) if program.name == "std" && alone => {
                 Ok(own::run_std(options).map_err(as_failure)?)
             }
-            How::Program(program) => Ok(program.measure(options)?),
+            VariantKind::Program(program) => Ok(program.measure(options)?),
         }
     }
 }
@@ -52,7 +52,7 @@ fn as_failure(error: workload::Error) -> anyhow::Error {
 }
 
 /// A row before anything is built.
-pub(super) enum Wanted {
+pub(super) enum WantedRow {
     Unisono(Choice),
     Peer(String),
 }
@@ -76,7 +76,7 @@ pub(super) fn parse(
     algorithms: &[String],
     waits: &[String],
     spin_budget: Option<Duration>,
-) -> Result<Vec<Wanted>, Failure> {
+) -> Result<Vec<WantedRow>, Failure> {
     let own = ["unisono".to_owned()];
     let implementations = if implementations.is_empty() { &own } else { implementations };
     let every = |names: &[String], all: Vec<&str>| match names {
@@ -97,13 +97,13 @@ pub(super) fn parse(
     for name in implementations {
         let name = catalogue::canonical(name);
         match name {
-            "unisono" => wanted.extend(choices.iter().map(|choice| Wanted::Unisono(*choice))),
-            name if known.contains(&name) => wanted.push(Wanted::Peer(name.to_owned())),
+            "unisono" => wanted.extend(choices.iter().map(|choice| WantedRow::Unisono(*choice))),
+            name if known.contains(&name) => wanted.push(WantedRow::Peer(name.to_owned())),
             name => return Err(unknown("implementation", name, &known)),
         }
     }
     let chosen = !algorithms.is_empty() || !waits.is_empty() || spin_budget.is_some();
-    if chosen && !wanted.iter().any(|wanted| matches!(wanted, Wanted::Unisono(_))) {
+    if chosen && !wanted.iter().any(|wanted| matches!(wanted, WantedRow::Unisono(_))) {
         return Err(Failure::Usage(
             "--algorithm, --wait and --spin-budget choose among Unisono's own barriers; add unisono to \
              --implementation, or leave them out"
@@ -149,12 +149,12 @@ fn unknown(what: &str, name: &str, known: &[&str]) -> Failure {
 }
 
 /// Builds the peers that are wanted. What cannot be built is said and left out; nothing left is an error.
-pub(super) fn prepare(wanted: Vec<Wanted>) -> anyhow::Result<Vec<Variant>> {
+pub(super) fn prepare(wanted: Vec<WantedRow>) -> anyhow::Result<Vec<ComparedRow>> {
     let peers: Vec<&str> = wanted
         .iter()
         .filter_map(|wanted| match wanted {
-            Wanted::Peer(name) => Some(name.as_str()),
-            Wanted::Unisono(_) => None,
+            WantedRow::Peer(name) => Some(name.as_str()),
+            WantedRow::Unisono(_) => None,
         })
         .collect();
     let mut bench = Bench::default();
@@ -168,11 +168,13 @@ pub(super) fn prepare(wanted: Vec<Wanted>) -> anyhow::Result<Vec<Variant>> {
     let mut missing = Vec::new();
     for wanted in wanted {
         match wanted {
-            Wanted::Unisono(choice) => {
-                variants.push(Variant { name: choice.name(), how: How::Unisono(choice) });
+            WantedRow::Unisono(choice) => {
+                variants.push(ComparedRow { name: choice.name(), how: VariantKind::Unisono(choice) });
             }
-            Wanted::Peer(name) => match bench.program(&name) {
-                Ok(program) => variants.push(Variant { name, how: How::Program(program.clone()) }),
+            WantedRow::Peer(name) => match bench.program(&name) {
+                Ok(program) => {
+                    variants.push(ComparedRow { name, how: VariantKind::Program(program.clone()) })
+                }
                 Err(error) => missing.push(error.to_string()),
             },
         }

@@ -1,6 +1,6 @@
 //! `unisono queue apply`: a policy holds on a device from now on.
 
-use super::interpose::{self, Way};
+use super::interpose::{self, InterposeOptions};
 use super::{cpu, failure, units};
 use crate::exit::Failure;
 use crate::output;
@@ -63,7 +63,7 @@ pub(crate) struct Args {
     dev: Option<String>,
     /// Where the policy is enforced [default: where it is now, or else kernel]
     #[arg(long, value_enum)]
-    backend: Option<Choice>,
+    backend: Option<BackendChoice>,
     /// Which of the kernel's schedulers, where the backend is the kernel [default: the one in force, or else
     /// htb]
     #[arg(long, value_enum, value_name = "WHICH")]
@@ -74,7 +74,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     turns: cpu::Turns,
     #[command(flatten)]
-    way: Way,
+    way: InterposeOptions,
     /// With --backend interposed: stay, and end with this program
     #[arg(long)]
     foreground: bool,
@@ -87,7 +87,7 @@ pub(crate) struct Args {
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Default)]
-enum Choice {
+enum BackendChoice {
     /// The kernel's own classes (HTB)
     #[default]
     Kernel,
@@ -115,11 +115,11 @@ enum CpuShares {
 
 impl Args {
     /// The place that is asked for; what is not asked for is as in the place in force.
-    fn choice(&self) -> (Choice, KernelQueue) {
+    fn choice(&self) -> (BackendChoice, KernelQueue) {
         let in_force = self.dev.as_deref().and_then(|device| Place::of(device).ok());
         let backend = self.backend.unwrap_or(match in_force {
-            Some(Place::Interposed(_)) if self.kernel_queue.is_none() => Choice::Interposed,
-            _ => Choice::Kernel,
+            Some(Place::Interposed(_)) if self.kernel_queue.is_none() => BackendChoice::Interposed,
+            _ => BackendChoice::Kernel,
         });
         let queue = self.kernel_queue.unwrap_or(match in_force {
             Some(Place::FairQueue(_)) => KernelQueue::Bpf,
@@ -129,8 +129,8 @@ impl Args {
     }
 }
 
-impl Choice {
-    fn on(self, device: &str, queue: KernelQueue, way: &Way) -> Place {
+impl BackendChoice {
+    fn on(self, device: &str, queue: KernelQueue, way: &InterposeOptions) -> Place {
         match self {
             Self::Kernel if queue == KernelQueue::Bpf => {
                 Place::FairQueue(FairQueue::new(device).until(|| interrupt::caught().map(str::to_owned)))
@@ -153,13 +153,13 @@ impl Choice {
 
 impl Args {
     /// Whether all options are of the place that was chosen: one of another place would be ignored.
-    fn fit_the_place(&self, backend: Choice) -> Result<(), Failure> {
+    fn fit_the_place(&self, backend: BackendChoice) -> Result<(), Failure> {
         let (place, other, wrong) = match backend {
-            Choice::Kernel => {
+            BackendChoice::Kernel => {
                 let foreground = self.foreground.then_some("--foreground");
                 ("kernel", "interposed", self.way.given().into_iter().chain(foreground).collect::<Vec<_>>())
             }
-            Choice::Interposed => {
+            BackendChoice::Interposed => {
                 ("interposed", "kernel", self.kernel_queue.map(|_| "--kernel-queue").into_iter().collect())
             }
         };
@@ -195,7 +195,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if by_core {
             unisono_enforce::cpu::check(&policy).map_err(|error| failure::in_policy(Some(&name), error))?;
         }
-        if backend == Choice::Interposed && args.foreground && !args.check {
+        if backend == BackendChoice::Interposed && args.foreground && !args.check {
             let (keeper, mut notes) = (|| cpu::keeper(device, &args.turns), Vec::new());
             let keeping = by_core.then(|| Keeping::begin(device, &text, &keeper, &mut notes)).transpose();
             failure::warn(&std::mem::take(&mut notes));

@@ -15,13 +15,13 @@ const SPIN_BUDGET: Duration = Duration::from_micros(50);
 
 /// How traffic is interposed; for `--backend interposed` alone.
 #[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Way {
+pub(crate) struct InterposeOptions {
     /// How frames come to the queue and go on [default: tun]
     #[arg(long, value_parser = one_of(&WayName::ALL))]
     way: Option<WayName>,
     /// How the queue waits for frames: spin takes a processor and saves the wake-ups [default: spin-block]
     #[arg(long, value_enum)]
-    wait: Option<Wait>,
+    wait: Option<InterposeWait>,
     /// How long spin-block spins before it blocks [default: 50us]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     spin_budget: Option<Duration>,
@@ -34,7 +34,7 @@ pub(crate) struct Way {
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Wait {
+enum InterposeWait {
     /// Ask again and again
     Spin,
     /// Spin for a while, then block
@@ -59,7 +59,7 @@ fn name_of<T: PartialEq>(value: T, all: &[(T, &'static str, &'static str)]) -> &
     all.iter().find(|(known, _, _)| *known == value).map_or("", |(_, name, _)| name)
 }
 
-impl Way {
+impl InterposeOptions {
     /// The options that were given.
     pub(crate) fn given(&self) -> Vec<&'static str> {
         let given = [
@@ -78,9 +78,9 @@ impl Way {
 
     fn patience(&self) -> Patience {
         match self.wait.unwrap_or_default() {
-            Wait::Spin => Patience::Spin,
-            Wait::SpinBlock => Patience::SpinBlock(self.budget()),
-            Wait::Block => Patience::Block,
+            InterposeWait::Spin => Patience::Spin,
+            InterposeWait::SpinBlock => Patience::SpinBlock(self.budget()),
+            InterposeWait::Block => Patience::Block,
         }
     }
 
@@ -136,7 +136,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DEV")]
     dev: String,
     #[command(flatten)]
-    way: Way,
+    way: InterposeOptions,
     /// Under which number it has the lock of the journals
     #[arg(long, value_name = "NUMBER")]
     lock: Option<i32>,

@@ -36,14 +36,14 @@ pub(crate) struct Args {
     trace: PathBuf,
     /// Who decides
     #[arg(long, value_enum, default_value_t)]
-    discipline: Choice,
+    discipline: SimulatedDiscipline,
     /// Print the departures as one JSON array, in their order
     #[arg(long)]
     json: bool,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, Default)]
-enum Choice {
+enum SimulatedDiscipline {
     /// Hierarchical start-time fair queuing
     #[default]
     StartTime,
@@ -60,10 +60,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let trace = Trace::parse(&text).map_err(|error| Failure::Usage(format!("{name}: {error}")))?;
     let classes = trace.hierarchy().clone();
     let mut discipline: Box<dyn Discipline<usize>> = match args.discipline {
-        Choice::StartTime => start_time(classes),
-        Choice::Fifo => Box::new(Fifo::default()),
-        Choice::Weighted => Box::new(Weighted::new(classes, trace.rate())),
-        Choice::RoundRobin => Box::new(RoundRobin::new(classes, 1500)),
+        SimulatedDiscipline::StartTime => start_time(classes),
+        SimulatedDiscipline::Fifo => Box::new(Fifo::default()),
+        SimulatedDiscipline::Weighted => Box::new(Weighted::new(classes, trace.rate())),
+        SimulatedDiscipline::RoundRobin => Box::new(RoundRobin::new(classes, 1500)),
     };
     let departures = trace.departures(discipline.as_mut());
     if args.json {

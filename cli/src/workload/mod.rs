@@ -6,7 +6,7 @@ mod traffic;
 
 use crate::barrier::variant::read_choice;
 use crate::exit::Failure;
-use crate::flags::Flags;
+use crate::flags::WorkloadFlags;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::parent_death::die_with_parent;
 use unisono_measure::units;
 use unisono_study::program::{hand_off, tight_loop};
-use unisono_study::workload::bursts::{self, Load};
+use unisono_study::workload::bursts::{self, BurstLoad};
 use unisono_study::workload::kernel::{clustering, stencil};
 use unisono_study::workload::options::write_result;
 use unisono_study::workload::own::Choice;
@@ -31,11 +31,11 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum Which {
     BusyLoop(BusyLoop),
-    TightLoop(Flags),
-    HandOff(HandOff),
-    RayonStencil(Flags),
-    Stencil(Kernel),
-    Clustering(Kernel),
+    TightLoop(WorkloadFlags),
+    HandOff(HandOffArgs),
+    RayonStencil(WorkloadFlags),
+    Stencil(KernelArgs),
+    Clustering(KernelArgs),
     Bursts(Bursts),
     Ghost(ghost::Args),
     Traffic(traffic::Args),
@@ -54,9 +54,9 @@ struct BusyLoop {
 
 /// Hand a word over to another thread and back
 #[derive(clap::Args)]
-struct HandOff {
+struct HandOffArgs {
     #[command(flatten)]
-    flags: Flags,
+    flags: WorkloadFlags,
     /// How to wait
     #[arg(long, value_name = "W")]
     wait: Wait,
@@ -67,9 +67,9 @@ struct HandOff {
 
 /// A kernel over one of Unisono's barriers
 #[derive(clap::Args)]
-struct Kernel {
+struct KernelArgs {
     #[command(flatten)]
-    flags: Flags,
+    flags: WorkloadFlags,
     /// Unisono's algorithm
     #[arg(long, value_name = "A")]
     algorithm: Option<String>,
@@ -85,7 +85,7 @@ struct Kernel {
 #[derive(clap::Args)]
 struct Bursts {
     #[command(flatten)]
-    kernel: Kernel,
+    kernel: KernelArgs,
     /// This stream, from 0
     #[arg(long, default_value_t = 0)]
     stream: u32,
@@ -115,7 +115,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Which::Clustering(args) => kernel(&args, clustering::run_unisono),
         Which::Bursts(args) => {
             let Bursts { stream, streams, rate, burst, rounds, .. } = args;
-            let load = Load { stream, streams, rate, burst, rounds };
+            let load = BurstLoad { stream, streams, rate, burst, rounds };
             load.check().map_err(|error| Failure::Usage(error.to_string()))?;
             kernel(&args.kernel, |choice, options| bursts::run(&load, choice, options))
         }
@@ -123,21 +123,21 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn kernel(
-    args: &Kernel,
+    args: &KernelArgs,
     run: impl Fn(&Choice, &Options) -> Result<Measurement, workload::Error>,
 ) -> anyhow::Result<ExitCode> {
     let choice = read_choice(args.algorithm.as_deref(), args.wait.as_deref(), args.spin_budget)?;
     measure(&args.flags, |options| run(&choice, options))
 }
 
-fn hand_off(args: &HandOff) -> anyhow::Result<ExitCode> {
+fn hand_off(args: &HandOffArgs) -> anyhow::Result<ExitCode> {
     let budget = args.spin_budget.map_or(Ok(SpinBudget::DEFAULT), |budget| SpinBudget::new(budget.into()));
     let budget = budget.map_err(|error| Failure::Usage(error.to_string()))?;
     measure(&args.flags, |options| hand_off::run(options, args.wait, budget))
 }
 
 fn measure(
-    flags: &Flags,
+    flags: &WorkloadFlags,
     run: impl Fn(&Options) -> Result<Measurement, workload::Error>,
 ) -> anyhow::Result<ExitCode> {
     let options = flags.options()?;

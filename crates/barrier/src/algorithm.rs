@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 use unisono_sync::atomics::AtomicU32;
-use unisono_sync::{Flag, Lines, Verdict, WaitPolicy, Wakeups, Watch};
+use unisono_sync::{Flag, Lines, WaitPolicy, Wakeups, Watch, WatchVerdict};
 
 /// The barrier algorithms by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -161,7 +161,7 @@ impl<'a> GroupWords<'a> {
         policy: &mut P,
         watch: &mut W,
     ) -> Option<()> {
-        (policy.wait(flag, episode, watch) == Verdict::Continue).then_some(())
+        (policy.wait(flag, episode, watch) == WatchVerdict::Continue).then_some(())
     }
 
     /// As [`wait`](Self::wait), for a flag whose signaller needs this core.
@@ -172,7 +172,7 @@ impl<'a> GroupWords<'a> {
         policy: &mut P,
         watch: &mut W,
     ) -> Option<()> {
-        (policy.wait_behind(flag, episode, watch) == Verdict::Continue).then_some(())
+        (policy.wait_behind(flag, episode, watch) == WatchVerdict::Continue).then_some(())
     }
 }
 

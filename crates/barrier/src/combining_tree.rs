@@ -29,7 +29,7 @@ const MAX_DEPTH: usize = 13;
 const RELEASE: usize = 0;
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Node {
+struct CombiningNode {
     line: usize,
     fan_in: u32,
 }
@@ -38,7 +38,7 @@ struct Node {
 #[derive(Debug)]
 pub(crate) struct CombiningTree {
     /// The nodes from this participant's leaf to the root.
-    path: [Node; MAX_DEPTH],
+    path: [CombiningNode; MAX_DEPTH],
     depth: usize,
     /// How many nodes of the path this participant completed in this episode.
     climbed: usize,
@@ -50,12 +50,13 @@ impl Protocol for CombiningTree {
     }
 
     fn new(rank: usize, members: usize) -> Self {
-        let mut path = [Node::default(); MAX_DEPTH];
+        let mut path = [CombiningNode::default(); MAX_DEPTH];
         let (mut below, mut index, mut first, mut depth) = (members, rank, 0, 0);
         for nodes in levels(members) {
             index /= FAN_IN;
             let fan_in = FAN_IN.min(below - index * FAN_IN);
-            path[depth] = Node { line: first + index, fan_in: u32::try_from(fan_in).unwrap_or(u32::MAX) };
+            path[depth] =
+                CombiningNode { line: first + index, fan_in: u32::try_from(fan_in).unwrap_or(u32::MAX) };
             (first, below, depth) = (first + nodes, nodes, depth + 1);
         }
         Self { path, depth, climbed: 0 }

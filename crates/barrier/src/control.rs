@@ -15,7 +15,7 @@ use unisono_linux::futex::Scope;
 use unisono_sync::atomics::{AtomicU32, Ordering};
 use unisono_sync::{Flag, Line, Lines, Notes, Regime};
 
-use crate::error::{Cause, Gone};
+use crate::error::{Cause, GoneMember};
 
 /// Somebody is gone; look for whom.
 pub(crate) const ATTENTION_GONE: u32 = 1;
@@ -29,7 +29,7 @@ const FIXED_LINES: usize = 3;
 
 /// What became of a place. The order of numbers is that of a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum PlaceStanding {
     /// Nobody has been here.
     Free,
     /// A member from the start, not yet claimed by a participant.
@@ -132,8 +132,8 @@ impl Control {
     /// Records that a member is gone from `episode` on, and makes everybody look.
     pub(crate) fn declare_gone(&self, id: usize, cause: Cause, episode: u32) {
         let member = self.member(id);
-        member.retire(Standing::Gone(cause), episode);
-        if let (Standing::Gone(_), Ok(place)) = (member.standing(), u32::try_from(id + 1)) {
+        member.retire(PlaceStanding::Gone(cause), episode);
+        if let (PlaceStanding::Gone(_), Ok(place)) = (member.standing(), u32::try_from(id + 1)) {
             // SYNC(first-gone) release: the member's line before its place; one that is there already stays
             let _ = self.first_gone().compare_exchange(0, place, Ordering::Release, Ordering::Relaxed);
         }
@@ -143,18 +143,18 @@ impl Control {
     }
 
     /// Whoever is gone so that `episode` cannot complete; without one, whoever is gone.
-    pub(crate) fn find_gone(&self, episode: Option<u32>) -> Option<Gone> {
+    pub(crate) fn find_gone(&self, episode: Option<u32>) -> Option<GoneMember> {
         // SYNC(attention) acquire: the member's line after the bit
         if self.attention().load(Ordering::Acquire) & ATTENTION_GONE == 0 {
             return None;
         }
         let gone = |member: Member<'_>| match member.standing() {
-            Standing::Gone(cause)
+            PlaceStanding::Gone(cause)
                 // Nobody knows how far one got that died; the first to notice may be an episode ahead.
                 if cause == Cause::Died
                     || episode.is_none_or(|episode| at_or_after(episode, member.last_episode())) =>
             {
-                Some(Gone { participant: member.id, process: member.process(), cause })
+                Some(GoneMember { participant: member.id, process: member.process(), cause })
             }
             _ => None,
         };
@@ -186,27 +186,29 @@ pub(crate) struct Member<'a> {
 }
 
 impl Member<'_> {
-    pub(crate) fn standing(self) -> Standing {
+    pub(crate) fn standing(self) -> PlaceStanding {
         // SYNC(standing) acquire: the line's other words after its standing
         let word = self.line.word(0).load(Ordering::Acquire);
-        STANDINGS.into_iter().find(|standing| code(*standing) == word).unwrap_or(Standing::Free)
+        STANDINGS.into_iter().find(|standing| code(*standing) == word).unwrap_or(PlaceStanding::Free)
     }
 
-    pub(crate) fn set_standing(self, standing: Standing) {
+    pub(crate) fn set_standing(self, standing: PlaceStanding) {
         // SYNC(standing) release: the line's other words before its standing
         self.line.word(0).store(code(standing), Ordering::Release);
     }
 
     /// Changes the standing if it is still `from`.
-    pub(crate) fn change_standing(self, from: Standing, to: Standing) -> bool {
+    pub(crate) fn change_standing(self, from: PlaceStanding, to: PlaceStanding) -> bool {
         let word = self.line.word(0);
         // SYNC(standing) release, acquire: as above, at once
         word.compare_exchange(code(from), code(to), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Ends a membership, unless somebody ended it before.
-    fn retire(self, how: Standing, episode: u32) {
-        for standing in [Standing::Member, Standing::Leaving, Standing::Asking, Standing::Admitted] {
+    fn retire(self, how: PlaceStanding, episode: u32) {
+        for standing in
+            [PlaceStanding::Member, PlaceStanding::Leaving, PlaceStanding::Asking, PlaceStanding::Admitted]
+        {
             if self.standing() == standing {
                 self.set_last_episode(episode);
                 self.change_standing(standing, how);
@@ -251,33 +253,33 @@ pub(crate) const fn at_or_after(episode: u32, other: u32) -> bool {
 }
 
 /// Every standing a word can say.
-const STANDINGS: [Standing; 11] = [
-    Standing::Free,
-    Standing::Reserved,
-    Standing::Member,
-    Standing::Leaving,
-    Standing::Claimed,
-    Standing::Asking,
-    Standing::Admitted,
-    Standing::Retired,
-    Standing::Gone(Cause::Panicked),
-    Standing::Gone(Cause::Left),
-    Standing::Gone(Cause::Died),
+const STANDINGS: [PlaceStanding; 11] = [
+    PlaceStanding::Free,
+    PlaceStanding::Reserved,
+    PlaceStanding::Member,
+    PlaceStanding::Leaving,
+    PlaceStanding::Claimed,
+    PlaceStanding::Asking,
+    PlaceStanding::Admitted,
+    PlaceStanding::Retired,
+    PlaceStanding::Gone(Cause::Panicked),
+    PlaceStanding::Gone(Cause::Left),
+    PlaceStanding::Gone(Cause::Died),
 ];
 
-const fn code(standing: Standing) -> u32 {
+const fn code(standing: PlaceStanding) -> u32 {
     match standing {
-        Standing::Free => 0,
-        Standing::Reserved => 1,
-        Standing::Member => 2,
-        Standing::Leaving => 3,
-        Standing::Asking => 4,
-        Standing::Admitted => 5,
-        Standing::Retired => 6,
-        Standing::Gone(Cause::Panicked) => 7,
-        Standing::Gone(Cause::Left) => 8,
-        Standing::Gone(Cause::Died) => 9,
-        Standing::Claimed => 10,
+        PlaceStanding::Free => 0,
+        PlaceStanding::Reserved => 1,
+        PlaceStanding::Member => 2,
+        PlaceStanding::Leaving => 3,
+        PlaceStanding::Asking => 4,
+        PlaceStanding::Admitted => 5,
+        PlaceStanding::Retired => 6,
+        PlaceStanding::Gone(Cause::Panicked) => 7,
+        PlaceStanding::Gone(Cause::Left) => 8,
+        PlaceStanding::Gone(Cause::Died) => 9,
+        PlaceStanding::Claimed => 10,
     }
 }
 
@@ -288,7 +290,7 @@ mod tests {
     #[test]
     fn the_first_who_was_gone_is_named_also_when_a_lower_place_is_gone_later() {
         let control = Control::new(Lines::on_heap(Control::lines(4)), 4, Scope::Private);
-        (0..4).for_each(|place| control.member(place).set_standing(Standing::Member));
+        (0..4).for_each(|place| control.member(place).set_standing(PlaceStanding::Member));
         assert!(control.find_gone(Some(7)).is_none());
         control.declare_gone(2, Cause::Died, 7);
         control.declare_gone(1, Cause::Died, 7);
@@ -298,7 +300,7 @@ mod tests {
     #[test]
     fn one_gone_from_a_later_episode_does_not_hide_one_who_died() {
         let control = Control::new(Lines::on_heap(Control::lines(4)), 4, Scope::Private);
-        (0..4).for_each(|place| control.member(place).set_standing(Standing::Member));
+        (0..4).for_each(|place| control.member(place).set_standing(PlaceStanding::Member));
         control.declare_gone(3, Cause::Left, 9);
         control.declare_gone(1, Cause::Died, 8);
         assert_eq!(control.find_gone(Some(8)).map(|gone| gone.participant), Some(1));

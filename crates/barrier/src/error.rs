@@ -10,7 +10,7 @@ use std::path::PathBuf;
 pub enum Error {
     /// A member is gone, and the episode can never complete. Final: every later wait fails alike.
     #[error("{0}: the barrier cannot complete; start the group anew without it")]
-    Gone(Gone),
+    Gone(GoneMember),
     /// The deadline passed. The arrival stands: wait again to resume the same episode.
     #[error("timed out in episode {episode} of the barrier; wait again to resume it")]
     TimedOut {
@@ -70,7 +70,7 @@ pub enum Error {
 
 /// A member that is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gone {
+pub struct GoneMember {
     /// Its place in the group.
     pub participant: usize,
     /// The process it ran in.
@@ -91,7 +91,7 @@ pub enum Cause {
     Died,
 }
 
-impl fmt::Display for Gone {
+impl fmt::Display for GoneMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { participant, process, cause } = self;
         match cause {

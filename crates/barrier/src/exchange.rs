@@ -9,12 +9,12 @@ use unisono_sync::{WaitPolicy, Watch};
 
 /// One of the two.
 #[derive(Debug)]
-pub(crate) struct Exchange {
+pub(crate) struct PairExchange {
     /// 0 or 1: masked where it is used, so that the compiler knows and checks no bounds.
     rank: usize,
 }
 
-impl Protocol for Exchange {
+impl Protocol for PairExchange {
     fn lines(_members: usize) -> usize {
         1
     }

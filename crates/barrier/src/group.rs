@@ -1,7 +1,7 @@
 //! A barrier: its memory, and the places in it.
 
 use crate::algorithm::Algorithm;
-use crate::control::{Control, Standing};
+use crate::control::{Control, PlaceStanding};
 use crate::error::Error;
 use crate::protocols::AnyProtocol;
 use crate::spec::Spec;
@@ -33,7 +33,7 @@ impl Group {
     pub(crate) fn create(spec: &Spec, lines: Lines, scope: Scope) -> Self {
         let control = Control::new(lines, spec.capacity, scope);
         for id in 0..spec.participants {
-            control.member(id).set_standing(Standing::Reserved);
+            control.member(id).set_standing(PlaceStanding::Reserved);
         }
         Self::over(spec, control, wakeups(spec.algorithm, spec.wait, scope))
     }

@@ -7,12 +7,12 @@
 //! all other processes ten times a second.
 
 use crate::control::Control;
-use crate::error::Gone;
+use crate::error::GoneMember;
 use crate::roll_call::RollCall;
 use unisono_linux::clock::Nanos;
 use unisono_linux::futex::Scope;
 use unisono_sync::atomics::now;
-use unisono_sync::{Verdict, Watch};
+use unisono_sync::{Watch, WatchVerdict};
 
 /// How long a sleeper sleeps at most before it looks around, and how often a waiter calls the roll.
 const SLICE: Nanos = Nanos(100_000_000);
@@ -23,7 +23,7 @@ const LOOKS_PER_CLOCK: u32 = 16;
 /// Why a wait ended without its episode.
 #[derive(Clone, Debug)]
 pub(crate) enum Stopped {
-    Gone(Gone),
+    Gone(GoneMember),
     TimedOut,
     Disbanded,
 }
@@ -50,35 +50,35 @@ impl<'a> Guard<'a> {
         Self { episode: None, ..Self::new(control, 0, None) }
     }
 
-    fn stop(&mut self, why: Stopped) -> Verdict {
+    fn stop(&mut self, why: Stopped) -> WatchVerdict {
         self.stopped = Some(why);
-        Verdict::Stop
+        WatchVerdict::Stop
     }
 
     /// Stops if somebody is gone or everybody has left.
-    fn look_at_members(&mut self) -> Verdict {
+    fn look_at_members(&mut self) -> WatchVerdict {
         if let Some(gone) = self.control.find_gone(self.episode) {
             self.stop(Stopped::Gone(gone))
         } else if self.control.is_disbanded() {
             self.stop(Stopped::Disbanded)
         } else {
-            Verdict::Continue
+            WatchVerdict::Continue
         }
     }
 
     /// Stops at the deadline; calls the roll when it is time.
     #[cold]
-    fn look_at_clock(&mut self) -> Verdict {
+    fn look_at_clock(&mut self) -> WatchVerdict {
         let now = now();
         if self.deadline.is_some_and(|deadline| now >= deadline) {
             return self.stop(Stopped::TimedOut);
         }
         if self.control.scope == Scope::Private {
-            return Verdict::Continue;
+            return WatchVerdict::Continue;
         }
         let (next, roll_call) = self.roll_call.get_or_insert_with(|| (SLICE.after(now), RollCall::default()));
         if now < *next {
-            return Verdict::Continue;
+            return WatchVerdict::Continue;
         }
         *next = SLICE.after(now);
         roll_call.call(self.control, self.episode.unwrap_or(0));
@@ -87,13 +87,13 @@ impl<'a> Guard<'a> {
 }
 
 impl Watch for Guard<'_> {
-    fn look(&mut self) -> Verdict {
-        if self.look_at_members() == Verdict::Stop {
-            return Verdict::Stop;
+    fn look(&mut self) -> WatchVerdict {
+        if self.look_at_members() == WatchVerdict::Stop {
+            return WatchVerdict::Stop;
         }
         self.looks += 1;
         if self.deadline.is_none() && !self.looks.is_multiple_of(LOOKS_PER_CLOCK) {
-            return Verdict::Continue;
+            return WatchVerdict::Continue;
         }
         self.look_at_clock()
     }

@@ -1,6 +1,6 @@
 //! How a thread or process becomes a member of a group.
 
-use crate::control::Standing;
+use crate::control::PlaceStanding;
 use crate::error::Error;
 use crate::group::Group;
 use crate::guard::{Guard, Stopped};
@@ -28,7 +28,7 @@ impl Group {
             return Err(Error::NoSuchPlace { id, capacity: self.participants });
         }
         let member = self.control.member(id);
-        if !member.change_standing(Standing::Reserved, Standing::Member) {
+        if !member.change_standing(PlaceStanding::Reserved, PlaceStanding::Member) {
             return Err(Error::Taken { id, process: member.process() });
         }
         self.sign_in(id);
@@ -39,14 +39,16 @@ impl Group {
     /// from the next one on.
     ///
     /// # Errors
-    /// [`Error::TooMany`] when no place is left ([`Spec::capacity`]); [`Error::Gone`], [`Error::Disbanded`]
+    /// [`Error::TooMany`] when no place is left ([`Spec::capacity`](crate::Spec::capacity)); [`Error::Gone`], [`Error::Disbanded`]
     /// when the others cannot go on or are no more.
     pub fn join(&self) -> Result<Participant, Error> {
         let (wanted, most) = (self.control.capacity + 1, self.control.capacity);
-        let takes = |id: &usize| self.control.member(*id).change_standing(Standing::Free, Standing::Claimed);
+        let takes = |id: &usize| {
+            self.control.member(*id).change_standing(PlaceStanding::Free, PlaceStanding::Claimed)
+        };
         let id = (0..most).find(takes).ok_or(Error::TooMany { wanted, most })?;
         self.sign_in(id);
-        self.control.member(id).set_standing(Standing::Asking);
+        self.control.member(id).set_standing(PlaceStanding::Asking);
         // Whatever episode somebody is gone from, the one after it cannot be joined.
         let mut guard = Guard::for_any_episode(&self.control);
         let mut policy = Block::new(Wakeups::Symmetric(self.control.scope));
@@ -61,7 +63,7 @@ impl Group {
         match (joined, guard.stopped) {
             (Some(participant), _) => Ok(participant),
             (None, Some(Stopped::Gone(gone))) => {
-                self.control.member(id).set_standing(Standing::Retired);
+                self.control.member(id).set_standing(PlaceStanding::Retired);
                 Err(Error::Gone(gone))
             }
             (None, _) => Err(Error::Disbanded),

@@ -83,9 +83,9 @@ mod tournament;
 
 pub use algorithm::{Algorithm, BadAlgorithm};
 pub use barrier::{Barrier, BarrierWaitResult};
-pub use error::{Cause, Error, Gone};
+pub use error::{Cause, Error, GoneMember};
 pub use group::Group;
 pub use participant::{Arrival, Episode, Participant};
-pub use recommended::{Load, Recommendation, recommended};
+pub use recommended::{Recommendation, RecommendedLoad, recommended};
 pub use spec::Spec;
 pub use unisono_sync::{BadSpinBudget, BadWait, SpinBudget, Wait, Waited, Wakeups};

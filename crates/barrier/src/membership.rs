@@ -10,10 +10,10 @@
 //! A change announced for e + 1 may already be visible to one who only just leaves e; it carries its
 //! episode and is not due. Cost: one load of a cached line an episode; a change costs everybody a sleep.
 
-use crate::control::{ATTENTION_CHANGE, ATTENTION_JOIN, Control, Member, Standing, at_or_after};
+use crate::control::{ATTENTION_CHANGE, ATTENTION_JOIN, Control, Member, PlaceStanding, at_or_after};
 use crate::guard::Guard;
 use unisono_sync::atomics::Ordering;
-use unisono_sync::{Block, Verdict, WaitPolicy, Wakeups, Watch};
+use unisono_sync::{Block, WaitPolicy, Wakeups, Watch, WatchVerdict};
 
 /// A participant's place in the order of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,24 +37,24 @@ pub(crate) struct Boundary {
 
 /// What a member is at the end of `episode`.
 #[derive(PartialEq)]
-enum Part {
+enum MemberPart {
     Stays,
     Leaves,
     Comes,
     None,
 }
 
-fn part(member: Member<'_>, episode: u32) -> Part {
+fn part(member: Member<'_>, episode: u32) -> MemberPart {
     // The standing first: it is written last, and a new one with the episode of an old one would take a
     // change of the next episode for one of this.
     let standing = member.standing();
     let due = at_or_after(episode, member.last_episode());
     match standing {
-        Standing::Reserved | Standing::Member => Part::Stays,
-        Standing::Leaving if due => Part::Leaves,
-        Standing::Leaving => Part::Stays,
-        Standing::Admitted if due => Part::Comes,
-        _ => Part::None,
+        PlaceStanding::Reserved | PlaceStanding::Member => MemberPart::Stays,
+        PlaceStanding::Leaving if due => MemberPart::Leaves,
+        PlaceStanding::Leaving => MemberPart::Stays,
+        PlaceStanding::Admitted if due => MemberPart::Comes,
+        _ => MemberPart::None,
     }
 }
 
@@ -64,9 +64,9 @@ pub(crate) fn boundary(control: &Control, id: usize, episode: u32) -> Option<Bou
     let (mut attendance, mut members, mut rank, mut due) = (0, 0, None, false);
     for member in control.members() {
         let part = part(member, episode);
-        due |= matches!(part, Part::Leaves | Part::Comes);
-        attendance += u32::from(part != Part::None);
-        if matches!(part, Part::Stays | Part::Comes) {
+        due |= matches!(part, MemberPart::Leaves | MemberPart::Comes);
+        attendance += u32::from(part != MemberPart::None);
+        if matches!(part, MemberPart::Stays | MemberPart::Comes) {
             if member.id == id {
                 rank = Some(members);
             }
@@ -98,7 +98,7 @@ pub(crate) fn cross<W: Watch>(
             flag.signal(boundary.target, Wakeups::Symmetric(control.scope));
         }
     }
-    (flag.reached(boundary.target) || policy.wait(flag, boundary.target, watch) == Verdict::Continue)
+    (flag.reached(boundary.target) || policy.wait(flag, boundary.target, watch) == WatchVerdict::Continue)
         .then_some(())
 }
 
@@ -107,14 +107,14 @@ fn turn(control: &Control, episode: u32) {
     let mut remaining = 0;
     for member in control.members() {
         match part(member, episode) {
-            Part::Leaves => {
-                member.set_standing(Standing::Retired);
+            MemberPart::Leaves => {
+                member.set_standing(PlaceStanding::Retired);
                 control.notes().forget(member.id);
             }
-            Part::Comes => member.set_standing(Standing::Member),
-            Part::Stays | Part::None => {}
+            MemberPart::Comes => member.set_standing(PlaceStanding::Member),
+            MemberPart::Stays | MemberPart::None => {}
         }
-        remaining += u32::from(matches!(member.standing(), Standing::Reserved | Standing::Member));
+        remaining += u32::from(matches!(member.standing(), PlaceStanding::Reserved | PlaceStanding::Member));
     }
     if remaining == 0 {
         control.disband();
@@ -129,7 +129,7 @@ fn turn(control: &Control, episode: u32) {
 pub(crate) fn announce_leave(control: &Control, id: usize, episode: u32) {
     let member = control.member(id);
     member.set_last_episode(episode);
-    member.set_standing(Standing::Leaving);
+    member.set_standing(PlaceStanding::Leaving);
     control.attention().fetch_or(ATTENTION_CHANGE, Ordering::Relaxed);
 }
 
@@ -140,16 +140,16 @@ pub(crate) fn admit_who_asks(control: &Control, episode: u32) {
     if control.attention().fetch_and(!ATTENTION_JOIN, Ordering::AcqRel) & ATTENTION_JOIN == 0 {
         return;
     }
-    for member in control.members().filter(|member| member.standing() == Standing::Asking) {
+    for member in control.members().filter(|member| member.standing() == PlaceStanding::Asking) {
         member.set_last_episode(episode);
-        member.set_standing(Standing::Admitted);
+        member.set_standing(PlaceStanding::Admitted);
         control.attention().fetch_or(ATTENTION_CHANGE, Ordering::Relaxed);
     }
 }
 
 /// Calls those admitted at the end of `episode` to the boundary; for rank 0, before it goes there.
 pub(crate) fn call_who_comes(control: &Control, episode: u32) {
-    for member in control.members().filter(|member| part(*member, episode) == Part::Comes) {
+    for member in control.members().filter(|member| part(*member, episode) == MemberPart::Comes) {
         member.call().signal(1, Wakeups::Symmetric(control.scope));
     }
 }
@@ -158,5 +158,5 @@ pub(crate) fn call_who_comes(control: &Control, episode: u32) {
 pub(crate) fn ask(control: &Control, id: usize, guard: &mut Guard<'_>, policy: &mut Block) -> Option<()> {
     // SYNC(asking) release: the line before the bit
     control.attention().fetch_or(ATTENTION_JOIN, Ordering::AcqRel);
-    (policy.wait(control.member(id).call(), 1, guard) == Verdict::Continue).then_some(())
+    (policy.wait(control.member(id).call(), 1, guard) == WatchVerdict::Continue).then_some(())
 }

@@ -27,7 +27,7 @@ pub struct Participant {
     waiter: Waiter,
     /// The last episode this participant arrived in.
     episode: u32,
-    pub(crate) stage: Stage,
+    pub(crate) stage: ParticipantStage,
     /// Episodes that may pass with a glance each; only an idle participant has some.
     stretch: Stretch,
     /// Sleeps at boundaries, which are nobody's policy.
@@ -38,7 +38,7 @@ pub struct Participant {
 
 /// Where a participant is between two calls.
 #[derive(Debug)]
-pub(crate) enum Stage {
+pub(crate) enum ParticipantStage {
     /// Between two episodes.
     Idle,
     /// In an episode, arrived.
@@ -84,7 +84,7 @@ impl Arrival<'_> {
     /// # Errors
     /// [`Error::Gone`].
     pub fn wait(self) -> Result<Episode, Error> {
-        self.participant.finish(Limit::Never)
+        self.participant.finish(WaitLimit::Never)
     }
 
     /// Waits until everybody has arrived, at most so long.
@@ -92,7 +92,7 @@ impl Arrival<'_> {
     /// # Errors
     /// [`Error::Gone`]; [`Error::TimedOut`], after which [`Participant::wait`] resumes the episode.
     pub fn wait_timeout(self, timeout: Duration) -> Result<Episode, Error> {
-        self.participant.finish(Limit::In(timeout))
+        self.participant.finish(WaitLimit::In(timeout))
     }
 }
 
@@ -108,7 +108,7 @@ impl Participant {
             protocol,
             waiter,
             episode,
-            stage: Stage::Idle,
+            stage: ParticipantStage::Idle,
             stretch,
             boundary_blocks: 0,
             in_earnest: Ticks(0),
@@ -121,13 +121,13 @@ impl Participant {
     /// [`Error::Gone`] when a member panicked, went away or died.
     #[inline]
     pub fn wait(&mut self) -> Result<Episode, Error> {
-        self.wait_within(Limit::Never)
+        self.wait_within(WaitLimit::Never)
     }
 
     /// The fast path: nothing has to be noted or learnt in this episode, nothing needs attention, nobody was
     /// sent to sleep, and the signals come within a glance.
     #[inline]
-    fn wait_within(&mut self, limit: Limit) -> Result<Episode, Error> {
+    fn wait_within(&mut self, limit: WaitLimit) -> Result<Episode, Error> {
         if !self.group.control.regime().is_awake_and_undisturbed() || !self.stretch.take() {
             return self.wait_in_full(limit);
         }
@@ -141,8 +141,8 @@ impl Participant {
     }
 
     #[inline(never)]
-    fn wait_in_full(&mut self, limit: Limit) -> Result<Episode, Error> {
-        if matches!(self.stage, Stage::Idle) {
+    fn wait_in_full(&mut self, limit: WaitLimit) -> Result<Episode, Error> {
+        if matches!(self.stage, ParticipantStage::Idle) {
             self.begin()?;
         }
         self.finish(limit)
@@ -150,12 +150,12 @@ impl Participant {
 
     /// Leaves the fast path in the middle of an episode, or at its end.
     #[cold]
-    fn leave_stretch(&mut self, role: Option<Leadership>, limit: Limit) -> Result<Episode, Error> {
+    fn leave_stretch(&mut self, role: Option<Leadership>, limit: WaitLimit) -> Result<Episode, Error> {
         self.end_stretch();
         if let Some(role) = role {
             return self.completed(role, limit);
         }
-        self.stage = Stage::Arrived;
+        self.stage = ParticipantStage::Arrived;
         self.finish_in_earnest(limit)
     }
 
@@ -171,7 +171,7 @@ impl Participant {
     /// # Errors
     /// [`Error::Gone`]; [`Error::TimedOut`], after which waiting again resumes the same episode.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<Episode, Error> {
-        self.wait_within(Limit::In(timeout))
+        self.wait_within(WaitLimit::In(timeout))
     }
 
     /// Arrives, and leaves the waiting for later: between the two this participant may do what the others
@@ -180,8 +180,8 @@ impl Participant {
     /// # Errors
     /// [`Error::Gone`].
     pub fn arrive(&mut self) -> Result<Arrival<'_>, Error> {
-        if !matches!(self.stage, Stage::Idle) {
-            self.finish(Limit::Never)?;
+        if !matches!(self.stage, ParticipantStage::Idle) {
+            self.finish(WaitLimit::Never)?;
         }
         self.begin()?;
         Ok(Arrival { participant: self })
@@ -193,12 +193,12 @@ impl Participant {
     /// # Errors
     /// [`Error::Gone`].
     pub fn leave(mut self) -> Result<Episode, Error> {
-        if !matches!(self.stage, Stage::Idle) {
-            self.finish(Limit::Never)?;
+        if !matches!(self.stage, ParticipantStage::Idle) {
+            self.finish(WaitLimit::Never)?;
         }
         membership::announce_leave(&self.group.control, self.id, self.episode.wrapping_add(1));
         self.begin()?;
-        self.finish(Limit::Never)
+        self.finish(WaitLimit::Never)
     }
 
     /// How many members the next episode has.
@@ -235,15 +235,16 @@ impl Participant {
             self.attend(attention, episode)?;
         }
         self.episode = episode;
-        self.stage = Stage::Arrived;
+        self.stage = ParticipantStage::Arrived;
         self.waiter.note(fellows(&self.group, self.rank), self.id, episode);
         self.protocol.arrive(&words(&self.group), episode);
         Ok(())
     }
 
     #[inline]
-    fn finish(&mut self, limit: Limit) -> Result<Episode, Error> {
-        if matches!(self.stage, Stage::Arrived) && self.waiter.glances(self.group.control.regime()) {
+    fn finish(&mut self, limit: WaitLimit) -> Result<Episode, Error> {
+        if matches!(self.stage, ParticipantStage::Arrived) && self.waiter.glances(self.group.control.regime())
+        {
             let (words, glance) = (words(&self.group), &mut self.stretch.glance);
             if let Some(role) = self.protocol.complete(&words, self.episode, glance, &mut Unwatched) {
                 return self.completed(role, limit);
@@ -252,8 +253,8 @@ impl Participant {
         self.finish_in_earnest(limit)
     }
 
-    fn finish_in_earnest(&mut self, limit: Limit) -> Result<Episode, Error> {
-        if let Stage::Boundary(..) = self.stage {
+    fn finish_in_earnest(&mut self, limit: WaitLimit) -> Result<Episode, Error> {
+        if let ParticipantStage::Boundary(..) = self.stage {
             return self.cross(limit);
         }
         let limit = limit.fixed();
@@ -273,12 +274,12 @@ impl Participant {
 
     /// The episode is complete; members may change before the next.
     #[inline]
-    fn completed(&mut self, role: Leadership, limit: Limit) -> Result<Episode, Error> {
+    fn completed(&mut self, role: Leadership, limit: WaitLimit) -> Result<Episode, Error> {
         let decides = self.rank.rank == 0;
         if decides {
             self.waiter.learn(self.group.control.regime());
         }
-        self.stage = Stage::Idle;
+        self.stage = ParticipantStage::Idle;
         if self.group.control.attention().load(Ordering::Relaxed) & ATTENTION_CHANGE != 0 {
             return self.reach_boundary(role, limit);
         }
@@ -302,7 +303,7 @@ impl Participant {
 
     /// The episode is complete, and members change, perhaps right after it.
     #[cold]
-    fn reach_boundary(&mut self, role: Leadership, limit: Limit) -> Result<Episode, Error> {
+    fn reach_boundary(&mut self, role: Leadership, limit: WaitLimit) -> Result<Episode, Error> {
         let (control, number) = (&self.group.control, self.episode);
         let Some(boundary) = membership::boundary(control, self.id, number) else {
             return Ok(Episode { number, role });
@@ -310,14 +311,14 @@ impl Participant {
         if self.rank.rank == 0 {
             membership::call_who_comes(control, number);
         }
-        self.stage = Stage::Boundary(boundary, role);
+        self.stage = ParticipantStage::Boundary(boundary, role);
         self.cross(limit)
     }
 
     #[cold]
-    fn cross(&mut self, limit: Limit) -> Result<Episode, Error> {
+    fn cross(&mut self, limit: WaitLimit) -> Result<Episode, Error> {
         let number = self.episode;
-        let Stage::Boundary(boundary, role) = &mut self.stage else {
+        let ParticipantStage::Boundary(boundary, role) = &mut self.stage else {
             return Ok(Episode { number, role: Leadership::Follower });
         };
         let role = *role;
@@ -331,9 +332,9 @@ impl Participant {
             return Err(stopped(guard.stopped, number));
         }
         match boundary.rank {
-            None => self.stage = Stage::Left,
+            None => self.stage = ParticipantStage::Left,
             Some(rank) => {
-                self.stage = Stage::Idle;
+                self.stage = ParticipantStage::Idle;
                 self.rank = rank;
                 self.protocol = AnyProtocol::new(self.group.algorithm, rank.rank, rank.members);
                 self.stretch = self.protocol.stretch();
@@ -355,9 +356,9 @@ impl Drop for Participant {
     fn drop(&mut self) {
         // In the middle of an episode that one is lost; between two, the next.
         let first_impossible = match self.stage {
-            Stage::Left => return,
-            Stage::Arrived => self.episode,
-            Stage::Idle | Stage::Boundary(..) => self.episode.wrapping_add(1),
+            ParticipantStage::Left => return,
+            ParticipantStage::Arrived => self.episode,
+            ParticipantStage::Idle | ParticipantStage::Boundary(..) => self.episode.wrapping_add(1),
         };
         let cause = if std::thread::panicking() { Cause::Panicked } else { Cause::Left };
         self.group.control.declare_gone(self.id, cause, first_impossible);
@@ -374,13 +375,13 @@ fn fellows(group: &Group, rank: Rank) -> Fellows<'_> {
 
 /// How long a wait may last. The clock is read when it has become one in earnest: most end before.
 #[derive(Clone, Copy)]
-enum Limit {
+enum WaitLimit {
     Never,
     In(Duration),
     At(Nanos),
 }
 
-impl Limit {
+impl WaitLimit {
     fn fixed(self) -> Self {
         self.moment().map_or(Self::Never, Self::At)
     }

@@ -25,7 +25,7 @@
 
 use crate::algorithm::{GroupWords, Leadership, Protocol};
 use unisono_sync::atomics::{AtomicU32, Ordering, fence};
-use unisono_sync::{Flag, Verdict, WaitPolicy, Wakeups, Watch};
+use unisono_sync::{Flag, WaitPolicy, Wakeups, Watch, WatchVerdict};
 
 const COUNTER: usize = 0;
 const RELEASE: usize = 1;
@@ -113,7 +113,7 @@ impl Protocol for PerCore {
         }
         if core.arrived(episode).load(Ordering::Relaxed) >= expected {
             core.represented().store(episode, Ordering::Relaxed);
-            if policy.wait_briefly(release, episode, watch) == Some(Verdict::Continue) {
+            if policy.wait_briefly(release, episode, watch) == Some(WatchVerdict::Continue) {
                 core.fellows.signal(episode, words.wakeups);
                 return Some(Leadership::Follower);
             }
@@ -134,8 +134,8 @@ impl Protocol for PerCore {
 
 impl PerCore {
     #[inline]
-    fn line<'a>(&self, words: &GroupWords<'a>, core: usize) -> Core<'a> {
-        Core { words: *words, line: CORES + core, fellows: words.flag(CORES + core, 0) }
+    fn line<'a>(&self, words: &GroupWords<'a>, core: usize) -> CoreLine<'a> {
+        CoreLine { words: *words, line: CORES + core, fellows: words.flag(CORES + core, 0) }
     }
 
     #[cold]
@@ -173,7 +173,7 @@ impl PerCore {
 }
 
 /// One core's line.
-struct Core<'a> {
+struct CoreLine<'a> {
     words: GroupWords<'a>,
     line: usize,
     /// Lets the core's waiters go. Several may signal it, but all with the same episode, and none after it
@@ -181,7 +181,7 @@ struct Core<'a> {
     fellows: Flag<'a>,
 }
 
-impl<'a> Core<'a> {
+impl<'a> CoreLine<'a> {
     /// A member that left did not take itself off: what stays wrong is put right by who counted.
     fn review(&self, expected: u32, came: u32) {
         let wrong = self.words.own_word(self.line, WRONG);

@@ -5,7 +5,7 @@ use crate::central::Central;
 use crate::combining_tree::CombiningTree;
 use crate::competitive::Competitive;
 use crate::dissemination::Dissemination;
-use crate::exchange::Exchange;
+use crate::exchange::PairExchange;
 use crate::mcs_tree::McsTree;
 use crate::per_core::PerCore;
 use crate::static_tree::StaticTree;
@@ -15,7 +15,7 @@ use unisono_sync::{Glance, Stretch, Unwatched, WaitPolicy, Watch};
 /// Some algorithm. A branch on it costs less than an indirect call, and lets the fast path be inlined.
 #[derive(Debug)]
 pub(crate) enum AnyProtocol {
-    Exchange(Exchange),
+    Exchange(PairExchange),
     Central(Central),
     Competitive(Competitive),
     CombiningTree(CombiningTree),
@@ -63,7 +63,7 @@ impl AnyProtocol {
             Algorithm::Competitive => Self::Competitive(Competitive::new(rank, members)),
             Algorithm::CombiningTree => Self::CombiningTree(CombiningTree::new(rank, members)),
             Algorithm::StaticTree => Self::StaticTree(StaticTree::new(rank, members)),
-            Algorithm::Dissemination if members == 2 => Self::Exchange(Exchange::new(rank, members)),
+            Algorithm::Dissemination if members == 2 => Self::Exchange(PairExchange::new(rank, members)),
             Algorithm::Dissemination => Self::Dissemination(Dissemination::new(rank, members)),
             Algorithm::Tournament => Self::Tournament(Tournament::new(rank, members)),
             Algorithm::McsTree => Self::McsTree(McsTree::new(rank, members)),

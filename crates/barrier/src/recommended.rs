@@ -41,7 +41,7 @@ pub struct Recommendation {
 
 /// What else wants the CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
+pub enum RecommendedLoad {
     /// Nothing, as far as known: the machine, or these CPUs, belong to the program.
     None,
     /// Other threads are runnable on these CPUs, or may become so.
@@ -51,13 +51,13 @@ pub enum Load {
 
 /// The barrier for so many participants on so many CPUs.
 #[must_use]
-pub fn recommended(participants: usize, cpus: usize, load: Load) -> Recommendation {
+pub fn recommended(participants: usize, cpus: usize, load: RecommendedLoad) -> Recommendation {
     let shared = participants > cpus;
     let (algorithm, wait, why) = if shared {
         let rest = match load {
-            Load::Foreign => "and sleeping beside the foreign load",
-            Load::None => "and yielding to one another while nobody else wants these CPUs",
-            Load::Unknown => "yielding to one another or sleeping, whichever turns out cheaper",
+            RecommendedLoad::Foreign => "and sleeping beside the foreign load",
+            RecommendedLoad::None => "and yielding to one another while nobody else wants these CPUs",
+            RecommendedLoad::Unknown => "yielding to one another or sleeping, whichever turns out cheaper",
         };
         let why = format!(
             "{participants} participants share {cpus} CPUs: on each the last to come waits for the others and \
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn who_shares_cpus_gets_the_barrier_that_knows_who_shares_which() {
         for (participants, cpus) in [(3, 2), (8, 2), (65, 64)] {
-            let choice = recommended(participants, cpus, Load::Foreign);
+            let choice = recommended(participants, cpus, RecommendedLoad::Foreign);
             assert_eq!(choice.algorithm, Algorithm::PerCore);
             assert!(choice.why.contains("share") && choice.why.contains("foreign"), "{}", choice.why);
         }
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn who_has_a_cpu_each_gets_plain_stores() {
-        assert_eq!(recommended(2, 2, Load::None).algorithm, Algorithm::Dissemination);
-        assert_eq!(recommended(64, 64, Load::Unknown).algorithm, Algorithm::McsTree);
+        assert_eq!(recommended(2, 2, RecommendedLoad::None).algorithm, Algorithm::Dissemination);
+        assert_eq!(recommended(64, 64, RecommendedLoad::Unknown).algorithm, Algorithm::McsTree);
     }
 }

@@ -6,7 +6,7 @@
 //! two system calls and a file a process once, and one poll(2) a roll call. Where pidfds are missing (before
 //! Linux 5.3) it compares start times instead.
 
-use crate::control::{Control, Standing};
+use crate::control::{Control, PlaceStanding};
 use crate::error::Cause;
 use unisono_linux::pidfd::{PidFd, start_time};
 
@@ -24,8 +24,10 @@ impl RollCall {
         let ours = std::process::id();
         for member in control.members() {
             let process = member.process();
-            let counts =
-                matches!(member.standing(), Standing::Member | Standing::Leaving | Standing::Admitted);
+            let counts = matches!(
+                member.standing(),
+                PlaceStanding::Member | PlaceStanding::Leaving | PlaceStanding::Admitted
+            );
             if !counts || process == ours || process == 0 || self.places.contains(&member.id) {
                 continue;
             }

@@ -2,7 +2,7 @@
 
 use crate::algorithm::Algorithm;
 use crate::error::Error;
-use crate::recommended::{Load, recommended};
+use crate::recommended::{RecommendedLoad, recommended};
 use unisono_sync::{SpinBudget, Wait};
 
 /// A description of a barrier, to be turned into a [`Group`](crate::Group).
@@ -32,7 +32,7 @@ impl Spec {
             participants => Ok(Self {
                 participants,
                 capacity: participants,
-                algorithm: recommended(participants, cpus(), Load::Unknown).algorithm,
+                algorithm: recommended(participants, cpus(), RecommendedLoad::Unknown).algorithm,
                 wait: Wait::Adaptive,
                 spin_budget: SpinBudget::DEFAULT,
             }),

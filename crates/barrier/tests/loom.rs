@@ -16,7 +16,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use unisono_barrier::{Algorithm, Barrier, Cause, Error, Group, Participant, Spec, Wait};
-use unisono_sync::Advice;
+use unisono_sync::RegimeAdvice;
 
 /// Plain memory that the barrier has to order: loom reports any race on it.
 struct Plain(Vec<UnsafeCell<u32>>);
@@ -167,9 +167,9 @@ fn advised(algorithm: Algorithm) {
             second.wait().expect("nobody goes away");
             second.forget();
         });
-        first.advise(Advice::Sleep);
+        first.advise(RegimeAdvice::Sleep);
         first.wait().expect("nobody goes away");
-        first.advise(Advice::GiveWay);
+        first.advise(RegimeAdvice::GiveWay);
         first.wait().expect("nobody goes away");
         thread.join().expect("no participant panics");
         first.forget();

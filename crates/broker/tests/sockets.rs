@@ -279,7 +279,7 @@ fn nobody_else_may_connect_unless_the_mode_says_so() {
 
 #[test]
 fn a_program_that_cannot_be_waited_for_is_closed_and_the_broker_serves_on() {
-    use unisono_linux::seccomp::{Call, Filter, Rule, When};
+    use unisono_linux::seccomp::{ArgumentTest, CallRule, Filter, SystemCall};
     /// `EPOLL_CTL_ADD`, and what the kernel says when a user has as many descriptors waited for as one may
     /// have.
     const ADD: u64 = 1;
@@ -290,7 +290,8 @@ fn a_program_that_cannot_be_waited_for_is_closed_and_the_broker_serves_on() {
     let stop = std::sync::Arc::new(AtomicBool::new(false));
     let stops = std::sync::Arc::clone(&stop);
     let serving = std::thread::spawn(move || {
-        Filter::refusing(&[Rule(Call::EPOLL_CTL, &[When::Is(1, ADD)])], ENOSPC).install()?;
+        Filter::refusing(&[CallRule(SystemCall::EPOLL_CTL, &[ArgumentTest::Is(1, ADD)])], ENOSPC)
+            .install()?;
         Ok::<_, std::io::Error>(server.serve(&|| stops.load(Ordering::Relaxed)))
     });
     for _ in 0..3 {

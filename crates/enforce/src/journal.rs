@@ -23,7 +23,7 @@ use std::time::Duration;
 use unisono_linux::netlink::{Socket, link};
 use unisono_linux::pidfd::{PidFd, start_time};
 use unisono_linux::process::Signal;
-use unisono_linux::undo::{DirectoryLock, Prepared, UndoDirectory};
+use unisono_linux::undo::{DirectoryLock, PreparedFile, UndoDirectory};
 
 const DIRECTORY: &str = "/run/unisono/queue";
 const FORMAT: &str = "unisono-queue-1";
@@ -402,7 +402,7 @@ impl Journal {
     ///
     /// # Errors
     /// The disk says no; nothing has changed.
-    pub fn prepare<B: Serialize>(&self, record: &Record<B>) -> Result<Prepared, JournalError> {
+    pub fn prepare<B: Serialize>(&self, record: &Record<B>) -> Result<PreparedFile, JournalError> {
         let text = serde_json::to_string_pretty(record).expect("serializes because its keys are texts");
         self.directory().prepare(self.name(), text.as_bytes()).map_err(failed("write", &self.path))
     }
@@ -411,7 +411,7 @@ impl Journal {
     ///
     /// # Errors
     /// The disk says no; the journal is as it was then.
-    pub fn commit(&self, prepared: Prepared) -> Result<(), JournalError> {
+    pub fn commit(&self, prepared: PreparedFile) -> Result<(), JournalError> {
         prepared.commit().map_err(failed("write", &self.path))
     }
 

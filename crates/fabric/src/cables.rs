@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
 use unisono_btin::{BarrierGroup, End, Network, NodeId, TreePlan};
 use unisono_linux::netlink::link::Carrier;
-use unisono_linux::netlink::watch::{News, Watch};
+use unisono_linux::netlink::watch::{DeviceWatch, News};
 
 /// What joins two switches, or a node to its switch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -57,7 +57,7 @@ impl DeployedCable {
 /// All cables of a deployment.
 #[derive(Debug)]
 pub(crate) struct Cables {
-    watch: Watch,
+    watch: DeviceWatch,
     by_end: BTreeMap<End, DeployedCable>,
     silent: BTreeSet<End>,
     /// In the order in which they went down.
@@ -71,7 +71,7 @@ impl Cables {
         let ends =
             links.flat_map(|(number, link)| [link.a, link.b].map(|end| (end, DeployedCable::Link(number))));
         let nodes = (0..).zip(network.nodes()).map(|(node, end)| (*end, DeployedCable::Node(NodeId(node))));
-        let watch = Watch::begin(fabric.switches())?;
+        let watch = DeviceWatch::begin(fabric.switches())?;
         Ok(Self { watch, by_end: ends.chain(nodes).collect(), silent: BTreeSet::new(), down: Vec::new() })
     }
 

@@ -13,13 +13,13 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use unisono_btin::NodeId;
 use unisono_linux::affinity::Tid;
-use unisono_linux::fork::{Child, Ended, fork};
+use unisono_linux::fork::{ChildEnd, ForkedChild, fork};
 use unisono_linux::process::readable;
 
 /// One node's process.
 struct Hand {
     node: NodeId,
-    child: Child,
+    child: ForkedChild,
     line: UnixStream,
     /// What came and is not a whole line yet.
     partial: Vec<u8>,
@@ -33,7 +33,7 @@ pub(crate) struct NodeProcesses(Vec<Hand>);
 #[derive(Debug)]
 pub(crate) enum NodeNews {
     Report(NodeReport),
-    Ended(Ended),
+    Ended(ChildEnd),
 }
 
 impl NodeProcesses {

@@ -8,12 +8,12 @@ use crate::layout::{GROUPS, OUTCOMES, PORTS, RegisterSetup, RegisterState, devic
 use crate::routes;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use unisono_btin::{End, GroupId, Network, SwitchId};
-use unisono_linux::bpf::compile::{Source, compile};
+use unisono_linux::bpf::compile::{CSource, compile};
 use unisono_linux::bpf::object::{self, Meaning};
 use unisono_linux::bpf::{Array, Classifier};
 
 /// What switches do with frames.
-pub(crate) const SWITCH: Source = Source {
+pub(crate) const SWITCH: CSource = CSource {
     what: "the switch program",
     files: &[("switch.bpf.c", include_str!("switch.bpf.c")), ("intf.h", HEADER)],
 };

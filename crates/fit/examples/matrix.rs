@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::{self, CpuSet, Tid};
-use unisono_linux::cgroup::{Group, Hierarchy, Version, hierarchies};
+use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
 use unisono_linux::process::{Family, start};
 
 const LIMIT: Duration = Duration::from_secs(3);
@@ -47,7 +47,7 @@ const VARIANTS: [(&str, Environment); 8] = [
 struct Situation {
     name: &'static str,
     loops: usize,
-    group: Option<Group>,
+    group: Option<ControlGroup>,
     cpus: CpuSet,
 }
 
@@ -76,18 +76,18 @@ fn options() -> Options {
 }
 
 /// A group with this quota in hundredths of a processor; removed when dropped.
-struct Quota(Group);
+struct Quota(ControlGroup);
 
 impl Quota {
     fn new(hundredths: u64) -> Result<Self, String> {
         let trees = hierarchies().map_err(|error| error.to_string())?;
-        let tree = Hierarchy::with(&trees, "cpu").ok_or("no tree has the cpu controller")?;
+        let tree = CgroupHierarchy::with(&trees, "cpu").ok_or("no tree has the cpu controller")?;
         let name = format!("unisono-fit-{hundredths}-{}", std::process::id());
         let group = tree.top().create(&name).map_err(|error| error.to_string())?;
         let quota = Self(group);
         let (file, value) = match tree.version {
-            Version::V1 => ("cpu.cfs_quota_us", format!("{}", hundredths * 1000)),
-            Version::V2 => ("cpu.max", format!("{} 100000", hundredths * 1000)),
+            CgroupVersion::V1 => ("cpu.cfs_quota_us", format!("{}", hundredths * 1000)),
+            CgroupVersion::V2 => ("cpu.max", format!("{} 100000", hundredths * 1000)),
         };
         quota.0.write(file, &value).map_err(|error| error.to_string())?;
         Ok(quota)
@@ -144,7 +144,7 @@ fn measure(
     };
     command.args(&program[1..]).envs(variant.1.iter().copied()).stdout(Stdio::piped());
     let _loops = Loops::new(at.loops);
-    let doors = at.group.iter().map(Group::door).collect::<Result<Vec<_>, _>>().ok()?;
+    let doors = at.group.iter().map(ControlGroup::door).collect::<Result<Vec<_>, _>>().ok()?;
     let all = affinity::allowed(Tid::SELF).ok()?;
     affinity::restrict(Tid::SELF, &at.cpus).ok()?;
     let child = start(&mut command, doors, Family::Same);

@@ -260,7 +260,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
     use unisono_linux::affinity::CpuSet;
-    use unisono_linux::cgroup::Version;
+    use unisono_linux::cgroup::CgroupVersion;
     use unisono_linux::quota::Whose;
 
     fn quota(processors: u64, of: Whose) -> Quota {
@@ -269,7 +269,7 @@ mod tests {
             period_us: 100_000,
             group: "/job".into(),
             of,
-            version: Version::V2,
+            version: CgroupVersion::V2,
         }
     }
 

@@ -96,11 +96,11 @@ fn whole(quota: &Quota) -> usize {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use unisono_linux::cgroup::Version;
+    use unisono_linux::cgroup::CgroupVersion;
     use unisono_linux::quota::Whose;
 
     fn quota(time_us: u64, period_us: u64) -> Quota {
-        Quota { time_us, period_us, group: "/job".into(), of: Whose::Own, version: Version::V2 }
+        Quota { time_us, period_us, group: "/job".into(), of: Whose::Own, version: CgroupVersion::V2 }
     }
 
     fn limits(affinity: &str, cpuset: Option<&str>, time_us: Option<u64>) -> Limits {

@@ -6,7 +6,7 @@
 //!
 //! Reference: Go's debug/buildinfo (the section `.go.buildinfo`); the file `release` of a JDK.
 
-use unisono_linux::cgroup::Version;
+use unisono_linux::cgroup::CgroupVersion;
 use unisono_linux::quota::{Quota, Whose};
 
 /// What is known of a program.
@@ -113,8 +113,8 @@ impl Java {
         let Self { feature, update } = self;
         match (quota.of, quota.version) {
             (Whose::Ancestor, _) => feature >= 24,
-            (Whose::Own, Version::V1) => feature >= 10 || feature == 8 && update >= 191,
-            (Whose::Own, Version::V2) => {
+            (Whose::Own, CgroupVersion::V1) => feature >= 10 || feature == 8 && update >= 191,
+            (Whose::Own, CgroupVersion::V2) => {
                 feature >= 15 || feature == 8 && update >= 372 || feature == 11 && update >= 16
             }
         }

@@ -18,7 +18,7 @@ use std::ops::Range;
 
 /// A gang's place in a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SlotPlace {
     pub gang: GangId,
     /// Its cores, by position among the cores that are scheduled.
     pub cores: Range<usize>,
@@ -28,7 +28,7 @@ pub struct Place {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
     /// The gangs, in order of their cores.
-    pub places: Vec<Place>,
+    pub places: Vec<SlotPlace>,
 }
 
 impl Slot {
@@ -57,7 +57,7 @@ impl Matrix {
                 slots.len() - 1
             });
             let start = slots[row].used();
-            slots[row].places.push(Place { gang, cores: start..start + width });
+            slots[row].places.push(SlotPlace { gang, cores: start..start + width });
         }
         slots.sort_by_key(|slot| slot.places.iter().map(|place| place.gang).min());
         Matrix { slots }

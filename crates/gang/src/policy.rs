@@ -16,7 +16,7 @@
 //! Reference: Ousterhout 1982; Peter et al., ETH TR 745, section 3.5 (GangHi).
 
 use crate::gang::{GangId, Nanos, Weight};
-use crate::matrix::{Matrix, Place};
+use crate::matrix::{Matrix, SlotPlace};
 
 /// A gang as the policy sees it.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ pub struct Turn {
     /// Planned end: ask again then, or earlier when a gang left.
     pub until: Nanos,
     /// The gangs of this slot, with their cores.
-    pub run: Vec<Place>,
+    pub run: Vec<SlotPlace>,
     /// Gangs that may use what those leave idle, in order.
     pub backfill: Vec<GangId>,
 }
@@ -209,7 +209,7 @@ impl Rotation {
     }
 
     /// Waiting gangs for the cores that `run` leaves idle, the longest waiting first.
-    fn fill(&self, run: &[Place]) -> Vec<GangId> {
+    fn fill(&self, run: &[SlotPlace]) -> Vec<GangId> {
         if self.backfill == Backfill::Never {
             return Vec::new();
         }

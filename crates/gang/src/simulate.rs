@@ -103,7 +103,7 @@ pub struct Report {
     pub gangs: Vec<Fate>,
 }
 
-struct State {
+struct SimulatedGang {
     fate: Fate,
     weight: Weight,
     arrives: Nanos,
@@ -190,7 +190,7 @@ pub fn simulate(spec: &Spec) -> Result<Report> {
     Ok(Report { cores: spec.cores, makespan_s, utilization, turns, gangs })
 }
 
-fn states(spec: &Spec, time: &dyn Fn(&str) -> Result<Nanos>) -> Result<Vec<State>> {
+fn states(spec: &Spec, time: &dyn Fn(&str) -> Result<Nanos>) -> Result<Vec<SimulatedGang>> {
     let mut states = Vec::new();
     for (number, gang) in spec.gangs.iter().enumerate() {
         let name = if gang.name.is_empty() { format!("gang {}", number + 1) } else { gang.name.clone() };
@@ -212,7 +212,7 @@ fn states(spec: &Spec, time: &dyn Fn(&str) -> Result<Nanos>) -> Result<Vec<State
                 backfilled_s: 0.0,
             };
             let left = work.0.saturating_mul(gang.threads as u64);
-            states.push(State {
+            states.push(SimulatedGang {
                 fate,
                 weight,
                 arrives,

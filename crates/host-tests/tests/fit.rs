@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use unisono_host_tests::{Outcome, Skipped, groups, host_tests, program, require};
 use unisono_linux::affinity::Tid;
-use unisono_linux::cgroup::{Group, Hierarchy, Version, hierarchies};
+use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
 use unisono_linux::pidfd::PidFd;
 use unisono_linux::process::Signal;
 
@@ -32,17 +32,17 @@ fn team(directory: &Path) -> Result<PathBuf, Skipped> {
 }
 
 /// A group with the time of one processor, and one inside that has no quota of its own.
-fn groups_with_a_quota() -> Result<[Group; 2], Skipped> {
+fn groups_with_a_quota() -> Result<[ControlGroup; 2], Skipped> {
     require::root()?;
     let all = hierarchies().expect("mounts can be read");
-    let tree = Hierarchy::with(&all, "cpu")
+    let tree = CgroupHierarchy::with(&all, "cpu")
         .ok_or_else(|| Skipped::because("no cgroup tree has the cpu controller here; mount one"))?;
     let refused = |error| Skipped::because(format!("no group with a quota can be made here: {error}"));
     let around = tree.top().create(&groups::name("fit")).map_err(refused)?;
     let inside = around.create("inside").map_err(refused)?;
     let (file, value) = match tree.version {
-        Version::V1 => ("cpu.cfs_quota_us", "100000"),
-        Version::V2 => ("cpu.max", "100000 100000"),
+        CgroupVersion::V1 => ("cpu.cfs_quota_us", "100000"),
+        CgroupVersion::V2 => ("cpu.max", "100000 100000"),
     };
     around.write(file, value).map_err(refused)?;
     Ok([around, inside])
@@ -58,7 +58,7 @@ fn fit(arguments: &[&str]) -> Command {
     command
 }
 
-fn joined(command: &mut Command, group: &Group) -> std::process::Output {
+fn joined(command: &mut Command, group: &ControlGroup) -> std::process::Output {
     let doors = vec![group.door().expect("our own group")];
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = unisono_linux::process::start(command, doors, unisono_linux::process::Family::Same);

@@ -19,7 +19,7 @@ use unisono_linux::affinity::{self, Tid};
 use unisono_linux::cgroup::hierarchies;
 use unisono_linux::process::Signal;
 use unisono_linux::schedstat;
-use unisono_linux::scheduling::{self, Policy};
+use unisono_linux::scheduling::{self, SchedulingPolicy};
 
 /// Two programs that spin in a shell loop of two processes each, until they are ended.
 const SPIN: &str = "while :; do :; done & while :; do :; done";
@@ -43,7 +43,10 @@ fn assert_free(pid: i32) {
         affinity::allowed(Tid::SELF).expect("own"),
         "{pid}"
     );
-    assert!(matches!(scheduling::of(Tid(pid)).expect("runs"), Policy::Other { .. }), "class of {pid}");
+    assert!(
+        matches!(scheduling::of(Tid(pid)).expect("runs"), SchedulingPolicy::Other { .. }),
+        "class of {pid}"
+    );
     let ran = || unisono_linux::schedstat::of(Tid(pid)).expect("runs").ran_ns;
     let before = ran();
     until("progress of a released program", || ran() > before);
@@ -144,7 +147,7 @@ fn the_guardian_puts_real_time_classes_back_when_the_scheduler_is_killed() -> Ou
     let mut child = start(&["--isolate"]);
     let scheduler = child.id();
     let programs = programs(scheduler);
-    let promoted = |pid: &i32| matches!(scheduling::of(Tid(*pid)), Ok(Policy::RoundRobin(_)));
+    let promoted = |pid: &i32| matches!(scheduling::of(Tid(*pid)), Ok(SchedulingPolicy::RoundRobin(_)));
     until("promotion", || programs.iter().all(promoted));
     kill(scheduler as i32, Signal::Kill);
     child.wait().expect("reap");

@@ -11,16 +11,16 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use unisono_gang::host::arena::{Arena, Plan, Weighing};
-use unisono_gang::host::journal::{self, Entry, Journal};
+use unisono_gang::host::arena::{Arena, ArenaPlan, Weighing};
+use unisono_gang::host::journal::{self, Journal, UndoEntry};
 use unisono_gang::mechanism::{Crowd, Freeze, Idle, Kind, Mechanism, RealTime, Standing, Stop};
 use unisono_gang::{Error, GangId};
 use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
 use unisono_linux::affinity::{self, Tid};
-use unisono_linux::cgroup::{Version, hierarchies};
+use unisono_linux::cgroup::{CgroupVersion, hierarchies};
 use unisono_linux::process::{self, Family, PidFd, Signal};
 use unisono_linux::schedstat;
-use unisono_linux::scheduling::{self, Children, Policy, Urgency};
+use unisono_linux::scheduling::{self, Children, SchedulingPolicy, Urgency};
 
 /// How long progress is looked at.
 const WINDOW: Duration = Duration::from_millis(400);
@@ -36,7 +36,7 @@ fn require_for(kind: Kind) -> Outcome {
     require::root()?;
     let all = hierarchies().expect("mounts");
     let freezes =
-        all.iter().any(|h| h.version == Version::V2 || h.controllers.iter().any(|c| c == "freezer"));
+        all.iter().any(|h| h.version == CgroupVersion::V2 || h.controllers.iter().any(|c| c == "freezer"));
     if freezes { Ok(()) } else { Err(Skipped::because("it needs a cgroup freezer; mount cgroup2")) }
 }
 
@@ -56,7 +56,7 @@ impl Stage {
     fn new(kind: Kind, scripts: [&str; 2]) -> Result<Stage, Skipped> {
         require_for(kind)?;
         // whoever looks on must not wait for those who are looked at
-        let above = Policy::Fifo(Urgency::new(45));
+        let above = SchedulingPolicy::Fifo(Urgency::new(45));
         if kind == Kind::RealTime && scheduling::set(Tid::SELF, above, Children::Reset).is_err() {
             return Err(Skipped::because("real-time priorities are refused; it needs CAP_SYS_NICE"));
         }
@@ -66,7 +66,7 @@ impl Stage {
         let path = journal.path().to_owned();
         let weighing = if kind == Kind::RealTime { Weighing::None } else { Weighing::Share(0.9) };
         let cores = affinity::allowed(Tid::SELF).expect("own").len();
-        let plan = Plan { gangs: scripts.len(), weighing, max_threads: 200, cores };
+        let plan = ArenaPlan { gangs: scripts.len(), weighing, max_threads: 200, cores };
         let arena = (kind != Kind::Stop)
             .then(|| Arc::new(Arena::build(&plan, &mut journal).expect("control groups")));
         let mut stage = Stage {
@@ -87,7 +87,7 @@ impl Stage {
             if family == Family::OwnGroup {
                 let leader = Tid(child.id() as i32);
                 let started = journal::start_time(leader).expect("it runs");
-                journal.write(&Entry::Stopped { leader: leader.0, started }).expect("a journal");
+                journal.write(&UndoEntry::Stopped { leader: leader.0, started }).expect("a journal");
             }
             stage.leaders.push(child);
         }
@@ -342,7 +342,7 @@ fn a_release_frees_everybody_and_a_second_one_is_harmless(kind: Kind) -> Outcome
     for thread in stage.threads(1) {
         assert_eq!(scheduling::nice_of(thread).expect("it runs"), 5, "thread {thread}");
         let class = scheduling::of(thread).expect("it runs");
-        assert_eq!(class, Policy::Other { nice: 5, slice: None }, "thread {thread}");
+        assert_eq!(class, SchedulingPolicy::Other { nice: 5, slice: None }, "thread {thread}");
     }
     Ok(())
 }

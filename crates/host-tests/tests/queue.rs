@@ -16,7 +16,7 @@ use unisono_enforce::kernel::Kernel;
 use unisono_fairqueue::Backend;
 use unisono_host_tests::hosts::Hosts;
 use unisono_host_tests::{Outcome, Skipped, groups, host_tests, program};
-use unisono_linux::cgroup::{Hierarchy, Version, hierarchies};
+use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, hierarchies};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::socket::set_congestion_control;
 
@@ -74,7 +74,7 @@ fn all_fragments_of_a_large_datagram_are_of_the_class_of_its_port() -> Outcome {
 fn packets_find_their_class_by_control_group_and_those_below_it_too() -> Outcome {
     let _hosts = on_a_host()?;
     let all = hierarchies().expect("mounts can be read");
-    let Some(hierarchy) = Hierarchy::of_version(&all, Version::V2) else {
+    let Some(hierarchy) = CgroupHierarchy::of_version(&all, CgroupVersion::V2) else {
         return Err(Skipped::because("no cgroup2 is mounted"));
     };
     let top = groups::name("queue");
@@ -90,7 +90,7 @@ fn packets_find_their_class_by_control_group_and_those_below_it_too() -> Outcome
         assert!(status.success());
     };
     let outcome = applied.map(|mut kernel| {
-        let path = |group: &unisono_linux::cgroup::Group| group.path().display().to_string();
+        let path = |group: &unisono_linux::cgroup::ControlGroup| group.path().display().to_string();
         let counts = [
             packets(&mut kernel, "theirs", || send(&path(&group))),
             packets(&mut kernel, "theirs", || send(&path(&below))),
@@ -126,9 +126,10 @@ fn a_control_group_of_version_1_alone_is_refused_with_what_to_do() -> Outcome {
     let _hosts = on_a_host()?;
     drop(apply(THREE)?.clear()); // or skip
     let all = hierarchies().expect("mounts can be read");
-    let (Some(first), Some(_)) =
-        (Hierarchy::of_version(&all, Version::V1), Hierarchy::of_version(&all, Version::V2))
-    else {
+    let (Some(first), Some(_)) = (
+        CgroupHierarchy::of_version(&all, CgroupVersion::V1),
+        CgroupHierarchy::of_version(&all, CgroupVersion::V2),
+    ) else {
         return Err(Skipped::because("no control groups of both versions are mounted"));
     };
     let before = seen();
@@ -355,16 +356,16 @@ fn what_others_have_set_up_is_not_replaced_and_what_they_replace_stays() -> Outc
 fn processor_weights_are_set_and_put_back() -> Outcome {
     let _hosts = on_a_host()?;
     let all = hierarchies().expect("mounts can be read");
-    let Some(cpu) = Hierarchy::with(&all, "cpu") else {
+    let Some(cpu) = CgroupHierarchy::with(&all, "cpu") else {
         return Err(Skipped::because("no control groups with the controller cpu"));
     };
-    let Some(unified) = Hierarchy::of_version(&all, Version::V2) else {
+    let Some(unified) = CgroupHierarchy::of_version(&all, CgroupVersion::V2) else {
         return Err(Skipped::because("no cgroup2 is mounted"));
     };
     let top = groups::name("cpu");
     let group = cpu.top().create(&top).map_err(|error| Skipped::because(error.to_string()))?;
     let same = (unified != cpu).then(|| unified.top().create(&top).expect("root may"));
-    let file = group.path().join(if cpu.version == Version::V1 { "cpu.shares" } else { "cpu.weight" });
+    let file = group.path().join(if cpu.version == CgroupVersion::V1 { "cpu.shares" } else { "cpu.weight" });
     let read = || fs::read_to_string(&file).expect("it is there").trim().to_owned();
     let before = read();
     let text = format!("{THREE}[class.x]\nmatch = [{{ cgroup = \"/{top}\" }}]\n[cpu]\nx = 3\n");

@@ -56,7 +56,7 @@ impl Cable {
         };
         let mut netlink = Socket::open().expect("route netlink");
         let pair = link::veth(&device(NEAR, "near", 1), &device(FAR, "far", 2));
-        let made = netlink.run(&[pair, link::set(FAR, link::State::Up)]);
+        let made = netlink.run(&[pair, link::set(FAR, link::LinkState::Up)]);
         made.map_err(|error| Skipped::because(error.to_string()))?;
         let open = |device| PacketSocket::open(device, TYPE).expect("the device is up");
         let (near, far) = (open(NEAR), open(FAR));

@@ -11,7 +11,7 @@ use unisono_fairqueue::Policy;
 use unisono_host_tests::hosts::Hosts;
 use unisono_host_tests::{Outcome, Skipped, groups, host_tests, program, require};
 use unisono_linux::affinity::{Tid, allowed};
-use unisono_linux::cgroup::{Group, Hierarchy, Version, hierarchies};
+use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::process::{Family, PidFd, Signal, start};
 
@@ -19,32 +19,32 @@ const NAMES: [&str; 2] = ["three", "one"];
 
 /// Two control groups with a busy loop each, on one processor. All end with this.
 struct Two {
-    version: Version,
+    version: CgroupVersion,
     /// One, or with version 1 one in each of two trees.
-    tops: Vec<Group>,
+    tops: Vec<ControlGroup>,
     /// Where they are stopped.
-    groups: Vec<Group>,
+    groups: Vec<ControlGroup>,
     /// Where their time is counted.
-    counted: Vec<Group>,
+    counted: Vec<ControlGroup>,
     loops: Vec<Child>,
 }
 
 impl Two {
-    fn new(version: Version) -> Result<Self, Skipped> {
+    fn new(version: CgroupVersion) -> Result<Self, Skipped> {
         require::root()?;
         let all = hierarchies().expect("mounts can be read");
         let with = |name: &str| {
-            let of = |tree: &&Hierarchy| tree.controllers.iter().any(|controller| controller == name);
-            all.iter().filter(|tree| tree.version == Version::V1).find(of)
+            let of = |tree: &&CgroupHierarchy| tree.controllers.iter().any(|controller| controller == name);
+            all.iter().filter(|tree| tree.version == CgroupVersion::V1).find(of)
         };
         let trees = match version {
-            Version::V2 => vec![Hierarchy::of_version(&all, Version::V2)],
-            Version::V1 => vec![with("freezer"), with("cpuacct")],
+            CgroupVersion::V2 => vec![CgroupHierarchy::of_version(&all, CgroupVersion::V2)],
+            CgroupVersion::V1 => vec![with("freezer"), with("cpuacct")],
         };
         let Some(trees) = trees.into_iter().collect::<Option<Vec<_>>>() else {
             return Err(Skipped::because(match version {
-                Version::V2 => "no cgroup2 is mounted",
-                Version::V1 => "no control groups of version 1 with freezer and cpuacct are mounted",
+                CgroupVersion::V2 => "no cgroup2 is mounted",
+                CgroupVersion::V1 => "no control groups of version 1 with freezer and cpuacct are mounted",
             }));
         };
         let name = groups::name("cpu");
@@ -54,12 +54,13 @@ impl Two {
             let top = tree.top().create(&name).map_err(|error| Skipped::because(error.to_string()))?;
             two.tops.push(top);
         }
-        if version == Version::V2 && !two.tops[0].has("cgroup.freeze") {
+        if version == CgroupVersion::V2 && !two.tops[0].has("cgroup.freeze") {
             return Err(Skipped::because("control groups cannot be frozen: Linux before 5.2"));
         }
         let cpu = allowed(Tid::SELF).expect("our own").iter().next().expect("a processor");
         for name in NAMES {
-            let made: Vec<Group> = two.tops.iter().map(|top| top.create(name).expect("root may")).collect();
+            let made: Vec<ControlGroup> =
+                two.tops.iter().map(|top| top.create(name).expect("root may")).collect();
             let doors = made.iter().map(|group| group.door().expect("root may")).collect();
             two.groups.push(made[0].clone());
             two.counted.push(made[made.len() - 1].clone());
@@ -85,10 +86,10 @@ impl Two {
 
     fn stopped(&self) -> usize {
         let (file, word) = match self.version {
-            Version::V2 => ("cgroup.freeze", "1"),
-            Version::V1 => ("freezer.state", "FROZEN"),
+            CgroupVersion::V2 => ("cgroup.freeze", "1"),
+            CgroupVersion::V1 => ("freezer.state", "FROZEN"),
         };
-        let is = |group: &&Group| group.read(file).expect("it is there").trim() == word;
+        let is = |group: &&ControlGroup| group.read(file).expect("it is there").trim() == word;
         self.groups.iter().filter(is).count()
     }
 
@@ -147,7 +148,7 @@ fn keeping(two: &Two, file: &tempfile::NamedTempFile) -> Child {
 }
 
 fn what_each_group_used_is_an_object_at_the_end() -> Outcome {
-    let two = Two::new(Version::V2)?;
+    let two = Two::new(CgroupVersion::V2)?;
     let file = two.file();
     let mut command = Command::new(program::unisono());
     command.args(["queue", "cpu", "--json"]).arg(file.path()).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -192,7 +193,7 @@ fn guard_of(process: u32) -> u32 {
     }
 }
 
-fn time_by_weight(version: Version) -> Outcome {
+fn time_by_weight(version: CgroupVersion) -> Outcome {
     let two = Two::new(version)?;
     let file = two.file();
     let mut child = keeping(&two, &file);
@@ -207,7 +208,7 @@ fn time_by_weight(version: Version) -> Outcome {
     Ok(())
 }
 
-fn whatever_ends_it(version: Version) -> Outcome {
+fn whatever_ends_it(version: CgroupVersion) -> Outcome {
     let two = Two::new(version)?;
     let file = two.file();
     for how in [Signal::Interrupt, Signal::Terminate, Signal::Hangup, Signal::Quit] {
@@ -230,7 +231,7 @@ fn whatever_ends_it(version: Version) -> Outcome {
     Ok(())
 }
 
-fn after_the_death_of_its_guard(version: Version) -> Outcome {
+fn after_the_death_of_its_guard(version: CgroupVersion) -> Outcome {
     let two = Two::new(version)?;
     let file = two.file();
     for next in [&["queue", "clear"][..], &["queue", "show", "--once"]] {
@@ -254,7 +255,7 @@ fn after_the_death_of_its_guard(version: Version) -> Outcome {
 }
 
 fn it_comes_with_a_policy_of_a_device_and_goes_with_it() -> Outcome {
-    let two = Two::new(Version::V2)?;
+    let two = Two::new(CgroupVersion::V2)?;
     let hosts = Hosts::new()?;
     let first = NetworkNamespace::named(hosts.name(0)).expect("it was just made");
     first.enter().map_err(|error| Skipped::because(format!("no namespace can be entered: {error}")))?;
@@ -284,7 +285,7 @@ fn it_comes_with_a_policy_of_a_device_and_goes_with_it() -> Outcome {
 }
 
 fn who_would_stop_itself_or_what_is_shared_already_is_refused() -> Outcome {
-    let two = Two::new(Version::V2)?;
+    let two = Two::new(CgroupVersion::V2)?;
     let file = two.file();
     let mut command = Command::new(program::unisono());
     command.args(["queue", "cpu"]).arg(file.path()).stdin(Stdio::null()).stderr(Stdio::piped());
@@ -316,27 +317,27 @@ fn who_would_stop_itself_or_what_is_shared_already_is_refused() -> Outcome {
 }
 
 fn busy_groups_get_time_by_weight() -> Outcome {
-    time_by_weight(Version::V2)
+    time_by_weight(CgroupVersion::V2)
 }
 
 fn busy_groups_of_version_1_get_time_by_weight() -> Outcome {
-    time_by_weight(Version::V1)
+    time_by_weight(CgroupVersion::V1)
 }
 
 fn whatever_ends_it_everybody_runs_on_and_nothing_is_left() -> Outcome {
-    whatever_ends_it(Version::V2)
+    whatever_ends_it(CgroupVersion::V2)
 }
 
 fn whatever_ends_it_groups_of_version_1_run_on_and_nothing_is_left() -> Outcome {
-    whatever_ends_it(Version::V1)
+    whatever_ends_it(CgroupVersion::V1)
 }
 
 fn after_the_death_of_its_guard_too_the_next_command_lets_everybody_run() -> Outcome {
-    after_the_death_of_its_guard(Version::V2)
+    after_the_death_of_its_guard(CgroupVersion::V2)
 }
 
 fn after_the_death_of_its_guard_the_next_command_lets_groups_of_version_1_run() -> Outcome {
-    after_the_death_of_its_guard(Version::V1)
+    after_the_death_of_its_guard(CgroupVersion::V1)
 }
 
 host_tests![

@@ -174,8 +174,9 @@ fn a_signal_ends_a_queue_in_the_foreground_and_puts_everything_back() -> Outcome
 fn senders_are_told_apart_by_priority_and_by_control_group() -> Outcome {
     let group = format!("/{}", groups::name("senders"));
     let all = unisono_linux::cgroup::hierarchies().expect("proc is mounted");
-    let tree = unisono_linux::cgroup::Hierarchy::of_version(&all, unisono_linux::cgroup::Version::V2)
-        .ok_or_else(|| Skipped::because("no control groups of version 2 are mounted"))?;
+    let tree =
+        unisono_linux::cgroup::CgroupHierarchy::of_version(&all, unisono_linux::cgroup::CgroupVersion::V2)
+            .ok_or_else(|| Skipped::because("no control groups of version 2 are mounted"))?;
     let here = tree.root.join(&group[1..]);
     let inner = here.join("inner");
     fs::create_dir_all(&inner).map_err(|error| Skipped::because(format!("no control group: {error}")))?;

@@ -17,7 +17,7 @@ use unisono_fabric::software::SoftwareAlgorithm;
 use unisono_fabric::{BarrierJob, Deployment, Error};
 use unisono_host_tests::{Outcome, Skipped, host_tests, program, require};
 use unisono_linux::affinity::{self, Tid};
-use unisono_linux::netlink::link::State;
+use unisono_linux::netlink::link::LinkState;
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::process::{PidFd, Signal};
 
@@ -232,7 +232,7 @@ fn a_cable_that_nothing_replaces_is_waited_for_and_named_when_patience_ends() ->
     let mut deployment = deploy(&network, &jobs)?;
     deployment.listen(|text| told.borrow_mut().push(text.to_owned()));
     deployment.barriers(&[0], run(10)).expect("nobody is missing");
-    deployment.fabric().set_link(&link, State::Down).expect("root may");
+    deployment.fabric().set_link(&link, LinkState::Down).expect("root may");
     let mut near = inside(&mut deployment, 0, "sleep 0.5; ip link set p0 up");
     let mut far = inside(&mut deployment, 1, "sleep 0.5; ip link set p0 up");
     let ran = deployment.barriers(&[0], run(10)).expect("the cable comes back");

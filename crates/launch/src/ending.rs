@@ -114,7 +114,7 @@ pub enum Action {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum EndingPhase {
     Running,
     /// A rank has failed; the others are given until this moment.
     Failing(Duration),
@@ -131,7 +131,7 @@ pub struct Ending {
     /// What a member is called: "rank" or "host".
     word: &'static str,
     names: Vec<String>,
-    phase: Phase,
+    phase: EndingPhase,
     grace: Duration,
     limit: Option<Duration>,
     left: Vec<usize>,
@@ -148,7 +148,7 @@ impl Ending {
             left: (0..names.len()).collect(),
             word,
             names,
-            phase: Phase::Running,
+            phase: EndingPhase::Running,
             grace,
             limit,
             first_failure: None,
@@ -185,10 +185,10 @@ impl Ending {
     #[must_use]
     pub fn next_moment(&self) -> Option<Duration> {
         match self.phase {
-            Phase::Running => self.limit,
-            Phase::Failing(until) => Some(self.limit.map_or(until, |limit| until.min(limit))),
-            Phase::Asked(until) => Some(until),
-            Phase::Killed => None,
+            EndingPhase::Running => self.limit,
+            EndingPhase::Failing(until) => Some(self.limit.map_or(until, |limit| until.min(limit))),
+            EndingPhase::Asked(until) => Some(until),
+            EndingPhase::Killed => None,
         }
     }
 
@@ -198,8 +198,8 @@ impl Ending {
         let first = self.first_failure.is_none();
         if first {
             self.first_failure = Some((member, how));
-            if self.phase == Phase::Running {
-                self.phase = Phase::Failing(now + self.grace);
+            if self.phase == EndingPhase::Running {
+                self.phase = EndingPhase::Failing(now + self.grace);
             }
         }
         first
@@ -239,10 +239,10 @@ impl Ending {
     /// Time has passed.
     pub fn passed(&mut self, now: Duration) -> Vec<Action> {
         if self.limit.is_some_and(|limit| now >= limit)
-            && matches!(self.phase, Phase::Running | Phase::Failing(_))
+            && matches!(self.phase, EndingPhase::Running | EndingPhase::Failing(_))
         {
             self.timed_out = self.first_failure.is_none();
-            self.phase = Phase::Asked(now + self.grace);
+            self.phase = EndingPhase::Asked(now + self.grace);
             let said = format!("the time limit of {:?} has passed", self.limit.unwrap_or_default());
             return vec![
                 Action::Say(format!("{said}; telling {} to end", self.those_left())),
@@ -250,18 +250,18 @@ impl Ending {
             ];
         }
         match self.phase {
-            Phase::Failing(until) if now >= until => {
-                self.phase = Phase::Asked(now + self.grace);
+            EndingPhase::Failing(until) if now >= until => {
+                self.phase = EndingPhase::Asked(now + self.grace);
                 let say = format!("telling {} to end", self.those_left());
                 vec![Action::Say(say), Action::Tell(Signal::Terminate)]
             }
-            Phase::Asked(until) if now >= until => self.kill("they did not end when told"),
+            EndingPhase::Asked(until) if now >= until => self.kill("they did not end when told"),
             _ => Vec::new(),
         }
     }
 
     fn kill(&mut self, why: &str) -> Vec<Action> {
-        self.phase = Phase::Killed;
+        self.phase = EndingPhase::Killed;
         vec![Action::Say(format!("killing {}: {why}", self.those_left())), Action::Tell(Signal::Kill)]
     }
 

@@ -19,15 +19,15 @@ use unisono_linux::process::{PidFd, Signal};
 
 /// What a launcher tells a helper first.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct HelperOrder {
     pub(crate) directory: OsString,
     pub(crate) options: Options,
-    pub(crate) part: Part,
+    pub(crate) part: JobPart,
 }
 
 /// The part of a job that one launcher starts itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Part {
+pub(crate) struct JobPart {
     /// The lowest rank; the others follow.
     pub(crate) first: usize,
     /// Ranks of the whole job.
@@ -46,7 +46,7 @@ pub(crate) struct RemotePart {
 
 /// What a helper tells the launcher last.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Done {
+pub(crate) enum HelperEnd {
     Ended(Summary),
     /// The ranks were not started, or not watched to their end.
     Refused {
@@ -63,11 +63,11 @@ pub(crate) enum Done {
 pub fn help(say: impl Fn(&str)) -> Result<u8, Error> {
     let order = match frame::read(&mut io::stdin().lock()) {
         Ok(Some((ORDER, bytes))) => {
-            serde_json::from_slice::<Order>(&bytes).map_err(|error| error.to_string())
+            serde_json::from_slice::<HelperOrder>(&bytes).map_err(|error| error.to_string())
         }
         _ => return Err(Error::Input("--helper is for the launcher; write: unisono run --hosts".to_owned())),
     };
-    let answer = |done: &Done| {
+    let answer = |done: &HelperEnd| {
         let bytes = serde_json::to_vec(done).map_err(io::Error::from)?;
         frame::write(&mut io::stdout().lock(), frame::DONE, &bytes)
     };
@@ -78,21 +78,21 @@ pub fn help(say: impl Fn(&str)) -> Result<u8, Error> {
         Err(error) => Err(error),
     };
     let done = match done {
-        Ok(summary) => Done::Ended(summary),
+        Ok(summary) => HelperEnd::Ended(summary),
         Err(error) => {
             let code = if matches!(error, Error::System { .. }) { 1 } else { 2 };
-            Done::Refused { code, problem: error.to_string() }
+            HelperEnd::Refused { code, problem: error.to_string() }
         }
     };
     // a launcher that is gone hears nothing any more
     let _ = answer(&done);
     Ok(match done {
-        Done::Ended(summary) => summary.exit_code,
-        Done::Refused { code, .. } => code,
+        HelperEnd::Ended(summary) => summary.exit_code,
+        HelperEnd::Refused { code, .. } => code,
     })
 }
 
-fn obey(order: &Order, say: impl Fn(&str)) -> Result<Summary, Error> {
+fn obey(order: &HelperOrder, say: impl Fn(&str)) -> Result<Summary, Error> {
     let directory = &order.directory;
     std::env::set_current_dir(directory).map_err(|error| {
         let directory = directory.to_string_lossy();

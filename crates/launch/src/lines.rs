@@ -22,12 +22,12 @@ pub enum Prefix {
 
 /// The lines of one stream of one rank.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct LinePrefixer {
     prefix: String,
     unfinished: Vec<u8>,
 }
 
-impl Lines {
+impl LinePrefixer {
     /// For rank `rank` of `size`.
     pub(crate) fn new(prefix: Prefix, rank: usize, size: usize) -> Self {
         let mut text = String::new();
@@ -73,14 +73,14 @@ mod tests {
     #[test]
     fn lines_get_prefixes_of_one_width() {
         let mut out = Vec::new();
-        Lines::new(Prefix::Rank, 3, 11).feed(b"a\n\nb\n", &mut out);
-        Lines::new(Prefix::Rank, 10, 11).feed(b"c\n", &mut out);
+        LinePrefixer::new(Prefix::Rank, 3, 11).feed(b"a\n\nb\n", &mut out);
+        LinePrefixer::new(Prefix::Rank, 10, 11).feed(b"c\n", &mut out);
         assert_eq!(String::from_utf8_lossy(&out), "[3]  a\n[3]  \n[3]  b\n[10] c\n");
     }
 
     #[test]
     fn an_unfinished_line_waits_for_its_end() {
-        let (mut lines, mut out) = (Lines::new(Prefix::None, 0, 1), Vec::new());
+        let (mut lines, mut out) = (LinePrefixer::new(Prefix::None, 0, 1), Vec::new());
         lines.feed(b"one", &mut out);
         assert!(out.is_empty());
         lines.feed(b" more\ntwo", &mut out);
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_line_without_end_does_not_fill_the_memory() {
-        let (mut lines, mut out) = (Lines::new(Prefix::None, 0, 1), Vec::new());
+        let (mut lines, mut out) = (LinePrefixer::new(Prefix::None, 0, 1), Vec::new());
         lines.feed(&vec![b'x'; 3 * LONGEST], &mut out);
         assert!(out.len() >= LONGEST && lines.unfinished.is_empty());
     }
@@ -106,7 +106,7 @@ mod tests {
             let mut cuts: Vec<usize> = cuts.into_iter().filter(|cut| *cut <= text.len()).collect();
             cuts.extend([0, text.len()]);
             cuts.sort_unstable();
-            let (mut lines, mut out) = (Lines::new(Prefix::None, 0, 1), Vec::new());
+            let (mut lines, mut out) = (LinePrefixer::new(Prefix::None, 0, 1), Vec::new());
             for pair in cuts.windows(2) {
                 lines.feed(&text.as_bytes()[pair[0]..pair[1]], &mut out);
             }

@@ -2,11 +2,11 @@
 
 use crate::ending::How;
 use crate::error::Error;
-use crate::helper::{Order, Part, RemotePart};
+use crate::helper::{HelperOrder, JobPart, RemotePart};
 use crate::hosts::HostRanks;
-use crate::lines::{Lines, Prefix};
+use crate::lines::{LinePrefixer, Prefix};
 use crate::remote::Remote;
-use crate::standard_input::{self, Source};
+use crate::standard_input::{self, InputSource};
 use crate::supervise::WindowTable;
 use std::ffi::OsString;
 use std::fs::File;
@@ -24,7 +24,7 @@ use unisono_rma::{STATS, environment};
 #[derive(Debug)]
 pub(crate) struct Assignment<'a> {
     pub(crate) rank: usize,
-    pub(crate) part: &'a Part,
+    pub(crate) part: &'a JobPart,
     /// Ranks that this process starts.
     pub(crate) count: usize,
     pub(crate) cpu: Option<usize>,
@@ -65,7 +65,7 @@ impl RankProcess {
             .env(environment::KEY, &part.key)
             .stdin(standard_input::of(
                 rank,
-                if part.remote.is_some() { Source::Launcher } else { Source::Own },
+                if part.remote.is_some() { InputSource::Launcher } else { InputSource::Own },
             ))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -94,12 +94,12 @@ impl RankProcess {
         {
             standard_input::pass_on(stdin)?;
         }
-        let lines = || Some(Lines::new(prefix, rank, size));
+        let lines = || Some(LinePrefixer::new(prefix, rank, size));
         Self::watch(child, started, cpu, [lines(), lines()])
     }
 
     /// Starts the launch command of a host.
-    pub(crate) fn launch(words: &[OsString], host: &HostRanks, order: &Order) -> Result<Self, Error> {
+    pub(crate) fn launch(words: &[OsString], host: &HostRanks, order: &HelperOrder) -> Result<Self, Error> {
         let [program, arguments @ ..] = words else {
             return Err(Error::Input("the launch command is empty".to_owned()));
         };
@@ -111,7 +111,8 @@ impl RankProcess {
         let mut child =
             child.map_err(Error::start(Path::new(program), "start the launch command".to_owned()))?;
         let to = child.stdin.take();
-        let mut process = Self::watch(child, started, None, [None, Some(Lines::new(Prefix::None, 0, 1))])?;
+        let mut process =
+            Self::watch(child, started, None, [None, Some(LinePrefixer::new(Prefix::None, 0, 1))])?;
         if let Some(to) = to {
             let typed: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
             process.remote = Some(Remote::new(host, typed.join(" "), to, order)?);
@@ -123,14 +124,14 @@ impl RankProcess {
         mut child: Child,
         started: Instant,
         cpu: Option<usize>,
-        lines: [Option<Lines>; 2],
+        lines: [Option<LinePrefixer>; 2],
     ) -> Result<Self, Error> {
         let number = child.id();
         let descriptor = PidFd::open(Tid(number.cast_signed()))
             .map_err(Error::system(format!("hold on to process {number}")))?;
         let [first, second] = lines;
         let stream =
-            |pipe: Option<OwnedFd>, lines: Option<Lines>| Stream { pipe: pipe.map(File::from), lines };
+            |pipe: Option<OwnedFd>, lines: Option<LinePrefixer>| Stream { pipe: pipe.map(File::from), lines };
         let streams = [
             stream(child.stdout.take().map(OwnedFd::from), first),
             stream(child.stderr.take().map(OwnedFd::from), second),
@@ -171,7 +172,7 @@ pub(crate) struct Stream {
     /// Until it is at its end, or nobody wants it.
     pub(crate) pipe: Option<File>,
     /// Without: its bytes are passed on as they come.
-    lines: Option<Lines>,
+    lines: Option<LinePrefixer>,
 }
 
 impl Stream {

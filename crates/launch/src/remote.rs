@@ -4,7 +4,7 @@
 use crate::ending::How;
 use crate::error::Error;
 use crate::frame::{self, Decoder, INPUT, ORDER, SIGNAL};
-use crate::helper::{Done, Order};
+use crate::helper::{HelperEnd, HelperOrder};
 use crate::hosts::HostRanks;
 use crate::standard_input;
 use crate::summary::Summary;
@@ -27,7 +27,7 @@ pub(crate) struct Remote {
     pipe: Pipe,
     /// Rank 0's host: says that another piece of standard input may be sent.
     taken: Option<Sender<()>>,
-    pub(crate) done: Option<Done>,
+    pub(crate) done: Option<HelperEnd>,
 }
 
 fn say(pipe: &Pipe, kind: u8, bytes: &[u8]) -> bool {
@@ -42,7 +42,7 @@ impl Remote {
         host: &HostRanks,
         command: String,
         to: ChildStdin,
-        order: &Order,
+        order: &HelperOrder,
     ) -> Result<Self, Error> {
         let pipe = Arc::new(Mutex::new(Some(to)));
         let bytes = serde_json::to_vec(order).map_err(|error| Error::Input(error.to_string()))?;
@@ -75,8 +75,8 @@ impl Remote {
     /// How the host's ranks ended, where the launch command ended like this.
     pub(crate) fn how(&self, launch: How) -> How {
         match (&self.done, launch) {
-            (Some(Done::Ended(summary)), _) => How::Exited(summary.exit_code.into()),
-            (Some(Done::Refused { code, .. }), _) => How::Exited((*code).into()),
+            (Some(HelperEnd::Ended(summary)), _) => How::Exited(summary.exit_code.into()),
+            (Some(HelperEnd::Refused { code, .. }), _) => How::Exited((*code).into()),
             (None, How::Exited(code)) => How::LostByExit(code),
             (None, How::Signalled(signal)) => How::LostBySignal(signal),
             (None, lost) => lost,
@@ -86,7 +86,7 @@ impl Remote {
     /// What its helper told about its ranks.
     pub(crate) fn summary(&self) -> Option<&Summary> {
         match &self.done {
-            Some(Done::Ended(summary)) => Some(summary),
+            Some(HelperEnd::Ended(summary)) => Some(summary),
             _ => None,
         }
     }

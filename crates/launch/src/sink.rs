@@ -2,7 +2,7 @@
 //!
 //! The launcher has to notice signals and ends while the reader of its output is slow (a pager, a full pipe).
 //! While the queue is full it leaves the ranks' pipes alone, so that they wait as they would for a slow
-//! reader of their own. A reader that is gone is noticed ([`Sink::is_closed`]): the ranks' pipes are
+//! reader of their own. A reader that is gone is noticed ([`OutputSink::is_closed`]): the ranks' pipes are
 //! closed then, and whoever writes to them meets SIGPIPE, as in any pipeline.
 
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ const QUEUE: usize = 16;
 
 /// A stream of the launcher's own.
 #[derive(Debug)]
-pub(crate) struct Sink {
+pub(crate) struct OutputSink {
     queue: Option<SyncSender<Vec<u8>>>,
     /// What did not fit the queue.
     kept: Option<Vec<u8>>,
@@ -24,7 +24,7 @@ pub(crate) struct Sink {
     closed: Arc<AtomicBool>,
 }
 
-impl Sink {
+impl OutputSink {
     /// Starts the thread that writes to `to`.
     pub(crate) fn new(to: impl Write + Send + 'static) -> io::Result<Self> {
         let (queue, pieces) = sync_channel(QUEUE);
@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    fn finish(mut sink: Sink) {
+    fn finish(mut sink: OutputSink) {
         let start = Instant::now();
         while !sink.is_finished() {
             assert!(start.elapsed() < Duration::from_secs(30), "the writer hangs");
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn everything_passed_on_is_written_in_order_however_full_the_queue() {
         let to = Shared::default();
-        let mut sink = Sink::new(to.clone()).expect("a thread");
+        let mut sink = OutputSink::new(to.clone()).expect("a thread");
         for number in 0..1000 {
             sink.pass(format!("{number} ").into_bytes());
         }
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_is_gone_is_noticed() {
-        let mut sink = Sink::new(Gone).expect("a thread");
+        let mut sink = OutputSink::new(Gone).expect("a thread");
         sink.pass(b"x".to_vec());
         let start = Instant::now();
         while !sink.is_closed() {

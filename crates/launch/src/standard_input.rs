@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Where rank 0's standard input comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum InputSource {
     /// From that of this process.
     Own,
     /// From a launcher on another host.
@@ -26,9 +26,9 @@ pub(crate) enum Source {
 }
 
 /// What a rank gets.
-pub(crate) fn of(rank: usize, source: Source) -> Stdio {
+pub(crate) fn of(rank: usize, source: InputSource) -> Stdio {
     match rank {
-        0 if source == Source::Launcher => Stdio::piped(),
+        0 if source == InputSource::Launcher => Stdio::piped(),
         0 if stdin().is_terminal() => Stdio::piped(),
         0 => Stdio::inherit(),
         _ => Stdio::null(),

@@ -3,13 +3,13 @@
 use crate::ending::{Action, Ending, How};
 use crate::error::Error;
 use crate::frame::{self, Framed};
-use crate::helper::{Done, Order, Part, RemotePart};
+use crate::helper::{HelperEnd, HelperOrder, JobPart, RemotePart};
 use crate::hosts::{self, HostRanks, LaunchCommand};
 use crate::lines::Prefix;
 use crate::placement::Bind;
 use crate::rank::{Assignment, RankProcess};
 use crate::remote::Remote;
-use crate::sink::Sink;
+use crate::sink::OutputSink;
 use crate::summary::{RankSummary, Summary};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -61,7 +61,7 @@ pub struct Options {
 /// # Errors
 /// [`Error::Input`] and [`Error::Program`]: nothing was started. [`Error::System`]: everything was ended.
 pub fn run(options: &Options, say: impl Fn(&str)) -> Result<Summary, Error> {
-    let part = Part { first: 0, size: checked(options.ranks)?, key: new_key()?.to_string(), remote: None };
+    let part = JobPart { first: 0, size: checked(options.ranks)?, key: new_key()?.to_string(), remote: None };
     let names = (0..options.ranks).map(|rank| rank.to_string()).collect();
     supervise(options, ("rank", names), Console::Own, say, |job| Ok((job.start(options, &part)?, 0)))
 }
@@ -172,10 +172,10 @@ pub(crate) fn supervise(
     Ok(job.summary(options, &ending, (bind, first), seconds))
 }
 
-fn sinks(console: Console) -> Result<[Sink; 2], Error> {
+fn sinks(console: Console) -> Result<[OutputSink; 2], Error> {
     let sinks = match console {
-        Console::Own => [Sink::new(stdout()), Sink::new(stderr())],
-        Console::Framed => [Sink::new(Framed(frame::OUTPUT)), Sink::new(Framed(frame::ERRORS))],
+        Console::Own => [OutputSink::new(stdout()), OutputSink::new(stderr())],
+        Console::Framed => [OutputSink::new(Framed(frame::OUTPUT)), OutputSink::new(Framed(frame::ERRORS))],
     };
     let [out, err] = sinks.map(|sink| sink.map_err(Error::system("start a thread")));
     Ok([out?, err?])
@@ -185,7 +185,7 @@ fn sinks(console: Console) -> Result<[Sink; 2], Error> {
 pub(crate) struct Running {
     ranks: Vec<RankProcess>,
     /// Standard output, standard error.
-    sinks: [Sink; 2],
+    sinks: [OutputSink; 2],
     start: Instant,
     /// Rank 0's standard input, where a launcher on another host has it.
     input: Option<ChildStdin>,
@@ -195,7 +195,7 @@ pub(crate) struct Running {
 
 impl Running {
     /// Starts the ranks of a part of a job on this host; whether they were bound to processors.
-    pub(crate) fn start(&mut self, options: &Options, part: &Part) -> Result<&'static str, Error> {
+    pub(crate) fn start(&mut self, options: &Options, part: &JobPart) -> Result<&'static str, Error> {
         let allowed =
             affinity::allowed(Tid::SELF).map_err(Error::system("read which processors may be used"))?;
         let places = options.bind.places(options.ranks, &Topology::read(), &allowed);
@@ -229,9 +229,9 @@ impl Running {
         let (key, mut first) = (new_key()?.to_string(), 0);
         for host in &across.hosts {
             let remote = Some(RemotePart { host: host.name.clone(), root: root.to_owned() });
-            let part = Part { first, size: options.ranks, key: key.clone(), remote };
+            let part = JobPart { first, size: options.ranks, key: key.clone(), remote };
             let options = Options { ranks: host.ranks, limit: None, ..options.clone() };
-            let order = Order { directory: directory.clone().into_os_string(), options, part };
+            let order = HelperOrder { directory: directory.clone().into_os_string(), options, part };
             let words = across.launch.words(host, &across.helper);
             self.ranks.push(RankProcess::launch(&words, host, &order)?);
             first += host.ranks;
@@ -248,7 +248,7 @@ impl Running {
 
     /// Waits until something happens, passes output on, and answers what to do about the rest.
     fn turn(&mut self, ending: &mut Ending, signals: &SignalFd) -> std::io::Result<Vec<Action>> {
-        let room = self.sinks.each_mut().map(Sink::has_room);
+        let room = self.sinks.each_mut().map(OutputSink::has_room);
         let patience = ending.next_moment().map(|moment| moment.saturating_sub(self.start.elapsed()));
         // poll counts whole milliseconds, and a moment is not to be met early
         let patience = patience.map(|patience| patience + Duration::from_millis(1));
@@ -330,10 +330,10 @@ impl Running {
         if let Some(remote) = &mut process.remote {
             match &remote.done {
                 None => self.sinks[1].pass(remote.decoder.finish()),
-                Some(Done::Refused { problem, .. }) => {
+                Some(HelperEnd::Refused { problem, .. }) => {
                     actions.push(Action::Say(format!("host {}: {problem}", remote.host.name)));
                 }
-                Some(Done::Ended(_)) => {}
+                Some(HelperEnd::Ended(_)) => {}
             }
         }
         actions.extend(ending.ended(self.start.elapsed(), rank, number, how));

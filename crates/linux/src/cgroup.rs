@@ -1,8 +1,8 @@
 //! Control groups, version 1 and version 2: where they are mounted, making and removing groups, moving
 //! processes, freezing, processor weights, limits on the number of tasks.
 //!
-//! A [`Hierarchy`] is one mounted tree; a [`Group`] is a directory in it. Version 2 has one tree whose
-//! `cgroup.controllers` lists what it can do, and every group can be frozen (kernels from 5.2 on);
+//! A [`CgroupHierarchy`] is one mounted tree; a [`ControlGroup`] is a directory in it. Version 2 has one tree
+//! whose `cgroup.controllers` lists what it can do, and every group can be frozen (kernels from 5.2 on);
 //! version 1 has a tree for each controller. Cost: a write is about 1.3 us with warm caches and 5 to 20 us
 //! after another program ran; freezing walks every task of the group.
 //!
@@ -37,7 +37,7 @@ fn wrong(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
 
 /// Which interface a hierarchy has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub enum CgroupVersion {
     /// One tree a controller.
     V1,
     /// One tree for all.
@@ -46,12 +46,12 @@ pub enum Version {
 
 /// One mounted cgroup tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hierarchy {
+pub struct CgroupHierarchy {
     /// Where it is mounted.
     pub root: PathBuf,
     /// The group that `root` shows: `/`, or in a container without a cgroup namespace the container's own.
     pub base: PathBuf,
-    pub version: Version,
+    pub version: CgroupVersion,
     /// What it controls: `cpu`, `freezer`, `pids`, ...
     pub controllers: Vec<String>,
 }
@@ -60,7 +60,7 @@ pub struct Hierarchy {
 ///
 /// # Errors
 /// `/proc/self/mountinfo` cannot be read.
-pub fn hierarchies() -> Result<Vec<Hierarchy>> {
+pub fn hierarchies() -> Result<Vec<CgroupHierarchy>> {
     hierarchies_below(Path::new("/"))
 }
 
@@ -68,11 +68,11 @@ pub fn hierarchies() -> Result<Vec<Hierarchy>> {
 ///
 /// # Errors
 /// `/proc/self/mountinfo` cannot be read.
-pub fn hierarchies_below(root: &Path) -> Result<Vec<Hierarchy>> {
+pub fn hierarchies_below(root: &Path) -> Result<Vec<CgroupHierarchy>> {
     let mounts = root.join("proc/self/mountinfo");
     let text = fs::read_to_string(&mounts).map_err(wrong("read", &mounts))?;
     let mut found = parse_mounts(&text, root);
-    for hierarchy in found.iter_mut().filter(|h| h.version == Version::V2) {
+    for hierarchy in found.iter_mut().filter(|h| h.version == CgroupVersion::V2) {
         let controllers = fs::read_to_string(hierarchy.root.join("cgroup.controllers"));
         hierarchy.controllers =
             controllers.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
@@ -81,7 +81,7 @@ pub fn hierarchies_below(root: &Path) -> Result<Vec<Hierarchy>> {
 }
 
 /// Lines as `30 23 0:28 BASE ROOT OPTIONS [TAG...] - KIND SOURCE OPTIONS`: proc_pid_mountinfo(5).
-fn parse_mounts(text: &str, below: &Path) -> Vec<Hierarchy> {
+fn parse_mounts(text: &str, below: &Path) -> Vec<CgroupHierarchy> {
     let unescaped = |path: &str| path.replace("\\040", " ");
     text.lines()
         .filter_map(|line| {
@@ -90,38 +90,38 @@ fn parse_mounts(text: &str, below: &Path) -> Vec<Hierarchy> {
             let (base, root) = (mount.next()?.into(), mount.next()?);
             let mut file_system = file_system.split(' ');
             let version = match file_system.next()? {
-                "cgroup" => Version::V1,
-                "cgroup2" => Version::V2,
+                "cgroup" => CgroupVersion::V1,
+                "cgroup2" => CgroupVersion::V2,
                 _ => return None,
             };
             let options = file_system.nth(1)?.split(',').map(str::to_owned);
-            let controllers = if version == Version::V1 { options.collect() } else { Vec::new() };
+            let controllers = if version == CgroupVersion::V1 { options.collect() } else { Vec::new() };
             let root = below.join(root.trim_start_matches('/'));
-            Some(Hierarchy { root, base, version, controllers })
+            Some(CgroupHierarchy { root, base, version, controllers })
         })
         .collect()
 }
 
-impl Hierarchy {
+impl CgroupHierarchy {
     /// The first tree of this version, if one is mounted.
     #[must_use]
-    pub fn of_version(all: &[Hierarchy], version: Version) -> Option<&Hierarchy> {
+    pub fn of_version(all: &[CgroupHierarchy], version: CgroupVersion) -> Option<&CgroupHierarchy> {
         all.iter().find(|h| h.version == version)
     }
 
     /// The tree that has this controller, version 2 first.
     #[must_use]
-    pub fn with<'a>(all: &'a [Hierarchy], controller: &str) -> Option<&'a Hierarchy> {
-        let has = |h: &&Hierarchy| h.controllers.iter().any(|name| name == controller);
-        let second = all.iter().filter(|h| h.version == Version::V2).find(has);
-        second.or_else(|| all.iter().filter(|h| h.version == Version::V1).find(has))
+    pub fn with<'a>(all: &'a [CgroupHierarchy], controller: &str) -> Option<&'a CgroupHierarchy> {
+        let has = |h: &&CgroupHierarchy| h.controllers.iter().any(|name| name == controller);
+        let second = all.iter().filter(|h| h.version == CgroupVersion::V2).find(has);
+        second.or_else(|| all.iter().filter(|h| h.version == CgroupVersion::V1).find(has))
     }
 
     /// The group in this tree that a process is in now.
     ///
     /// # Errors
     /// `/proc/PID/cgroup` cannot be read or does not name this tree.
-    pub fn group_of(&self, process: Tid) -> Result<Group> {
+    pub fn group_of(&self, process: Tid) -> Result<ControlGroup> {
         let who = if process == Tid::SELF { "self".to_owned() } else { process.to_string() };
         let path = PathBuf::from(format!("/proc/{who}/cgroup"));
         let text = fs::read_to_string(&path).map_err(wrong("read", &path))?;
@@ -137,8 +137,8 @@ impl Hierarchy {
             let mut fields = line.splitn(3, ':');
             let (number, names, path) = (fields.next()?, fields.next()?, fields.next()?);
             let here = match self.version {
-                Version::V2 => number == "0" && names.is_empty(),
-                Version::V1 => {
+                CgroupVersion::V2 => number == "0" && names.is_empty(),
+                CgroupVersion::V1 => {
                     !names.is_empty() && names.split(',').all(|n| self.controllers.iter().any(|c| c == n))
                 }
             };
@@ -158,15 +158,15 @@ impl Hierarchy {
     }
 
     /// The group of this path; the topmost that the mount shows where the group itself is not to be seen.
-    pub(crate) fn group_at(&self, path: &Path) -> Group {
+    pub(crate) fn group_at(&self, path: &Path) -> ControlGroup {
         let inside = self.below_base(path).unwrap_or(Path::new(""));
-        Group { dir: self.root.join(inside), version: self.version }
+        ControlGroup { dir: self.root.join(inside), version: self.version }
     }
 
     /// The group at the root of this tree.
     #[must_use]
-    pub fn top(&self) -> Group {
-        Group { dir: self.root.clone(), version: self.version }
+    pub fn top(&self) -> ControlGroup {
+        ControlGroup { dir: self.root.clone(), version: self.version }
     }
 }
 
@@ -180,21 +180,21 @@ pub enum Frozen {
 
 /// A control group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct ControlGroup {
     dir: PathBuf,
-    version: Version,
+    version: CgroupVersion,
 }
 
-impl Group {
+impl ControlGroup {
     /// The group at a path that was recorded earlier; nothing is checked.
     #[must_use]
-    pub fn at(dir: PathBuf, version: Version) -> Self {
+    pub fn at(dir: PathBuf, version: CgroupVersion) -> Self {
         Self { dir, version }
     }
 
     /// The interface of its hierarchy.
     #[must_use]
-    pub fn version(&self) -> Version {
+    pub fn version(&self) -> CgroupVersion {
         self.version
     }
 
@@ -207,11 +207,11 @@ impl Group {
     ///
     /// # Errors
     /// Not permitted, or the hierarchy's limits.
-    pub fn create(&self, name: &str) -> Result<Group> {
+    pub fn create(&self, name: &str) -> Result<ControlGroup> {
         let dir = self.dir.join(name);
         match fs::create_dir(&dir) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(wrong("create", &dir)(error)),
-            _ => Ok(Group { dir, version: self.version }),
+            _ => Ok(ControlGroup { dir, version: self.version }),
         }
     }
 
@@ -282,7 +282,7 @@ impl Group {
     /// # Errors
     /// The group is gone.
     pub fn threads(&self) -> Result<Vec<Tid>> {
-        let file = if self.version == Version::V2 { "cgroup.threads" } else { "tasks" };
+        let file = if self.version == CgroupVersion::V2 { "cgroup.threads" } else { "tasks" };
         Ok(numbers(&self.read(file)?))
     }
 
@@ -306,14 +306,14 @@ impl Group {
         }
     }
 
-    /// What [`Group::used_ns`] reads, opened once for many reads.
+    /// What [`ControlGroup::used_ns`] reads, opened once for many reads.
     ///
     /// # Errors
     /// The group is gone, or this hierarchy does not count processor time.
-    pub fn meter(&self) -> Result<Meter> {
+    pub fn meter(&self) -> Result<GroupMeter> {
         Ok(match self.version {
-            Version::V2 => Meter::Microseconds(self.gauge("cpu.stat")?),
-            Version::V1 => Meter::Nanoseconds(self.gauge("cpuacct.usage")?),
+            CgroupVersion::V2 => GroupMeter::Microseconds(self.gauge("cpu.stat")?),
+            CgroupVersion::V1 => GroupMeter::Nanoseconds(self.gauge("cpuacct.usage")?),
         })
     }
 
@@ -344,8 +344,8 @@ impl Group {
     /// The group cannot be frozen: no version 2 hierarchy and no `freezer` controller.
     pub fn valve(&self) -> Result<Valve> {
         let (file, words) = match self.version {
-            Version::V2 => ("cgroup.freeze", ["0", "1"]),
-            Version::V1 => ("freezer.state", ["THAWED", "FROZEN"]),
+            CgroupVersion::V2 => ("cgroup.freeze", ["0", "1"]),
+            CgroupVersion::V1 => ("freezer.state", ["THAWED", "FROZEN"]),
         };
         let path = self.dir.join(file);
         match OpenOptions::new().write(true).open(&path) {
@@ -355,10 +355,10 @@ impl Group {
     }
 }
 
-fn weight_words(version: Version, weight: f64) -> (&'static str, String) {
+fn weight_words(version: CgroupVersion, weight: f64) -> (&'static str, String) {
     match version {
-        Version::V1 => ("cpu.shares", format!("{:.0}", (weight * 1024.0).clamp(2.0, 262_144.0))),
-        Version::V2 => ("cpu.weight", format!("{:.0}", (weight * 100.0).clamp(1.0, 10_000.0))),
+        CgroupVersion::V1 => ("cpu.shares", format!("{:.0}", (weight * 1024.0).clamp(2.0, 262_144.0))),
+        CgroupVersion::V2 => ("cpu.weight", format!("{:.0}", (weight * 100.0).clamp(1.0, 10_000.0))),
     }
 }
 
@@ -390,7 +390,7 @@ impl Valve {
 #[derive(Debug)]
 pub struct Dial {
     file: File,
-    version: Version,
+    version: CgroupVersion,
     path: PathBuf,
 }
 
@@ -431,22 +431,22 @@ impl Gauge {
 
 /// The open file that says how much processor time a group and those in it have used.
 #[derive(Debug)]
-pub enum Meter {
+pub enum GroupMeter {
     /// Version 1: one number.
     Nanoseconds(Gauge),
     /// Version 2: the first of several lines with names.
     Microseconds(Gauge),
 }
 
-impl Meter {
+impl GroupMeter {
     /// Nanoseconds used so far.
     ///
     /// # Errors
     /// The group is gone.
     pub fn used_ns(&self) -> Result<u64> {
         match self {
-            Meter::Nanoseconds(gauge) => gauge.read(),
-            Meter::Microseconds(gauge) => {
+            GroupMeter::Nanoseconds(gauge) => gauge.read(),
+            GroupMeter::Microseconds(gauge) => {
                 let text = gauge.start()?;
                 let usage = text.lines().find_map(|line| line.strip_prefix("usage_usec "));
                 Ok(usage.and_then(|n| n.trim().parse::<u64>().ok()).unwrap_or(0) * 1000)
@@ -464,7 +464,7 @@ mod tests {
         33 31 0:30 / /sys/fs/cgroup/freezer rw,relatime - cgroup cgroup rw,freezer\n\
         34 31 0:31 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
 
-    fn mixed() -> Vec<Hierarchy> {
+    fn mixed() -> Vec<CgroupHierarchy> {
         parse_mounts(MIXED, Path::new("/"))
     }
 
@@ -473,14 +473,14 @@ mod tests {
         let found = mixed();
         assert_eq!(found.len(), 3);
         assert_eq!(
-            Hierarchy::with(&found, "cpu").expect("cpu").root,
+            CgroupHierarchy::with(&found, "cpu").expect("cpu").root,
             Path::new("/sys/fs/cgroup/cpu,cpuacct")
         );
         assert_eq!(
-            Hierarchy::of_version(&found, Version::V2).expect("v2").root,
+            CgroupHierarchy::of_version(&found, CgroupVersion::V2).expect("v2").root,
             Path::new("/sys/fs/cgroup/unified")
         );
-        assert_eq!(Hierarchy::with(&found, "pids"), None);
+        assert_eq!(CgroupHierarchy::with(&found, "pids"), None);
     }
 
     #[test]
@@ -502,12 +502,12 @@ mod tests {
     fn version_2_is_preferred_where_both_have_a_controller() {
         let mut found = mixed();
         found[2].controllers.push("cpu".to_owned());
-        assert_eq!(Hierarchy::with(&found, "cpu").expect("cpu").version, Version::V2);
+        assert_eq!(CgroupHierarchy::with(&found, "cpu").expect("cpu").version, CgroupVersion::V2);
     }
 
     #[test]
     fn errors_name_the_action_and_the_path() {
-        let group = Group::at("/sys/fs/cgroup/unisono-that-is-not-there".into(), Version::V2);
+        let group = ControlGroup::at("/sys/fs/cgroup/unisono-that-is-not-there".into(), CgroupVersion::V2);
         let error = group.write("cpu.weight", "1").expect_err("no such group").to_string();
         assert!(
             error.starts_with("cannot write /sys/fs/cgroup/unisono-that-is-not-there/cpu.weight: "),
@@ -519,8 +519,8 @@ mod tests {
     #[test]
     fn weights_stay_within_what_each_version_accepts() {
         let words = |version, weight| weight_words(version, weight).1;
-        assert_eq!([0.0, 1.0, 1e9].map(|w| words(Version::V1, w)), ["2", "1024", "262144"]);
-        assert_eq!([0.0, 1.0, 1e9].map(|w| words(Version::V2, w)), ["1", "100", "10000"]);
+        assert_eq!([0.0, 1.0, 1e9].map(|w| words(CgroupVersion::V1, w)), ["2", "1024", "262144"]);
+        assert_eq!([0.0, 1.0, 1e9].map(|w| words(CgroupVersion::V2, w)), ["1", "100", "10000"]);
     }
 
     #[test]

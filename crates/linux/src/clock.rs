@@ -18,13 +18,13 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 
-/// Ticks of the machine's cheapest constant-rate counter; see [`Source`].
+/// Ticks of the machine's cheapest constant-rate counter; see [`TickSource`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticks(pub u64);
 
 /// What [`ticks`] reads on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum TickSource {
     /// The x86 time stamp counter, constant and non-stop.
     TimeStampCounter,
     /// `CLOCK_MONOTONIC` through the vDSO: one tick is one nanosecond.
@@ -97,7 +97,7 @@ pub fn now() -> Nanos {
 #[inline]
 pub fn ticks() -> Ticks {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if source() == Source::TimeStampCounter {
+    if source() == TickSource::TimeStampCounter {
         return Ticks(read_time_stamp_counter());
     }
     Ticks(now().0)
@@ -106,7 +106,7 @@ pub fn ticks() -> Ticks {
 /// What [`ticks`] reads here.
 #[must_use]
 #[inline]
-pub fn source() -> Source {
+pub fn source() -> TickSource {
     calibration().source
 }
 
@@ -117,7 +117,7 @@ pub fn ticks_per_second() -> u64 {
 }
 
 struct Calibration {
-    source: Source,
+    source: TickSource,
     ticks_per_2_30_ns: u64,
 }
 
@@ -128,7 +128,7 @@ fn calibration() -> &'static Calibration {
 }
 
 fn calibrate() -> Calibration {
-    let monotonic = Calibration { source: Source::Monotonic, ticks_per_2_30_ns: 1 << 30 };
+    let monotonic = Calibration { source: TickSource::Monotonic, ticks_per_2_30_ns: 1 << 30 };
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if time_stamp_counter_is_constant(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()) {
         let start = bracketed_pair();
@@ -139,7 +139,7 @@ fn calibrate() -> Calibration {
         let (ns, counted) = (end.0.since(start.0).0, end.1.saturating_sub(start.1));
         let rate = saturate((u128::from(counted) << 30) / u128::from(ns.max(1)));
         if rate > 0 {
-            return Calibration { source: Source::TimeStampCounter, ticks_per_2_30_ns: rate };
+            return Calibration { source: TickSource::TimeStampCounter, ticks_per_2_30_ns: rate };
         }
     }
     monotonic

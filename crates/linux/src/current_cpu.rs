@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 /// How [`current_cpu`] finds out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum CpuSource {
     /// The restartable-sequence area that the C library registered.
     Rseq,
     Getcpu,
@@ -34,12 +34,12 @@ pub fn current_cpu() -> u32 {
 
 /// How this process finds out.
 #[must_use]
-pub fn source() -> Source {
+pub fn source() -> CpuSource {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if rseq_offset().is_some_and(|offset| rseq_cpu(offset).cast_signed() >= 0) {
-        return Source::Rseq;
+        return CpuSource::Rseq;
     }
-    Source::Getcpu
+    CpuSource::Getcpu
 }
 
 /// The calling thread no longer wants to know at this price: its restartable-sequence area is taken from the
@@ -140,9 +140,9 @@ mod tests {
     fn a_thread_whose_processor_is_no_longer_noted_finds_it_out_all_the_same() {
         std::thread::spawn(|| {
             let before = source();
-            assert_eq!(stop_noting(), before == Source::Rseq);
+            assert_eq!(stop_noting(), before == CpuSource::Rseq);
             assert!(!stop_noting(), "there is nothing left to take");
-            assert_eq!(source(), Source::Getcpu);
+            assert_eq!(source(), CpuSource::Getcpu);
             assert!((current_cpu() as usize) < configured());
         })
         .join()

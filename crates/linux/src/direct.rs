@@ -20,13 +20,13 @@ pub const BLOCK: usize = 4096;
 ///
 /// # Errors
 /// There is no such file, or its file system refuses.
-pub fn open(path: &Path, access: Access) -> io::Result<File> {
-    OpenOptions::new().read(true).write(access == Access::Write).custom_flags(libc::O_DIRECT).open(path)
+pub fn open(path: &Path, access: FileAccess) -> io::Result<File> {
+    OpenOptions::new().read(true).write(access == FileAccess::Write).custom_flags(libc::O_DIRECT).open(path)
 }
 
 /// What a file is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
+pub enum FileAccess {
     Read,
     /// Reading and writing.
     Write,

@@ -23,21 +23,21 @@ const ORPHANED: i32 = 102;
 
 /// A copy of this process that runs. Dropping it kills it and collects it.
 #[derive(Debug)]
-pub struct Child {
+pub struct ForkedChild {
     process: Tid,
-    ended: Option<Ended>,
+    ended: Option<ChildEnd>,
 }
 
 /// How a child ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ended {
+pub enum ChildEnd {
     /// With this code.
     Code(i32),
     /// By this signal.
     Signal(i32),
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for ChildEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Code(code) => write!(f, "ended with code {code}"),
@@ -52,7 +52,7 @@ impl fmt::Display for Ended {
 ///
 /// # Errors
 /// This process has several threads, or the kernel cannot make another process.
-pub fn fork(body: impl FnOnce() -> i32) -> io::Result<Child> {
+pub fn fork(body: impl FnOnce() -> i32) -> io::Result<ForkedChild> {
     let mut threads = count_threads()?;
     let mut looks = 0;
     // a thread that has been joined is listed for a moment longer
@@ -76,7 +76,7 @@ pub fn fork(body: impl FnOnce() -> i32) -> io::Result<Child> {
             unsafe { libc::_exit(code) }
         }
         -1 => Err(io::Error::last_os_error()),
-        child => Ok(Child { process: Tid(child), ended: None }),
+        child => Ok(ForkedChild { process: Tid(child), ended: None }),
     }
 }
 
@@ -84,7 +84,7 @@ fn count_threads() -> io::Result<usize> {
     Ok(fs::read_dir("/proc/self/task")?.count())
 }
 
-impl Child {
+impl ForkedChild {
     /// Its process number.
     #[must_use]
     pub fn process(&self) -> Tid {
@@ -92,14 +92,14 @@ impl Child {
     }
 
     /// Whether it has ended, and how; never waits.
-    pub fn ended(&mut self) -> Option<Ended> {
+    pub fn ended(&mut self) -> Option<ChildEnd> {
         self.collect(libc::WNOHANG)
     }
 
     /// Kills it and waits until it has ended.
-    pub fn kill(&mut self) -> Ended {
+    pub fn kill(&mut self) -> ChildEnd {
         self.signal_to_end();
-        self.collect(0).unwrap_or(Ended::Signal(libc::SIGKILL))
+        self.collect(0).unwrap_or(ChildEnd::Signal(libc::SIGKILL))
     }
 
     /// Kills it without waiting: the way to end many.
@@ -110,7 +110,7 @@ impl Child {
         }
     }
 
-    fn collect(&mut self, options: i32) -> Option<Ended> {
+    fn collect(&mut self, options: i32) -> Option<ChildEnd> {
         if self.ended.is_none() {
             let mut status = 0;
             // SAFETY: `status` is valid for writes.
@@ -118,14 +118,14 @@ impl Child {
             if collected == self.process.0 {
                 let by_signal = libc::WIFSIGNALED(status);
                 let (signal, code) = (libc::WTERMSIG(status), libc::WEXITSTATUS(status));
-                self.ended = Some(if by_signal { Ended::Signal(signal) } else { Ended::Code(code) });
+                self.ended = Some(if by_signal { ChildEnd::Signal(signal) } else { ChildEnd::Code(code) });
             }
         }
         self.ended
     }
 }
 
-impl Drop for Child {
+impl Drop for ForkedChild {
     fn drop(&mut self) {
         self.kill();
     }

@@ -34,7 +34,7 @@ pub enum Wakened {
 
 /// How many waiters to wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Count {
+pub enum WakeCount {
     /// Every waiter, in one system call.
     All,
     /// At most so many.
@@ -65,10 +65,10 @@ pub fn wait(word: &AtomicU32, expected: u32, deadline: Option<Nanos>, scope: Sco
 }
 
 /// Wakes waiters of `word`; says how many.
-pub fn wake(word: &AtomicU32, count: Count, scope: Scope) -> u32 {
+pub fn wake(word: &AtomicU32, count: WakeCount, scope: Scope) -> u32 {
     let most = match count {
-        Count::All => i32::MAX,
-        Count::AtMost(n) => i32::try_from(n).unwrap_or(i32::MAX),
+        WakeCount::All => i32::MAX,
+        WakeCount::AtMost(n) => i32::try_from(n).unwrap_or(i32::MAX),
     };
     let operation = libc::FUTEX_WAKE | flags(scope);
     // SAFETY: the word is live for the call; FUTEX_WAKE uses its address only as a key.
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn waking_nobody_wakes_nobody() {
-        assert_eq!(wake(&AtomicU32::new(0), Count::All, Scope::Private), 0);
+        assert_eq!(wake(&AtomicU32::new(0), WakeCount::All, Scope::Private), 0);
     }
 
     #[test]
@@ -129,7 +129,7 @@ mod tests {
                 }
                 thread::sleep(Duration::from_millis(20));
                 word.store(1, SeqCst);
-                wake(&word, Count::All, scope);
+                wake(&word, WakeCount::All, scope);
             });
         }
     }

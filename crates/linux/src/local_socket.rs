@@ -94,7 +94,7 @@ pub fn own_user() -> u32 {
 }
 
 /// Room for one descriptor's control message, aligned as the kernel wants it.
-type Control = [u64; 8];
+type ControlBuffer = [u64; 8];
 
 /// Sends bytes with a descriptor. All or an error: messages are shorter than a socket's buffer.
 ///
@@ -102,7 +102,7 @@ type Control = [u64; 8];
 /// The kernel's reason: `EPIPE` when the other end is closed. `WriteZero` when not all bytes were taken.
 pub fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<()> {
     let mut piece = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let mut control: Control = [0; 8];
+    let mut control: ControlBuffer = [0; 8];
     let message = message(&mut piece, &mut control, size_of::<i32>());
     // SAFETY: the message has a control buffer with room for one header, so that this is its start.
     let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
@@ -135,7 +135,7 @@ pub fn receive_with(stream: &UnixStream, bytes: &mut [u8]) -> io::Result<Option<
     while at < bytes.len() {
         let rest = &mut bytes[at..];
         let mut piece = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
-        let mut control: Control = [0; 8];
+        let mut control: ControlBuffer = [0; 8];
         let mut message = message(&mut piece, &mut control, size_of::<i32>());
         // SAFETY: the message refers to live buffers of the lengths it says.
         let count = unsafe { libc::recvmsg(stream.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
@@ -156,7 +156,7 @@ pub fn receive_with(stream: &UnixStream, bytes: &mut [u8]) -> io::Result<Option<
     Ok(came)
 }
 
-fn message(piece: &mut libc::iovec, control: &mut Control, data: usize) -> libc::msghdr {
+fn message(piece: &mut libc::iovec, control: &mut ControlBuffer, data: usize) -> libc::msghdr {
     // SAFETY: all zeros is a valid msghdr: no name, no pieces, no control.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = piece;
@@ -198,15 +198,15 @@ mod tests {
 
     #[test]
     fn a_listening_socket_has_its_mode_without_anybody_changing_it_later() {
-        use crate::seccomp::{Call, Filter, Rule};
+        use crate::seccomp::{CallRule, Filter, SystemCall};
         use std::os::unix::fs::MetadataExt;
         let path = std::env::temp_dir().join(format!("unisono-test-{}", std::process::id()));
         let at = path.clone();
         let made = std::thread::spawn(move || {
             let by_path = [
-                Rule(Call::FCHMODAT, &[]),
+                CallRule(SystemCall::FCHMODAT, &[]),
                 #[cfg(target_arch = "x86_64")]
-                Rule(Call::CHMOD, &[]),
+                CallRule(SystemCall::CHMOD, &[]),
             ];
             Filter::refusing(&by_path, libc::EXDEV).install()?;
             listen(&at, 0o600)

@@ -66,7 +66,7 @@ pub fn never_more() -> io::Result<()> {
 
 /// A part of what root may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Capability {
+pub enum Privilege {
     /// Signals to processes of other users.
     Kill = 5,
     /// Devices, queueing disciplines, filters.
@@ -82,7 +82,7 @@ const SYSTEM_ADMINISTRATION: u32 = 21;
 ///
 /// # Errors
 /// `EPERM`: this process does not have those to be kept.
-pub fn keep(capabilities: &[Capability]) -> io::Result<()> {
+pub fn keep(capabilities: &[Privilege]) -> io::Result<()> {
     const VERSION_3: u32 = 0x2008_0522;
     const MOST: u32 = 63;
     // SAFETY: takes numbers.
@@ -128,7 +128,7 @@ mod tests {
         }
         // capabilities belong to a thread: this one's alone change
         let kept = std::thread::spawn(|| {
-            keep(&[Capability::Kill, Capability::NetworkAdministration])?;
+            keep(&[Privilege::Kill, Privilege::NetworkAdministration])?;
             std::fs::read_to_string("/proc/thread-self/status")
         });
         let status = kept.join().expect("it does not panic").expect("root may");

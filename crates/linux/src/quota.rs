@@ -13,7 +13,7 @@
 //! Reference: Documentation/scheduler/sched-bwc.rst; cgroups(7), cpuset(7), cgroup_namespaces(7).
 
 use crate::affinity::{self, CpuSet, Tid};
-use crate::cgroup::{self, Group, Hierarchy, Version};
+use crate::cgroup::{self, CgroupHierarchy, CgroupVersion, ControlGroup};
 use std::cmp::Ordering;
 use std::fs;
 use std::io;
@@ -46,7 +46,7 @@ pub struct Quota {
     /// Whose it is.
     pub of: Whose,
     /// Of which kind of tree: old runtimes read version 1 alone.
-    pub version: Version,
+    pub version: CgroupVersion,
 }
 
 /// Which of the groups around a process.
@@ -95,14 +95,14 @@ pub fn limits_below(root: &Path, affinity: CpuSet) -> Limits {
 
 /// The mounts to read. The same tree may be mounted several times: one that shows the process's own group is
 /// right, and of those the one that shows the most groups around it.
-fn views<'a>(trees: &'a [Hierarchy], text: &str) -> Vec<&'a Hierarchy> {
-    let mut views: Vec<&Hierarchy> = Vec::new();
+fn views<'a>(trees: &'a [CgroupHierarchy], text: &str) -> Vec<&'a CgroupHierarchy> {
+    let mut views: Vec<&CgroupHierarchy> = Vec::new();
     for tree in trees {
         let Some(path) = tree.path_in(text) else { continue };
-        let worth = |tree: &Hierarchy| (tree.shows(path), usize::MAX - tree.base.components().count());
-        let same = |other: &&mut &Hierarchy| {
+        let worth = |tree: &CgroupHierarchy| (tree.shows(path), usize::MAX - tree.base.components().count());
+        let same = |other: &&mut &CgroupHierarchy| {
             other.version == tree.version
-                && (tree.version == Version::V2 || other.controllers == tree.controllers)
+                && (tree.version == CgroupVersion::V2 || other.controllers == tree.controllers)
         };
         match views.iter_mut().find(same) {
             Some(before) if worth(tree) > worth(before) => *before = tree,
@@ -114,14 +114,14 @@ fn views<'a>(trees: &'a [Hierarchy], text: &str) -> Vec<&'a Hierarchy> {
 }
 
 impl Limits {
-    fn read(&mut self, tree: &Hierarchy, text: &str) {
+    fn read(&mut self, tree: &CgroupHierarchy, text: &str) {
         let Some(path) = tree.path_in(text) else { return };
         let own = tree.group_at(path);
         let around = own.path().ancestors().take_while(|directory| directory.starts_with(&tree.root));
         let mut whose = if tree.shows(path) { Whose::Own } else { Whose::Ancestor };
         let mut cpuset = None;
         for directory in around {
-            let group = Group::at(directory.to_owned(), tree.version);
+            let group = ControlGroup::at(directory.to_owned(), tree.version);
             if let Some(quota) = self.quota_of(&group, whose)
                 && self.quota.as_ref().is_none_or(|least| quota.compare(least) == Ordering::Less)
             {
@@ -133,10 +133,10 @@ impl Limits {
         self.cpuset = self.cpuset.take().or(cpuset);
     }
 
-    fn quota_of(&mut self, group: &Group, of: Whose) -> Option<Quota> {
+    fn quota_of(&mut self, group: &ControlGroup, of: Whose) -> Option<Quota> {
         let (file, text) = match group.version() {
-            Version::V2 => ("cpu.max", group.read("cpu.max").ok()?),
-            Version::V1 => {
+            CgroupVersion::V2 => ("cpu.max", group.read("cpu.max").ok()?),
+            CgroupVersion::V1 => {
                 let (time, period) = (group.read("cpu.cfs_quota_us"), group.read("cpu.cfs_period_us"));
                 ("cpu.cfs_quota_us", format!("{} {}", time.ok()?.trim(), period.ok()?.trim()))
             }
@@ -156,7 +156,7 @@ impl Limits {
         }
     }
 
-    fn cpuset_of(&mut self, group: &Group) -> Option<CpuSet> {
+    fn cpuset_of(&mut self, group: &ControlGroup) -> Option<CpuSet> {
         // version 2; version 1; version 1 of kernels that do not tell the effective ones
         let files = ["cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"];
         let (file, text) = files.iter().find_map(|file| Some((file, group.read(file).ok()?)))?;

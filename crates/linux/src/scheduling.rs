@@ -1,10 +1,10 @@
 //! How a thread is scheduled: `sched_setattr(2)`, `sched_getattr(2)`, `sched_setscheduler(2)`.
 //!
-//! A [`Policy`] is a class with its parameters, typed. Cost: one system call (about 1.2 us with warm
-//! caches, four times that after another program has run). Raising a class needs `CAP_SYS_NICE` or a
-//! resource limit; the real-time classes are refused (`EPERM`) in a non-root cgroup of the version 1
-//! `cpu` controller that has no real-time budget, and `SCHED_DEADLINE` when the thread may not use all
-//! processors or the machine's bandwidth is spent (`EPERM`, `EBUSY`).
+//! A [`SchedulingPolicy`] is a class with its parameters, typed. Cost: one system call (about 1.2 us with
+//! warm caches, four times that after another program has run). Raising a class needs `CAP_SYS_NICE` or a
+//! resource limit; the real-time classes are refused (`EPERM`) in a non-root cgroup of the version 1 `cpu`
+//! controller that has no real-time budget, and `SCHED_DEADLINE` when the thread may not use all processors
+//! or the machine's bandwidth is spent (`EPERM`, `EBUSY`).
 //!
 //! Reference: sched(7), sched_setattr(2).
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// A scheduling class and its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub enum SchedulingPolicy {
     /// The default fair class.
     Other {
         /// From -20 (most processor time) to 19.
@@ -71,13 +71,13 @@ impl Urgency {
 pub enum Children {
     /// They inherit it.
     Inherit,
-    /// They start as `Other { nice: 0 }`; required to fork from [`Policy::Deadline`].
+    /// They start as `Other { nice: 0 }`; required to fork from [`SchedulingPolicy::Deadline`].
     Reset,
 }
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Attributes {
+struct SchedulingAttributes {
     size: u32,
     policy: u32,
     flags: u64,
@@ -95,42 +95,45 @@ const SCHED_BATCH: u32 = 3;
 const SCHED_IDLE: u32 = 5;
 const SCHED_DEADLINE: u32 = 6;
 
-impl Policy {
+impl SchedulingPolicy {
     /// The class of a thread that nobody changed.
-    pub const DEFAULT: Policy = Policy::Other { nice: 0, slice: None };
+    pub const DEFAULT: SchedulingPolicy = SchedulingPolicy::Other { nice: 0, slice: None };
 
     /// Whether the thread preempts every fair one.
     #[must_use]
     pub fn is_real_time(&self) -> bool {
-        matches!(self, Policy::Fifo(_) | Policy::RoundRobin(_) | Policy::Deadline { .. })
+        matches!(
+            self,
+            SchedulingPolicy::Fifo(_) | SchedulingPolicy::RoundRobin(_) | SchedulingPolicy::Deadline { .. }
+        )
     }
 
-    fn attributes(&self, children: Children) -> Attributes {
+    fn attributes(&self, children: Children) -> SchedulingAttributes {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let mut attributes = Attributes {
-            size: std::mem::size_of::<Attributes>() as u32,
+        let mut attributes = SchedulingAttributes {
+            size: std::mem::size_of::<SchedulingAttributes>() as u32,
             flags: if children == Children::Reset { RESET_ON_FORK } else { 0 },
-            ..Attributes::default()
+            ..SchedulingAttributes::default()
         };
         match *self {
-            Policy::Other { nice, slice } => {
+            SchedulingPolicy::Other { nice, slice } => {
                 attributes.nice = nice;
                 attributes.runtime = slice.map_or(0, nanos);
             }
-            Policy::Batch { nice } => {
+            SchedulingPolicy::Batch { nice } => {
                 attributes.policy = SCHED_BATCH;
                 attributes.nice = nice;
             }
-            Policy::Idle => attributes.policy = SCHED_IDLE,
-            Policy::Fifo(urgency) => {
+            SchedulingPolicy::Idle => attributes.policy = SCHED_IDLE,
+            SchedulingPolicy::Fifo(urgency) => {
                 attributes.policy = SCHED_FIFO;
                 attributes.priority = urgency.0.into();
             }
-            Policy::RoundRobin(urgency) => {
+            SchedulingPolicy::RoundRobin(urgency) => {
                 attributes.policy = SCHED_RR;
                 attributes.priority = urgency.0.into();
             }
-            Policy::Deadline { runtime, deadline, period } => {
+            SchedulingPolicy::Deadline { runtime, deadline, period } => {
                 attributes.policy = SCHED_DEADLINE;
                 attributes.runtime = nanos(runtime);
                 attributes.deadline = nanos(deadline);
@@ -146,7 +149,7 @@ impl Policy {
 /// # Errors
 /// `ESRCH`: no such thread. `EPERM`: not permitted (see the module's text). `EINVAL`: parameters out of
 /// range. `EBUSY`: the deadline class has no bandwidth left.
-pub fn set(thread: Tid, policy: Policy, children: Children) -> io::Result<()> {
+pub fn set(thread: Tid, policy: SchedulingPolicy, children: Children) -> io::Result<()> {
     let attributes = policy.attributes(children);
     // SAFETY: `attributes` has the kernel's layout (its first version) and names its own size.
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, thread.0, &raw const attributes, 0u32) };
@@ -157,9 +160,9 @@ pub fn set(thread: Tid, policy: Policy, children: Children) -> io::Result<()> {
 ///
 /// # Errors
 /// `ESRCH`: no such thread.
-pub fn of(thread: Tid) -> io::Result<Policy> {
-    let mut attributes = Attributes::default();
-    let size = std::mem::size_of::<Attributes>() as u32;
+pub fn of(thread: Tid) -> io::Result<SchedulingPolicy> {
+    let mut attributes = SchedulingAttributes::default();
+    let size = std::mem::size_of::<SchedulingAttributes>() as u32;
     // SAFETY: `attributes` is valid for writes of `size` bytes for the length of the call.
     let result = unsafe { libc::syscall(libc::SYS_sched_getattr, thread.0, &raw mut attributes, size, 0u32) };
     if result < 0 {
@@ -167,18 +170,18 @@ pub fn of(thread: Tid) -> io::Result<Policy> {
     }
     let urgency = Urgency::new(u8::try_from(attributes.priority).unwrap_or(99));
     Ok(match attributes.policy {
-        SCHED_FIFO => Policy::Fifo(urgency),
-        SCHED_RR => Policy::RoundRobin(urgency),
-        SCHED_BATCH => Policy::Batch { nice: attributes.nice },
-        SCHED_IDLE => Policy::Idle,
-        SCHED_DEADLINE => Policy::Deadline {
+        SCHED_FIFO => SchedulingPolicy::Fifo(urgency),
+        SCHED_RR => SchedulingPolicy::RoundRobin(urgency),
+        SCHED_BATCH => SchedulingPolicy::Batch { nice: attributes.nice },
+        SCHED_IDLE => SchedulingPolicy::Idle,
+        SCHED_DEADLINE => SchedulingPolicy::Deadline {
             runtime: Duration::from_nanos(attributes.runtime),
             deadline: Duration::from_nanos(attributes.deadline),
             period: Duration::from_nanos(attributes.period),
         },
         // every fair thread reports a slice; only one that differs from the kernel's own was asked for,
         // which cannot be told apart here, so it is not reported
-        _ => Policy::Other { nice: attributes.nice, slice: None },
+        _ => SchedulingPolicy::Other { nice: attributes.nice, slice: None },
     })
 }
 
@@ -197,7 +200,7 @@ pub fn nice_of(thread: Tid) -> io::Result<i32> {
 /// # Errors
 /// As of [`set`].
 pub fn set_fair(thread: Tid) -> io::Result<()> {
-    set(thread, Policy::Other { nice: nice_of(thread)?, slice: None }, Children::Inherit)
+    set(thread, SchedulingPolicy::Other { nice: nice_of(thread)?, slice: None }, Children::Inherit)
 }
 
 #[cfg(test)]
@@ -207,8 +210,8 @@ mod tests {
     #[test]
     fn a_thread_that_asks_for_the_idle_class_is_in_it() {
         std::thread::spawn(|| {
-            set(Tid::SELF, Policy::Idle, Children::Inherit).expect("lowering is always permitted");
-            assert_eq!(of(Tid::SELF).expect("own class"), Policy::Idle);
+            set(Tid::SELF, SchedulingPolicy::Idle, Children::Inherit).expect("lowering is always permitted");
+            assert_eq!(of(Tid::SELF).expect("own class"), SchedulingPolicy::Idle);
         })
         .join()
         .expect("thread");
@@ -217,7 +220,7 @@ mod tests {
     #[test]
     fn niceness_is_reported_as_it_was_set() {
         std::thread::spawn(|| {
-            let policy = Policy::Batch { nice: 7 };
+            let policy = SchedulingPolicy::Batch { nice: 7 };
             set(Tid::SELF, policy, Children::Inherit).expect("lowering is always permitted");
             assert_eq!(of(Tid::current()).expect("own class"), policy);
         })
@@ -227,7 +230,7 @@ mod tests {
 
     #[test]
     fn parameters_out_of_range_are_refused() {
-        let backwards = Policy::Deadline {
+        let backwards = SchedulingPolicy::Deadline {
             runtime: Duration::from_millis(5),
             deadline: Duration::from_millis(1),
             period: Duration::from_millis(1),
@@ -240,11 +243,12 @@ mod tests {
     #[test]
     fn a_thread_that_was_in_another_class_comes_back_with_its_nice_value() {
         std::thread::spawn(|| {
-            set(Tid::SELF, Policy::Other { nice: 7, slice: None }, Children::Inherit).expect("lowering");
-            set(Tid::SELF, Policy::Batch { nice: 7 }, Children::Inherit).expect("always permitted");
+            set(Tid::SELF, SchedulingPolicy::Other { nice: 7, slice: None }, Children::Inherit)
+                .expect("lowering");
+            set(Tid::SELF, SchedulingPolicy::Batch { nice: 7 }, Children::Inherit).expect("always permitted");
             assert_eq!(nice_of(Tid::SELF).expect("own nice value"), 7);
             set_fair(Tid::SELF).expect("always permitted");
-            assert_eq!(of(Tid::SELF).expect("own class"), Policy::Other { nice: 7, slice: None });
+            assert_eq!(of(Tid::SELF).expect("own class"), SchedulingPolicy::Other { nice: 7, slice: None });
         })
         .join()
         .expect("thread");

@@ -21,13 +21,13 @@ use std::io;
 
 /// A system call, by its number on this architecture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Call(u32);
+pub struct SystemCall(u32);
 
 /// Names a constant for each call, called as in its man page.
 macro_rules! calls {
     ($($(#[$only:meta])? $name:ident = $number:ident;)*) => {
         #[allow(missing_docs, reason = "the man page of the same name says what each does")]
-        impl Call {
+        impl SystemCall {
             $($(#[$only])? pub const $name: Self = Self(libc::$number as u32);)*
         }
     };
@@ -97,7 +97,7 @@ calls! {
 
 /// What an argument must be like, arguments counted from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum When {
+pub enum ArgumentTest {
     /// The argument, all 64 bits of it, is this number.
     Is(u8, u64),
     /// None of these bits is set in the lower 32 of the argument.
@@ -106,7 +106,7 @@ pub enum When {
 
 /// A call that may be made when all conditions hold. Several rules for one call are alternatives.
 #[derive(Clone, Copy, Debug)]
-pub struct Rule(pub Call, pub &'static [When]);
+pub struct CallRule(pub SystemCall, pub &'static [ArgumentTest]);
 
 /// `AUDIT_ARCH_...` of the architecture that this is built for; none where filters have not been tried.
 const ARCHITECTURE: Option<u32> = if cfg!(target_arch = "x86_64") {
@@ -140,7 +140,7 @@ impl std::fmt::Debug for Filter {
 impl Filter {
     /// Allows these calls and refuses all others with `EPERM`.
     #[must_use]
-    pub fn allowing(rules: &[Rule]) -> Self {
+    pub fn allowing(rules: &[CallRule]) -> Self {
         let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
         Self::with(rules, libc::SECCOMP_RET_ALLOW, refuse)
     }
@@ -148,19 +148,19 @@ impl Filter {
     /// Refuses these calls with an error number and allows all others: to test what a program does when one
     /// fails.
     #[must_use]
-    pub fn refusing(rules: &[Rule], errno: i32) -> Self {
+    pub fn refusing(rules: &[CallRule], errno: i32) -> Self {
         Self::with(rules, libc::SECCOMP_RET_ERRNO | errno as u32, libc::SECCOMP_RET_ALLOW)
     }
 
-    fn with(rules: &[Rule], listed: u32, other: u32) -> Self {
+    fn with(rules: &[CallRule], listed: u32, other: u32) -> Self {
         let mut program = vec![
             statement(LOAD, ARCHITECTURE_AT),
             jump(JUMP_IF_EQUAL, ARCHITECTURE.unwrap_or_default(), 1, 0),
             statement(RETURN, libc::SECCOMP_RET_KILL_PROCESS),
         ];
-        for Rule(call, conditions) in rules {
+        for CallRule(call, conditions) in rules {
             // each condition is two instructions for each half of the argument that it looks at
-            let length = |when: &When| if matches!(when, When::Is(..)) { 4 } else { 2 };
+            let length = |when: &ArgumentTest| if matches!(when, ArgumentTest::Is(..)) { 4 } else { 2 };
             let mut left: u8 = conditions.iter().map(length).sum::<u8>() + 1;
             program.push(statement(LOAD, NUMBER_AT));
             program.push(jump(JUMP_IF_EQUAL, call.0, 0, left));
@@ -172,11 +172,11 @@ impl Filter {
             };
             for condition in *conditions {
                 match *condition {
-                    When::Is(argument, value) => {
+                    ArgumentTest::Is(argument, value) => {
                         check(argument, LOWER, JUMP_IF_EQUAL, value as u32);
                         check(argument, UPPER, JUMP_IF_EQUAL, (value >> 32) as u32);
                     }
-                    When::Without(argument, bits) => check(argument, LOWER, JUMP_IF_SET, bits),
+                    ArgumentTest::Without(argument, bits) => check(argument, LOWER, JUMP_IF_SET, bits),
                 }
             }
             program.push(statement(RETURN, listed));
@@ -259,11 +259,11 @@ mod tests {
         }
     }
 
-    const RULES: [Rule; 4] = [
-        Rule(Call::READ, &[]),
-        Rule(Call::SENDTO, &[When::Is(4, 0), When::Without(3, 0x40)]),
-        Rule(Call::FCNTL, &[When::Is(1, 5)]),
-        Rule(Call::FCNTL, &[When::Is(1, u64::MAX)]),
+    const RULES: [CallRule; 4] = [
+        CallRule(SystemCall::READ, &[]),
+        CallRule(SystemCall::SENDTO, &[ArgumentTest::Is(4, 0), ArgumentTest::Without(3, 0x40)]),
+        CallRule(SystemCall::FCNTL, &[ArgumentTest::Is(1, 5)]),
+        CallRule(SystemCall::FCNTL, &[ArgumentTest::Is(1, u64::MAX)]),
     ];
 
     #[test]
@@ -273,25 +273,28 @@ mod tests {
             return;
         };
         let filter = Filter::allowing(&RULES);
-        let allows = |call: Call, arguments: [u64; 6]| {
+        let allows = |call: SystemCall, arguments: [u64; 6]| {
             decide(&filter, architecture, call.0, arguments) == libc::SECCOMP_RET_ALLOW
         };
-        assert!(allows(Call::READ, [u64::MAX; 6]));
-        assert!(!allows(Call::WRITE, [0; 6]));
-        assert!(allows(Call::SENDTO, [1, 2, 3, 0xbf, 0, 6]));
-        assert!(!allows(Call::SENDTO, [1, 2, 3, 0, 5, 6]), "an address");
-        assert!(!allows(Call::SENDTO, [1, 2, 3, 0, 1 << 32, 6]), "an address whose lower half is 0");
-        assert!(!allows(Call::SENDTO, [1, 2, 3, 0x41, 0, 6]), "a bit that is not allowed");
-        assert!(allows(Call::FCNTL, [0, 5, 0, 0, 0, 0]) && allows(Call::FCNTL, [0, u64::MAX, 0, 0, 0, 0]));
-        assert!(!allows(Call::FCNTL, [0, 6, 0, 0, 0, 0]));
+        assert!(allows(SystemCall::READ, [u64::MAX; 6]));
+        assert!(!allows(SystemCall::WRITE, [0; 6]));
+        assert!(allows(SystemCall::SENDTO, [1, 2, 3, 0xbf, 0, 6]));
+        assert!(!allows(SystemCall::SENDTO, [1, 2, 3, 0, 5, 6]), "an address");
+        assert!(!allows(SystemCall::SENDTO, [1, 2, 3, 0, 1 << 32, 6]), "an address whose lower half is 0");
+        assert!(!allows(SystemCall::SENDTO, [1, 2, 3, 0x41, 0, 6]), "a bit that is not allowed");
+        assert!(
+            allows(SystemCall::FCNTL, [0, 5, 0, 0, 0, 0])
+                && allows(SystemCall::FCNTL, [0, u64::MAX, 0, 0, 0, 0])
+        );
+        assert!(!allows(SystemCall::FCNTL, [0, 6, 0, 0, 0, 0]));
         // the numbers of x32, which on x86-64 come with the same architecture
-        assert!(!allows(Call(Call::READ.0 | 0x4000_0000), [0; 6]));
+        assert!(!allows(SystemCall(SystemCall::READ.0 | 0x4000_0000), [0; 6]));
     }
 
     #[test]
     fn a_call_of_another_architecture_ends_the_process() {
         let i386 = 0x4000_0003;
-        let answer = decide(&Filter::allowing(&RULES), i386, Call::READ.0, [0; 6]);
+        let answer = decide(&Filter::allowing(&RULES), i386, SystemCall::READ.0, [0; 6]);
         assert_eq!(answer, libc::SECCOMP_RET_KILL_PROCESS);
     }
 
@@ -302,9 +305,12 @@ mod tests {
         let ask = || unsafe { libc::fcntl(null.as_raw_fd(), libc::F_GETFD) };
         std::thread::scope(|scope| {
             let bound = scope.spawn(|| {
-                Filter::refusing(&[Rule(Call::FCNTL, &[When::Is(1, libc::F_GETFD as u64)])], libc::EXDEV)
-                    .install()
-                    .map(|()| (ask(), io::Error::last_os_error().raw_os_error()))
+                Filter::refusing(
+                    &[CallRule(SystemCall::FCNTL, &[ArgumentTest::Is(1, libc::F_GETFD as u64)])],
+                    libc::EXDEV,
+                )
+                .install()
+                .map(|()| (ask(), io::Error::last_os_error().raw_os_error()))
             });
             match bound.join().expect("it does not panic") {
                 Ok(refused) => assert_eq!(refused, (-1, Some(libc::EXDEV))),

@@ -1,9 +1,8 @@
 //! Memory that several processes map, and that disappears with the last of them.
 //!
-//! A region is a memfd: it has no name in any file system, so nothing is left behind after kill -9. It
-//! reaches other processes by inheritance across `fork`, by an inherited descriptor across `exec`
-//! ([`SharedMemory::inherit`]), as a descriptor through a socket, or, for the same user, by its path under
-//! `/proc/PID/fd` ([`SharedMemory::path`], [`SharedMemory::open`]).
+//! A region is a memfd: it has no name in any file system, so nothing is left behind after kill -9. A child
+//! inherits it across `fork`. Another process of the same user opens it by its path under `/proc/PID/fd`
+//! ([`SharedMemory::path`], [`SharedMemory::open`]), or gets its descriptor through a socket.
 //!
 //! A fresh region is zeroed. Its size is sealed, so that no peer can shrink it under our feet (a shrunk
 //! mapping kills with SIGBUS). Contents are hostile: other processes write them at any time, so they are

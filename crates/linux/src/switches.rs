@@ -39,7 +39,7 @@ pub enum Left {
 
 /// At `time`, `from` stopped running on the processor and `to` started; thread 0 is the idle loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct SwitchChange {
     /// Nanoseconds of the monotonic clock.
     pub time: u64,
     /// Who ran until then.
@@ -136,7 +136,7 @@ impl Recorder {
     ///
     /// # Errors
     /// The kernel's reason; none is known.
-    pub fn stop(&mut self) -> io::Result<Option<Vec<Change>>> {
+    pub fn stop(&mut self) -> io::Result<Option<Vec<SwitchChange>>> {
         const DISABLE: libc::c_ulong = 0x2401;
         self.order(DISABLE)?;
         let ring = self.bytes - page_size();
@@ -175,7 +175,7 @@ impl Drop for Recorder {
 }
 
 /// Reads records; `None` when the kernel notes that it lost some, or they make no sense.
-fn parse(words: &[u64]) -> Option<Vec<Change>> {
+fn parse(words: &[u64]) -> Option<Vec<SwitchChange>> {
     let thread = |word: u64| Tid((word >> 32) as i32);
     let mut changes = Vec::new();
     let mut rest = words;
@@ -186,7 +186,7 @@ fn parse(words: &[u64]) -> Option<Vec<Change>> {
             (LOST, _) => return None,
             (SWITCH, [to, from, time, ..]) if flags & SWITCHED_OUT != 0 => {
                 let left = if flags & PREEMPTED != 0 { Left::Preempted } else { Left::Asleep };
-                changes.push(Change { time: *time, from: thread(*from), left, to: thread(*to) });
+                changes.push(SwitchChange { time: *time, from: thread(*from), left, to: thread(*to) });
             }
             _ => {}
         }
@@ -212,7 +212,7 @@ mod tests {
         let into = record(SWITCH, 0, 3, 7, 101);
         let over = record(SWITCH, SWITCHED_OUT | PREEMPTED, 3, 7, 110);
         let words = [out, into, record(99, 0, 1, 2, 3), over].concat();
-        let change = |time, from, left, to| Change { time, from: Tid(from), left, to: Tid(to) };
+        let change = |time, from, left, to| SwitchChange { time, from: Tid(from), left, to: Tid(to) };
         let expected = [change(100, 3, Left::Asleep, 7), change(110, 7, Left::Preempted, 3)];
         assert_eq!(parse(&words), Some(expected.to_vec()));
     }

@@ -1,6 +1,6 @@
 //! Sleeping until a point in time, and being called before it.
 //!
-//! [`Alarm`] is an `eventfd(2)` with `ppoll(2)`: a thread waits until an absolute time of the monotonic
+//! [`Sleeper`] is an `eventfd(2)` with `ppoll(2)`: a thread waits until an absolute time of the monotonic
 //! clock or until somebody calls it. Absolute times do not drift: a scheduler that computes `start + n *
 //! slice` keeps its beat however late one wake-up was. Cost: one system call and a timer interrupt; the
 //! kernel adds up to 50 us of slack for fair threads and none for real-time ones.
@@ -46,22 +46,22 @@ fn timespec(nanos: u64) -> libc::timespec {
     }
 }
 
-/// Why [`Alarm::wait_until`] returned.
+/// Why [`Sleeper::wait_until`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
     /// The time came.
     Time,
-    /// [`Alarm::call`] was used.
+    /// [`Sleeper::call`] was used.
     Called,
 }
 
 /// A sleeper that can be called; clones share the same bell.
 #[derive(Clone, Debug)]
-pub struct Alarm {
+pub struct Sleeper {
     bell: Arc<OwnedFd>,
 }
 
-impl Alarm {
+impl Sleeper {
     /// A new one.
     ///
     /// # Errors
@@ -114,13 +114,13 @@ mod tests {
         sleep_until(deadline);
         assert!(now() >= deadline);
         let deadline = now() + 2_000_000;
-        assert_eq!(Alarm::new().expect("alarm").wait_until(deadline), Woken::Time);
+        assert_eq!(Sleeper::new().expect("alarm").wait_until(deadline), Woken::Time);
         assert!(now() >= deadline);
     }
 
     #[test]
     fn a_call_ends_the_wait_and_counts_once() {
-        let alarm = Alarm::new().expect("alarm");
+        let alarm = Sleeper::new().expect("alarm");
         let other = alarm.clone();
         let caller = std::thread::spawn(move || other.call());
         assert_eq!(alarm.wait_until(now() + 60_000_000_000), Woken::Called);

@@ -25,7 +25,7 @@ pub struct Topology {
     /// Distinct caches, by level, then by first processor.
     pub caches: Vec<Cache>,
     /// Memory nodes that have processors.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<MemoryNode>,
     /// What was not described by the machine and therefore assumed, one short phrase each.
     pub assumed: BTreeSet<&'static str>,
 }
@@ -61,7 +61,7 @@ pub enum CacheKind {
 
 /// One memory node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct MemoryNode {
     /// The kernel's number.
     pub number: usize,
     /// The processors next to its memory.
@@ -156,7 +156,7 @@ impl Topology {
                 .filter(|cache| !cache.shared_by.is_empty())
                 .collect(),
             nodes: (self.nodes.iter())
-                .map(|node| Node { cpus: cut(&node.cpus), ..node.clone() })
+                .map(|node| MemoryNode { cpus: cut(&node.cpus), ..node.clone() })
                 .filter(|node| !node.cpus.is_empty())
                 .collect(),
             assumed: self.assumed.clone(),
@@ -215,10 +215,10 @@ fn cache(number: usize, directory: &Path) -> Option<Cache> {
     })
 }
 
-fn nodes(directory: &Path, online: &CpuSet) -> Vec<Node> {
+fn nodes(directory: &Path, online: &CpuSet) -> Vec<MemoryNode> {
     let node = |number| {
         let cpus = list(&directory.join(format!("node{number}/cpulist")))?.intersection(online);
-        (!cpus.is_empty()).then_some(Node { number, cpus })
+        (!cpus.is_empty()).then_some(MemoryNode { number, cpus })
     };
     numbered(directory, "node").into_iter().filter_map(node).collect()
 }

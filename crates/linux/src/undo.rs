@@ -85,9 +85,9 @@ pub struct DirectoryLock {
     held: File,
 }
 
-/// A file that has been written beside its place. Dropped without [`Prepared::commit`], it is removed.
+/// A file that has been written beside its place. Dropped without [`PreparedFile::commit`], it is removed.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedFile {
     beside: PathBuf,
     place: PathBuf,
 }
@@ -203,17 +203,17 @@ impl UndoDirectory {
     }
 
     /// Writes a file beside its place, so that there is room for it whatever happens until
-    /// [`Prepared::commit`]. Only for the holder of the [lock](Self::lock): the next one removes what it
+    /// [`PreparedFile::commit`]. Only for the holder of the [lock](Self::lock): the next one removes what it
     /// finds unfinished.
     ///
     /// # Errors
     /// The system's; nothing has changed.
-    pub fn prepare(&self, name: &str, bytes: &[u8]) -> io::Result<Prepared> {
+    pub fn prepare(&self, name: &str, bytes: &[u8]) -> io::Result<PreparedFile> {
         let directory = self.make()?;
         let place = directory.path().join(name);
         let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
         let prepared =
-            Prepared { beside: directory.path().join(format!("{name}.{number}{UNFINISHED}")), place };
+            PreparedFile { beside: directory.path().join(format!("{name}.{number}{UNFINISHED}")), place };
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create_new(true).mode(0o600).open(&prepared.beside)?;
         file.write_all(bytes)?;
@@ -344,7 +344,7 @@ impl Drop for DirectoryLock {
     }
 }
 
-impl Prepared {
+impl PreparedFile {
     /// Puts the file in its place. Needs no room.
     ///
     /// # Errors
@@ -354,7 +354,7 @@ impl Prepared {
     }
 }
 
-impl Drop for Prepared {
+impl Drop for PreparedFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.beside); // gone if it was committed
     }

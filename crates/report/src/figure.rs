@@ -2,9 +2,9 @@
 //! numbers behind it in a table that can be folded out.
 
 use crate::draw::axis::in_unit;
-use crate::draw::line::{self, Lines, Point, Series, Shape};
-use crate::draw::look::{self, Look};
-use crate::draw::svg::Window;
+use crate::draw::line::{self, LineSeries, Point, Series, Shape};
+use crate::draw::look::{self, VariantLook};
+use crate::draw::svg::ViewPort;
 use crate::draw::{bars, strip};
 use crate::escape::Escaped;
 use crate::number;
@@ -80,8 +80,8 @@ fn axis_label(study: &Study<'_>, given: Option<&str>, name: &str) -> String {
     }
 }
 
-fn both(draw: impl Fn(Window) -> String) -> String {
-    Window::ALL.into_iter().map(draw).collect()
+fn both(draw: impl Fn(ViewPort) -> String) -> String {
+    ViewPort::ALL.into_iter().map(draw).collect()
 }
 
 /// Medians in words, for those who do not see the drawing.
@@ -127,11 +127,11 @@ fn draw_bars(study: &Study<'_>, chart: &Chart, rows: &[Row<'_>], id: &str) -> St
     let unit = chart.y.first().map(|figure| study.unit(figure)).unwrap_or_default();
     let says = in_unit(&unit);
     let names: Vec<String> = chart.y.iter().map(|figure| study.label(figure)).collect();
-    let legend: Vec<(Look, &str)> =
+    let legend: Vec<(VariantLook, &str)> =
         names.iter().enumerate().map(|(i, name)| (look::nth(i), name.as_str())).collect();
-    let groups: Vec<bars::Group> = rows
+    let groups: Vec<bars::BarGroup> = rows
         .iter()
-        .map(|row| bars::Group {
+        .map(|row| bars::BarGroup {
             name: row.name.clone(),
             bars: chart
                 .y
@@ -193,7 +193,7 @@ fn draw_lines(study: &Study<'_>, chart: &Chart, rows: &[Row<'_>], figure: &str, 
     };
     let description = series.iter().map(describe).collect::<Vec<_>>().join("; ");
     let papers = if chart.paper { paper_lines(study, PointsAre::Values) } else { Vec::new() };
-    let lines = Lines {
+    let lines = LineSeries {
         id,
         title: &chart.title,
         description: &description,
@@ -248,7 +248,7 @@ fn paper_shape(study: &Study<'_>, chart: &Chart, id: &str) -> String {
         .collect();
     let note = study.head.paper.as_ref().and_then(|paper| paper.points_note.as_deref()).unwrap_or_default();
     let says_x = in_unit(number::unit_in_name(x));
-    let lines = Lines {
+    let lines = LineSeries {
         id: &format!("{id}-paper"),
         title: "The paper's shape",
         description: note,
@@ -345,7 +345,7 @@ fn draw_ratios(study: &Study<'_>, by: &str, alike: &[(&Verdict, Vec<Point>)], id
     let description = series.iter().map(describe).collect::<Vec<_>>().join("; ");
     let figure = alike.first().map(|(verdict, _)| study.label(&verdict.figure)).unwrap_or_default();
     let title = format!("Compared run by run: ratio of {figure}");
-    let lines = Lines {
+    let lines = LineSeries {
         id,
         title: &title,
         description: &description,

@@ -37,7 +37,7 @@ mod verdicts;
 mod whom;
 
 pub use said::Tone;
-pub use verdicts::{Summary, VerdictSummary};
+pub use verdicts::{RecordsSummary, VerdictSummary};
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -87,7 +87,7 @@ pub enum Error {
 ///
 /// # Errors
 /// [`Error`]: the records are missing, unreadable or wrong, or the page cannot be written.
-pub fn render(records: &Path, html: &Path) -> Result<Summary, Error> {
+pub fn render(records: &Path, html: &Path) -> Result<RecordsSummary, Error> {
     let read = read::read(records)?;
     let studies = study::studies(&read.lines);
     let page = page::html(&studies, read.cut_off);
@@ -99,7 +99,7 @@ pub fn render(records: &Path, html: &Path) -> Result<Summary, Error> {
 ///
 /// # Errors
 /// As [`render`].
-pub fn summarize(records: &Path) -> Result<Summary, Error> {
+pub fn summarize(records: &Path) -> Result<RecordsSummary, Error> {
     let read = read::read(records)?;
     Ok(verdicts::summary(&study::studies(&read.lines), read.cut_off))
 }

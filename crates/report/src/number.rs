@@ -8,7 +8,7 @@ pub(crate) const THIN: char = '\u{a0}';
 
 /// What a unit measures, and how to scale it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+enum UnitKind {
     /// Time; the value in nanoseconds of one unit.
     Time(f64),
     /// Events a second.
@@ -20,16 +20,16 @@ enum Kind {
     Other,
 }
 
-fn kind(unit: &str) -> Kind {
+fn kind(unit: &str) -> UnitKind {
     match unit {
-        "ns" => Kind::Time(1.0),
-        "us" | "µs" => Kind::Time(1e3),
-        "ms" => Kind::Time(1e6),
-        "s" => Kind::Time(1e9),
-        "1/s" | "/s" => Kind::Rate,
-        "%" => Kind::Percent,
-        "1" | "" => Kind::Number,
-        _ => Kind::Other,
+        "ns" => UnitKind::Time(1.0),
+        "us" | "µs" => UnitKind::Time(1e3),
+        "ms" => UnitKind::Time(1e6),
+        "s" => UnitKind::Time(1e9),
+        "1/s" | "/s" => UnitKind::Rate,
+        "%" => UnitKind::Percent,
+        "1" | "" => UnitKind::Number,
+        _ => UnitKind::Other,
     }
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn quantity(value: f64, unit: &str) -> String {
         return "no number".to_owned();
     }
     match kind(unit) {
-        Kind::Time(scale) => {
+        UnitKind::Time(scale) => {
             let ns = value * scale;
             if !ns.is_finite() {
                 return scientific(value, unit);
@@ -50,10 +50,10 @@ pub(crate) fn quantity(value: f64, unit: &str) -> String {
             }
             magnitude(ns, &steps)
         }
-        Kind::Rate => magnitude(value, &[(1.0, "/s"), (1e3, "k/s"), (1e6, "M/s"), (1e9, "G/s")]),
-        Kind::Percent => format!("{}{THIN}%", plain(value)),
-        Kind::Number => plain(value),
-        Kind::Other => format!("{}{THIN}{unit}", plain(value)),
+        UnitKind::Rate => magnitude(value, &[(1.0, "/s"), (1e3, "k/s"), (1e6, "M/s"), (1e9, "G/s")]),
+        UnitKind::Percent => format!("{}{THIN}%", plain(value)),
+        UnitKind::Number => plain(value),
+        UnitKind::Other => format!("{}{THIN}{unit}", plain(value)),
     }
 }
 
@@ -168,7 +168,7 @@ pub(crate) fn without_unit(label: &str) -> &str {
     match cut {
         Some(at) => {
             let unit = label[at + 1..].trim_end_matches(')').trim();
-            if at > 0 && kind(unit) != Kind::Other && !unit.is_empty() {
+            if at > 0 && kind(unit) != UnitKind::Other && !unit.is_empty() {
                 label[..at].trim_end()
             } else {
                 label

@@ -7,7 +7,7 @@ use unisono_measure::record::{Outcome, Question};
 
 /// What the records say.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Summary {
+pub struct RecordsSummary {
     /// Runs by how they ended.
     pub measured: usize,
     /// Runs that this host could not make.
@@ -66,7 +66,7 @@ pub struct VerdictSummary {
     pub words: String,
 }
 
-pub(crate) fn summary(studies: &[Study<'_>], cut_off_line: Option<usize>) -> Summary {
+pub(crate) fn summary(studies: &[Study<'_>], cut_off_line: Option<usize>) -> RecordsSummary {
     let count = |outcome: Outcome| studies.iter().map(|study| study.count(outcome)).sum();
     let mut verdicts = Vec::new();
     for study in studies {
@@ -95,7 +95,7 @@ pub(crate) fn summary(studies: &[Study<'_>], cut_off_line: Option<usize>) -> Sum
             }
         }
     }
-    Summary {
+    RecordsSummary {
         measured: count(Outcome::Measured),
         skipped: count(Outcome::Skipped),
         failed: count(Outcome::Failed),

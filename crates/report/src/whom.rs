@@ -21,14 +21,14 @@ pub(crate) const SIGNS: &str = "Median of the pairs, and how far they reach. \u{
 
 /// What a reader should do in a situation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Advice {
+enum ReaderAdvice {
     Gang,
     Pin,
     LeaveAlone,
     Open,
 }
 
-impl Advice {
+impl ReaderAdvice {
     const ALL: [Self; 4] = [Self::Gang, Self::Pin, Self::LeaveAlone, Self::Open];
 
     /// The least that helps; open where the runs leave that open.
@@ -62,20 +62,20 @@ impl Advice {
 }
 
 /// A verdict at one place.
-type Judged<'a> = (&'a Verdict, &'a Judgement);
+type JudgedPlace<'a> = (&'a Verdict, &'a Judgement);
 
 struct Situation<'a> {
     study: &'a Study<'a>,
     /// The parameters that make it up.
     place: BTreeMap<&'a str, &'a Value>,
-    pinning: Option<Judged<'a>>,
-    ganging: Option<Judged<'a>>,
+    pinning: Option<JudgedPlace<'a>>,
+    ganging: Option<JudgedPlace<'a>>,
 }
 
 impl Situation<'_> {
-    fn advice(&self) -> Advice {
-        let tone_of = |judged: &Option<Judged<'_>>| judged.map(|(_, judgement)| tone(judgement));
-        Advice::of(tone_of(&self.pinning), tone_of(&self.ganging))
+    fn advice(&self) -> ReaderAdvice {
+        let tone_of = |judged: &Option<JudgedPlace<'_>>| judged.map(|(_, judgement)| tone(judgement));
+        ReaderAdvice::of(tone_of(&self.pinning), tone_of(&self.ganging))
     }
 
     fn in_words(&self) -> String {
@@ -119,14 +119,14 @@ pub(crate) fn html(studies: &[Study<'_>]) -> String {
     if situations.is_empty() {
         return String::new();
     }
-    let counts = Advice::ALL.map(|advice| situations.iter().filter(|s| s.advice() == advice).count());
+    let counts = ReaderAdvice::ALL.map(|advice| situations.iter().filter(|s| s.advice() == advice).count());
     let [gang, pin, alone, open] = counts;
     let mut html = format!(
         "<p>Of {}, gangs are worth it in {gang}; a core of its own for each thread is enough in {pin}; leaving alone is best in {alone}; these runs leave {open} open.</p>\n",
         counted(situations.len(), "situation")
     );
     let (unclear, clear): (Vec<&Situation<'_>>, Vec<_>) =
-        situations.iter().partition(|situation| situation.advice() == Advice::Open);
+        situations.iter().partition(|situation| situation.advice() == ReaderAdvice::Open);
     if !clear.is_empty() {
         html.push_str(&table(&clear));
     }
@@ -178,7 +178,7 @@ fn table(situations: &[&Situation<'_>]) -> String {
 }
 
 /// A comparison in a table: its sign, its ratio, how far that reaches.
-pub(crate) fn cell(study: &Study<'_>, judged: Option<Judged<'_>>) -> String {
+pub(crate) fn cell(study: &Study<'_>, judged: Option<JudgedPlace<'_>>) -> String {
     let Some((verdict, judgement)) = judged else { return "<small>not compared</small>".to_owned() };
     let tone = tone(judgement);
     let sign =
@@ -213,18 +213,18 @@ mod tests {
     fn the_advice_is_the_least_that_helps() {
         use Tone::{Better, Same, Unanswered, Undecided, Worse};
         let cases = [
-            (Some(Better), Some(Better), Advice::Gang),
-            (Some(Better), Some(Undecided), Advice::Pin),
-            (Some(Better), Some(Worse), Advice::Pin),
-            (Some(Same), Some(Worse), Advice::LeaveAlone),
-            (None, Some(Same), Advice::LeaveAlone),
-            (Some(Undecided), Some(Worse), Advice::Open),
-            (Some(Same), Some(Unanswered), Advice::Open),
-            (Some(Worse), None, Advice::Open),
-            (Some(Worse), Some(Better), Advice::Open),
+            (Some(Better), Some(Better), ReaderAdvice::Gang),
+            (Some(Better), Some(Undecided), ReaderAdvice::Pin),
+            (Some(Better), Some(Worse), ReaderAdvice::Pin),
+            (Some(Same), Some(Worse), ReaderAdvice::LeaveAlone),
+            (None, Some(Same), ReaderAdvice::LeaveAlone),
+            (Some(Undecided), Some(Worse), ReaderAdvice::Open),
+            (Some(Same), Some(Unanswered), ReaderAdvice::Open),
+            (Some(Worse), None, ReaderAdvice::Open),
+            (Some(Worse), Some(Better), ReaderAdvice::Open),
         ];
         for (pinning, ganging, wanted) in cases {
-            assert_eq!(Advice::of(pinning, ganging), wanted, "{pinning:?} {ganging:?}");
+            assert_eq!(ReaderAdvice::of(pinning, ganging), wanted, "{pinning:?} {ganging:?}");
         }
     }
 }

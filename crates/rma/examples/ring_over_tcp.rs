@@ -11,7 +11,7 @@
 use std::error::Error;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use unisono_rma::wire::tcp::Seat;
+use unisono_rma::wire::tcp::ListeningSeat;
 use unisono_rma::{Assert, Job, Place, Rank, Spec};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (root, own, steps): (SocketAddr, SocketAddr, u64) = (root.parse()?, own.parse()?, steps.parse()?);
     let place = Place::from_environment()?.ok_or("set UNISONO_RANK, UNISONO_SIZE and UNISONO_JOB")?;
 
-    let ends = Seat::take(place, own)?.gather(root, Duration::from_secs(30))?;
+    let ends = ListeningSeat::take(place, own)?.gather(root, Duration::from_secs(30))?;
     let mut job = Job::over(ends);
     let (rank, size) = (u64::from(job.rank().0), job.size() as u64);
     let right = Rank(((rank + 1) % size) as u32);

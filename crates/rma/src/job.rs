@@ -17,8 +17,8 @@ use crate::model::{Error, Ledger, Locks, Part, Place, Rank, Spec, Style, launche
 use crate::path::AnyPath;
 use crate::path::hook::Found;
 use crate::path::mapped::episodes::Episodes;
-use crate::path::mapped::{Direct, Wanted};
-use crate::path::message::{Memory, MessagePath, Shared};
+use crate::path::mapped::{MappedPath, PartsPlan};
+use crate::path::message::{Memory, MessageEngine, MessagePath};
 use crate::window::{Flavor, Window};
 use crate::wire::Transport;
 use crate::wire::hybrid::Hybrid;
@@ -42,7 +42,7 @@ use std::time::Duration;
 /// A process that `unisono run` or Slurm's `srun` started finds its job by its environment ([`Job::join`]).
 #[derive(Debug)]
 pub struct Job {
-    shared: Arc<Shared>,
+    shared: Arc<MessageEngine>,
     /// The host whose memory all members share, if they do.
     host: Option<Arc<Host>>,
     /// The job's own barrier there, once it was needed.
@@ -94,7 +94,7 @@ impl Job {
     #[must_use]
     pub fn over(transport: impl Transport + 'static) -> Self {
         let (rank, size) = (transport.rank(), transport.size());
-        Self { shared: Shared::new(Box::new(transport)), host: None, episodes: None, rank, size }
+        Self { shared: MessageEngine::new(Box::new(transport)), host: None, episodes: None, rank, size }
     }
 
     /// This member's number.
@@ -199,8 +199,8 @@ impl Job {
         }
         let parts = self.exchange(flavor, bytes, spec)?;
         let number = self.shared.core().new_window();
-        let wanted = Wanted { parts: &parts, spec, base, number };
-        let Some(direct) = Direct::make(host, &self.shared, &wanted)? else {
+        let wanted = PartsPlan { parts: &parts, spec, base, number };
+        let Some(direct) = MappedPath::make(host, &self.shared, &wanted)? else {
             self.shared.core().forget_window(number);
             return Ok(None);
         };

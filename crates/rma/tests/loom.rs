@@ -19,15 +19,15 @@ mod hand_off;
 #[path = "../src/path/mapped/lock_word.rs"]
 mod lock_word;
 
-use gate::{Gate, Length};
-use hand_off::HandOff;
+use gate::{Length, TargetGate};
+use hand_off::OfferWord;
 use lock_word::{Attempt, LockWord};
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use unisono_linux::futex::Scope;
 use unisono_sync::atomics::{AtomicU32, Ordering};
-use unisono_sync::{Block, Lines, Unwatched, Verdict, WaitPolicy, Wakeups};
+use unisono_sync::{Block, Lines, Unwatched, WaitPolicy, Wakeups, WatchVerdict};
 
 fn model(check: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -170,10 +170,10 @@ impl Offered {
     /// As `direct::passive` completes what is staged: by the target, or after a while by itself.
     fn complete(&self, position: u32) {
         self.entry.add();
-        HandOff(&self.offer).offer(position);
+        OfferWord(&self.offer).offer(position);
         let mut is_offered = true;
         while self.given_back.load(Ordering::Acquire) != position {
-            if is_offered && HandOff(&self.offer).revoke(position) {
+            if is_offered && OfferWord(&self.offer).revoke(position) {
                 self.memory.add();
                 return;
             }
@@ -184,7 +184,7 @@ impl Offered {
 
     /// As `direct::passive` looks for offers.
     fn serve(&self) {
-        if let Some(position) = HandOff(&self.offer).claim(|| true) {
+        if let Some(position) = OfferWord(&self.offer).claim(|| true) {
             assert_eq!(self.entry.read(), position / 16, "the entry of this offer");
             self.memory.add();
             self.given_back.store(position, Ordering::Release);
@@ -235,8 +235,8 @@ impl Gated {
         })
     }
 
-    fn gate(&self, rank: usize) -> Gate<'_> {
-        Gate {
+    fn gate(&self, rank: usize) -> TargetGate<'_> {
+        TargetGate {
             one_by_one: &self.words[0],
             holder: &self.words[1],
             sleepers: &self.words[2],
@@ -356,7 +356,7 @@ fn a_put_between_post_and_complete_is_seen_after_wait_and_never_before_post() {
                 for epoch in 1..=2 {
                     let posts = lines.line(0).flag(0);
                     let waited = Block::new(wakeups).wait(posts, epoch, &mut Unwatched);
-                    assert_eq!(waited, Verdict::Continue);
+                    assert_eq!(waited, WatchVerdict::Continue);
                     part.add();
                     lines.line(1).flag(1).signal(epoch, wakeups);
                 }
@@ -368,7 +368,7 @@ fn a_put_between_post_and_complete_is_seen_after_wait_and_never_before_post() {
             lines.line(0).flag(0).signal(epoch, wakeups);
             let completions = lines.line(1).flag(1);
             let waited = Block::new(wakeups).wait(completions, epoch, &mut Unwatched);
-            assert_eq!(waited, Verdict::Continue);
+            assert_eq!(waited, WatchVerdict::Continue);
             assert_eq!(part.read(), 2 * epoch);
         }
         origin.join().expect("no panic");
@@ -413,7 +413,7 @@ fn a_staged_entry_is_whole_when_it_is_counted_and_its_room_is_reused_after_it_wa
 fn meet(lines: &Lines, me: usize, episode: u32, wakeups: Wakeups) {
     lines.line(me).flag(0).signal(episode, wakeups);
     let other = lines.line(1 - me).flag(0);
-    assert_eq!(Block::new(wakeups).wait(other, episode, &mut Unwatched), Verdict::Continue);
+    assert_eq!(Block::new(wakeups).wait(other, episode, &mut Unwatched), WatchVerdict::Continue);
 }
 
 /// Three fence epochs, as `direct::fence` has them: what is put in the first is staged, and applied by the
@@ -432,7 +432,7 @@ fn a_store_of_the_next_fence_epoch_comes_after_what_the_last_one_left_staged() {
                 ring.add();
                 meet(&lines, 0, 1, wakeups);
                 let exposed = exposure.line(0).flag(0);
-                assert_eq!(Block::new(wakeups).wait(exposed, 2, &mut Unwatched), Verdict::Continue);
+                assert_eq!(Block::new(wakeups).wait(exposed, 2, &mut Unwatched), WatchVerdict::Continue);
                 part.add();
                 meet(&lines, 0, 2, wakeups);
                 part.add();

@@ -1,6 +1,6 @@
 //! Programs that a run starts: each in a process group of its own, under a deadline, never left behind.
 //!
-//! The idea: a [`Child`] owns its group. Dropping it kills the group; passing its deadline, or Ctrl-C,
+//! The idea: a [`StudyChild`] owns its group. Dropping it kills the group; passing its deadline, or Ctrl-C,
 //! ends it first politely (SIGTERM, so that a gang scheduler restores what it changed) and then for good. The
 //! program's own children of the group die with it. What it writes to standard error is kept for the reason
 //! of a failed run.
@@ -57,7 +57,7 @@ pub enum ChildError {
 
 /// A running program with its group.
 #[derive(Debug)]
-pub struct Child {
+pub struct StudyChild {
     program: String,
     process: std::process::Child,
     group: Option<ProcessGroup>,
@@ -65,7 +65,7 @@ pub struct Child {
     ended: bool,
 }
 
-impl Child {
+impl StudyChild {
     /// Starts a program: nothing on standard input, its output discarded, its last words kept. Start it from
     /// a thread that lives on: the kernel may end it with the thread.
     ///
@@ -138,7 +138,7 @@ impl Child {
     }
 }
 
-impl Drop for Child {
+impl Drop for StudyChild {
     fn drop(&mut self) {
         self.kill();
     }
@@ -149,7 +149,7 @@ impl Drop for Child {
 /// # Errors
 /// The first failure; the others are ended before it is returned.
 pub fn wait_all(
-    children: &mut [Child],
+    children: &mut [StudyChild],
     deadline: Duration,
     interrupted: Interrupted,
 ) -> Result<(), ChildError> {
@@ -218,10 +218,10 @@ mod tests {
 
     const NEVER: Interrupted = &|| None;
 
-    fn shell(script: &str) -> Child {
+    fn shell(script: &str) -> StudyChild {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        Child::start(command).expect("sh starts")
+        StudyChild::start(command).expect("sh starts")
     }
 
     fn gone(group: Option<ProcessGroup>) -> bool {
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_program_that_does_not_exist_is_named() {
-        let error = Child::start(Command::new("/nowhere/program")).expect_err("not there").to_string();
+        let error = StudyChild::start(Command::new("/nowhere/program")).expect_err("not there").to_string();
         assert!(error.starts_with("cannot start program: "), "{error}");
     }
 }

@@ -71,7 +71,7 @@ fn virtualization(cpuinfo: &str) -> Option<String> {
 
 /// The counters of `/proc/stat`, in ticks, all processors together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ticks {
+pub struct ProcessorTicks {
     /// Spent on work.
     pub busy: u64,
     /// Spent on nothing.
@@ -80,7 +80,7 @@ pub struct Ticks {
     pub steal: u64,
 }
 
-impl Ticks {
+impl ProcessorTicks {
     /// The counters now; `None` where `/proc/stat` is not readable.
     #[must_use]
     pub fn now() -> Option<Self> {
@@ -114,23 +114,23 @@ impl Ticks {
 /// Watches the gaps between runs and the steal during them.
 #[derive(Debug, Default)]
 pub struct LoadWatch {
-    gaps: VecDeque<Ticks>,
-    run_began: Option<Ticks>,
+    gaps: VecDeque<ProcessorTicks>,
+    run_began: Option<ProcessorTicks>,
 }
 
 impl LoadWatch {
     /// Waits through the gap before a run; the foreign load over the last gaps.
     pub fn before_run(&mut self) -> Option<f64> {
-        let start = Ticks::now();
+        let start = ProcessorTicks::now();
         std::thread::sleep(GAP);
-        let end = Ticks::now();
+        let end = ProcessorTicks::now();
         self.run_began = end;
         self.note(end?.since(start?))
     }
 
-    fn note(&mut self, gap: Ticks) -> Option<f64> {
+    fn note(&mut self, gap: ProcessorTicks) -> Option<f64> {
         self.gaps.push_back(gap);
-        let sum = |gaps: &VecDeque<Ticks>| {
+        let sum = |gaps: &VecDeque<ProcessorTicks>| {
             gaps.iter().fold((0, 0), |(b, a), g| (b + g.busy + g.steal, a + g.all()))
         };
         while self.gaps.len() > 1 && sum(&self.gaps).1 - self.gaps[0].all() >= WINDOW_TICKS {
@@ -143,7 +143,7 @@ impl LoadWatch {
     /// The steal since [`before_run`](Self::before_run).
     #[must_use]
     pub fn steal(&self) -> Option<f64> {
-        let during = Ticks::now()?.since(self.run_began?);
+        let during = ProcessorTicks::now()?.since(self.run_began?);
         (during.all() > 0).then(|| during.steal as f64 / during.all() as f64)
     }
 }
@@ -155,17 +155,17 @@ mod tests {
     #[test]
     fn the_counters_are_read_by_their_places() {
         let text = "cpu  100 20 30 400 50 6 7 8 0 0\ncpu0 1 1 1 1\n";
-        assert_eq!(Ticks::parse(text), Some(Ticks { busy: 163, idle: 450, steal: 8 }));
-        assert_eq!(Ticks::parse("intr 1 2 3\n"), None);
+        assert_eq!(ProcessorTicks::parse(text), Some(ProcessorTicks { busy: 163, idle: 450, steal: 8 }));
+        assert_eq!(ProcessorTicks::parse("intr 1 2 3\n"), None);
     }
 
     #[test]
     fn load_is_stated_once_enough_gaps_have_been_seen_and_forgets_old_ones() {
         let mut watch = LoadWatch::default();
-        assert_eq!(watch.note(Ticks { busy: 15, idle: 15, steal: 0 }), None, "30 ticks are too few");
-        assert_eq!(watch.note(Ticks { busy: 0, idle: 30, steal: 0 }), Some(0.25));
+        assert_eq!(watch.note(ProcessorTicks { busy: 15, idle: 15, steal: 0 }), None, "30 ticks are too few");
+        assert_eq!(watch.note(ProcessorTicks { busy: 0, idle: 30, steal: 0 }), Some(0.25));
         assert_eq!(
-            watch.note(Ticks { busy: 0, idle: 30, steal: 0 }),
+            watch.note(ProcessorTicks { busy: 0, idle: 30, steal: 0 }),
             Some(0.0),
             "the first gap is forgotten"
         );

@@ -28,7 +28,7 @@ pub enum Regime {
 /// Where two threads of a hand-off run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Placement {
+pub enum HandOffPlacement {
     /// Both on one processor.
     Same,
     /// Each on its own.
@@ -75,7 +75,7 @@ pub struct Settings {
     pub size: Option<usize>,
     /// Where the two threads of a hand-off run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub placement: Option<Placement>,
+    pub placement: Option<HandOffPlacement>,
     /// Under whose rule concurrent programs run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub regime: Option<Regime>,

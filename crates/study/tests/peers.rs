@@ -4,12 +4,12 @@
 use rand_pcg::Pcg32;
 use std::path::Path;
 use std::time::Duration;
-use unisono_study::peer::{Bench, Kind, Program, catalogue};
+use unisono_study::peer::{Bench, PeerFile, PeerKind, catalogue};
 use unisono_study::workload::kernel::{clustering, stencil};
 use unisono_study::workload::own::Choice;
 use unisono_study::workload::{Options, arrival::truncated_normal};
 
-fn bench() -> Vec<Program> {
+fn bench() -> Vec<PeerFile> {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("peers");
     // Peers in other languages only: there is no `unisono` program here.
     let built = |name: &str| catalogue::PEERS.iter().any(|peer| peer.name == name);
@@ -23,7 +23,7 @@ fn bench() -> Vec<Program> {
 #[test]
 fn peers_measure_barrier_and_all_participants_agree() {
     let programs = bench();
-    for program in programs.iter().filter(|program| program.kind == Kind::Barrier) {
+    for program in programs.iter().filter(|program| program.kind == PeerKind::Barrier) {
         for threads in [1, 2, 3] {
             let options = Options {
                 threads,
@@ -51,7 +51,7 @@ fn peers_measure_barrier_and_all_participants_agree() {
 fn peers_draw_the_same_arrival_times() {
     let mut generator = Pcg32::new(99, 0);
     let expected: Vec<f64> = (0..200).map(|_| truncated_normal(&mut generator, 1e6)).collect();
-    for program in bench().iter().filter(|program| program.kind == Kind::Barrier) {
+    for program in bench().iter().filter(|program| program.kind == PeerKind::Barrier) {
         let options = Options { variance: Duration::from_millis(1), seed: 99, ..Options::default() };
         let output = program.command(&options).args(["--draws", "200"]).output().expect("it runs");
         let text = String::from_utf8(output.stdout).expect("text");
@@ -66,7 +66,7 @@ fn peers_draw_the_same_arrival_times() {
 #[test]
 fn peers_refuse_what_they_do_not_know_with_exit_code_2() {
     // an exchange is started by its MPI, which has exit codes of its own
-    for program in bench().into_iter().filter(|program| program.kind != Kind::Exchange) {
+    for program in bench().into_iter().filter(|program| program.kind != PeerKind::Exchange) {
         let mut command = program.command(&Options::default());
         let status = command.args(["--nonsense", "1"]).output().expect("it runs").status;
         assert_eq!(status.code(), Some(2), "{}", program.name);
@@ -88,7 +88,7 @@ fn kernels_in_c_compute_what_ours_do() {
         let stencil = stencil::run_unisono(&Choice::default(), &options(1)).expect("measured").checksum;
         let clustering = clustering::run_unisono(&Choice::default(), &options(1)).expect("measured").checksum;
         assert!(stencil.is_some() && clustering.is_some());
-        for program in bench().iter().filter(|program| program.kind == Kind::Kernel) {
+        for program in bench().iter().filter(|program| program.kind == PeerKind::Kernel) {
             let expected = if program.name.starts_with("stencil") { stencil } else { clustering };
             // More threads than cores only where waiters sleep; those that spin would take minutes.
             for threads in [1, if program.name.ends_with("passive") { 3 } else { 2 }] {

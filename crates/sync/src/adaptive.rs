@@ -15,9 +15,9 @@
 use crate::atomics::{give_way, now, ticks};
 use crate::flag::{Flag, Wakeups};
 use crate::policies::{Block, poll, spin_for};
-use crate::regime::{Advice, Regime};
+use crate::regime::{Regime, RegimeAdvice};
 use crate::wait::{SpinBudget, WaitPolicy};
-use crate::watch::{Verdict, Watch};
+use crate::watch::{Watch, WatchVerdict};
 use crate::whereabouts::Whereabouts;
 use unisono_linux::clock::{Nanos, Ticks};
 
@@ -40,7 +40,7 @@ pub struct Company<'a> {
 }
 
 impl Company<'_> {
-    fn advice(&self) -> Advice {
+    fn advice(&self) -> RegimeAdvice {
         self.regime.advice(self.crowded)
     }
 
@@ -97,7 +97,7 @@ pub struct Among<'a> {
 
 impl Among<'_> {
     #[cold]
-    fn spin_then_sleep<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
+    fn spin_then_sleep<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> WatchVerdict {
         if self.company.awaited_may_run() {
             if let Some(verdict) = spin_for(self.policy.budget, flag, target, watch) {
                 return verdict;
@@ -117,7 +117,7 @@ impl Among<'_> {
         target: u32,
         watch: &mut W,
         behind: bool,
-    ) -> Verdict {
+    ) -> WatchVerdict {
         let mut before = ticks();
         loop {
             if !behind
@@ -133,12 +133,12 @@ impl Among<'_> {
             }
             before = after;
             if flag.reached(target) {
-                return Verdict::Continue;
+                return WatchVerdict::Continue;
             }
-            if watch.look() == Verdict::Stop {
-                return Verdict::Stop;
+            if watch.look() == WatchVerdict::Stop {
+                return WatchVerdict::Stop;
             }
-            if self.company.advice() == Advice::Sleep {
+            if self.company.advice() == RegimeAdvice::Sleep {
                 return self.policy.block.wait(flag, target, watch);
             }
         }
@@ -147,25 +147,25 @@ impl Among<'_> {
 
 impl WaitPolicy for Among<'_> {
     #[inline]
-    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
+    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> WatchVerdict {
         match self.company.advice() {
-            Advice::Spin if poll(flag, target) => Verdict::Continue,
-            Advice::Spin => self.spin_then_sleep(flag, target, watch),
-            Advice::GiveWay => self.give_way_until_reached(flag, target, watch, false),
-            Advice::Sleep => self.policy.block.wait(flag, target, watch),
+            RegimeAdvice::Spin if poll(flag, target) => WatchVerdict::Continue,
+            RegimeAdvice::Spin => self.spin_then_sleep(flag, target, watch),
+            RegimeAdvice::GiveWay => self.give_way_until_reached(flag, target, watch, false),
+            RegimeAdvice::Sleep => self.policy.block.wait(flag, target, watch),
         }
     }
 
     #[inline]
-    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<Verdict> {
+    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<WatchVerdict> {
         if poll(flag, target) {
-            return Some(Verdict::Continue);
+            return Some(WatchVerdict::Continue);
         }
         spin_for(self.policy.budget, flag, target, watch)
     }
 
-    fn wait_behind<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
-        if self.company.advice() == Advice::Sleep {
+    fn wait_behind<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> WatchVerdict {
+        if self.company.advice() == RegimeAdvice::Sleep {
             return self.policy.block.wait(flag, target, watch);
         }
         self.give_way_until_reached(flag, target, watch, true)

@@ -12,22 +12,22 @@
 //!          +--------------------------------------------+            | pause starts again at 50 ms
 //!          +---------------------------------------------------------+
 //! ```
-//! Cost: a few arithmetic operations an observation; observations come a few thousand times a second at
-//! most, whatever the rate of episodes ([`Step::look_after`]). A probe lasts 16 to 64 episodes, or a few
+//! Cost: a few arithmetic operations an observation; observations come a few thousand times a second at most,
+//! whatever the rate of episodes ([`ControllerStep::look_after`]). A probe lasts 16 to 64 episodes, or a few
 //! milliseconds when it goes badly, and pauses grow to a second: at most about 1 % is lost to probing.
 
 use unisono_linux::clock::Nanos;
 
 /// The two ways to wait that are tried against each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum ControllerMode {
     /// Spin, or yield where there are more waiters than cores.
     Awake,
     /// Sleep at once.
     Asleep,
 }
 
-impl Mode {
+impl ControllerMode {
     const fn other(self) -> Self {
         match self {
             Self::Awake => Self::Asleep,
@@ -37,9 +37,9 @@ impl Mode {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct ControllerStep {
     /// How to wait from now on.
-    pub mode: Mode,
+    pub mode: ControllerMode,
     /// Whether that is only tried: the first yield that takes long should end it.
     pub probing: bool,
     /// Episodes until the next observation is due.
@@ -90,7 +90,7 @@ impl Cost {
 /// Decides between the two modes; see the module.
 #[derive(Clone, Debug)]
 pub struct Controller {
-    mode: Mode,
+    mode: ControllerMode,
     awake: Cost,
     asleep: Cost,
     last: Nanos,
@@ -107,7 +107,7 @@ impl Controller {
     #[must_use]
     pub fn new(now: Nanos) -> Self {
         Self {
-            mode: Mode::Awake,
+            mode: ControllerMode::Awake,
             awake: Cost::default(),
             asleep: Cost::default(),
             last: now,
@@ -120,21 +120,21 @@ impl Controller {
 
     /// What an episode costs in a mode, in nanoseconds, as far as is known.
     #[must_use]
-    pub fn cost(&self, mode: Mode) -> Option<u64> {
+    pub fn cost(&self, mode: ControllerMode) -> Option<u64> {
         match mode {
-            Mode::Awake => self.awake.each(),
-            Mode::Asleep => self.asleep.each(),
+            ControllerMode::Awake => self.awake.each(),
+            ControllerMode::Asleep => self.asleep.each(),
         }
     }
 
     /// `episodes` have completed since the last observation; `gave_up` says that a waiter went to sleep for
     /// good because giving way took too long.
-    pub fn observe(&mut self, now: Nanos, episodes: u32, gave_up: bool) -> Step {
+    pub fn observe(&mut self, now: Nanos, episodes: u32, gave_up: bool) -> ControllerStep {
         let elapsed = now.since(self.last).0;
         self.last = now;
         let before = self.cost(self.mode);
         // Who is told to sleep does not give up by sleeping.
-        let gave_up = gave_up && self.mode == Mode::Awake;
+        let gave_up = gave_up && self.mode == ControllerMode::Awake;
         if elapsed > 0 {
             // The first observation only starts the clock: it must not make episodes look free.
             self.of(self.mode).add(elapsed, u64::from(episodes));
@@ -144,20 +144,20 @@ impl Controller {
             let probe = *probe;
             self.judge(now, probe, gave_up);
         } else if gave_up {
-            self.settle(now, Mode::Asleep, PAUSE_AFTER_GIVING_UP);
+            self.settle(now, ControllerMode::Asleep, PAUSE_AFTER_GIVING_UP);
         } else {
             self.note_change(now, elapsed, episodes, before);
             if now >= self.next_probe && self.is_worth_a_probe() {
                 self.start_probe();
             }
         }
-        Step { mode: self.mode, probing: self.probe.is_some(), look_after: self.look_after() }
+        ControllerStep { mode: self.mode, probing: self.probe.is_some(), look_after: self.look_after() }
     }
 
-    fn of(&mut self, mode: Mode) -> &mut Cost {
+    fn of(&mut self, mode: ControllerMode) -> &mut Cost {
         match mode {
-            Mode::Awake => &mut self.awake,
-            Mode::Asleep => &mut self.asleep,
+            ControllerMode::Awake => &mut self.awake,
+            ControllerMode::Asleep => &mut self.asleep,
         }
     }
 
@@ -180,7 +180,7 @@ impl Controller {
         }
     }
 
-    fn settle(&mut self, now: Nanos, mode: Mode, pause: Nanos) {
+    fn settle(&mut self, now: Nanos, mode: ControllerMode, pause: Nanos) {
         self.mode = mode;
         self.probe = None;
         self.dear = 0;
@@ -200,7 +200,8 @@ impl Controller {
     }
 
     fn is_worth_a_probe(&self) -> bool {
-        self.mode == Mode::Asleep || self.cost(self.mode).is_some_and(|each| each > TOO_CHEAP_TO_SLEEP)
+        self.mode == ControllerMode::Asleep
+            || self.cost(self.mode).is_some_and(|each| each > TOO_CHEAP_TO_SLEEP)
     }
 
     fn start_probe(&mut self) {
@@ -236,15 +237,15 @@ mod tests {
     fn live(
         controller: &mut Controller,
         now: &mut Nanos,
-        step: &mut Step,
+        step: &mut ControllerStep,
         machine: Machine,
         time: u64,
     ) -> f64 {
         let (end, mut episodes_done) = (now.0 + time, 0.0);
         let start = now.0;
         while now.0 < end {
-            let each = if step.mode == Mode::Awake { machine.awake } else { machine.asleep };
-            let gives_up = step.mode == Mode::Awake && machine.yields_take_long;
+            let each = if step.mode == ControllerMode::Awake { machine.awake } else { machine.asleep };
+            let gives_up = step.mode == ControllerMode::Awake && machine.yields_take_long;
             let episodes = if gives_up { 1 } else { step.look_after };
             now.0 += each * u64::from(episodes);
             episodes_done += f64::from(episodes);
@@ -255,7 +256,7 @@ mod tests {
         episodes_done / ideal
     }
 
-    fn begin() -> (Controller, Nanos, Step) {
+    fn begin() -> (Controller, Nanos, ControllerStep) {
         let (mut controller, now) = (Controller::new(Nanos(1)), Nanos(1));
         let step = controller.observe(now, 0, false);
         (controller, now, step)
@@ -278,7 +279,7 @@ mod tests {
         let machine = Machine { awake: 40, asleep: 30_000, yields_take_long: false };
         let (mut controller, mut now, mut step) = begin();
         live(&mut controller, &mut now, &mut step, machine, 5_000_000_000);
-        assert_eq!(controller.cost(Mode::Asleep), None);
+        assert_eq!(controller.cost(ControllerMode::Asleep), None);
         assert!(step.look_after > 1_000, "the clock is read rarely: every {} episodes", step.look_after);
     }
 
@@ -288,7 +289,7 @@ mod tests {
         let idle = Machine { awake: 5_000, asleep: 28_000, yields_take_long: false };
         live(&mut controller, &mut now, &mut step, idle, 10_000_000);
         let step = controller.observe(Nanos(now.0 + 4_000_000), 1, true);
-        assert_eq!((step.mode, step.probing), (Mode::Asleep, false));
+        assert_eq!((step.mode, step.probing), (ControllerMode::Asleep, false));
     }
 
     proptest! {
@@ -310,13 +311,13 @@ mod tests {
             observations in prop::collection::vec((0_u64..10_000_000_000, 0_u32..1_000_000, any::<bool>()), 1..200)
         ) {
             let mut controller = Controller::new(Nanos(0));
-            let (mut now, mut mode) = (0_u64, Mode::Awake);
+            let (mut now, mut mode) = (0_u64, ControllerMode::Awake);
             for (elapsed, episodes, gave_up) in observations {
                 now += elapsed;
                 let step = controller.observe(Nanos(now), episodes, gave_up);
                 prop_assert!(step.look_after >= 1 && step.look_after <= 1 << 16);
                 // Who gave up while awake is never told to stay awake.
-                prop_assert!(!(gave_up && mode == Mode::Awake && step.mode == Mode::Awake));
+                prop_assert!(!(gave_up && mode == ControllerMode::Awake && step.mode == ControllerMode::Awake));
                 mode = step.mode;
             }
         }

@@ -36,7 +36,7 @@
 //! sleepers of a word by one system call. Reference: futex(2), membarrier(2).
 
 use crate::atomics::{AtomicU32, Ordering, fence, give_way, light_fence};
-use crate::watch::{Verdict, Watch};
+use crate::watch::{Watch, WatchVerdict};
 use unisono_linux::futex::Scope;
 #[cfg(not(loom))]
 use unisono_linux::{futex, membarrier};
@@ -222,7 +222,7 @@ impl Flag<'_> {
     #[cold]
     pub fn sleep<W: Watch>(self, target: u32, wakeups: Wakeups, watch: &mut W) -> Sleep {
         let scope = match wakeups {
-            Wakeups::Never if watch.look() == Verdict::Stop => return Sleep::Stopped,
+            Wakeups::Never if watch.look() == WatchVerdict::Stop => return Sleep::Stopped,
             Wakeups::Never => return Sleep::Woken,
             Wakeups::Asymmetric(scope) | Wakeups::Symmetric(scope) => scope,
         };
@@ -237,7 +237,7 @@ impl Flag<'_> {
                 if arrivals == 0 || arrivals == full {
                     // The last has come and is about to signal; it may have lost its core just now, or died.
                     sleepers.fetch_sub(1, Ordering::Relaxed);
-                    if watch.look() == Verdict::Stop {
+                    if watch.look() == WatchVerdict::Stop {
                         return Sleep::Stopped;
                     }
                     give_way();
@@ -251,7 +251,7 @@ impl Flag<'_> {
         let woken = self.sleepers.woken.load(Ordering::Acquire);
         let slept = if self.reached(target) {
             Sleep::Unneeded
-        } else if watch.look() == Verdict::Stop {
+        } else if watch.look() == WatchVerdict::Stop {
             // What stopped it may have come after the signal.
             if self.reached(target) { Sleep::Unneeded } else { Sleep::Stopped }
         } else {
@@ -279,7 +279,7 @@ impl Flag<'_> {
 #[cfg(not(loom))]
 impl Flag<'_> {
     fn wake_all(self, scope: Scope) {
-        futex::wake(&self.sleepers.woken, futex::Count::All, scope);
+        futex::wake(&self.sleepers.woken, futex::WakeCount::All, scope);
     }
 
     fn wait<W: Watch>(self, woken: u32, watch: &mut W, scope: Scope) -> Sleep {
@@ -377,22 +377,22 @@ mod tests {
         let flag = lines.line(0).flag(0);
         let kind = Wakeups::Symmetric(Scope::Private);
         flag.signal(3, kind);
-        let mut soon = Until { time: Nanos(5_000_000).after(now()), verdict: Verdict::Continue };
+        let mut soon = Until { time: Nanos(5_000_000).after(now()), verdict: WatchVerdict::Continue };
         assert_eq!(flag.sleep(3, kind, &mut soon), Sleep::Unneeded);
         assert_eq!(flag.sleep(4, kind, &mut soon), Sleep::TimedOut);
         assert_eq!(flag.sleep(4, Wakeups::Never, &mut soon), Sleep::Woken);
-        soon.verdict = Verdict::Stop;
+        soon.verdict = WatchVerdict::Stop;
         assert_eq!(flag.sleep(4, kind, &mut soon), Sleep::Stopped);
         assert!(!flag.has_sleepers());
     }
 
     struct Until {
         time: Nanos,
-        verdict: Verdict,
+        verdict: WatchVerdict,
     }
 
     impl Watch for Until {
-        fn look(&mut self) -> Verdict {
+        fn look(&mut self) -> WatchVerdict {
             self.verdict
         }
 

@@ -21,7 +21,7 @@
 use crate::atomics::{AtomicU32, Ordering, pause, ticks};
 use crate::flag::Flag;
 use crate::wait::WaitPolicy;
-use crate::watch::{Verdict, Watch};
+use crate::watch::{Watch, WatchVerdict};
 use unisono_linux::clock::Ticks;
 
 /// Looks in a row: several times a transfer of a line between far cores; one in a model, where each is a
@@ -44,7 +44,7 @@ pub enum Glance {
 
 impl WaitPolicy for Glance {
     #[inline]
-    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, _watch: &mut W) -> Verdict {
+    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, _watch: &mut W) -> WatchVerdict {
         let some = match self {
             Self::Pausing => (0..LOOKS).any(|_| {
                 pause();
@@ -53,10 +53,10 @@ impl WaitPolicy for Glance {
             Self::Taking => (0..LOOKS).any(|_| flag.reached_taking(target) || pauses()),
             Self::Reading => (0..LOOKS).any(|_| flag.reached(target) || pauses()),
         };
-        if some { Verdict::Continue } else { Verdict::Stop }
+        if some { WatchVerdict::Continue } else { WatchVerdict::Stop }
     }
 
-    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<Verdict> {
+    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<WatchVerdict> {
         Some(self.wait(flag, target, watch))
     }
 }

@@ -33,15 +33,15 @@ mod whereabouts;
 mod wide;
 
 pub use adaptive::{Adaptive, Among, Company, LONG_YIELD};
-pub use controller::{Controller, Mode, Step};
+pub use controller::{Controller, ControllerMode, ControllerStep};
 pub use flag::{Flag, Sleep, Wakeups};
 pub use glance::{Glance, Stretch};
 pub use line::{Line, Lines};
 pub use policies::{Block, Spin, SpinBlock, Yield};
 pub use prefetch::prefetch;
-pub use regime::{Advice, Learner, Regime};
+pub use regime::{Learner, Regime, RegimeAdvice};
 pub use wait::{BadSpinBudget, BadWait, SpinBudget, Wait, WaitPolicy, Waited};
 pub use waiter::{Fellows, Waiter, WaiterAmong};
-pub use watch::{Until, Unwatched, Verdict, Watch};
+pub use watch::{Until, Unwatched, Watch, WatchVerdict};
 pub use whereabouts::{Notes, Whereabouts};
 pub use wide::{Wide, vectorized};

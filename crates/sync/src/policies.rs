@@ -17,7 +17,7 @@
 use crate::atomics::{give_way, now, pause, ticks};
 use crate::flag::{Flag, Sleep, Wakeups};
 use crate::wait::{SpinBudget, WaitPolicy};
-use crate::watch::{Verdict, Watch};
+use crate::watch::{Watch, WatchVerdict};
 use unisono_linux::clock::{Nanos, Ticks};
 
 /// Polls between two looks around: one in a model, where each poll is a branch.
@@ -29,18 +29,18 @@ pub struct Spin;
 
 impl WaitPolicy for Spin {
     #[inline]
-    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
+    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> WatchVerdict {
         loop {
             if poll(flag, target) {
-                return Verdict::Continue;
+                return WatchVerdict::Continue;
             }
-            if watch.look() == Verdict::Stop {
-                return Verdict::Stop;
+            if watch.look() == WatchVerdict::Stop {
+                return WatchVerdict::Stop;
             }
         }
     }
 
-    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<Verdict> {
+    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<WatchVerdict> {
         Some(self.wait(flag, target, watch))
     }
 }
@@ -51,19 +51,19 @@ pub struct Yield;
 
 impl WaitPolicy for Yield {
     #[inline]
-    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
+    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> WatchVerdict {
         loop {
             if flag.reached(target) {
-                return Verdict::Continue;
+                return WatchVerdict::Continue;
             }
             give_way();
-            if watch.look() == Verdict::Stop {
-                return Verdict::Stop;
+            if watch.look() == WatchVerdict::Stop {
+                return WatchVerdict::Stop;
             }
         }
     }
 
-    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<Verdict> {
+    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<WatchVerdict> {
         Some(self.wait(flag, target, watch))
     }
 }
@@ -97,10 +97,10 @@ impl Block {
 }
 
 impl WaitPolicy for Block {
-    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
+    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> WatchVerdict {
         loop {
             if flag.reached(target) {
-                return Verdict::Continue;
+                return WatchVerdict::Continue;
             }
             let before = now();
             match flag.sleep(target, self.wakeups, watch) {
@@ -110,13 +110,18 @@ impl WaitPolicy for Block {
                     // Beside a sleep two readings of the clock cost nothing.
                     self.asleep = now().since(before).after(self.asleep);
                 }
-                Sleep::Stopped => return Verdict::Stop,
+                Sleep::Stopped => return WatchVerdict::Stop,
             }
         }
     }
 
-    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, _watch: &mut W) -> Option<Verdict> {
-        flag.reached(target).then_some(Verdict::Continue)
+    fn wait_briefly<W: Watch>(
+        &mut self,
+        flag: Flag<'_>,
+        target: u32,
+        _watch: &mut W,
+    ) -> Option<WatchVerdict> {
+        flag.reached(target).then_some(WatchVerdict::Continue)
     }
 }
 
@@ -146,7 +151,7 @@ impl SpinBlock {
 
 impl WaitPolicy for SpinBlock {
     #[inline]
-    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
+    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> WatchVerdict {
         match self.wait_briefly(flag, target, watch) {
             Some(verdict) => verdict,
             None => self.block.wait(flag, target, watch),
@@ -154,9 +159,9 @@ impl WaitPolicy for SpinBlock {
     }
 
     #[inline]
-    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<Verdict> {
+    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<WatchVerdict> {
         if self.spins() && poll(flag, target) {
-            return Some(Verdict::Continue);
+            return Some(WatchVerdict::Continue);
         }
         spin_for(self.budget, flag, target, watch)
     }
@@ -181,14 +186,14 @@ pub(crate) fn spin_for<W: Watch>(
     flag: Flag<'_>,
     target: u32,
     watch: &mut W,
-) -> Option<Verdict> {
+) -> Option<WatchVerdict> {
     let start = ticks();
     while !cfg!(loom) && ticks().since(start) < budget {
         if poll(flag, target) {
-            return Some(Verdict::Continue);
+            return Some(WatchVerdict::Continue);
         }
-        if watch.look() == Verdict::Stop {
-            return Some(Verdict::Stop);
+        if watch.look() == WatchVerdict::Stop {
+            return Some(WatchVerdict::Stop);
         }
     }
     None

@@ -12,7 +12,7 @@
 //! a hint: any mixture of ways is correct, because how one waits never changes what is awaited.
 
 use crate::atomics::{AtomicU32, Ordering};
-use crate::controller::{Controller, Mode};
+use crate::controller::{Controller, ControllerMode};
 use crate::line::Line;
 use unisono_linux::affinity::{self, Tid};
 use unisono_linux::clock::Nanos;
@@ -43,7 +43,7 @@ const MANY_SLEEPS: u64 = 16;
 
 /// A way to wait, as advised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Advice {
+pub enum RegimeAdvice {
     /// There is a processor for everybody.
     Spin,
     /// The processors are shared, but only with fellows.
@@ -88,13 +88,13 @@ impl<'a> Regime<'a> {
     /// How to wait now. `crowded` says that those who wait outnumber the processors that they may use.
     #[inline]
     #[must_use]
-    pub fn advice(self, crowded: bool) -> Advice {
+    pub fn advice(self, crowded: bool) -> RegimeAdvice {
         if self.is_asleep() {
-            Advice::Sleep
+            RegimeAdvice::Sleep
         } else if crowded {
-            Advice::GiveWay
+            RegimeAdvice::GiveWay
         } else {
-            Advice::Spin
+            RegimeAdvice::Spin
         }
     }
 
@@ -126,9 +126,10 @@ impl<'a> Regime<'a> {
 
     /// Tells all how to wait, in place of the learner; for models.
     #[cfg(loom)]
-    pub fn advise(self, advice: Advice) {
-        self.mode().store(if advice == Advice::Sleep { Self::ASLEEP } else { AWAKE }, Ordering::Relaxed);
-        self.processors(0).store(u32::from(advice == Advice::GiveWay), Ordering::Relaxed);
+    pub fn advise(self, advice: RegimeAdvice) {
+        self.mode()
+            .store(if advice == RegimeAdvice::Sleep { Self::ASLEEP } else { AWAKE }, Ordering::Relaxed);
+        self.processors(0).store(u32::from(advice == RegimeAdvice::GiveWay), Ordering::Relaxed);
     }
 
     #[inline]
@@ -199,9 +200,9 @@ impl Learner {
         let controller = self.controller.get_or_insert_with(|| Controller::new(moment));
         let step = controller.observe(moment, self.counted, before == Regime::ASLEEP);
         let mode = match (step.mode, step.probing) {
-            (Mode::Asleep, _) => Regime::ASLEEP,
-            (Mode::Awake, true) => TRYING_AWAKE,
-            (Mode::Awake, false) => AWAKE,
+            (ControllerMode::Asleep, _) => Regime::ASLEEP,
+            (ControllerMode::Awake, true) => TRYING_AWAKE,
+            (ControllerMode::Awake, false) => AWAKE,
         };
         if mode != before {
             regime.mode().store(mode, Ordering::Relaxed);
@@ -223,10 +224,10 @@ mod tests {
         let regime = Regime::new(lines.line(0));
         regime.mode().store(AWAKE, Ordering::Relaxed);
         for (milliseconds, advice) in [
-            (1_000, Advice::GiveWay),
-            (1_100, Advice::GiveWay),
-            (1_101, Advice::GiveWay),
-            (1_105, Advice::Sleep),
+            (1_000, RegimeAdvice::GiveWay),
+            (1_100, RegimeAdvice::GiveWay),
+            (1_101, RegimeAdvice::GiveWay),
+            (1_105, RegimeAdvice::Sleep),
         ] {
             regime.yield_took_long(Nanos(milliseconds * MILLISECOND));
             assert_eq!(regime.advice(true), advice, "after the one at {milliseconds} ms");
@@ -238,9 +239,9 @@ mod tests {
         let lines = Lines::on_heap(1);
         let regime = Regime::new(lines.line(0));
         regime.mode().store(TRYING_AWAKE, Ordering::Relaxed);
-        assert_eq!(regime.advice(false), Advice::Spin);
+        assert_eq!(regime.advice(false), RegimeAdvice::Spin);
         regime.yield_took_long(Nanos(1_000 * MILLISECOND));
-        assert_eq!(regime.advice(false), Advice::Sleep);
+        assert_eq!(regime.advice(false), RegimeAdvice::Sleep);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The contract of a way to wait, and the ways by name.
 
 use crate::flag::Flag;
-use crate::watch::{Verdict, Watch};
+use crate::watch::{Watch, WatchVerdict};
 use std::fmt;
 use std::str::FromStr;
 use unisono_linux::clock::Nanos;
@@ -11,16 +11,16 @@ use unisono_linux::clock::Nanos;
 /// A policy belongs to one waiter: it may learn. Signals for the flag must use the
 /// [`Wakeups`](crate::Wakeups) that the policy was made with.
 pub trait WaitPolicy {
-    /// Returns [`Verdict::Continue`] once `flag` has reached `target`, or [`Verdict::Stop`] as soon as
-    /// `watch` says so.
-    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict;
+    /// Returns [`WatchVerdict::Continue`] once `flag` has reached `target`, or [`WatchVerdict::Stop`] as soon
+    /// as `watch` says so.
+    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> WatchVerdict;
 
     /// The part of [`wait`](Self::wait) that keeps the core, if the policy has one. `None` when the policy
     /// would now sleep or give way; the caller may then wait for something else instead.
-    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<Verdict>;
+    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<WatchVerdict>;
 
     /// As [`wait`](Self::wait), for a flag whose signaller needs the core that this waiter runs on.
-    fn wait_behind<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
+    fn wait_behind<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> WatchVerdict {
         self.wait(flag, target, watch)
     }
 }

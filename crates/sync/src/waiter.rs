@@ -17,14 +17,14 @@ use crate::flag::{Flag, Wakeups};
 use crate::policies::{Block, Spin, SpinBlock, Yield};
 use crate::regime::{Learner, Regime};
 use crate::wait::{SpinBudget, Wait, WaitPolicy};
-use crate::watch::{Verdict, Watch};
+use crate::watch::{Watch, WatchVerdict};
 use crate::whereabouts::{Notes, Whereabouts};
 use unisono_linux::clock::Nanos;
 
 /// A waiter that waits in one of the five ways.
 #[derive(Clone, Debug)]
 pub struct Waiter {
-    way: Way,
+    way: WaiterWay,
     learner: Learner,
     announced: bool,
     crowded: bool,
@@ -32,7 +32,7 @@ pub struct Waiter {
 }
 
 #[derive(Clone, Debug)]
-enum Way {
+enum WaiterWay {
     Spin(Spin),
     Yield(Yield),
     Block(Block),
@@ -72,11 +72,11 @@ impl Waiter {
     #[must_use]
     pub fn new(wait: Wait, budget: SpinBudget, wakeups: Wakeups) -> Self {
         let way = match wait {
-            Wait::Spin => Way::Spin(Spin),
-            Wait::Yield => Way::Yield(Yield),
-            Wait::Block => Way::Block(Block::new(wakeups)),
-            Wait::SpinBlock => Way::SpinBlock(SpinBlock::new(budget, wakeups)),
-            Wait::Adaptive => Way::Adaptive(Adaptive::new(budget, wakeups)),
+            Wait::Spin => WaiterWay::Spin(Spin),
+            Wait::Yield => WaiterWay::Yield(Yield),
+            Wait::Block => WaiterWay::Block(Block::new(wakeups)),
+            Wait::SpinBlock => WaiterWay::SpinBlock(SpinBlock::new(budget, wakeups)),
+            Wait::Adaptive => WaiterWay::Adaptive(Adaptive::new(budget, wakeups)),
         };
         Self { way, learner: Learner::default(), announced: false, crowded: false, note: 0 }
     }
@@ -91,7 +91,7 @@ impl Waiter {
     #[inline]
     pub fn note(&mut self, fellows: Fellows<'_>, place: usize, episode: u32) {
         // In a model there is no processor to learn from.
-        if cfg!(loom) || !matches!(self.way, Way::Adaptive(_)) {
+        if cfg!(loom) || !matches!(self.way, WaiterWay::Adaptive(_)) {
             return;
         }
         let refresh = episode % REFRESHED_EVERY < 4;
@@ -114,10 +114,10 @@ impl Waiter {
     #[must_use]
     pub fn glances(&self, regime: Regime<'_>) -> bool {
         match &self.way {
-            Way::Spin(_) => true,
-            Way::SpinBlock(policy) => policy.spins(),
-            Way::Adaptive(_) => !self.crowded && !regime.is_asleep(),
-            Way::Yield(_) | Way::Block(_) => false,
+            WaiterWay::Spin(_) => true,
+            WaiterWay::SpinBlock(policy) => policy.spins(),
+            WaiterWay::Adaptive(_) => !self.crowded && !regime.is_asleep(),
+            WaiterWay::Yield(_) | WaiterWay::Block(_) => false,
         }
     }
 
@@ -126,15 +126,15 @@ impl Waiter {
     #[must_use]
     pub fn to_spare(&self, decides: bool, episode: u32) -> u32 {
         match &self.way {
-            Way::Spin(_) => u32::MAX,
-            Way::SpinBlock(policy) if policy.spins() => u32::MAX,
-            Way::Adaptive(_) if cfg!(loom) => u32::MAX,
-            Way::Adaptive(_) if self.crowded || episode % REFRESHED_EVERY < 4 => 0,
-            Way::Adaptive(_) => {
+            WaiterWay::Spin(_) => u32::MAX,
+            WaiterWay::SpinBlock(policy) if policy.spins() => u32::MAX,
+            WaiterWay::Adaptive(_) if cfg!(loom) => u32::MAX,
+            WaiterWay::Adaptive(_) if self.crowded || episode % REFRESHED_EVERY < 4 => 0,
+            WaiterWay::Adaptive(_) => {
                 let before_note = NOTED_EVERY - 1 - episode % NOTED_EVERY;
                 if decides { before_note.min(self.learner.to_spare()) } else { before_note }
             }
-            Way::Yield(_) | Way::Block(_) | Way::SpinBlock(_) => 0,
+            WaiterWay::Yield(_) | WaiterWay::Block(_) | WaiterWay::SpinBlock(_) => 0,
         }
     }
 
@@ -148,7 +148,7 @@ impl Waiter {
     /// share the regime.
     #[inline]
     pub fn learn(&mut self, regime: Regime<'_>) {
-        if !cfg!(loom) && matches!(self.way, Way::Adaptive(_)) {
+        if !cfg!(loom) && matches!(self.way, WaiterWay::Adaptive(_)) {
             self.learner.learn(regime, self.blocks(), now);
         }
     }
@@ -166,7 +166,7 @@ impl Waiter {
     }
 }
 
-impl Way {
+impl WaiterWay {
     /// The part that sleeps.
     fn block(&self) -> Option<&Block> {
         match self {
@@ -181,18 +181,18 @@ impl Way {
 /// A waiter with what it knows at one wait.
 #[derive(Debug)]
 pub struct WaiterAmong<'a> {
-    way: &'a mut Way,
+    way: &'a mut WaiterWay,
     company: Company<'a>,
 }
 
 macro_rules! dispatch {
     ($among:expr, $policy:ident => $answer:expr) => {
         match $among.way {
-            Way::Spin($policy) => $answer,
-            Way::Yield($policy) => $answer,
-            Way::Block($policy) => $answer,
-            Way::SpinBlock($policy) => $answer,
-            Way::Adaptive(adaptive) => {
+            WaiterWay::Spin($policy) => $answer,
+            WaiterWay::Yield($policy) => $answer,
+            WaiterWay::Block($policy) => $answer,
+            WaiterWay::SpinBlock($policy) => $answer,
+            WaiterWay::Adaptive(adaptive) => {
                 let mut $policy = adaptive.among($among.company);
                 $answer
             }
@@ -201,15 +201,15 @@ macro_rules! dispatch {
 }
 
 impl WaitPolicy for WaiterAmong<'_> {
-    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
+    fn wait<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> WatchVerdict {
         dispatch!(self, policy => policy.wait(flag, target, watch))
     }
 
-    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<Verdict> {
+    fn wait_briefly<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Option<WatchVerdict> {
         dispatch!(self, policy => policy.wait_briefly(flag, target, watch))
     }
 
-    fn wait_behind<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> Verdict {
+    fn wait_behind<W: Watch>(&mut self, flag: Flag<'_>, target: u32, watch: &mut W) -> WatchVerdict {
         dispatch!(self, policy => policy.wait_behind(flag, target, watch))
     }
 }

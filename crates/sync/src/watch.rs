@@ -11,7 +11,7 @@ use unisono_linux::clock::Nanos;
 /// The caller's side of a wait; see the module.
 pub trait Watch {
     /// Called now and then while waiting. Should cost a few nanoseconds as a rule.
-    fn look(&mut self) -> Verdict;
+    fn look(&mut self) -> WatchVerdict;
 
     /// When a sleeper has to wake by itself, to look for what nobody disturbs it for.
     fn sleep_until(&mut self) -> Option<Nanos>;
@@ -19,7 +19,7 @@ pub trait Watch {
 
 /// An answer to [`Watch::look`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum WatchVerdict {
     Continue,
     /// Give up; the watch knows why.
     Stop,
@@ -30,8 +30,8 @@ pub enum Verdict {
 pub struct Unwatched;
 
 impl Watch for Unwatched {
-    fn look(&mut self) -> Verdict {
-        Verdict::Continue
+    fn look(&mut self) -> WatchVerdict {
+        WatchVerdict::Continue
     }
 
     fn sleep_until(&mut self) -> Option<Nanos> {
@@ -44,8 +44,8 @@ impl Watch for Unwatched {
 pub struct Until(pub Option<Nanos>);
 
 impl Watch for Until {
-    fn look(&mut self) -> Verdict {
-        Verdict::Continue
+    fn look(&mut self) -> WatchVerdict {
+        WatchVerdict::Continue
     }
 
     fn sleep_until(&mut self) -> Option<Nanos> {

@@ -2,32 +2,32 @@
 //! checked, and the summary says so; headers that a program makes are left as it makes them.
 
 use super::sources::Sources;
-use crate::step::Verdict;
+use crate::step::StepVerdict;
 use std::process::{Command, Stdio};
 
 /// Files whose first lines say that a program made them.
 const MADE: &str = "do not edit";
 
 /// Whether every C source of the project is formatted.
-pub(super) fn check(sources: &Sources) -> Verdict {
+pub(super) fn check(sources: &Sources) -> StepVerdict {
     let mut version = Command::new("clang-format");
     version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
     if !version.status().is_ok_and(|status| status.success()) {
-        return Verdict::skipped("clang-format is not installed: apt-get install clang-format");
+        return StepVerdict::skipped("clang-format is not installed: apt-get install clang-format");
     }
     let paths = written_by_people(sources);
     let mut format = Command::new("clang-format");
     format.args(["--dry-run", "--Werror"]).args(&paths).current_dir(&sources.root).stdin(Stdio::null());
     match format.output() {
-        Ok(output) if output.status.success() => Verdict::passed(1),
+        Ok(output) if output.status.success() => StepVerdict::passed(1),
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
             let lines = said.lines().filter(|line| line.contains("error:") || line.contains("warning:"));
             let failures: Vec<String> = lines.map(str::to_owned).collect();
             let failed = failures.len().max(1) as u64;
-            Verdict { failed, failures, ..Verdict::default() }
+            StepVerdict { failed, failures, ..StepVerdict::default() }
         }
-        Err(error) => Verdict::failed(format!("clang-format: {error}")),
+        Err(error) => StepVerdict::failed(format!("clang-format: {error}")),
     }
 }
 

@@ -3,14 +3,14 @@
 
 use super::Problem;
 use super::code::Code;
-use super::sources::{Source, Sources};
+use super::sources::{SourceFile, Sources};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// For each module those that it names, each with a place.
 type Uses = BTreeMap<String, BTreeMap<String, String>>;
 
 pub(super) fn check(sources: &Sources) -> Vec<Problem> {
-    let mut crates: BTreeMap<&str, Vec<&Source>> = BTreeMap::new();
+    let mut crates: BTreeMap<&str, Vec<&SourceFile>> = BTreeMap::new();
     for file in sources.rust() {
         if let Some((folder, rest)) = file.path.split_once("/src/")
             && !rest.starts_with("bin/")
@@ -21,7 +21,7 @@ pub(super) fn check(sources: &Sources) -> Vec<Problem> {
     crates.iter().flat_map(|(folder, files)| cycles(folder, &uses(folder, files))).collect()
 }
 
-fn uses(folder: &str, files: &[&Source]) -> Uses {
+fn uses(folder: &str, files: &[&SourceFile]) -> Uses {
     let mut codes = Vec::new();
     for file in files {
         let path: Vec<&str> =

@@ -3,17 +3,17 @@
 //! needs.
 
 use super::Problem;
-use super::sources::{Source, Sources};
+use super::sources::{SourceFile, Sources};
 
 /// A document of at most this many words says no more than the name.
 const WORDS: usize = 2;
 
 pub(super) fn check(sources: &Sources) -> Vec<Problem> {
-    let is_code = |file: &&Source| file.path.contains("/src/") && !file.is("/tests.rs");
+    let is_code = |file: &&SourceFile| file.path.contains("/src/") && !file.is("/tests.rs");
     sources.rust().filter(is_code).flat_map(of_file).collect()
 }
 
-fn of_file(file: &Source) -> Vec<Problem> {
+fn of_file(file: &SourceFile) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut problem = |line: usize, text: &str| {
         problems.push(Problem { key: file.path.clone(), text: format!("{}:{line}: {text}", file.path) });

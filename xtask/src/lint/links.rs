@@ -1,7 +1,7 @@
 //! Links in the project's documents lead somewhere: to a file of the project, and to a heading in it.
 //! Links to the network are not followed.
 
-use super::sources::{Source, Sources};
+use super::sources::{SourceFile, Sources};
 use std::path::{Component, Path, PathBuf};
 
 pub(super) fn check(sources: &Sources) -> Vec<String> {
@@ -16,7 +16,7 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
     problems
 }
 
-fn problem(sources: &Sources, from: &Source, target: &str) -> Option<String> {
+fn problem(sources: &Sources, from: &SourceFile, target: &str) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
     }

@@ -17,8 +17,8 @@ mod types;
 mod unsafe_code;
 
 use crate::packages::Install;
-use crate::step::{Done, Step, Verdict};
-use crate::summary::Summary;
+use crate::step::{StepOutput, StepVerdict, TimedStep};
+use crate::summary::StepSummary;
 use crate::workspace;
 use anyhow::Context;
 use sources::Sources;
@@ -74,7 +74,7 @@ fn beyond(list: &str, check: &str, problems: Vec<Problem>) -> Vec<String> {
 
 /// Runs all lints; answers whether none failed.
 pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
-    let mut summary = Summary::default();
+    let mut summary = StepSummary::default();
     summary.step("formatting", || cargo(&["fmt", "--all", "--check"]));
     summary.step("clippy", || {
         cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "--deny", "warnings"])
@@ -83,8 +83,8 @@ pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
         let mut command = Command::new("cargo");
         command.args(["doc", "--locked", "--workspace", "--no-deps", "--quiet"]).current_dir(workspace());
         command.env("RUSTDOCFLAGS", "--deny warnings");
-        let done = Step::new("cargo doc", command).succeeds();
-        if done { Verdict::passed(1) } else { Verdict::failed("cargo doc") }
+        let done = TimedStep::new("cargo doc", command).succeeds();
+        if done { StepVerdict::passed(1) } else { StepVerdict::failed("cargo doc") }
     });
     of_this_project(&mut summary)?;
     summary.step("licences, bans and sources of dependencies", || deny(install));
@@ -94,12 +94,12 @@ pub(crate) fn run(install: Install) -> anyhow::Result<bool> {
 
 /// Runs this project's own checks alone.
 pub(crate) fn own() -> anyhow::Result<bool> {
-    let mut summary = Summary::default();
+    let mut summary = StepSummary::default();
     of_this_project(&mut summary)?;
     Ok(summary.conclude())
 }
 
-fn of_this_project(summary: &mut Summary) -> anyhow::Result<()> {
+fn of_this_project(summary: &mut StepSummary) -> anyhow::Result<()> {
     let sources = Sources::read(&workspace()).context("the sources cannot be read")?;
     for (name, check) in CHECKS {
         summary.step(name, || verdict(check(&sources)));
@@ -111,18 +111,18 @@ fn of_this_project(summary: &mut Summary) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn verdict(problems: Vec<String>) -> Verdict {
+fn verdict(problems: Vec<String>) -> StepVerdict {
     match problems.len() as u64 {
-        0 => Verdict::passed(1),
-        count => Verdict { failed: count, failures: problems, ..Verdict::default() },
+        0 => StepVerdict::passed(1),
+        count => StepVerdict { failed: count, failures: problems, ..StepVerdict::default() },
     }
 }
 
-fn cargo(arguments: &[&str]) -> Verdict {
+fn cargo(arguments: &[&str]) -> StepVerdict {
     let mut command = Command::new("cargo");
     command.args(arguments).current_dir(workspace());
     let name = format!("cargo {}", arguments.join(" "));
-    if Step::new(&name, command).succeeds() { Verdict::passed(1) } else { Verdict::failed(name) }
+    if TimedStep::new(&name, command).succeeds() { StepVerdict::passed(1) } else { StepVerdict::failed(name) }
 }
 
 const NO_DENY: &str = "cargo-deny is not installed: cargo install --locked cargo-deny";
@@ -135,27 +135,27 @@ fn has_deny() -> bool {
 
 /// Asks the RustSec database, which cargo-deny fetches: without a network, or with one that does not lead
 /// there, the check is skipped with cargo-deny's own words.
-fn advisories() -> Verdict {
+fn advisories() -> StepVerdict {
     if !has_deny() {
-        return Verdict::skipped(NO_DENY);
+        return StepVerdict::skipped(NO_DENY);
     }
     let mut command = Command::new("cargo");
     command.args(["deny", "--workspace", "check", "--hide-inclusion-graph", "advisories"]);
     command.current_dir(workspace());
-    let step = Step::new("cargo deny", command).within(Duration::from_secs(120)).showing(|_| false);
+    let step = TimedStep::new("cargo deny", command).within(Duration::from_secs(120)).showing(|_| false);
     match step.run() {
-        Ok(done) if done.success => Verdict::passed(1),
-        Ok(Done { hung: Some(hung), .. }) => {
-            Verdict::skipped(format!("the advisory database is out of reach: {hung}"))
+        Ok(done) if done.success => StepVerdict::passed(1),
+        Ok(StepOutput { hung: Some(hung), .. }) => {
+            StepVerdict::skipped(format!("the advisory database is out of reach: {hung}"))
         }
         Ok(done) => match database_out_of_reach(&done.lines) {
-            Some(line) => Verdict::skipped(format!("the advisory database is out of reach: {line}")),
+            Some(line) => StepVerdict::skipped(format!("the advisory database is out of reach: {line}")),
             None => {
                 println!("{}", done.lines.join("\n"));
-                Verdict::failed("cargo deny check advisories")
+                StepVerdict::failed("cargo deny check advisories")
             }
         },
-        Err(error) => Verdict::failed(error.to_string()),
+        Err(error) => StepVerdict::failed(error.to_string()),
     }
 }
 
@@ -166,27 +166,29 @@ fn database_out_of_reach(lines: &[String]) -> Option<&str> {
 }
 
 /// Works without a network.
-fn deny(install: Install) -> Verdict {
+fn deny(install: Install) -> StepVerdict {
     if !has_deny() && install == Install::IfAllowed {
         println!("installing cargo-deny: a few minutes");
         let mut command = Command::new("cargo");
         // a debug build takes half the time, and it runs for a second
         command.args(["install", "--locked", "--debug", "--quiet", "cargo-deny"]);
-        Step::new("cargo install cargo-deny", command).within(Duration::from_secs(15 * 60)).succeeds();
+        TimedStep::new("cargo install cargo-deny", command).within(Duration::from_secs(15 * 60)).succeeds();
     }
     if !has_deny() {
-        return Verdict::skipped(NO_DENY);
+        return StepVerdict::skipped(NO_DENY);
     }
     // crates for other systems are looked at too, so all of Cargo.lock must be on this machine
     let quietly = |arguments: &[&str]| {
         let mut command = Command::new("cargo");
         command.args(arguments).current_dir(workspace());
-        Step::new("cargo", command).showing(|_| false).run().is_ok_and(|done| done.success)
+        TimedStep::new("cargo", command).showing(|_| false).run().is_ok_and(|done| done.success)
     };
     if !quietly(&["fetch", "--locked"])
         && !quietly(&["metadata", "--locked", "--offline", "--format-version=1"])
     {
-        return Verdict::skipped("not all crates of Cargo.lock are on this machine, and there is no network");
+        return StepVerdict::skipped(
+            "not all crates of Cargo.lock are on this machine, and there is no network",
+        );
     }
     cargo(&[
         "deny",

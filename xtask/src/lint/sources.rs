@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// One text file.
-pub(super) struct Source {
+pub(super) struct SourceFile {
     /// Relative to the workspace, with `/`.
     pub(super) path: String,
     pub(super) text: String,
 }
 
-impl Source {
+impl SourceFile {
     pub(super) fn is(&self, ending: &str) -> bool {
         self.path.ends_with(ending)
     }
@@ -23,7 +23,7 @@ impl Source {
 /// All of them, in order of path.
 pub(super) struct Sources {
     pub(super) root: PathBuf,
-    pub(super) files: Vec<Source>,
+    pub(super) files: Vec<SourceFile>,
     /// What `cargo metadata` says.
     pub(super) metadata: Value,
 }
@@ -37,20 +37,22 @@ impl Sources {
             None => walk(&root)?,
         };
         paths.sort();
-        let file = |path: String| fs::read_to_string(root.join(&path)).ok().map(|text| Source { path, text });
+        let file =
+            |path: String| fs::read_to_string(root.join(&path)).ok().map(|text| SourceFile { path, text });
         let files = paths.into_iter().filter_map(file).collect();
         let metadata = metadata(&root)?;
         Ok(Self { root, files, metadata })
     }
 
-    pub(super) fn rust(&self) -> impl Iterator<Item = &Source> {
+    pub(super) fn rust(&self) -> impl Iterator<Item = &SourceFile> {
         self.files.iter().filter(|file| file.is(".rs"))
     }
 
     #[cfg(test)]
     pub(super) fn of(files: &[(&str, &str)]) -> Self {
-        let files =
-            files.iter().map(|(path, text)| Source { path: (*path).to_owned(), text: (*text).to_owned() });
+        let files = files
+            .iter()
+            .map(|(path, text)| SourceFile { path: (*path).to_owned(), text: (*text).to_owned() });
         Self { root: PathBuf::from("/nonexistent"), files: files.collect(), metadata: Value::Null }
     }
 }

@@ -1,7 +1,7 @@
 //! One style: a module with files of its own is `name/mod.rs`, and comments are as wide as code.
 
 use super::Problem;
-use super::sources::{Source, Sources};
+use super::sources::{SourceFile, Sources};
 use std::collections::BTreeSet;
 
 /// `name.rs` beside `name/`.
@@ -10,11 +10,11 @@ pub(super) fn modules(sources: &Sources) -> Vec<Problem> {
     for file in sources.rust() {
         folders.extend(file.path.match_indices('/').map(|(at, _)| &file.path[..at]));
     }
-    let beside = |file: &&Source| {
+    let beside = |file: &&SourceFile| {
         file.path.contains("/src/")
             && file.path.strip_suffix(".rs").is_some_and(|name| folders.contains(name))
     };
-    let problem = |file: &Source| Problem {
+    let problem = |file: &SourceFile| Problem {
         key: file.path.clone(),
         text: format!("{}:1: move it to {}/mod.rs", file.path, file.path.trim_end_matches(".rs")),
     };
@@ -42,7 +42,7 @@ pub(super) fn width(sources: &Sources) -> Vec<Problem> {
     problems
 }
 
-fn max_width(file: &Source) -> Option<usize> {
+fn max_width(file: &SourceFile) -> Option<usize> {
     file.text.lines().find_map(|line| line.strip_prefix("max_width = ")?.parse().ok())
 }
 

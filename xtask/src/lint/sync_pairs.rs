@@ -7,7 +7,7 @@
 //! A pair of fences that must not both come second is written `fence` on each side, or `light` where
 //! membarrier makes the other side's fence do for both.
 
-use super::sources::{Source, Sources};
+use super::sources::{SourceFile, Sources};
 use std::collections::BTreeMap;
 
 /// Lines above an ordering among which its comment is looked for.
@@ -73,7 +73,7 @@ pub(super) fn check(sources: &Sources) -> Vec<String> {
 
 /// Orderings stronger than `Relaxed` without a comment near them. A file that never speaks of an `Ordering`
 /// has its own meaning of release.
-fn unexplained(file: &Source) -> Vec<String> {
+fn unexplained(file: &SourceFile) -> Vec<String> {
     if !file.path.contains("/src/") || file.path == FACADE || !file.text.contains("Ordering") {
         return Vec::new();
     }

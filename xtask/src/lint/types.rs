@@ -2,7 +2,7 @@
 
 use super::Problem;
 use super::code::Code;
-use super::sources::{Source, Sources};
+use super::sources::{SourceFile, Sources};
 use std::collections::BTreeMap;
 
 /// Names that mean the same thing in each crate or subcommand that has one.
@@ -29,7 +29,7 @@ pub(super) fn check(sources: &Sources) -> Vec<Problem> {
     places.into_iter().map(problem).collect()
 }
 
-fn is_shipped(file: &Source) -> bool {
+fn is_shipped(file: &SourceFile) -> bool {
     let folders = ["/tests/", "/benches/", "/examples/", "/fuzz/"];
     !file.path.starts_with("examples/")
         && !file.is("/tests.rs")

@@ -14,13 +14,13 @@ const NEWEST: &str = "linux-image-cloud-amd64";
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// An unpacked kernel.
-pub(super) struct Kernel {
+pub(super) struct UnpackedKernel {
     pub(super) release: String,
     pub(super) image: PathBuf,
     modules: PathBuf,
 }
 
-impl Kernel {
+impl UnpackedKernel {
     /// The one that is kept in a directory, or else the newest that there is.
     pub(super) fn get(directory: &Path) -> anyhow::Result<Self> {
         let unpacked = directory.join("kernel");

@@ -15,12 +15,12 @@ mod kernel;
 
 pub(crate) use guest::{is_guest, run as run_guest};
 
-use crate::step::{Done, Step, Verdict};
-use crate::summary::Summary;
+use crate::step::{StepOutput, StepVerdict, TimedStep};
+use crate::summary::StepSummary;
 use crate::{target, test_output, workspace};
 use anyhow::{Context, ensure};
 use image::Image;
-use kernel::Kernel;
+use kernel::UnpackedKernel;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -47,21 +47,21 @@ impl From<anyhow::Error> for Unable {
 
 /// Runs the tests that need a newer kernel; answers whether none failed.
 pub(crate) fn run(filters: &[&str]) -> anyhow::Result<bool> {
-    let mut summary = Summary::default();
+    let mut summary = StepSummary::default();
     summary.step("a newer kernel, in a virtual machine", || step(filters));
     Ok(summary.conclude())
 }
 
 /// The same as a step among others.
-pub(crate) fn step(filters: &[&str]) -> Verdict {
+pub(crate) fn step(filters: &[&str]) -> StepVerdict {
     match test(filters) {
         Ok(verdict) => verdict,
-        Err(Unable::Skip(reason)) => Verdict::skipped(reason),
-        Err(Unable::Fail(error)) => Verdict::failed(format!("{error:#}")),
+        Err(Unable::Skip(reason)) => StepVerdict::skipped(reason),
+        Err(Unable::Fail(error)) => StepVerdict::failed(format!("{error:#}")),
     }
 }
 
-fn test(filters: &[&str]) -> Result<Verdict, Unable> {
+fn test(filters: &[&str]) -> Result<StepVerdict, Unable> {
     if std::env::consts::ARCH != "x86_64" {
         return Err(Unable::Skip("the machine is made for x86_64 only".to_owned()));
     }
@@ -71,7 +71,8 @@ fn test(filters: &[&str]) -> Result<Verdict, Unable> {
         }
     }
     let object = compile(FAIRQUEUE).context("the program that is tested")?;
-    let kernel = Kernel::get(&target().join("vm")).map_err(|error| Unable::Skip(format!("{error:#}")))?;
+    let kernel =
+        UnpackedKernel::get(&target().join("vm")).map_err(|error| Unable::Skip(format!("{error:#}")))?;
     println!("Linux {}", kernel.release);
     let program = build("queue_bpf")?;
 
@@ -92,14 +93,14 @@ fn test(filters: &[&str]) -> Result<Verdict, Unable> {
     Ok(boot(&kernel, &initramfs)?)
 }
 
-fn boot(kernel: &Kernel, initramfs: &Path) -> anyhow::Result<Verdict> {
+fn boot(kernel: &UnpackedKernel, initramfs: &Path) -> anyhow::Result<StepVerdict> {
     let mut machine = Command::new(QEMU);
     machine.args(["-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", "1024", "-nic", "none"]);
     machine.args(["-display", "none", "-serial", "stdio", "-monitor", "none", "-no-reboot"]);
     machine.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initramfs);
     // the kernel's check of its timer takes a slow host for a broken one
     machine.args(["-append", "console=ttyS0 quiet panic=-1 no_timer_check rdinit=/init"]);
-    let Done { hung, lines, .. } = Step::new(QEMU, machine).within(PATIENCE).run()?;
+    let StepOutput { hung, lines, .. } = TimedStep::new(QEMU, machine).within(PATIENCE).run()?;
     let mut verdict = test_output::read(&lines);
     let ended = lines.iter().find_map(|line| line.strip_prefix(guest::ENDED));
     if let Some(hung) = hung {

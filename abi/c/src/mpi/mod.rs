@@ -27,7 +27,7 @@ pub mod statistics;
 use crate::error::{Status, answer, answer_or, argument, null};
 use crate::job::{self, JobHandle};
 use crate::window::{self, WindowHandle};
-use messages::{Callbacks, Messages};
+use messages::{Callbacks, HostMessages};
 use std::ffi::{CStr, c_char, c_int};
 use std::slice;
 use std::time::Duration;
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn unisono_mpi_job_messages(
         // messages need no key: the communicator is the members' own
         let place = place(rank, size, Key::from_bytes([0; 16]))?;
         // SAFETY: the shim's pointer is writable.
-        unsafe { job::give(job, Job::over(Messages::new(place.rank, place.size, callbacks))) }
+        unsafe { job::give(job, Job::over(HostMessages::new(place.rank, place.size, callbacks))) }
     })
 }
 

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use unisono_linux::private_directory::PrivateDirectory;
 
 /// A file of the shim.
-type Source = (&'static str, &'static str);
+type ShimFile = (&'static str, &'static str);
 
 macro_rules! sources {
     ($($name:literal),* $(,)?) => {
@@ -22,9 +22,9 @@ macro_rules! sources {
     };
 }
 
-const HEADERS: &[Source] = sources!["shim.h", "unisono_mpi.h"];
-const LIBRARYS_HEADER: Source = ("unisono.h", include_str!("../../../c/include/unisono.h"));
-const SOURCES: &[Source] = sources![
+const HEADERS: &[ShimFile] = sources!["shim.h", "unisono_mpi.h"];
+const LIBRARYS_HEADER: ShimFile = ("unisono.h", include_str!("../../../c/include/unisono.h"));
+const SOURCES: &[ShimFile] = sources![
     "attributes.c",
     "communicate.c",
     "errors.c",

@@ -26,7 +26,7 @@
 //!
 //! A switch has a finite number of registers. If none is free, the register is kept in the memory of a node
 //! at the switch, the representative member if there is one, at the price of a trip to that node for whatever
-//! the switch combines or replicates ([`TreePlan::in_memory`](crate::Plan::in_memory) says where; the
+//! the switch combines or replicates ([`TreePlan::in_memory`](crate::TreePlan::in_memory) says where; the
 //! simulator charges it). It stays there until its group ends. A switch that has neither a free register nor
 //! a node refuses, and the group has no barrier in the switches.
 //!

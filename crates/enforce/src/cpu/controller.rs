@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
 use unisono_fairqueue::{CpuShare, Policy};
-use unisono_linux::cgroup::{Hierarchy, Version, hierarchies};
+use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, hierarchies};
 
 /// A control group's weight for processor time.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub(crate) struct GroupWeight {
 pub(crate) fn weights(policy: &Policy) -> Result<Vec<GroupWeight>, Error> {
     let Some(cpu) = &policy.cpu else { return Ok(Vec::new()) };
     let all = hierarchies()?;
-    let Some(hierarchy) = Hierarchy::with(&all, "cpu") else {
+    let Some(hierarchy) = CgroupHierarchy::with(&all, "cpu") else {
         return Err(Error::Lacks {
             what: "the policy shares processor time, and no control groups here have the controller `cpu`"
                 .to_owned(),
@@ -35,8 +35,8 @@ pub(crate) fn weights(policy: &Policy) -> Result<Vec<GroupWeight>, Error> {
     let weight = |share: &CpuShare| {
         let weight = share.weight.to_f64();
         let (file, ours) = match hierarchy.version {
-            Version::V1 => ("cpu.shares", (weight * 1024.0).round().clamp(2.0, 262_144.0)),
-            Version::V2 => ("cpu.weight", (weight * 100.0).round().clamp(1.0, 10_000.0)),
+            CgroupVersion::V1 => ("cpu.shares", (weight * 1024.0).round().clamp(2.0, 262_144.0)),
+            CgroupVersion::V2 => ("cpu.weight", (weight * 100.0).round().clamp(1.0, 10_000.0)),
         };
         let file = below(&hierarchy.root, &share.cgroup).join(file);
         match fs::read_to_string(&file) {

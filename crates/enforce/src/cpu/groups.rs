@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use unisono_fairqueue::{ClassId, ClassSpec, CpuShare, Hierarchy, Policy, Weight};
 use unisono_linux::affinity::Tid;
-use unisono_linux::cgroup::{self, Frozen, Group, Meter, Valve, Version, hierarchies};
+use unisono_linux::cgroup::{self, CgroupVersion, ControlGroup, Frozen, GroupMeter, Valve, hierarchies};
 use unisono_linux::schedstat;
 
 /// Threads that are asked whether they want to run: 2 us each.
@@ -20,8 +20,8 @@ pub(crate) fn below(root: &Path, cgroup: &str) -> PathBuf {
 /// Where a control group is stopped and its time is read: one directory, or two with version 1.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct FoundGroup {
-    pub(super) stop: Group,
-    time: Group,
+    pub(super) stop: ControlGroup,
+    time: ControlGroup,
 }
 
 /// A control group that can be stopped.
@@ -29,16 +29,16 @@ pub(super) struct FoundGroup {
 pub(super) struct HeldGroup {
     found: FoundGroup,
     /// None while there is no such group: services are started again, and their groups made anew.
-    open: Option<(Valve, Meter)>,
+    open: Option<(Valve, GroupMeter)>,
     stopped: Frozen,
     used_ns: u64,
 }
 
 impl FoundGroup {
     /// Looks a group up in a tree that can stop it, version 2 first.
-    fn of(all: &[cgroup::Hierarchy], path: &str) -> Option<Self> {
-        let at = |tree: &cgroup::Hierarchy| Group::at(below(&tree.root, path), tree.version);
-        let second = cgroup::Hierarchy::of_version(all, Version::V2).map(at);
+    fn of(all: &[cgroup::CgroupHierarchy], path: &str) -> Option<Self> {
+        let at = |tree: &cgroup::CgroupHierarchy| ControlGroup::at(below(&tree.root, path), tree.version);
+        let second = cgroup::CgroupHierarchy::of_version(all, CgroupVersion::V2).map(at);
         if let Some(group) = second.filter(|group| group.has("cgroup.freeze")) {
             return Some(Self { stop: group.clone(), time: group });
         }
@@ -49,7 +49,7 @@ impl FoundGroup {
         (stop.has("freezer.state") && time.has("cpuacct.usage")).then_some(Self { stop, time })
     }
 
-    fn open(&self) -> Result<(Valve, Meter), cgroup::Error> {
+    fn open(&self) -> Result<(Valve, GroupMeter), cgroup::Error> {
         Ok((self.stop.valve()?, self.time.meter()?))
     }
 
@@ -62,8 +62,8 @@ impl FoundGroup {
     /// The file that stops it, and what that says while it may run.
     fn switch(&self) -> (&'static str, &'static str) {
         match self.stop.version() {
-            Version::V1 => ("freezer.state", "THAWED"),
-            Version::V2 => ("cgroup.freeze", "0"),
+            CgroupVersion::V1 => ("freezer.state", "THAWED"),
+            CgroupVersion::V2 => ("cgroup.freeze", "0"),
         }
     }
 }
@@ -180,7 +180,7 @@ impl Shares {
     }
 }
 
-fn find(all: &[cgroup::Hierarchy], policy: &Policy, path: &str) -> Result<FoundGroup, Error> {
+fn find(all: &[cgroup::CgroupHierarchy], policy: &Policy, path: &str) -> Result<FoundGroup, Error> {
     let wrong = |what: String| Error::NotHere { at: place_of(policy, path), what };
     let Some(found) = FoundGroup::of(all, path) else {
         return Err(wrong(format!(
@@ -220,8 +220,8 @@ fn tree(shares: &[CpuShare]) -> Hierarchy {
 /// Lets groups run that may have been stopped; those that are gone need nothing.
 pub(super) fn let_run(groups: &[(PathBuf, u8)]) {
     for (path, version) in groups {
-        let version = if *version == 1 { Version::V1 } else { Version::V2 };
-        if let Ok(valve) = Group::at(path.clone(), version).valve() {
+        let version = if *version == 1 { CgroupVersion::V1 } else { CgroupVersion::V2 };
+        if let Ok(valve) = ControlGroup::at(path.clone(), version).valve() {
             let _ = valve.set(Frozen::No);
         }
     }
@@ -229,7 +229,7 @@ pub(super) fn let_run(groups: &[(PathBuf, u8)]) {
 
 /// How a journal names a group.
 pub(super) fn noted(found: &FoundGroup) -> (PathBuf, u8) {
-    let version = if found.stop.version() == Version::V1 { 1 } else { 2 };
+    let version = if found.stop.version() == CgroupVersion::V1 { 1 } else { 2 };
     (found.stop.path().to_owned(), version)
 }
 

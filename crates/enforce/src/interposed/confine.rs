@@ -14,13 +14,13 @@
 //! flows on unscheduled, as after any other end. Reference: seccomp(2); [`unisono_linux::seccomp`].
 
 use std::io;
-use unisono_linux::privilege::{self, Capability};
-use unisono_linux::seccomp::When::{Is, Without};
-use unisono_linux::seccomp::{Call, Filter, Rule};
+use unisono_linux::privilege::{self, Privilege};
+use unisono_linux::seccomp::ArgumentTest::{Is, Without};
+use unisono_linux::seccomp::{CallRule, Filter, SystemCall};
 
 /// The guard takes the program away from the device, loads another one, and ends the worker, whose user is
 /// another.
-const CAPABILITIES: [Capability; 3] = [Capability::NetworkAdministration, Capability::Bpf, Capability::Kill];
+const CAPABILITIES: [Privilege; 3] = [Privilege::NetworkAdministration, Privilege::Bpf, Privilege::Kill];
 
 const SOL_SOCKET: u64 = 1;
 const SOL_XDP: u64 = 283;
@@ -31,76 +31,77 @@ const EXECUTABLE: u32 = 4;
 
 /// What both do: wait, read, write, look at the time, take and return memory that is not to be executed, and
 /// end.
-const BOTH: [Rule; 26] = [
-    Rule(Call::READ, &[]),
-    Rule(Call::WRITE, &[]),
+const BOTH: [CallRule; 26] = [
+    CallRule(SystemCall::READ, &[]),
+    CallRule(SystemCall::WRITE, &[]),
     // the fifth argument is the address of whom to send to
-    Rule(Call::SENDTO, &[Is(4, 0)]),
-    Rule(Call::RECVFROM, &[]),
-    Rule(Call::PPOLL, &[]),
-    Rule(Call::CLOSE, &[]),
-    Rule(Call::CLOCK_GETTIME, &[]),
-    Rule(Call::CLOCK_NANOSLEEP, &[]),
-    Rule(Call::NANOSLEEP, &[]),
-    Rule(Call::SCHED_YIELD, &[]),
-    Rule(Call::BRK, &[]),
-    Rule(Call::MMAP, &[Without(2, EXECUTABLE)]),
-    Rule(Call::MPROTECT, &[Without(2, EXECUTABLE)]),
-    Rule(Call::MREMAP, &[]),
-    Rule(Call::MUNMAP, &[]),
-    Rule(Call::MADVISE, &[]),
-    Rule(Call::FUTEX, &[]),
-    Rule(Call::GETRANDOM, &[]),
-    Rule(Call::GETPID, &[]),
-    Rule(Call::RT_SIGRETURN, &[]),
-    Rule(Call::RT_SIGPROCMASK, &[]),
-    Rule(Call::RT_SIGACTION, &[]),
-    Rule(Call::SIGALTSTACK, &[]),
-    Rule(Call::RESTART_SYSCALL, &[]),
-    Rule(Call::EXIT, &[]),
-    Rule(Call::EXIT_GROUP, &[]),
+    CallRule(SystemCall::SENDTO, &[Is(4, 0)]),
+    CallRule(SystemCall::RECVFROM, &[]),
+    CallRule(SystemCall::PPOLL, &[]),
+    CallRule(SystemCall::CLOSE, &[]),
+    CallRule(SystemCall::CLOCK_GETTIME, &[]),
+    CallRule(SystemCall::CLOCK_NANOSLEEP, &[]),
+    CallRule(SystemCall::NANOSLEEP, &[]),
+    CallRule(SystemCall::SCHED_YIELD, &[]),
+    CallRule(SystemCall::BRK, &[]),
+    CallRule(SystemCall::MMAP, &[Without(2, EXECUTABLE)]),
+    CallRule(SystemCall::MPROTECT, &[Without(2, EXECUTABLE)]),
+    CallRule(SystemCall::MREMAP, &[]),
+    CallRule(SystemCall::MUNMAP, &[]),
+    CallRule(SystemCall::MADVISE, &[]),
+    CallRule(SystemCall::FUTEX, &[]),
+    CallRule(SystemCall::GETRANDOM, &[]),
+    CallRule(SystemCall::GETPID, &[]),
+    CallRule(SystemCall::RT_SIGRETURN, &[]),
+    CallRule(SystemCall::RT_SIGPROCMASK, &[]),
+    CallRule(SystemCall::RT_SIGACTION, &[]),
+    CallRule(SystemCall::SIGALTSTACK, &[]),
+    CallRule(SystemCall::RESTART_SYSCALL, &[]),
+    CallRule(SystemCall::EXIT, &[]),
+    CallRule(SystemCall::EXIT_GROUP, &[]),
 ];
 
 /// What the worker does besides: frames in pieces, and what the kernel counted for it.
-const WORKER: [Rule; 2] = [Rule(Call::WRITEV, &[]), Rule(Call::GETSOCKOPT, &[Is(1, SOL_XDP)])];
+const WORKER: [CallRule; 2] =
+    [CallRule(SystemCall::WRITEV, &[]), CallRule(SystemCall::GETSOCKOPT, &[Is(1, SOL_XDP)])];
 
 /// What the guard does besides: it answers questions, keeps the journal, follows control groups with another
 /// program, and ends the worker.
-const GUARD: &[Rule] = &[
-    Rule(Call::ACCEPT4, &[]),
-    Rule(Call::SETSOCKOPT, &[Is(1, SOL_SOCKET), Is(2, RECEIVE_TIMEOUT)]),
-    Rule(Call::SETSOCKOPT, &[Is(1, SOL_SOCKET), Is(2, SEND_TIMEOUT)]),
-    Rule(Call::BPF, &[Is(0, PROGRAM_LOAD)]),
-    Rule(Call::KILL, &[]),
-    Rule(Call::WAIT4, &[]),
-    Rule(Call::PIDFD_OPEN, &[]),
-    Rule(Call::PIDFD_SEND_SIGNAL, &[]),
-    Rule(Call::GETEUID, &[]),
-    Rule(Call::OPENAT, &[]),
-    Rule(Call::FCNTL, &[]),
-    Rule(Call::FLOCK, &[]),
-    Rule(Call::FSYNC, &[]),
-    Rule(Call::FSTAT, &[]),
-    Rule(Call::NEWFSTATAT, &[]),
-    Rule(Call::STATX, &[]),
-    Rule(Call::LSEEK, &[]),
-    Rule(Call::GETDENTS64, &[]),
-    Rule(Call::MKDIRAT, &[]),
-    Rule(Call::READLINKAT, &[]),
-    Rule(Call::RENAMEAT, &[]),
-    Rule(Call::UNLINKAT, &[]),
+const GUARD: &[CallRule] = &[
+    CallRule(SystemCall::ACCEPT4, &[]),
+    CallRule(SystemCall::SETSOCKOPT, &[Is(1, SOL_SOCKET), Is(2, RECEIVE_TIMEOUT)]),
+    CallRule(SystemCall::SETSOCKOPT, &[Is(1, SOL_SOCKET), Is(2, SEND_TIMEOUT)]),
+    CallRule(SystemCall::BPF, &[Is(0, PROGRAM_LOAD)]),
+    CallRule(SystemCall::KILL, &[]),
+    CallRule(SystemCall::WAIT4, &[]),
+    CallRule(SystemCall::PIDFD_OPEN, &[]),
+    CallRule(SystemCall::PIDFD_SEND_SIGNAL, &[]),
+    CallRule(SystemCall::GETEUID, &[]),
+    CallRule(SystemCall::OPENAT, &[]),
+    CallRule(SystemCall::FCNTL, &[]),
+    CallRule(SystemCall::FLOCK, &[]),
+    CallRule(SystemCall::FSYNC, &[]),
+    CallRule(SystemCall::FSTAT, &[]),
+    CallRule(SystemCall::NEWFSTATAT, &[]),
+    CallRule(SystemCall::STATX, &[]),
+    CallRule(SystemCall::LSEEK, &[]),
+    CallRule(SystemCall::GETDENTS64, &[]),
+    CallRule(SystemCall::MKDIRAT, &[]),
+    CallRule(SystemCall::READLINKAT, &[]),
+    CallRule(SystemCall::RENAMEAT, &[]),
+    CallRule(SystemCall::UNLINKAT, &[]),
     #[cfg(target_arch = "x86_64")]
-    Rule(Call::MKDIR, &[]),
+    CallRule(SystemCall::MKDIR, &[]),
     #[cfg(target_arch = "x86_64")]
-    Rule(Call::POLL, &[]),
+    CallRule(SystemCall::POLL, &[]),
     #[cfg(target_arch = "x86_64")]
-    Rule(Call::READLINK, &[]),
+    CallRule(SystemCall::READLINK, &[]),
     #[cfg(target_arch = "x86_64")]
-    Rule(Call::RENAME, &[]),
+    CallRule(SystemCall::RENAME, &[]),
     #[cfg(target_arch = "x86_64")]
-    Rule(Call::RMDIR, &[]),
+    CallRule(SystemCall::RMDIR, &[]),
     #[cfg(target_arch = "x86_64")]
-    Rule(Call::UNLINK, &[]),
+    CallRule(SystemCall::UNLINK, &[]),
 ];
 
 /// Binds the worker. It has given its privileges away already.

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use unisono_linux::interface::Interface;
 use unisono_linux::netlink::Socket;
 use unisono_linux::netlink::link::{self, Index};
-use unisono_linux::netlink::watch::{News, Watch};
+use unisono_linux::netlink::watch::{DeviceWatch, News};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum DeviceChange {
@@ -32,7 +32,7 @@ pub(super) enum DeviceChange {
 /// One device, as it was seen last.
 #[derive(Debug)]
 pub(super) struct Followed {
-    news: Watch,
+    news: DeviceWatch,
     index: Index,
     name: String,
     mtu: u32,
@@ -44,7 +44,7 @@ impl Followed {
     /// # Errors
     /// No descriptor is left.
     pub(super) fn begin(name: &str, device: &Interface) -> Result<Self, Error> {
-        Ok(Self { news: Watch::here()?, index: device.index, name: name.to_owned(), mtu: device.mtu })
+        Ok(Self { news: DeviceWatch::here()?, index: device.index, name: name.to_owned(), mtu: device.mtu })
     }
 
     /// What has changed since the last time.

@@ -15,7 +15,7 @@
 use super::classify::{Named, TAG_TYPE};
 use std::os::fd::BorrowedFd;
 use unisono_linux::bpf::assembler::{
-    Assembler, Operation, R0, R1, R2, R3, R4, R5, Register, STACK, Size, When,
+    AluOperation, Assembler, BpfRegister, JumpWhen, LoadSize, R0, R1, R2, R3, R4, R5, STACK,
 };
 use unisono_linux::netlink::link::Index;
 
@@ -35,9 +35,9 @@ const MARK: i16 = 8;
 const PRIORITY: i16 = 32;
 const QUEUE: i16 = 16;
 
-const CONTEXT: Register = Register(6);
-const LIMIT: Register = Register(7);
-const NUMBER: Register = Register(8);
+const CONTEXT: BpfRegister = BpfRegister(6);
+const LIMIT: BpfRegister = BpfRegister(7);
+const NUMBER: BpfRegister = BpfRegister(8);
 
 /// The words that the program shares with the worker: the time until when the queue is to be believed,
 pub(super) const ALIVE: usize = 0;
@@ -65,13 +65,13 @@ pub(super) fn capture(alive: BorrowedFd<'_>, queue: Index, groups: &[GroupTag], 
     let (pass, too_long) = (program.label(), program.label());
     let device = queue.0 as i32;
 
-    program.copy(CONTEXT, R1).array(R1, alive).load(Size::Eight, LIMIT, R1, ALIVE as i16 * BYTES);
-    program.call(KTIME_GET_NS).jump_if_registers(When::Above, R0, LIMIT, pass);
+    program.copy(CONTEXT, R1).array(R1, alive).load(LoadSize::Eight, LIMIT, R1, ALIVE as i16 * BYTES);
+    program.call(KTIME_GET_NS).jump_if_registers(JumpWhen::Above, R0, LIMIT, pass);
     // a device that is gone with its process is noticed at once
     program.store_number(STACK, -4, 0).copy(R1, CONTEXT).set(R2, device);
-    program.copy(R3, STACK).number(Operation::Add, R3, -4).set(R4, 0);
+    program.copy(R3, STACK).number(AluOperation::Add, R3, -4).set(R4, 0);
     program.set(R5, EACH_SEGMENT).call(CHECK_MTU);
-    program.jump_if(When::SignedBelow, R0, 0, pass).jump_if(When::Not, R0, 0, too_long);
+    program.jump_if(JumpWhen::SignedBelow, R0, 0, pass).jump_if(JumpWhen::Not, R0, 0, too_long);
 
     program.set(NUMBER, 0);
     let priority = program.label();
@@ -81,7 +81,7 @@ pub(super) fn capture(alive: BorrowedFd<'_>, queue: Index, groups: &[GroupTag], 
             program.copy(R1, CONTEXT).set(R2, group.level as i32).call(SKB_ANCESTOR_CGROUP_ID);
         }
         let next = program.label();
-        program.set_long(R1, group.id).jump_if_registers(When::Not, R0, R1, next);
+        program.set_long(R1, group.id).jump_if_registers(JumpWhen::Not, R0, R1, next);
         program.set(NUMBER, group.number.into()).jump(priority).here(next);
     }
     program.here(priority);
@@ -89,11 +89,11 @@ pub(super) fn capture(alive: BorrowedFd<'_>, queue: Index, groups: &[GroupTag], 
     add(&mut program, MARK, named.marks());
 
     program.copy(R1, CONTEXT).set(R2, TAG_TYPE.to_be().into()).copy(R3, NUMBER);
-    program.call(SKB_VLAN_PUSH).jump_if(When::SignedBelow, R0, 0, pass);
+    program.call(SKB_VLAN_PUSH).jump_if(JumpWhen::SignedBelow, R0, 0, pass);
     program.set(R1, device).set(R2, 0).call(REDIRECT).exit();
     let place = TOO_LONG as i16 * BYTES;
-    program.here(too_long).array(R1, alive).load(Size::Eight, R2, R1, place);
-    program.number(Operation::Add, R2, 1).store(R1, place, R2);
+    program.here(too_long).array(R1, alive).load(LoadSize::Eight, R2, R1, place);
+    program.number(AluOperation::Add, R2, 1).store(R1, place, R2);
     program.here(pass).set(R0, PASS).exit();
     program.finish().expect("short because a tag names a few hundred groups and priorities")
 }
@@ -103,12 +103,12 @@ fn add(program: &mut Assembler, place: i16, named: impl Iterator<Item = (u32, u1
     let mut named = named.peekable();
     let done = program.label();
     if named.peek().is_some() {
-        program.load(Size::Four, R0, CONTEXT, place);
+        program.load(LoadSize::Four, R0, CONTEXT, place);
     }
     for (value, number) in named {
         let next = program.label();
-        program.set_long(R1, value.into()).jump_if_registers(When::Not, R0, R1, next);
-        program.number(Operation::Add, NUMBER, number.into()).jump(done).here(next);
+        program.set_long(R1, value.into()).jump_if_registers(JumpWhen::Not, R0, R1, next);
+        program.number(AluOperation::Add, NUMBER, number.into()).jump(done).here(next);
     }
     program.here(done);
 }
@@ -116,7 +116,7 @@ fn add(program: &mut Assembler, place: i16, named: impl Iterator<Item = (u32, u1
 /// The program for where the queue's device receives.
 pub(super) fn deliver(sockets: BorrowedFd<'_>) -> Vec<u64> {
     let mut program = Assembler::default();
-    program.load(Size::Four, R2, R1, QUEUE).map(R1, sockets).set(R3, DROP).call(REDIRECT_MAP).exit();
+    program.load(LoadSize::Four, R2, R1, QUEUE).map(R1, sockets).set(R3, DROP).call(REDIRECT_MAP).exit();
     program.finish().expect("short because it is six instructions")
 }
 

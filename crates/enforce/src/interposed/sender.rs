@@ -24,7 +24,7 @@ impl GroupTags {
             return Ok(Self(Vec::new()));
         }
         let all = cgroup::hierarchies().map_err(|error| Error::Host(error.to_string()))?;
-        let Some(tree) = cgroup::Hierarchy::of_version(&all, cgroup::Version::V2) else {
+        let Some(tree) = cgroup::CgroupHierarchy::of_version(&all, cgroup::CgroupVersion::V2) else {
             return Err(Error::Host(
                 "the policy names control groups, and no tree of version 2 is mounted here (`ip netns exec` hides it: \
                  use `nsenter --net=/run/netns/NAME`)"

@@ -40,14 +40,14 @@ use std::time::{Duration, Instant};
 use unisono_fairqueue::Policy;
 use unisono_linux::affinity::{CpuSet, Tid, restrict};
 use unisono_linux::bpf::Words;
-use unisono_linux::fork::{Child, fork};
+use unisono_linux::fork::{ForkedChild, fork};
 use unisono_linux::interface::Interface;
 use unisono_linux::netlink::link::{self, Index};
 use unisono_linux::netlink::{Socket, egress, qdisc, traffic};
 use unisono_linux::parent_death::{die_with_parent, outlive_starter};
 use unisono_linux::process::{self, PidFd, Signal, SignalFd};
 use unisono_linux::undo::DirectoryLock;
-use unisono_linux::xdp::Place;
+use unisono_linux::xdp::DeviceQueue;
 use unisono_linux::{descriptors, poll, privilege};
 
 /// What the worker is told so that it begins.
@@ -158,7 +158,7 @@ fn hold(
     record.before.made_clsact = !has_clsact(netlink, device.index)?;
     journal.write(record)?;
     master.write_all(&[BEGIN]).map_err(failed("tell the queue's process to begin"))?;
-    let failure = |worker: &mut Child, why: String| {
+    let failure = |worker: &mut ForkedChild, why: String| {
         let _ = worker.kill();
         Error::Worker { device: options.device.clone(), what: why }
     };
@@ -209,7 +209,7 @@ fn hold(
 
 /// The process while the policy holds.
 struct QueueGuard<'a> {
-    worker: Child,
+    worker: ForkedChild,
     /// The same process, to be waited for.
     process: PidFd,
     master: Dialogue,
@@ -431,7 +431,7 @@ fn work(mut start: Start, plumbing: Plumbing, parent: u32) -> i32 {
         Plumbing::AfXdp { far, home, sockets, .. } => {
             let mut mtu = start.device.mtu;
             mtu = mtu.max(1500);
-            let at = |device| Place { device, queue: 0 };
+            let at = |device| DeviceQueue { device, queue: 0 };
             let way = AfXdp::new(mtu, at(Index(FAR)), start.device.index, || far.enter(), || home.enter())
                 .and_then(|way| sockets.put(0, way.socket()).map(|()| way))
                 .map_err(|error| format!("open AF_XDP sockets: {error}"));

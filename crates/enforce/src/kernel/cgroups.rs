@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use unisono_fairqueue::{Policy, Rule};
-use unisono_linux::cgroup::{Hierarchy, Version, hierarchies};
+use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, hierarchies};
 
 /// Where the control groups are that rules name.
 pub(super) fn places(policy: &Policy) -> Result<BTreeMap<String, GroupPosition>, Error> {
@@ -18,7 +18,7 @@ pub(super) fn places(policy: &Policy) -> Result<BTreeMap<String, GroupPosition>,
         return Ok(places);
     }
     let all = hierarchies()?;
-    let Some(hierarchy) = Hierarchy::of_version(&all, Version::V2) else {
+    let Some(hierarchy) = CgroupHierarchy::of_version(&all, CgroupVersion::V2) else {
         return Err(Error::Lacks {
             what: "the policy matches by control group, and no cgroup2 is mounted: a packet does not say which groups of version 1 \
                    its sender is in".to_owned(),
@@ -30,7 +30,7 @@ pub(super) fn places(policy: &Policy) -> Result<BTreeMap<String, GroupPosition>,
         let directory = below(&hierarchy.root, cgroup);
         let Ok(facts) = fs::metadata(&directory) else {
             let first = all.iter().find(|tree| {
-                tree.version == Version::V1 && below(&tree.root, cgroup).join("cgroup.procs").exists()
+                tree.version == CgroupVersion::V1 && below(&tree.root, cgroup).join("cgroup.procs").exists()
             });
             if let Some(first) = first {
                 return Err(Error::Lacks {

@@ -3,7 +3,7 @@
 use super::NAME;
 use super::tree::{self, ClassNumbers};
 use unisono_fairqueue::{Backlog, ClassId, Live, LiveClass, Policy};
-use unisono_linux::netlink::htb::Statistics;
+use unisono_linux::netlink::htb::HtbStatistics;
 
 /// What it counts at leaves alone is summed up for the classes above.
 pub(super) fn live(
@@ -11,7 +11,7 @@ pub(super) fn live(
     at_ns: u64,
     policy: &Policy,
     numbers: &ClassNumbers,
-    statistics: &[Statistics],
+    statistics: &[HtbStatistics],
 ) -> Live {
     let tree = &policy.hierarchy;
     let of = |name: &str| {

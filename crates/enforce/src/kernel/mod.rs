@@ -43,7 +43,7 @@ use unisono_fairqueue::{Backend, ClassId, Live, Policy};
 use unisono_linux::bpf::Classifier;
 use unisono_linux::netlink::link::{self, Link};
 use unisono_linux::netlink::{Socket, htb, qdisc};
-use unisono_linux::undo::{DirectoryLock, Prepared};
+use unisono_linux::undo::{DirectoryLock, PreparedFile};
 
 /// The name on the command line.
 pub const NAME: &str = "kernel";
@@ -355,7 +355,7 @@ impl Kernel {
         host: &mut HostDevice,
         journal: &Journal,
         changing: &Record<BeforeKernel>,
-        held: Option<(&Record<BeforeKernel>, Prepared)>,
+        held: Option<(&Record<BeforeKernel>, PreparedFile)>,
     ) -> Result<(), Error> {
         let Some((held, as_before)) = held else {
             self.put_back(host, changing)?;

@@ -6,7 +6,7 @@ use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use unisono_linux::netlink::link::{self, Index, Link};
 use unisono_linux::netlink::qdisc::{self, Qdisc};
-use unisono_linux::netlink::{Request, Socket};
+use unisono_linux::netlink::{NetlinkRequest, Socket};
 
 /// Disciplines without classes, which their options describe whole.
 const WHOLE: [&str; 15] = [
@@ -70,7 +70,7 @@ impl SegmentSize {
         u64::from(self.before)
     }
 
-    pub(super) fn set(self, index: Index) -> Request {
+    pub(super) fn set(self, index: Index) -> NetlinkRequest {
         link::limit(index, self.ours, self.before_4.map(|before| before.min(self.ours)))
     }
 
@@ -79,7 +79,7 @@ impl SegmentSize {
         link.most_at_once == u64::from(self.ours)
     }
 
-    pub(super) fn put_back(self, index: Index) -> Request {
+    pub(super) fn put_back(self, index: Index) -> NetlinkRequest {
         link::limit(index, self.before, self.before_4)
     }
 }
@@ -114,6 +114,6 @@ pub(super) fn root_of(socket: &mut Socket, device: &str, index: Index) -> Result
 }
 
 /// Puts back what a device began with.
-pub(super) fn put_back(root: Option<&Qdisc>, index: Index) -> Request {
+pub(super) fn put_back(root: Option<&Qdisc>, index: Index) -> NetlinkRequest {
     root.map_or_else(|| qdisc::remove_root(index), |root| qdisc::make(index, root))
 }

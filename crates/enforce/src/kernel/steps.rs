@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::journal::Phase;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-use unisono_linux::netlink::{Refused, Request, htb, qdisc, traffic};
+use unisono_linux::netlink::{NetlinkRequest, Refused, htb, qdisc, traffic};
 
 const ENOENT: i32 = 2;
 /// So long may it take until nothing waits in classes that are gone: where the device is down, nothing ever
@@ -18,9 +18,9 @@ const DRAIN_LOOK: Duration = Duration::from_millis(2);
 
 /// One thing to do on the way to a policy.
 pub(super) enum KernelStep {
-    Ask(Box<Request>),
+    Ask(Box<NetlinkRequest>),
     /// What is not there need not be removed.
-    Remove(Box<Request>),
+    Remove(Box<NetlinkRequest>),
     /// Classes to which no packets come any more are served until none waits.
     Drain(Vec<u32>),
     /// A device that hands itself what it likes is no reason to give up.

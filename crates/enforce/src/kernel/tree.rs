@@ -63,7 +63,7 @@ impl Tuning {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct PlannedClass {
     pub(super) name: String,
-    pub(super) class: htb::Class,
+    pub(super) class: htb::HtbClass,
     /// What waits at it, if it is a leaf.
     pub(super) room: Option<Room>,
 }
@@ -168,7 +168,7 @@ pub(super) fn plan(
             };
             PlannedClass {
                 name: class.name.clone(),
-                class: htb::Class {
+                class: htb::HtbClass {
                     number: whole(number.own),
                     parent: whole(number.above),
                     rate,

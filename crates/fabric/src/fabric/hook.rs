@@ -18,7 +18,7 @@ use std::thread;
 use unisono_btin::{Network, SwitchId};
 use unisono_linux::bpf::{attach, detach};
 use unisono_linux::netlink::link::Index;
-use unisono_linux::netlink::{Request, traffic};
+use unisono_linux::netlink::{NetlinkRequest, traffic};
 use unisono_linux::network_namespace::NetworkNamespace;
 
 /// How the switch program is called.
@@ -103,13 +103,13 @@ impl Fabric {
     /// The kernel refuses.
     pub fn attach_by_filters(&mut self, network: &Network, program: &SwitchProgram) -> Result<(), Error> {
         for (switch, socket) in network.switches().zip(&mut self.sockets) {
-            socket.run(&ports(network, switch).map(traffic::clsact).collect::<Vec<Request>>())?;
+            socket.run(&ports(network, switch).map(traffic::clsact).collect::<Vec<NetlinkRequest>>())?;
         }
         // in a second round: the kernel waits for readers when a filter follows its queueing discipline at
         // once
         for (switch, socket) in network.switches().zip(&mut self.sockets) {
             let attach = |device| traffic::at_ingress(device, program.descriptor(), "unisono_switch");
-            socket.run(&ports(network, switch).map(attach).collect::<Vec<Request>>())?;
+            socket.run(&ports(network, switch).map(attach).collect::<Vec<NetlinkRequest>>())?;
         }
         Ok(())
     }

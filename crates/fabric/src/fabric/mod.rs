@@ -27,8 +27,8 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::thread;
 use unisono_btin::{End, Link, Network, NodeId, SwitchId};
-use unisono_linux::netlink::link::{self, Carrier, Device, Index, State};
-use unisono_linux::netlink::{self, Request, address};
+use unisono_linux::netlink::link::{self, Carrier, Device, Index, LinkState};
+use unisono_linux::netlink::{self, NetlinkRequest, address};
 use unisono_linux::network_namespace::{self, NetworkNamespace};
 use unisono_linux::resource_limit;
 
@@ -119,14 +119,14 @@ impl Fabric {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn set_link(&mut self, link: &Link, state: State) -> Result<(), Error> {
+    pub fn set_link(&mut self, link: &Link, state: LinkState) -> Result<(), Error> {
         for end in [link.a, link.b] {
             self.set_end(end, state)?;
         }
         Ok(())
     }
 
-    fn set_end(&mut self, end: End, state: State) -> Result<(), Error> {
+    fn set_end(&mut self, end: End, state: LinkState) -> Result<(), Error> {
         let socket = &mut self.sockets[end.switch.0 as usize];
         Ok(socket.run(&[link::set(device(end.switch, end.port), state)])?)
     }
@@ -180,8 +180,8 @@ fn build(network: &Network, homes: &Homes) -> Result<Fabric, Error> {
     })?;
     let mut fabric = Fabric { switches, nodes, sockets, names: Vec::new(), attached: None };
     for (switch, socket) in network.switches().zip(&mut fabric.sockets) {
-        let up = |device| link::set(device, State::Up);
-        socket.run(&ports(network, switch).map(up).collect::<Vec<Request>>())?;
+        let up = |device| link::set(device, LinkState::Up);
+        socket.run(&ports(network, switch).map(up).collect::<Vec<NetlinkRequest>>())?;
     }
     Ok(fabric)
 }
@@ -231,7 +231,7 @@ fn cables(
     switch: SwitchId,
     switches: &[NetworkNamespace],
     nodes: &[NetworkNamespace],
-) -> Vec<Request> {
+) -> Vec<NetlinkRequest> {
     let at = |end: End| Device {
         namespace: switches[end.switch.0 as usize].as_fd(),
         name: format!("p{}", end.port.0),

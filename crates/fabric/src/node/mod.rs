@@ -25,7 +25,7 @@ use unisono_linux::affinity::Tid;
 use unisono_linux::current_cpu;
 use unisono_linux::packet::PacketSocket;
 use unisono_linux::process::readable;
-use unisono_linux::scheduling::{self, Children, Policy};
+use unisono_linux::scheduling::{self, Children, SchedulingPolicy};
 use unisono_linux::socket::force_receive_room;
 use unisono_linux::timer;
 
@@ -78,7 +78,7 @@ enum OrderDone {
 /// Serves until the orders end; the thread is in the node's namespace.
 pub(crate) fn serve(id: NodeId, known: NodeContext<'_>, orders: UnixStream) -> Result<(), Error> {
     // a node that is woken must not interrupt the one whose message woke it: that one is about to wait itself
-    let batch = Policy::Batch { nice: 0 };
+    let batch = SchedulingPolicy::Batch { nice: 0 };
     let _ = scheduling::set(Tid::SELF, batch, Children::Inherit); // it works without, slower
     current_cpu::stop_noting(); // a node does not ask, and is scheduled for every frame
     fabric::take_address(id)?;

@@ -11,23 +11,23 @@
 //! instruction, so all their threads and children are inside. Everything made here is in the journal
 //! before it is made.
 
-use super::journal::{Entry, Journal};
+use super::journal::{Journal, UndoEntry};
 use super::reserve::Steering;
 use crate::error::{Error, Result};
 use crate::gang::GangId;
 use std::fs::File;
 use unisono_linux::affinity::Tid;
-use unisono_linux::cgroup::{Group, Hierarchy, Version, hierarchies};
+use unisono_linux::cgroup::{CgroupHierarchy, CgroupVersion, ControlGroup, hierarchies};
 
 /// The groups of one gang.
 #[derive(Clone, Debug)]
 pub struct GangGroups {
     /// Where it is frozen, listed and its time counted.
-    pub control: Group,
+    pub control: ControlGroup,
     /// Where it has a weight, if the host has a `cpu` controller for us.
-    pub cpu: Option<Group>,
+    pub cpu: Option<ControlGroup>,
     /// Where its threads are bounded, if the host has a `pids` controller for us.
-    pub pids: Option<Group>,
+    pub pids: Option<ControlGroup>,
 }
 
 impl GangGroups {
@@ -36,13 +36,13 @@ impl GangGroups {
     /// # Errors
     /// Not permitted.
     pub fn doors(&self) -> Result<Vec<File>> {
-        let mut seen: Vec<&Group> = Vec::new();
+        let mut seen: Vec<&ControlGroup> = Vec::new();
         for group in [Some(&self.control), self.cpu.as_ref(), self.pids.as_ref()].into_iter().flatten() {
             if !seen.contains(&group) {
                 seen.push(group);
             }
         }
-        Ok(seen.into_iter().map(Group::door).collect::<std::result::Result<_, _>>()?)
+        Ok(seen.into_iter().map(ControlGroup::door).collect::<std::result::Result<_, _>>()?)
     }
 }
 
@@ -57,7 +57,7 @@ pub enum Weighing {
 
 /// What to build.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct ArenaPlan {
     /// How many gangs.
     pub gangs: usize,
     /// Their weight against other programs.
@@ -74,16 +74,16 @@ pub struct Arena {
     /// The gangs' groups, by [`GangId`].
     pub gangs: Vec<GangGroups>,
     /// The group that all gangs are in where they are frozen and their time is counted.
-    pub control: Group,
+    pub control: ControlGroup,
     /// The group of all gangs, which has the weight against other programs.
-    pub scale: Option<Group>,
+    pub scale: Option<ControlGroup>,
     /// What this host could not give, in words.
     pub missing: Vec<String>,
 }
 
 /// One hierarchy in use: its parent group, and what it serves.
-struct Tree {
-    parent: Group,
+struct ServedHierarchy {
+    parent: ControlGroup,
 }
 
 impl Arena {
@@ -91,7 +91,7 @@ impl Arena {
     ///
     /// # Errors
     /// [`Error::Host`] when no hierarchy lets us make groups that can be frozen and listed.
-    pub fn build(plan: &Plan, journal: &mut Journal) -> Result<Arena> {
+    pub fn build(plan: &ArenaPlan, journal: &mut Journal) -> Result<Arena> {
         let all = hierarchies()?;
         let mut missing = Vec::new();
         let control = control_tree(&all, journal)?;
@@ -118,8 +118,8 @@ impl Arena {
         let mut gangs = Vec::new();
         for gang in 0..plan.gangs {
             let name = format!("gang-{}", gang + 1);
-            let make = |tree: &Tree, journal: &mut Journal| -> Result<Group> {
-                journal.write(&Entry::group(&tree.parent.path().join(&name), tree.parent.version()))?;
+            let make = |tree: &ServedHierarchy, journal: &mut Journal| -> Result<ControlGroup> {
+                journal.write(&UndoEntry::group(&tree.parent.path().join(&name), tree.parent.version()))?;
                 Ok(tree.parent.create(&name)?)
             };
             let groups = GangGroups {
@@ -142,18 +142,18 @@ impl Arena {
     }
 }
 
-fn parent_in(hierarchy: &Hierarchy, journal: &mut Journal) -> Result<Tree> {
+fn parent_in(hierarchy: &CgroupHierarchy, journal: &mut Journal) -> Result<ServedHierarchy> {
     // a user's own group where groups are delegated, the root elsewhere
     let top = hierarchy.top();
     let base = if unisono_linux::process::is_root() { top } else { hierarchy.group_of(Tid::SELF)? };
     let name = format!("unisono-{}", std::process::id());
-    journal.write(&Entry::group(&base.path().join(&name), hierarchy.version))?;
-    Ok(Tree { parent: base.create(&name)? })
+    journal.write(&UndoEntry::group(&base.path().join(&name), hierarchy.version))?;
+    Ok(ServedHierarchy { parent: base.create(&name)? })
 }
 
-fn control_tree(all: &[Hierarchy], journal: &mut Journal) -> Result<Tree> {
-    let second = Hierarchy::of_version(all, Version::V2).filter(|h| h.top().has("cgroup.procs"));
-    let freezer = Hierarchy::with(all, "freezer");
+fn control_tree(all: &[CgroupHierarchy], journal: &mut Journal) -> Result<ServedHierarchy> {
+    let second = CgroupHierarchy::of_version(all, CgroupVersion::V2).filter(|h| h.top().has("cgroup.procs"));
+    let freezer = CgroupHierarchy::with(all, "freezer");
     let Some(hierarchy) = second.or(freezer) else {
         return Err(Error::Host(
             "gangs need control groups that can be frozen, and neither cgroup version 2 nor the version 1 \
@@ -171,14 +171,14 @@ fn control_tree(all: &[Hierarchy], journal: &mut Journal) -> Result<Tree> {
 }
 
 fn tree_for(
-    all: &[Hierarchy],
+    all: &[CgroupHierarchy],
     controller: &str,
-    control: &Tree,
+    control: &ServedHierarchy,
     journal: &mut Journal,
-) -> std::result::Result<Tree, String> {
-    let hierarchy = Hierarchy::with(all, controller)
+) -> std::result::Result<ServedHierarchy, String> {
+    let hierarchy = CgroupHierarchy::with(all, controller)
         .ok_or_else(|| format!("the {controller} controller is not mounted"))?;
-    if hierarchy.version == Version::V1 {
+    if hierarchy.version == CgroupVersion::V1 {
         return parent_in(hierarchy, journal).map_err(|error| error.to_string());
     }
     if !control.parent.path().starts_with(&hierarchy.root) {
@@ -188,10 +188,10 @@ fn tree_for(
     enabled.map_err(|_| {
         format!("the {controller} controller is not handed down to {}", control.parent.path().display())
     })?;
-    Ok(Tree { parent: control.parent.clone() })
+    Ok(ServedHierarchy { parent: control.parent.clone() })
 }
 
-fn weigh(tree: &Tree, share: f64, cores: usize) -> std::result::Result<(), String> {
+fn weigh(tree: &ServedHierarchy, share: f64, cores: usize) -> std::result::Result<(), String> {
     // both versions divide a group's weight among the cores it runs on
     let weight = Steering::new(share).weight() * cores as f64;
     tree.parent.set_weight(weight).map_err(|error| error.to_string())

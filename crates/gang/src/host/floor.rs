@@ -9,7 +9,7 @@
 //! 300 to 600 us a gang where threads are looked at.
 
 use super::arena::Arena;
-use super::journal::{Entry, Journal};
+use super::journal::{Journal, UndoEntry};
 use super::placement::Thread;
 use super::program::Program;
 use super::reserve::Reserve;
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::counted::counted;
 use unisono_linux::process::{self, Sender, Signal, SignalFd, signal_group};
-use unisono_linux::timer::Alarm;
+use unisono_linux::timer::Sleeper;
 use unisono_linux::{schedstat, usage};
 
 /// How soon threads are looked at after their number changed, and how often at the least.
@@ -36,7 +36,7 @@ pub(crate) struct Floor<'a> {
     pub(crate) arena: Option<&'a Arena>,
     pub(crate) whole: &'a CpuSet,
     pub(crate) notices: &'a Channel<Notice>,
-    pub(crate) alarm: &'a Alarm,
+    pub(crate) alarm: &'a Sleeper,
     pub(crate) places: &'a Places,
     pub(crate) spread: bool,
     pub(crate) kind: Kind,
@@ -205,7 +205,7 @@ impl Floor<'_> {
             }
         }
         for change in program.spread.look(&threads) {
-            if let Some(entry) = Entry::affinity(change.thread, self.whole, &change.to) {
+            if let Some(entry) = UndoEntry::affinity(change.thread, self.whole, &change.to) {
                 journal.write(&entry)?;
                 let _ = affinity::restrict(change.thread, &change.to); // it has ended
             }

@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use unisono_linux::affinity::{self, CpuSet, Tid};
-use unisono_linux::scheduling::{self, Children, Policy, Urgency};
-use unisono_linux::timer::{self, Alarm, Woken};
+use unisono_linux::scheduling::{self, Children, SchedulingPolicy, Urgency};
+use unisono_linux::timer::{self, Sleeper, Woken};
 
 /// Above gangs in real-time classes and below interrupt threads (50).
 const URGENCY: u8 = 49;
@@ -67,11 +67,11 @@ pub(crate) fn spin_until(moment: u64) {
 /// Pins this thread to a core and puts it above what it schedules there.
 pub(crate) fn take(cpu: usize) -> bool {
     affinity::restrict(Tid::SELF, &CpuSet::single(cpu)).is_ok()
-        && scheduling::set(Tid::SELF, Policy::Fifo(Urgency::new(URGENCY)), Children::Reset).is_ok()
+        && scheduling::set(Tid::SELF, SchedulingPolicy::Fifo(Urgency::new(URGENCY)), Children::Reset).is_ok()
 }
 
 #[derive(Debug)]
-struct Shared {
+struct HoldState {
     /// When the next switch is.
     planned: AtomicU64,
     /// The moment of the last switch that was made.
@@ -81,8 +81,8 @@ struct Shared {
 /// The holders of all cores but the scheduler's own.
 #[derive(Debug)]
 pub(crate) struct Holders {
-    shared: Arc<Shared>,
-    threads: Vec<(Alarm, JoinHandle<()>)>,
+    shared: Arc<HoldState>,
+    threads: Vec<(Sleeper, JoinHandle<()>)>,
 }
 
 impl Holders {
@@ -91,11 +91,11 @@ impl Holders {
     /// # Errors
     /// Why there are none, in words: no real-time priorities, no threads.
     pub(crate) fn post(cpus: &[usize]) -> Result<Holders, String> {
-        let shared = Arc::new(Shared { planned: AtomicU64::new(NEVER), made: AtomicU64::new(0) });
+        let shared = Arc::new(HoldState { planned: AtomicU64::new(NEVER), made: AtomicU64::new(0) });
         let mut holders = Holders { shared, threads: Vec::new() };
         let (answers, ready) = channel();
         for cpu in cpus {
-            let alarm = Alarm::new().map_err(|error| error.to_string())?;
+            let alarm = Sleeper::new().map_err(|error| error.to_string())?;
             let (shared, bell, answers, cpu) =
                 (Arc::clone(&holders.shared), alarm.clone(), answers.clone(), *cpu);
             let thread = std::thread::Builder::new()
@@ -149,7 +149,7 @@ impl Drop for Holders {
     }
 }
 
-fn hold(cpu: usize, shared: &Shared, alarm: &Alarm, ready: &Sender<bool>) {
+fn hold(cpu: usize, shared: &HoldState, alarm: &Sleeper, ready: &Sender<bool>) {
     let took = take(cpu);
     let told = ready.send(took);
     if !took || told.is_err() {

@@ -15,7 +15,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Component, Path, PathBuf};
 use unisono_linux::affinity::{self, CpuSet, Tid};
-use unisono_linux::cgroup::{self, Frozen, Group, Hierarchy, Version};
+use unisono_linux::cgroup::{self, CgroupHierarchy, CgroupVersion, ControlGroup, Frozen};
 use unisono_linux::file_system;
 use unisono_linux::local_socket::own_user;
 use unisono_linux::pidfd;
@@ -25,7 +25,7 @@ use unisono_linux::undo::{Author, UndoDirectory};
 /// One thing to undo.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Entry {
+pub enum UndoEntry {
     /// Whose journal this is.
     Scheduler(Author),
     /// A group that may exist: thaw it, move who is in it back, remove it.
@@ -59,26 +59,26 @@ pub enum Entry {
     },
 }
 
-fn number(version: Version) -> u8 {
-    if version == Version::V1 { 1 } else { 2 }
+fn number(version: CgroupVersion) -> u8 {
+    if version == CgroupVersion::V1 { 1 } else { 2 }
 }
 
-fn version(number: u8) -> Version {
-    if number == 1 { Version::V1 } else { Version::V2 }
+fn version(number: u8) -> CgroupVersion {
+    if number == 1 { CgroupVersion::V1 } else { CgroupVersion::V2 }
 }
 
-impl Entry {
-    pub(crate) fn group(path: &Path, version: Version) -> Entry {
-        Entry::Group { path: path.to_owned(), version: number(version) }
+impl UndoEntry {
+    pub(crate) fn group(path: &Path, version: CgroupVersion) -> UndoEntry {
+        UndoEntry::Group { path: path.to_owned(), version: number(version) }
     }
 
-    pub(crate) fn real_time(group: &Group) -> Entry {
-        Entry::RealTime { path: group.path().to_owned(), version: number(group.version()) }
+    pub(crate) fn real_time(group: &ControlGroup) -> UndoEntry {
+        UndoEntry::RealTime { path: group.path().to_owned(), version: number(group.version()) }
     }
 
-    pub(crate) fn affinity(thread: Tid, before: &CpuSet, after: &CpuSet) -> Option<Entry> {
+    pub(crate) fn affinity(thread: Tid, before: &CpuSet, after: &CpuSet) -> Option<UndoEntry> {
         let started = start_time(thread)?;
-        Some(Entry::Affinity {
+        Some(UndoEntry::Affinity {
             thread: thread.0,
             started,
             before: before.to_string(),
@@ -139,7 +139,7 @@ impl Journal {
         };
         let file = file.map_err(system("create the journal"))?;
         let mut journal = Journal { path, file };
-        journal.write(&Entry::Scheduler(scheduler))?;
+        journal.write(&UndoEntry::Scheduler(scheduler))?;
         Ok(journal)
     }
 
@@ -153,7 +153,7 @@ impl Journal {
     ///
     /// # Errors
     /// The disk is full.
-    pub fn write(&mut self, entry: &Entry) -> Result<()> {
+    pub fn write(&mut self, entry: &UndoEntry) -> Result<()> {
         let mut line = serde_json::to_vec(entry).map_err(|e| system("write the journal")(e.into()))?;
         line.push(b'\n');
         self.file.write_all(&line).map_err(system("write the journal"))
@@ -182,7 +182,7 @@ fn place_of(path: &Path) -> (UndoDirectory, &str) {
 ///
 /// # Errors
 /// The file cannot be read, or others than this user can have written it.
-pub fn read(path: &Path) -> Result<Vec<Entry>> {
+pub fn read(path: &Path) -> Result<Vec<UndoEntry>> {
     let (directory, name) = place_of(path);
     let text = directory.read(name).map_err(system("read the journal"))?;
     let text = text.ok_or_else(|| system("read the journal")(ErrorKind::NotFound.into()))?;
@@ -191,8 +191,8 @@ pub fn read(path: &Path) -> Result<Vec<Entry>> {
 
 /// Whether the scheduler that wrote these entries is alive.
 #[must_use]
-pub fn is_alive(entries: &[Entry]) -> bool {
-    entries.iter().any(|entry| matches!(entry, Entry::Scheduler(scheduler) if scheduler.lives()))
+pub fn is_alive(entries: &[UndoEntry]) -> bool {
+    entries.iter().any(|entry| matches!(entry, UndoEntry::Scheduler(scheduler) if scheduler.lives()))
 }
 
 /// Undoes everything in a journal and removes it if nothing is left.
@@ -214,10 +214,10 @@ pub fn restore(path: &Path) -> Result<Restored> {
         undo_thread(entry, &mut done);
     }
     // first let everybody run, then move them out, inner groups before outer ones
-    let mut groups: Vec<Group> = entries
+    let mut groups: Vec<ControlGroup> = entries
         .iter()
         .filter_map(|entry| match entry {
-            Entry::Group { path, version: v } => Some(Group::at(path.clone(), version(*v))),
+            UndoEntry::Group { path, version: v } => Some(ControlGroup::at(path.clone(), version(*v))),
             _ => None,
         })
         .filter(|group| group.path().exists())
@@ -248,8 +248,8 @@ pub fn restore(path: &Path) -> Result<Restored> {
 /// directory of a control group file system, reached without a detour, at or below one whose name begins with
 /// `unisono-`. A journal that says otherwise was not written by a scheduler, and its other groups may be
 /// anybody's.
-fn names_a_group_of_ours(entry: &Entry, all: &[Hierarchy]) -> std::result::Result<(), String> {
-    let (Entry::Group { path, version: v } | Entry::RealTime { path, version: v }) = entry else {
+fn names_a_group_of_ours(entry: &UndoEntry, all: &[CgroupHierarchy]) -> std::result::Result<(), String> {
+    let (UndoEntry::Group { path, version: v } | UndoEntry::RealTime { path, version: v }) = entry else {
         return Ok(());
     };
     let refused = |why: &str| Err(format!("{}: {why}; it is left alone", path.display()));
@@ -265,15 +265,15 @@ fn names_a_group_of_ours(entry: &Entry, all: &[Hierarchy]) -> std::result::Resul
     if !file_system::has_cgroups(path).unwrap_or(false) {
         return refused("no control group");
     }
-    match home_of(&Group::at(path.clone(), version(*v)), all) {
+    match home_of(&ControlGroup::at(path.clone(), version(*v)), all) {
         Some(home) if home.version() == version(*v) => Ok(()),
         _ => refused("no control group of a gang scheduler"),
     }
 }
 
-fn undo_thread(entry: &Entry, done: &mut Restored) {
+fn undo_thread(entry: &UndoEntry, done: &mut Restored) {
     match entry {
-        Entry::Affinity { thread, started, before, after } => {
+        UndoEntry::Affinity { thread, started, before, after } => {
             let thread = Tid(*thread);
             let (Ok(before), Ok(after)) = (before.parse(), after.parse()) else { return };
             let ours = start_time(thread) == Some(*started)
@@ -282,22 +282,26 @@ fn undo_thread(entry: &Entry, done: &mut Restored) {
                 done.threads += 1;
             }
         }
-        Entry::RealTime { path, version: v } => {
-            let group = Group::at(path.clone(), version(*v));
+        UndoEntry::RealTime { path, version: v } => {
+            let group = ControlGroup::at(path.clone(), version(*v));
             done.threads += real_time::put_back(&[group]).0;
         }
-        Entry::Stopped { leader, started } => {
+        UndoEntry::Stopped { leader, started } => {
             let leader = Tid(*leader);
             // a group outlives its leader; its number is not used again while somebody is in it
             if start_time(leader).is_none_or(|now| now == *started) {
                 let _ = signal_group(leader, Signal::Continue); // nobody is left
             }
         }
-        Entry::Scheduler(_) | Entry::Group { .. } => {}
+        UndoEntry::Scheduler(_) | UndoEntry::Group { .. } => {}
     }
 }
 
-fn empty_and_remove(group: &Group, all: &[Hierarchy], moved: &mut usize) -> std::result::Result<(), String> {
+fn empty_and_remove(
+    group: &ControlGroup,
+    all: &[CgroupHierarchy],
+    moved: &mut usize,
+) -> std::result::Result<(), String> {
     let Some(home) = home_of(group, all) else {
         return Err(format!("{}: its hierarchy is not mounted", group.path().display()));
     };
@@ -319,12 +323,12 @@ fn empty_and_remove(group: &Group, all: &[Hierarchy], moved: &mut usize) -> std:
 }
 
 /// Where processes go: the group that holds the scheduler's parent group.
-fn home_of(group: &Group, all: &[Hierarchy]) -> Option<Group> {
+fn home_of(group: &ControlGroup, all: &[CgroupHierarchy]) -> Option<ControlGroup> {
     let hierarchy =
         all.iter().filter(|h| group.path().starts_with(&h.root)).max_by_key(|h| h.root.as_os_str().len())?;
     let ours = |part: &std::ffi::OsStr| part.to_str().is_some_and(|name| name.starts_with("unisono-"));
     let home = group.path().ancestors().find(|dir| dir.file_name().is_some_and(ours))?.parent()?;
-    Some(Group::at(home.to_owned(), hierarchy.version))
+    Some(ControlGroup::at(home.to_owned(), hierarchy.version))
 }
 
 /// The journals of this user's schedulers.
@@ -353,9 +357,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("gang-1.journal");
         let entries = [
-            Entry::Scheduler(Author { process: 1, started: 0 }),
-            Entry::group(Path::new("/nowhere/unisono-1/gang-1"), Version::V1),
-            Entry::Stopped { leader: 7, started: 9 },
+            UndoEntry::Scheduler(Author { process: 1, started: 0 }),
+            UndoEntry::group(Path::new("/nowhere/unisono-1/gang-1"), CgroupVersion::V1),
+            UndoEntry::Stopped { leader: 7, started: 9 },
         ];
         let lines: Vec<String> =
             entries.iter().map(|e| serde_json::to_string(e).expect("serializes")).collect();
@@ -366,9 +370,9 @@ mod tests {
     #[test]
     fn a_journal_belongs_to_its_scheduler_and_not_to_a_later_process_with_that_number() {
         let scheduler = Author::this_process();
-        assert!(is_alive(&[Entry::Scheduler(scheduler)]));
-        assert!(!is_alive(&[Entry::Scheduler(Author { started: scheduler.started + 1, ..scheduler })]));
-        let line = serde_json::to_string(&Entry::Scheduler(Author { process: 7, started: 9 }));
+        assert!(is_alive(&[UndoEntry::Scheduler(scheduler)]));
+        assert!(!is_alive(&[UndoEntry::Scheduler(Author { started: scheduler.started + 1, ..scheduler })]));
+        let line = serde_json::to_string(&UndoEntry::Scheduler(Author { process: 7, started: 9 }));
         let before = r#"{"scheduler":{"process":7,"started":9}}"#; // as older programs wrote it
         assert_eq!(line.expect("serializes"), before);
     }
@@ -380,7 +384,7 @@ mod tests {
             let me = Tid::current();
             let before = affinity::allowed(me).expect("own affinity");
             let one = CpuSet::single(before.iter().next().expect("a processor"));
-            let entry = Entry::affinity(me, &before, &one).expect("own start time");
+            let entry = UndoEntry::affinity(me, &before, &one).expect("own start time");
             let path = dir.path().join("gang-2.journal");
             let write = || write(&path, &(serde_json::to_string(&entry).expect("serializes") + "\n"));
             write();
@@ -431,9 +435,10 @@ mod tests {
             (&detour, "no plain path"),
             (Path::new("unisono-1"), "no plain path"),
         ] {
-            for entry in
-                [Entry::group(group, Version::V2), Entry::RealTime { path: group.to_owned(), version: 2 }]
-            {
+            for entry in [
+                UndoEntry::group(group, CgroupVersion::V2),
+                UndoEntry::RealTime { path: group.to_owned(), version: 2 },
+            ] {
                 write(&path, &(serde_json::to_string(&entry).expect("serializes") + "\n"));
                 let left = restore(&path).expect("it is ours").left;
                 assert!(left.len() == 1 && left[0].contains(why), "{left:?}");
@@ -441,7 +446,7 @@ mod tests {
         }
         assert!(elsewhere.exists() && path.exists());
         for hierarchy in cgroup::hierarchies().expect("mounts can be read") {
-            let entry = Entry::group(&hierarchy.root, hierarchy.version);
+            let entry = UndoEntry::group(&hierarchy.root, hierarchy.version);
             let why = names_a_group_of_ours(&entry, &[hierarchy]).expect_err("the root is nobody's");
             assert!(why.contains("of a gang scheduler"), "{why}");
         }

@@ -22,13 +22,13 @@ pub struct Thread {
     pub process: Tid,
     /// Where it may run.
     pub allowed: CpuSet,
-    /// Whether it wants to run, as [`Width`](super::width::Width) finds out; a sleeper needs no core.
+    /// Whether it wants to run, as `Width` finds out; a sleeper needs no core.
     pub wants: bool,
 }
 
 /// A change to make: this thread, from, to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct PlacementChange {
     pub thread: Tid,
     /// What to set.
     pub to: CpuSet,
@@ -69,7 +69,7 @@ impl Spread {
     }
 
     /// What to change, now that the gang has these threads.
-    pub fn look(&mut self, threads: &[Thread]) -> Vec<Change> {
+    pub fn look(&mut self, threads: &[Thread]) -> Vec<PlacementChange> {
         self.known.retain(|known, _| threads.iter().any(|t| t.thread == *known));
         self.looks.retain(|known, _| threads.iter().any(|t| t.process == *known));
         for process in threads.iter().filter(|t| t.thread == t.process) {
@@ -134,7 +134,7 @@ impl Spread {
                 }
             };
             if thread.allowed != to {
-                changes.push(Change { thread: thread.thread, to });
+                changes.push(PlacementChange { thread: thread.thread, to });
             }
         }
         changes
@@ -153,7 +153,7 @@ mod tests {
         Thread { thread: Tid(thread), process: Tid(process), allowed: cpus(allowed), wants: true }
     }
 
-    fn apply(threads: &mut [Thread], changes: &[Change]) {
+    fn apply(threads: &mut [Thread], changes: &[PlacementChange]) {
         for change in changes {
             for thread in threads.iter_mut().filter(|t| t.thread == change.thread) {
                 thread.allowed = change.to.clone();
@@ -179,7 +179,7 @@ mod tests {
         apply(&mut threads, &changes);
         threads.push(thread(3, 1, "0"));
         let changes = spread.look(&threads);
-        assert_eq!(changes, [Change { thread: Tid(3), to: cpus("2") }]);
+        assert_eq!(changes, [PlacementChange { thread: Tid(3), to: cpus("2") }]);
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(spread.look(&threads), [], "four that all want to run are left to the kernel");
         (threads[0].wants, threads[1].wants) = (false, false);
         let changes = spread.look(&threads);
-        let core = |number, to| Change { thread: Tid(number), to: cpus(to) };
+        let core = |number, to| PlacementChange { thread: Tid(number), to: cpus(to) };
         assert_eq!(changes, [core(3, "0"), core(4, "1")]);
         apply(&mut threads, &changes);
         assert_eq!(spread.look(&threads), [], "nothing to do the second time");

@@ -1,7 +1,7 @@
 //! The programs of the gangs: starting them inside their groups, and ending those of a run that cannot be.
 
 use super::arena::Arena;
-use super::journal::{self, Entry, Journal};
+use super::journal::{self, Journal, UndoEntry};
 use super::options::Options;
 use super::placement::Spread;
 use super::width::Width;
@@ -93,7 +93,7 @@ fn start_one(
     let leader = Tid(child.id() as i32);
     if family == Family::OwnGroup {
         let started = journal::start_time(leader).unwrap_or(0);
-        journal.write(&Entry::Stopped { leader: leader.0, started })?;
+        journal.write(&UndoEntry::Stopped { leader: leader.0, started })?;
     }
     let process = PidFd::open(leader).map_err(system("watch a program"))?;
     let spread = Spread::new(whole.clone());

@@ -17,7 +17,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use unisono_linux::affinity::CpuSet;
-use unisono_linux::cgroup::Meter;
+use unisono_linux::cgroup::GroupMeter;
 
 /// How often the figures are read while the weight changes.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -102,7 +102,7 @@ pub(crate) struct Reserve {
     first: Option<Figures>,
     before: Option<Figures>,
     period: Duration,
-    gangs: Meter,
+    gangs: GroupMeter,
     all: File,
 }
 

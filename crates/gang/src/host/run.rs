@@ -12,7 +12,7 @@
 //! A gang ends when its program has ended and nobody is left in its group; when all programs have ended,
 //! processes that they left behind are released and the summary says so.
 
-use super::arena::{Arena, Plan, Weighing};
+use super::arena::{Arena, ArenaPlan, Weighing};
 use super::floor::Floor;
 use super::guardian;
 use super::journal::{self, Journal};
@@ -21,7 +21,7 @@ pub use super::options::Options;
 use super::options::check;
 use super::program::{Program, end_all, start_all};
 use super::reserve::Reserve;
-use super::scheduler::{Notice, Outcome, Places, Scheduler};
+use super::scheduler::{Notice, Places, Scheduler, SchedulerOutcome};
 pub use super::summary::{GangSummary, Quantiles, Summary};
 use super::summary::{Run, refused, summarize};
 use super::watch::Watcher;
@@ -35,7 +35,7 @@ use std::time::Instant;
 use unisono_linux::affinity::{self, CpuSet, Tid};
 use unisono_linux::counted::counted;
 use unisono_linux::process::{Signal, SignalFd};
-use unisono_linux::timer::Alarm;
+use unisono_linux::timer::Sleeper;
 
 /// Runs the programs as gangs until all have ended.
 ///
@@ -102,12 +102,16 @@ fn run_guarded(
         Kind::Freeze | Kind::RealTime => {
             let weighing =
                 if kind == Kind::RealTime { Weighing::None } else { Weighing::Share(options.share) };
-            let plan =
-                Plan { gangs: options.commands.len(), weighing, max_threads: options.max_threads, cores };
+            let plan = ArenaPlan {
+                gangs: options.commands.len(),
+                weighing,
+                max_threads: options.max_threads,
+                cores,
+            };
             Some(Arc::new(Arena::build(&plan, journal)?))
         }
     };
-    let alarm = Alarm::new().map_err(system("make an alarm"))?;
+    let alarm = Sleeper::new().map_err(system("make an alarm"))?;
     let mut mechanism: Option<Box<dyn Mechanism>> = match (kind, &arena) {
         (Kind::Freeze, Some(arena)) => Some(Box::new(Freeze::new(arena)?)),
         (Kind::RealTime, Some(arena)) => Some(Box::new(RealTime::new(arena, journal)?)),
@@ -170,9 +174,9 @@ fn run_guarded(
     // the receiver lives as long as the thread, which ends at this notice
     let _ = notices.send(Notice::Finish);
     alarm.call();
-    let mut outcome = thread.join().unwrap_or_else(|_| Outcome {
+    let mut outcome = thread.join().unwrap_or_else(|_| SchedulerOutcome {
         failure: Some("the scheduler's thread panicked".into()),
-        ..Outcome::default()
+        ..SchedulerOutcome::default()
     });
     outcome.samples.refused = unwatched;
     let mut warnings = arena.as_deref().map(|arena| arena.missing.clone()).unwrap_or_default();

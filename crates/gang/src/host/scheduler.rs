@@ -2,10 +2,10 @@
 
 use super::arena::Arena;
 use super::hold::{self, Holders, Lead};
-use super::watch::{self, Arrival, Members, Plan, Samples, Watcher};
+use super::watch::{self, Arrival, Members, Samples, WatchedTurn, Watcher};
 use crate::error::Result;
 use crate::gang::{GangId, Nanos};
-use crate::matrix::Place;
+use crate::matrix::SlotPlace;
 use crate::mechanism::{Crowd, Kind, Mechanism, Standing};
 use crate::policy::{Rotation, Turn};
 use std::collections::BTreeMap;
@@ -14,9 +14,9 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use unisono_linux::affinity::Tid;
-use unisono_linux::cgroup::Version;
-use unisono_linux::scheduling::{self, Children, Policy, Urgency};
-use unisono_linux::timer::{self, Alarm, Woken};
+use unisono_linux::cgroup::CgroupVersion;
+use unisono_linux::scheduling::{self, Children, SchedulingPolicy, Urgency};
+use unisono_linux::timer::{self, Sleeper, Woken};
 
 /// What the thread is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(crate) type Places = Arc<Mutex<BTreeMap<GangId, Range<usize>>>>;
 
 /// What the thread found when it ended.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct SchedulerOutcome {
     pub(crate) samples: Samples,
     pub(crate) switches: u64,
     pub(crate) slices: BTreeMap<GangId, u64>,
@@ -57,7 +57,7 @@ pub(crate) struct Scheduler {
     pub(crate) cpus: Vec<usize>,
     pub(crate) watcher: Option<Watcher>,
     pub(crate) notices: Receiver<Notice>,
-    pub(crate) alarm: Alarm,
+    pub(crate) alarm: Sleeper,
     pub(crate) places: Places,
     pub(crate) gangs: Vec<GangId>,
 }
@@ -71,9 +71,9 @@ const LENT: u64 = 200_000;
 
 impl Scheduler {
     /// Runs until told to finish; everybody is released at the end, also after a failure.
-    pub(crate) fn run(mut self, slice: Nanos) -> Outcome {
+    pub(crate) fn run(mut self, slice: Nanos) -> SchedulerOutcome {
         let (class, holders) = own_class(self.mechanism.kind(), slice, &self.cpus);
-        let mut outcome = Outcome { class, ..Outcome::default() };
+        let mut outcome = SchedulerOutcome { class, ..SchedulerOutcome::default() };
         let holders = holders.unwrap_or_else(|why| {
             outcome.unheld = Some(why);
             None
@@ -88,7 +88,7 @@ impl Scheduler {
         outcome
     }
 
-    fn turns(&mut self, outcome: &mut Outcome, holders: Option<&Holders>) -> Result<()> {
+    fn turns(&mut self, outcome: &mut SchedulerOutcome, holders: Option<&Holders>) -> Result<()> {
         let mut lead = Lead::new();
         let mut running: Vec<GangId> = Vec::new();
         // the gangs whose coming is being recorded, and all threads before it
@@ -105,7 +105,7 @@ impl Scheduler {
                 prepared = self.prepare(Nanos(timer::now()), &running);
                 continue;
             };
-            let Next { turn, standings, incoming, .. } = next;
+            let ReadyTurn { turn, standings, incoming, .. } = next;
             let members = match watched.take() {
                 Some((gangs, members)) if gangs == incoming => Some(members),
                 other => {
@@ -197,13 +197,13 @@ impl Scheduler {
     }
 
     /// Decides the turn that begins at `from`.
-    fn prepare(&mut self, from: Nanos, running: &[GangId]) -> Option<Next> {
+    fn prepare(&mut self, from: Nanos, running: &[GangId]) -> Option<ReadyTurn> {
         let turn = self.rotation.next_turn(from)?;
         let standings = self.standings(&turn);
         let incoming =
             turn.run.iter().map(|place| place.gang).filter(|gang| !running.contains(gang)).collect();
         let unsure = turn.run.iter().any(|place| self.rotation.is_unsure(place.gang));
-        Some(Next { turn, standings, incoming, unsure })
+        Some(ReadyTurn { turn, standings, incoming, unsure })
     }
 
     fn standings(&self, turn: &Turn) -> Vec<(GangId, Standing)> {
@@ -219,7 +219,7 @@ impl Scheduler {
         self.gangs.iter().map(|gang| (*gang, standing(gang))).collect()
     }
 
-    fn publish(&self, run: &[Place]) {
+    fn publish(&self, run: &[SlotPlace]) {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         for place in run {
             if places.get(&place.gang) != Some(&place.cores) {
@@ -265,7 +265,8 @@ impl Scheduler {
         let runs: Vec<GangId> = turn.run.iter().map(|place| place.gang).collect();
         let cores: Vec<usize> = turn.run.iter().flat_map(|place| place.cores.clone()).collect();
         let arrival = self.arrival();
-        let plan = Plan { from: turn.from.0, until, runs: &runs, waits: &waits, cores: &cores, arrival };
+        let plan =
+            WatchedTurn { from: turn.from.0, until, runs: &runs, waits: &waits, cores: &cores, arrival };
         for place in &turn.run {
             let (wanted, time) = plan.wanted(&records, &members, place.gang, place.cores.len());
             self.rotation.observe(place.gang, wanted, time);
@@ -287,7 +288,7 @@ impl Scheduler {
     /// What a switch does to threads of the gang that comes; a turn is watched only when its gang comes.
     fn arrival(&self) -> Arrival {
         let version = self.arena.as_ref().map(|arena| arena.control.version());
-        if self.mechanism.kind() == Kind::Freeze && version == Some(Version::V2) {
+        if self.mechanism.kind() == Kind::Freeze && version == Some(CgroupVersion::V2) {
             Arrival::Woken
         } else {
             Arrival::AsItWas
@@ -319,7 +320,7 @@ impl Scheduler {
 }
 
 /// A turn, ready to be applied.
-struct Next {
+struct ReadyTurn {
     turn: Turn,
     standings: Vec<(GangId, Standing)>,
     incoming: Vec<GangId>,
@@ -327,8 +328,8 @@ struct Next {
     unsure: bool,
 }
 
-impl Next {
-    fn is_watched(&self, outcome: &Outcome, last: u64) -> bool {
+impl ReadyTurn {
+    fn is_watched(&self, outcome: &SchedulerOutcome, last: u64) -> bool {
         let (from, length) = (self.turn.from, self.turn.until.since(self.turn.from));
         let again = self.unsure && watch::may_watch_again(last, from, length);
         !self.incoming.is_empty() && (again || watch::is_watched(outcome.switches, length))
@@ -372,11 +373,11 @@ fn own_class(
         }
     }
     let period = Duration::from(slice).clamp(Duration::from_millis(1), Duration::from_millis(10));
-    let deadline = Policy::Deadline { runtime: period / 4, deadline: period, period };
+    let deadline = SchedulingPolicy::Deadline { runtime: period / 4, deadline: period, period };
     if scheduling::set(Tid::SELF, deadline, Children::Reset).is_ok() {
         return ("deadline", holders);
     }
-    if scheduling::set(Tid::SELF, Policy::Fifo(Urgency::new(49)), Children::Reset).is_ok() {
+    if scheduling::set(Tid::SELF, SchedulingPolicy::Fifo(Urgency::new(49)), Children::Reset).is_ok() {
         return ("fifo", holders);
     }
     ("fair", holders)

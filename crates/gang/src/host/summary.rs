@@ -3,7 +3,7 @@
 use super::arena::Arena;
 use super::options::Options;
 use super::program::Program;
-use super::scheduler::Outcome;
+use super::scheduler::SchedulerOutcome;
 use crate::gang::GangId;
 use crate::mechanism::Kind;
 use serde::Serialize;
@@ -136,7 +136,7 @@ pub(crate) fn summarize(
     options: &Options,
     run: Run,
     programs: &[Program],
-    outcome: Outcome,
+    outcome: SchedulerOutcome,
     warnings: Vec<String>,
 ) -> Summary {
     let Run { kind, reason, cores, started, others, weighed } = run;

@@ -22,7 +22,7 @@ use super::arena::Arena;
 use crate::gang::{GangId, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 use unisono_linux::affinity::Tid;
-use unisono_linux::switches::{Change, Left, Recorder};
+use unisono_linux::switches::{Left, Recorder, SwitchChange};
 
 /// How long after a switch what a gang uses is counted, and how long before the end recording stops.
 const LOOK: u64 = 1_000_000;
@@ -134,7 +134,7 @@ impl Watcher {
     }
 
     /// Stops; what was recorded on each processor, `None` when some of it was lost.
-    pub(crate) fn stop(&mut self) -> Option<Vec<Vec<Change>>> {
+    pub(crate) fn stop(&mut self) -> Option<Vec<Vec<SwitchChange>>> {
         let stopped: Vec<_> =
             self.recorders.iter_mut().map(|recorder| recorder.stop().ok().flatten()).collect();
         stopped.into_iter().collect()
@@ -143,7 +143,7 @@ impl Watcher {
 
 /// What records say about one switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct SwitchRecord {
     /// When, after the planned moment, the first and the last core ran the new gang; nanoseconds.
     pub(crate) started: Option<(u64, u64)>,
     /// Time of those who had to wait, on all cores; nanoseconds.
@@ -163,7 +163,7 @@ pub(crate) enum Arrival {
 
 /// One watched turn, as planned.
 #[derive(Debug)]
-pub(crate) struct Plan<'a> {
+pub(crate) struct WatchedTurn<'a> {
     /// The time looked at.
     pub(crate) from: u64,
     pub(crate) until: u64,
@@ -176,9 +176,9 @@ pub(crate) struct Plan<'a> {
     pub(crate) arrival: Arrival,
 }
 
-impl Plan<'_> {
+impl WatchedTurn<'_> {
     /// Reads the records of all processors; `None` when one has none, so that nobody knows who ran there.
-    pub(crate) fn read(&self, records: &[Vec<Change>], members: &Members) -> Option<Found> {
+    pub(crate) fn read(&self, records: &[Vec<SwitchChange>], members: &Members) -> Option<SwitchRecord> {
         let (runs, waits) = (members.of(self.runs), members.of(self.waits));
         let (mut leaked_ns, mut starts) = (0, Vec::new());
         for (core, changes) in records.iter().enumerate() {
@@ -204,7 +204,7 @@ impl Plan<'_> {
         }
         let starts: Option<Vec<u64>> = starts.into_iter().collect();
         let started = starts.and_then(|starts| Some((*starts.iter().min()?, *starts.iter().max()?)));
-        Some(Found { started, leaked_ns })
+        Some(SwitchRecord { started, leaked_ns })
     }
 
     /// For how long in sum threads of this gang ran, had been interrupted or had not yet run since the switch
@@ -212,7 +212,7 @@ impl Plan<'_> {
     /// later and has to wait is seen only when it runs.
     pub(crate) fn wanted(
         &self,
-        records: &[Vec<Change>],
+        records: &[Vec<SwitchChange>],
         members: &Members,
         gang: GangId,
         cores: usize,
@@ -221,7 +221,7 @@ impl Plan<'_> {
         let from = (self.from + LOOK).min(self.until);
         let mut runs: Vec<Option<Tid>> =
             records.iter().map(|changes| changes.first().map(|change| change.from)).collect();
-        let mut all: Vec<(usize, &Change)> = records
+        let mut all: Vec<(usize, &SwitchChange)> = records
             .iter()
             .enumerate()
             .flat_map(|(core, changes)| changes.iter().map(move |c| (core, c)))
@@ -260,15 +260,15 @@ pub(super) fn threads_of(process: Tid) -> Vec<Tid> {
 mod tests {
     use super::*;
 
-    fn change(time: u64, from: i32, to: i32) -> Change {
-        Change { time, from: Tid(from), left: Left::Preempted, to: Tid(to) }
+    fn change(time: u64, from: i32, to: i32) -> SwitchChange {
+        SwitchChange { time, from: Tid(from), left: Left::Preempted, to: Tid(to) }
     }
 
     /// Gang 0 waits with threads 10 and 11, gang 1 runs with 20 and 21.
-    fn read(cores: &[usize], records: &[Vec<Change>]) -> Option<Found> {
+    fn read(cores: &[usize], records: &[Vec<SwitchChange>]) -> Option<SwitchRecord> {
         let gang = |id, threads: [i32; 2]| (GangId(id), threads.map(Tid).into_iter().collect());
         let members = Members([gang(0, [10, 11]), gang(1, [20, 21])].into_iter().collect());
-        let plan = Plan {
+        let plan = WatchedTurn {
             from: 1000,
             until: 2000,
             runs: &[GangId(1)],
@@ -286,33 +286,33 @@ mod tests {
             vec![change(990, 10, 5), change(1030, 5, 20)],
             vec![change(1070, 11, 21), change(1500, 21, 0), change(1510, 0, 21)],
         ];
-        assert_eq!(read(&[0, 1], &records), Some(Found { started: Some((30, 70)), leaked_ns: 70 }));
+        assert_eq!(read(&[0, 1], &records), Some(SwitchRecord { started: Some((30, 70)), leaked_ns: 70 }));
     }
 
     #[test]
     fn time_outside_the_turn_does_not_count() {
         let records =
             [vec![change(500, 5, 10), change(1010, 10, 20), change(2500, 20, 10), change(2600, 10, 20)]];
-        assert_eq!(read(&[0], &records), Some(Found { started: Some((10, 10)), leaked_ns: 10 }));
+        assert_eq!(read(&[0], &records), Some(SwitchRecord { started: Some((10, 10)), leaked_ns: 10 }));
     }
 
     #[test]
     fn a_core_that_the_gang_leaves_idle_gives_no_switch_unless_it_is_not_the_gangs() {
         let records =
             [vec![change(1001, 10, 20)], vec![change(1200, 11, 0), change(1300, 0, 11), change(1310, 11, 0)]];
-        assert_eq!(read(&[0, 1], &records), Some(Found { started: None, leaked_ns: 211 }));
-        assert_eq!(read(&[0], &records), Some(Found { started: Some((1, 1)), leaked_ns: 211 }));
+        assert_eq!(read(&[0, 1], &records), Some(SwitchRecord { started: None, leaked_ns: 211 }));
+        assert_eq!(read(&[0], &records), Some(SwitchRecord { started: Some((1, 1)), leaked_ns: 211 }));
     }
 
     /// How many of two cores the running gang wanted between 3 and 11 ms; the switch woke nobody.
-    fn wanted(records: &[Vec<Change>]) -> f64 {
+    fn wanted(records: &[Vec<SwitchChange>]) -> f64 {
         wanted_after(Arrival::AsItWas, records)
     }
 
-    fn wanted_after(arrival: Arrival, records: &[Vec<Change>]) -> f64 {
+    fn wanted_after(arrival: Arrival, records: &[Vec<SwitchChange>]) -> f64 {
         let threads = |threads: [i32; 2]| threads.map(Tid).into_iter().collect();
         let members = Members([(GangId(0), threads([10, 11])), (GangId(1), threads([20, 21]))].into());
-        let plan = Plan {
+        let plan = WatchedTurn {
             from: 2_000_000,
             until: 11_000_000,
             runs: &[GangId(1)],
@@ -324,8 +324,8 @@ mod tests {
         wanted.0 as f64 / time.0 as f64
     }
 
-    fn asleep(time: u64, from: i32, to: i32) -> Change {
-        Change { left: Left::Asleep, ..change(time, from, to) }
+    fn asleep(time: u64, from: i32, to: i32) -> SwitchChange {
+        SwitchChange { left: Left::Asleep, ..change(time, from, to) }
     }
 
     #[test]

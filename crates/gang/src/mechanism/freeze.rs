@@ -23,7 +23,7 @@ use crate::error::Result;
 use crate::gang::GangId;
 use crate::host::arena::Arena;
 use std::time::Duration;
-use unisono_linux::cgroup::{Dial, Frozen, Group, Valve};
+use unisono_linux::cgroup::{ControlGroup, Dial, Frozen, Valve};
 
 /// How a gang competes with its siblings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,14 +38,14 @@ enum Rank {
 struct Gang {
     valve: Valve,
     frozen: Frozen,
-    cpu: Option<Cpu>,
+    cpu: Option<FrozenCpu>,
     rank: Rank,
     crowd: Crowd,
 }
 
 #[derive(Debug)]
-struct Cpu {
-    group: Group,
+struct FrozenCpu {
+    group: ControlGroup,
     dial: Dial,
     can_idle: bool,
 }
@@ -69,7 +69,7 @@ impl Freeze {
         for groups in &arena.gangs {
             let cpu = match &groups.cpu {
                 Some(cpu) => {
-                    Some(Cpu { group: cpu.clone(), dial: cpu.dial()?, can_idle: cpu.has("cpu.idle") })
+                    Some(FrozenCpu { group: cpu.clone(), dial: cpu.dial()?, can_idle: cpu.has("cpu.idle") })
                 }
                 None => None,
             };

@@ -16,19 +16,19 @@ use super::{Idle, Kind, Mechanism, Promise, Standing, known};
 use crate::error::{Error, Result};
 use crate::gang::GangId;
 use crate::host::arena::Arena;
-use crate::host::journal::{Entry, Journal};
+use crate::host::journal::{Journal, UndoEntry};
 use std::collections::BTreeSet;
 use std::io;
 use std::thread;
 use std::time::Duration;
 use unisono_linux::affinity::Tid;
-use unisono_linux::cgroup::Group;
-use unisono_linux::scheduling::{self, Children, Policy, Urgency};
+use unisono_linux::cgroup::ControlGroup;
+use unisono_linux::scheduling::{self, Children, SchedulingPolicy, Urgency};
 
 /// See the module's text.
 #[derive(Debug)]
 pub struct RealTime {
-    gangs: Vec<Group>,
+    gangs: Vec<ControlGroup>,
     standings: Vec<Standing>,
     level: u8,
 }
@@ -43,15 +43,15 @@ impl RealTime {
     /// # Errors
     /// The journal cannot be written.
     pub fn new(arena: &Arena, journal: &mut Journal) -> Result<RealTime> {
-        let gangs: Vec<Group> = arena.gangs.iter().map(|groups| groups.control.clone()).collect();
+        let gangs: Vec<ControlGroup> = arena.gangs.iter().map(|groups| groups.control.clone()).collect();
         for group in &gangs {
-            journal.write(&Entry::real_time(group))?;
+            journal.write(&UndoEntry::real_time(group))?;
         }
         Ok(RealTime { standings: vec![Standing::Waiting; gangs.len()], gangs, level: LOWEST })
     }
 
     fn promote(&self, gang: usize, level: u8) -> Result<()> {
-        let policy = Policy::RoundRobin(Urgency::new(level));
+        let policy = SchedulingPolicy::RoundRobin(Urgency::new(level));
         let mut done = BTreeSet::new();
         // a thread that starts meanwhile inherits from one that may not be promoted yet: look again
         loop {
@@ -70,12 +70,12 @@ impl RealTime {
 /// Puts all threads of some groups back, those too that are being born: a thread that its parent began while
 /// it was urgent may come to its group a little later, and then has inherited. So it is looked again until
 /// nothing has been found a few times, at most for a while. Says how many were put back.
-pub(crate) fn put_back(groups: &[Group]) -> (usize, Result<()>) {
+pub(crate) fn put_back(groups: &[ControlGroup]) -> (usize, Result<()>) {
     let (mut result, mut quiet, mut done) = (Ok(()), 0, 0);
     for _ in 0..MOST_LOOKS {
         quiet += 1;
         for thread in groups.iter().flat_map(|group| group.threads().unwrap_or_default()) {
-            if matches!(scheduling::of(thread), Ok(Policy::RoundRobin(_))) {
+            if matches!(scheduling::of(thread), Ok(SchedulingPolicy::RoundRobin(_))) {
                 quiet = 0;
                 let put = scheduling::set_fair(thread);
                 done += usize::from(put.is_ok());
@@ -95,7 +95,7 @@ const QUIET_LOOKS: u32 = 3;
 const MOST_LOOKS: u32 = 50;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
-fn set(thread: Tid, policy: Policy) -> Result<()> {
+fn set(thread: Tid, policy: SchedulingPolicy) -> Result<()> {
     changed(thread, scheduling::set(thread, policy, Children::Inherit))
 }
 

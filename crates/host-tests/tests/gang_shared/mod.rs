@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use unisono_host_tests::{Outcome, Skipped, program, require};
 use unisono_linux::affinity::Tid;
-use unisono_linux::cgroup::{Version, hierarchies};
+use unisono_linux::cgroup::{CgroupVersion, hierarchies};
 use unisono_linux::process::{PidFd, Signal};
 
 pub(crate) fn gangs() -> Outcome {
@@ -18,7 +18,7 @@ pub(crate) fn gangs() -> Outcome {
     require::cpus(2)?;
     let all = hierarchies().expect("mounts");
     let freezes =
-        all.iter().any(|h| h.version == Version::V2 || h.controllers.iter().any(|c| c == "freezer"));
+        all.iter().any(|h| h.version == CgroupVersion::V2 || h.controllers.iter().any(|c| c == "freezer"));
     if freezes { Ok(()) } else { Err(Skipped::because("it needs a cgroup freezer; mount cgroup2")) }
 }
 

@@ -8,35 +8,35 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// A register: 0 is the answer, 1 to 5 the arguments of a call (and gone after it), 6 to 9 stay, 10 is the
 /// end of the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Register(pub u8);
+pub struct BpfRegister(pub u8);
 
 /// The answer of a call, and of the program.
-pub const R0: Register = Register(0);
+pub const R0: BpfRegister = BpfRegister(0);
 /// The first argument of a call, and of the program.
-pub const R1: Register = Register(1);
+pub const R1: BpfRegister = BpfRegister(1);
 /// The second argument of a call.
-pub const R2: Register = Register(2);
+pub const R2: BpfRegister = BpfRegister(2);
 /// The third argument of a call.
-pub const R3: Register = Register(3);
+pub const R3: BpfRegister = BpfRegister(3);
 /// The fourth argument of a call.
-pub const R4: Register = Register(4);
+pub const R4: BpfRegister = BpfRegister(4);
 /// The fifth argument of a call.
-pub const R5: Register = Register(5);
+pub const R5: BpfRegister = BpfRegister(5);
 /// The end of the stack, from which a program counts down.
-pub const STACK: Register = Register(10);
+pub const STACK: BpfRegister = BpfRegister(10);
 
 /// How much memory an instruction reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Size {
+pub enum LoadSize {
     One = 0x71,
     Two = 0x69,
     Four = 0x61,
     Eight = 0x79,
 }
 
-/// When a jump is taken; on all 64 bits but for [`When::Not32`].
+/// When a jump is taken; on all 64 bits but for [`JumpWhen::Not32`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum When {
+pub enum JumpWhen {
     /// They are the same.
     Equal = 0x15,
     /// They are not.
@@ -53,7 +53,7 @@ pub enum When {
 
 /// What is done to a register with a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Operation {
+pub enum AluOperation {
     /// It becomes the number.
     Set = 0xb7,
     /// Its lower 32 bits become the number, the others zero.
@@ -84,7 +84,7 @@ pub struct Assembler {
 }
 
 impl Assembler {
-    fn push(&mut self, code: u8, to: Register, from: Register, offset: i16, number: i32) -> &mut Self {
+    fn push(&mut self, code: u8, to: BpfRegister, from: BpfRegister, offset: i16, number: i32) -> &mut Self {
         let [offset, number] = [u64::from(offset.cast_unsigned()), u64::from(number.cast_unsigned())];
         let registers = u64::from(to.0 | from.0 << 4);
         self.code.push(u64::from(code) | registers << 8 | offset << 16 | number << 32);
@@ -92,79 +92,79 @@ impl Assembler {
     }
 
     /// A register becomes another one.
-    pub fn copy(&mut self, to: Register, from: Register) -> &mut Self {
+    pub fn copy(&mut self, to: BpfRegister, from: BpfRegister) -> &mut Self {
         self.push(0xbf, to, from, 0, 0)
     }
 
     /// A register is added to another one.
-    pub fn add(&mut self, to: Register, from: Register) -> &mut Self {
+    pub fn add(&mut self, to: BpfRegister, from: BpfRegister) -> &mut Self {
         self.push(0x0f, to, from, 0, 0)
     }
 
     /// Bits of a register are added to another one.
-    pub fn or(&mut self, to: Register, from: Register) -> &mut Self {
+    pub fn or(&mut self, to: BpfRegister, from: BpfRegister) -> &mut Self {
         self.push(0x4f, to, from, 0, 0)
     }
 
     /// Something is done to a register.
-    pub fn number(&mut self, operation: Operation, to: Register, number: i32) -> &mut Self {
+    pub fn number(&mut self, operation: AluOperation, to: BpfRegister, number: i32) -> &mut Self {
         self.push(operation as u8, to, R0, 0, number)
     }
 
     /// A register becomes a number.
-    pub fn set(&mut self, to: Register, number: i32) -> &mut Self {
-        self.number(Operation::Set, to, number)
+    pub fn set(&mut self, to: BpfRegister, number: i32) -> &mut Self {
+        self.number(AluOperation::Set, to, number)
     }
 
     /// A register becomes a number of 64 bits.
-    pub fn set_long(&mut self, to: Register, number: u64) -> &mut Self {
+    pub fn set_long(&mut self, to: BpfRegister, number: u64) -> &mut Self {
         self.wide(to, 0, number)
     }
 
     /// A register becomes a map, for calls that take one. It must still be open when the program is loaded.
-    pub fn map(&mut self, to: Register, map: BorrowedFd<'_>) -> &mut Self {
+    pub fn map(&mut self, to: BpfRegister, map: BorrowedFd<'_>) -> &mut Self {
         self.wide(to, 1, u64::from(map.as_raw_fd().cast_unsigned()))
     }
 
     /// A register becomes the address of an array's first element.
-    pub fn array(&mut self, to: Register, array: BorrowedFd<'_>) -> &mut Self {
+    pub fn array(&mut self, to: BpfRegister, array: BorrowedFd<'_>) -> &mut Self {
         self.wide(to, 2, u64::from(array.as_raw_fd().cast_unsigned()))
     }
 
     /// An instruction of two, with a number of 64 bits or what the kernel makes one of.
-    fn wide(&mut self, to: Register, meaning: u8, number: u64) -> &mut Self {
-        self.push(0x18, to, Register(meaning), 0, (number as u32).cast_signed());
+    fn wide(&mut self, to: BpfRegister, meaning: u8, number: u64) -> &mut Self {
+        self.push(0x18, to, BpfRegister(meaning), 0, (number as u32).cast_signed());
         self.code.push(number >> 32 << 32);
         self
     }
 
     /// A register becomes what is in memory.
-    pub fn load(&mut self, size: Size, to: Register, from: Register, offset: i16) -> &mut Self {
+    pub fn load(&mut self, size: LoadSize, to: BpfRegister, from: BpfRegister, offset: i16) -> &mut Self {
         self.push(size as u8, to, from, offset, 0)
     }
 
     /// Eight bytes of memory become what is in a register.
-    pub fn store(&mut self, to: Register, offset: i16, from: Register) -> &mut Self {
+    pub fn store(&mut self, to: BpfRegister, offset: i16, from: BpfRegister) -> &mut Self {
         self.push(0x7b, to, from, offset, 0)
     }
 
     /// Four bytes of memory become what is in a register.
-    pub fn store_four(&mut self, to: Register, offset: i16, from: Register) -> &mut Self {
+    pub fn store_four(&mut self, to: BpfRegister, offset: i16, from: BpfRegister) -> &mut Self {
         self.push(0x63, to, from, offset, 0)
     }
 
     /// Four bytes of memory become a number.
-    pub fn store_number(&mut self, to: Register, offset: i16, number: i32) -> &mut Self {
+    pub fn store_number(&mut self, to: BpfRegister, offset: i16, number: i32) -> &mut Self {
         self.push(0x62, to, R0, offset, number)
     }
 
     /// Eight bytes of memory become zero.
-    pub fn clear(&mut self, to: Register, offset: i16) -> &mut Self {
+    pub fn clear(&mut self, to: BpfRegister, offset: i16) -> &mut Self {
         self.push(0x7a, to, R0, offset, 0)
     }
 
     /// Two bytes in a register change from the network's order to the machine's.
-    pub fn swap_from_network(&mut self, register: Register) -> &mut Self {
+    pub fn swap_from_network(&mut self, register: BpfRegister) -> &mut Self {
         self.push(0xdc, register, R0, 0, 16)
     }
 
@@ -197,13 +197,19 @@ impl Assembler {
     }
 
     /// Jumps if a register is as said beside a number.
-    pub fn jump_if(&mut self, when: When, register: Register, number: i32, to: Label) -> &mut Self {
+    pub fn jump_if(&mut self, when: JumpWhen, register: BpfRegister, number: i32, to: Label) -> &mut Self {
         self.jumps.push((self.code.len(), to));
         self.push(when as u8, register, R0, 0, number)
     }
 
     /// Jumps if a register is as said beside another one.
-    pub fn jump_if_registers(&mut self, when: When, one: Register, other: Register, to: Label) -> &mut Self {
+    pub fn jump_if_registers(
+        &mut self,
+        when: JumpWhen,
+        one: BpfRegister,
+        other: BpfRegister,
+        to: Label,
+    ) -> &mut Self {
         self.jumps.push((self.code.len(), to));
         self.push(when as u8 | 0x08, one, other, 0, 0)
     }
@@ -231,7 +237,7 @@ mod tests {
     fn instructions_are_encoded_as_the_kernel_reads_them() {
         let mut assembler = Assembler::default();
         let end = assembler.label();
-        assembler.number(Operation::Set, R0, 2).jump_if(When::Equal, R0, 2, end).exit();
+        assembler.number(AluOperation::Set, R0, 2).jump_if(JumpWhen::Equal, R0, 2, end).exit();
         assembler.here(end).exit();
         let code = assembler.finish().expect("it is short");
         assert_eq!(code, [0x2_0000_00b7, 0x2_0001_0015, 0x95, 0x95]);
@@ -241,14 +247,18 @@ mod tests {
     fn jumps_count_from_the_next_instruction_and_long_numbers_are_two() {
         let mut assembler = Assembler::default();
         let end = assembler.label();
-        assembler.jump_if_registers(When::Above, R0, Register(7), end).set_long(R1, 1 << 32).here(end).exit();
+        assembler
+            .jump_if_registers(JumpWhen::Above, R0, BpfRegister(7), end)
+            .set_long(R1, 1 << 32)
+            .here(end)
+            .exit();
         assert_eq!(assembler.finish().expect("it is short"), [0x2_702d, 0x118, 0x1_0000_0000, 0x95]);
     }
 
     #[test]
     fn memory_is_addressed_from_a_register() {
         let mut assembler = Assembler::default();
-        assembler.load(Size::Four, R1, Register(6), 32).load(Size::Eight, R2, STACK, -8);
+        assembler.load(LoadSize::Four, R1, BpfRegister(6), 32).load(LoadSize::Eight, R2, STACK, -8);
         assert_eq!(assembler.finish().expect("it is short"), [0x20_6161, 0xfff8_a279]);
     }
 

@@ -13,7 +13,7 @@ const OBJECT: &str = "program.o";
 
 /// What is compiled.
 #[derive(Clone, Copy, Debug)]
-pub struct Source {
+pub struct CSource {
     /// What an error calls the program.
     pub what: &'static str,
     /// Name and text of the file to compile, and then of those that it includes.
@@ -59,7 +59,7 @@ const OBJECTS: &str = "UNISONO_BPF_OBJECTS";
 ///
 /// # Errors
 /// No clang or no headers of libbpf: [`ProgramError::Host`] says what to install.
-pub fn compile(source: Source) -> Result<Vec<u8>, ProgramError> {
+pub fn compile(source: CSource) -> Result<Vec<u8>, ProgramError> {
     let Some(directory) = std::env::var_os(OBJECTS) else {
         return Compiling::start(source)?.finish();
     };
@@ -80,8 +80,8 @@ impl Compiling {
     ///
     /// # Errors
     /// There is none: [`ProgramError::Host`] says what to install.
-    pub fn start(source: Source) -> Result<Self, ProgramError> {
-        let Source { what, files } = source;
+    pub fn start(source: CSource) -> Result<Self, ProgramError> {
+        let CSource { what, files } = source;
         let Some(clang) = crate::programs::clang() else {
             return Err(ProgramError::Host(format!(
                 "no clang on PATH, which compiles {what}: apt-get install clang libbpf-dev"

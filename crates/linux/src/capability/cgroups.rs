@@ -16,11 +16,13 @@ use std::path::{Path, PathBuf};
 pub(super) fn v1(host: &Host, controller: &str) -> Finding {
     let Some(mount) = mount(host, |fields| fields.kind == "cgroup" && fields.has_option(controller)) else {
         let reason = match known(host, controller) {
-            Known::Absent => format!("this kernel has no {controller} controller"),
-            Known::Disabled => {
+            KnownGroups::Absent => format!("this kernel has no {controller} controller"),
+            KnownGroups::Disabled => {
                 format!("the {controller} controller is disabled on the kernel's command line")
             }
-            Known::Hierarchy(_) => format!("no v1 hierarchy with the {controller} controller is mounted"),
+            KnownGroups::Hierarchy(_) => {
+                format!("no v1 hierarchy with the {controller} controller is mounted")
+            }
         };
         return Finding::missing(reason, "nothing to do where cgroup v2 is used");
     };
@@ -73,19 +75,19 @@ pub(super) fn v2_controller(host: &Host, controller: &str) -> Finding {
         return Finding::found(format!("at {}, {enabled}", mount.display()));
     }
     match known(host, controller) {
-        Known::Absent => Finding::missing(
+        KnownGroups::Absent => Finding::missing(
             format!("this kernel has no {controller} controller"),
             "use a kernel that was built with it",
         ),
-        Known::Disabled => Finding::missing(
+        KnownGroups::Disabled => Finding::missing(
             format!("the {controller} controller is disabled on the kernel's command line"),
             "remove cgroup_disable from the kernel's command line",
         ),
-        Known::Hierarchy(0) => Finding::missing(
+        KnownGroups::Hierarchy(0) => Finding::missing(
             format!("{} does not offer it (a namespace or container hides it)", mount.display()),
             "have the controller delegated to this group",
         ),
-        Known::Hierarchy(_) => Finding::missing(
+        KnownGroups::Hierarchy(_) => Finding::missing(
             format!("the {controller} controller is bound to a v1 hierarchy"),
             "boot with cgroup_no_v1=all (systemd: systemd.unified_cgroup_hierarchy=1); v1 is used meanwhile",
         ),
@@ -127,23 +129,23 @@ fn writable(mount: &Path, own: Option<PathBuf>, look: impl Fn(&Path) -> Result<S
 
 /// What `/proc/cgroups` says of a controller.
 #[derive(Debug, PartialEq, Eq)]
-enum Known {
+enum KnownGroups {
     Absent,
     Disabled,
     /// 0 is the v2 hierarchy, or none.
     Hierarchy(u32),
 }
 
-fn known(host: &Host, controller: &str) -> Known {
+fn known(host: &Host, controller: &str) -> KnownGroups {
     let table = host.read("proc/cgroups").unwrap_or_default();
     let Some(line) = table.lines().find(|line| line.split('\t').next() == Some(controller)) else {
-        return Known::Absent;
+        return KnownGroups::Absent;
     };
     let fields: Vec<u32> = line.split('\t').skip(1).filter_map(|field| field.parse().ok()).collect();
     match fields[..] {
-        [_, _, 0] => Known::Disabled,
-        [hierarchy, ..] => Known::Hierarchy(hierarchy),
-        [] => Known::Absent,
+        [_, _, 0] => KnownGroups::Disabled,
+        [hierarchy, ..] => KnownGroups::Hierarchy(hierarchy),
+        [] => KnownGroups::Absent,
     }
 }
 

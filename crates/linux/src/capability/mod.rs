@@ -210,8 +210,8 @@ const PROBES: &[(&str, &[Probe])] = &[
     (
         "programs",
         &[
-            quick("mpich", |_| tools::mpi(tools::Mpi::Mpich)),
-            quick("open-mpi", |_| tools::mpi(tools::Mpi::OpenMpi)),
+            quick("mpich", |_| tools::mpi(tools::MpiTools::Mpich)),
+            quick("open-mpi", |_| tools::mpi(tools::MpiTools::OpenMpi)),
             compiling("cc", |_| tools::cc()),
             compiling("c++20-barrier", |_| tools::cxx_barrier()),
             compiling("libgomp", |_| tools::libgomp()),

@@ -7,24 +7,26 @@ use crate::programs::{self, on_path};
 
 /// An MPI implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mpi {
+pub(super) enum MpiTools {
     Mpich,
     OpenMpi,
 }
 
-impl Mpi {
+impl MpiTools {
     /// Names of its compiler and starter, in the order in which they are looked for; Debian adds suffixes.
     fn programs(self) -> [(&'static str, &'static str); 2] {
         match self {
-            Mpi::Mpich => [("mpicc.mpich", "mpiexec.mpich"), ("mpicc", "mpiexec")],
-            Mpi::OpenMpi => [("mpicc.openmpi", "mpiexec.openmpi"), ("mpicc", "mpiexec")],
+            MpiTools::Mpich => [("mpicc.mpich", "mpiexec.mpich"), ("mpicc", "mpiexec")],
+            MpiTools::OpenMpi => [("mpicc.openmpi", "mpiexec.openmpi"), ("mpicc", "mpiexec")],
         }
     }
 
     fn package(self) -> &'static str {
         match self {
-            Mpi::Mpich => "apt-get install mpich libmpich-dev; 'unisono mpi' needs it for programs of MPICH",
-            Mpi::OpenMpi => {
+            MpiTools::Mpich => {
+                "apt-get install mpich libmpich-dev; 'unisono mpi' needs it for programs of MPICH"
+            }
+            MpiTools::OpenMpi => {
                 "apt-get install openmpi-bin libopenmpi-dev; 'unisono mpi' needs it for programs of Open MPI"
             }
         }
@@ -34,15 +36,15 @@ impl Mpi {
     fn version(self, printed: &str) -> Option<String> {
         let line = |wanted: &str| printed.lines().find(|line| line.contains(wanted));
         match self {
-            Mpi::Mpich => line("HYDRA").and(line("Version:")),
-            Mpi::OpenMpi => line("(OpenRTE)").or(line("Open MPI")).or(line("PRRTE")),
+            MpiTools::Mpich => line("HYDRA").and(line("Version:")),
+            MpiTools::OpenMpi => line("(OpenRTE)").or(line("Open MPI")).or(line("PRRTE")),
         }
         .and_then(|line| line.split_whitespace().last())
         .map(str::to_owned)
     }
 }
 
-pub(super) fn mpi(which: Mpi) -> Finding {
+pub(super) fn mpi(which: MpiTools) -> Finding {
     let mut finding = Finding::missing("no mpiexec of it on PATH", which.package());
     for (compiler, starter) in which.programs() {
         let Some(path) = on_path(starter) else { continue };
@@ -168,11 +170,11 @@ mod tests {
     fn each_mpi_is_known_by_what_its_starter_prints() {
         let mpich = "HYDRA build details:\n    Version:                                 4.0.2\n";
         let open = "mpiexec (OpenRTE) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n";
-        assert_eq!(Mpi::Mpich.version(mpich).as_deref(), Some("4.0.2"));
-        assert_eq!(Mpi::Mpich.version(open), None);
-        assert_eq!(Mpi::OpenMpi.version("mpirun (Open MPI) 5.0.3\n").as_deref(), None.or(Some("5.0.3")));
-        assert_eq!(Mpi::OpenMpi.version(open).as_deref(), Some("4.1.4"));
-        assert_eq!(Mpi::OpenMpi.version(mpich), None);
+        assert_eq!(MpiTools::Mpich.version(mpich).as_deref(), Some("4.0.2"));
+        assert_eq!(MpiTools::Mpich.version(open), None);
+        assert_eq!(MpiTools::OpenMpi.version("mpirun (Open MPI) 5.0.3\n").as_deref(), None.or(Some("5.0.3")));
+        assert_eq!(MpiTools::OpenMpi.version(open).as_deref(), Some("4.1.4"));
+        assert_eq!(MpiTools::OpenMpi.version(mpich), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! IPv4 addresses of devices. Reference: rtnetlink(7), include/uapi/linux/if_addr.h.
 
 use super::link::Index;
-use super::message::Request;
+use super::message::NetlinkRequest;
 use std::net::Ipv4Addr;
 
 const NEW_ADDRESS: u16 = 20;
@@ -11,12 +11,12 @@ const LOCAL: u16 = 2;
 
 /// Gives a device an address, and with it a route to everybody whose first `prefix` bits are the same.
 #[must_use]
-pub fn add(device: Index, address: Ipv4Addr, prefix: u8) -> Request {
+pub fn add(device: Index, address: Ipv4Addr, prefix: u8) -> NetlinkRequest {
     // struct ifaddrmsg: family, prefix length, flags, scope, index
     let mut fixed = [libc::AF_INET as u8, prefix, 0, 0, 0, 0, 0, 0];
     fixed[4..8].copy_from_slice(&device.0.to_ne_bytes());
     let what = format!("give device {} the address {address}/{prefix}", device.0);
-    let mut request = Request::new(what, NEW_ADDRESS, CREATE_NEW, &fixed);
+    let mut request = NetlinkRequest::new(what, NEW_ADDRESS, CREATE_NEW, &fixed);
     request.attribute(LOCAL, &address.octets()).attribute(ADDRESS, &address.octets());
     request
 }

@@ -6,7 +6,7 @@
 //! include/uapi/linux/if_link.h.
 
 use super::link::{self, Device, Index, NEW_LINK, UP, WITHOUT_ARP, head};
-use super::message::Request;
+use super::message::NetlinkRequest;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 const DELETE_LINK: u16 = 17;
@@ -21,16 +21,16 @@ const NO_ADDRESS: u8 = 1;
 
 /// Makes a pair of devices, both off.
 #[must_use]
-pub fn pair(near: &Device<'_>, far: &Device<'_>) -> Request {
+pub fn pair(near: &Device<'_>, far: &Device<'_>) -> NetlinkRequest {
     link::pair(near, far, WITHOUT_ARP, link::name)
 }
 
 /// Has the kernel make up no IPv6 address for a device. Where there is no IPv6 it refuses, which does no
 /// harm.
 #[must_use]
-pub fn without_address(device: Index) -> Request {
+pub fn without_address(device: Index) -> NetlinkRequest {
     let what = format!("keep device {} without an address", device.0);
-    let mut request = Request::new(what, NEW_LINK, 0, &head(Some(device), 0, 0));
+    let mut request = NetlinkRequest::new(what, NEW_LINK, 0, &head(Some(device), 0, 0));
     request.nest(OF_FAMILY, |families| {
         families.nest(INET6, |inet6| {
             inet6.attribute(ADDRESS_GENERATION, &[NO_ADDRESS]);
@@ -42,19 +42,19 @@ pub fn without_address(device: Index) -> Request {
 /// Switches a device on that answers no address resolution, takes frames of so many bytes, and queues so
 /// many.
 #[must_use]
-pub fn switch_on(device: Index, mtu: u32, queue: u32) -> Request {
+pub fn switch_on(device: Index, mtu: u32, queue: u32) -> NetlinkRequest {
     let what = format!("switch on device {} for {mtu} bytes a frame", device.0);
     let flags = UP | WITHOUT_ARP;
-    let mut request = Request::new(what, NEW_LINK, 0, &head(Some(device), flags, flags));
+    let mut request = NetlinkRequest::new(what, NEW_LINK, 0, &head(Some(device), flags, flags));
     request.attribute(MTU, &mtu.to_ne_bytes()).attribute(QUEUE_LENGTH, &queue.to_ne_bytes());
     request
 }
 
 /// Has a program see every frame that comes in through a device.
 #[must_use]
-pub fn redirect(device: Index, program: BorrowedFd<'_>) -> Request {
+pub fn redirect(device: Index, program: BorrowedFd<'_>) -> NetlinkRequest {
     let what = format!("attach an XDP program to device {}", device.0);
-    let mut request = Request::new(what, NEW_LINK, 0, &head(Some(device), 0, 0));
+    let mut request = NetlinkRequest::new(what, NEW_LINK, 0, &head(Some(device), 0, 0));
     request.nest(XDP, |xdp| {
         xdp.attribute(PROGRAM, &program.as_raw_fd().to_ne_bytes());
     });
@@ -63,6 +63,6 @@ pub fn redirect(device: Index, program: BorrowedFd<'_>) -> Request {
 
 /// Removes a device, and the other end of its cable.
 #[must_use]
-pub fn remove(device: Index) -> Request {
-    Request::new(format!("remove device {}", device.0), DELETE_LINK, 0, &head(Some(device), 0, 0))
+pub fn remove(device: Index) -> NetlinkRequest {
+    NetlinkRequest::new(format!("remove device {}", device.0), DELETE_LINK, 0, &head(Some(device), 0, 0))
 }

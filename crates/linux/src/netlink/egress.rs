@@ -7,7 +7,7 @@
 //! include/uapi/linux/{pkt_sched,pkt_cls}.h.
 
 use super::link::Index;
-use super::message::{Request, TABLE};
+use super::message::{NetlinkRequest, TABLE};
 use super::traffic::{
     CLSACT, CLSACT_HANDLE, CLSACT_INGRESS, CREATE_OR_REPLACE, FIRST_OF_ALL, KIND, deciding, head,
 };
@@ -24,7 +24,7 @@ const HANDLE: u32 = 0x756e_6973;
 /// Has a program decide about each frame that is to be sent, in place of ours that did so before; needs
 /// [`clsact`](super::traffic::clsact).
 #[must_use]
-pub fn attach(device: Index, program: BorrowedFd<'_>, name: &str) -> Request {
+pub fn attach(device: Index, program: BorrowedFd<'_>, name: &str) -> NetlinkRequest {
     let what = format!("attach the program {name} where device {} sends", device.0);
     let fixed = head(device, HANDLE, CLSACT_EGRESS, FIRST_OF_ALL);
     deciding(what, CREATE_OR_REPLACE, &fixed, program, name)
@@ -32,10 +32,10 @@ pub fn attach(device: Index, program: BorrowedFd<'_>, name: &str) -> Request {
 
 /// Takes ours away.
 #[must_use]
-pub fn detach(device: Index) -> Request {
+pub fn detach(device: Index) -> NetlinkRequest {
     let what = format!("take our program away from where device {} sends", device.0);
     let mut request =
-        Request::new(what, DELETE_FILTER, 0, &head(device, HANDLE, CLSACT_EGRESS, FIRST_OF_ALL));
+        NetlinkRequest::new(what, DELETE_FILTER, 0, &head(device, HANDLE, CLSACT_EGRESS, FIRST_OF_ALL));
     request.text(KIND, "bpf");
     request
 }
@@ -48,13 +48,13 @@ pub fn remove_unused_clsact(socket: &mut Socket, device: Index) -> Result<bool, 
     for place in [CLSACT_INGRESS, CLSACT_EGRESS] {
         let what = format!("list the filters of device {}", device.0);
         let entries =
-            socket.table(&Request::new(what, READ_FILTERS, TABLE, &head(device, 0, place, 0)), 20)?;
+            socket.table(&NetlinkRequest::new(what, READ_FILTERS, TABLE, &head(device, 0, place, 0)), 20)?;
         if entries.iter().any(|entry| entry.word(4) == device.0) {
             return Ok(false);
         }
     }
     let what = format!("remove the clsact queueing discipline of device {}", device.0);
-    let mut request = Request::new(what, DELETE_QDISC, 0, &head(device, CLSACT_HANDLE, CLSACT, 0));
+    let mut request = NetlinkRequest::new(what, DELETE_QDISC, 0, &head(device, CLSACT_HANDLE, CLSACT, 0));
     request.text(KIND, "clsact");
     socket.run(&[request])?;
     Ok(true)

@@ -12,7 +12,7 @@
 //! Reference: tc-htb(8), include/uapi/linux/pkt_sched.h, net/sched/sch_htb.c.
 
 use super::link::Index;
-use super::message::{Request, TABLE, attribute, number};
+use super::message::{NetlinkRequest, TABLE, attribute, number};
 use super::qdisc::ROOT;
 use super::traffic::{CREATE_OR_REPLACE, KIND, NEW_QDISC, OPTIONS, head};
 use super::{Refused, Socket};
@@ -36,7 +36,7 @@ const TICK_NS: u64 = 64;
 pub const MOST_LEVELS: usize = 8;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Class {
+pub struct HtbClass {
     /// Its number: the discipline's and its own.
     pub number: u32,
     /// The class above it, or the discipline.
@@ -55,7 +55,7 @@ pub struct Class {
 
 /// What a class has got until now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Statistics {
+pub struct HtbStatistics {
     pub number: u32,
     /// Bytes that have left.
     pub bytes: u64,
@@ -70,9 +70,9 @@ pub struct Statistics {
 
 /// Makes a device begin with classes; what no filter names goes to the class `default`.
 #[must_use]
-pub fn root(device: Index, handle: u32, default: u16) -> Request {
+pub fn root(device: Index, handle: u32, default: u16) -> NetlinkRequest {
     let what = format!("add the queueing discipline htb to device {}", device.0);
-    let mut request = Request::new(what, NEW_QDISC, CREATE_OR_REPLACE, &head(device, handle, ROOT, 0));
+    let mut request = NetlinkRequest::new(what, NEW_QDISC, CREATE_OR_REPLACE, &head(device, handle, ROOT, 0));
     // struct tc_htb_glob: version, rate to quantum, default, debug, direct packets
     let initial = [VERSION, 10, u32::from(default), 0, 0].map(u32::to_ne_bytes).concat();
     request.text(KIND, "htb").nest(OPTIONS, |options| {
@@ -83,10 +83,10 @@ pub fn root(device: Index, handle: u32, default: u16) -> Request {
 
 /// Makes a class, or changes it, without touching what waits in it.
 #[must_use]
-pub fn class(device: Index, class: &Class) -> Request {
+pub fn class(device: Index, class: &HtbClass) -> NetlinkRequest {
     let what = format!("add class {:x} to device {}", class.number & 0xffff, device.0);
     let fixed = head(device, class.number, class.parent, 0);
-    let mut request = Request::new(what, NEW_CLASS, CREATE_OR_REPLACE, &fixed);
+    let mut request = NetlinkRequest::new(what, NEW_CLASS, CREATE_OR_REPLACE, &fixed);
     let [burst, ceiling_burst] =
         [class.burst_ns, class.ceiling_burst_ns].map(|ns| u32::try_from(ns / TICK_NS).unwrap_or(u32::MAX));
     // struct tc_htb_opt: rate, ceiling, buffers, quantum, level, priority
@@ -114,18 +114,19 @@ fn rate(bytes_per_second: u64) -> [u8; 12] {
 
 /// Takes a class away, and drops what waits in it; not while it has classes below it.
 #[must_use]
-pub fn remove_class(device: Index, number: u32) -> Request {
+pub fn remove_class(device: Index, number: u32) -> NetlinkRequest {
     let what = format!("remove class {:x} from device {}", number & 0xffff, device.0);
-    Request::new(what, DELETE_CLASS, 0, &head(device, number, 0, 0))
+    NetlinkRequest::new(what, DELETE_CLASS, 0, &head(device, number, 0, 0))
 }
 
 /// What the classes of a device have got until now.
 ///
 /// # Errors
 /// The kernel does not answer.
-pub fn statistics(socket: &mut Socket, device: Index) -> Result<Vec<Statistics>, Refused> {
+pub fn statistics(socket: &mut Socket, device: Index) -> Result<Vec<HtbStatistics>, Refused> {
     let what = format!("list the classes of device {}", device.0);
-    let entries = socket.table(&Request::new(what, READ_CLASSES, TABLE, &head(device, 0, 0, 0)), 20)?;
+    let entries =
+        socket.table(&NetlinkRequest::new(what, READ_CLASSES, TABLE, &head(device, 0, 0, 0)), 20)?;
     let classes = entries.iter().filter(|entry| {
         entry.word(4) == device.0 && entry.attribute(KIND).is_some_and(|kind| kind.starts_with(b"htb"))
     });
@@ -136,7 +137,7 @@ pub fn statistics(socket: &mut Socket, device: Index) -> Result<Vec<Statistics>,
         };
         // struct gnet_stats_basic: bytes (64), packets; gnet_stats_queue: packets, bytes, drops, ...
         let packets = attribute(statistics, PACKETS_64).and_then(number);
-        Statistics {
+        HtbStatistics {
             number: entry.word(8),
             bytes: at(BASIC, 0..8),
             packets: packets.unwrap_or_else(|| at(BASIC, 8..12)),

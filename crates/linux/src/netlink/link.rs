@@ -6,7 +6,7 @@
 //!
 //! Reference: veth(4), rtnetlink(7), include/uapi/linux/{if_link,veth}.h.
 
-use super::message::{Request, TABLE, number, text};
+use super::message::{NetlinkRequest, TABLE, number, text};
 use super::{Refused, Socket};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -57,7 +57,7 @@ pub struct Device<'a> {
 /// one to talk to. The near one is up; the far one is not, because the kernel makes it before it has a peer:
 /// [`set`] it.
 #[must_use]
-pub fn veth(near: &Device<'_>, far: &Device<'_>) -> Request {
+pub fn veth(near: &Device<'_>, far: &Device<'_>) -> NetlinkRequest {
     pair(near, far, UP | WITHOUT_ARP, |request, device| {
         name(request, device);
         request
@@ -71,10 +71,10 @@ pub(super) fn pair(
     near: &Device<'_>,
     far: &Device<'_>,
     flags: u32,
-    describe: fn(&mut Request, &Device<'_>),
-) -> Request {
+    describe: fn(&mut NetlinkRequest, &Device<'_>),
+) -> NetlinkRequest {
     let what = format!("make the pair of devices {} and {}", near.name, far.name);
-    let mut request = Request::new(what, NEW_LINK, CREATE_NEW, &head(near.index, flags, !0));
+    let mut request = NetlinkRequest::new(what, NEW_LINK, CREATE_NEW, &head(near.index, flags, !0));
     describe(&mut request, near);
     request.nest(LINK_INFO, |info| {
         info.text(KIND, "veth").nest(DATA, |data| {
@@ -88,7 +88,7 @@ pub(super) fn pair(
 }
 
 /// Says what a device is called, in both ways, and where it shall be.
-pub(super) fn name(request: &mut Request, device: &Device<'_>) {
+pub(super) fn name(request: &mut NetlinkRequest, device: &Device<'_>) {
     let namespace = device.namespace.as_raw_fd();
     request
         .text(NAME, &device.name)
@@ -98,24 +98,29 @@ pub(super) fn name(request: &mut Request, device: &Device<'_>) {
 
 /// Switches a device on or off, as pulling its cable does.
 #[must_use]
-pub fn set(device: Index, state: State) -> Request {
+pub fn set(device: Index, state: LinkState) -> NetlinkRequest {
     let (flags, word) = match state {
-        State::Up => (UP, "up"),
-        State::Down => (0, "down"),
+        LinkState::Up => (UP, "up"),
+        LinkState::Down => (0, "down"),
     };
-    Request::new(format!("set device {} {word}", device.0), NEW_LINK, 0, &head(Some(device), flags, UP))
+    NetlinkRequest::new(
+        format!("set device {} {word}", device.0),
+        NEW_LINK,
+        0,
+        &head(Some(device), flags, UP),
+    )
 }
 
 /// Has a device ask for the hardware addresses of its neighbours, as Ethernet does.
 #[must_use]
-pub fn resolving(device: Index) -> Request {
+pub fn resolving(device: Index) -> NetlinkRequest {
     let what = format!("have device {} resolve addresses", device.0);
-    Request::new(what, NEW_LINK, 0, &head(Some(device), 0, WITHOUT_ARP))
+    NetlinkRequest::new(what, NEW_LINK, 0, &head(Some(device), 0, WITHOUT_ARP))
 }
 
 /// Whether a device is on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum LinkState {
     /// It takes and gives frames.
     Up,
     /// It does not.
@@ -157,7 +162,7 @@ pub struct Link {
 /// # Errors
 /// The kernel does not answer.
 pub fn all(socket: &mut Socket) -> Result<Vec<Link>, Refused> {
-    let request = Request::new("list the devices".to_owned(), READ_LINKS, TABLE, &head(None, 0, 0));
+    let request = NetlinkRequest::new("list the devices".to_owned(), READ_LINKS, TABLE, &head(None, 0, 0));
     let entries = socket.table(&request, 16)?;
     let link = |entry: &super::message::Entry| {
         Some(Link {
@@ -182,7 +187,7 @@ pub fn dropped(socket: &mut Socket, device: Index) -> Result<u64, Refused> {
     /// `tx_dropped` in `struct rtnl_link_stats64`.
     const SEND_DROPPED: usize = 7 * 8;
     let request =
-        Request::new(format!("ask about device {}", device.0), READ_LINKS, TABLE, &head(None, 0, 0));
+        NetlinkRequest::new(format!("ask about device {}", device.0), READ_LINKS, TABLE, &head(None, 0, 0));
     let entries = socket.table(&request, 16)?;
     let counted = entries.iter().find(|entry| entry.word(4) == device.0);
     let dropped =
@@ -193,9 +198,9 @@ pub fn dropped(socket: &mut Socket, device: Index) -> Result<u64, Refused> {
 /// Limits the longest packet that the kernel hands a device to cut into pieces; connections that are open
 /// already may hand down longer ones, which are cut before they reach the device.
 #[must_use]
-pub fn limit(device: Index, most_at_once: u32, most_at_once_4: Option<u32>) -> Request {
+pub fn limit(device: Index, most_at_once: u32, most_at_once_4: Option<u32>) -> NetlinkRequest {
     let what = format!("limit packets of device {} to {most_at_once} bytes", device.0);
-    let mut request = Request::new(what, NEW_LINK, 0, &head(Some(device), 0, 0));
+    let mut request = NetlinkRequest::new(what, NEW_LINK, 0, &head(Some(device), 0, 0));
     request.attribute(MOST_AT_ONCE, &most_at_once.to_ne_bytes());
     if let Some(most) = most_at_once_4 {
         request.attribute(MOST_AT_ONCE_4, &most.to_ne_bytes());

@@ -20,14 +20,14 @@ const EXPLANATION: u16 = 1;
 
 /// One request, without the header that the socket puts before it.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct NetlinkRequest {
     what: String,
     kind: u16,
     flags: u16,
     body: Vec<u8>,
 }
 
-impl Request {
+impl NetlinkRequest {
     /// A request of a kind, with a fixed structure first; `what` names it in errors.
     pub(super) fn new(what: String, kind: u16, flags: u16, fixed: &[u8]) -> Self {
         let mut request = Self { what, kind, flags, body: fixed.to_vec() };
@@ -96,7 +96,7 @@ impl Request {
 
 /// What the kernel says about a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Answer {
+pub struct KernelAnswer {
     pub sequence: u32,
     /// 0 if it was carried out.
     pub errno: i32,
@@ -105,7 +105,7 @@ pub struct Answer {
 }
 
 /// The acknowledgements in what a netlink socket received; anything else in it is passed over.
-pub fn answers(mut bytes: &[u8]) -> impl Iterator<Item = Answer> {
+pub fn answers(mut bytes: &[u8]) -> impl Iterator<Item = KernelAnswer> {
     std::iter::from_fn(move || {
         while let Some(header) = bytes.get(..HEADER) {
             let length = usize::try_from(word(header, 0)).unwrap_or(usize::MAX);
@@ -114,7 +114,7 @@ pub fn answers(mut bytes: &[u8]) -> impl Iterator<Item = Answer> {
             bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
             if kind == ERROR && message.len() >= 4 {
                 let errno = i32::from_ne_bytes(word(message, 0).to_ne_bytes()).wrapping_neg();
-                return Some(Answer { sequence, errno, explanation: explanation(message, flags) });
+                return Some(KernelAnswer { sequence, errno, explanation: explanation(message, flags) });
             }
         }
         None
@@ -240,7 +240,7 @@ mod tests {
 
     fn acknowledgement(sequence: u32, errno: i32, text: Option<&str>) -> Vec<u8> {
         let flags = if text.is_some() { CAPPED | HAS_ATTRIBUTES } else { 0 };
-        let mut answer = Request::new(String::new(), ERROR, flags, &(-errno).to_ne_bytes());
+        let mut answer = NetlinkRequest::new(String::new(), ERROR, flags, &(-errno).to_ne_bytes());
         answer.raw(&[7; HEADER]); // the request's own header
         if let Some(text) = text {
             answer.attribute(9, &[1, 2, 3]).text(EXPLANATION, text);
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_request_carries_its_own_lengths_and_is_padded() {
-        let mut request = Request::new("it".to_owned(), 16, 0x600, &[0; 16]);
+        let mut request = NetlinkRequest::new("it".to_owned(), 16, 0x600, &[0; 16]);
         request.text(3, "abcd").nest(18, |inner| {
             inner.text(1, "veth").nest(2, |innermost| {
                 innermost.attribute(1, &[5; 3]);
@@ -278,10 +278,10 @@ mod tests {
     fn answers_come_with_the_kernels_words() {
         let both =
             [acknowledgement(3, 0, None), acknowledgement(4, libc::EEXIST, Some("name taken"))].concat();
-        let got: Vec<Answer> = answers(&both).collect();
-        assert_eq!(got[0], Answer { sequence: 3, errno: 0, explanation: None });
+        let got: Vec<KernelAnswer> = answers(&both).collect();
+        assert_eq!(got[0], KernelAnswer { sequence: 3, errno: 0, explanation: None });
         let explanation = Some("name taken".to_owned());
-        assert_eq!(got[1], Answer { sequence: 4, errno: libc::EEXIST, explanation });
+        assert_eq!(got[1], KernelAnswer { sequence: 4, errno: libc::EEXIST, explanation });
         assert_eq!(got.len(), 2);
     }
 

@@ -24,7 +24,7 @@ pub mod token_bucket;
 pub mod traffic;
 pub mod watch;
 
-pub use message::{Answer, Request, answers};
+pub use message::{KernelAnswer, NetlinkRequest, answers};
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -100,7 +100,7 @@ impl Socket {
     ///
     /// # Errors
     /// The first one refused; later ones of the same batch may have been carried out.
-    pub fn run(&mut self, requests: &[Request]) -> Result<(), Refused> {
+    pub fn run(&mut self, requests: &[NetlinkRequest]) -> Result<(), Refused> {
         let mut rest = requests;
         while !rest.is_empty() {
             let mut length = 0;
@@ -115,7 +115,7 @@ impl Socket {
         Ok(())
     }
 
-    fn run_batch(&mut self, requests: &[Request]) -> Result<(), Refused> {
+    fn run_batch(&mut self, requests: &[NetlinkRequest]) -> Result<(), Refused> {
         let first = self.sequence.wrapping_add(1);
         let mut bytes = Vec::new();
         for (at, request) in requests.iter().enumerate() {
@@ -133,7 +133,7 @@ impl Socket {
                     continue;
                 };
                 if answer.errno != 0 && refused.is_none() {
-                    let Answer { errno, explanation, .. } = answer.clone();
+                    let KernelAnswer { errno, explanation, .. } = answer.clone();
                     refused = Some(Refused { what: request.what().to_owned(), errno, explanation });
                 }
                 if answer.sequence == self.sequence {
@@ -147,7 +147,7 @@ impl Socket {
     ///
     /// # Errors
     /// The kernel refuses, or the table changes faster than it can be read.
-    fn table(&mut self, request: &Request, fixed: usize) -> Result<Vec<message::Entry>, Refused> {
+    fn table(&mut self, request: &NetlinkRequest, fixed: usize) -> Result<Vec<message::Entry>, Refused> {
         for _ in 0..TRIES {
             if let Some(entries) = self.try_table(request, fixed)? {
                 return Ok(entries);
@@ -157,7 +157,11 @@ impl Socket {
         Err(Refused { what, errno: libc::EAGAIN, explanation: Some("it changes all the time".to_owned()) })
     }
 
-    fn try_table(&mut self, request: &Request, fixed: usize) -> Result<Option<Vec<message::Entry>>, Refused> {
+    fn try_table(
+        &mut self,
+        request: &NetlinkRequest,
+        fixed: usize,
+    ) -> Result<Option<Vec<message::Entry>>, Refused> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut bytes = Vec::new();
         request.write(self.sequence, false, &mut bytes);

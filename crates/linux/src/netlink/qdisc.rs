@@ -6,7 +6,7 @@
 //! there again when what replaced it goes. Reference: tc(8), rtnetlink(7), include/uapi/linux/pkt_sched.h.
 
 use super::link::Index;
-use super::message::{Request, TABLE, attribute, number, text};
+use super::message::{NetlinkRequest, TABLE, attribute, number, text};
 use super::traffic::{CREATE_OR_REPLACE, KIND, NEW_QDISC, OPTIONS, head};
 use super::{Refused, Socket};
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ pub struct Qdisc {
 /// The kernel does not answer.
 pub fn of_device(socket: &mut Socket, device: Index) -> Result<Vec<Qdisc>, Refused> {
     let what = format!("list the queueing disciplines of device {}", device.0);
-    let entries = socket.table(&Request::new(what, READ_QDISCS, TABLE, &head(device, 0, 0, 0)), 20)?;
+    let entries = socket.table(&NetlinkRequest::new(what, READ_QDISCS, TABLE, &head(device, 0, 0, 0)), 20)?;
     let entries = entries.iter().filter(|entry| entry.word(4) == device.0);
     let qdisc = |entry: &super::message::Entry| {
         Some(Qdisc {
@@ -56,7 +56,7 @@ pub fn dropped(socket: &mut Socket, device: Index) -> Result<u64, Refused> {
     const STATISTICS: u16 = 7;
     const QUEUE: u16 = 3;
     let what = format!("list the queueing disciplines of device {}", device.0);
-    let entries = socket.table(&Request::new(what, READ_QDISCS, TABLE, &head(device, 0, 0, 0)), 20)?;
+    let entries = socket.table(&NetlinkRequest::new(what, READ_QDISCS, TABLE, &head(device, 0, 0, 0)), 20)?;
     let first = entries.iter().find(|entry| entry.word(4) == device.0 && entry.word(12) == ROOT);
     let queue = first.and_then(|entry| attribute(entry.attribute(STATISTICS)?, QUEUE));
     // struct gnet_stats_queue: waiting, their bytes, dropped
@@ -65,10 +65,10 @@ pub fn dropped(socket: &mut Socket, device: Index) -> Result<u64, Refused> {
 
 /// Makes a discipline as it was, in the place of what is there.
 #[must_use]
-pub fn make(device: Index, qdisc: &Qdisc) -> Request {
+pub fn make(device: Index, qdisc: &Qdisc) -> NetlinkRequest {
     let what = format!("add the queueing discipline {} to device {}", qdisc.kind, device.0);
     let fixed = head(device, qdisc.handle, qdisc.parent, 0);
-    let mut request = Request::new(what, NEW_QDISC, CREATE_OR_REPLACE, &fixed);
+    let mut request = NetlinkRequest::new(what, NEW_QDISC, CREATE_OR_REPLACE, &fixed);
     request.text(KIND, &qdisc.kind);
     if !qdisc.options.is_empty() {
         request.attribute(OPTIONS, &qdisc.options);
@@ -79,16 +79,16 @@ pub fn make(device: Index, qdisc: &Qdisc) -> Request {
 /// Gives a device a discipline that needs no telling in the place of the one it begins with. One that
 /// replaces another of another kind needs another number.
 #[must_use]
-pub fn root(device: Index, kind: &str, major: u16) -> Request {
+pub fn root(device: Index, kind: &str, major: u16) -> NetlinkRequest {
     let handle = u32::from(major) << 16;
     make(device, &Qdisc { handle, parent: ROOT, kind: kind.to_owned(), options: Vec::new() })
 }
 
 /// Takes a device's first discipline away, and with it all its classes; the kernel puts its own one there.
 #[must_use]
-pub fn remove_root(device: Index) -> Request {
+pub fn remove_root(device: Index) -> NetlinkRequest {
     let what = format!("remove the queueing discipline of device {}", device.0);
-    Request::new(what, DELETE_QDISC, 0, &head(device, 0, ROOT, 0))
+    NetlinkRequest::new(what, DELETE_QDISC, 0, &head(device, 0, ROOT, 0))
 }
 
 /// How much a queue holds.
@@ -101,7 +101,7 @@ pub enum Room {
 
 /// A first-in-first-out queue at a class.
 #[must_use]
-pub fn fifo(device: Index, class: u32, room: Room) -> Request {
+pub fn fifo(device: Index, class: u32, room: Room) -> NetlinkRequest {
     let (kind, limit) = match room {
         Room::Bytes(limit) => ("bfifo", limit),
         Room::Packets(limit) => ("pfifo", limit),

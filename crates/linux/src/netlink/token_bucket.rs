@@ -6,7 +6,7 @@
 //! include/uapi/linux/pkt_sched.h.
 
 use super::link::Index;
-use super::message::Request;
+use super::message::NetlinkRequest;
 
 const NEW_QDISC: u16 = 36;
 const CREATE: u16 = 0x400;
@@ -33,7 +33,7 @@ pub struct Link {
 
 /// Gives a device this link, in place of what its packets waited in before.
 #[must_use]
-pub fn set(device: Index, link: Link) -> Request {
+pub fn set(device: Index, link: Link) -> NetlinkRequest {
     let what = format!("give device {} a link of {} bit/s", device.0, link.bits_per_s);
     // struct tcmsg: family, device, handle, parent, info
     let mut fixed = [0; 20];
@@ -46,7 +46,7 @@ pub fn set(device: Index, link: Link) -> Request {
     parameters[1] = ETHERNET;
     parameters[8..12].copy_from_slice(&u32::try_from(bytes_per_s).unwrap_or(u32::MAX).to_ne_bytes());
     parameters[24..28].copy_from_slice(&link.limit.to_ne_bytes());
-    let mut request = Request::new(what, NEW_QDISC, CREATE | REPLACE, &fixed);
+    let mut request = NetlinkRequest::new(what, NEW_QDISC, CREATE | REPLACE, &fixed);
     request.text(KIND, "tbf").nest(OPTIONS, |options| {
         options
             .attribute(PARAMETERS, &parameters)

@@ -8,7 +8,7 @@
 //! include/uapi/linux/{pkt_sched,pkt_cls}.h.
 
 use super::link::Index;
-use super::message::Request;
+use super::message::NetlinkRequest;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 pub(super) const NEW_QDISC: u16 = 36;
@@ -29,16 +29,17 @@ pub(super) const FIRST_OF_ALL: u32 = 1 << 16 | (libc::ETH_P_ALL as u16).to_be() 
 
 /// Gives a device a place for programs, which costs nothing as long as there are none.
 #[must_use]
-pub fn clsact(device: Index) -> Request {
+pub fn clsact(device: Index) -> NetlinkRequest {
     let what = format!("add a clsact queueing discipline to device {}", device.0);
-    let mut request = Request::new(what, NEW_QDISC, CREATE_NEW, &head(device, CLSACT_HANDLE, CLSACT, 0));
+    let mut request =
+        NetlinkRequest::new(what, NEW_QDISC, CREATE_NEW, &head(device, CLSACT_HANDLE, CLSACT, 0));
     request.text(KIND, "clsact");
     request
 }
 
 /// Has a program decide about each frame that comes in; needs [`clsact`].
 #[must_use]
-pub fn at_ingress(device: Index, program: BorrowedFd<'_>, name: &str) -> Request {
+pub fn at_ingress(device: Index, program: BorrowedFd<'_>, name: &str) -> NetlinkRequest {
     let what = format!("attach the program {name} to device {}", device.0);
     deciding(what, CREATE_NEW, &head(device, 0, CLSACT_INGRESS, FIRST_OF_ALL), program, name)
 }
@@ -50,8 +51,8 @@ pub(super) fn deciding(
     fixed: &[u8],
     program: BorrowedFd<'_>,
     name: &str,
-) -> Request {
-    let mut request = Request::new(what, NEW_FILTER, flags, fixed);
+) -> NetlinkRequest {
+    let mut request = NetlinkRequest::new(what, NEW_FILTER, flags, fixed);
     request.text(KIND, "bpf").nest(OPTIONS, |options| {
         options
             .attribute(BPF_PROGRAM, &program.as_raw_fd().to_ne_bytes())
@@ -64,10 +65,10 @@ pub(super) fn deciding(
 /// Has a program choose the class of each frame that is queued: what it answers is the class's number. Put in
 /// the place of the program that was there, in one step.
 #[must_use]
-pub fn classify(device: Index, handle: u32, program: BorrowedFd<'_>, name: &str) -> Request {
+pub fn classify(device: Index, handle: u32, program: BorrowedFd<'_>, name: &str) -> NetlinkRequest {
     let what = format!("attach the program {name} to the queueing discipline of device {}", device.0);
     let fixed = head(device, 1, handle, FIRST_OF_ALL);
-    let mut request = Request::new(what, NEW_FILTER, CREATE_OR_REPLACE, &fixed);
+    let mut request = NetlinkRequest::new(what, NEW_FILTER, CREATE_OR_REPLACE, &fixed);
     request.text(KIND, "bpf").nest(OPTIONS, |options| {
         options.attribute(BPF_PROGRAM, &program.as_raw_fd().to_ne_bytes()).text(BPF_NAME, name);
     });

@@ -18,7 +18,7 @@
 //! is told that it has missed something. Reference: rtnetlink(7), netlink(7).
 
 use super::link::{Carrier, Index};
-use super::message::{Request, notices, word};
+use super::message::{NetlinkRequest, notices, word};
 use super::{Refused, Socket, link};
 use crate::network_namespace::NetworkNamespace;
 use std::io;
@@ -35,7 +35,7 @@ const ROOM: i32 = 4 << 20;
 
 /// A listener to the devices of some namespaces.
 #[derive(Debug)]
-pub struct Watch {
+pub struct DeviceWatch {
     socket: Socket,
 }
 
@@ -48,15 +48,16 @@ pub enum News {
     Missed,
 }
 
-impl Watch {
+impl DeviceWatch {
     /// Listens to these namespaces from now on.
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_ADMIN` and `CAP_NET_BROADCAST`, or no descriptor is left.
     pub fn begin(namespaces: &[NetworkNamespace]) -> Result<Self, Refused> {
         let mut socket = Self::elsewhere().map_err(|error| Refused::local(&error))?;
-        socket
-            .run(&namespaces.iter().map(|namespace| number(namespace.as_fd())).collect::<Vec<Request>>())?;
+        socket.run(
+            &namespaces.iter().map(|namespace| number(namespace.as_fd())).collect::<Vec<NetlinkRequest>>(),
+        )?;
         // without it less fits, and one hears that something was missed
         let _ = crate::socket::force_receive_room(&socket, ROOM);
         let listen = [(libc::NETLINK_LISTEN_ALL_NSID, 1), (libc::NETLINK_ADD_MEMBERSHIP, DEVICES)];
@@ -109,7 +110,7 @@ impl Watch {
     }
 }
 
-impl AsFd for Watch {
+impl AsFd for DeviceWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -126,8 +127,8 @@ fn news((kind, body): (u16, &[u8])) -> Option<News> {
 }
 
 /// Has the socket's namespace give another a number of the kernel's choice.
-fn number(namespace: BorrowedFd<'_>) -> Request {
-    let mut request = Request::new("give a namespace a number".to_owned(), NEW_NUMBER, 0, &[0]);
+fn number(namespace: BorrowedFd<'_>) -> NetlinkRequest {
+    let mut request = NetlinkRequest::new("give a namespace a number".to_owned(), NEW_NUMBER, 0, &[0]);
     request
         .attribute(NUMBER, &(-1_i32).to_ne_bytes())
         .attribute(OF_DESCRIPTOR, &namespace.as_raw_fd().to_ne_bytes());
@@ -137,7 +138,7 @@ fn number(namespace: BorrowedFd<'_>) -> Request {
 #[cfg(test)]
 mod tests {
     use super::super::capture;
-    use super::super::link::{Device, State};
+    use super::super::link::{Device, LinkState};
     use super::*;
     use crate::process::{is_root, readable};
     use std::time::{Duration, Instant};
@@ -159,12 +160,12 @@ mod tests {
             address: [2, 0, 0, 0, 0, 1],
         };
         sockets[0].run(&[link::veth(&end(0, 40), &end(1, 41))]).expect("root may");
-        sockets[1].run(&[link::set(Index(41), State::Up)]).expect("root may");
+        sockets[1].run(&[link::set(Index(41), LinkState::Up)]).expect("root may");
         (namespaces, sockets)
     }
 
     /// How the devices are according to what is heard, until it is as expected.
-    fn heard(watch: &mut Watch, expected: [Carrier; 2]) {
+    fn heard(watch: &mut DeviceWatch, expected: [Carrier; 2]) {
         let (mut seen, end) = ([None; 2], Instant::now() + Duration::from_secs(30));
         while seen != expected.map(Some) {
             assert!(Instant::now() < end, "never {expected:?}: {seen:?}");
@@ -184,10 +185,10 @@ mod tests {
             return;
         }
         let (namespaces, mut sockets) = cable();
-        let mut watch = Watch::begin(&namespaces).expect("root may");
-        sockets[1].run(&[link::set(Index(41), State::Down)]).expect("root may");
+        let mut watch = DeviceWatch::begin(&namespaces).expect("root may");
+        sockets[1].run(&[link::set(Index(41), LinkState::Down)]).expect("root may");
         heard(&mut watch, [Carrier::Absent; 2]);
-        sockets[1].run(&[link::set(Index(41), State::Up)]).expect("root may");
+        sockets[1].run(&[link::set(Index(41), LinkState::Up)]).expect("root may");
         heard(&mut watch, [Carrier::Present; 2]);
         let at = link::all(&mut sockets[0]).expect("the kernel answers");
         let at = at.iter().find(|link| link.index == Index(40)).expect("it is there");
@@ -206,11 +207,11 @@ mod tests {
         // a thread of its own enters the namespace
         let entered = thread::spawn(move || {
             namespaces[1].enter().expect("root may");
-            let watch = Watch::here().expect("a descriptor is left");
+            let watch = DeviceWatch::here().expect("a descriptor is left");
             (watch, namespaces)
         });
         let (mut watch, _namespaces) = entered.join().expect("it does not panic");
-        sockets[1].run(&[link::set(Index(41), State::Down)]).expect("root may");
+        sockets[1].run(&[link::set(Index(41), LinkState::Down)]).expect("root may");
         let absent = News::Device(Index(41), Carrier::Absent);
         let end = Instant::now() + Duration::from_secs(30);
         while !watch.news().expect("it listens").contains(&absent) {
@@ -226,11 +227,11 @@ mod tests {
             return;
         }
         let (namespaces, mut sockets) = cable();
-        let mut watch = Watch::begin(&namespaces).expect("root may");
+        let mut watch = DeviceWatch::begin(&namespaces).expect("root may");
         let little: libc::c_int = 4096;
         crate::socket::set_option(&watch, libc::SOL_SOCKET, libc::SO_RCVBUF, &little).expect("a size");
         for _ in 0..20 {
-            let both = [State::Down, State::Up].map(|state| link::set(Index(41), state));
+            let both = [LinkState::Down, LinkState::Up].map(|state| link::set(Index(41), state));
             sockets[1].run(&both).expect("root may");
         }
         assert!(watch.news().expect("it listens").contains(&News::Missed));

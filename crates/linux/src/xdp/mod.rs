@@ -20,5 +20,5 @@ mod ring;
 mod socket;
 mod umem;
 
-pub use socket::{Mode, Place, Received, Socket, Statistics};
+pub use socket::{DeviceQueue, Mode, ReceivedFrame, Socket, XdpStatistics};
 pub use umem::{Chunk, Umem};

@@ -26,7 +26,7 @@ unsafe impl<T: Send> Send for Ring<T> {}
 
 /// Where the parts lie, as the kernel says.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
+pub(super) struct RingLayout {
     pub(super) producer: u64,
     pub(super) consumer: u64,
     pub(super) flags: u64,
@@ -42,7 +42,7 @@ pub(super) struct Producer<T>(Ring<T>);
 pub(super) struct Consumer<T>(Ring<T>);
 
 impl<T: Copy> Ring<T> {
-    fn map(socket: &OwnedFd, page: i64, layout: Layout, size: u32) -> io::Result<Self> {
+    fn map(socket: &OwnedFd, page: i64, layout: RingLayout, size: u32) -> io::Result<Self> {
         assert!(size.is_power_of_two(), "rings have a power of two entries");
         let bytes = layout.entries as usize + size as usize * size_of::<T>();
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
@@ -101,7 +101,7 @@ impl<T> Drop for Ring<T> {
 }
 
 impl<T: Copy> Producer<T> {
-    pub(super) fn map(socket: &OwnedFd, page: i64, layout: Layout, size: u32) -> io::Result<Self> {
+    pub(super) fn map(socket: &OwnedFd, page: i64, layout: RingLayout, size: u32) -> io::Result<Self> {
         Ring::map(socket, page, layout, size).map(Self)
     }
 
@@ -141,7 +141,7 @@ impl<T: Copy> Producer<T> {
 }
 
 impl<T: Copy> Consumer<T> {
-    pub(super) fn map(socket: &OwnedFd, page: i64, layout: Layout, size: u32) -> io::Result<Self> {
+    pub(super) fn map(socket: &OwnedFd, page: i64, layout: RingLayout, size: u32) -> io::Result<Self> {
         Ring::map(socket, page, layout, size).map(Self)
     }
 

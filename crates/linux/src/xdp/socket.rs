@@ -1,6 +1,6 @@
 //! A socket: rings between a queue of a device and this process.
 
-use super::ring::{Consumer, Layout, Producer};
+use super::ring::{Consumer, Producer, RingLayout};
 use super::umem::{Chunk, Umem};
 use crate::netlink::link::Index;
 use crate::socket::set_option;
@@ -24,7 +24,7 @@ pub enum Mode {
 
 /// Which queue of which device.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct DeviceQueue {
     /// The device, in the calling thread's namespace.
     pub device: Index,
     /// The queue, from 0.
@@ -33,7 +33,7 @@ pub struct Place {
 
 /// A frame that came.
 #[derive(Debug)]
-pub struct Received {
+pub struct ReceivedFrame {
     /// Where it is.
     pub chunk: Chunk,
     /// Where in the chunk it begins.
@@ -44,7 +44,7 @@ pub struct Received {
 
 /// What the kernel counted, for ever.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Statistics {
+pub struct XdpStatistics {
     /// Frames dropped, because they were too long or for reasons unknown.
     pub dropped: u64,
     /// Frames dropped because the receive ring was full.
@@ -68,7 +68,7 @@ impl Socket {
     /// # Errors
     /// `EPERM` without `CAP_NET_RAW`; `EAFNOSUPPORT`: the kernel has no such sockets; `ENODEV`; `EBUSY`: the
     /// queue belongs to another such socket; `EOPNOTSUPP`: the device cannot do that mode.
-    pub fn open(umem: &Rc<Umem>, place: Place, mode: Mode) -> io::Result<Self> {
+    pub fn open(umem: &Rc<Umem>, place: DeviceQueue, mode: Mode) -> io::Result<Self> {
         // SAFETY: takes no pointers.
         let descriptor = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if descriptor < 0 {
@@ -105,7 +105,7 @@ impl Socket {
         Ok(socket)
     }
 
-    fn bind(&self, place: Place, mode: Mode) -> io::Result<()> {
+    fn bind(&self, place: DeviceQueue, mode: Mode) -> io::Result<()> {
         let how = match mode {
             Mode::Copy => libc::XDP_COPY,
             Mode::ZeroCopy => libc::XDP_ZEROCOPY,
@@ -136,12 +136,12 @@ impl Socket {
     }
 
     /// Takes at most so many frames that came; answers how many.
-    pub fn receive(&mut self, most: usize, mut each: impl FnMut(Received)) -> usize {
+    pub fn receive(&mut self, most: usize, mut each: impl FnMut(ReceivedFrame)) -> usize {
         let umem = &self.umem;
         self.receive.take(most, |entry| {
             let Some((chunk, offset)) = umem.take(entry.addr) else { return };
             let length = (entry.len as usize).min(umem.chunk_size() - offset);
-            each(Received { chunk, offset, length });
+            each(ReceivedFrame { chunk, offset, length });
         })
     }
 
@@ -160,9 +160,9 @@ impl Socket {
     ///
     /// # Errors
     /// None in practice.
-    pub fn statistics(&self) -> io::Result<Statistics> {
+    pub fn statistics(&self) -> io::Result<XdpStatistics> {
         let counted: libc::xdp_statistics = option(&self.descriptor, libc::XDP_STATISTICS)?;
-        Ok(Statistics {
+        Ok(XdpStatistics {
             dropped: counted.rx_dropped,
             ring_full: counted.rx_ring_full,
             nowhere_to_put: counted.rx_fill_ring_empty_descs,
@@ -176,8 +176,8 @@ impl AsFd for Socket {
     }
 }
 
-fn layout(offsets: libc::xdp_ring_offset) -> Layout {
-    Layout {
+fn layout(offsets: libc::xdp_ring_offset) -> RingLayout {
+    RingLayout {
         producer: offsets.producer,
         consumer: offsets.consumer,
         flags: offsets.flags,

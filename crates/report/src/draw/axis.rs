@@ -1,6 +1,6 @@
 //! Axes: grid lines, ticks with units, and the one label that says what is measured.
 
-use super::scale::Scale;
+use super::scale::PixelScale;
 use super::svg::{Anchor, Canvas};
 use super::text::{SIZE, fit, thin, width};
 use crate::number;
@@ -28,7 +28,7 @@ impl Plot {
 pub(crate) type Says<'a> = &'a dyn Fn(f64) -> String;
 
 /// A horizontal axis below the plot, with vertical grid lines through it.
-pub(crate) fn below(canvas: &mut Canvas, plot: Plot, scale: &Scale, says: Says<'_>, label: &str) {
+pub(crate) fn below(canvas: &mut Canvas, plot: Plot, scale: &PixelScale, says: Says<'_>, label: &str) {
     let ticks = scale.ticks(((plot.width() / 64.0) as usize).clamp(2, 9));
     let texts: Vec<String> = ticks.iter().map(|tick| says(*tick)).collect();
     let boxes: Vec<(f64, f64)> =
@@ -56,7 +56,7 @@ pub(crate) fn below(canvas: &mut Canvas, plot: Plot, scale: &Scale, says: Says<'
 }
 
 /// Horizontal grid lines with their values at the left of the plot.
-pub(crate) fn left(canvas: &mut Canvas, plot: Plot, scale: &Scale, says: Says<'_>) {
+pub(crate) fn left(canvas: &mut Canvas, plot: Plot, scale: &PixelScale, says: Says<'_>) {
     let ticks = scale.ticks(((plot.height() / 38.0) as usize).clamp(2, 8));
     for tick in ticks {
         let y = scale.place(tick);
@@ -66,7 +66,7 @@ pub(crate) fn left(canvas: &mut Canvas, plot: Plot, scale: &Scale, says: Says<'_
 }
 
 /// The room that the texts of [`left`] take.
-pub(crate) fn room(scale: &Scale, height: f64, says: Says<'_>) -> f64 {
+pub(crate) fn room(scale: &PixelScale, height: f64, says: Says<'_>) -> f64 {
     let ticks = scale.ticks(((height / 38.0) as usize).clamp(2, 8));
     ticks.iter().map(|tick| width(&says(*tick), SIZE)).fold(0.0, f64::max) + 8.0
 }

@@ -5,16 +5,16 @@
 
 use super::axis::{self, Plot};
 use super::legend;
-use super::look::Look;
-use super::scale::Scale;
-use super::svg::{Anchor, Canvas, Window};
+use super::look::VariantLook;
+use super::scale::PixelScale;
+use super::svg::{Anchor, Canvas, ViewPort};
 use super::text::{SIZE, bold, fit, width};
 use unisono_linux::counted::counted;
 use unisono_measure::{quantile, record};
 
 /// A variant with its figures.
 #[derive(Clone, Debug)]
-pub(crate) struct Group {
+pub(crate) struct BarGroup {
     pub(crate) name: String,
     pub(crate) bars: Vec<Bar>,
     /// What to say where nothing was measured.
@@ -24,7 +24,7 @@ pub(crate) struct Group {
 /// One figure's runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Bar {
-    pub(crate) look: Look,
+    pub(crate) look: VariantLook,
     pub(crate) runs: Vec<f64>,
 }
 
@@ -33,9 +33,9 @@ pub(crate) struct Bars<'a> {
     pub(crate) id: &'a str,
     pub(crate) title: &'a str,
     pub(crate) description: &'a str,
-    pub(crate) groups: &'a [Group],
+    pub(crate) groups: &'a [BarGroup],
     /// Names and looks of the figures.
-    pub(crate) legend: &'a [(Look, &'a str)],
+    pub(crate) legend: &'a [(VariantLook, &'a str)],
     pub(crate) label: &'a str,
     pub(crate) scale: record::Scale,
     pub(crate) says: &'a dyn Fn(f64) -> String,
@@ -45,9 +45,9 @@ pub(crate) struct Bars<'a> {
 const BAR: f64 = 18.0;
 
 /// Draws the chart for one window.
-pub(crate) fn draw(chart: &Bars<'_>, window: Window) -> String {
+pub(crate) fn draw(chart: &Bars<'_>, window: ViewPort) -> String {
     let mut canvas = Canvas::new(window);
-    let phone = window == Window::Phone;
+    let phone = window == ViewPort::Phone;
     let says_median = |bar: &Bar| quantile::median(&bar.runs).map(chart.says).unwrap_or_default();
     let values = chart
         .groups
@@ -63,7 +63,7 @@ pub(crate) fn draw(chart: &Bars<'_>, window: Window) -> String {
     }
     top += 4.0;
     let head = if phone { 18.0 } else { 0.0 };
-    let height_of = |group: &Group| head + BAR * group.bars.len().max(1) as f64 + 12.0;
+    let height_of = |group: &BarGroup| head + BAR * group.bars.len().max(1) as f64 + 12.0;
     let left = if phone { 2.0 } else { names.min(200.0) + 14.0 };
     let plot = Plot {
         left,
@@ -73,7 +73,7 @@ pub(crate) fn draw(chart: &Bars<'_>, window: Window) -> String {
     };
     let all = chart.groups.iter().flat_map(|g| &g.bars).flat_map(|bar| bar.runs.iter().copied());
     let from = if chart.scale == record::Scale::Log { plot.left + 6.0 } else { plot.left };
-    let scale = Scale::new(chart.scale, all.chain(chart.reference.map(|r| r.0)), from, plot.right - 4.0);
+    let scale = PixelScale::new(chart.scale, all.chain(chart.reference.map(|r| r.0)), from, plot.right - 4.0);
     axis::below(&mut canvas, plot, &scale, chart.says, chart.label);
     canvas.line("axis", (plot.left, plot.top), (plot.left, plot.bottom));
     let mut above = top;
@@ -117,7 +117,7 @@ pub(crate) fn draw(chart: &Bars<'_>, window: Window) -> String {
 fn draw_bar(
     canvas: &mut Canvas,
     bar: &Bar,
-    scale: &Scale,
+    scale: &PixelScale,
     chart: &Bars<'_>,
     plot: Plot,
     above: f64,

@@ -1,6 +1,6 @@
 //! A legend that wraps: marker and name of each series, above the plot.
 
-use super::look::Look;
+use super::look::VariantLook;
 use super::svg::{Anchor, Canvas};
 use super::text::{SIZE, fit, width};
 
@@ -9,7 +9,7 @@ const MARK: f64 = 16.0;
 const GAP: f64 = 14.0;
 
 /// Draws the entries from `(left, top)` on within the canvas; answers the height used.
-pub(crate) fn draw(canvas: &mut Canvas, left: f64, top: f64, entries: &[(Look, &str)]) -> f64 {
+pub(crate) fn draw(canvas: &mut Canvas, left: f64, top: f64, entries: &[(VariantLook, &str)]) -> f64 {
     if entries.is_empty() {
         return 0.0;
     }

@@ -5,9 +5,9 @@
 
 use super::axis::{self, Plot};
 use super::legend;
-use super::look::Look;
-use super::scale::Scale;
-use super::svg::{Anchor, Canvas, Window};
+use super::look::VariantLook;
+use super::scale::PixelScale;
+use super::svg::{Anchor, Canvas, ViewPort};
 use super::text::{SIZE, apart, bold, fit};
 use unisono_linux::counted::counted;
 use unisono_measure::quantile;
@@ -16,7 +16,7 @@ use unisono_measure::record;
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
     pub(crate) name: String,
-    pub(crate) look: Look,
+    pub(crate) look: VariantLook,
     /// Ascending in x.
     pub(crate) points: Vec<Point>,
 }
@@ -47,7 +47,7 @@ impl Point {
 }
 
 /// A chart of lines.
-pub(crate) struct Lines<'a> {
+pub(crate) struct LineSeries<'a> {
     pub(crate) id: &'a str,
     pub(crate) title: &'a str,
     pub(crate) description: &'a str,
@@ -72,7 +72,7 @@ pub(crate) struct Lines<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) name: String,
-    pub(crate) look: Look,
+    pub(crate) look: VariantLook,
     pub(crate) points: Vec<(f64, f64)>,
 }
 
@@ -80,19 +80,19 @@ pub(crate) struct Shape {
 const MARKED: usize = 4;
 
 /// Draws the chart for one window.
-pub(crate) fn draw(chart: &Lines<'_>, window: Window) -> String {
+pub(crate) fn draw(chart: &LineSeries<'_>, window: ViewPort) -> String {
     let mut canvas = Canvas::new(window);
     let plot_height = match (window, chart.small) {
         (_, true) => 120.0,
-        (Window::Phone, false) => 220.0,
-        (Window::Wide, false) => 270.0,
+        (ViewPort::Phone, false) => 220.0,
+        (ViewPort::Wide, false) => 270.0,
     };
     let mut top = 0.0;
     if !chart.y_label.is_empty() {
         canvas.text("label", (0.0, SIZE), Anchor::Start, &fit(chart.y_label, canvas.width(), SIZE));
         top += 20.0;
     }
-    let labels_at_ends = window == Window::Wide && chart.series.len() + chart.paper.len() <= 12;
+    let labels_at_ends = window == ViewPort::Wide && chart.series.len() + chart.paper.len() <= 12;
     if !labels_at_ends {
         let ours = chart.series.iter().map(|s| (s.look, s.name.as_str()));
         let entries: Vec<_> = ours.chain(chart.paper.iter().map(|s| (s.look, s.name.as_str()))).collect();
@@ -106,7 +106,7 @@ pub(crate) fn draw(chart: &Lines<'_>, window: Window) -> String {
         .flat_map(|p| p.runs.iter().copied().chain(p.band.into_iter().flat_map(|(a, b)| [a, b])))
         .chain(chart.paper.iter().flat_map(|s| s.points.iter().map(|p| p.1)))
         .chain(chart.reference.iter().map(|r| r.0));
-    let y = Scale::new(chart.y_scale, values, top + plot_height, top);
+    let y = PixelScale::new(chart.y_scale, values, top + plot_height, top);
     let names = chart.series.iter().map(|s| &s.name).chain(chart.paper.iter().map(|s| &s.name));
     let names = names.map(|name| bold(name, SIZE)).fold(0.0, f64::max);
     let plot = Plot {
@@ -118,7 +118,7 @@ pub(crate) fn draw(chart: &Lines<'_>, window: Window) -> String {
     let xs = chart.series.iter().flat_map(|s| s.points.iter().map(|p| p.x));
     let xs = xs.chain(chart.paper.iter().flat_map(|s| s.points.iter().map(|p| p.0)));
     let xs = xs.chain(chart.x_also.iter().copied());
-    let x = Scale::new(chart.x_scale, xs, plot.left + 4.0, plot.right - 6.0);
+    let x = PixelScale::new(chart.x_scale, xs, plot.left + 4.0, plot.right - 6.0);
     axis::left(&mut canvas, plot, &y, chart.says_y);
     canvas.line("axis", (plot.left, plot.bottom), (plot.right, plot.bottom));
     axis::below(&mut canvas, plot, &x, chart.says_x, chart.x_label);
@@ -155,7 +155,7 @@ pub(crate) fn draw(chart: &Lines<'_>, window: Window) -> String {
     canvas.finish(height, chart.id, chart.title, chart.description)
 }
 
-fn draw_series(canvas: &mut Canvas, series: &Series, x: &Scale, y: &Scale, chart: &Lines<'_>) {
+fn draw_series(canvas: &mut Canvas, series: &Series, x: &PixelScale, y: &PixelScale, chart: &LineSeries<'_>) {
     canvas.begin(series.look.class);
     let mut upper = Vec::new();
     let mut lower = Vec::new();
@@ -194,14 +194,14 @@ fn draw_series(canvas: &mut Canvas, series: &Series, x: &Scale, y: &Scale, chart
     canvas.end();
 }
 
-fn name_ends(canvas: &mut Canvas, chart: &Lines<'_>, y: &Scale, plot: Plot) {
+fn name_ends(canvas: &mut Canvas, chart: &LineSeries<'_>, y: &PixelScale, plot: Plot) {
     let ours = chart.series.iter().filter_map(|s| {
         let end = s.points.iter().rev().find_map(Point::middle)?;
         Some((s.name.as_str(), s.look, y.place(end)))
     });
     let papers =
         chart.paper.iter().filter_map(|s| Some((s.name.as_str(), s.look, y.place(s.points.last()?.1))));
-    let ends: Vec<(&str, Look, f64)> = ours.chain(papers).collect();
+    let ends: Vec<(&str, VariantLook, f64)> = ours.chain(papers).collect();
     let wanted: Vec<f64> = ends.iter().map(|end| end.2).collect();
     let placed = apart(&wanted, SIZE + 4.0, plot.top + 2.0, plot.bottom - 2.0);
     let room = canvas.width() - plot.right - 12.0;

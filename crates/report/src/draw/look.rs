@@ -6,26 +6,26 @@
 //!
 //! Reference: M. Okabe, K. Ito, *Color Universal Design*, 2008.
 
-use super::svg::Shape;
+use super::svg::MarkerShape;
 use std::collections::BTreeMap;
 
 /// How a variant looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct VariantLook {
     /// Class that sets the colour: `c0` to `c7`.
     pub(crate) class: &'static str,
-    pub(crate) shape: Shape,
+    pub(crate) shape: MarkerShape,
 }
 
-const LOOKS: [Look; 8] = [
-    Look { class: "c0", shape: Shape::Circle },
-    Look { class: "c1", shape: Shape::Square },
-    Look { class: "c2", shape: Shape::Triangle },
-    Look { class: "c3", shape: Shape::Diamond },
-    Look { class: "c4", shape: Shape::Drop },
-    Look { class: "c5", shape: Shape::Plus },
-    Look { class: "c6", shape: Shape::Hexagon },
-    Look { class: "c7", shape: Shape::Cross },
+const LOOKS: [VariantLook; 8] = [
+    VariantLook { class: "c0", shape: MarkerShape::Circle },
+    VariantLook { class: "c1", shape: MarkerShape::Square },
+    VariantLook { class: "c2", shape: MarkerShape::Triangle },
+    VariantLook { class: "c3", shape: MarkerShape::Diamond },
+    VariantLook { class: "c4", shape: MarkerShape::Drop },
+    VariantLook { class: "c5", shape: MarkerShape::Plus },
+    VariantLook { class: "c6", shape: MarkerShape::Hexagon },
+    VariantLook { class: "c7", shape: MarkerShape::Cross },
 ];
 
 /// Variants that most studies have keep their looks from report to report.
@@ -70,13 +70,13 @@ impl Looks {
     }
 
     /// The look of a name; the first one for a name never seen.
-    pub(crate) fn look(&self, name: &str) -> Look {
+    pub(crate) fn look(&self, name: &str) -> VariantLook {
         LOOKS[self.of.get(name).copied().unwrap_or(0) % LOOKS.len()]
     }
 }
 
 /// The look of the `index`-th figure of a chart of bars.
-pub(crate) fn nth(index: usize) -> Look {
+pub(crate) fn nth(index: usize) -> VariantLook {
     LOOKS[index % LOOKS.len()]
 }
 

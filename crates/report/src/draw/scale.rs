@@ -10,7 +10,7 @@ const ZERO_SLOT: f64 = 30.0;
 
 /// Maps values to positions between two pixels.
 #[derive(Clone, Debug)]
-pub(crate) struct Scale {
+pub(crate) struct PixelScale {
     kind: record::Scale,
     /// Least and greatest value shown (of the logarithmic part).
     low: f64,
@@ -22,7 +22,7 @@ pub(crate) struct Scale {
     zero: Option<f64>,
 }
 
-impl Scale {
+impl PixelScale {
     /// A scale that shows all `values` (those that are not finite are ignored) from pixel `from` to `to`.
     pub(crate) fn new(kind: record::Scale, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         // beyond 1e300 spans overflow; nothing measurable is there
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn linear_ticks_are_round_and_start_at_zero() {
-        let scale = Scale::new(Linear, [3.0, 9.3].into_iter(), 0.0, 100.0);
+        let scale = PixelScale::new(Linear, [3.0, 9.3].into_iter(), 0.0, 100.0);
         assert_eq!(scale.ticks(5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
         assert_eq!(scale.place(0.0), 0.0);
         assert_eq!(scale.place(10.0), 100.0);
@@ -150,14 +150,14 @@ mod tests {
 
     #[test]
     fn logarithmic_ticks_are_decades_when_room_is_short() {
-        let scale = Scale::new(Log, [1.0, 100_000.0].into_iter(), 0.0, 300.0);
+        let scale = PixelScale::new(Log, [1.0, 100_000.0].into_iter(), 0.0, 300.0);
         assert_eq!(scale.ticks(6), [1.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0]);
         assert_eq!(scale.ticks(3), [1.0, 100.0, 10_000.0]);
     }
 
     #[test]
     fn zero_has_a_place_of_its_own_before_the_first_decade() {
-        let scale = Scale::new(Log, [0.0, 10.0, 1000.0].into_iter(), 50.0, 300.0);
+        let scale = PixelScale::new(Log, [0.0, 10.0, 1000.0].into_iter(), 50.0, 300.0);
         assert!(scale.place(0.0) < scale.gap().expect("a gap"));
         assert!(scale.gap().expect("a gap") < scale.place(10.0));
         assert_eq!(scale.ticks(5).first(), Some(&0.0));
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn values_that_hardly_differ_stay_close_together_on_a_logarithmic_scale() {
-        let scale = Scale::new(Log, [100.0, 101.0].into_iter(), 0.0, 300.0);
+        let scale = PixelScale::new(Log, [100.0, 101.0].into_iter(), 0.0, 300.0);
         assert!((scale.place(101.0) - scale.place(100.0)).abs() < 5.0);
     }
 
@@ -175,7 +175,7 @@ mod tests {
             log in any::<bool>(),
             values in proptest::collection::vec(any::<f64>(), 0..20),
         ) {
-            let scale = Scale::new(if log { Log } else { Linear }, values.iter().copied(), 40.0, 300.0);
+            let scale = PixelScale::new(if log { Log } else { Linear }, values.iter().copied(), 40.0, 300.0);
             let mut sorted: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
             sorted.sort_by(f64::total_cmp);
             let places: Vec<f64> = sorted.iter().map(|v| scale.place(*v)).collect();
@@ -189,7 +189,7 @@ mod tests {
             values in proptest::collection::vec(any::<f64>(), 0..20),
             most in 2usize..9,
         ) {
-            let scale = Scale::new(if log { Log } else { Linear }, values.into_iter(), 40.0, 300.0);
+            let scale = PixelScale::new(if log { Log } else { Linear }, values.into_iter(), 40.0, 300.0);
             let ticks = scale.ticks(most);
             prop_assert!(ticks.len() <= most * 2 + 3, "{ticks:?}");
             prop_assert!(ticks.is_sorted());

@@ -3,16 +3,16 @@
 //! Nothing is summarized away: two modes are two clusters, an outlier is a dot far from the others.
 
 use super::axis::{self, Plot};
-use super::look::Look;
-use super::scale::Scale;
-use super::svg::{Anchor, Canvas, Window};
+use super::look::VariantLook;
+use super::scale::PixelScale;
+use super::svg::{Anchor, Canvas, ViewPort};
 use super::text::{SIZE, bold, fit, width, wrap};
 use unisono_measure::{quantile, record};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) name: String,
-    pub(crate) look: Look,
+    pub(crate) look: VariantLook,
     /// One value a run.
     pub(crate) runs: Vec<f64>,
     /// What to say where there are no runs (skipped, failed, and why).
@@ -33,9 +33,9 @@ pub(crate) struct Strip<'a> {
 }
 
 /// Draws the chart for one window.
-pub(crate) fn draw(chart: &Strip<'_>, window: Window) -> String {
+pub(crate) fn draw(chart: &Strip<'_>, window: ViewPort) -> String {
     let mut canvas = Canvas::new(window);
-    let phone = window == Window::Phone;
+    let phone = window == ViewPort::Phone;
     let medians: Vec<Option<String>> =
         chart.rows.iter().map(|row| quantile::median(&row.runs).map(chart.says)).collect();
     let values = medians.iter().flatten().map(|text| bold(text, SIZE)).fold(30.0, f64::max);
@@ -50,8 +50,12 @@ pub(crate) fn draw(chart: &Strip<'_>, window: Window) -> String {
     };
     plot.right = plot.right.max(plot.left + 80.0);
     let all = chart.rows.iter().flat_map(|row| row.runs.iter().copied());
-    let scale =
-        Scale::new(chart.scale, all.chain(chart.reference.map(|r| r.0)), plot.left + 6.0, plot.right - 6.0);
+    let scale = PixelScale::new(
+        chart.scale,
+        all.chain(chart.reference.map(|r| r.0)),
+        plot.left + 6.0,
+        plot.right - 6.0,
+    );
     canvas.line("axis", (plot.left, plot.bottom), (plot.right, plot.bottom));
     axis::below(&mut canvas, plot, &scale, chart.says, chart.label);
     if let Some((value, label)) = chart.reference {
@@ -87,7 +91,7 @@ pub(crate) fn draw(chart: &Strip<'_>, window: Window) -> String {
     canvas.finish(height, chart.id, chart.title, chart.description)
 }
 
-fn draw_row(canvas: &mut Canvas, row: &Row, scale: &Scale, plot: Plot, middle: f64, chart: &Strip<'_>) {
+fn draw_row(canvas: &mut Canvas, row: &Row, scale: &PixelScale, plot: Plot, middle: f64, chart: &Strip<'_>) {
     let Some(median) = quantile::median(&row.runs) else {
         let note = row.note.as_deref().unwrap_or("no runs");
         let note = fit(note, canvas.width() - plot.left - 8.0, SIZE);

@@ -8,29 +8,29 @@ use std::fmt::Write as _;
 
 /// For which window a chart is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Window {
+pub(crate) enum ViewPort {
     /// 360 pixels and a little more.
     Phone,
     /// A tablet, a desk, paper.
     Wide,
 }
 
-impl Window {
+impl ViewPort {
     /// Both, in the order in which they stand in the page.
-    pub(crate) const ALL: [Window; 2] = [Window::Phone, Window::Wide];
+    pub(crate) const ALL: [ViewPort; 2] = [ViewPort::Phone, ViewPort::Wide];
 
     /// Width of the drawing in pixels.
     pub(crate) fn width(self) -> f64 {
         match self {
-            Window::Phone => 328.0,
-            Window::Wide => 704.0,
+            ViewPort::Phone => 328.0,
+            ViewPort::Wide => 704.0,
         }
     }
 
     fn class(self) -> &'static str {
         match self {
-            Window::Phone => "phone",
-            Window::Wide => "wide",
+            ViewPort::Phone => "phone",
+            ViewPort::Wide => "wide",
         }
     }
 }
@@ -46,7 +46,7 @@ pub(crate) enum Anchor {
 /// A drawing in the making.
 #[derive(Debug)]
 pub(crate) struct Canvas {
-    window: Window,
+    window: ViewPort,
     body: String,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn at(value: f64) -> String {
 }
 
 impl Canvas {
-    pub(crate) fn new(window: Window) -> Self {
+    pub(crate) fn new(window: ViewPort) -> Self {
         Self { window, body: String::new() }
     }
 
@@ -117,7 +117,14 @@ impl Canvas {
     }
 
     /// A marker of the given shape; `says` is shown by browsers when the pointer rests on it.
-    pub(crate) fn marker(&mut self, class: &str, shape: Shape, centre: (f64, f64), size: f64, says: &str) {
+    pub(crate) fn marker(
+        &mut self,
+        class: &str,
+        shape: MarkerShape,
+        centre: (f64, f64),
+        size: f64,
+        says: &str,
+    ) {
         let _ = write!(self.body, r#"<path class="{class}" d="{}">"#, shape.outline(centre, size));
         if !says.is_empty() {
             let _ = write!(self.body, "<title>{}</title>", Escaped(says));
@@ -158,7 +165,7 @@ impl Canvas {
 
 /// Shapes that differ without colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum MarkerShape {
     Circle,
     Square,
     Triangle,
@@ -169,7 +176,7 @@ pub(crate) enum Shape {
     Cross,
 }
 
-impl Shape {
+impl MarkerShape {
     /// The outline as path data, about `size` in radius.
     fn outline(self, (x, y): (f64, f64), size: f64) -> String {
         let polygon = |points: &[(f64, f64)]| {
@@ -186,7 +193,7 @@ impl Shape {
             data + "Z"
         };
         match self {
-            Shape::Circle => {
+            MarkerShape::Circle => {
                 format!(
                     "M{} {}a{r} {r} 0 1 0 {d} 0a{r} {r} 0 1 0 -{d} 0Z",
                     at(x - size),
@@ -195,14 +202,14 @@ impl Shape {
                     d = at(2.0 * size)
                 )
             }
-            Shape::Square => polygon(&[(-0.88, -0.88), (0.88, -0.88), (0.88, 0.88), (-0.88, 0.88)]),
-            Shape::Triangle => polygon(&[(0.0, -1.15), (1.1, 0.85), (-1.1, 0.85)]),
-            Shape::Drop => polygon(&[(0.0, 1.15), (1.1, -0.85), (-1.1, -0.85)]),
-            Shape::Diamond => polygon(&[(0.0, -1.25), (1.25, 0.0), (0.0, 1.25), (-1.25, 0.0)]),
-            Shape::Hexagon => {
+            MarkerShape::Square => polygon(&[(-0.88, -0.88), (0.88, -0.88), (0.88, 0.88), (-0.88, 0.88)]),
+            MarkerShape::Triangle => polygon(&[(0.0, -1.15), (1.1, 0.85), (-1.1, 0.85)]),
+            MarkerShape::Drop => polygon(&[(0.0, 1.15), (1.1, -0.85), (-1.1, -0.85)]),
+            MarkerShape::Diamond => polygon(&[(0.0, -1.25), (1.25, 0.0), (0.0, 1.25), (-1.25, 0.0)]),
+            MarkerShape::Hexagon => {
                 polygon(&[(-0.55, -1.0), (0.55, -1.0), (1.1, 0.0), (0.55, 1.0), (-0.55, 1.0), (-1.1, 0.0)])
             }
-            Shape::Plus => polygon(&[
+            MarkerShape::Plus => polygon(&[
                 (-0.4, -1.15),
                 (0.4, -1.15),
                 (0.4, -0.4),
@@ -216,7 +223,7 @@ impl Shape {
                 (-1.15, -0.4),
                 (-0.4, -0.4),
             ]),
-            Shape::Cross => polygon(&[
+            MarkerShape::Cross => polygon(&[
                 (-1.1, -0.55),
                 (-0.55, -1.1),
                 (0.0, -0.55),
@@ -240,9 +247,9 @@ mod tests {
 
     #[test]
     fn a_drawing_says_what_it_is_and_escapes_what_it_says() {
-        let mut canvas = Canvas::new(Window::Phone);
+        let mut canvas = Canvas::new(ViewPort::Phone);
         canvas.text("tick", (1.0, f64::NAN), Anchor::End, "<script>");
-        canvas.marker("dot", Shape::Circle, (5.0, 5.0), 3.0, "run 1 & 2");
+        canvas.marker("dot", MarkerShape::Circle, (5.0, 5.0), 3.0, "run 1 & 2");
         insta::assert_snapshot!(canvas.finish(20.0, "A chart!", "a \"title\"", "what it shows"));
     }
 }

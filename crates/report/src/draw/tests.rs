@@ -1,10 +1,10 @@
 //! The charts as a whole: small snapshots, and that no labels overlap whatever is drawn.
 
-use super::bars::{self, Bar, Bars, Group};
-use super::line::{self, Lines, Point, Series};
+use super::bars::{self, Bar, BarGroup, Bars};
+use super::line::{self, LineSeries, Point, Series};
 use super::look::nth;
 use super::strip::{self, Row, Strip};
-use super::svg::Window;
+use super::svg::ViewPort;
 use super::text::{SIZE, bold, width};
 use crate::number;
 use proptest::prelude::*;
@@ -49,7 +49,7 @@ fn labels(svg: &str) -> Vec<Label> {
         .collect()
 }
 
-fn check(svg: &str, window: Window) -> Result<(), TestCaseError> {
+fn check(svg: &str, window: ViewPort) -> Result<(), TestCaseError> {
     let labels = labels(svg);
     for (i, a) in labels.iter().enumerate() {
         prop_assert!(
@@ -82,8 +82,8 @@ fn scale() -> impl Strategy<Value = Scale> {
     prop_oneof![Just(Scale::Linear), Just(Scale::Log)]
 }
 
-fn window() -> impl Strategy<Value = Window> {
-    prop_oneof![Just(Window::Phone), Just(Window::Wide)]
+fn window() -> impl Strategy<Value = ViewPort> {
+    prop_oneof![Just(ViewPort::Phone), Just(ViewPort::Wide)]
 }
 
 fn says(value: f64) -> String {
@@ -119,11 +119,11 @@ proptest! {
         scale in scale(),
         window in window(),
     ) {
-        let groups: Vec<Group> = groups
+        let groups: Vec<BarGroup> = groups
             .into_iter()
             .map(|(name, bars)| {
                 let bars = bars.into_iter().enumerate().map(|(i, runs)| Bar { look: nth(i), runs }).collect();
-                Group { note: Some(name.clone()), name, bars }
+                BarGroup { note: Some(name.clone()), name, bars }
             })
             .collect();
         let legend: Vec<_> = names.iter().enumerate().map(|(i, name)| (nth(i), name.as_str())).collect();
@@ -152,7 +152,7 @@ proptest! {
                 Series { name, look: nth(i), points }
             })
             .collect();
-        let lines = Lines {
+        let lines = LineSeries {
             id: "l", title: "t", description: "d", series: &series, x_label: &x_label, y_label: &y_label,
             x_scale: scales.0, y_scale: scales.1, says_x: &says, says_y: &says, reference: None, paper: &[],
             x_also: &[], small: false,
@@ -177,7 +177,7 @@ fn a_strip_shows_every_run_and_says_why_there_is_none() {
         says: &says,
         reference: Some((50.0, "budget 50 ns")),
     };
-    insta::assert_snapshot!(strip::draw(&strip, Window::Phone).replace('>', ">\n"));
+    insta::assert_snapshot!(strip::draw(&strip, ViewPort::Phone).replace('>', ">\n"));
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn a_line_has_a_band_a_dot_a_run_and_a_place_for_zero() {
         look: nth(0),
         points: vec![point(0.0, &[10.0, 12.0]), point(100.0, &[40.0]), point(1000.0, &[90.0, 80.0])],
     }];
-    let lines = Lines {
+    let lines = LineSeries {
         id: "line",
         title: "A line",
         description: "rises",
@@ -204,12 +204,12 @@ fn a_line_has_a_band_a_dot_a_run_and_a_place_for_zero() {
         x_also: &[],
         small: true,
     };
-    insta::assert_snapshot!(line::draw(&lines, Window::Wide).replace('>', ">\n"));
+    insta::assert_snapshot!(line::draw(&lines, ViewPort::Wide).replace('>', ">\n"));
 }
 
 #[test]
 fn a_bar_starts_at_zero_and_ends_at_the_median() {
-    let groups = [Group {
+    let groups = [BarGroup {
         name: "gangs".into(),
         bars: vec![
             Bar { look: nth(0), runs: vec![50.0, 60.0, 70.0] },
@@ -228,5 +228,5 @@ fn a_bar_starts_at_zero_and_ends_at_the_median() {
         says: &says,
         reference: None,
     };
-    insta::assert_snapshot!(bars::draw(&bars, Window::Phone).replace('>', ">\n"));
+    insta::assert_snapshot!(bars::draw(&bars, ViewPort::Phone).replace('>', ">\n"));
 }

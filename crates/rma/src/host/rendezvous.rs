@@ -41,7 +41,7 @@ const MANNERS: Duration = Duration::from_secs(2);
 
 /// What rank 0 answers.
 #[derive(Clone, Copy, PartialEq)]
-enum Answer {
+enum RendezvousAnswer {
     Welcome = 1,
     WrongSize = 2,
     OtherNamespace = 3,
@@ -161,16 +161,16 @@ fn greet(stream: &UnixStream, place: &Place, region: &SharedMemory) -> io::Resul
     let Some(hello) = Hello::decode(&bytes).filter(|hello| hello.key == place.key) else { return Ok(None) };
     let size = u32::try_from(place.size).unwrap_or(u32::MAX);
     let answer = if hello.size != size || hello.rank >= size {
-        Answer::WrongSize
+        RendezvousAnswer::WrongSize
     } else if hello.process != who.process {
-        Answer::OtherNamespace
+        RendezvousAnswer::OtherNamespace
     } else {
-        Answer::Welcome
+        RendezvousAnswer::Welcome
     };
     let mut reply = [0; REPLY];
     reply[0] = answer as u8;
     reply[4..].copy_from_slice(&size.to_le_bytes());
-    if answer != Answer::Welcome {
+    if answer != RendezvousAnswer::Welcome {
         (&*stream).write_all(&reply)?;
         return Ok(None);
     }
@@ -233,14 +233,14 @@ fn converse(mut stream: &UnixStream, place: &Place, limit: Instant) -> Result<Sh
     let size = u32::from_le_bytes([reply[4], reply[5], reply[6], reply[7]]);
     let rank = place.rank;
     let problem = match (reply[0], descriptor) {
-        (code, Some(descriptor)) if code == Answer::Welcome as u8 => {
+        (code, Some(descriptor)) if code == RendezvousAnswer::Welcome as u8 => {
             return SharedMemory::from_descriptor(descriptor)
                 .map_err(Error::system("cannot map the job's segment"));
         }
-        (code, _) if code == Answer::WrongSize as u8 => {
+        (code, _) if code == RendezvousAnswer::WrongSize as u8 => {
             format!("rank {rank} says that the job has {}, rank 0 says {size}", counted(place.size, "rank"))
         }
-        (code, _) if code == Answer::OtherNamespace as u8 => {
+        (code, _) if code == RendezvousAnswer::OtherNamespace as u8 => {
             "this process and rank 0 are in different process namespaces; use the TCP transport".to_owned()
         }
         (code, _) => format!("rank 0 answered {code}; start all ranks with the same version"),

@@ -10,8 +10,8 @@ use super::Host;
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::futex::Scope;
 use unisono_sync::{
-    Company, Flag, Glance, Lines, Regime, SpinBudget, Unwatched, Verdict, Wait, WaitPolicy, Waiter, Wakeups,
-    Watch,
+    Company, Flag, Glance, Lines, Regime, SpinBudget, Unwatched, Wait, WaitPolicy, Waiter, Wakeups, Watch,
+    WatchVerdict,
 };
 
 /// How long a sleeper sleeps at most before it looks around.
@@ -49,7 +49,7 @@ impl Waiting {
         if host.crowded || regime.is_asleep() {
             return false;
         }
-        let reached = Glance::Pausing.wait(flag, target, &mut Unwatched) == Verdict::Continue;
+        let reached = Glance::Pausing.wait(flag, target, &mut Unwatched) == WatchVerdict::Continue;
         if reached {
             self.waiter.learn(regime);
         }
@@ -69,29 +69,29 @@ impl Waiting {
         flag: Flag<'_>,
         target: u32,
         until: Option<Nanos>,
-    ) -> Verdict {
+    ) -> WatchVerdict {
         let regime = Regime::new(self.lines.line(0));
         let company = Company { regime, crowded: host.crowded, whereabouts: None };
-        let verdict = self.waiter.among(company).wait(flag, target, &mut Look { host, until, looks: 0 });
+        let verdict = self.waiter.among(company).wait(flag, target, &mut FlagLook { host, until, looks: 0 });
         self.waiter.learn(regime);
         verdict
     }
 }
 
-struct Look<'a> {
+struct FlagLook<'a> {
     host: &'a Host,
     until: Option<Nanos>,
     looks: u32,
 }
 
-impl Watch for Look<'_> {
-    fn look(&mut self) -> Verdict {
+impl Watch for FlagLook<'_> {
+    fn look(&mut self) -> WatchVerdict {
         self.looks += 1;
         if !self.looks.is_multiple_of(16) {
-            return Verdict::Continue;
+            return WatchVerdict::Continue;
         }
         let over = self.until.is_some_and(|until| now() >= until);
-        if over || self.host.who_is_gone().is_some() { Verdict::Stop } else { Verdict::Continue }
+        if over || self.host.who_is_gone().is_some() { WatchVerdict::Stop } else { WatchVerdict::Continue }
     }
 
     fn sleep_until(&mut self) -> Option<Nanos> {

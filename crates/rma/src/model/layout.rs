@@ -272,7 +272,7 @@ impl Layout {
 
     /// The block that byte `skip` of the data lies in. `None`: there is no data, or all of it lies in a row.
     /// Cost: two divisions and a search of the runs, however far the byte is from the first.
-    pub(crate) fn find(&self, skip: u64) -> Option<Block> {
+    pub(crate) fn find(&self, skip: u64) -> Option<LayoutBlock> {
         let Kind::Flattened(flattened) = &self.kind else { return None };
         let element = skip.checked_div(flattened.size)?;
         let inside = skip % flattened.size;
@@ -280,7 +280,7 @@ impl Layout {
         let Run { bytes, count, .. } = *flattened.runs.get(run)?;
         let before = flattened.ends[run] - bytes * count;
         let block = (inside - before) / bytes;
-        Some(Block { element, run, block, at: skip - (inside - before) % bytes })
+        Some(LayoutBlock { element, run, block, at: skip - (inside - before) % bytes })
     }
 
     /// The description as messages carry it, in pieces if it is long; empty for a contiguous layout.
@@ -332,7 +332,7 @@ impl Layout {
 
 /// A block of a flattened layout, as [`Layout::find`] finds it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Block {
+pub(crate) struct LayoutBlock {
     pub(crate) element: u64,
     pub(crate) run: usize,
     pub(crate) block: u64,

@@ -35,12 +35,12 @@ pub enum Found {
     Work,
 }
 
-type Call = Box<dyn FnMut() -> Found + Send>;
+type HookCall = Box<dyn FnMut() -> Found + Send>;
 
 /// A job's hook, if it has one.
 #[derive(Default)]
 pub(crate) struct Hook {
-    call: Mutex<Option<Call>>,
+    call: Mutex<Option<HookCall>>,
     /// Its period in nanoseconds; zero: there is none.
     every: AtomicU64,
     /// How soon after the last call the next is to come: the period, or less where something is in flight.
@@ -51,7 +51,7 @@ pub(crate) struct Hook {
 }
 
 impl Hook {
-    pub(crate) fn set(&self, every: Duration, crowded: bool, call: Call) {
+    pub(crate) fn set(&self, every: Duration, crowded: bool, call: HookCall) {
         *self.call.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
         self.crowded.store(crowded, Ordering::Relaxed);
         let every = Nanos::from(every).0.clamp(1_000, LATE.0);

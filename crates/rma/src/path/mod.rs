@@ -19,13 +19,13 @@ pub(crate) mod message;
 
 use crate::memory::op::Op;
 use crate::model::{Assert, Counts, Error, Lock, Part, Rank, Reach, Stats, Traffic, Waits};
-use mapped::Direct;
-use message::{MessagePath, Shared};
+use mapped::MappedPath;
+use message::{MessageEngine, MessagePath};
 use std::time::Duration;
 use unisono_sync::Waited;
 
 /// A change of the pieces of memory that are attached, by address and length.
-pub(crate) type Change<'a> = &'a mut dyn FnMut(&mut Vec<(usize, usize)>) -> Result<(), Error>;
+pub(crate) type AttachmentChange<'a> = &'a mut dyn FnMut(&mut Vec<(usize, usize)>) -> Result<(), Error>;
 
 /// A window's way to the other members. Calls come checked: the epoch allows them, ranks and ranges are
 /// possible.
@@ -75,27 +75,27 @@ pub(crate) trait Path {
     /// What carried the operations that were issued.
     fn traffic(&self, issued: &Counts) -> Traffic;
     /// What all windows of the job have in common.
-    fn shared(&self) -> &Shared;
+    fn shared(&self) -> &MessageEngine;
 
     fn set_patience(&self, patience: Option<Duration>) {
         self.shared().set_patience(patience);
     }
 
     /// Changes what is attached to a dynamic window; `None`: the window is none.
-    fn change_attached(&self, change: Change<'_>) -> Option<Result<(), Error>>;
+    fn change_attached(&self, change: AttachmentChange<'_>) -> Option<Result<(), Error>>;
 }
 
 /// The path of a window.
 #[derive(Debug)]
 pub(crate) enum AnyPath {
-    Mapped(Box<Direct>),
+    Mapped(Box<MappedPath>),
     Message(MessagePath),
 }
 
 impl AnyPath {
     /// The mapped path, if it is the window's.
     #[inline]
-    pub(crate) fn mapped_mut(&mut self) -> Option<&mut Direct> {
+    pub(crate) fn mapped_mut(&mut self) -> Option<&mut MappedPath> {
         match self {
             Self::Mapped(path) => Some(path),
             Self::Message(_) => None,
@@ -116,7 +116,7 @@ macro_rules! pass_on {
                 #[inline]
                 fn $name(&mut self, $($argument: $type),*) $(-> $answer)? {
                     match self {
-                        Self::Mapped(path) => <Direct as Path>::$name(path, $($argument),*),
+                        Self::Mapped(path) => <MappedPath as Path>::$name(path, $($argument),*),
                         Self::Message(path) => <MessagePath as Path>::$name(path, $($argument),*),
                     }
                 }
@@ -125,7 +125,7 @@ macro_rules! pass_on {
                 #[inline]
                 fn $read(&self, $($asked: $of),*) $(-> $said)? {
                     match self {
-                        Self::Mapped(path) => <Direct as Path>::$read(path, $($asked),*),
+                        Self::Mapped(path) => <MappedPath as Path>::$read(path, $($asked),*),
                         Self::Message(path) => <MessagePath as Path>::$read(path, $($asked),*),
                     }
                 }
@@ -159,6 +159,6 @@ pass_on! {
     ref mapped(rank: Rank) -> Option<*mut u8>;
     ref waits() -> Waits;
     ref traffic(issued: &Counts) -> Traffic;
-    ref shared() -> &Shared;
-    ref change_attached(change: Change<'_>) -> Option<Result<(), Error>>;
+    ref shared() -> &MessageEngine;
+    ref change_attached(change: AttachmentChange<'_>) -> Option<Result<(), Error>>;
 }

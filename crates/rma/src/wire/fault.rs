@@ -4,7 +4,7 @@
 //! of a pair stay in order and whole, but are held back; packets of different senders overtake each other; a
 //! rank dies at a chosen moment, in the middle of whatever it was doing. What happens to a packet is a
 //! function of the seed, its sender, its receiver and its number among the packets of that pair - not of the
-//! clock or the order of calls - so that a [`Plan`], which prints itself, makes the same faults again.
+//! clock or the order of calls - so that a [`FaultPlan`], which prints itself, makes the same faults again.
 //!
 //! Cost: a copy and the delays. When not to use: for what breaks the contract (lost, changed or repeated
 //! packets): TCP would have to fail for that. Malformed packets are the fuzzers' subject.
@@ -23,13 +23,13 @@ use unisono_linux::clock::{Nanos, now};
 
 /// Which faults happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct FaultPlan {
     seed: u64,
     delay: Nanos,
     death: Option<(Rank, u64)>,
 }
 
-impl Plan {
+impl FaultPlan {
     /// No faults yet but packets of different senders that overtake each other.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
@@ -61,7 +61,7 @@ impl Plan {
     }
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for FaultPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "seed {}, delays of up to {} us", self.seed, self.delay.0 / 1000)?;
         match self.death {
@@ -81,7 +81,7 @@ const fn mix(state: u64, value: u64) -> u64 {
 
 /// What one peer has sent and has not been passed on yet.
 #[derive(Debug, Default)]
-struct Held {
+struct HeldPacket {
     packets: VecDeque<(Nanos, Vec<u8>)>,
     /// Packets that came so far.
     count: u64,
@@ -89,7 +89,7 @@ struct Held {
     due: Nanos,
 }
 
-impl Held {
+impl HeldPacket {
     fn next(&self) -> Option<Nanos> {
         self.packets.front().map(|(due, _)| *due)
     }
@@ -100,24 +100,24 @@ impl Held {
 pub struct Faulty<T> {
     /// None once this rank has died.
     inner: Option<T>,
-    plan: Plan,
+    plan: FaultPlan,
     rank: Rank,
     max_payload: usize,
     sent: u64,
     passed_on: u64,
-    held: Vec<Held>,
+    held: Vec<HeldPacket>,
     gone: Vec<Gone>,
     /// Of those whom the inner transport reports gone: all packets have been taken over.
     drained: usize,
     scratch: Vec<u8>,
-    alarm: Arc<Alarm>,
+    alarm: Arc<FaultAlarm>,
 }
 
 impl<T: Transport> Faulty<T> {
     /// `inner` with the faults of `plan`.
     #[must_use]
-    pub fn new(inner: T, plan: Plan) -> Self {
-        let held = std::iter::repeat_with(Held::default).take(inner.size()).collect();
+    pub fn new(inner: T, plan: FaultPlan) -> Self {
+        let held = std::iter::repeat_with(HeldPacket::default).take(inner.size()).collect();
         Self {
             plan,
             rank: inner.rank(),
@@ -128,7 +128,7 @@ impl<T: Transport> Faulty<T> {
             gone: Vec::new(),
             drained: 0,
             scratch: Vec::new(),
-            alarm: Arc::new(Alarm { inner: inner.bell(), due: AtomicU64::new(u64::MAX) }),
+            alarm: Arc::new(FaultAlarm { inner: inner.bell(), due: AtomicU64::new(u64::MAX) }),
             inner: Some(inner),
         }
     }
@@ -177,14 +177,14 @@ impl<T: Transport> Faulty<T> {
                 self.gone.push(news.clone());
             }
         }
-        let due = self.held.iter().filter_map(Held::next).min().unwrap_or(Nanos(u64::MAX));
+        let due = self.held.iter().filter_map(HeldPacket::next).min().unwrap_or(Nanos(u64::MAX));
         // SYNC(alarm) release: a listener that sees the moment finds its packet held
         self.alarm.due.store(due.0, Ordering::Release);
     }
 
     fn pass_on(&mut self, packet: &mut Vec<u8>) -> Option<Rank> {
         let now = now();
-        let due = |held: &Held| held.next().is_some_and(|due| due <= now);
+        let due = |held: &HeldPacket| held.next().is_some_and(|due| due <= now);
         let count = self.held.iter().filter(|held| due(held)).count() as u64;
         if count == 0 {
             return None;
@@ -230,7 +230,7 @@ impl<T: Transport> Transport for Faulty<T> {
     }
 
     fn wait(&mut self, until: Option<Nanos>) -> Result<(), Error> {
-        let due = self.held.iter().filter_map(Held::next).min();
+        let due = self.held.iter().filter_map(HeldPacket::next).min();
         let until = until.into_iter().chain(due).min();
         if due.is_none_or(|due| due > now()) {
             self.inner()?.wait(until)?;
@@ -263,12 +263,12 @@ impl<T: Transport> Transport for Faulty<T> {
 
 /// A bell that also ends a listener's wait when a packet is due that was held back.
 #[derive(Debug)]
-struct Alarm {
+struct FaultAlarm {
     inner: Option<Arc<dyn Bell>>,
     due: AtomicU64,
 }
 
-impl Bell for Alarm {
+impl Bell for FaultAlarm {
     fn ring(&self) {
         if let Some(bell) = &self.inner {
             bell.ring();
@@ -296,14 +296,14 @@ mod tests {
 
     const DELAY: Duration = Duration::from_millis(3);
 
-    fn job(size: usize, plan: Plan) -> Vec<Faulty<Loopback>> {
+    fn job(size: usize, plan: FaultPlan) -> Vec<Faulty<Loopback>> {
         Loopback::job(size).into_iter().map(|end| Faulty::new(end, plan)).collect()
     }
 
     #[test]
     fn a_transport_with_faults_keeps_the_contract() {
         for seed in 0..5 {
-            let plan = Plan::new(seed).delay(DELAY);
+            let plan = FaultPlan::new(seed).delay(DELAY);
             conformance::check(|size| {
                 job(size, plan).into_iter().map(|end| Box::new(end) as Box<dyn Transport>).collect()
             });
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn packets_of_different_senders_overtake_each_other_the_same_way_for_the_same_seed() {
         let order = |seed| {
-            let mut ends = job(3, Plan::new(seed));
+            let mut ends = job(3, FaultPlan::new(seed));
             let mut last = ends.pop().expect("three");
             for tag in 0..20 {
                 for end in &mut ends {
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn delays_are_drawn_anew_for_each_packet_and_stay_below_the_most() {
-        let plan = Plan::new(7).delay(Duration::from_micros(1000));
+        let plan = FaultPlan::new(7).delay(Duration::from_micros(1000));
         let delays: Vec<u64> = (0..1000).map(|number| plan.holds(Rank(0), Rank(1), number).0).collect();
         assert!(delays.iter().all(|delay| *delay <= 1_000_000));
         let held = delays.iter().filter(|delay| **delay > 0).count();
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn a_rank_dies_at_its_moment_and_the_others_get_what_it_sent_before() {
         for packet in [0, 1, 17] {
-            let plan = Plan::new(3).delay(DELAY).death(Rank(1), packet);
+            let plan = FaultPlan::new(3).delay(DELAY).death(Rank(1), packet);
             let mut ends = job(2, plan);
             let mut dies = ends.pop().expect("two");
             for tag in 0..packet as u32 {
@@ -376,8 +376,8 @@ mod tests {
 
     #[test]
     fn a_listener_wakes_for_a_packet_that_was_held_back() {
-        let plan = (0..).map(|seed| Plan::new(seed).delay(Duration::from_millis(50)));
-        let holds = |plan: &Plan| plan.holds(Rank(1), Rank(0), 0) > Nanos(10_000_000);
+        let plan = (0..).map(|seed| FaultPlan::new(seed).delay(Duration::from_millis(50)));
+        let holds = |plan: &FaultPlan| plan.holds(Rank(1), Rank(0), 0) > Nanos(10_000_000);
         let plan = plan.into_iter().find(holds).expect("half of all do");
         let mut ends = job(2, plan);
         let bell = ends[0].bell().expect("loopback has one");

@@ -23,7 +23,7 @@
 //! ([`super::ring`]).
 
 use super::ring::RingTransport;
-use super::tcp::{Door, Seat, Tcp};
+use super::tcp::{Door, ListeningSeat, Tcp};
 use super::{Bell, Transport};
 use crate::host::Host;
 use crate::model::{Error, Gone, Meeting, Place, Rank};
@@ -56,7 +56,7 @@ impl Hybrid {
     /// until all have come, at most for `patience`.
     ///
     /// # Errors
-    /// [`Error::Job`] for a meeting that cannot be; otherwise as [`Seat::gather`] and
+    /// [`Error::Job`] for a meeting that cannot be; otherwise as [`ListeningSeat::gather`] and
     /// [`RingTransport::meet`].
     pub fn meet(place: &Place, meeting: &Meeting, patience: Duration) -> Result<Self, Error> {
         let start = Instant::now();
@@ -64,7 +64,7 @@ impl Hybrid {
         let anywhere: IpAddr =
             if root.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let own = if place.rank == Rank(0) { root } else { SocketAddr::new(anywhere, 0) };
-        let seat = Seat::take(place.clone(), own).map_err(|error| match error {
+        let seat = ListeningSeat::take(place.clone(), own).map_err(|error| match error {
             Error::System { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => Error::Job(
                 format!("cannot listen at {own}: the port is in use; give another one (unisono run --port)"),
             ),

@@ -13,7 +13,7 @@ use std::io::IoSlice;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use unisono_linux::clock::{Nanos, now};
-use unisono_linux::futex::{self, Count, Scope};
+use unisono_linux::futex::{self, Scope, WakeCount};
 
 /// How long a sleeper sleeps before it looks whether a peer is gone.
 const SLICE: Nanos = Nanos(100_000_000);
@@ -43,7 +43,7 @@ impl Mailbox {
     fn announce(&self) {
         // SYNC(mailbox) release: the packet before the count of events
         self.events.fetch_add(1, Ordering::Release);
-        futex::wake(&self.events, Count::All, Scope::Private);
+        futex::wake(&self.events, WakeCount::All, Scope::Private);
     }
 }
 

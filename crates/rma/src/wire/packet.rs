@@ -57,7 +57,7 @@ pub enum Kind {
     Done = 11,
     /// Asks for the lock of the receiver's window; `extra` is 1 for shared, 2 for exclusive.
     LockRequest = 12,
-    /// The lock is the receiver's now. With [`Flags::ACKNOWLEDGE`] it is a [`Self::Complete`] as well.
+    /// The lock is the receiver's now. With [`PacketFlags::ACKNOWLEDGE`] it is a [`Self::Complete`] as well.
     LockGranted = 13,
     /// Releases a lock that no operation released.
     Unlock = 14,
@@ -122,9 +122,9 @@ impl From<Verb> for Kind {
 
 /// Marks of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flags(pub u8);
+pub struct PacketFlags(pub u8);
 
-impl Flags {
+impl PacketFlags {
     /// The last operation of this origin in its epoch: the receiver's counter goes down.
     pub const LAST: Self = Self(1);
     /// Releases the lock once done.
@@ -159,7 +159,7 @@ impl Flags {
 pub struct Header {
     /// What it is.
     pub kind: Kind,
-    pub flags: Flags,
+    pub flags: PacketFlags,
     /// The type of elements, where an operation combines them.
     pub element: Option<Element>,
     /// How they are combined.
@@ -183,7 +183,7 @@ impl Header {
     pub const fn new(kind: Kind, window: u32) -> Self {
         Self {
             kind,
-            flags: Flags(0),
+            flags: PacketFlags(0),
             element: None,
             operation: None,
             window,
@@ -305,7 +305,7 @@ fn header(head: &[u8; HEADER]) -> Result<Header, BadPacket> {
     let bad = |what, code| BadPacket::Code { what, code };
     let [code, flags, element, operation, ..] = *head;
     let kind = Kind::from_code(code).ok_or(bad("kind", code))?;
-    if flags & !Flags::KNOWN != 0 {
+    if flags & !PacketFlags::KNOWN != 0 {
         return Err(bad("flags", flags));
     }
     let element = match element {
@@ -320,7 +320,7 @@ fn header(head: &[u8; HEADER]) -> Result<Header, BadPacket> {
     let long = |at: usize| u64::from(short(at)) | u64::from(short(at + 4)) << 32;
     Ok(Header {
         kind,
-        flags: Flags(flags),
+        flags: PacketFlags(flags),
         element,
         operation,
         window: short(4),
@@ -339,7 +339,7 @@ mod tests {
 
     fn put() -> Header {
         Header {
-            flags: Flags::LAST.with(Flags::FENCE),
+            flags: PacketFlags::LAST.with(PacketFlags::FENCE),
             element: Some(Element::F64),
             operation: Some(Operation::Sum),
             tag: 7,

@@ -5,7 +5,7 @@ use crate::{shared, watch, wires};
 use proptest::prelude::*;
 use std::thread;
 use std::time::Duration;
-use unisono_rma::wire::fault::Plan;
+use unisono_rma::wire::fault::FaultPlan;
 use unisono_rma::{
     Assert, Element, Error, Job, Layout, Lock, Operation, Rank, Sink, Source, Spec, Style, Target,
 };
@@ -157,8 +157,8 @@ fn together(jobs: Vec<Job>, member: impl Fn(Job) -> Result<(), Error> + Sync) {
     });
 }
 
-fn delays(seed: u64) -> Plan {
-    Plan::new(seed).delay(Duration::from_micros(300))
+fn delays(seed: u64) -> FaultPlan {
+    FaultPlan::new(seed).delay(Duration::from_micros(300))
 }
 
 proptest! {

@@ -7,7 +7,7 @@ use std::io::IoSlice;
 use std::sync::{Arc, Mutex};
 use unisono_linux::clock::Nanos;
 use unisono_rma::wire::loopback::Loopback;
-use unisono_rma::wire::packet::{Flags, HEADER, Kind, Packet};
+use unisono_rma::wire::packet::{HEADER, Kind, Packet, PacketFlags};
 use unisono_rma::wire::{Bell, Gone, Transport};
 use unisono_rma::{
     Assert, Completion, Element, Error, Job, Layout, Lock, Operation, Rank, Source, Spec, Style, Target,
@@ -20,9 +20,9 @@ struct Sent {
     from: Rank,
     to: Rank,
     kind: Kind,
-    flags: Flags,
+    flags: PacketFlags,
     /// Of a batch.
-    members: Vec<(Kind, Flags)>,
+    members: Vec<(Kind, PacketFlags)>,
 }
 
 type Log = Arc<Mutex<Vec<Sent>>>;
@@ -172,8 +172,8 @@ fn a_fence_that_ends_an_epoch_is_one_reduce_scatter_and_one_message_a_target_and
             else {
                 panic!("{what}");
             };
-            let marks = Flags::LAST.with(Flags::FENCE);
-            let plain = (Kind::Put, Flags(0));
+            let marks = PacketFlags::LAST.with(PacketFlags::FENCE);
+            let plain = (Kind::Put, PacketFlags(0));
             assert_eq!(batch.members, [plain, plain, plain, (Kind::Put, marks)], "{what}");
         }
         let total: usize = sent.iter().map(|sent| count(sent, Kind::FenceCount)).sum();
@@ -219,8 +219,8 @@ fn post_and_complete_send_a_message_a_pair_and_a_target_without_operations_gets_
     let meet = std::sync::Barrier::new(3);
     let sent = sent((3, deferred()), |window, rank| post_and_start(window, rank, Assert::NONE, &meet));
     assert_eq!(kinds(&sent[0]), [Kind::Batch, Kind::Done]);
-    assert_eq!(sent[0][0].members, [(Kind::Put, Flags(0)), (Kind::Put, Flags::LAST)]);
-    assert_eq!((sent[0][1].to, sent[0][1].flags), (Rank(2), Flags::LAST));
+    assert_eq!(sent[0][0].members, [(Kind::Put, PacketFlags(0)), (Kind::Put, PacketFlags::LAST)]);
+    assert_eq!((sent[0][1].to, sent[0][1].flags), (Rank(2), PacketFlags::LAST));
     assert_eq!((kinds(&sent[1]), kinds(&sent[2])), (vec![Kind::Post], vec![Kind::Post]));
 }
 
@@ -253,11 +253,13 @@ fn one_short_operation_is_one_message_with_its_lock_and_one_answer() {
         let _pending = window.get_accumulate(&[1_u64], Rank(1), 0, Operation::Sum)?;
         Ok(())
     };
-    for (lock, request) in [(Lock::Shared, Flags::LOCK_SHARED), (Lock::Exclusive, Flags::LOCK_EXCLUSIVE)] {
-        let marks = request.with(Flags::LAST).with(Flags::UNLOCK);
+    for (lock, request) in
+        [(Lock::Shared, PacketFlags::LOCK_SHARED), (Lock::Exclusive, PacketFlags::LOCK_EXCLUSIVE)]
+    {
+        let marks = request.with(PacketFlags::LAST).with(PacketFlags::UNLOCK);
         let [zero, one] = passive(deferred(), lock, put);
         assert_eq!(kinds(&zero), [Kind::Put]);
-        assert_eq!(zero[0].flags, marks.with(Flags::ACKNOWLEDGE));
+        assert_eq!(zero[0].flags, marks.with(PacketFlags::ACKNOWLEDGE));
         assert_eq!(kinds(&one), [Kind::Complete]);
         let [zero, one] = passive(deferred(), lock, fetch);
         assert_eq!((kinds(&zero), zero[0].flags), (vec![Kind::GetAccumulate], marks));
@@ -274,7 +276,7 @@ fn the_last_operation_releases_the_lock_and_a_get_goes_last_so_that_nothing_is_a
             window.put(&[1_u64], Rank(1), 1)
         });
         assert_eq!(kinds(&zero), [Kind::LockRequest, Kind::Batch]);
-        let (plain, marks) = (Flags(0), Flags::LAST.with(Flags::UNLOCK));
+        let (plain, marks) = (PacketFlags(0), PacketFlags::LAST.with(PacketFlags::UNLOCK));
         assert_eq!(zero[1].members, [(Kind::Put, plain), (Kind::Put, plain), (Kind::Get, marks)]);
         assert_eq!(kinds(&one), [Kind::LockGranted, Kind::Data]);
     }
@@ -286,12 +288,12 @@ fn several_operations_without_a_get_are_acknowledged_once_and_not_at_all_if_that
     for lock in [Lock::Shared, Lock::Exclusive] {
         let [zero, one] = passive(deferred(), lock, puts);
         assert_eq!(kinds(&zero), [Kind::LockRequest, Kind::Batch]);
-        assert!(zero[1].members[1].1.has(Flags::UNLOCK.with(Flags::ACKNOWLEDGE)), "{zero:?}");
+        assert!(zero[1].members[1].1.has(PacketFlags::UNLOCK.with(PacketFlags::ACKNOWLEDGE)), "{zero:?}");
         assert_eq!(kinds(&one), [Kind::LockGranted, Kind::Complete]);
         // `settle` of such a window asks after all, once: not the epoch.
         let [zero, one] = passive(deferred().completion(Completion::Local), lock, puts);
         assert_eq!(kinds(&zero), [Kind::LockRequest, Kind::Batch, Kind::Flush]);
-        assert_eq!(zero[1].members[1].1, Flags::LAST.with(Flags::UNLOCK));
+        assert_eq!(zero[1].members[1].1, PacketFlags::LAST.with(PacketFlags::UNLOCK));
         assert_eq!(kinds(&one), [Kind::LockGranted, Kind::Complete]);
     }
 }

@@ -9,7 +9,7 @@ use crate::{watch, wires};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
-use unisono_rma::wire::fault::Plan;
+use unisono_rma::wire::fault::FaultPlan;
 use unisono_rma::{Assert, Error, Job, Lock, Rank, Spec, Style, Window};
 
 /// Puts a pair onto rank 1's first places.
@@ -119,10 +119,10 @@ fn member(
     Ok(found)
 }
 
-fn nobody_overtakes(word: Word, jobs: impl Fn(Plan) -> Vec<Job>) {
+fn nobody_overtakes(word: Word, jobs: impl Fn(FaultPlan) -> Vec<Job>) {
     watch();
     for seed in 0..40 {
-        let plan = Plan::new(seed).delay(Duration::from_millis(2));
+        let plan = FaultPlan::new(seed).delay(Duration::from_millis(2));
         let (say, hear) = mpsc::channel();
         let mut hear = Some(hear);
         let found: Vec<Vec<u64>> = thread::scope(|threads| {

@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
-use unisono_rma::wire::fault::{Faulty, Plan};
+use unisono_rma::wire::fault::{FaultPlan, Faulty};
 use unisono_rma::wire::loopback::Loopback;
 use unisono_rma::wire::ring::RingTransport;
-use unisono_rma::wire::tcp::{Seat, Tcp};
+use unisono_rma::wire::tcp::{ListeningSeat, Tcp};
 use unisono_rma::{Assert, Error, Flavor, Job, Key, Lock, Place, Rank, Spec, Style};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -17,8 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn ends(size: usize) -> Vec<Tcp> {
     let key = Key::random().expect("the kernel has random bytes");
     let anywhere: SocketAddr = "127.0.0.1:0".parse().expect("an address");
-    let seat = |rank| Seat::take(Place { rank: Rank::at(rank), size, key }, anywhere).expect("a free port");
-    let seats: Vec<Seat> = (0..size).map(seat).collect();
+    let seat =
+        |rank| ListeningSeat::take(Place { rank: Rank::at(rank), size, key }, anywhere).expect("a free port");
+    let seats: Vec<ListeningSeat> = (0..size).map(seat).collect();
     let root = seats[0].address();
     let meeting: Vec<_> =
         seats.into_iter().map(|seat| thread::spawn(move || seat.gather(root, PATIENCE))).collect();
@@ -29,16 +30,16 @@ pub(crate) fn tcp(size: usize) -> Vec<Job> {
     ends(size).into_iter().map(Job::over).collect()
 }
 
-pub(crate) fn faulty_tcp(size: usize, plan: Plan) -> Vec<Job> {
+pub(crate) fn faulty_tcp(size: usize, plan: FaultPlan) -> Vec<Job> {
     ends(size).into_iter().map(|end| Job::over(Faulty::new(end, plan))).collect()
 }
 
-pub(crate) fn faulty_loopback(size: usize, plan: Plan) -> Vec<Job> {
+pub(crate) fn faulty_loopback(size: usize, plan: FaultPlan) -> Vec<Job> {
     Loopback::job(size).into_iter().map(|end| Job::over(Faulty::new(end, plan))).collect()
 }
 
 /// Over shared memory, of threads that each map the segment, as processes do.
-fn faulty_shared(size: usize, plan: Plan) -> Vec<Job> {
+fn faulty_shared(size: usize, plan: FaultPlan) -> Vec<Job> {
     let key = Key::random().expect("the kernel has random bytes");
     let meet = |rank| RingTransport::meet(&Place { rank: Rank::at(rank), size, key }, PATIENCE);
     thread::scope(|threads| {
@@ -48,8 +49,8 @@ fn faulty_shared(size: usize, plan: Plan) -> Vec<Job> {
     })
 }
 
-fn delays(seed: u64) -> Plan {
-    Plan::new(seed).delay(Duration::from_micros(300))
+fn delays(seed: u64) -> FaultPlan {
+    FaultPlan::new(seed).delay(Duration::from_micros(300))
 }
 
 proptest! {
@@ -131,7 +132,7 @@ fn work(mut job: Job) -> Result<(), Error> {
 
 /// Rank 1 of three dies before its packet `packet`; the others have to be told, whatever they are waiting
 /// for.
-fn dies(packet: u64, make: impl Fn(usize, Plan) -> Vec<Job>) {
+fn dies(packet: u64, make: impl Fn(usize, FaultPlan) -> Vec<Job>) {
     let plan = delays(packet).death(Rank(1), packet);
     let errors: Vec<Error> = thread::scope(|threads| {
         let working: Vec<_> = make(3, plan).into_iter().map(|job| threads.spawn(move || work(job))).collect();

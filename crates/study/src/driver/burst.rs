@@ -7,7 +7,7 @@
 use super::figures::figure;
 use super::launch::{self, App};
 use super::{Context, Driver, NoOutcome, Outcome, pair};
-use crate::peer::{Kind, Program};
+use crate::peer::{PeerFile, PeerKind};
 use crate::settings::{Regime, Settings};
 use crate::workload::{Measurement, Options};
 use std::time::Duration;
@@ -61,10 +61,10 @@ impl Driver for BurstDriver {
         }
         let streams = 1 + settings.others.unwrap_or(1);
         let app = |stream: usize| App {
-            program: Program::own(
+            program: PeerFile::own(
                 context.unisono,
                 &format!("stream {stream}"),
-                Kind::Requests,
+                PeerKind::Requests,
                 arguments(settings, stream, streams),
             ),
             options: Options {

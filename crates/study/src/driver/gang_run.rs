@@ -1,9 +1,9 @@
 //! The regime `gang`: the programs run by `unisono gang run`, unmodified and unpinned.
 
 use super::figures::figure;
-use super::launch::{self, App, Prepared, StartedBy};
+use super::launch::{self, App, PreparedProgram, StartedBy};
 use super::{Context, NoOutcome};
-use crate::child::{self, Child};
+use crate::child::{self, StudyChild};
 use crate::settings::Settings;
 use crate::workload::Measurement;
 use serde_json::Value;
@@ -50,10 +50,10 @@ pub fn run(
         command.args(words(&one.command));
         prepared.push(one);
     }
-    let mut children = [Child::start(command)?];
+    let mut children = [StudyChild::start(command)?];
     let expected = lead + Duration::from_secs_f64(seconds);
     child::wait_all(&mut children, expected + PATIENCE, context.interrupted)?;
-    let measured = prepared.iter().map(Prepared::read).collect::<Result<Vec<_>, _>>()?;
+    let measured = prepared.iter().map(PreparedProgram::read).collect::<Result<Vec<_>, _>>()?;
     let figures = read_summary(&summary)?;
     Ok((measured, figures))
 }

@@ -10,8 +10,8 @@
 
 use super::figures::figure;
 use super::{Context, Driver, NoOutcome, Outcome, Place};
-use crate::child::{self, Child, ChildError};
-use crate::peer::Program;
+use crate::child::{self, ChildError, StudyChild};
+use crate::peer::PeerFile;
 use crate::settings::Settings;
 use crate::workload::Pin;
 use crate::workload::competitor::Competitors;
@@ -148,7 +148,7 @@ impl Driver for GhostDriver {
             .transpose()
             .map_err(|error| NoOutcome::Failed(error.to_string()))?;
         let expected = self.around(settings, seconds) + Duration::from_secs_f64(seconds);
-        let ended = Child::start(command)
+        let ended = StudyChild::start(command)
             .and_then(|child| child::wait_all(&mut [child], expected * 4 + PATIENCE, context.interrupted));
         drop(beside);
         let text = std::fs::read_to_string(&result).unwrap_or_default();
@@ -191,7 +191,7 @@ fn command(context: Context, settings: &Settings, processes: usize) -> Result<Co
 }
 
 /// The MPI's own `mpiexec`, told nothing but what is needed to start at all.
-fn launcher(program: &Program, processes: usize) -> Result<Command, NoOutcome> {
+fn launcher(program: &PeerFile, processes: usize) -> Result<Command, NoOutcome> {
     let (mpiexec, remedy) = match program.name.as_str() {
         "ghost-mpich" => ("mpiexec.mpich", "apt install mpich"),
         "ghost-openmpi" => ("mpiexec.openmpi", "apt install openmpi-bin"),
@@ -222,7 +222,7 @@ fn has_fabric() -> bool {
 }
 
 /// Whether the preload can be had for this program; builds it where it has to be built. Asked once a program.
-fn probe(context: Context, program: &Program) -> Result<(), NoOutcome> {
+fn probe(context: Context, program: &PeerFile) -> Result<(), NoOutcome> {
     static FOUND: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     // whatever panicked with it, a set of paths is whole
     let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
@@ -231,7 +231,7 @@ fn probe(context: Context, program: &Program) -> Result<(), NoOutcome> {
     }
     let mut command = Command::new(context.unisono);
     command.args(["mpi", "--print"]).arg(program.executable());
-    let ended = Child::start(command)
+    let ended = StudyChild::start(command)
         .and_then(|child| child::wait_all(&mut [child], Duration::from_secs(120), context.interrupted));
     match ended {
         Ok(()) => {

@@ -5,8 +5,8 @@
 //! measured is checked: a program that was not ready in time makes the run doubtful.
 
 use super::{Context, NoOutcome};
-use crate::child::{self, Child};
-use crate::peer::{Kind, Program};
+use crate::child::{self, StudyChild};
+use crate::peer::{PeerFile, PeerKind};
 use crate::settings::Settings;
 use crate::workload::{Measurement, Options, Pin};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A program with its options, ready to start.
 #[derive(Clone, Debug)]
 pub struct App {
-    pub program: Program,
+    pub program: PeerFile,
     /// What it is told.
     pub options: Options,
 }
@@ -90,16 +90,16 @@ fn program(
     algorithm: Option<&str>,
     wait: Option<&str>,
     spin_budget_us: Option<f64>,
-) -> Result<Program, NoOutcome> {
+) -> Result<PeerFile, NoOutcome> {
     match name.unwrap_or("unisono") {
         "tight-loop" => {
             let arguments = ["workload", "tight-loop"].map(str::to_owned).to_vec();
-            Ok(Program::own(context.unisono, "tight-loop", Kind::Kernel, arguments))
+            Ok(PeerFile::own(context.unisono, "tight-loop", PeerKind::Kernel, arguments))
         }
         "unisono" if algorithm.is_some() || wait.is_some() || spin_budget_us.is_some() => {
             let budget = spin_budget_us.map(|us| micros(Some(us)));
             let wait = wait.unwrap_or(if budget.is_some() { "spin-block" } else { "adaptive" });
-            Ok(Program::unisono(context.unisono, algorithm.unwrap_or("recommended"), wait, budget))
+            Ok(PeerFile::unisono(context.unisono, algorithm.unwrap_or("recommended"), wait, budget))
         }
         name => Ok(context.bench.program(name)?.clone()),
     }
@@ -111,10 +111,10 @@ fn micros(us: Option<f64>) -> Duration {
 
 /// A program's command and where its result will be.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedProgram {
     pub command: Command,
     result: PathBuf,
-    program: Program,
+    program: PeerFile,
 }
 
 /// Who starts the programs.
@@ -128,7 +128,7 @@ pub enum StartedBy {
 
 /// Makes an app's command, with a result file of its own.
 #[must_use]
-pub fn prepare(context: Context, app: &App, started_by: StartedBy) -> Prepared {
+pub fn prepare(context: Context, app: &App, started_by: StartedBy) -> PreparedProgram {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let result = context.directory.join(format!("result-{number}.json"));
@@ -137,10 +137,10 @@ pub fn prepare(context: Context, app: &App, started_by: StartedBy) -> Prepared {
         die_with_parent: started_by == StartedBy::Us,
         ..app.options.clone()
     };
-    Prepared { command: app.program.command(&options), result, program: app.program.clone() }
+    PreparedProgram { command: app.program.command(&options), result, program: app.program.clone() }
 }
 
-impl Prepared {
+impl PreparedProgram {
     /// What the program wrote.
     ///
     /// # Errors
@@ -174,20 +174,20 @@ pub fn begin_after(lead: Duration) -> u64 {
 /// The first that failed, or an interruption.
 pub fn concurrently(
     context: Context,
-    prepared: Vec<Prepared>,
+    prepared: Vec<PreparedProgram>,
     expected: Duration,
-    mut started: impl FnMut(usize, &Child) -> Result<(), NoOutcome>,
+    mut started: impl FnMut(usize, &StudyChild) -> Result<(), NoOutcome>,
 ) -> Result<Vec<Measurement>, NoOutcome> {
     let mut children = Vec::new();
     let mut results = Vec::new();
-    for (i, Prepared { command, result, program }) in prepared.into_iter().enumerate() {
-        let child = Child::start(command)?;
+    for (i, PreparedProgram { command, result, program }) in prepared.into_iter().enumerate() {
+        let child = StudyChild::start(command)?;
         started(i, &child)?;
         children.push(child);
-        results.push(Prepared { command: Command::new("true"), result, program });
+        results.push(PreparedProgram { command: Command::new("true"), result, program });
     }
     child::wait_all(&mut children, expected + PATIENCE, context.interrupted)?;
-    results.iter().map(Prepared::read).collect()
+    results.iter().map(PreparedProgram::read).collect()
 }
 
 /// A warning about programs that were not ready when the measurement began.

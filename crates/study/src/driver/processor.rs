@@ -14,7 +14,7 @@ use std::time::Duration;
 use unisono_enforce::cpu::{Keeper, Options};
 use unisono_fairqueue::Policy;
 use unisono_linux::affinity::Tid;
-use unisono_linux::cgroup::{self, Group};
+use unisono_linux::cgroup::{self, ControlGroup};
 use unisono_linux::{schedstat, timer};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
@@ -22,7 +22,7 @@ const WARM_UP: Duration = Duration::from_millis(100);
 
 /// Who shares the processor out.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum SharedBy {
     /// The kernel's scheduler, which knows no weights here.
     Nobody,
     Kernel,
@@ -48,9 +48,9 @@ impl Driver for ProcessorDriver {
 
     fn run(&self, context: Context, settings: &Settings, seconds: f64, _: u64) -> Result<Outcome, NoOutcome> {
         let place = match settings.backend.as_deref() {
-            None | Some("none") => Place::Nobody,
-            Some("kernel") => Place::Kernel,
-            Some("core") => Place::Core,
+            None | Some("none") => SharedBy::Nobody,
+            Some("kernel") => SharedBy::Kernel,
+            Some("core") => SharedBy::Core,
             Some(other) => {
                 return Err(NoOutcome::Failed(format!("backend {other:?}; write none, kernel or core")));
             }
@@ -62,9 +62,10 @@ impl Driver for ProcessorDriver {
         // the last processor is the one that interrupts visit least
         let cpu = context.cpus.last().copied().unwrap_or_default();
         let loops = Loops::start(context.unisono, weights.len(), cpu)?;
-        let groups = if place == Place::Nobody { None } else { Some(Groups::make(&loops, place, &weights)?) };
+        let groups =
+            if place == SharedBy::Nobody { None } else { Some(Groups::make(&loops, place, &weights)?) };
         let mut keeper = match (&groups, place) {
-            (Some(groups), Place::Core) => {
+            (Some(groups), SharedBy::Core) => {
                 Some(keeper(context.unisono, groups, &weights, settings.slice_ms.unwrap_or(1.0))?)
             }
             _ => None,
@@ -96,7 +97,7 @@ impl Driver for ProcessorDriver {
         let used: Vec<u64> =
             loops.used()?.iter().zip(&before).map(|(after, before)| after - before).collect();
         let seconds = (timer::now() - began) as f64 / 1e9;
-        Ok(outcome(&weights, &used, seconds, (place == Place::Core).then_some(switches)))
+        Ok(outcome(&weights, &used, seconds, (place == SharedBy::Core).then_some(switches)))
     }
 }
 
@@ -160,18 +161,19 @@ impl Drop for Loops {
 }
 
 /// Control groups, one a loop; removed with this, when the loops are.
-struct Groups(Vec<Group>);
+struct Groups(Vec<ControlGroup>);
 
 impl Groups {
-    fn make(loops: &Loops, place: Place, weights: &[u32]) -> Result<Self, NoOutcome> {
+    fn make(loops: &Loops, place: SharedBy, weights: &[u32]) -> Result<Self, NoOutcome> {
         let skipped =
             |why: String| NoOutcome::Skipped(format!("no control groups for processor time: {why}"));
         let all = cgroup::hierarchies().map_err(|error| skipped(error.to_string()))?;
         let (tree, lacking) = match place {
-            Place::Core => {
-                (cgroup::Hierarchy::of_version(&all, cgroup::Version::V2), "no cgroup2 is mounted")
-            }
-            _ => (cgroup::Hierarchy::with(&all, "cpu"), "no tree has the cpu controller"),
+            SharedBy::Core => (
+                cgroup::CgroupHierarchy::of_version(&all, cgroup::CgroupVersion::V2),
+                "no cgroup2 is mounted",
+            ),
+            _ => (cgroup::CgroupHierarchy::with(&all, "cpu"), "no tree has the cpu controller"),
         };
         let top = tree.ok_or_else(|| skipped(lacking.to_owned()))?.top();
         let mut groups = Self(Vec::new());
@@ -179,7 +181,7 @@ impl Groups {
             let name = format!("unisono-study-{}-{name}", std::process::id());
             let group = top.create(&name).map_err(|error| skipped(error.to_string()))?;
             groups.0.push(group.clone());
-            if place == Place::Kernel {
+            if place == SharedBy::Kernel {
                 group.set_weight(f64::from(*weight) / 10.0).map_err(|error| skipped(error.to_string()))?;
             }
             group.admit(number(child)).map_err(|error| skipped(error.to_string()))?;
@@ -212,7 +214,7 @@ impl Drop for Groups {
 fn keeper(unisono: &Path, groups: &Groups, weights: &[u32], quantum_ms: f64) -> Result<Keeper, NoOutcome> {
     let failed = |error: String| NoOutcome::Failed(format!("the core cannot share the processor: {error}"));
     let named = || groups.0.iter().zip(NAMES);
-    let class = |(group, name): (&Group, &str)| {
+    let class = |(group, name): (&ControlGroup, &str)| {
         let path = group.path().file_name().unwrap_or_default().to_string_lossy();
         format!("[class.{name}]\nmatch = [{{ cgroup = \"/{path}\" }}]\n")
     };

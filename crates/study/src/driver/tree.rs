@@ -26,7 +26,7 @@ use unisono_measure::record::Figure;
 const SCHEMES: [Scheme; 4] = Scheme::ALL;
 
 /// What is drawn and simulated.
-struct Wanted {
+struct DrawnTrees {
     wish: NetworkWish,
     networks: u32,
     groups: Vec<u32>,
@@ -34,7 +34,7 @@ struct Wanted {
     conditions: Conditions,
 }
 
-impl Wanted {
+impl DrawnTrees {
     fn new(settings: &Settings) -> Result<Self, String> {
         let known = |name: &String| {
             let found = SCHEMES.into_iter().find(|scheme| scheme.name() == name);
@@ -168,7 +168,7 @@ impl Driver for TreeDriver {
     }
 
     fn run(&self, context: Context, settings: &Settings, _: f64, seed: u64) -> Result<Outcome, NoOutcome> {
-        let wanted = Wanted::new(settings).map_err(NoOutcome::Failed)?;
+        let wanted = DrawnTrees::new(settings).map_err(NoOutcome::Failed)?;
         let mut seen: BTreeMap<(u32, Scheme), Seen> = BTreeMap::new();
         let mut bare_trees = 0;
         for number in 0..wanted.networks {
@@ -212,7 +212,11 @@ pub(super) fn draw(wish: &NetworkWish, run: u64, number: u32) -> Result<(Network
 }
 
 /// Simulates one network; whether it is a bare tree.
-fn one_network(wanted: &Wanted, seed: u64, seen: &mut BTreeMap<(u32, Scheme), Seen>) -> Result<bool, String> {
+fn one_network(
+    wanted: &DrawnTrees,
+    seed: u64,
+    seen: &mut BTreeMap<(u32, Scheme), Seen>,
+) -> Result<bool, String> {
     let topology =
         generate(&NetworkWish { seed, ..wanted.wish.clone() }).map_err(|error| error.to_string())?;
     let network = &topology.network;
@@ -278,7 +282,7 @@ mod tests {
     }
 
     fn seen(settings: &Settings) -> BTreeMap<(u32, Scheme), Seen> {
-        let wanted = Wanted::new(settings).expect("good settings");
+        let wanted = DrawnTrees::new(settings).expect("good settings");
         let mut seen = BTreeMap::new();
         for seed in 0..u64::from(wanted.networks) {
             one_network(&wanted, seed, &mut seen).expect("simulated");
@@ -321,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_wrong_setting_is_named() {
-        let wrong = |settings: Settings| Wanted::new(&settings).err().expect("refused");
+        let wrong = |settings: Settings| DrawnTrees::new(&settings).err().expect("refused");
         assert!(wrong(Settings { schemes: Some(vec!["tree".into()]), ..small() }).contains("\"tree\""));
         assert!(wrong(Settings { intake: Some("fast".into()), ..small() }).contains("\"fast\""));
         assert!(wrong(Settings { groups: Some(vec![257]), ..small() }).contains("256"));

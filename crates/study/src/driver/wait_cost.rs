@@ -3,8 +3,8 @@
 use super::figures::figure;
 use super::launch::{self, App, StartedBy};
 use super::{Context, Driver, NoOutcome, Outcome};
-use crate::peer::{Kind, Program};
-use crate::settings::{Placement, Settings};
+use crate::peer::{PeerFile, PeerKind};
+use crate::settings::{HandOffPlacement, Settings};
 use crate::workload::competitor::Competitors;
 use crate::workload::{Options, Pin};
 use std::time::Duration;
@@ -35,10 +35,10 @@ impl Driver for WaitCostDriver {
         seconds: f64,
         seed: u64,
     ) -> Result<Outcome, NoOutcome> {
-        let cpus = match (settings.placement.unwrap_or(Placement::Cross), context.cpus) {
-            (Placement::Free, _) => Vec::new(),
-            (Placement::Same, [first, ..]) => vec![*first],
-            (Placement::Cross, [first, second, ..]) => vec![*first, *second],
+        let cpus = match (settings.placement.unwrap_or(HandOffPlacement::Cross), context.cpus) {
+            (HandOffPlacement::Free, _) => Vec::new(),
+            (HandOffPlacement::Same, [first, ..]) => vec![*first],
+            (HandOffPlacement::Cross, [first, second, ..]) => vec![*first, *second],
             (placement, cpus) => {
                 let reason = format!(
                     "{placement:?} placement needs two processors; this process may use {}",
@@ -54,7 +54,7 @@ impl Driver for WaitCostDriver {
             arguments.extend(["--spin-budget".to_owned(), format!("{us}us")]);
         }
         let app = App {
-            program: Program::own(context.unisono, "hand-off", Kind::Barrier, arguments),
+            program: PeerFile::own(context.unisono, "hand-off", PeerKind::Barrier, arguments),
             options: Options { seconds, seed, warm_up: WARM_UP, pin: pin.clone(), ..Options::default() },
         };
         let competitors = settings.competitors.unwrap_or(0);

@@ -1,19 +1,19 @@
 //! Which programs there are: one line each.
 
-use super::{Kind, Program};
+use super::{PeerFile, PeerKind};
 use std::path::Path;
 
 /// A program that is built from source on the user's machine.
 #[derive(Debug)]
-pub struct Peer {
+pub struct PeerProgram {
     pub name: &'static str,
     /// What it is for.
-    pub kind: Kind,
+    pub kind: PeerKind,
     /// Which compilers will do, the best first.
     pub compilers: &'static [CompilerName],
     /// Flags beside the common ones.
     pub flags: &'static [&'static str],
-    pub source: Source,
+    pub source: PeerSource,
     /// How its runtime is told to wait.
     pub environment: &'static [(&'static str, &'static str)],
     /// What to type when it cannot be built.
@@ -22,7 +22,7 @@ pub struct Peer {
 
 /// A file that is compiled.
 #[derive(Debug)]
-pub struct Source {
+pub struct PeerSource {
     /// Its name in `crates/study/peers`.
     pub file: &'static str,
     /// What it holds.
@@ -42,12 +42,12 @@ pub enum CompilerName {
 }
 
 /// Headers that sources include; they are part of every cache key.
-pub const HEADERS: &[Source] = &[
-    Source { file: "bench.h", text: include_str!("../../peers/bench.h") },
-    Source { file: "computation.h", text: include_str!("../../peers/computation.h") },
-    Source { file: "meter.h", text: include_str!("../../peers/meter.h") },
-    Source { file: "openmp.h", text: include_str!("../../peers/openmp.h") },
-    Source { file: "options.h", text: include_str!("../../peers/options.h") },
+pub const HEADERS: &[PeerSource] = &[
+    PeerSource { file: "bench.h", text: include_str!("../../peers/bench.h") },
+    PeerSource { file: "computation.h", text: include_str!("../../peers/computation.h") },
+    PeerSource { file: "meter.h", text: include_str!("../../peers/meter.h") },
+    PeerSource { file: "openmp.h", text: include_str!("../../peers/openmp.h") },
+    PeerSource { file: "options.h", text: include_str!("../../peers/options.h") },
 ];
 
 /// Variables through which a user's environment would change how a peer waits or where it runs.
@@ -70,19 +70,19 @@ pub const OPENMP_VARIABLES: &[&str] = &[
     "KMP_PLAIN_BARRIER_PATTERN",
 ];
 
-const BARRIER_PTHREAD: Source =
-    Source { file: "barrier_pthread.c", text: include_str!("../../peers/barrier_pthread.c") };
-const BARRIER_CXX: Source =
-    Source { file: "barrier_cxx.cpp", text: include_str!("../../peers/barrier_cxx.cpp") };
-const BARRIER_OPENMP: Source =
-    Source { file: "barrier_openmp.c", text: include_str!("../../peers/barrier_openmp.c") };
+const BARRIER_PTHREAD: PeerSource =
+    PeerSource { file: "barrier_pthread.c", text: include_str!("../../peers/barrier_pthread.c") };
+const BARRIER_CXX: PeerSource =
+    PeerSource { file: "barrier_cxx.cpp", text: include_str!("../../peers/barrier_cxx.cpp") };
+const BARRIER_OPENMP: PeerSource =
+    PeerSource { file: "barrier_openmp.c", text: include_str!("../../peers/barrier_openmp.c") };
 
-const STENCIL: Source =
-    Source { file: "stencil_openmp.c", text: include_str!("../../peers/stencil_openmp.c") };
-const CLUSTERING: Source =
-    Source { file: "clustering_openmp.c", text: include_str!("../../peers/clustering_openmp.c") };
+const STENCIL: PeerSource =
+    PeerSource { file: "stencil_openmp.c", text: include_str!("../../peers/stencil_openmp.c") };
+const CLUSTERING: PeerSource =
+    PeerSource { file: "clustering_openmp.c", text: include_str!("../../peers/clustering_openmp.c") };
 
-const GHOST: Source = Source { file: "ghost.c", text: include_str!("../../peers/ghost.c") };
+const GHOST: PeerSource = PeerSource { file: "ghost.c", text: include_str!("../../peers/ghost.c") };
 
 const GCC: &[CompilerName] = &[CompilerName::Gcc];
 const CLANG: &[CompilerName] = &[CompilerName::Clang];
@@ -98,51 +98,51 @@ const LIBOMP_ACTIVE: &[(&str, &str)] = &[("OMP_WAIT_POLICY", "active"), ("KMP_BL
 const LIBOMP_PASSIVE: &[(&str, &str)] = &[("OMP_WAIT_POLICY", "passive"), ("KMP_BLOCKTIME", "0")];
 
 /// All peers that are built.
-pub const PEERS: &[Peer] = &[
-    Peer {
+pub const PEERS: &[PeerProgram] = &[
+    PeerProgram {
         name: "pthread",
-        kind: Kind::Barrier,
+        kind: PeerKind::Barrier,
         compilers: ANY_C,
         flags: &["-pthread"],
         source: BARRIER_PTHREAD,
         environment: &[],
         remedy: INSTALL_GCC,
     },
-    Peer {
+    PeerProgram {
         name: "cxx",
-        kind: Kind::Barrier,
+        kind: PeerKind::Barrier,
         compilers: ANY_CXX,
         flags: &["-std=c++20", "-pthread"],
         source: BARRIER_CXX,
         environment: &[],
         remedy: INSTALL_GXX,
     },
-    libgomp("libgomp", Kind::Barrier, BARRIER_OPENMP, &[]),
-    libgomp("libgomp-active", Kind::Barrier, BARRIER_OPENMP, ACTIVE),
-    libgomp("libgomp-passive", Kind::Barrier, BARRIER_OPENMP, PASSIVE),
-    libomp("libomp", Kind::Barrier, BARRIER_OPENMP, &[]),
-    libomp("libomp-active", Kind::Barrier, BARRIER_OPENMP, LIBOMP_ACTIVE),
-    libomp("libomp-passive", Kind::Barrier, BARRIER_OPENMP, LIBOMP_PASSIVE),
-    libgomp("stencil-libgomp", Kind::Kernel, STENCIL, &[]),
-    libgomp("stencil-libgomp-passive", Kind::Kernel, STENCIL, PASSIVE),
-    libomp("stencil-libomp", Kind::Kernel, STENCIL, &[]),
-    libomp("stencil-libomp-passive", Kind::Kernel, STENCIL, LIBOMP_PASSIVE),
-    libgomp("clustering-libgomp", Kind::Kernel, CLUSTERING, &[]),
-    libgomp("clustering-libgomp-passive", Kind::Kernel, CLUSTERING, PASSIVE),
-    libomp("clustering-libomp", Kind::Kernel, CLUSTERING, &[]),
-    libomp("clustering-libomp-passive", Kind::Kernel, CLUSTERING, LIBOMP_PASSIVE),
-    Peer {
+    libgomp("libgomp", PeerKind::Barrier, BARRIER_OPENMP, &[]),
+    libgomp("libgomp-active", PeerKind::Barrier, BARRIER_OPENMP, ACTIVE),
+    libgomp("libgomp-passive", PeerKind::Barrier, BARRIER_OPENMP, PASSIVE),
+    libomp("libomp", PeerKind::Barrier, BARRIER_OPENMP, &[]),
+    libomp("libomp-active", PeerKind::Barrier, BARRIER_OPENMP, LIBOMP_ACTIVE),
+    libomp("libomp-passive", PeerKind::Barrier, BARRIER_OPENMP, LIBOMP_PASSIVE),
+    libgomp("stencil-libgomp", PeerKind::Kernel, STENCIL, &[]),
+    libgomp("stencil-libgomp-passive", PeerKind::Kernel, STENCIL, PASSIVE),
+    libomp("stencil-libomp", PeerKind::Kernel, STENCIL, &[]),
+    libomp("stencil-libomp-passive", PeerKind::Kernel, STENCIL, LIBOMP_PASSIVE),
+    libgomp("clustering-libgomp", PeerKind::Kernel, CLUSTERING, &[]),
+    libgomp("clustering-libgomp-passive", PeerKind::Kernel, CLUSTERING, PASSIVE),
+    libomp("clustering-libomp", PeerKind::Kernel, CLUSTERING, &[]),
+    libomp("clustering-libomp-passive", PeerKind::Kernel, CLUSTERING, LIBOMP_PASSIVE),
+    PeerProgram {
         name: "ghost-mpich",
-        kind: Kind::Exchange,
+        kind: PeerKind::Exchange,
         compilers: &[CompilerName::MpiccMpich],
         flags: &[],
         source: GHOST,
         environment: &[],
         remedy: "apt install mpich libmpich-dev",
     },
-    Peer {
+    PeerProgram {
         name: "ghost-openmpi",
-        kind: Kind::Exchange,
+        kind: PeerKind::Exchange,
         compilers: &[CompilerName::MpiccOpenmpi],
         flags: &[],
         source: GHOST,
@@ -153,35 +153,45 @@ pub const PEERS: &[Peer] = &[
 
 type Environment = &'static [(&'static str, &'static str)];
 
-const fn libgomp(name: &'static str, kind: Kind, source: Source, environment: Environment) -> Peer {
-    Peer { name, kind, compilers: GCC, flags: OPENMP, source, environment, remedy: INSTALL_GCC }
+const fn libgomp(
+    name: &'static str,
+    kind: PeerKind,
+    source: PeerSource,
+    environment: Environment,
+) -> PeerProgram {
+    PeerProgram { name, kind, compilers: GCC, flags: OPENMP, source, environment, remedy: INSTALL_GCC }
 }
 
-const fn libomp(name: &'static str, kind: Kind, source: Source, environment: Environment) -> Peer {
-    Peer { name, kind, compilers: CLANG, flags: OPENMP, source, environment, remedy: INSTALL_CLANG }
+const fn libomp(
+    name: &'static str,
+    kind: PeerKind,
+    source: PeerSource,
+    environment: Environment,
+) -> PeerProgram {
+    PeerProgram { name, kind, compilers: CLANG, flags: OPENMP, source, environment, remedy: INSTALL_CLANG }
 }
 
 /// Programs that need no compiler: they are in `unisono` itself.
-const OWN: &[(&str, Kind, &[&str])] = &[
-    ("unisono", Kind::Barrier, &["barrier", "--json"]),
-    ("std", Kind::Barrier, &["barrier", "--json", "--implementation", "std"]),
-    ("stencil-rayon", Kind::Kernel, &["workload", "rayon-stencil"]),
-    ("stencil-unisono", Kind::Kernel, &["workload", "stencil"]),
-    ("clustering-unisono", Kind::Kernel, &["workload", "clustering"]),
-    ("bursts-unisono", Kind::Requests, &["workload", "bursts"]),
+const OWN: &[(&str, PeerKind, &[&str])] = &[
+    ("unisono", PeerKind::Barrier, &["barrier", "--json"]),
+    ("std", PeerKind::Barrier, &["barrier", "--json", "--implementation", "std"]),
+    ("stencil-rayon", PeerKind::Kernel, &["workload", "rayon-stencil"]),
+    ("stencil-unisono", PeerKind::Kernel, &["workload", "stencil"]),
+    ("clustering-unisono", PeerKind::Kernel, &["workload", "clustering"]),
+    ("bursts-unisono", PeerKind::Requests, &["workload", "bursts"]),
 ];
 
 /// Programs that need no compiler.
 #[must_use]
-pub fn own(unisono: &Path) -> Vec<Program> {
-    let program = |(name, kind, arguments): &(&str, Kind, &[&str])| {
-        Program::own(unisono, name, *kind, arguments.iter().map(|word| (*word).to_owned()).collect())
+pub fn own(unisono: &Path) -> Vec<PeerFile> {
+    let program = |(name, kind, arguments): &(&str, PeerKind, &[&str])| {
+        PeerFile::own(unisono, name, *kind, arguments.iter().map(|word| (*word).to_owned()).collect())
     };
     OWN.iter().map(program).collect()
 }
 
 /// Names and kinds of all.
-fn all() -> impl Iterator<Item = (&'static str, Kind)> {
+fn all() -> impl Iterator<Item = (&'static str, PeerKind)> {
     OWN.iter().map(|(name, kind, _)| (*name, *kind)).chain(PEERS.iter().map(|peer| (peer.name, peer.kind)))
 }
 
@@ -192,7 +202,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// The names of implementations of a barrier.
 pub fn barriers() -> impl Iterator<Item = &'static str> {
-    all().filter(|(_, kind)| *kind == Kind::Barrier).map(|(name, _)| name)
+    all().filter(|(_, kind)| *kind == PeerKind::Barrier).map(|(name, _)| name)
 }
 
 /// The name in the catalogue for what somebody typed: `libomp-default` is `libomp`.

@@ -5,7 +5,7 @@
 //! new build, and nothing needs to be cleaned. Builds happen in a directory of their own that is moved
 //! into place, so two processes may prepare at the same time.
 
-use super::catalogue::{CompilerName, HEADERS, Peer};
+use super::catalogue::{CompilerName, HEADERS, PeerProgram};
 use super::{Error, write};
 use std::collections::HashMap;
 use std::fs;
@@ -63,7 +63,7 @@ impl Toolbox {
     /// The cache cannot be written.
     pub fn build(
         &mut self,
-        peer: &Peer,
+        peer: &PeerProgram,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Result<Built, NotBuilt>, Error> {
         let remedy = peer.remedy.to_owned();
@@ -127,7 +127,7 @@ fn find(command: &str) -> Option<Compiler> {
 }
 
 /// The hash is not promised to stay the same from one Rust to the next; then peers are built anew.
-fn key(peer: &Peer, compiler: &Compiler) -> u64 {
+fn key(peer: &PeerProgram, compiler: &Compiler) -> u64 {
     let mut hasher = DefaultHasher::new();
     for source in HEADERS.iter().chain([&peer.source]) {
         (source.file, source.text).hash(&mut hasher);
@@ -137,7 +137,7 @@ fn key(peer: &Peer, compiler: &Compiler) -> u64 {
 }
 
 /// Compiles into `directory`; the inner error is the compiler's.
-fn compile(peer: &Peer, compiler: &Compiler, directory: &Path) -> Result<Result<(), String>, Error> {
+fn compile(peer: &PeerProgram, compiler: &Compiler, directory: &Path) -> Result<Result<(), String>, Error> {
     // Unique among threads and processes that share the cache.
     static BUILDS: AtomicU64 = AtomicU64::new(0);
     let build = BUILDS.fetch_add(1, Relaxed);
@@ -175,16 +175,16 @@ fn compile(peer: &Peer, compiler: &Compiler, directory: &Path) -> Result<Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::Kind;
-    use crate::peer::catalogue::Source;
+    use crate::peer::PeerKind;
+    use crate::peer::catalogue::PeerSource;
 
-    fn peer(text: &'static str) -> Peer {
-        Peer {
+    fn peer(text: &'static str) -> PeerProgram {
+        PeerProgram {
             name: "test",
-            kind: Kind::Barrier,
+            kind: PeerKind::Barrier,
             compilers: &[CompilerName::Gcc, CompilerName::Clang],
             flags: &[],
-            source: Source { file: "test.c", text },
+            source: PeerSource { file: "test.c", text },
             environment: &[],
             remedy: "apt install gcc",
         }

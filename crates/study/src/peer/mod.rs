@@ -26,7 +26,7 @@ use unisono_linux::private_directory::PrivateDirectory;
 
 /// What a program is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum PeerKind {
     /// BARRIER over some implementation of a barrier.
     Barrier,
     /// A computation that has a result, in parallel.
@@ -39,11 +39,11 @@ pub enum Kind {
 
 /// A program that can be run here.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Program {
+pub struct PeerFile {
     /// For example `libgomp-passive`.
     pub name: String,
     /// What it is for.
-    pub kind: Kind,
+    pub kind: PeerKind,
     /// Version of what is measured, for example `gcc (Debian 12.2.0) 12.2.0`.
     pub version: String,
     executable: PathBuf,
@@ -56,7 +56,7 @@ pub struct Program {
 pub struct Unavailable {
     pub name: String,
     /// What it is for.
-    pub kind: Kind,
+    pub kind: PeerKind,
     /// Why, for example `clang not found`.
     pub reason: String,
     /// What to type, for example `apt install clang libomp-dev`.
@@ -122,7 +122,7 @@ pub enum Error {
 #[derive(Clone, Debug, Default)]
 pub struct Bench {
     /// Ready to run.
-    pub programs: Vec<Program>,
+    pub programs: Vec<PeerFile>,
     /// Not to be had here, each with the reason and the remedy.
     pub unavailable: Vec<Unavailable>,
 }
@@ -152,7 +152,7 @@ impl Bench {
         let mut toolbox = compiler::Toolbox::new(cache);
         for peer in catalogue::PEERS.iter().filter(|peer| wanted(peer.name)) {
             match toolbox.build(peer, progress)? {
-                Ok(built) => bench.programs.push(Program {
+                Ok(built) => bench.programs.push(PeerFile {
                     name: peer.name.to_owned(),
                     kind: peer.kind,
                     version: built.version,
@@ -179,7 +179,7 @@ impl Bench {
     ///
     /// # Errors
     /// [`Error::Unavailable`] where it cannot be run here, [`Error::Unknown`] where there is none.
-    pub fn program(&self, name: &str) -> Result<&Program, Error> {
+    pub fn program(&self, name: &str) -> Result<&PeerFile, Error> {
         let canonical = catalogue::canonical(name);
         if let Some(program) = self.programs.iter().find(|program| program.name == canonical) {
             return Ok(program);
@@ -194,7 +194,7 @@ impl Bench {
     }
 }
 
-impl Program {
+impl PeerFile {
     /// BARRIER over Unisono's own barriers: `algorithm` and `wait` as on the command line.
     #[must_use]
     pub fn unisono(executable: &Path, algorithm: &str, wait: &str, spin_budget: Option<Duration>) -> Self {
@@ -204,7 +204,7 @@ impl Program {
             arguments.extend(["--spin-budget".to_owned(), format!("{}ns", budget.as_nanos())]);
         }
         let name = format!("unisono:{algorithm}:{wait}");
-        Self::own(executable, &name, Kind::Barrier, arguments)
+        Self::own(executable, &name, PeerKind::Barrier, arguments)
     }
 
     /// Where it is.
@@ -213,7 +213,7 @@ impl Program {
         &self.executable
     }
 
-    pub(crate) fn own(executable: &Path, name: &str, kind: Kind, arguments: Vec<String>) -> Self {
+    pub(crate) fn own(executable: &Path, name: &str, kind: PeerKind, arguments: Vec<String>) -> Self {
         Self {
             name: name.to_owned(),
             kind,

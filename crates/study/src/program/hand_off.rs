@@ -10,7 +10,7 @@
 //!
 //! Cost of the loop beside the hand-off: as [`crate::workload::meter`].
 
-use crate::workload::meter::{Meter, Then};
+use crate::workload::meter::{LeaderNotes, Then};
 use crate::workload::{Error, Measurement, Options, Pin, options};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -100,7 +100,7 @@ fn run_with<W: FnMut(Flag<'_>, u32)>(
         });
         let other = other.map_err(|source| Error::Start { participant: 1, threads: 2, source })?;
         let pinned = options::pin_participant(&placement, 0);
-        let mut meter = Meter::start(told);
+        let mut meter = LeaderNotes::start(told);
         let mut wait = waiter(0);
         for k in 1u64.. {
             let is_last = pinned.is_err() || meter.episode(k) == Then::Stop;

@@ -12,7 +12,7 @@
 //! episode pays one load (8 KiB in the cache; none without variance).
 
 use super::options::Options;
-use super::spin::Calibration;
+use super::spin::SpinRate;
 use rand::RngCore;
 use rand_pcg::Pcg32;
 
@@ -45,7 +45,7 @@ pub struct Computation {
 impl Computation {
     /// What participant `index` computes.
     #[must_use]
-    pub fn new(options: &Options, index: usize, calibration: Calibration) -> Self {
+    pub fn new(options: &Options, index: usize, calibration: SpinRate) -> Self {
         let (interval, variance) = (options.interval.as_nanos() as f64, options.variance.as_nanos() as f64);
         let mut generator = Pcg32::new(options.seed, index as u64);
         let count = if variance > 0.0 { DRAWS } else { 1 };
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn participants_draw_different_numbers_and_a_seed_repeats_them() {
         let options = Options { variance: Duration::from_millis(1), ..Options::default() };
-        let of = |index| Computation::new(&options, index, Calibration { rounds_per_ns: 1.0 }).rounds;
+        let of = |index| Computation::new(&options, index, SpinRate { rounds_per_ns: 1.0 }).rounds;
         assert_eq!(of(0), of(0));
         assert_ne!(of(0), of(1));
     }
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn without_variance_every_computation_is_the_interval() {
         let options = Options { interval: Duration::from_micros(10), ..Options::default() };
-        let computation = Computation::new(&options, 3, Calibration { rounds_per_ns: 0.5 });
+        let computation = Computation::new(&options, 3, SpinRate { rounds_per_ns: 0.5 });
         assert!((0..5000).all(|episode| computation.rounds(episode) == 5000));
     }
 }

@@ -18,9 +18,9 @@
 
 use super::Error;
 use super::arrival::Computation;
-use super::meter::{Measurement, Meter, Then};
+use super::meter::{LeaderNotes, Measurement, Then};
 use super::options::{Options, RestoredAffinity, pin_participant};
-use super::spin::{Calibration, FIRST_STATE, compute};
+use super::spin::{FIRST_STATE, SpinRate, compute};
 use crossbeam_utils::CachePadded;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -37,7 +37,7 @@ where
     W: FnMut() -> Result<(), String>,
 {
     options.check()?;
-    let calibration = Calibration::measure();
+    let calibration = SpinRate::measure();
     let mut measured = run_iterations(options, 1, |index| {
         let computation = Computation::new(options, index, calibration);
         let mut wait = seat(index);
@@ -68,8 +68,8 @@ where
 {
     let placement = options.pin.placement()?;
     let _restored = RestoredAffinity::remember(&placement);
-    let shared = Shared::new(options.threads);
-    let gate = Gate::default();
+    let shared = GroupRun::new(options.threads);
+    let gate = ReadyGate::default();
     let get_ready = |index: usize| {
         pin_participant(&placement, index)?;
         Ok::<I, Error>(participant(index))
@@ -101,7 +101,7 @@ where
         let first = get_ready(0);
         // Nobody enters a barrier that somebody will not reach.
         let pass = if ready.is_ok() && first.is_ok() { gate.open(others.len()) } else { gate.close() };
-        let mut meter = Meter::start(options);
+        let mut meter = LeaderNotes::start(options);
         let mut result = ready.and(first).and_then(|iteration| match pass {
             Pass::Go => shared.participate(0, Some(&mut meter), iteration).map_err(failed(0)),
             Pass::GoHome => Ok(()),
@@ -116,12 +116,12 @@ where
     Ok(meter.measurement(options, iterations, barriers))
 }
 
-struct Shared {
+struct GroupRun {
     last_episode: CachePadded<AtomicU64>,
     iterations: Box<[CachePadded<AtomicU64>]>,
 }
 
-impl Shared {
+impl GroupRun {
     fn new(threads: usize) -> Self {
         Self {
             last_episode: CachePadded::new(AtomicU64::new(u64::MAX)),
@@ -133,7 +133,7 @@ impl Shared {
     fn participate<I>(
         &self,
         index: usize,
-        mut meter: Option<&mut Meter>,
+        mut meter: Option<&mut LeaderNotes>,
         mut iterate: I,
     ) -> Result<(), String>
     where
@@ -161,7 +161,7 @@ impl Shared {
 
 /// Where participants wait until all of them are ready, or one is not.
 #[derive(Default)]
-struct Gate {
+struct ReadyGate {
     state: Mutex<GateState>,
     changed: Condvar,
 }
@@ -179,7 +179,7 @@ enum Pass {
     GoHome,
 }
 
-impl Gate {
+impl ReadyGate {
     /// A participant waits until it may begin, or must not.
     fn pass(&self, ready: bool) -> Pass {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

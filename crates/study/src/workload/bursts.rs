@@ -16,7 +16,7 @@
 
 use super::barrier::run_iterations;
 use super::kernel::clustering::{Batch, Share};
-use super::own::{Choice, Seat};
+use super::own::{Choice, OwnSeat};
 use super::{Error, Measurement, Options};
 use crossbeam_utils::CachePadded;
 use rand::RngCore;
@@ -33,7 +33,7 @@ pub const DEFAULT_SIZE: usize = 4000;
 
 /// The requests of all streams, and which of them are ours.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Load {
+pub struct BurstLoad {
     /// This stream, from 0.
     pub stream: u32,
     /// How many there are.
@@ -46,13 +46,13 @@ pub struct Load {
     pub rounds: u32,
 }
 
-impl Default for Load {
+impl Default for BurstLoad {
     fn default() -> Self {
         Self { stream: 0, streams: 1, rate: 50.0, burst: 1, rounds: 64 }
     }
 }
 
-impl Load {
+impl BurstLoad {
     /// Refuses what makes no sense.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl Load {
 ///
 /// # Errors
 /// As [`run`](super::barrier::run).
-pub fn run(load: &Load, choice: &Choice, options: &Options) -> Result<Measurement, Error> {
+pub fn run(load: &BurstLoad, choice: &Choice, options: &Options) -> Result<Measurement, Error> {
     serve(
         load,
         choice,
@@ -108,7 +108,12 @@ pub fn run(load: &Load, choice: &Choice, options: &Options) -> Result<Measuremen
 }
 
 /// Requests that `patience` after the first could have come have not begun are counted, not served.
-fn serve(load: &Load, choice: &Choice, options: &Options, patience: Duration) -> Result<Measurement, Error> {
+fn serve(
+    load: &BurstLoad,
+    choice: &Choice,
+    options: &Options,
+    patience: Duration,
+) -> Result<Measurement, Error> {
     options.check()?;
     load.check()?;
     let (group, chosen_because) = choice.group(options)?;
@@ -129,7 +134,7 @@ fn serve(load: &Load, choice: &Choice, options: &Options, patience: Duration) ->
     let barriers = 1 + 2 * load.rounds;
     let measured = run_iterations(&serving, barriers, |index| {
         let mut share = Share::new(&batch, index, options.threads);
-        let mut seat = Seat::take(&group, index);
+        let mut seat = OwnSeat::take(&group, index);
         let (savings, given_up, latencies, arrivals) = (&savings, &given_up, &latencies, &arrivals);
         let rounds = u64::from(load.rounds);
         move |request| {
@@ -175,9 +180,9 @@ mod tests {
 
     #[test]
     fn streams_share_out_every_request_and_a_seed_repeats_them() {
-        let load = |stream| Load { stream, streams: 4, rate: 1000.0, burst: 8, ..Load::default() };
+        let load = |stream| BurstLoad { stream, streams: 4, rate: 1000.0, burst: 8, ..BurstLoad::default() };
         let of = |stream| load(stream).arrivals(10.0, 3);
-        let all = Load { stream: 0, streams: 1, ..load(0) }.arrivals(10.0, 3).len();
+        let all = BurstLoad { stream: 0, streams: 1, ..load(0) }.arrivals(10.0, 3).len();
         assert_eq!((0..4).map(|stream| of(stream).len()).sum::<usize>(), all);
         assert_eq!(of(1), of(1));
         assert_ne!(of(1), of(2));
@@ -187,7 +192,8 @@ mod tests {
     #[test]
     fn the_mean_rate_does_not_depend_on_the_burst() {
         for burst in [1, 4, 16] {
-            let count = Load { burst, rate: 1000.0, ..Load::default() }.arrivals(100.0, 9).len() as f64;
+            let count =
+                BurstLoad { burst, rate: 1000.0, ..BurstLoad::default() }.arrivals(100.0, 9).len() as f64;
             // Bursts are Poisson: the deviation of the count is the root of their number, times their size.
             let deviation = (100_000.0 / f64::from(burst)).sqrt() * f64::from(burst);
             assert!((count - 100_000.0).abs() < 5.0 * deviation, "{count} requests in bursts of {burst}");
@@ -196,7 +202,7 @@ mod tests {
 
     #[test]
     fn every_request_is_served_and_none_before_it_arrives() {
-        let load = Load { rate: 200.0, burst: 4, rounds: 4, ..Load::default() };
+        let load = BurstLoad { rate: 200.0, burst: 4, rounds: 4, ..BurstLoad::default() };
         let options = Options { threads: 3, seconds: 0.2, size: Some(100), ..Options::default() };
         // A busy machine may take long: none is given up here.
         let patience = Duration::from_secs(3600);
@@ -209,7 +215,7 @@ mod tests {
 
     #[test]
     fn requests_that_are_too_late_are_counted_and_not_served() {
-        let load = Load { rate: 200.0, ..Load::default() };
+        let load = BurstLoad { rate: 200.0, ..BurstLoad::default() };
         let options = Options { threads: 2, seconds: 0.2, size: Some(100), ..Options::default() };
         let measured = serve(&load, &Choice::default(), &options, Duration::ZERO).expect("measured");
         let expected = load.arrivals(0.2, options.seed).len() as u64;
@@ -219,8 +225,8 @@ mod tests {
 
     #[test]
     fn a_load_that_makes_no_sense_is_refused() {
-        assert!(Load { stream: 2, streams: 2, ..Load::default() }.check().is_err());
-        assert!(Load { rate: f64::NAN, ..Load::default() }.check().is_err());
-        assert!(Load { burst: 0, ..Load::default() }.check().is_err());
+        assert!(BurstLoad { stream: 2, streams: 2, ..BurstLoad::default() }.check().is_err());
+        assert!(BurstLoad { rate: f64::NAN, ..BurstLoad::default() }.check().is_err());
+        assert!(BurstLoad { burst: 0, ..BurstLoad::default() }.check().is_err());
     }
 }

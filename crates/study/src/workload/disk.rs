@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use unisono_enforce::disk::{Operation, Reply, Rule, Service};
 use unisono_fairqueue::{ClassId, ClassSpec, Hierarchy, Weight};
-use unisono_linux::direct::{Access, open};
+use unisono_linux::direct::{FileAccess, open};
 use unisono_measure::Histogram;
 use unisono_measure::record::Distribution;
 
@@ -80,12 +80,12 @@ impl SharedFile {
             }
             file.sync_all()?;
         }
-        Ok(Self(Arc::new(open(&path, Access::Read)?)))
+        Ok(Self(Arc::new(open(&path, FileAccess::Read)?)))
     }
 }
 
 /// One who asks.
-struct Client<'a> {
+struct DiskClient<'a> {
     service: &'a Service,
     file: &'a SharedFile,
     class: ClassId,
@@ -96,7 +96,7 @@ struct Client<'a> {
     took: Histogram,
 }
 
-impl<'a> Client<'a> {
+impl<'a> DiskClient<'a> {
     fn new(service: &'a Service, file: &'a SharedFile, class: ClassId) -> Self {
         let (reply, replies) = channel();
         Self { service, file, class, reply, replies, due: 0, late: 0, took: Histogram::new() }
@@ -144,7 +144,7 @@ pub fn serve(
     let stop = AtomicBool::new(false);
     let goes_on = || began.elapsed() < length && !stop.load(Ordering::Relaxed);
     let download = |stream: u64| {
-        let mut client = Client::new(&service, file, throughput);
+        let mut client = DiskClient::new(&service, file, throughput);
         let mut at = stream * FILE / 2;
         let next = |at: &mut u64| std::mem::replace(at, *at + u64::from(AT_LENGTH));
         for _ in 0..AHEAD {
@@ -157,7 +157,7 @@ pub fn serve(
         Ok(client)
     };
     let user = || {
-        let mut client = Client::new(&service, file, interactive);
+        let mut client = DiskClient::new(&service, file, interactive);
         let mut random = 1_u64;
         while goes_on() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -168,7 +168,7 @@ pub fn serve(
         Ok(client)
     };
     let player = || {
-        let mut client = Client::new(&service, file, real_time);
+        let mut client = DiskClient::new(&service, file, real_time);
         let mut next = Duration::ZERO;
         while goes_on() {
             client.ask(client.due * u64::from(FRAME), FRAME, Some(PERIOD))?;
@@ -181,7 +181,7 @@ pub fn serve(
         }
         Ok(client)
     };
-    let clients: Vec<io::Result<Client<'_>>> = std::thread::scope(|scope| {
+    let clients: Vec<io::Result<DiskClient<'_>>> = std::thread::scope(|scope| {
         let threads = [
             scope.spawn(|| download(0)),
             scope.spawn(|| download(1)),

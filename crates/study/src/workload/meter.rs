@@ -24,7 +24,7 @@ const MOST: u64 = 4096;
 
 /// The notes of participant 0.
 #[derive(Debug)]
-pub struct Meter {
+pub struct LeaderNotes {
     begin_at: Nanos,
     ready_at: Nanos,
     is_appointed: bool,
@@ -33,14 +33,14 @@ pub struct Meter {
     batch: u64,
     next: u64,
     last: (u64, Nanos),
-    phase: Phase,
+    phase: MeterPhase,
     histogram: Histogram,
     least: f64,
     longest: (Nanos, u64),
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Phase {
+enum MeterPhase {
     WarmingUp,
     Measuring { first: u64, start: Nanos, usage: Usage, until: Nanos },
     Over { episodes: u64, start: Nanos, end: Nanos, used: Usage },
@@ -54,7 +54,7 @@ pub enum Then {
     Stop,
 }
 
-impl Meter {
+impl LeaderNotes {
     /// Starts the warm-up.
     #[must_use]
     pub fn start(options: &Options) -> Self {
@@ -68,7 +68,7 @@ impl Meter {
             batch: 1,
             next: 1,
             last: (0, now),
-            phase: Phase::WarmingUp,
+            phase: MeterPhase::WarmingUp,
             histogram: Histogram::default(),
             least: f64::INFINITY,
             longest: (Nanos::ZERO, 1),
@@ -87,28 +87,28 @@ impl Meter {
         let (took, episodes) = (now.since(self.last.1), episode - self.last.0);
         let mut last = (episode, now);
         match self.phase {
-            Phase::Measuring { first, start, usage, until } => {
+            MeterPhase::Measuring { first, start, usage, until } => {
                 self.count(took, episodes);
                 if self.iterations.map_or(now >= until, |last| episode >= last) {
                     let used = usage::of_this_process().since(usage);
                     let end = if self.is_appointed { until } else { now };
-                    self.phase = Phase::Over { episodes: episode - first, start, end, used };
+                    self.phase = MeterPhase::Over { episodes: episode - first, start, end, used };
                     return Then::Stop;
                 }
             }
-            Phase::WarmingUp if now >= self.begin_at || self.iterations.is_some() => {
+            MeterPhase::WarmingUp if now >= self.begin_at || self.iterations.is_some() => {
                 let usage = usage::of_this_process();
                 let start = if self.is_appointed { self.begin_at } else { clock::now() };
                 let until = Nanos((self.seconds * 1e9) as u64).after(start);
-                self.phase = Phase::Measuring { first: episode, start, usage, until };
+                self.phase = MeterPhase::Measuring { first: episode, start, usage, until };
                 last.1 = start;
                 if self.iterations.is_some_and(|last| episode >= last) {
-                    self.phase = Phase::Over { episodes: 0, start, end: start, used: Usage::default() };
+                    self.phase = MeterPhase::Over { episodes: 0, start, end: start, used: Usage::default() };
                     return Then::Stop;
                 }
             }
-            Phase::WarmingUp => {}
-            Phase::Over { .. } => return Then::Stop,
+            MeterPhase::WarmingUp => {}
+            MeterPhase::Over { .. } => return Then::Stop,
         }
         self.batch = match self.batch {
             _ if self.iterations.is_some() => 1,
@@ -134,7 +134,7 @@ impl Meter {
     #[must_use]
     pub fn measurement(&self, options: &Options, iterations: Vec<u64>, barriers: u32) -> Measurement {
         let (episodes, start, end, used) = match self.phase {
-            Phase::Over { episodes, start, end, used } => (episodes, start, end, used),
+            MeterPhase::Over { episodes, start, end, used } => (episodes, start, end, used),
             _ => (0, Nanos::ZERO, Nanos::ZERO, Usage::default()),
         };
         let elapsed_s = end.since(start).0 as f64 / 1e9;
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn a_run_of_so_many_iterations_stops_after_exactly_as_many() {
         let options = Options { iterations: Some(10), ..Options::default() };
-        let mut meter = Meter::start(&options);
+        let mut meter = LeaderNotes::start(&options);
         let last = (1..).find(|episode| meter.episode(*episode) == Then::Stop);
         assert_eq!(last, Some(10));
         let measured = meter.measurement(&options, vec![10], 3);
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn batches_grow_while_episodes_are_short_and_rates_match_the_clock() {
         let options = Options { seconds: 0.02, warm_up: std::time::Duration::ZERO, ..Options::default() };
-        let mut meter = Meter::start(&options);
+        let mut meter = LeaderNotes::start(&options);
         let episodes = (1..).find(|episode| meter.episode(*episode) == Then::Stop).unwrap_or(0);
         assert!(meter.batch > 1 && episodes > 1000, "{} episodes, batch {}", episodes, meter.batch);
         let measured = meter.measurement(&options, vec![episodes], 1);
@@ -297,7 +297,7 @@ mod tests {
     fn an_appointed_time_is_kept_whatever_happens_at_its_ends() {
         let begin = clock::now().0 + 1_000_000;
         let options = Options { seconds: 0.01, start_at: Some(begin), ..Options::default() };
-        let mut meter = Meter::start(&options);
+        let mut meter = LeaderNotes::start(&options);
         std::thread::sleep(std::time::Duration::from_millis(3));
         meter.episode(1);
         std::thread::sleep(std::time::Duration::from_millis(12));
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn a_pause_shows_as_the_longest_episode() {
         let options = Options { seconds: 0.02, warm_up: std::time::Duration::ZERO, ..Options::default() };
-        let mut meter = Meter::start(&options);
+        let mut meter = LeaderNotes::start(&options);
         for episode in 1.. {
             if episode == 5000 {
                 std::thread::sleep(std::time::Duration::from_millis(3));

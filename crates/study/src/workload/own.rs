@@ -3,7 +3,7 @@
 use super::options::{Options, Pin};
 use super::{Error, Measurement, barrier};
 use std::sync::Barrier;
-use unisono_barrier::{Algorithm, Group, Load, Participant, Spec, SpinBudget, Wait, recommended};
+use unisono_barrier::{Algorithm, Group, Participant, RecommendedLoad, Spec, SpinBudget, Wait, recommended};
 use unisono_linux::clock::Nanos;
 
 /// Which of Unisono's barriers; what is `None` is chosen for the user.
@@ -43,7 +43,7 @@ impl Choice {
         cpus.sort_unstable();
         cpus.dedup();
         let cpus = if cpus.is_empty() { Pin::Spread.placement()?.len() } else { cpus.len() };
-        let recommended = recommended(options.threads, cpus, Load::Unknown);
+        let recommended = recommended(options.threads, cpus, RecommendedLoad::Unknown);
         let mut spec = Spec::new(options.threads)
             .map_err(refused)?
             .algorithm(self.algorithm.unwrap_or(recommended.algorithm))
@@ -84,7 +84,7 @@ pub fn run(choice: &Choice, options: &Options) -> Result<Measurement, Error> {
     options.check()?;
     let (group, chosen_because) = choice.group(options)?;
     let measured = barrier::run(options, |index| {
-        let mut seat = Seat::take(&group, index);
+        let mut seat = OwnSeat::take(&group, index);
         move || seat.wait()
     })?;
     Ok(choice.label(&group, chosen_because, measured, "unisono"))
@@ -92,12 +92,12 @@ pub fn run(choice: &Choice, options: &Options) -> Result<Measurement, Error> {
 
 /// A participant, or why there is none. One that has waited leaves its group when it is dropped, together
 /// with all others, so that nobody who is still on the way out of the last episode takes it for lost.
-pub(crate) struct Seat {
+pub(crate) struct OwnSeat {
     participant: Result<Option<Participant>, String>,
     has_waited: bool,
 }
 
-impl Seat {
+impl OwnSeat {
     pub(crate) fn take(group: &Group, index: usize) -> Self {
         let participant = group.participant(index).map(Some).map_err(|error| error.to_string());
         Self { participant, has_waited: false }
@@ -115,7 +115,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for OwnSeat {
     fn drop(&mut self) {
         if std::thread::panicking() || !self.has_waited {
             return; // the participant's own drop tells the others

@@ -28,12 +28,12 @@ pub fn compute(mut state: u64, rounds: u64) -> u64 {
 
 /// How fast this machine computes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Calibration {
+pub struct SpinRate {
     /// Rounds a nanosecond.
     pub rounds_per_ns: f64,
 }
 
-impl Calibration {
+impl SpinRate {
     /// The best of many short trials, so that a preemption within some of them does not count.
     #[must_use]
     pub fn measure() -> Self {
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_computation_never_takes_much_less_than_its_length() {
-        let calibration = Calibration::measure();
+        let calibration = SpinRate::measure();
         let start = clock::now();
         black_box(compute(FIRST_STATE, calibration.rounds(5e6)));
         let took = clock::now().since(start).0;

@@ -63,18 +63,18 @@ pub struct Callbacks {
 
 /// A packet that the host MPI has not sent yet: its memory must stay where it is.
 #[derive(Debug)]
-struct Outgoing {
+struct UnsentPacket {
     _packet: Box<[u8]>,
     pending: *mut c_void,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Messages {
+pub(crate) struct HostMessages {
     rank: Rank,
     size: usize,
     callbacks: Callbacks,
-    outgoing: VecDeque<Outgoing>,
+    outgoing: VecDeque<UnsentPacket>,
     arrived: VecDeque<(Rank, Vec<u8>)>,
     gone: Vec<Gone>,
     /// Peers that have said goodbye, and whether this member has: their last packets are then on their way.
@@ -84,9 +84,9 @@ pub(crate) struct Messages {
 
 // SAFETY: the context and the pending requests are the shim's, which may be called from any thread as long as
 // the host MPI may; a job that leaves the host asks for MPI_THREAD_MULTIPLE before it uses threads.
-unsafe impl Send for Messages {}
+unsafe impl Send for HostMessages {}
 
-impl Messages {
+impl HostMessages {
     pub(crate) fn new(rank: Rank, size: usize, callbacks: Callbacks) -> Self {
         let (outgoing, arrived, gone) = (VecDeque::new(), VecDeque::new(), Vec::new());
         Self { rank, size, callbacks, outgoing, arrived, gone, left: vec![false; size], leaving: false }
@@ -149,7 +149,7 @@ fn check(call: &str, code: c_int) -> Result<(), Error> {
     })
 }
 
-impl Transport for Messages {
+impl Transport for HostMessages {
     fn rank(&self) -> Rank {
         self.rank
     }
@@ -179,7 +179,7 @@ impl Transport for Messages {
         // SAFETY: the packet is kept, unmoved, until the host MPI has sent it.
         let code = unsafe { send(context, to, start.cast(), bytes, &raw mut pending) };
         check("MPI_Isend", code)?;
-        self.outgoing.push_back(Outgoing { _packet: packet, pending });
+        self.outgoing.push_back(UnsentPacket { _packet: packet, pending });
         if self.outgoing.len() > 16 {
             self.settle()?;
         }
@@ -232,7 +232,7 @@ impl Transport for Messages {
     }
 }
 
-impl Messages {
+impl HostMessages {
     /// Whether a peer's goodbye is still to come.
     fn expects_goodbyes(&self) -> bool {
         let comes = |rank: usize| rank != self.rank.index() && !self.left[rank];
@@ -242,7 +242,7 @@ impl Messages {
 
 /// What was sent has to arrive, and its memory must not go before the host MPI has read it. What the others
 /// have sent last has to be received: an MPI that ends with messages left in it warns, or never ends.
-impl Drop for Messages {
+impl Drop for HostMessages {
     fn drop(&mut self) {
         let deadline = Nanos(5_000_000_000).after(clock::now());
         while clock::now() < deadline {

@@ -87,7 +87,7 @@ fn ends(size: usize) -> conformance::Ends {
     let end = |rank: usize| {
         let context = Box::new(End { rank: rank as c_int, queues: Arc::clone(&queues) });
         let callbacks = Callbacks { context: Box::into_raw(context).cast(), send, sent, receive, take };
-        Box::new(Messages::new(Rank::at(rank), size, callbacks)) as Box<dyn Transport>
+        Box::new(HostMessages::new(Rank::at(rank), size, callbacks)) as Box<dyn Transport>
     };
     (0..size).map(end).collect()
 }

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use unisono_linux::netlink::link::Index;
 use unisono_linux::packet::{Below, Cut, LargePacketSocket};
-use unisono_linux::xdp::{Chunk, Mode, Place, Socket, Umem};
+use unisono_linux::xdp::{Chunk, DeviceQueue, Mode, Socket, Umem};
 
 /// Frames that there is room for, waiting or on their way.
 const FRAMES: u32 = 16 * 1024;
@@ -81,7 +81,7 @@ impl AfXdp {
     /// Opens both sockets; `enter_far` and `enter_home` change this thread's network namespace.
     pub(in super::super) fn new(
         mtu: u32,
-        far: Place,
+        far: DeviceQueue,
         device: Index,
         enter_far: impl FnOnce() -> io::Result<()>,
         enter_home: impl FnOnce() -> io::Result<()>,

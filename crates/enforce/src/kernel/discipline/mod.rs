@@ -21,10 +21,10 @@ pub use attached::{Attached, Figures, kick, priority};
 pub use delays::Delays;
 pub use loaded::{Discipline, KIND, PRIORITIES, Setup, supported};
 
-use unisono_linux::bpf::compile::{ProgramError, Source};
+use unisono_linux::bpf::compile::{CSource, ProgramError};
 
 /// The program that is the discipline.
-pub const FAIRQUEUE: Source = Source {
+pub const FAIRQUEUE: CSource = CSource {
     what: "the queueing discipline",
     files: &[
         ("fairqueue.bpf.c", include_str!("fairqueue.bpf.c")),

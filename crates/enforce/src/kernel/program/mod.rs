@@ -25,7 +25,7 @@ use std::os::fd::AsFd;
 use unisono_fairqueue::{ClassId, Dscp, Matcher, Network, Policy, Protocol};
 use unisono_linux::bpf::Recent;
 use unisono_linux::bpf::assembler::{
-    Assembler, Label, Operation, R0, R1, R2, R3, R4, R5, Register, STACK, Size, When,
+    AluOperation, Assembler, BpfRegister, JumpWhen, Label, LoadSize, R0, R1, R2, R3, R4, R5, STACK,
 };
 
 pub(super) const ANCESTOR_CGROUP: i32 = 83;
@@ -43,14 +43,14 @@ const VLAN_PRESENT: i16 = 20;
 const VLAN_TAG: i16 = 24;
 const PRIORITY: i16 = 32;
 
-const PACKET: Register = Register(6);
+const PACKET: BpfRegister = BpfRegister(6);
 /// 4, 6, or 0 for what is not IP.
-const FAMILY: Register = Register(7);
+const FAMILY: BpfRegister = BpfRegister(7);
 /// What is in the IP packet, or [`NONE`].
-const CARRIES: Register = Register(8);
+const CARRIES: BpfRegister = BpfRegister(8);
 /// While headers are read, where the next one begins; then both ports (source above) and a bit that says that
 /// there are some.
-const PORTS: Register = Register(9);
+const PORTS: BpfRegister = BpfRegister(9);
 
 const GO_ON: i32 = -1;
 const NONE: i32 = 256;
@@ -141,7 +141,7 @@ pub(super) fn write_marking(
 ) -> Option<Vec<u64>> {
     let mut code = Assembler::default();
     let others = code.label();
-    code.load(Size::Four, R0, R1, PRIORITY).jump_if(When::Not32, R0, but.cast_signed(), others);
+    code.load(LoadSize::Four, R0, R1, PRIORITY).jump_if(JumpWhen::Not32, R0, but.cast_signed(), others);
     code.set(R0, GO_ON).exit().here(others);
     write_after(code, policy, sources, number, ClassUse::Mark)
 }
@@ -174,22 +174,22 @@ fn write_after(
         let next = code.label();
         let Matcher { cgroup, address, ports, protocol, priority, mark, dscp, vlan } = &rule.matcher;
         if let Some(place) = cgroup.as_ref().and_then(|cgroup| cgroups.get(cgroup)) {
-            code.load(Size::Eight, R1, STACK, slot(place.depth)).set_long(R2, place.number);
-            code.jump_if_registers(When::Not, R1, R2, next);
+            code.load(LoadSize::Eight, R1, STACK, slot(place.depth)).set_long(R2, place.number);
+            code.jump_if_registers(JumpWhen::Not, R1, R2, next);
         }
         if let Some(Protocol(number)) = protocol {
-            code.jump_if(When::Not, CARRIES, i32::from(*number), next);
+            code.jump_if(JumpWhen::Not, CARRIES, i32::from(*number), next);
         }
         if let Some(priority) = priority {
-            code.load(Size::Four, R1, PACKET, PRIORITY);
-            code.jump_if(When::Not32, R1, priority.cast_signed(), next);
+            code.load(LoadSize::Four, R1, PACKET, PRIORITY);
+            code.jump_if(JumpWhen::Not32, R1, priority.cast_signed(), next);
         }
         if let Some(mark) = mark {
-            code.load(Size::Four, R1, PACKET, MARK);
-            code.jump_if(When::Not32, R1, mark.cast_signed(), next);
+            code.load(LoadSize::Four, R1, PACKET, MARK);
+            code.jump_if(JumpWhen::Not32, R1, mark.cast_signed(), next);
         }
         if let Some(vlan) = vlan {
-            code.load(Size::Eight, R1, STACK, VLAN).jump_if(When::Not, R1, i32::from(*vlan), next);
+            code.load(LoadSize::Eight, R1, STACK, VLAN).jump_if(JumpWhen::Not, R1, i32::from(*vlan), next);
         }
         if let Some(dscp) = dscp {
             dscp_matches(&mut code, *dscp, next);
@@ -213,13 +213,13 @@ fn write_after(
 fn conclude(code: &mut Assembler, class: u32, fragments: Option<&Recent>, end: ClassUse) {
     if let Some(fragments) = fragments {
         let whole = code.label();
-        code.load(Size::Four, R1, STACK, FIRST).jump_if(When::Equal, R1, 0, whole);
+        code.load(LoadSize::Four, R1, STACK, FIRST).jump_if(JumpWhen::Equal, R1, 0, whole);
         code.store_number(STACK, VALUE, class.cast_signed()).map(R1, fragments.as_fd());
         stack_address(code, R2, KEY);
         stack_address(code, R3, VALUE);
         code.set(R4, 0).call(UPDATE).here(whole);
     }
-    code.number(Operation::Set32, R1, class.cast_signed());
+    code.number(AluOperation::Set32, R1, class.cast_signed());
     finish(code, end);
 }
 
@@ -231,8 +231,8 @@ fn finish(code: &mut Assembler, end: ClassUse) {
     };
 }
 
-fn stack_address(code: &mut Assembler, to: Register, place: i16) {
-    code.copy(to, STACK).number(Operation::Add, to, i32::from(place));
+fn stack_address(code: &mut Assembler, to: BpfRegister, place: i16) {
+    code.copy(to, STACK).number(AluOperation::Add, to, i32::from(place));
 }
 
 /// Reads what rules ask for into registers and onto the stack. A later fragment whose first one is remembered
@@ -245,32 +245,32 @@ fn read(code: &mut Assembler, fragments: Option<&Recent>, end: ClassUse) {
     code.set(FAMILY, 0).set(CARRIES, NONE);
     let (version_6, ports, nothing, done) = (code.label(), code.label(), code.label(), code.label());
     pass_over_tags(code, nothing);
-    code.jump_if(When::Not, R0, network(0x0800), version_6);
+    code.jump_if(JumpWhen::Not, R0, network(0x0800), version_6);
 
     load(code, HEADER, 20, nothing);
-    code.set(FAMILY, 4).load(Size::One, CARRIES, STACK, HEADER + 9);
+    code.set(FAMILY, 4).load(LoadSize::One, CARRIES, STACK, HEADER + 9);
     let whole = code.label();
-    part_of_4(code).number(Operation::And, R1, 0x3fff).jump_if(When::Equal, R1, 0, whole);
+    part_of_4(code).number(AluOperation::And, R1, 0x3fff).jump_if(JumpWhen::Equal, R1, 0, whole);
     if let Some(fragments) = fragments {
         let first = code.label();
         for (word, from) in [(0, 12), (16, 16)] {
-            code.load(Size::Four, R1, STACK, HEADER + from).store(STACK, KEY + word, R1);
+            code.load(LoadSize::Four, R1, STACK, HEADER + from).store(STACK, KEY + word, R1);
         }
-        code.load(Size::Two, R1, STACK, HEADER + 4);
+        code.load(LoadSize::Two, R1, STACK, HEADER + 4);
         fragment_of(code, 4);
-        part_of_4(code).number(Operation::And, R1, 0x1fff).jump_if(When::Equal, R1, 0, first);
+        part_of_4(code).number(AluOperation::And, R1, 0x1fff).jump_if(JumpWhen::Equal, R1, 0, first);
         recall(code, fragments, end);
         code.jump(nothing).here(first).store_number(STACK, FIRST, 1);
     } else {
-        part_of_4(code).number(Operation::And, R1, 0x1fff).jump_if(When::Not, R1, 0, nothing);
+        part_of_4(code).number(AluOperation::And, R1, 0x1fff).jump_if(JumpWhen::Not, R1, 0, nothing);
     }
-    code.here(whole).load(Size::One, R1, STACK, HEADER).number(Operation::And, R1, 0xf);
-    code.number(Operation::Left, R1, 2).add(PORTS, R1).jump(ports);
+    code.here(whole).load(LoadSize::One, R1, STACK, HEADER).number(AluOperation::And, R1, 0xf);
+    code.number(AluOperation::Left, R1, 2).add(PORTS, R1).jump(ports);
 
-    code.here(version_6).jump_if(When::Not, R0, network(0x86dd), nothing);
+    code.here(version_6).jump_if(JumpWhen::Not, R0, network(0x86dd), nothing);
     load(code, HEADER, 40, nothing);
-    code.set(FAMILY, 6).load(Size::One, CARRIES, STACK, HEADER + 6);
-    code.number(Operation::Add, PORTS, 40);
+    code.set(FAMILY, 6).load(LoadSize::One, CARRIES, STACK, HEADER + 6);
+    code.number(AluOperation::Add, PORTS, 40);
     for _ in 0..MOST_EXTENSIONS {
         extension(code, ports, nothing, fragments, end);
     }
@@ -278,12 +278,16 @@ fn read(code: &mut Assembler, fragments: Option<&Recent>, end: ClassUse) {
     code.here(ports);
     let has_ports = code.label();
     for Protocol(number) in Protocol::WITH_PORTS {
-        code.jump_if(When::Equal, CARRIES, i32::from(number), has_ports);
+        code.jump_if(JumpWhen::Equal, CARRIES, i32::from(number), has_ports);
     }
     code.jump(nothing).here(has_ports);
     load(code, MORE, 4, nothing);
-    code.load(Size::Two, PORTS, STACK, MORE).swap_from_network(PORTS).number(Operation::Left, PORTS, 16);
-    code.load(Size::Two, R1, STACK, MORE + 2).swap_from_network(R1).or(PORTS, R1);
+    code.load(LoadSize::Two, PORTS, STACK, MORE).swap_from_network(PORTS).number(
+        AluOperation::Left,
+        PORTS,
+        16,
+    );
+    code.load(LoadSize::Two, R1, STACK, MORE + 2).swap_from_network(R1).or(PORTS, R1);
     code.set_long(R1, HAS_PORTS).or(PORTS, R1).jump(done);
     code.here(nothing).set(PORTS, 0).here(done);
 }
@@ -299,17 +303,17 @@ fn network(ether: u16) -> i32 {
 fn pass_over_tags(code: &mut Assembler, too_many: Label) {
     let (tagged, untagged) = (code.label(), code.label());
     code.store_number(STACK, FROM, FROM_NETWORK_HEADER).set(PORTS, 0);
-    code.load(Size::Four, R0, PACKET, PROTOCOL);
+    code.load(LoadSize::Four, R0, PACKET, PROTOCOL);
     for tag in [0x8100, 0x88a8] {
-        code.jump_if(When::Equal, R0, network(tag), tagged);
+        code.jump_if(JumpWhen::Equal, R0, network(tag), tagged);
     }
     code.jump(untagged).here(tagged).store_number(STACK, FROM, FROM_MAC_HEADER).set(PORTS, 14);
     for _ in 0..MOST_TAGS {
         let another = code.label();
         load(code, MORE, 4, too_many);
-        code.number(Operation::Add, PORTS, 4).load(Size::Two, R0, STACK, MORE + 2);
+        code.number(AluOperation::Add, PORTS, 4).load(LoadSize::Two, R0, STACK, MORE + 2);
         for tag in [0x8100, 0x88a8] {
-            code.jump_if(When::Equal, R0, network(tag), another);
+            code.jump_if(JumpWhen::Equal, R0, network(tag), another);
         }
         code.jump(untagged).here(another);
     }
@@ -318,14 +322,14 @@ fn pass_over_tags(code: &mut Assembler, too_many: Label) {
 
 /// Loads which part of a packet this is, of IP version 4: more follows (0x2000), and where it begins.
 fn part_of_4(code: &mut Assembler) -> &mut Assembler {
-    code.load(Size::Two, R1, STACK, HEADER + 6).swap_from_network(R1)
+    code.load(LoadSize::Two, R1, STACK, HEADER + 6).swap_from_network(R1)
 }
 
 /// Completes what all fragments of the packet have in common with the identification in the first argument's
 /// register.
 fn fragment_of(code: &mut Assembler, version: i32) {
-    code.store_four(STACK, KEY + 32, R1).copy(R1, CARRIES).number(Operation::Left, R1, 8);
-    code.number(Operation::Add, R1, version).store_four(STACK, KEY + 36, R1);
+    code.store_four(STACK, KEY + 32, R1).copy(R1, CARRIES).number(AluOperation::Left, R1, 8);
+    code.number(AluOperation::Add, R1, version).store_four(STACK, KEY + 36, R1);
 }
 
 /// Ends with the class of the packet's first fragment, if it is remembered.
@@ -333,7 +337,7 @@ fn recall(code: &mut Assembler, fragments: &Recent, end: ClassUse) {
     let unknown = code.label();
     code.map(R1, fragments.as_fd());
     stack_address(code, R2, KEY);
-    code.call(LOOKUP).jump_if(When::Equal, R0, 0, unknown).load(Size::Four, R1, R0, 0);
+    code.call(LOOKUP).jump_if(JumpWhen::Equal, R0, 0, unknown).load(LoadSize::Four, R1, R0, 0);
     finish(code, end);
     code.here(unknown);
 }
@@ -343,35 +347,35 @@ fn recall(code: &mut Assembler, fragments: &Recent, end: ClassUse) {
 fn read_vlan(code: &mut Assembler) {
     let (in_frame, tagged, known, done) = (code.label(), code.label(), code.label(), code.label());
     code.set(R1, NO_VLAN).store(STACK, VLAN, R1);
-    code.load(Size::Four, R0, PACKET, VLAN_PRESENT).jump_if(When::Equal, R0, 0, in_frame);
-    code.load(Size::Four, R1, PACKET, VLAN_TAG).jump(known);
-    code.here(in_frame).load(Size::Four, R0, PACKET, PROTOCOL);
+    code.load(LoadSize::Four, R0, PACKET, VLAN_PRESENT).jump_if(JumpWhen::Equal, R0, 0, in_frame);
+    code.load(LoadSize::Four, R1, PACKET, VLAN_TAG).jump(known);
+    code.here(in_frame).load(LoadSize::Four, R0, PACKET, PROTOCOL);
     for ether in [0x8100, 0x88a8] {
-        code.jump_if(When::Equal, R0, network(ether), tagged);
+        code.jump_if(JumpWhen::Equal, R0, network(ether), tagged);
     }
     code.jump(done).here(tagged);
     // behind the two addresses and the type
-    code.copy(R1, PACKET).set(R2, 14).copy(R3, STACK).number(Operation::Add, R3, i32::from(MORE));
-    code.set(R4, 2).set(R5, FROM_MAC_HEADER).call(LOAD_BYTES).jump_if(When::Not, R0, 0, done);
-    code.load(Size::Two, R1, STACK, MORE).swap_from_network(R1);
-    code.here(known).number(Operation::And, R1, 0xfff).store(STACK, VLAN, R1).here(done);
+    code.copy(R1, PACKET).set(R2, 14).copy(R3, STACK).number(AluOperation::Add, R3, i32::from(MORE));
+    code.set(R4, 2).set(R5, FROM_MAC_HEADER).call(LOAD_BYTES).jump_if(JumpWhen::Not, R0, 0, done);
+    code.load(LoadSize::Two, R1, STACK, MORE).swap_from_network(R1);
+    code.here(known).number(AluOperation::And, R1, 0xfff).store(STACK, VLAN, R1).here(done);
 }
 
 fn dscp_matches(code: &mut Assembler, dscp: Dscp, or_else: Label) {
     let (six, known) = (code.label(), code.label());
     // version, then the field: after eight bits in IPv4, after four in IPv6
-    code.load(Size::Two, R1, STACK, HEADER).swap_from_network(R1);
-    code.jump_if(When::Equal, FAMILY, 6, six).jump_if(When::Not, FAMILY, 4, or_else);
-    code.number(Operation::Right, R1, 2).jump(known);
-    code.here(six).number(Operation::Right, R1, 6).here(known).number(Operation::And, R1, 0x3f);
-    code.jump_if(When::Not, R1, i32::from(dscp.number()), or_else);
+    code.load(LoadSize::Two, R1, STACK, HEADER).swap_from_network(R1);
+    code.jump_if(JumpWhen::Equal, FAMILY, 6, six).jump_if(JumpWhen::Not, FAMILY, 4, or_else);
+    code.number(AluOperation::Right, R1, 2).jump(known);
+    code.here(six).number(AluOperation::Right, R1, 6).here(known).number(AluOperation::And, R1, 0x3f);
+    code.jump_if(JumpWhen::Not, R1, i32::from(dscp.number()), or_else);
 }
 
 /// Copies what follows the first `PORTS` bytes after what places are counted from onto the stack.
 fn load(code: &mut Assembler, to: i16, length: i32, or_else: Label) {
-    code.copy(R1, PACKET).copy(R2, PORTS).copy(R3, STACK).number(Operation::Add, R3, i32::from(to));
-    code.set(R4, length).load(Size::Four, R5, STACK, FROM).call(LOAD_BYTES);
-    code.jump_if(When::Not, R0, 0, or_else);
+    code.copy(R1, PACKET).copy(R2, PORTS).copy(R3, STACK).number(AluOperation::Add, R3, i32::from(to));
+    code.set(R4, length).load(LoadSize::Four, R5, STACK, FROM).call(LOAD_BYTES);
+    code.jump_if(JumpWhen::Not, R0, 0, or_else);
 }
 
 /// Passes over one extension header of IPv6.
@@ -384,36 +388,40 @@ fn extension(
 ) {
     let (options, fragment, next) = (code.label(), code.label(), code.label());
     for (number, label) in [(0, options), (43, options), (60, options), (44, fragment)] {
-        code.jump_if(When::Equal, CARRIES, number, label);
+        code.jump_if(JumpWhen::Equal, CARRIES, number, label);
     }
     code.jump(no_more);
     code.here(options);
     load(code, MORE, 8, no_ports);
-    code.load(Size::One, CARRIES, STACK, MORE).load(Size::One, R1, STACK, MORE + 1);
-    code.number(Operation::Add, R1, 1).number(Operation::Left, R1, 3).add(PORTS, R1).jump(next);
+    code.load(LoadSize::One, CARRIES, STACK, MORE).load(LoadSize::One, R1, STACK, MORE + 1);
+    code.number(AluOperation::Add, R1, 1).number(AluOperation::Left, R1, 3).add(PORTS, R1).jump(next);
     code.here(fragment);
     load(code, MORE, 8, no_ports);
-    code.load(Size::One, CARRIES, STACK, MORE).number(Operation::Add, PORTS, 8);
+    code.load(LoadSize::One, CARRIES, STACK, MORE).number(AluOperation::Add, PORTS, 8);
     // where it begins (0xfff8), and whether more follows
     let part = |code: &mut Assembler, bits| {
-        code.load(Size::Two, R1, STACK, MORE + 2).swap_from_network(R1).number(Operation::And, R1, bits);
+        code.load(LoadSize::Two, R1, STACK, MORE + 2).swap_from_network(R1).number(
+            AluOperation::And,
+            R1,
+            bits,
+        );
     };
     part(code, 0xfff9);
-    code.jump_if(When::Equal, R1, 0, next);
+    code.jump_if(JumpWhen::Equal, R1, 0, next);
     if let Some(fragments) = fragments {
         let first = code.label();
         for word in (0..32).step_by(8) {
-            code.load(Size::Eight, R1, STACK, HEADER + 8 + word).store(STACK, KEY + word, R1);
+            code.load(LoadSize::Eight, R1, STACK, HEADER + 8 + word).store(STACK, KEY + word, R1);
         }
-        code.load(Size::Four, R1, STACK, MORE + 4);
+        code.load(LoadSize::Four, R1, STACK, MORE + 4);
         fragment_of(code, 6);
         part(code, 0xfff8);
-        code.jump_if(When::Equal, R1, 0, first);
+        code.jump_if(JumpWhen::Equal, R1, 0, first);
         recall(code, fragments, end);
         code.jump(no_ports).here(first).store_number(STACK, FIRST, 1);
     } else {
         part(code, 0xfff8);
-        code.jump_if(When::Not, R1, 0, no_ports);
+        code.jump_if(JumpWhen::Not, R1, 0, no_ports);
     }
     code.here(next);
 }
@@ -439,7 +447,7 @@ fn side_matches(
             (IpAddr::V6(address), Side::Source) => (6, HEADER + 8, address.octets().to_vec()),
             (IpAddr::V6(address), Side::Destination) => (6, HEADER + 24, address.octets().to_vec()),
         };
-        code.jump_if(When::Not, FAMILY, family, or_else);
+        code.jump_if(JumpWhen::Not, FAMILY, family, or_else);
         let mut bits = u32::from(network.prefix());
         for (at, word) in (start..).step_by(4).zip(words.chunks_exact(4)) {
             let taken = bits.min(32);
@@ -449,21 +457,21 @@ fn side_matches(
             }
             let mask = (u32::MAX << (32 - taken)).to_be();
             let word = i32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
-            code.load(Size::Four, R1, STACK, at);
+            code.load(LoadSize::Four, R1, STACK, at);
             if taken < 32 {
-                code.number(Operation::And32, R1, mask.cast_signed());
+                code.number(AluOperation::And32, R1, mask.cast_signed());
             }
-            code.jump_if(When::Not32, R1, word, or_else);
+            code.jump_if(JumpWhen::Not32, R1, word, or_else);
         }
     }
     if let Some((first, last)) = ports {
-        code.jump_if(When::Equal, PORTS, 0, or_else).copy(R1, PORTS);
+        code.jump_if(JumpWhen::Equal, PORTS, 0, or_else).copy(R1, PORTS);
         if matches!(side, Side::Source) {
-            code.number(Operation::Right, R1, 16);
+            code.number(AluOperation::Right, R1, 16);
         }
-        code.number(Operation::And, R1, 0xffff);
-        code.jump_if(When::Below, R1, i32::from(first), or_else);
-        code.jump_if(When::Above, R1, i32::from(last), or_else);
+        code.number(AluOperation::And, R1, 0xffff);
+        code.jump_if(JumpWhen::Below, R1, i32::from(first), or_else);
+        code.jump_if(JumpWhen::Above, R1, i32::from(last), or_else);
     }
 }
 

@@ -7,12 +7,12 @@
 //! puts, which are not atomic.
 
 use super::atomic;
-use super::execute::Place;
-use super::gate::{Gate, Length};
+use super::execute::TargetPart;
+use super::gate::{Length, TargetGate};
 use crate::memory::combine::{combine, compare_and_swap};
 use crate::model::{Element, Error, Operation};
 use unisono_linux::clock::{Nanos, now, ticks};
-use unisono_linux::futex::{self, Count, Scope};
+use unisono_linux::futex::{self, Scope, WakeCount};
 use unisono_sync::atomics::{AtomicU32, Ordering};
 
 /// More elements than this are combined faster with the gate's lock than by atomic instructions.
@@ -22,7 +22,7 @@ const POLLS: u32 = 200;
 /// How long one sleeps at most before one looks whether the awaited lives.
 const SLICE: Nanos = Nanos(100_000_000);
 
-impl Place<'_> {
+impl TargetPart<'_> {
     /// Combines `brought` into the part from byte `place` on; what was there goes to `result`.
     #[inline]
     pub(super) fn accumulate(
@@ -121,9 +121,9 @@ impl Place<'_> {
     }
 
     #[inline]
-    fn gate(&self) -> Gate<'_> {
+    fn gate(&self) -> TargetGate<'_> {
         let line = self.region.gate(self.target);
-        Gate {
+        TargetGate {
             one_by_one: line.word(0),
             sleepers: line.word(1),
             holder: line.word(2),
@@ -181,26 +181,26 @@ impl Place<'_> {
     }
 
     #[inline]
-    fn take(&self, gate: &Gate<'_>) -> Result<(), Error> {
+    fn take(&self, gate: &TargetGate<'_>) -> Result<(), Error> {
         if gate.try_lock(self.me as u32) { Ok(()) } else { self.await_lock(gate) }
     }
 
     #[inline]
-    fn give_back(&self, gate: &Gate<'_>, passed: Length) {
+    fn give_back(&self, gate: &TargetGate<'_>, passed: Length) {
         if gate.unlock(passed) {
-            futex::wake(gate.holder, Count::All, Scope::Shared);
+            futex::wake(gate.holder, WakeCount::All, Scope::Shared);
         }
     }
 
     #[cold]
-    fn await_lock(&self, gate: &Gate<'_>) -> Result<(), Error> {
+    fn await_lock(&self, gate: &TargetGate<'_>) -> Result<(), Error> {
         let (start, mut asleep) = (ticks(), Nanos::ZERO);
         let taken = self.lock_in_earnest(gate, &mut asleep);
         self.waits.note(ticks().since(start).to_nanos(), asleep);
         taken
     }
 
-    fn lock_in_earnest(&self, gate: &Gate<'_>, asleep: &mut Nanos) -> Result<(), Error> {
+    fn lock_in_earnest(&self, gate: &TargetGate<'_>, asleep: &mut Nanos) -> Result<(), Error> {
         let me = self.me as u32;
         if !self.host.crowded {
             for _ in 0..POLLS {
@@ -232,14 +232,14 @@ impl Place<'_> {
     /// Waits until nobody is inside side by side: each executes a few instructions there, unless it lost its
     /// core.
     #[cold]
-    fn await_leavers(&self, gate: &Gate<'_>) -> Result<(), Error> {
+    fn await_leavers(&self, gate: &TargetGate<'_>) -> Result<(), Error> {
         let (start, mut asleep) = (ticks(), Nanos::ZERO);
         let left = self.see_off(gate, &mut asleep);
         self.waits.note(ticks().since(start).to_nanos(), asleep);
         left
     }
 
-    fn see_off(&self, gate: &Gate<'_>, asleep: &mut Nanos) -> Result<(), Error> {
+    fn see_off(&self, gate: &TargetGate<'_>, asleep: &mut Nanos) -> Result<(), Error> {
         for rank in (0..self.region.plan.offsets.len()).filter(|rank| *rank != self.me) {
             let presence = self.region.presence(rank).word(10);
             while gate.holds(presence) {

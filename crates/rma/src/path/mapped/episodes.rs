@@ -7,11 +7,11 @@
 use super::segment::{Segment, agreed, outcome};
 use crate::host::Host;
 use crate::model::{Error, Rank};
-use crate::path::message::{Serving, Shared};
+use crate::path::message::{MessageEngine, Serving};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use unisono_barrier::{Cause, Group, Load, Participant, Spec, recommended};
+use unisono_barrier::{Cause, Group, Participant, RecommendedLoad, Spec, recommended};
 use unisono_linux::clock::Nanos;
 use unisono_sync::{Line, Lines, Waited};
 
@@ -22,17 +22,17 @@ const SERVING: Nanos = Nanos(200_000);
 #[derive(Debug)]
 pub(crate) struct Episodes {
     host: Arc<Host>,
-    shared: Arc<Shared>,
+    shared: Arc<MessageEngine>,
     participant: Participant,
 }
 
 impl Episodes {
-    pub(crate) fn new(host: &Arc<Host>, shared: &Arc<Shared>, participant: Participant) -> Self {
+    pub(crate) fn new(host: &Arc<Host>, shared: &Arc<MessageEngine>, participant: Participant) -> Self {
         Self { host: Arc::clone(host), shared: Arc::clone(shared), participant }
     }
 
     /// Makes a group of the job's members; collective.
-    pub(crate) fn make(host: &Arc<Host>, shared: &Arc<Shared>) -> Result<Self, Error> {
+    pub(crate) fn make(host: &Arc<Host>, shared: &Arc<MessageEngine>) -> Result<Self, Error> {
         let spec = spec(host)?;
         let bytes = spec.lines() * size_of::<Line>();
         let prepare = |lines: &Lines| drop(spec.for_processes_in(lines));
@@ -102,7 +102,7 @@ impl Episodes {
 
 /// A barrier for the members of a job; all compute the same.
 pub(crate) fn spec(host: &Host) -> Result<Spec, Error> {
-    let algorithm = recommended(host.size, host.processors, Load::Unknown).algorithm;
+    let algorithm = recommended(host.size, host.processors, RecommendedLoad::Unknown).algorithm;
     Spec::new(host.size).map(|spec| spec.algorithm(algorithm)).map_err(refused)
 }
 

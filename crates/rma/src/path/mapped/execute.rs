@@ -2,7 +2,7 @@
 
 use super::region::Region;
 use super::staging::Head;
-use super::{Direct, Held, Peer};
+use super::{Held, MappedPath, MappedPeer};
 use crate::host::Host;
 use crate::memory::copy::copy;
 use crate::memory::cursor::walk;
@@ -17,7 +17,7 @@ use unisono_sync::Wakeups;
 /// process up.
 const HELD: usize = 4096;
 
-impl Direct {
+impl MappedPath {
     /// Does an operation whose target is in its epoch.
     pub(super) fn execute(&self, target: usize, op: &Op) -> Result<(), Error> {
         let place = self.place(target);
@@ -94,8 +94,8 @@ impl Direct {
 
     /// A target's part.
     #[inline]
-    pub(super) fn place(&self, target: usize) -> Place<'_> {
-        Place {
+    pub(super) fn place(&self, target: usize) -> TargetPart<'_> {
+        TargetPart {
             region: &self.region,
             host: &self.host,
             me: self.me,
@@ -108,17 +108,17 @@ impl Direct {
 }
 
 /// A target's part, as one member reaches it.
-pub(super) struct Place<'a> {
+pub(super) struct TargetPart<'a> {
     pub(super) region: &'a Region,
     pub(super) host: &'a Host,
     pub(super) me: usize,
     pub(super) target: usize,
-    pub(super) peer: &'a Peer,
+    pub(super) peer: &'a MappedPeer,
     pub(super) wakeups: Wakeups,
     pub(super) waits: &'a Noted,
 }
 
-impl Place<'_> {
+impl TargetPart<'_> {
     fn perform(&self, op: &Op, brought: &[u8], mut result: Option<&mut [u8]>) -> Result<(), Error> {
         let mut done = Ok(());
         // Blocks are visited as places relative to a null base.

@@ -14,11 +14,11 @@
 //! fence that does nothing; `unisono-barrier` for the episode.
 
 use super::staging::Stamp;
-use super::{After, Direct};
+use super::{After, MappedPath};
 use crate::model::{Assert, Error, Part, Reach};
 use crate::path::message::Serving;
 
-impl Direct {
+impl MappedPath {
     pub(crate) fn fence(&mut self, closes: bool, assert: Assert, parts: &[Part]) -> Result<(), Error> {
         let staged = self.after == After::Unknown;
         if closes {

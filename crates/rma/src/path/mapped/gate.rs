@@ -37,7 +37,7 @@ const SHORTS: u32 = 1;
 
 /// A target's gate, as one rank sees it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Gate<'a> {
+pub(crate) struct TargetGate<'a> {
     /// Whether one passes one by one, with the lock.
     pub(crate) one_by_one: &'a AtomicU32,
     /// The lock: zero, or who has it, plus one.
@@ -59,7 +59,7 @@ pub(crate) enum Length {
     Long,
 }
 
-impl Gate<'_> {
+impl TargetGate<'_> {
     /// Enters beside others; whether that is possible now.
     #[inline]
     pub(crate) fn try_enter(&self) -> bool {

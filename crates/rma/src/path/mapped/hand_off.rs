@@ -28,9 +28,9 @@ const CLAIMED: u32 = 2;
 
 /// The word of an origin's offer to a target.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HandOff<'a>(pub(crate) &'a AtomicU32);
+pub(crate) struct OfferWord<'a>(pub(crate) &'a AtomicU32);
 
-impl HandOff<'_> {
+impl OfferWord<'_> {
     /// The origin's: everything up to `position` may be applied by the target.
     #[inline]
     pub(crate) fn offer(self, position: u32) {

@@ -2,7 +2,7 @@
 
 use super::passive::LONGEST;
 use super::staging::{Head, MOST, Stamp, room};
-use super::{After, Direct, Held};
+use super::{After, Held, MappedPath};
 use crate::memory::op::Op;
 use crate::model::{Error, Lock, Reach, Verb};
 
@@ -11,7 +11,7 @@ const FEW: usize = 256;
 /// Looks for the post of a target that is about to make it: half a microsecond.
 const POLLS: u32 = 32;
 
-impl Direct {
+impl MappedPath {
     /// Takes an operation that was checked.
     pub(crate) fn issue(&mut self, reach: Reach, target: usize, op: Op) -> Result<(), Error> {
         if target == self.me {

@@ -42,18 +42,18 @@ use crate::host::waiting::Waiting;
 use crate::memory::op::Op;
 use crate::model::{Counts, Error, Lock, Noted, Part, Rank, Reach, Spec, Waits};
 use crate::path::mapped::segment::{Segment, agreed, outcome};
-use crate::path::message::Shared;
+use crate::path::message::MessageEngine;
 use episodes::Episodes;
-use region::{Plan, Region};
+use region::{Region, SegmentPlan};
 use staging::{In, Out, Stamp};
 use std::sync::Arc;
 use unisono_linux::clock::{now, ticks};
 use unisono_linux::process_vm;
-use unisono_sync::{Flag, Lines, Verdict, Wakeups};
+use unisono_sync::{Flag, Lines, Wakeups, WatchVerdict};
 
 /// What a member keeps for one other.
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub(crate) struct MappedPeer {
     /// Whether an operation may be done at once and in place, without looking at anything else.
     pub(crate) direct: bool,
     /// Its part in this process's address space; null if it is not mapped.
@@ -101,13 +101,13 @@ enum After {
 
 /// One member's end of a window on the direct path.
 #[derive(Debug)]
-pub(crate) struct Direct {
+pub(crate) struct MappedPath {
     host: Arc<Host>,
-    shared: Arc<Shared>,
+    shared: Arc<MessageEngine>,
     region: Region,
     barrier: Episodes,
     me: usize,
-    pub(crate) peers: Box<[Peer]>,
+    pub(crate) peers: Box<[MappedPeer]>,
     waiter: MappedWaiter,
     /// How long this member has waited at gates, in the epoch that is open.
     gate_waits: Noted,
@@ -128,7 +128,7 @@ pub(crate) struct Direct {
 }
 
 /// What the path needs to know about a window's parts.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct PartsPlan<'a> {
     pub(crate) parts: &'a [Part],
     pub(crate) spec: Spec,
     /// The user's memory; null: the engine's is wanted.
@@ -139,17 +139,17 @@ pub(crate) struct Wanted<'a> {
 /// A word that others try to read, to see whether this process's memory is in reach.
 static PROBE: u64 = 0x756e_6973_6f6e_6f21;
 
-impl Direct {
+impl MappedPath {
     /// Makes a member's end; collective. `None`: not every member can reach every other's memory.
     pub(crate) fn make(
         host: &Arc<Host>,
-        shared: &Arc<Shared>,
-        wanted: &Wanted<'_>,
+        shared: &Arc<MessageEngine>,
+        wanted: &PartsPlan<'_>,
     ) -> Result<Option<Self>, Error> {
         let (me, size) = (host.rank.index(), host.size);
         let mapped = wanted.base.is_null();
         let spec = episodes::spec(host)?;
-        let plan = Plan::new(wanted.parts, mapped, wanted.spec.placement, spec.lines())?;
+        let plan = SegmentPlan::new(wanted.parts, mapped, wanted.spec.placement, spec.lines())?;
         let prepare = |lines: &Lines| drop(spec.for_processes_in(lines));
         let Segment { lines, descriptor } = Segment::share(host, shared, plan.bytes, prepare)?;
         let joined = lines.and_then(|lines| Ok((episodes::join(host, &lines)?, lines)));
@@ -181,7 +181,7 @@ impl Direct {
             return Ok(None);
         }
         let region = Region::new(&lines, plan);
-        let peer = |rank: usize| Peer {
+        let peer = |rank: usize| MappedPeer {
             direct: false,
             base: match (mapped, rank == me) {
                 (true, _) => region.part(rank),
@@ -250,7 +250,7 @@ impl Direct {
 #[derive(Debug)]
 struct MappedWaiter {
     host: Arc<Host>,
-    shared: Arc<Shared>,
+    shared: Arc<MessageEngine>,
     waiting: Waiting,
     waits: Waits,
 }
@@ -276,7 +276,7 @@ impl MappedWaiter {
         let reached = loop {
             let until = pause.map(|pause| pause.after(now()));
             let until = over.map_or(until, |over| Some(until.map_or(over, |until| until.min(over))));
-            if self.waiting.wait_until(&self.host, flag, target, until) == Verdict::Continue {
+            if self.waiting.wait_until(&self.host, flag, target, until) == WatchVerdict::Continue {
                 break Ok(());
             }
             if let Some(gone) = self.host.who_is_gone() {

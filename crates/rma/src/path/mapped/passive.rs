@@ -10,10 +10,10 @@
 
 use super::lock_word::{Attempt, LockWord};
 use super::staging::Stamp;
-use super::{Direct, Held};
+use super::{Held, MappedPath};
 use crate::model::{Error, Lock, Reach};
 use unisono_linux::clock::{Nanos, now, ticks};
-use unisono_linux::futex::{self, Count, Scope};
+use unisono_linux::futex::{self, Scope, WakeCount};
 use unisono_sync::atomics::{Ordering, fence};
 
 const SLICE: Nanos = Nanos(100_000_000);
@@ -31,7 +31,7 @@ const PASSED_OVER: u8 = 32;
 /// Polls of a held lock before one sleeps, where there is a processor for everybody.
 const POLLS: u32 = 200;
 
-impl Direct {
+impl MappedPath {
     #[inline]
     pub(crate) fn lock(&mut self, target: usize, lock: Lock) -> Result<(), Error> {
         self.serve();
@@ -215,7 +215,7 @@ impl Direct {
             Held::Unchecked | Held::Nothing => false,
         };
         if wakes {
-            futex::wake(word, Count::All, Scope::Shared);
+            futex::wake(word, WakeCount::All, Scope::Shared);
         }
     }
 

@@ -1,14 +1,14 @@
 //! The mapped path as one of a window's two ([`Path`]).
 
-use super::Direct;
+use super::MappedPath;
 use crate::memory::op::Op;
 use crate::model::{Assert, Counts, Error, Lock, Medium, Part, Rank, Reach, Stats, Traffic, Waits};
-use crate::path::message::Shared;
-use crate::path::{Change, Path};
+use crate::path::message::MessageEngine;
+use crate::path::{AttachmentChange, Path};
 use unisono_linux::clock::Nanos;
 use unisono_sync::Waited;
 
-impl Path for Direct {
+impl Path for MappedPath {
     #[inline]
     fn fence(&mut self, closes: bool, assert: Assert, parts: &[Part], _: &mut Stats) -> Result<(), Error> {
         self.fence(closes, assert, parts)
@@ -132,11 +132,11 @@ impl Path for Direct {
         Traffic::divided(issued, &self.by_kernel, Medium::Kernel, Medium::Stores)
     }
 
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &MessageEngine {
         &self.shared
     }
 
-    fn change_attached(&self, _: Change<'_>) -> Option<Result<(), Error>> {
+    fn change_attached(&self, _: AttachmentChange<'_>) -> Option<Result<(), Error>> {
         None
     }
 }

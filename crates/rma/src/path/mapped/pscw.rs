@@ -12,10 +12,10 @@
 //! the same, so that promises which do not match cost nothing worse. Reference: the paper, section 4.2.
 
 use super::staging::Stamp;
-use super::{Direct, Held};
+use super::{Held, MappedPath};
 use crate::model::{Assert, Error, Part, Rank, Reach};
 
-impl Direct {
+impl MappedPath {
     pub(crate) fn post(&mut self, origins: &[Rank]) {
         for origin in origins.iter().map(|rank| rank.index()) {
             self.peers[origin].posted = self.peers[origin].posted.wrapping_add(1);

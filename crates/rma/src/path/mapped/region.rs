@@ -8,8 +8,8 @@
 //!   parts                 each rank's memory: page-aligned, or one directly after the other
 //! ```
 
-use super::hand_off::HandOff;
-use super::staging::Ring;
+use super::hand_off::OfferWord;
+use super::staging::StagingRing;
 use crate::model::{Error, Part, Placement};
 use unisono_sync::{Flag, Line, Lines};
 
@@ -17,7 +17,7 @@ const PAGE: u64 = 4096;
 
 /// Where everything in a segment lies; every member computes the same.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct SegmentPlan {
     size: usize,
     /// Lines of the barrier of fences, which come first.
     barrier: usize,
@@ -26,7 +26,7 @@ pub(super) struct Plan {
     pub(super) bytes: usize,
 }
 
-impl Plan {
+impl SegmentPlan {
     pub(super) fn new(
         parts: &[Part],
         with_memory: bool,
@@ -72,11 +72,11 @@ const fn lines_of(size: usize) -> usize {
 pub(super) struct Region {
     pub(super) lines: Lines,
     start: *mut u8,
-    pub(super) plan: Plan,
+    pub(super) plan: SegmentPlan,
 }
 
 impl Region {
-    pub(super) fn new(segment: &Lines, plan: Plan) -> Self {
+    pub(super) fn new(segment: &Lines, plan: SegmentPlan) -> Self {
         let start = segment.start().as_ptr();
         Self { lines: segment.part(plan.barrier, lines_of(plan.size)), start, plan }
     }
@@ -122,8 +122,8 @@ impl Region {
 
     /// What `origin` offers to `target`.
     #[inline]
-    pub(super) fn offer(&self, origin: usize, target: usize) -> HandOff<'_> {
-        HandOff(self.pair(origin, target).word(11))
+    pub(super) fn offer(&self, origin: usize, target: usize) -> OfferWord<'_> {
+        OfferWord(self.pair(origin, target).word(11))
     }
 
     /// Where the ring from `origin` to `target` lies, and its size.
@@ -139,10 +139,10 @@ impl Region {
     /// The ring from `origin` to `target`. How far it is filled lies beside the origin's completions in one
     /// line.
     #[inline]
-    pub(super) fn ring(&self, origin: usize, target: usize) -> Ring<'_> {
+    pub(super) fn ring(&self, origin: usize, target: usize) -> StagingRing<'_> {
         let (start, size) = self.place_of_ring(origin, target);
         let (forth, back) = (self.pair(origin, target), self.pair(target, origin));
-        Ring { start, size, filled: forth.word(9), begin: forth.word(10), given_back: back.word(8) }
+        StagingRing { start, size, filled: forth.word(9), begin: forth.word(10), given_back: back.word(8) }
     }
 
     /// A rank's part.

@@ -14,7 +14,7 @@
 
 use crate::host::{Host, create, open};
 use crate::model::{Error, Rank};
-use crate::path::message::Shared;
+use crate::path::message::MessageEngine;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ impl Segment {
     /// could is to be found out by gathering [`outcome`].
     pub(crate) fn share(
         host: &Host,
-        shared: &Shared,
+        shared: &MessageEngine,
         bytes: usize,
         prepare: impl FnOnce(&Lines),
     ) -> Result<Self, Error> {

@@ -6,7 +6,7 @@
 //! wake-up a millisecond beside a member that communicates all the time; one a packet beside one that
 //! computes. When not to use: where memory is shared, nobody needs to help the target.
 
-use super::Shared;
+use super::MessageEngine;
 use crate::wire::Bell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -27,7 +27,7 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    pub(super) fn start(&self, shared: &Arc<Shared>) {
+    pub(super) fn start(&self, shared: &Arc<MessageEngine>) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_none() {
             let (job, stop) = (Arc::downgrade(shared), Arc::clone(&self.stop));
@@ -52,7 +52,7 @@ impl Agent {
     }
 }
 
-fn run(job: &Weak<Shared>, stop: &AtomicBool) {
+fn run(job: &Weak<MessageEngine>, stop: &AtomicBool) {
     let mut rounds = 0;
     while !stop.load(Ordering::Relaxed) {
         let Some(shared) = job.upgrade() else { return };
@@ -76,7 +76,7 @@ fn run(job: &Weak<Shared>, stop: &AtomicBool) {
 }
 
 /// Makes progress, unless others do.
-fn others_make_progress(shared: &Shared, rounds: &mut u64) -> bool {
+fn others_make_progress(shared: &MessageEngine, rounds: &mut u64) -> bool {
     // Who has the lock makes progress.
     let Ok(mut core) = shared.core.try_lock() else { return true };
     // A waiter whose packets another thread served would sleep on: nothing would come to wake it.

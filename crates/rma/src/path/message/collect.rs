@@ -4,7 +4,7 @@
 //! on, so that after ceil(log2 n) rounds everybody has heard of everybody. Gather sends to all. Cost:
 //! ceil(log2 n) messages a member for a barrier; n - 1 for a gather.
 
-use super::{Core, Shared};
+use super::{EngineState, MessageEngine};
 use crate::model::{Error, Rank};
 use crate::wire::packet::{Header, Kind};
 
@@ -15,7 +15,7 @@ pub(crate) enum Serving {
     Unneeded,
 }
 
-impl Core {
+impl EngineState {
     /// Numbers a collective call of a window that [`new_window`](Self::new_window) made known, or of the job
     /// (0).
     fn next_collection(&mut self, window: u32) -> u32 {
@@ -60,7 +60,7 @@ impl Core {
     }
 }
 
-impl Shared {
+impl MessageEngine {
     /// Before a barrier by other means: completes exclusive unlocks. Whether packets have to be served while
     /// one waits there: others may wait for what this member's windows are asked, or for what it has not
     /// passed on.

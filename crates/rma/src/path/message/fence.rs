@@ -14,17 +14,17 @@
 //! Rabenseifner 2004), then the operations. The naive form: complete all operations, acknowledged, and a
 //! barrier, at both fences. Reference: the paper, section 4.1.
 
-use super::{Core, Shared};
+use super::{EngineState, MessageEngine};
 use crate::memory::op::Op;
 use crate::model::{Error, Rank};
-use crate::wire::packet::{Flags, Header, Kind};
+use crate::wire::packet::{Header, Kind, PacketFlags};
 
 /// Steps of the reduce-scatter that are not a distance: a vector lent to a partner, and the result given
 /// back.
 pub(super) const FOLD: i64 = -1;
 pub(super) const RESULT: i64 = -2;
 
-impl Shared {
+impl MessageEngine {
     /// The deferred form.
     pub(crate) fn fence(&self, window: u32) -> Result<(), Error> {
         let (epoch, queues, size, rank) = {
@@ -32,7 +32,7 @@ impl Shared {
             let (size, rank) = (core.size, core.rank);
             let port = core.port(window);
             port.epoch = port.epoch.wrapping_add(1);
-            let take = |peer: &mut super::port::Peer| std::mem::take(&mut peer.queue);
+            let take = |peer: &mut super::port::TargetState| std::mem::take(&mut peer.queue);
             let queues: Vec<Vec<Op>> = port.peers.iter_mut().map(take).collect();
             (port.epoch, queues, size, rank)
         };
@@ -41,7 +41,7 @@ impl Shared {
         {
             let mut core = self.core();
             core.port(window).fence_done -= i64::from(expected);
-            let marks = Flags::LAST.with(Flags::FENCE);
+            let marks = PacketFlags::LAST.with(PacketFlags::FENCE);
             for (target, queue) in queues.into_iter().enumerate().filter(|(_, queue)| !queue.is_empty()) {
                 core.send_all(window, Rank::at(target), queue, marks, 0)?;
             }
@@ -146,7 +146,7 @@ fn add(vector: &mut [u32], other: &[u32]) {
     }
 }
 
-impl Core {
+impl EngineState {
     fn send_counts(
         &mut self,
         window: u32,

@@ -1,9 +1,9 @@
 //! What a peer may say that breaks the protocol, and must neither change what others are owed nor fill this
 //! member's memory.
 
-use super::port::Answer;
+use super::port::AwaitedAnswer;
 use super::serve::NO_MEMORY;
-use super::{Core, Memory, Port, Shared};
+use super::{EngineState, Memory, MessageEngine, WindowPort};
 use crate::memory::op::Back;
 use crate::model::{Element, Rank, Sink};
 use crate::wire::Transport;
@@ -13,12 +13,12 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 /// Rank 0 of three with a dynamic window (1), and the other two's ends.
-fn member() -> (Arc<Shared>, Vec<Loopback>) {
+fn member() -> (Arc<MessageEngine>, Vec<Loopback>) {
     let mut ends = Loopback::job(3);
-    let shared = Shared::new(Box::new(ends.remove(0)));
+    let shared = MessageEngine::new(Box::new(ends.remove(0)));
     let number = shared.core().new_window();
     assert_eq!(number, 1);
-    let port = Port::new(Memory::Attached(Vec::new()), 3);
+    let port = WindowPort::new(Memory::Attached(Vec::new()), 3);
     shared.core().ports.insert(number, port);
     (shared, ends)
 }
@@ -30,7 +30,7 @@ fn say(peer: &mut Loopback, header: &Header, payload: &[u8]) {
 }
 
 /// Who was cut off, once everything that came was served.
-fn cut_off(core: &mut Core) -> Option<Rank> {
+fn cut_off(core: &mut EngineState) -> Option<Rank> {
     core.progress().expect("a peer's fault is not this member's");
     core.transport.gone().first().map(|gone| gone.rank)
 }
@@ -43,7 +43,7 @@ fn a_refusal_of_what_another_rank_was_asked_changes_nothing_and_its_sender_is_cu
     let sink = Sink { address: (&raw mut result).cast(), count: 1, layout: &layout };
     let mut core = shared.core();
     let port = core.port(1);
-    port.answers.insert(7, Answer { target: Rank(2), back: Back::new(sink), remaining: 8 });
+    port.answers.insert(7, AwaitedAnswer { target: Rank(2), back: Back::new(sink), remaining: 8 });
     (port.peers[2].outstanding, port.peers[1].refusable) = (1, 1);
     let refusal = Header { tag: 7, extra: NO_MEMORY, ..Header::new(Kind::Refused, 1) };
     say(&mut others[0], &refusal, &[]);

@@ -4,15 +4,15 @@
 //!   queue:  put 16 B, put 16 B, acc 8 B, put 3 MB, get 1 KB
 //!   sent:   [batch: put, put, acc] [put, 1 MB] [put, 1 MB] [put, 1 MB] [get | LAST]
 //! ```
-//! The marks of the epoch's end ([`Flags::LAST`] and others) go onto the last piece of the last operation.
-//! Cost: one message for all short operations in a row; one description a layout and target. Reference: the
-//! paper, section 6 (aggregation, cached datatypes).
+//! The marks of the epoch's end ([`PacketFlags::LAST`] and others) go onto the last piece of the last
+//! operation. Cost: one message for all short operations in a row; one description a layout and target.
+//! Reference: the paper, section 6 (aggregation, cached datatypes).
 
-use super::Core;
-use super::port::Answer;
+use super::EngineState;
+use super::port::AwaitedAnswer;
 use crate::memory::op::Op;
 use crate::model::{Error, Layout, Rank, Verb};
-use crate::wire::packet::{Flags, HEADER, Header, Kind};
+use crate::wire::packet::{HEADER, Header, Kind, PacketFlags};
 use std::io::IoSlice;
 
 /// Data up to this length is sent together with others.
@@ -23,25 +23,25 @@ const FULL_BATCH: usize = 16 << 10;
 
 /// Several operations that become one message.
 #[derive(Default)]
-struct Batch {
+struct MessageBatch {
     bytes: Vec<u8>,
     members: usize,
 }
 
-impl Core {
+impl EngineState {
     /// Sends `ops` to `target`; the last carries `marks`, and `tag` if the marks ask for an answer.
     pub(crate) fn send_all(
         &mut self,
         window: u32,
         target: Rank,
         ops: Vec<Op>,
-        marks: Flags,
+        marks: PacketFlags,
         tag: u32,
     ) -> Result<(), Error> {
-        let mut batch = Batch::default();
+        let mut batch = MessageBatch::default();
         let last = ops.len().wrapping_sub(1);
         for (index, op) in ops.into_iter().enumerate() {
-            let marks = if index == last { marks } else { Flags(0) };
+            let marks = if index == last { marks } else { PacketFlags(0) };
             let limit = self.transport.max_payload().min(FULL_BATCH);
             if op.layout.id().is_some_and(|id| !self.told[target.index()].knows(id)) {
                 // What refers to layouts that are going to be forgotten goes first.
@@ -65,7 +65,7 @@ impl Core {
     }
 
     /// The header of an operation; registers the answer it asks for.
-    fn header(&mut self, window: u32, target: Rank, op: &Op, marks: Flags, tag: u32) -> Header {
+    fn header(&mut self, window: u32, target: Rank, op: &Op, marks: PacketFlags, tag: u32) -> Header {
         let mut header = Header {
             flags: marks,
             element: op.element,
@@ -79,14 +79,22 @@ impl Core {
         if let Some(back) = &op.back {
             let port = self.port(window);
             header.tag = port.tag();
-            let answer = Answer { target, back: back.clone(), remaining: op.total };
+            let answer = AwaitedAnswer { target, back: back.clone(), remaining: op.total };
             port.answers.insert(header.tag, answer);
             port.peers[target.index()].outstanding += 1;
         }
         header
     }
 
-    fn add(&mut self, window: u32, target: Rank, op: &Op, marks: Flags, tag: u32, batch: &mut Batch) {
+    fn add(
+        &mut self,
+        window: u32,
+        target: Rank,
+        op: &Op,
+        marks: PacketFlags,
+        tag: u32,
+        batch: &mut MessageBatch,
+    ) {
         let header = self.header(window, target, op, marks, tag);
         let wanted = op.total.to_le_bytes();
         let length = match op.verb {
@@ -108,7 +116,7 @@ impl Core {
         self.port(window).peers[target.index()].refusable += 1;
     }
 
-    fn send_batch(&mut self, window: u32, target: Rank, batch: &mut Batch) -> Result<(), Error> {
+    fn send_batch(&mut self, window: u32, target: Rank, batch: &mut MessageBatch) -> Result<(), Error> {
         match batch.members {
             0 => return Ok(()),
             1 => {
@@ -130,7 +138,7 @@ impl Core {
         window: u32,
         target: Rank,
         op: &Op,
-        marks: Flags,
+        marks: PacketFlags,
         tag: u32,
     ) -> Result<(), Error> {
         let header = self.header(window, target, op, marks, tag);
@@ -140,7 +148,7 @@ impl Core {
         let mut skip = 0;
         while skip < op.total {
             let length = most.min(op.total - skip);
-            let flags = if skip + length == op.total { marks } else { Flags(0) };
+            let flags = if skip + length == op.total { marks } else { PacketFlags(0) };
             let header = Header { flags, extra: skip, ..header };
             self.port(window).peers[target.index()].refusable += 1;
             if op.verb == Verb::Get {

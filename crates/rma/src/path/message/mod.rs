@@ -34,7 +34,7 @@ mod unlocks;
 
 pub(crate) use collect::Serving;
 pub(crate) use path::MessagePath;
-pub(crate) use port::{Memory, Port};
+pub(crate) use port::{Memory, WindowPort};
 
 use crate::model::{Error, Ledger, Rank, waited_for_messages};
 use crate::path::hook::Hook;
@@ -52,8 +52,8 @@ use unisono_linux::clock::{Nanos, now};
 const SLICE: Nanos = Nanos(100_000_000);
 
 /// What all windows of a job share.
-pub(crate) struct Shared {
-    core: Mutex<Core>,
+pub(crate) struct MessageEngine {
+    core: Mutex<EngineState>,
     bell: Option<Arc<dyn Bell>>,
     pub(crate) hook: Hook,
     agent: agent::Agent,
@@ -68,7 +68,7 @@ pub(crate) struct Shared {
     patience: AtomicU64,
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for MessageEngine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").finish_non_exhaustive()
     }
@@ -76,11 +76,11 @@ impl std::fmt::Debug for Shared {
 
 /// The part under the lock.
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct EngineState {
     pub(crate) transport: Box<dyn Transport>,
     pub(crate) rank: Rank,
     pub(crate) size: usize,
-    pub(crate) ports: HashMap<u32, Port>,
+    pub(crate) ports: HashMap<u32, WindowPort>,
     /// Layouts that others described.
     layouts: Vec<Descriptions>,
     /// Layouts described to others.
@@ -97,11 +97,11 @@ pub(crate) struct Core {
     rounds: u64,
 }
 
-impl Shared {
+impl MessageEngine {
     pub(crate) fn new(transport: Box<dyn Transport>) -> Arc<Self> {
         let (rank, size) = (transport.rank(), transport.size());
         let bell = transport.bell();
-        let core = Core {
+        let core = EngineState {
             transport,
             rank,
             size,
@@ -127,7 +127,7 @@ impl Shared {
         })
     }
 
-    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+    pub(crate) fn core(&self) -> MutexGuard<'_, EngineState> {
         // A panic with the lock held poisons it; the state is then that of a packet half served, which
         // later calls report as they find it.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
@@ -163,7 +163,7 @@ impl Shared {
     /// takes longer than the job's patience.
     pub(crate) fn wait_patiently_for<T>(
         &self,
-        mut ready: impl FnMut(&mut Core) -> Result<Option<T>, Error>,
+        mut ready: impl FnMut(&mut EngineState) -> Result<Option<T>, Error>,
     ) -> Result<T, Error> {
         let Some(patience) = self.patience() else { return self.wait_for(ready) };
         self.waiters.fetch_add(1, Ordering::Relaxed);
@@ -180,7 +180,7 @@ impl Shared {
     /// Makes progress until `ready` answers; a member that is gone ends the wait with an error.
     pub(crate) fn wait_for<T>(
         &self,
-        ready: impl FnMut(&mut Core) -> Result<Option<T>, Error>,
+        ready: impl FnMut(&mut EngineState) -> Result<Option<T>, Error>,
     ) -> Result<T, Error> {
         self.waiters.fetch_add(1, Ordering::Relaxed);
         let answer = self.wait_and_serve(SLICE, ready);
@@ -191,7 +191,7 @@ impl Shared {
     fn wait_and_serve<T>(
         &self,
         slice: Nanos,
-        mut ready: impl FnMut(&mut Core) -> Result<Option<T>, Error>,
+        mut ready: impl FnMut(&mut EngineState) -> Result<Option<T>, Error>,
     ) -> Result<T, Error> {
         let (mut since, mut asleep) = (None, Nanos::ZERO);
         let answer = loop {
@@ -222,7 +222,7 @@ impl Shared {
     }
 }
 
-impl Core {
+impl EngineState {
     /// Serves every packet that has arrived and passes on what is kept.
     pub(crate) fn progress(&mut self) -> Result<(), Error> {
         self.rounds = self.rounds.wrapping_add(1);
@@ -271,7 +271,7 @@ impl Core {
         self.transport.send(to, &header.encode(payload.len()), pieces)
     }
 
-    pub(crate) fn port(&mut self, window: u32) -> &mut Port {
+    pub(crate) fn port(&mut self, window: u32) -> &mut WindowPort {
         self.ports.get_mut(&window).expect("the port lives as long as the window because free removes both")
     }
 

@@ -23,13 +23,13 @@
 //! get. Reference: the paper, sections 4.3 and 6.
 
 use super::issue::SHORT;
-use super::port::{Grant, Urgency, Waiting};
-use super::{Core, Shared};
+use super::port::{Grant, LockAsker, LockRequest};
+use super::{EngineState, MessageEngine};
 use crate::memory::op::Op;
 use crate::model::{Completion, Error, Lock, Rank};
-use crate::wire::packet::{Flags, Header, Kind};
+use crate::wire::packet::{Header, Kind, PacketFlags};
 
-impl Shared {
+impl MessageEngine {
     /// Takes the lock of this member's own part, or in the naive form of any.
     pub(crate) fn lock_now(&self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
         self.core().request_lock(window, target, lock)?;
@@ -128,7 +128,7 @@ impl Shared {
                 Grant::Idle => core.request_lock(window, target, lock)?,
                 Grant::Asked => {}
                 Grant::Granted | Grant::Unchecked if early => {}
-                Grant::Granted | Grant::Unchecked => core.send_queue(window, target, Flags(0), 0)?,
+                Grant::Granted | Grant::Unchecked => core.send_queue(window, target, PacketFlags(0), 0)?,
             }
             core.transport.flush()?;
         }
@@ -158,7 +158,7 @@ impl Shared {
                 self.await_grant(window, target, lock)?;
             }
             self.await_unlocks(Some(target))?;
-            self.core().send_queue(window, target, Flags(0), 0)?;
+            self.core().send_queue(window, target, PacketFlags(0), 0)?;
         }
         let mut core = self.core();
         let peer = &mut core.port(window).peers[target.index()];
@@ -232,7 +232,7 @@ impl Shared {
     }
 }
 
-impl Core {
+impl EngineState {
     fn request_lock(&mut self, window: u32, target: Rank, lock: Lock) -> Result<(), Error> {
         let rank = self.rank;
         let peer = &mut self.port(window).peers[target.index()];
@@ -242,27 +242,27 @@ impl Core {
         peer.grant = Grant::Asked;
         let urgency = self.urgency();
         if target == rank {
-            self.port(window).ask(Waiting { rank, lock, operation: None }, urgency);
+            self.port(window).ask(LockRequest { rank, lock, operation: None }, urgency);
             return self.grant_locks(window).map_err(Error::Type);
         }
         let (extra, flags) = match lock {
             Lock::Shared => (1, urgency.mark()),
-            Lock::Exclusive => (2, Flags(0)),
+            Lock::Exclusive => (2, PacketFlags(0)),
         };
         self.send(target, &Header { extra, flags, ..Header::new(Kind::LockRequest, window) }, &[])
     }
 
     /// Whether somebody may wait for this member to give a lock back.
-    fn urgency(&self) -> Urgency {
+    fn urgency(&self) -> LockAsker {
         let holds = self.ports.values().any(|port| port.held > 0);
-        if holds { Urgency::Holder } else { Urgency::Fresh }
+        if holds { LockAsker::Holder } else { LockAsker::Fresh }
     }
 
     pub(super) fn send_queue(
         &mut self,
         window: u32,
         target: Rank,
-        marks: Flags,
+        marks: PacketFlags,
         tag: u32,
     ) -> Result<(), Error> {
         let queue = std::mem::take(&mut self.port(window).peers[target.index()].queue);
@@ -291,16 +291,16 @@ impl Core {
     ) -> Result<(), Error> {
         let answered = self.port(window).peers[target.index()].queue.iter().any(Op::is_answered);
         let request = match lock {
-            Lock::Shared => Flags::LOCK_SHARED.with(self.urgency().mark()),
-            Lock::Exclusive => Flags::LOCK_EXCLUSIVE,
+            Lock::Shared => PacketFlags::LOCK_SHARED.with(self.urgency().mark()),
+            Lock::Exclusive => PacketFlags::LOCK_EXCLUSIVE,
         };
-        let marks = request.with(Flags::LAST).with(Flags::UNLOCK);
+        let marks = request.with(PacketFlags::LAST).with(PacketFlags::UNLOCK);
         let unasked = !answered && completion == Completion::Local;
         if answered || completion == Completion::Local {
             self.send_queue(window, target, marks, 0)?;
         } else {
             let tag = self.next_acknowledgement(window, target);
-            self.send_queue(window, target, marks.with(Flags::ACKNOWLEDGE), tag)?;
+            self.send_queue(window, target, marks.with(PacketFlags::ACKNOWLEDGE), tag)?;
         }
         self.port(window).peers[target.index()].unacknowledged = unasked;
         Ok(())
@@ -329,15 +329,15 @@ impl Core {
         let empty = peer.queue.is_empty();
         let asks = changes && !answered && completion == Completion::Remote;
         let (marks, tag) = if asks {
-            (Flags::ACKNOWLEDGE, self.next_acknowledgement(window, target))
+            (PacketFlags::ACKNOWLEDGE, self.next_acknowledgement(window, target))
         } else {
-            (Flags(0), 0)
+            (PacketFlags(0), 0)
         };
         if empty {
             let unlock = Header { flags: marks, tag, ..Header::new(Kind::Unlock, window) };
             self.send(target, &unlock, &[])?;
         } else {
-            self.send_queue(window, target, marks.with(Flags::LAST).with(Flags::UNLOCK), tag)?;
+            self.send_queue(window, target, marks.with(PacketFlags::LAST).with(PacketFlags::UNLOCK), tag)?;
         }
         self.port(window).peers[target.index()].unacknowledged = changes && !asks && !answered;
         if asks && lock == Lock::Exclusive {

@@ -1,20 +1,20 @@
 //! The message path as one of a window's two ([`Path`]).
 
-use super::{Memory, Port, Shared};
+use super::{Memory, MessageEngine, WindowPort};
 use crate::memory::op::Op;
 use crate::model::{
     Assert, Completion, Counts, Error, Lock, Medium, Part, Rank, Reach, Spec, Stats, Style, Traffic, Waits,
     counted,
 };
-use crate::path::{Change, Path};
-use crate::wire::packet::Flags;
+use crate::path::{AttachmentChange, Path};
+use crate::wire::packet::PacketFlags;
 use std::sync::Arc;
 use unisono_sync::Waited;
 
 /// One member's end of a window on the message path.
 #[derive(Debug)]
 pub(crate) struct MessagePath {
-    shared: Arc<Shared>,
+    shared: Arc<MessageEngine>,
     /// The window's, within its job.
     number: u32,
     rank: Rank,
@@ -27,10 +27,10 @@ pub(crate) struct MessagePath {
 
 impl MessagePath {
     /// Makes the window known to the job: from now on packets for it are served.
-    pub(crate) fn new(shared: &Arc<Shared>, memory: Memory, spec: Spec) -> Self {
+    pub(crate) fn new(shared: &Arc<MessageEngine>, memory: Memory, spec: Spec) -> Self {
         let mut core = shared.core();
         let (number, rank, size) = (core.new_window(), core.rank, core.size);
-        core.ports.insert(number, Port::new(memory, size));
+        core.ports.insert(number, WindowPort::new(memory, size));
         drop(core);
         let (style, completion) = (spec.style, spec.completion);
         Self { shared: Arc::clone(shared), number, rank, size, style, completion, here: Counts::default() }
@@ -173,7 +173,7 @@ impl Path for MessagePath {
             }
             shared.await_unlocks(Some(target))?;
             let mut core = shared.core();
-            core.send_all(number, target, vec![op], Flags(0), 0)?;
+            core.send_all(number, target, vec![op], PacketFlags(0), 0)?;
             return core.progress();
         }
         shared.core().port(number).peers[target.index()].queue.push(op);
@@ -222,11 +222,11 @@ impl Path for MessagePath {
         Traffic::divided(issued, &self.here, Medium::Stores, Medium::Messages)
     }
 
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &MessageEngine {
         &self.shared
     }
 
-    fn change_attached(&self, change: Change<'_>) -> Option<Result<(), Error>> {
+    fn change_attached(&self, change: AttachmentChange<'_>) -> Option<Result<(), Error>> {
         match &mut self.shared.core().port(self.number).memory {
             Memory::Attached(pieces) => Some(change(pieces)),
             Memory::Fixed { .. } => None,

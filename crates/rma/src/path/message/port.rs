@@ -3,7 +3,7 @@
 use super::fence::{FOLD, RESULT};
 use crate::memory::op::{Back, Op};
 use crate::model::{Error, Layout, Lock, Rank};
-use crate::wire::packet::{Flags, Header};
+use crate::wire::packet::{Header, PacketFlags};
 use std::collections::{HashMap, VecDeque};
 
 /// This member's memory in the window.
@@ -45,7 +45,7 @@ fn covered(pieces: &[(usize, usize)], start: i128, end: i128) -> bool {
 
 /// A lock request that waits, perhaps with the one operation it is for.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct LockRequest {
     pub(crate) rank: Rank,
     pub(crate) lock: Lock,
     pub(crate) operation: Option<(Header, Vec<u8>)>,
@@ -53,19 +53,19 @@ pub(crate) struct Waiting {
 
 /// Who asks for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Urgency {
+pub(crate) enum LockAsker {
     /// One for whom nobody waits.
     Fresh,
     /// A holder of another lock.
     Holder,
 }
 
-impl Urgency {
+impl LockAsker {
     /// How a request for a shared lock says so.
-    pub(crate) const fn mark(self) -> Flags {
+    pub(crate) const fn mark(self) -> PacketFlags {
         match self {
-            Self::Fresh => Flags(0),
-            Self::Holder => Flags::HOLDER,
+            Self::Fresh => PacketFlags(0),
+            Self::Holder => PacketFlags::HOLDER,
         }
     }
 }
@@ -83,7 +83,7 @@ pub(crate) enum Grant {
 
 /// What an origin keeps for one target.
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub(crate) struct TargetState {
     /// Operations that wait for the end of the epoch.
     pub(crate) queue: Vec<Op>,
     /// Answers that are yet to come.
@@ -102,7 +102,7 @@ pub(crate) struct Peer {
     pub(crate) owed: Option<u32>,
 }
 
-impl Peer {
+impl TargetState {
     /// Nothing is on its way any more, as far as was asked for.
     pub(crate) fn is_settled(&self) -> bool {
         self.outstanding == 0 && self.acknowledged == self.asked
@@ -111,7 +111,7 @@ impl Peer {
 
 /// A window's state. The addresses in it are this process's own window memory.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub(crate) struct WindowPort {
     pub(crate) memory: Memory,
     // As a target.
     pub(crate) fence_done: i64,
@@ -120,30 +120,30 @@ pub(crate) struct Port {
     pub(crate) exposed_done: i64,
     pub(crate) holders: Vec<Rank>,
     pub(crate) exclusive: bool,
-    pub(crate) waiting: VecDeque<Waiting>,
+    pub(crate) waiting: VecDeque<LockRequest>,
     /// How many targets this member has locked.
     pub(crate) held: usize,
     // As an origin.
-    pub(crate) peers: Vec<Peer>,
-    pub(crate) answers: HashMap<u32, Answer>,
+    pub(crate) peers: Vec<TargetState>,
+    pub(crate) answers: HashMap<u32, AwaitedAnswer>,
     pub(crate) next_tag: u32,
     pub(crate) refused: Option<Error>,
 }
 
 // SAFETY: window memory may be accessed from any thread of the process; the epochs order the accesses.
-unsafe impl Send for Port {}
+unsafe impl Send for WindowPort {}
 
 /// An answer awaited.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct AwaitedAnswer {
     pub(crate) target: Rank,
     pub(crate) back: Back,
     pub(crate) remaining: u64,
 }
 
-impl Port {
+impl WindowPort {
     pub(crate) fn new(memory: Memory, size: usize) -> Self {
-        let peer = || Peer {
+        let peer = || TargetState {
             queue: Vec::new(),
             outstanding: 0,
             asked: 0,
@@ -206,9 +206,9 @@ impl Port {
 
     /// Puts a request into the queue: behind others that wait, so that nobody starves; but before them if its
     /// rank holds another lock, which those who wait here may wait for in turn.
-    pub(crate) fn ask(&mut self, request: Waiting, urgency: Urgency) {
+    pub(crate) fn ask(&mut self, request: LockRequest, urgency: LockAsker) {
         match (request.lock, urgency) {
-            (Lock::Shared, Urgency::Holder) => self.waiting.push_front(request),
+            (Lock::Shared, LockAsker::Holder) => self.waiting.push_front(request),
             _ => self.waiting.push_back(request),
         }
     }
@@ -221,7 +221,7 @@ impl Port {
     }
 
     /// The first request in the queue, if it can be granted now; the lock is then taken.
-    pub(crate) fn next_granted(&mut self) -> Option<Waiting> {
+    pub(crate) fn next_granted(&mut self) -> Option<LockRequest> {
         let (rank, lock) = self.waiting.front().map(|first| (first.rank, first.lock))?;
         if self.try_lock(rank, lock) { self.waiting.pop_front() } else { None }
     }

@@ -10,11 +10,11 @@
 //! Cost: one message a pair, and the operations. The naive form: start waits for the posts, operations are
 //! sent when issued, complete sends a "done". Reference: the paper, section 4.2.
 
-use super::Shared;
+use super::MessageEngine;
 use crate::model::{Assert, Error, Rank};
-use crate::wire::packet::{Flags, Header, Kind};
+use crate::wire::packet::{Header, Kind, PacketFlags};
 
-impl Shared {
+impl MessageEngine {
     pub(crate) fn post(&self, window: u32, origins: &[Rank], assert: Assert) -> Result<(), Error> {
         self.await_unlocks(None)?;
         let mut core = self.core();
@@ -62,10 +62,10 @@ impl Shared {
                 }
                 let queue = std::mem::take(&mut port.peers[target.index()].queue);
                 if queue.is_empty() {
-                    let done = Header { flags: Flags::LAST, ..Header::new(Kind::Done, window) };
+                    let done = Header { flags: PacketFlags::LAST, ..Header::new(Kind::Done, window) };
                     core.send(*target, &done, &[])?;
                 } else {
-                    core.send_all(window, *target, queue, Flags::LAST, 0)?;
+                    core.send_all(window, *target, queue, PacketFlags::LAST, 0)?;
                 }
             }
             core.transport.flush()?;

@@ -1,30 +1,30 @@
 //! What a packet does at its receiver. Every number in it is checked before it is used: a packet that cannot
 //! be right is refused with a reason, and its sender is cut off.
 
-use super::port::{Port, Urgency, Waiting};
-use super::{Core, Memory};
+use super::port::{LockAsker, LockRequest, WindowPort};
+use super::{EngineState, Memory};
 use crate::memory::combine::{combine, compare_and_swap};
 use crate::memory::cursor::{gather, walk};
 use crate::memory::op::Op;
 use crate::model::{Error, Layout, Lock, Operation, Rank, Verb};
-use crate::wire::packet::{Flags, Header, Kind, Packet};
+use crate::wire::packet::{Header, Kind, Packet, PacketFlags};
 use std::collections::hash_map::Entry;
 
-type Served = Result<(), String>;
+type ServedResult = Result<(), String>;
 
 /// The code of a refusal: the target has no such memory.
 pub(crate) const NO_MEMORY: u64 = 1;
 
 /// An operation at its target, its range checked.
-struct Access {
+struct CheckedAccess {
     address: *mut u8,
     layout: Layout,
     count: u64,
     skip: u64,
 }
 
-impl Core {
-    pub(super) fn serve(&mut self, from: Rank, packet: Packet<'_>) -> Served {
+impl EngineState {
+    pub(super) fn serve(&mut self, from: Rank, packet: Packet<'_>) -> ServedResult {
         let Packet { header, payload } = packet;
         match header.kind {
             Kind::Batch => {
@@ -41,7 +41,7 @@ impl Core {
         Ok(())
     }
 
-    fn serve_window(&mut self, from: Rank, header: Header, payload: &[u8]) -> Served {
+    fn serve_window(&mut self, from: Rank, header: Header, payload: &[u8]) -> ServedResult {
         let port = self.ports.get_mut(&header.window).ok_or("no such window")?;
         match header.kind {
             Kind::FenceCount => port.take_count(from, &header, payload, self.size)?,
@@ -56,7 +56,7 @@ impl Core {
                     2 => Lock::Exclusive,
                     _ => return Err("no such lock".to_owned()),
                 };
-                self.ask_lock(from, &header, Waiting { rank: from, lock, operation: None })?;
+                self.ask_lock(from, &header, LockRequest { rank: from, lock, operation: None })?;
             }
             Kind::LockGranted => {
                 let peer = &mut port.peers[from.index()];
@@ -65,12 +65,12 @@ impl Core {
                 }
                 peer.grant = super::port::Grant::Granted;
                 port.held += 1;
-                if header.flags.has(Flags::ACKNOWLEDGE) {
+                if header.flags.has(PacketFlags::ACKNOWLEDGE) {
                     self.acknowledged(from, &header);
                 }
             }
             Kind::Unlock => self.unlocked(from, &header)?,
-            Kind::Flush => self.acknowledge(from, &Header { flags: Flags::ACKNOWLEDGE, ..header })?,
+            Kind::Flush => self.acknowledge(from, &Header { flags: PacketFlags::ACKNOWLEDGE, ..header })?,
             Kind::Complete => self.acknowledged(from, &header),
             Kind::Data => answered(port, from, &header, payload)?,
             Kind::Refused => refused(port, from, &header)?,
@@ -80,21 +80,22 @@ impl Core {
     }
 
     /// An operation, which may bring its own lock request.
-    fn serve_operation(&mut self, from: Rank, header: Header, payload: &[u8]) -> Served {
-        let lock = if header.flags.has(Flags::LOCK_EXCLUSIVE) {
+    fn serve_operation(&mut self, from: Rank, header: Header, payload: &[u8]) -> ServedResult {
+        let lock = if header.flags.has(PacketFlags::LOCK_EXCLUSIVE) {
             Lock::Exclusive
-        } else if header.flags.has(Flags::LOCK_SHARED) {
+        } else if header.flags.has(PacketFlags::LOCK_SHARED) {
             Lock::Shared
         } else {
             self.perform(from, &header, payload)?;
             return self.finished(from, &header);
         };
         let operation = Some((header, payload.to_vec()));
-        self.ask_lock(from, &header, Waiting { rank: from, lock, operation })
+        self.ask_lock(from, &header, LockRequest { rank: from, lock, operation })
     }
 
-    fn ask_lock(&mut self, from: Rank, header: &Header, request: Waiting) -> Served {
-        let urgency = if header.flags.has(Flags::HOLDER) { Urgency::Holder } else { Urgency::Fresh };
+    fn ask_lock(&mut self, from: Rank, header: &Header, request: LockRequest) -> ServedResult {
+        let urgency =
+            if header.flags.has(PacketFlags::HOLDER) { LockAsker::Holder } else { LockAsker::Fresh };
         let port = self.port(header.window);
         if port.holders.contains(&from) || port.waiting.iter().any(|other| other.rank == from) {
             return Err("a second lock".to_owned());
@@ -104,7 +105,7 @@ impl Core {
     }
 
     /// Grants whatever can be granted now, in the order of requests.
-    pub(super) fn grant_locks(&mut self, window: u32) -> Served {
+    pub(super) fn grant_locks(&mut self, window: u32) -> ServedResult {
         while let Some(next) = self.port(window).next_granted() {
             match next.operation {
                 Some((header, payload)) => {
@@ -130,7 +131,7 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn release_lock(&mut self, from: Rank, window: u32) -> Served {
+    pub(super) fn release_lock(&mut self, from: Rank, window: u32) -> ServedResult {
         if !self.port(window).release(from) {
             return Err("it released a lock that it does not hold".to_owned());
         }
@@ -138,16 +139,16 @@ impl Core {
     }
 
     /// What an operation's marks ask for once it is done.
-    fn finished(&mut self, from: Rank, header: &Header) -> Served {
-        if header.flags.has(Flags::LAST) {
+    fn finished(&mut self, from: Rank, header: &Header) -> ServedResult {
+        if header.flags.has(PacketFlags::LAST) {
             let port = self.port(header.window);
-            if header.flags.has(Flags::FENCE) {
+            if header.flags.has(PacketFlags::FENCE) {
                 port.fence_done += 1;
-            } else if !header.flags.has(Flags::UNLOCK) {
+            } else if !header.flags.has(PacketFlags::UNLOCK) {
                 port.exposed_done += 1;
             }
         }
-        if header.flags.has(Flags::UNLOCK) {
+        if header.flags.has(PacketFlags::UNLOCK) {
             self.unlocked(from, header)
         } else {
             self.acknowledge(from, header)
@@ -155,18 +156,18 @@ impl Core {
     }
 
     /// The lock goes on; after an exclusive one nobody waits for the acknowledgement yet.
-    fn unlocked(&mut self, from: Rank, header: &Header) -> Served {
+    fn unlocked(&mut self, from: Rank, header: &Header) -> ServedResult {
         let exclusive = self.port(header.window).exclusive;
         self.release_lock(from, header.window)?;
-        if exclusive && header.flags.has(Flags::ACKNOWLEDGE) {
+        if exclusive && header.flags.has(PacketFlags::ACKNOWLEDGE) {
             self.owe(from, header);
             return Ok(());
         }
         self.acknowledge(from, header)
     }
 
-    fn acknowledge(&mut self, from: Rank, header: &Header) -> Served {
-        if header.flags.has(Flags::ACKNOWLEDGE) {
+    fn acknowledge(&mut self, from: Rank, header: &Header) -> ServedResult {
+        if header.flags.has(PacketFlags::ACKNOWLEDGE) {
             // A later acknowledgement is one of everything before.
             self.port(header.window).peers[from.index()].owed = None;
             let done = Header { tag: header.tag, ..Header::new(Kind::Complete, header.window) };
@@ -175,13 +176,13 @@ impl Core {
         Ok(())
     }
 
-    fn reply(&mut self, to: Rank, header: &Header, payload: &[u8]) -> Served {
+    fn reply(&mut self, to: Rank, header: &Header, payload: &[u8]) -> ServedResult {
         // An error here ends this member's own communication; its next call reports it.
         self.send(to, header, payload).map_err(|error| error.to_string())
     }
 
     /// Finds and checks the memory an operation names.
-    fn access(&self, from: Rank, header: &Header) -> Result<Option<Access>, String> {
+    fn access(&self, from: Rank, header: &Header) -> Result<Option<CheckedAccess>, String> {
         let layout = match header.layout {
             0 => Layout::contiguous(1, header.element),
             id => self.layouts[from.index()].find(id).cloned().ok_or("an unknown layout")?,
@@ -190,13 +191,13 @@ impl Core {
         let count = header.count;
         layout.total(count).map_err(|bad| bad.to_string())?;
         match port.memory.address(header.place, &layout, count) {
-            Some(address) => Ok(Some(Access { address, layout, count, skip: header.extra })),
+            Some(address) => Ok(Some(CheckedAccess { address, layout, count, skip: header.extra })),
             None if matches!(port.memory, Memory::Attached(_)) => Ok(None),
             None => Err("a place outside the window".to_owned()),
         }
     }
 
-    fn perform(&mut self, from: Rank, header: &Header, payload: &[u8]) -> Served {
+    fn perform(&mut self, from: Rank, header: &Header, payload: &[u8]) -> ServedResult {
         let Some(access) = self.access(from, header)? else {
             let refusal = Header {
                 tag: header.tag,
@@ -269,7 +270,7 @@ impl Core {
         let refused = || Error::Unattached { target, address: op.place as usize };
         let port = self.port(window);
         let address = port.memory.address(op.place, &op.layout, op.count).ok_or_else(refused)?;
-        let access = Access { address, layout: op.layout.clone(), count: op.count, skip: 0 };
+        let access = CheckedAccess { address, layout: op.layout.clone(), count: op.count, skip: 0 };
         let copied;
         let brought = match op.data.slice(op.total) {
             Some(slice) => slice,
@@ -306,9 +307,9 @@ impl Core {
     }
 }
 
-impl Access {
+impl CheckedAccess {
     /// Writes or combines what was brought; blocks that end inside an element are refused.
-    fn write(&self, bytes: &[u8], how: Option<(crate::model::Element, Operation)>) -> Served {
+    fn write(&self, bytes: &[u8], how: Option<(crate::model::Element, Operation)>) -> ServedResult {
         let mut split = false;
         walk(
             &self.layout,
@@ -338,7 +339,7 @@ impl Access {
 }
 
 /// A target refuses an operation: only one that was asked may, and only for memory that is attached.
-fn refused(port: &mut Port, from: Rank, header: &Header) -> Served {
+fn refused(port: &mut WindowPort, from: Rank, header: &Header) -> ServedResult {
     let peer = &mut port.peers[from.index()];
     if header.extra != NO_MEMORY || !matches!(port.memory, Memory::Attached(_)) {
         return Err("a refusal without a reason".to_owned());
@@ -355,7 +356,7 @@ fn refused(port: &mut Port, from: Rank, header: &Header) -> Served {
     Ok(())
 }
 
-fn answered(port: &mut Port, from: Rank, header: &Header, bytes: &[u8]) -> Served {
+fn answered(port: &mut WindowPort, from: Rank, header: &Header, bytes: &[u8]) -> ServedResult {
     let answer = port.answers.get_mut(&header.tag).filter(|answer| answer.target == from);
     let answer = answer.ok_or("an answer that nobody asked for")?;
     let length = bytes.len() as u64;

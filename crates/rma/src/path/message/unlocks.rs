@@ -17,9 +17,9 @@
 //! Cost: 1 message an unlock, or none if the next grant carries it; a wait only where it has not come yet.
 //! When not to use: a shared lock, which waits in unlock, since others look at the same time.
 
-use super::{Core, Shared};
+use super::{EngineState, MessageEngine};
 use crate::model::{Error, Rank};
-use crate::wire::packet::{Flags, Header, Kind};
+use crate::wire::packet::{Header, Kind, PacketFlags};
 
 /// What has not been acknowledged, and what this member has not acknowledged: windows and peers.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub(super) struct Unlocks {
     owed: Vec<(u32, Rank)>,
 }
 
-impl Shared {
+impl MessageEngine {
     /// Waits until every exclusive unlock in any window of the job is complete at its target; at `same` they
     /// are before whatever is sent next.
     pub(crate) fn await_unlocks(&self, same: Option<Rank>) -> Result<(), Error> {
@@ -39,7 +39,7 @@ impl Shared {
     }
 }
 
-impl Core {
+impl EngineState {
     /// Whether an unlock has not been acknowledged by its target, other than `same`.
     pub(crate) fn awaits_unlock(&self, same: Option<Rank>) -> bool {
         self.unlocks.awaited.iter().any(|(_, target)| Some(*target) != same)
@@ -75,7 +75,7 @@ impl Core {
     /// `header` with the acknowledgement that is owed, if one is.
     pub(super) fn with_owed(&mut self, to: Rank, header: Header) -> Header {
         match self.port(header.window).peers[to.index()].owed.take() {
-            Some(tag) => Header { flags: header.flags.with(Flags::ACKNOWLEDGE), tag, ..header },
+            Some(tag) => Header { flags: header.flags.with(PacketFlags::ACKNOWLEDGE), tag, ..header },
             None => header,
         }
     }
@@ -95,26 +95,27 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::message::{Memory, Port, port::Grant};
+    use crate::path::message::{Memory, WindowPort, port::Grant};
     use crate::wire::packet::Packet;
     use crate::wire::{Transport, loopback::Loopback};
     use std::sync::Arc;
 
     const WINDOW: u32 = 1;
-    const ASKS: Header = Header { flags: Flags::ACKNOWLEDGE, tag: 7, ..Header::new(Kind::Unlock, WINDOW) };
+    const ASKS: Header =
+        Header { flags: PacketFlags::ACKNOWLEDGE, tag: 7, ..Header::new(Kind::Unlock, WINDOW) };
     const EXCLUSIVE: Header = Header { extra: 2, ..Header::new(Kind::LockRequest, WINDOW) };
 
     /// Rank 0 as a bare transport, rank 1 as a member with a window.
-    fn pair() -> (Loopback, Arc<Shared>) {
+    fn pair() -> (Loopback, Arc<MessageEngine>) {
         let mut ends = Loopback::job(2).into_iter();
         let (bare, member) = (ends.next().expect("two ends"), ends.next().expect("two ends"));
-        let member = Shared::new(Box::new(member));
-        member.core().ports.insert(WINDOW, Port::new(Memory::Attached(Vec::new()), 2));
+        let member = MessageEngine::new(Box::new(member));
+        member.core().ports.insert(WINDOW, WindowPort::new(Memory::Attached(Vec::new()), 2));
         (bare, member)
     }
 
     /// Sends `packets`, lets the member serve them in one round, and brings its answers back.
-    fn answers(bare: &mut Loopback, member: &Shared, packets: &[Header]) -> Vec<(Kind, bool, u32)> {
+    fn answers(bare: &mut Loopback, member: &MessageEngine, packets: &[Header]) -> Vec<(Kind, bool, u32)> {
         for packet in packets {
             bare.send(Rank(1), &packet.encode(0), &[]).expect("loopback takes it");
         }
@@ -122,7 +123,7 @@ mod tests {
         let (mut bytes, mut came) = (Vec::new(), Vec::new());
         while bare.receive(&mut bytes).expect("no fault here").is_some() {
             let header = Packet::parse(&bytes).expect("the engine's own").header;
-            came.push((header.kind, header.flags.has(Flags::ACKNOWLEDGE), header.tag));
+            came.push((header.kind, header.flags.has(PacketFlags::ACKNOWLEDGE), header.tag));
         }
         came
     }
@@ -154,7 +155,8 @@ mod tests {
             core.port(WINDOW).peers[0].grant = Grant::Asked;
             core.remember_unlock(WINDOW, Rank(0));
         }
-        let early = Header { flags: Flags::ACKNOWLEDGE, tag: 7, ..Header::new(Kind::LockGranted, WINDOW) };
+        let early =
+            Header { flags: PacketFlags::ACKNOWLEDGE, tag: 7, ..Header::new(Kind::LockGranted, WINDOW) };
         answers(&mut bare, &member, &[early]);
         assert!(member.core().awaits_unlock(None));
         assert!(!member.core().awaits_unlock(Some(Rank(0))));

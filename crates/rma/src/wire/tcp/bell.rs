@@ -8,7 +8,7 @@
 //! a listener is woken by bytes on any connection until the transport has read them; it should fetch them
 //! rather than listen on. Reference: epoll(7), eventfd(2).
 
-use super::patience::Patience;
+use super::patience::LearntPatience;
 use super::socket::Socket;
 use crate::wire::Bell;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -38,7 +38,7 @@ pub(crate) struct Door {
     /// Counts rings and reads: what one listens for.
     events: AtomicU32,
     /// The listener's; a second one, such as the agent, does not poll.
-    patience: Mutex<Patience>,
+    patience: Mutex<LearntPatience>,
 }
 
 /// Bells of threads that listen.
@@ -84,7 +84,7 @@ impl Door {
             inner,
             listeners: Mutex::new(listeners),
             events: AtomicU32::new(0),
-            patience: Mutex::new(Patience::new(here)),
+            patience: Mutex::new(LearntPatience::new(here)),
         })
     }
 

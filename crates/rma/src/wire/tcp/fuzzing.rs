@@ -6,8 +6,8 @@
 
 #![expect(clippy::missing_panics_doc, reason = "panicking is how a fuzzer reports")]
 
-use super::handshake::{Acceptor, CHALLENGE, Connector, Next, Own};
-use super::stream::{Cut, HEARTBEAT, Incoming};
+use super::handshake::{Acceptor, AcceptorStep, CHALLENGE, Connector, Own};
+use super::stream::{HEARTBEAT, Incoming, StreamCut};
 use crate::model::{Key, Layout};
 use crate::wire::descriptions::Descriptions;
 use crate::wire::packet::{HEADER, Kind, Packet, announced};
@@ -119,8 +119,8 @@ pub fn stream(bytes: &[u8]) {
         }
         loop {
             match incoming.cut(&mut packet) {
-                Ok(Cut::Nothing) => break,
-                Ok(Cut::Packet) => {
+                Ok(StreamCut::Nothing) => break,
+                Ok(StreamCut::Packet) => {
                     assert_eq!(Some(&packet[..]), expected.get(came).copied(), "packet {came}");
                     came += 1;
                 }
@@ -161,8 +161,8 @@ pub fn handshake(bytes: &[u8]) {
         room[..fits].copy_from_slice(&rest[..fits]);
         rest = &rest[fits..];
         match acceptor.took(fits, &own(1, 2)) {
-            Ok(Next::Read | Next::Send(_)) => {}
-            Ok(Next::Judge(guest)) => panic!("believed {guest:?}"),
+            Ok(AcceptorStep::Read | AcceptorStep::Send(_)) => {}
+            Ok(AcceptorStep::Judge(guest)) => panic!("believed {guest:?}"),
             Err(_) => break,
         }
     }
@@ -177,7 +177,7 @@ pub fn handshake(bytes: &[u8]) {
 mod tests {
     use super::*;
     use crate::model::Element;
-    use crate::wire::packet::{Flags, Header, MAX_PAYLOAD};
+    use crate::wire::packet::{Header, MAX_PAYLOAD, PacketFlags};
 
     /// Cases a target: a fraction of a second. `cargo xtask fuzz` goes on for as long as one likes.
     const CASES: u64 = 3000;
@@ -196,7 +196,7 @@ mod tests {
 
     fn any_packet(dice: &mut Dice) -> Vec<u8> {
         let mut header = Header::new(Kind::ALL[dice.roll(Kind::ALL.len())], dice.roll(5) as u32);
-        header.flags = Flags(dice.roll(64) as u8);
+        header.flags = PacketFlags(dice.roll(64) as u8);
         header.count = dice.roll(100) as u64;
         let payload = match (header.kind, dice.roll(20)) {
             (Kind::Batch, 0..10) => pieces(dice),

@@ -34,7 +34,7 @@ const BY_CONNECTOR: &[u8] = b"unisono tcp connector";
 /// The acceptor's last word: one byte, sent only to those who know the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Verdict {
+pub(super) enum JoinVerdict {
     Welcome = 1,
     /// The rank is connected already.
     Taken = 2,
@@ -42,7 +42,7 @@ pub(super) enum Verdict {
     Misplaced = 3,
 }
 
-impl Verdict {
+impl JoinVerdict {
     pub(super) const fn from_code(code: u8) -> Option<Self> {
         match code {
             1 => Some(Self::Welcome),
@@ -143,7 +143,7 @@ pub(super) struct Guest {
 
 /// What an acceptor does next.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum AcceptorStep {
     Read,
     /// Send this, then read on.
     Send([u8; CHALLENGE]),
@@ -171,7 +171,7 @@ impl Acceptor {
     }
 
     /// So many bytes were read into [`room`](Self::room).
-    pub(super) fn took(&mut self, bytes: usize, own: &Own<'_>) -> Result<Next, Refusal> {
+    pub(super) fn took(&mut self, bytes: usize, own: &Own<'_>) -> Result<AcceptorStep, Refusal> {
         let before = self.filled;
         self.filled += bytes;
         let (hello, proof) = self.received.split_at(HELLO);
@@ -185,10 +185,10 @@ impl Acceptor {
             self.challenge[8..40].copy_from_slice(&own.nonce);
             let proof = mac(own.key, [BY_ACCEPTOR, hello, &self.challenge[..40], &[]]);
             self.challenge[40..].copy_from_slice(&proof.finalize().into_bytes());
-            return Ok(Next::Send(self.challenge));
+            return Ok(AcceptorStep::Send(self.challenge));
         }
         if self.filled < HELLO + PROOF {
-            return Ok(Next::Read);
+            return Ok(AcceptorStep::Read);
         }
         let (address, proof) = proof.split_at(ADDRESS);
         mac(own.key, [BY_CONNECTOR, hello, &self.challenge, address])
@@ -196,7 +196,7 @@ impl Acceptor {
             .map_err(|_| Refusal::Key)?;
         let listens_at = read_address(address).ok_or(Refusal::Address)?;
         let wanted = (number(hello, 12), number(hello, 16));
-        Ok(Next::Judge(Guest { rank: number(hello, 8), wanted, listens_at }))
+        Ok(AcceptorStep::Judge(Guest { rank: number(hello, 8), wanted, listens_at }))
     }
 }
 
@@ -245,8 +245,13 @@ mod tests {
         "[fe80::1]:7000".parse().expect("an address")
     }
 
-    fn feed(acceptor: &mut Acceptor, own: &Own<'_>, bytes: &[u8], step: usize) -> Result<Next, Refusal> {
-        let mut next = Next::Read;
+    fn feed(
+        acceptor: &mut Acceptor,
+        own: &Own<'_>,
+        bytes: &[u8],
+        step: usize,
+    ) -> Result<AcceptorStep, Refusal> {
+        let mut next = AcceptorStep::Read;
         for piece in bytes.chunks(step) {
             acceptor.room()[..piece.len()].copy_from_slice(piece);
             next = acceptor.took(piece.len(), own)?;
@@ -265,14 +270,14 @@ mod tests {
         let mut hello = *connector.hello();
         meddle(0, &mut hello);
         let mut acceptor = Acceptor::new();
-        let Next::Send(mut challenge) = feed(&mut acceptor, &far, &hello, 7)? else {
+        let AcceptorStep::Send(mut challenge) = feed(&mut acceptor, &far, &hello, 7)? else {
             panic!("a hello is answered by a challenge")
         };
         meddle(1, &mut challenge);
         let mut proof = connector.prove(&challenge, address())?;
         meddle(2, &mut proof);
         match feed(&mut acceptor, &far, &proof, 13)? {
-            Next::Judge(guest) => Ok(guest),
+            AcceptorStep::Judge(guest) => Ok(guest),
             other => panic!("a proof is judged, not {other:?}"),
         }
     }
@@ -291,7 +296,7 @@ mod tests {
         let far = own(1, &KEY, 2);
         let mut acceptor = Acceptor::new();
         let blind = Connector::new(own(2, &other, 1), 1);
-        assert!(matches!(feed(&mut acceptor, &far, blind.hello(), HELLO), Ok(Next::Send(_))));
+        assert!(matches!(feed(&mut acceptor, &far, blind.hello(), HELLO), Ok(AcceptorStep::Send(_))));
         assert_eq!(feed(&mut acceptor, &far, &[0; PROOF], PROOF), Err(Refusal::Key));
     }
 
@@ -306,13 +311,13 @@ mod tests {
         let connector = Connector::new(own(2, &KEY, 1), 1);
         let mut first = Acceptor::new();
         let then = own(1, &KEY, 2);
-        let Ok(Next::Send(challenge)) = feed(&mut first, &then, connector.hello(), HELLO) else {
+        let Ok(AcceptorStep::Send(challenge)) = feed(&mut first, &then, connector.hello(), HELLO) else {
             panic!("challenged")
         };
         let proof = connector.prove(&challenge, address()).expect("knows the key");
-        assert!(matches!(feed(&mut first, &then, &proof, PROOF), Ok(Next::Judge(_))));
+        assert!(matches!(feed(&mut first, &then, &proof, PROOF), Ok(AcceptorStep::Judge(_))));
         let (mut second, now) = (Acceptor::new(), own(1, &KEY, 3));
-        assert!(matches!(feed(&mut second, &now, connector.hello(), HELLO), Ok(Next::Send(_))));
+        assert!(matches!(feed(&mut second, &now, connector.hello(), HELLO), Ok(AcceptorStep::Send(_))));
         assert_eq!(feed(&mut second, &now, &proof, PROOF), Err(Refusal::Key));
     }
 
@@ -321,7 +326,7 @@ mod tests {
         let far = own(1, &KEY, 2);
         let mut acceptor = Acceptor::new();
         let hello = *Connector::new(own(2, &KEY, 1), 1).hello();
-        let Ok(Next::Send(challenge)) = feed(&mut acceptor, &far, &hello, HELLO) else {
+        let Ok(AcceptorStep::Send(challenge)) = feed(&mut acceptor, &far, &hello, HELLO) else {
             panic!("challenged")
         };
         let mut mirrored = [0; PROOF];
@@ -373,7 +378,7 @@ mod tests {
                 room[..fits].copy_from_slice(&rest[..fits]);
                 rest = &rest[fits..];
                 match acceptor.took(fits, &far) {
-                    Ok(Next::Judge(guest)) => panic!("believed {guest:?}"),
+                    Ok(AcceptorStep::Judge(guest)) => panic!("believed {guest:?}"),
                     Ok(_) => {}
                     Err(_) => break,
                 }

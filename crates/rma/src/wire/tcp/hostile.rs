@@ -124,7 +124,7 @@ fn a_replayed_handshake_is_turned_away() {
     let own = Own { rank: 1, size: 2, key: &key, nonce: NONCE };
     let record = |until| {
         let here = "127.0.0.1:0".parse().expect("an address");
-        let seat = Seat::take(place(0, 2, key), here).expect("a free port");
+        let seat = ListeningSeat::take(place(0, 2, key), here).expect("a free port");
         let address = seat.address();
         let nobody = SocketAddr::new(address.ip(), 1);
         (thread::spawn(move || seat.meet(&[address, nobody], until)), address)
@@ -176,7 +176,7 @@ fn ranks_that_cannot_be_are_told_so() {
             stream.read_exact(&mut challenge).expect("challenged");
             let Ok(proof) = connector.prove(&challenge, address) else { continue };
             stream.write_all(&proof).expect("sends");
-            assert_eq!(rest(&mut stream), [handshake::Verdict::Misplaced as u8], "rank {rank}");
+            assert_eq!(rest(&mut stream), [handshake::JoinVerdict::Misplaced as u8], "rank {rank}");
         }
     });
 }
@@ -216,20 +216,20 @@ fn a_second_process_with_a_rank_is_told_so_and_may_come_when_the_first_has_ended
         stream.write_all(&proof).expect("sends");
         let mut verdict = [0];
         stream.read_exact(&mut verdict).expect("judged");
-        (stream, handshake::Verdict::from_code(verdict[0]).expect("a verdict"))
+        (stream, handshake::JoinVerdict::from_code(verdict[0]).expect("a verdict"))
     };
     thread::scope(|threads| {
-        let twin = Seat::take(seats[1].place().clone(), "127.0.0.1:0".parse().expect("an address"));
+        let twin = ListeningSeat::take(seats[1].place().clone(), "127.0.0.1:0".parse().expect("an address"));
         let first = seats.remove(0);
         let first = threads.spawn(|| first.meet(&addresses, PATIENCE));
         let (original, welcome) = come(1);
-        assert_eq!(welcome, handshake::Verdict::Welcome);
-        assert_eq!(come(1).1, handshake::Verdict::Taken);
+        assert_eq!(welcome, handshake::JoinVerdict::Welcome);
+        assert_eq!(come(1).1, handshake::JoinVerdict::Taken);
         let told = twin.expect("a free port").meet(&addresses, PATIENCE).expect_err("taken").to_string();
         assert!(told.contains("rank 1 is taken"), "{told}");
         drop(original);
         let (_second, welcome) = come(1);
-        assert_eq!(welcome, handshake::Verdict::Welcome, "the first has ended");
+        assert_eq!(welcome, handshake::JoinVerdict::Welcome, "the first has ended");
         let _last = come(2);
         first.join().expect("no panic").expect("meets");
     });

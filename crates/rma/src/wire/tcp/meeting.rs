@@ -2,9 +2,9 @@
 //!
 //! A rank first connects to all lower ranks, one after the other, then accepts all higher ones; rank 0 only
 //! accepts, so that the last wait of the chain is always served. Where only rank 0's address is known
-//! ([`Seat::gather`]) it is met first, learns with each handshake where its guest listens, and hands out
-//! the list when all have come. When all are connected the listening socket is closed: afterwards there is
-//! no door to knock at.
+//! ([`ListeningSeat::gather`]) it is met first, learns with each handshake where its guest listens, and hands
+//! out the list when all have come. When all are connected the listening socket is closed: afterwards there
+//! is no door to knock at.
 //!
 //! Cost: a connection a pair of ranks. Strangers: at most [`STRANGERS`] connections that have proved nothing
 //! are kept, each for at most [`MOMENT`]; when all places are taken the oldest has to go. They cost
@@ -12,7 +12,8 @@
 //! When not to use: for thousands of ranks, whose pairs are too many for any connection-per-pair design.
 
 use super::handshake::{
-    ADDRESS, Acceptor, CHALLENGE, Connector, Guest, Next, Nonce, Own, Verdict, read_address, write_address,
+    ADDRESS, Acceptor, AcceptorStep, CHALLENGE, Connector, Guest, JoinVerdict, Nonce, Own, read_address,
+    write_address,
 };
 use crate::model::{Error, Key, Place};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -35,7 +36,7 @@ const AGAIN: Duration = Duration::from_millis(20);
 
 /// A member that listens, but has not met the others.
 #[derive(Debug)]
-pub struct Seat {
+pub struct ListeningSeat {
     place: Place,
     listener: TcpListener,
     address: SocketAddr,
@@ -44,7 +45,7 @@ pub struct Seat {
 /// The connections of a member, by rank; none to itself.
 pub(super) type Streams = Vec<Option<TcpStream>>;
 
-impl Seat {
+impl ListeningSeat {
     /// Listens at `address`, and nowhere else; port 0 takes a free one.
     ///
     /// # Errors
@@ -193,13 +194,13 @@ impl Seat {
         if let Err(error) = judged {
             return Ok(Err(error));
         }
-        match Verdict::from_code(verdict[0]) {
-            Some(Verdict::Welcome) => Ok(Ok(stream)),
-            Some(Verdict::Taken) => Err(Error::Job(format!(
+        match JoinVerdict::from_code(verdict[0]) {
+            Some(JoinVerdict::Welcome) => Ok(Ok(stream)),
+            Some(JoinVerdict::Taken) => Err(Error::Job(format!(
                 "rank {} is taken: rank {rank} at {address} has met another; give every process its own rank",
                 self.place.rank
             ))),
-            Some(Verdict::Misplaced) => {
+            Some(JoinVerdict::Misplaced) => {
                 Err(final_word(format!("it does not expect rank {}", self.place.rank)))
             }
             None => Err(final_word(format!("it answered {}", verdict[0]))),
@@ -225,11 +226,11 @@ impl Seat {
             }
             let ready = self.look(&hall, until)?;
             for index in (0..hall.len()).rev() {
-                let verdict = if ready[index] { hall[index].hear(&self.place) } else { Heard::Waits };
+                let verdict = if ready[index] { hall[index].hear(&self.place) } else { HeardLine::Waits };
                 match verdict {
-                    Heard::Waits if now() < hall[index].until => {}
-                    Heard::Waits | Heard::Stranger => drop(hall.swap_remove(index)),
-                    Heard::Guest(guest) => {
+                    HeardLine::Waits if now() < hall[index].until => {}
+                    HeardLine::Waits | HeardLine::Stranger => drop(hall.swap_remove(index)),
+                    HeardLine::Guest(guest) => {
                         let stranger = hall.swap_remove(index);
                         if let Some(stream) = self.judge(stranger.stream, guest, streams) {
                             addresses[guest.rank as usize] = guest.listens_at;
@@ -298,12 +299,12 @@ impl Seat {
         let fits =
             guest.wanted == (own.rank.0, own.size as u32) && rank > own.rank.index() && rank < own.size;
         let verdict = match () {
-            () if !fits => Verdict::Misplaced,
-            () if streams[rank].as_ref().is_some_and(is_open) => Verdict::Taken,
-            () => Verdict::Welcome,
+            () if !fits => JoinVerdict::Misplaced,
+            () if streams[rank].as_ref().is_some_and(is_open) => JoinVerdict::Taken,
+            () => JoinVerdict::Welcome,
         };
         let told = stream.write(&[verdict as u8]).is_ok_and(|bytes| bytes == 1);
-        let stays = verdict == Verdict::Welcome && told && stream.set_nonblocking(false).is_ok();
+        let stays = verdict == JoinVerdict::Welcome && told && stream.set_nonblocking(false).is_ok();
         stays.then_some(stream)
     }
 }
@@ -351,7 +352,7 @@ struct Stranger {
     until: Nanos,
 }
 
-enum Heard {
+enum HeardLine {
     Waits,
     Stranger,
     Guest(Guest),
@@ -365,26 +366,26 @@ impl Stranger {
     }
 
     /// Takes what it has said.
-    fn hear(&mut self, place: &Place) -> Heard {
+    fn hear(&mut self, place: &Place) -> HeardLine {
         let own = own(place, self.nonce);
         loop {
             let bytes = match self.stream.read(self.acceptor.room()) {
-                Ok(0) => return Heard::Stranger,
+                Ok(0) => return HeardLine::Stranger,
                 Ok(bytes) => bytes,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Heard::Waits,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return HeardLine::Waits,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => return Heard::Stranger,
+                Err(_) => return HeardLine::Stranger,
             };
             match self.acceptor.took(bytes, &own) {
-                Ok(Next::Read) => {}
+                Ok(AcceptorStep::Read) => {}
                 // a fresh socket has room for the few bytes, or is not worth it
-                Ok(Next::Send(challenge)) => {
+                Ok(AcceptorStep::Send(challenge)) => {
                     if !self.stream.write(&challenge).is_ok_and(|bytes| bytes == CHALLENGE) {
-                        return Heard::Stranger;
+                        return HeardLine::Stranger;
                     }
                 }
-                Ok(Next::Judge(guest)) => return Heard::Guest(guest),
-                Err(_) => return Heard::Stranger,
+                Ok(AcceptorStep::Judge(guest)) => return HeardLine::Guest(guest),
+                Err(_) => return HeardLine::Stranger,
             }
         }
     }

@@ -1,12 +1,12 @@
 //! TCP: packets between processes that share nothing but a network, and a key.
 //!
-//! The idea: one connection a pair of ranks, opened while the job is made ([`Seat`]) between two that have
-//! proved to each other that they know the job's key (`handshake`). Packets travel as they are (`stream`);
-//! nothing is acknowledged or repeated by this transport, because TCP does. It reads only what the kernel
-//! says is there (epoll), sends at once and gathers header and payload in one call, and keeps what the kernel
-//! does not take. A waiter polls for a moment where that has paid of late and its fellows on this host do not
-//! need the processor (`patience`), then sleeps in the kernel. A peer's end is read from its connection;
-//! silence is questioned (`pulse`).
+//! The idea: one connection a pair of ranks, opened while the job is made ([`ListeningSeat`]) between two
+//! that have proved to each other that they know the job's key (`handshake`). Packets travel as they are
+//! (`stream`); nothing is acknowledged or repeated by this transport, because TCP does. It reads only what
+//! the kernel says is there (epoll), sends at once and gathers header and payload in one call, and keeps what
+//! the kernel does not take. A waiter polls for a moment where that has paid of late and its fellows on this
+//! host do not need the processor (`patience`), then sleeps in the kernel. A peer's end is read from its
+//! connection; silence is questioned (`pulse`).
 //!
 //! Cost: two system calls a packet at each side, one more where the receiver slept; 64 KiB a peer that has
 //! sent something, and whatever is kept. When not to use: within a host, where memory is shared; across a
@@ -24,13 +24,13 @@ mod socket;
 mod stream;
 
 pub(super) use bell::Door;
-pub use meeting::Seat;
+pub use meeting::ListeningSeat;
 
 use super::{Bell, Gone, Transport};
 use crate::model::{Error, Rank};
 use crate::wire::packet::{HEADER, Kind};
 use bell::Ready;
-use patience::Patience;
+use patience::LearntPatience;
 use pulse::{Finding, LOOK, Pulse};
 use socket::Socket;
 use std::collections::VecDeque;
@@ -38,7 +38,7 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use stream::{Cut, HEARTBEAT, Incoming, Outgoing};
+use stream::{HEARTBEAT, Incoming, StreamCut, UnsentBytes};
 use unisono_linux::clock::{Nanos, now};
 use unisono_linux::tcp;
 
@@ -49,24 +49,24 @@ const LINGER: Nanos = Nanos(500_000_000);
 #[derive(Debug)]
 pub struct Tcp {
     rank: Rank,
-    peers: Vec<Peer>,
+    peers: Vec<PeerConnection>,
     door: Arc<Door>,
     /// Peers whose packets may be complete, in the order in which they are served.
     ready: VecDeque<usize>,
     /// Memory for what the kernel tells.
     events: Vec<Ready>,
     gone: Vec<Gone>,
-    patience: Patience,
+    patience: LearntPatience,
     next_look: Nanos,
 }
 
 /// A peer's connection.
 #[derive(Debug, Default)]
-struct Peer {
+struct PeerConnection {
     /// None: oneself, or gone.
     socket: Option<Socket>,
     incoming: Incoming,
-    outgoing: Outgoing,
+    outgoing: UnsentBytes,
     pulse: Pulse,
     /// In the list of those to serve.
     is_ready: bool,
@@ -81,7 +81,7 @@ struct Peer {
     told: bool,
 }
 
-impl Seat {
+impl ListeningSeat {
     /// Meets all others, whose addresses are known, in the order of ranks. Collective: waits until all
     /// have come, at most for `patience`.
     ///
@@ -106,13 +106,13 @@ impl Seat {
 
 impl Tcp {
     fn over(rank: Rank, streams: meeting::Streams) -> Result<Self, Error> {
-        let open = || -> io::Result<(Vec<Peer>, Door, usize)> {
+        let open = || -> io::Result<(Vec<PeerConnection>, Door, usize)> {
             let mut peers = Vec::with_capacity(streams.len());
             for stream in streams {
                 let socket = stream.map(Socket::new).transpose()?;
-                peers.push(Peer { socket, ..Peer::default() });
+                peers.push(PeerConnection { socket, ..PeerConnection::default() });
             }
-            let fellows = |peer: &&Peer| peer.socket.as_ref().is_some_and(Socket::is_local);
+            let fellows = |peer: &&PeerConnection| peer.socket.as_ref().is_some_and(Socket::is_local);
             let here = peers.iter().filter(fellows).count() + 1;
             let door = Door::new(here)?;
             for (index, peer) in peers.iter().enumerate() {
@@ -130,7 +130,7 @@ impl Tcp {
             ready: VecDeque::new(),
             events: Vec::new(),
             gone: Vec::new(),
-            patience: Patience::new(here),
+            patience: LearntPatience::new(here),
             next_look: LOOK.after(now()),
         })
     }
@@ -273,12 +273,12 @@ impl Tcp {
         while let Some(index) = self.ready.pop_front() {
             let peer = &mut self.peers[index];
             match peer.incoming.cut(packet) {
-                Ok(Cut::Packet) => {
+                Ok(StreamCut::Packet) => {
                     peer.left |= packet[0] == Kind::Goodbye as u8;
                     self.ready.push_back(index);
                     return Some(Rank::at(index));
                 }
-                Ok(Cut::Nothing) => {
+                Ok(StreamCut::Nothing) => {
                     peer.is_ready = false;
                     if let Some(why) = peer.lost.take().filter(|_| !peer.left) {
                         self.report(index, &why);

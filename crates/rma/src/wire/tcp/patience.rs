@@ -20,7 +20,7 @@ const PROBE: u32 = 32;
 
 /// What one waiter has learnt.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct LearntPatience {
     /// Whether fellows fit beside this waiter.
     roomy: bool,
     most: Ticks,
@@ -31,7 +31,7 @@ pub(super) struct Patience {
     slept: u32,
 }
 
-impl Patience {
+impl LearntPatience {
     /// For one of so many members that are known to be on this host.
     pub(super) fn new(here: usize) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -88,7 +88,7 @@ impl Patience {
 mod tests {
     use super::*;
 
-    fn wait(patience: &mut Patience) -> bool {
+    fn wait(patience: &mut LearntPatience) -> bool {
         patience.begin();
         let polled = patience.polling;
         patience.ended();
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn polling_in_vain_is_given_up_tried_now_and_then_and_taken_up_when_it_pays() {
-        let mut patience = Patience::with(true);
+        let mut patience = LearntPatience::with(true);
         let polled = (0..1000).filter(|_| wait(&mut patience)).count();
         assert!((4..50).contains(&polled), "{polled} of 1000 waits in vain polled");
         while !wait(&mut patience) {}
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn nobody_polls_where_fellows_need_the_processor() {
-        let mut patience = Patience::with(false);
+        let mut patience = LearntPatience::with(false);
         assert_eq!((0..1000).filter(|_| wait(&mut patience)).count(), 0);
     }
 }

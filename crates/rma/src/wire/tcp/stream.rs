@@ -40,7 +40,7 @@ pub(super) struct Incoming {
 
 /// What is next on a stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Cut {
+pub(super) enum StreamCut {
     /// Not enough bytes for a packet.
     Nothing,
     /// A packet was put into the memory given.
@@ -85,19 +85,21 @@ impl Incoming {
     }
 
     /// Takes the next packet out.
-    pub(super) fn cut(&mut self, packet: &mut Vec<u8>) -> Result<Cut, BadPacket> {
+    pub(super) fn cut(&mut self, packet: &mut Vec<u8>) -> Result<StreamCut, BadPacket> {
         if let Some((bytes, filled)) = &mut self.large {
             if *filled < bytes.len() {
-                return Ok(Cut::Nothing);
+                return Ok(StreamCut::Nothing);
             }
             std::mem::swap(packet, bytes);
             self.spare = std::mem::take(bytes);
             self.large = None;
-            return Ok(Cut::Packet);
+            return Ok(StreamCut::Packet);
         }
         loop {
             let there = &self.buffer[self.start..self.end];
-            let Some((header, _)) = there.split_first_chunk::<HEADER>() else { return Ok(Cut::Nothing) };
+            let Some((header, _)) = there.split_first_chunk::<HEADER>() else {
+                return Ok(StreamCut::Nothing);
+            };
             if header[0] == 0 {
                 if *header != HEARTBEAT {
                     return Err(BadPacket::Code { what: "kind", code: 0 });
@@ -110,7 +112,7 @@ impl Incoming {
                 packet.clear();
                 packet.extend_from_slice(whole);
                 self.start += bytes;
-                return Ok(Cut::Packet);
+                return Ok(StreamCut::Packet);
             }
             if bytes > LARGE {
                 let mut large = std::mem::take(&mut self.spare);
@@ -119,18 +121,18 @@ impl Incoming {
                 self.large = Some((large, there.len()));
                 (self.start, self.end) = (0, 0);
             }
-            return Ok(Cut::Nothing);
+            return Ok(StreamCut::Nothing);
         }
     }
 }
 
 /// Bytes that the network did not take yet.
 #[derive(Debug, Default)]
-pub(super) struct Outgoing {
+pub(super) struct UnsentBytes {
     kept: VecDeque<u8>,
 }
 
-impl Outgoing {
+impl UnsentBytes {
     pub(super) fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
@@ -252,7 +254,7 @@ mod tests {
         ) {
             sizes.push(4096); // something has to move
             let mut network = Network { sizes, ..Network::default() };
-            let (mut outgoing, mut incoming) = (Outgoing::default(), Incoming::default());
+            let (mut outgoing, mut incoming) = (UnsentBytes::default(), Incoming::default());
             let content = |tag: usize, length: usize| (0..length).map(|at| (at * 7 + tag) as u8).collect::<Vec<_>>();
             for (tag, length) in lengths.iter().enumerate() {
                 if tag == heartbeat {
@@ -267,7 +269,7 @@ mod tests {
             while came < lengths.len() {
                 outgoing.flush(&mut network).expect("flushes");
                 let _ = incoming.fill(&mut network);
-                while incoming.cut(&mut packet).expect("well formed") == Cut::Packet {
+                while incoming.cut(&mut packet).expect("well formed") == StreamCut::Packet {
                     let packet = Packet::parse(&packet).expect("whole");
                     prop_assert_eq!(packet.header.tag as usize, came);
                     prop_assert!(packet.payload == content(came, lengths[came]), "packet {} differs", came);
@@ -289,8 +291,8 @@ mod tests {
                     let _ = incoming.fill(&mut rest);
                     loop {
                         match incoming.cut(&mut packet) {
-                            Ok(Cut::Packet) => prop_assert!(packet.len() <= HEADER + MAX_PAYLOAD),
-                            Ok(Cut::Nothing) => break,
+                            Ok(StreamCut::Packet) => prop_assert!(packet.len() <= HEADER + MAX_PAYLOAD),
+                            Ok(StreamCut::Nothing) => break,
                             Err(_) => break 'stream,
                         }
                     }

@@ -4,7 +4,7 @@
 use super::*;
 use crate::model::{Key, Place};
 use crate::wire::conformance;
-use crate::wire::fault::{Faulty, Plan};
+use crate::wire::fault::{FaultPlan, Faulty};
 use crate::wire::packet::{Header, Packet};
 use std::thread;
 
@@ -14,20 +14,22 @@ pub(super) fn place(rank: u32, size: usize, key: Key) -> Place {
     Place { rank: Rank(rank), size, key }
 }
 
-pub(super) fn seats(size: usize, ip: &str) -> Vec<Seat> {
+pub(super) fn seats(size: usize, ip: &str) -> Vec<ListeningSeat> {
     let key = Key::random().expect("random");
     let address = SocketAddr::new(ip.parse().expect("an address"), 0);
-    (0..size as u32).map(|rank| Seat::take(place(rank, size, key), address).expect("a free port")).collect()
+    (0..size as u32)
+        .map(|rank| ListeningSeat::take(place(rank, size, key), address).expect("a free port"))
+        .collect()
 }
 
-pub(super) fn addresses(seats: &[Seat]) -> Vec<SocketAddr> {
-    seats.iter().map(Seat::address).collect()
+pub(super) fn addresses(seats: &[ListeningSeat]) -> Vec<SocketAddr> {
+    seats.iter().map(ListeningSeat::address).collect()
 }
 
 /// Each seat in a thread of its own.
 pub(super) fn all(
-    seats: Vec<Seat>,
-    join: impl Fn(Seat) -> Result<Tcp, Error> + Sync,
+    seats: Vec<ListeningSeat>,
+    join: impl Fn(ListeningSeat) -> Result<Tcp, Error> + Sync,
 ) -> Vec<Result<Tcp, Error>> {
     let join = &join;
     thread::scope(|threads| {
@@ -65,7 +67,7 @@ fn tcp_keeps_the_contract_through_rank_0_over_ipv6() {
 #[test]
 fn tcp_with_faults_keeps_the_contract() {
     for seed in 0..3 {
-        let plan = Plan::new(seed).delay(Duration::from_millis(3));
+        let plan = FaultPlan::new(seed).delay(Duration::from_millis(3));
         conformance::check(|size| {
             let seats = seats(size, "127.0.0.1");
             let addresses = addresses(&seats);
@@ -101,7 +103,7 @@ fn whoever_does_not_come_is_named() {
 #[test]
 fn an_address_in_use_is_named() {
     let taken = seats(1, "127.0.0.1");
-    let again = Seat::take(taken[0].place().clone(), taken[0].address()).expect_err("in use");
+    let again = ListeningSeat::take(taken[0].place().clone(), taken[0].address()).expect_err("in use");
     assert!(again.to_string().contains(&taken[0].address().to_string()), "{again}");
 }
 

@@ -2,7 +2,7 @@
 
 use crate::driver::Outcome;
 use crate::driver::figures::figure;
-use crate::workload::traffic::{Received, SentBy, Source};
+use crate::workload::traffic::{SentBy, SourceReceived, TrafficSource};
 use unisono_measure::record::Figure;
 
 /// Below this part of a source's messages, arrived, its delays are no measurement.
@@ -10,9 +10,9 @@ const MOSTLY: f64 = 0.5;
 
 pub(super) fn outcome(
     weights: &[u32],
-    sources: &[Source],
+    sources: &[TrafficSource],
     sent: &[SentBy],
-    received: &[Received],
+    received: &[SourceReceived],
     seconds: f64,
 ) -> Outcome {
     let bytes = |at: usize| received.get(at).map_or(0, |r| r.bulk_bytes + r.message_bytes);
@@ -45,7 +45,11 @@ pub(super) fn outcome(
 /// What counts is what the link carried: TCP holds back what came after a segment that was lost until that
 /// has come again, a queue's worth of time later, and what is held back at the end of the measured time would
 /// be counted nowhere. What was delivered stands beside it.
-fn shares(weights: &[u32], sources: &[Source], received: &[Received]) -> Vec<(String, f64, &'static str)> {
+fn shares(
+    weights: &[u32],
+    sources: &[TrafficSource],
+    received: &[SourceReceived],
+) -> Vec<(String, f64, &'static str)> {
     let busy: Vec<usize> = (0..weights.len()).filter(|at| sources[*at].flows > 0).collect();
     let carried = |at: usize| received.get(at).map_or(0, |r| r.segments);
     let bytes = |at: usize| received.get(at).map_or(0, |r| r.bulk_bytes);
@@ -80,7 +84,7 @@ fn shares(weights: &[u32], sources: &[Source], received: &[Received]) -> Vec<(St
     figures
 }
 
-fn messages(outcome: &mut Outcome, source: &Source, sent: SentBy, received: &Received) {
+fn messages(outcome: &mut Outcome, source: &TrafficSource, sent: SentBy, received: &SourceReceived) {
     let class = &source.class;
     let lost = sent.messages.saturating_sub(received.messages);
     let part =
@@ -110,8 +114,8 @@ fn messages(outcome: &mut Outcome, source: &Source, sent: SentBy, received: &Rec
 mod tests {
     use super::*;
 
-    fn source(class: &str, flows: u32) -> Source {
-        Source {
+    fn source(class: &str, flows: u32) -> TrafficSource {
+        TrafficSource {
             class: class.into(),
             port: 1,
             flows,
@@ -129,8 +133,12 @@ mod tests {
     #[test]
     fn shares_are_compared_among_those_that_want_more() {
         let sources = [source("a", 0), source("b", 2), source("c", 2)];
-        let received: Vec<Received> = [(0, 0), (6_000_000, 750), (4_000_000, 250)]
-            .map(|(bulk_bytes, segments)| Received { bulk_bytes, segments, ..Received::default() })
+        let received: Vec<SourceReceived> = [(0, 0), (6_000_000, 750), (4_000_000, 250)]
+            .map(|(bulk_bytes, segments)| SourceReceived {
+                bulk_bytes,
+                segments,
+                ..SourceReceived::default()
+            })
             .into();
         let outcome = outcome(&[60, 30, 10], &sources, &[SentBy::default(); 3], &received, 1.0);
         assert_eq!(value(&outcome, "goodput_mbit"), 80.0);
@@ -144,7 +152,7 @@ mod tests {
     fn lost_and_late_messages_are_missed_and_few_that_arrive_are_doubtful() {
         let mut a = source("a", 0);
         (a.messages_per_s, a.deadline_ms) = (100.0, Some(5.0));
-        let received = Received { messages: 40, late: 10, ..Received::default() };
+        let received = SourceReceived { messages: 40, late: 10, ..SourceReceived::default() };
         let outcome = outcome(&[1], &[a], &[SentBy { messages: 100 }], &[received], 1.0);
         assert_eq!((value(&outcome, "a_lost_percent"), value(&outcome, "a_missed_percent")), (60.0, 70.0));
         assert_eq!(outcome.warnings, ["of 100 messages of class a 40 arrived"]);

@@ -15,12 +15,12 @@ mod probe;
 mod stage;
 
 use super::{Context, Driver, NoOutcome, Outcome};
-use crate::child::{self, Child};
+use crate::child::{self, StudyChild};
 use crate::settings::Settings;
-use crate::workload::traffic::{Received, Scene, SentBy, Source};
-use place::Place;
+use crate::workload::traffic::{Scene, SentBy, SourceReceived, TrafficSource};
+use place::EnforcedAt;
 use serde::de::DeserializeOwned;
-use stage::{CABLE, Cable, RECEIVER, Stage};
+use stage::{CABLE, Cable, LinkStage, RECEIVER};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,17 +41,17 @@ const START: Duration = Duration::from_millis(150);
 const BROKER_PART: f64 = 0.98;
 
 /// What one run transfers.
-struct Wanted {
-    place: Place,
+struct TransferPlan {
+    place: EnforcedAt,
     weights: Vec<u32>,
     bits_per_s: u64,
-    sources: Vec<Source>,
+    sources: Vec<TrafficSource>,
     congestion: Option<String>,
     /// Messages alone, both of whose ends one thread holds.
     in_one_thread: bool,
 }
 
-impl Wanted {
+impl TransferPlan {
     fn new(settings: &Settings) -> Result<Self, NoOutcome> {
         let weights = settings.weights.clone().unwrap_or_else(|| vec![60, 30, 10]);
         if weights.is_empty() || weights.len() > NAMES.len() || weights.contains(&0) {
@@ -60,8 +60,8 @@ impl Wanted {
         let of = |list: &Option<Vec<u32>>, at: usize, default: u32| {
             list.as_ref().map_or(default, |list| list.get(at).copied().unwrap_or(0))
         };
-        let mut sources: Vec<Source> = (0..weights.len())
-            .map(|at| Source {
+        let mut sources: Vec<TrafficSource> = (0..weights.len())
+            .map(|at| TrafficSource {
                 class: NAMES[at].to_owned(),
                 port: FIRST_PORT + at as u16,
                 flows: of(&settings.flows, at, 2),
@@ -72,7 +72,7 @@ impl Wanted {
             })
             .collect();
         if let Some(flows) = settings.legacy_flows.filter(|flows| *flows > 0) {
-            sources.push(Source {
+            sources.push(TrafficSource {
                 class: LEGACY.to_owned(),
                 port: FIRST_PORT + NAMES.len() as u16,
                 flows,
@@ -83,7 +83,7 @@ impl Wanted {
             });
         }
         Ok(Self {
-            place: Place::of(settings)?,
+            place: EnforcedAt::of(settings)?,
             weights,
             bits_per_s: (settings.link_mbit.unwrap_or(100.0) * 1e6) as u64,
             sources,
@@ -94,7 +94,7 @@ impl Wanted {
 
     /// The policy as a user would write it.
     fn policy(&self) -> String {
-        let rate = if self.place == Place::Middleware {
+        let rate = if self.place == EnforcedAt::Middleware {
             (self.bits_per_s as f64 * BROKER_PART) as u64 / 1000
         } else {
             self.bits_per_s / 1000
@@ -136,8 +136,8 @@ impl Driver for LinkDriver {
 
     fn around(&self, settings: &Settings, _: f64) -> Duration {
         let wait = if settings.one_thread == Some(true) { Duration::ZERO } else { START + WARM_UP };
-        let apply = match Place::of(settings) {
-            Ok(Place::Kernel | Place::KernelPlain) => 100,
+        let apply = match EnforcedAt::of(settings) {
+            Ok(EnforcedAt::Kernel | EnforcedAt::KernelPlain) => 100,
             Ok(place) if place.is_interposed() => 400,
             _ => 20,
         };
@@ -145,7 +145,7 @@ impl Driver for LinkDriver {
     }
 
     fn run(&self, context: Context, settings: &Settings, seconds: f64, _: u64) -> Result<Outcome, NoOutcome> {
-        let wanted = Wanted::new(settings)?;
+        let wanted = TransferPlan::new(settings)?;
         let files = Files::new(context.directory);
         // what is asked for while it waits may belong to this thread alone
         let interrupted = &std::sync::atomic::AtomicBool::new(false);
@@ -229,12 +229,12 @@ impl Drop for Files {
 
 fn transfer(
     host: &Host<'_>,
-    wanted: &Wanted,
+    wanted: &TransferPlan,
     seconds: f64,
     interrupted: child::Interrupted,
 ) -> Result<Outcome, NoOutcome> {
-    let is_cable = matches!(wanted.place, Place::Nowhere | Place::Middleware);
-    let stage = Stage::set(if is_cable { Cable::Link(wanted.bits_per_s) } else { Cable::Free })?;
+    let is_cable = matches!(wanted.place, EnforcedAt::Nowhere | EnforcedAt::Middleware);
+    let stage = LinkStage::set(if is_cable { Cable::Link(wanted.bits_per_s) } else { Cable::Free })?;
     let mut applied = Applied::put(host, wanted, interrupted)?;
     let outcome = if wanted.in_one_thread {
         probe::measure(&stage, host.cpus, seconds, interrupted)
@@ -250,17 +250,17 @@ fn transfer(
 /// Programs that send, a program that receives, and what came.
 fn traffic(
     host: &Host<'_>,
-    wanted: &Wanted,
-    stage: &Stage,
+    wanted: &TransferPlan,
+    stage: &LinkStage,
     seconds: f64,
     interrupted: child::Interrupted,
 ) -> Result<Outcome, NoOutcome> {
     let files = host.files;
     let mut broker = None;
-    if wanted.place == Place::Middleware {
+    if wanted.place == EnforcedAt::Middleware {
         let mut command = host.unisono(&["queue", "broker"]);
         command.arg(files.write("policy.toml", &wanted.policy())?).arg("--listen").arg(files.path("broker"));
-        broker = Some(Child::start(command)?);
+        broker = Some(StudyChild::start(command)?);
     }
     let from = timer::now() + nanos(START + WARM_UP);
     let until = from + nanos(Duration::from_secs_f64(seconds));
@@ -279,17 +279,17 @@ fn traffic(
         command.arg(&scene_file).arg("--result").arg(files.path(result));
         command
     };
-    let mut children = vec![stage.at_the_receiver(|| Ok(Child::start(worker("received"))?))?];
+    let mut children = vec![stage.at_the_receiver(|| Ok(StudyChild::start(worker("received"))?))?];
     for at in 0..wanted.sources.len() {
         let mut command = worker(&format!("sent-{at}"));
         command.args(["--source", &at.to_string()]);
-        children.push(Child::start(command)?);
+        children.push(StudyChild::start(command)?);
     }
     let expected = START + WARM_UP + Duration::from_secs_f64(seconds);
     let ended = child::wait_all(&mut children, expected * 2 + Duration::from_secs(10), interrupted);
     drop(broker);
     ended?;
-    let received: Vec<Received> = files.read("received")?;
+    let received: Vec<SourceReceived> = files.read("received")?;
     let sent = (0..wanted.sources.len()).map(|at| files.read(&format!("sent-{at}")));
     let sent: Vec<SentBy> = sent.collect::<Result<_, _>>()?;
     Ok(figures::outcome(&wanted.weights, &wanted.sources, &sent, &received, seconds))
@@ -304,14 +304,18 @@ struct Applied(Option<Command>);
 
 impl Applied {
     /// Has the place enforce the policy, if it is one on this host's device.
-    fn put(host: &Host<'_>, wanted: &Wanted, interrupted: child::Interrupted) -> Result<Self, NoOutcome> {
-        if wanted.place == Place::KernelPlain {
+    fn put(
+        host: &Host<'_>,
+        wanted: &TransferPlan,
+        interrupted: child::Interrupted,
+    ) -> Result<Self, NoOutcome> {
+        if wanted.place == EnforcedAt::KernelPlain {
             place::apply_plain(&wanted.policy())?;
         } else if let Some(arguments) = wanted.place.arguments(host.cpus) {
             let mut command = host.unisono(&["queue", "apply"]);
             command.arg(host.files.write("policy.toml", &wanted.policy())?).args(arguments);
             command.args(["--dev", CABLE]);
-            child::wait_all(&mut [Child::start(command)?], Duration::from_secs(20), interrupted)?;
+            child::wait_all(&mut [StudyChild::start(command)?], Duration::from_secs(20), interrupted)?;
         } else {
             return Ok(Self(None));
         }
@@ -320,7 +324,7 @@ impl Applied {
 
     fn clear(&mut self, interrupted: child::Interrupted) -> Result<(), NoOutcome> {
         let Some(command) = self.0.take() else { return Ok(()) };
-        Ok(child::wait_all(&mut [Child::start(command)?], Duration::from_secs(20), interrupted)?)
+        Ok(child::wait_all(&mut [StudyChild::start(command)?], Duration::from_secs(20), interrupted)?)
     }
 }
 
@@ -342,7 +346,7 @@ mod tests {
             backend: Some("middleware".into()),
             ..Settings::default()
         };
-        let wanted = Wanted::new(&settings).expect("it can be measured");
+        let wanted = TransferPlan::new(&settings).expect("it can be measured");
         let policy = unisono_fairqueue::Policy::parse(&wanted.policy()).expect("it is sound");
         assert_eq!(policy.rate.bits_per_second(), 98_000_000);
         let b = policy.hierarchy.find("b").expect("it is there");
@@ -353,18 +357,18 @@ mod tests {
     #[test]
     fn who_does_not_cooperate_has_no_class() {
         let settings = Settings { legacy_flows: Some(4), ..Settings::default() };
-        let wanted = Wanted::new(&settings).expect("it can be measured");
+        let wanted = TransferPlan::new(&settings).expect("it can be measured");
         let last = wanted.sources.last().expect("there are some");
         assert!(!last.cooperates && last.flows == 4);
         assert!(!wanted.policy().contains(&last.port.to_string()));
         assert!(wanted.policy().contains("default = \"rest\""));
-        let wanted = Wanted::new(&Settings::default()).expect("it can be measured");
+        let wanted = TransferPlan::new(&Settings::default()).expect("it can be measured");
         assert!(wanted.policy().contains("default = \"c\""), "otherwise three classes are all there are");
     }
 
     #[test]
     fn what_cannot_be_measured_is_refused_with_the_value() {
-        let said = |settings: Settings| format!("{:?}", Wanted::new(&settings).err().expect("refused"));
+        let said = |settings: Settings| format!("{:?}", TransferPlan::new(&settings).err().expect("refused"));
         assert!(said(Settings { weights: Some(vec![1, 0]), ..Settings::default() }).contains("[1, 0]"));
         assert!(said(Settings { backend: Some("htb".into()), ..Settings::default() }).contains("htb"));
     }

@@ -8,7 +8,7 @@ use unisono_fairqueue::{Backend, Policy};
 
 /// Where the policy is enforced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum EnforcedAt {
     /// Nowhere: the cable is a link, first in first out.
     Nowhere,
     /// Nowhere, and the cable carries what it can.
@@ -26,20 +26,20 @@ pub(super) enum Place {
 }
 
 /// All of them by name.
-const NAMES: [(&str, Place); 10] = [
-    ("none", Place::Nowhere),
-    ("cable", Place::Cable),
-    ("kernel", Place::Kernel),
-    ("kernel-plain", Place::KernelPlain),
-    ("tun", Place::Tun),
-    ("tun-spin", Place::TunSpinning),
-    ("af-xdp", Place::AfXdp),
-    ("af-xdp-spin", Place::AfXdpSpinning),
-    ("af-xdp-fifo", Place::AfXdpFifo),
-    ("middleware", Place::Middleware),
+const NAMES: [(&str, EnforcedAt); 10] = [
+    ("none", EnforcedAt::Nowhere),
+    ("cable", EnforcedAt::Cable),
+    ("kernel", EnforcedAt::Kernel),
+    ("kernel-plain", EnforcedAt::KernelPlain),
+    ("tun", EnforcedAt::Tun),
+    ("tun-spin", EnforcedAt::TunSpinning),
+    ("af-xdp", EnforcedAt::AfXdp),
+    ("af-xdp-spin", EnforcedAt::AfXdpSpinning),
+    ("af-xdp-fifo", EnforcedAt::AfXdpFifo),
+    ("middleware", EnforcedAt::Middleware),
 ];
 
-impl Place {
+impl EnforcedAt {
     pub(super) fn of(settings: &Settings) -> Result<Self, NoOutcome> {
         let Some(name) = &settings.backend else { return Ok(Self::Nowhere) };
         NAMES.iter().find(|(known, _)| known == name).map(|(_, place)| *place).ok_or_else(|| {
@@ -92,11 +92,13 @@ mod tests {
 
     #[test]
     fn a_queue_that_spins_has_a_processor_of_its_own() {
-        let of = |place: Place| place.arguments(&[0, 3]).expect("it is applied");
-        assert!(of(Place::AfXdpSpinning).contains(&"--cpu=3".to_owned()));
-        assert!(of(Place::AfXdp).iter().all(|word| !word.starts_with("--cpu")));
+        let of = |place: EnforcedAt| place.arguments(&[0, 3]).expect("it is applied");
+        assert!(of(EnforcedAt::AfXdpSpinning).contains(&"--cpu=3".to_owned()));
+        assert!(of(EnforcedAt::AfXdp).iter().all(|word| !word.starts_with("--cpu")));
         assert!(
-            Place::Tun.is_interposed() && !Place::Kernel.is_interposed() && !Place::Cable.is_interposed()
+            EnforcedAt::Tun.is_interposed()
+                && !EnforcedAt::Kernel.is_interposed()
+                && !EnforcedAt::Cable.is_interposed()
         );
     }
 }

@@ -1,7 +1,7 @@
 //! What a place adds to a message that is alone, and nothing else: one thread holds both ends and asks again
 //! and again, so that nobody has to be woken to send or to receive.
 
-use super::stage::{RECEIVER, SENDER, Stage};
+use super::stage::{LinkStage, RECEIVER, SENDER};
 use crate::child::Interrupted;
 use crate::driver::{NoOutcome, Outcome};
 use std::net::{Ipv4Addr, UdpSocket};
@@ -20,7 +20,7 @@ const LOST: Duration = Duration::from_millis(100);
 const WARM_UP: usize = 200;
 
 pub(super) fn measure(
-    stage: &Stage,
+    stage: &LinkStage,
     cpus: &[usize],
     seconds: f64,
     interrupted: Interrupted,

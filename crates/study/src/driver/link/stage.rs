@@ -6,7 +6,7 @@
 use crate::driver::NoOutcome;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
-use unisono_linux::netlink::link::{self, Device, Index, State};
+use unisono_linux::netlink::link::{self, Device, Index, LinkState};
 use unisono_linux::netlink::{Socket, address, token_bucket};
 use unisono_linux::network_namespace::NetworkNamespace;
 use unisono_linux::process::is_root;
@@ -18,7 +18,7 @@ pub(super) const SENDER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
 pub(super) const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 2);
 
 /// Where senders are, and where the receiver is.
-pub(super) struct Stage {
+pub(super) struct LinkStage {
     senders: NetworkNamespace,
     receiver: NetworkNamespace,
 }
@@ -32,7 +32,7 @@ pub(super) enum Cable {
     Link(u64),
 }
 
-impl Stage {
+impl LinkStage {
     /// Sets it, from the calling thread, which is left among the senders.
     pub(super) fn set(cable: Cable) -> Result<Self, NoOutcome> {
         if !is_root() {
@@ -68,8 +68,8 @@ impl Stage {
             [
                 link::resolving(INDEX),
                 address::add(INDEX, own, 24),
-                link::set(INDEX, State::Up),
-                link::set(Index::LOOPBACK, State::Up),
+                link::set(INDEX, LinkState::Up),
+                link::set(Index::LOOPBACK, LinkState::Up),
             ]
         };
         here.run(&up(SENDER)).map_err(refused)?;

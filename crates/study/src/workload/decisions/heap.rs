@@ -9,7 +9,7 @@ use unisono_fairqueue::Packet;
 /// Weights 1, 2, 3 and 6 divide it, so that tags are whole.
 const UNIT: u64 = 6;
 
-struct Class {
+struct HeapClass {
     finish: u64,
     cost: u64,
     waiting: VecDeque<Packet<u32>>,
@@ -17,7 +17,7 @@ struct Class {
 
 pub(super) struct HeapQueue {
     heap: BinaryHeap<Reverse<(u64, u64, u32)>>,
-    classes: Vec<Class>,
+    classes: Vec<HeapClass>,
     now: u64,
     last_finish: u64,
     inserted: u64,
@@ -26,7 +26,8 @@ pub(super) struct HeapQueue {
 
 impl HeapQueue {
     pub(super) fn new(weights: impl Iterator<Item = u32>) -> Self {
-        let class = |weight| Class { finish: 0, cost: UNIT / u64::from(weight), waiting: VecDeque::new() };
+        let class =
+            |weight| HeapClass { finish: 0, cost: UNIT / u64::from(weight), waiting: VecDeque::new() };
         Self {
             heap: BinaryHeap::new(),
             classes: weights.map(class).collect(),

@@ -26,7 +26,7 @@ const LENGTHS: [usize; 4] = [8, 1024, 65_536, 1 << 20];
 /// What is sent to one side, there for ever, so that nothing needs to be copied before it is sent.
 type Lent = &'static [u8];
 
-struct Member<'a> {
+struct GhostSide<'a> {
     job: Job,
     exchange: &'a Exchange,
     grid: Grid,
@@ -40,7 +40,7 @@ fn said(error: unisono_rma::Error) -> Error {
     Error::Exchange(error.to_string())
 }
 
-type Step<'s> = &'s mut dyn FnMut(Option<&mut Window>, &mut Job) -> Result<(), unisono_rma::Error>;
+type ExchangeStep<'s> = &'s mut dyn FnMut(Option<&mut Window>, &mut Job) -> Result<(), unisono_rma::Error>;
 
 /// Takes part as the rank at `place`; rank 0 writes the results.
 ///
@@ -63,7 +63,7 @@ pub fn run(place: &Place, exchange: &Exchange) -> Result<(), Error> {
     };
     let numbers = vec![1.0; LEAST / 8].leak();
     let grid = Grid::around(rank, place.size);
-    let mut member = Member { job, exchange, grid, sent, numbers, out };
+    let mut member = GhostSide { job, exchange, grid, sent, numbers, out };
     if exchange.wants("barrier") {
         member.measure("barrier", "none", 0, None, &mut |_, job| job.barrier())?;
     }
@@ -104,7 +104,7 @@ fn put_all(
     Ok(())
 }
 
-impl Member<'_> {
+impl GhostSide<'_> {
     /// Everything that needs a window.
     fn windows(&mut self, memory: &str, window: &mut Window) -> Result<(), Error> {
         let (grid, sent) = (self.grid.clone(), self.sent);
@@ -181,7 +181,7 @@ impl Member<'_> {
         memory: &str,
         bytes: usize,
         window: &mut Window,
-        step: Step,
+        step: ExchangeStep,
     ) -> Result<(), Error> {
         if !self.exchange.wants(method) {
             return Ok(());
@@ -205,7 +205,12 @@ impl Member<'_> {
     }
 
     /// The slowest rank's time for so many steps, in seconds: the same number at every rank.
-    fn batch(&mut self, steps: u64, mut window: Option<&mut Window>, step: Step) -> Result<f64, Error> {
+    fn batch(
+        &mut self,
+        steps: u64,
+        mut window: Option<&mut Window>,
+        step: ExchangeStep,
+    ) -> Result<f64, Error> {
         self.job.barrier().map_err(said)?;
         let began = Instant::now();
         for _ in 0..steps {
@@ -223,7 +228,7 @@ impl Member<'_> {
         memory: &str,
         bytes: usize,
         mut window: Option<&mut Window>,
-        step: Step,
+        step: ExchangeStep,
     ) -> Result<(), Error> {
         let (seconds, repetitions) = (self.exchange.seconds, self.exchange.repetitions);
         let share = seconds / repetitions as f64;

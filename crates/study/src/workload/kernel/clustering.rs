@@ -7,7 +7,7 @@
 //! Whole numbers throughout, so the result does not depend on the number of threads. The twin in C with
 //! OpenMP is `peers/clustering_openmp.c`.
 
-use crate::workload::own::{Choice, Seat};
+use crate::workload::own::{Choice, OwnSeat};
 use crate::workload::{Error, Measurement, Options, barrier};
 use crossbeam_utils::CachePadded;
 use rand::RngCore;
@@ -111,7 +111,7 @@ pub fn run_unisono(choice: &Choice, options: &Options) -> Result<Measurement, Er
     let totals: Vec<_> = (0..options.threads).map(padded).collect();
     let measured = barrier::run_iterations(options, 2, |index| {
         let mut share = Share::new(&batch, index, options.threads);
-        let mut seat = Seat::take(&group, index);
+        let mut seat = OwnSeat::take(&group, index);
         let (savings, totals) = (&savings, &totals);
         move |round| {
             if round % ROUNDS == 1 {

@@ -8,7 +8,7 @@
 //! Two runtimes: rayon's work stealing, and threads with one of Unisono's barriers. The twin in C with
 //! OpenMP is `peers/stencil_openmp.c`.
 
-use crate::workload::own::{Choice, Seat};
+use crate::workload::own::{Choice, OwnSeat};
 use crate::workload::{Error, Measurement, Options, barrier, meter, options};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -85,7 +85,7 @@ pub fn run_rayon(options: &Options) -> Result<Measurement, Error> {
     let size = options.size.unwrap_or(DEFAULT_SIZE);
     let mut plate = Plate::new(size, |value| value);
     let (meter, iterations) = pool.install(|| {
-        let mut meter = meter::Meter::start(options);
+        let mut meter = meter::LeaderNotes::start(options);
         let mut iteration = 0;
         loop {
             iteration += 1;
@@ -202,7 +202,7 @@ pub fn run_unisono(choice: &Choice, options: &Options) -> Result<Measurement, Er
     let measured = barrier::run_iterations(options, 2, |index| {
         // Nobody else wants it before the end.
         let mut share = own(index);
-        let mut seat = Seat::take(&group, index);
+        let mut seat = OwnSeat::take(&group, index);
         let plate = &plate;
         move |_| {
             for colour in 0..2 {

@@ -14,7 +14,7 @@
 mod receive;
 mod send;
 
-pub use receive::{Received, receive};
+pub use receive::{SourceReceived, receive};
 pub use send::{SentBy, send};
 
 use serde::{Deserialize, Serialize};
@@ -33,12 +33,12 @@ pub struct Scene {
     pub congestion: Option<String>,
     /// The broker's socket, for sources that cooperate.
     pub broker: Option<PathBuf>,
-    pub sources: Vec<Source>,
+    pub sources: Vec<TrafficSource>,
 }
 
 /// What one process sends, in one class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Source {
+pub struct TrafficSource {
     pub class: String,
     /// The receiver's port, for both transports.
     pub port: u16,
@@ -53,7 +53,7 @@ pub struct Source {
     pub cooperates: bool,
 }
 
-impl Source {
+impl TrafficSource {
     fn receiver(&self, scene: &Scene) -> SocketAddr {
         SocketAddr::new(scene.receiver, self.port)
     }
@@ -89,7 +89,7 @@ mod tests {
         let now = unisono_linux::timer::now();
         let port =
             std::net::TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it").port();
-        let source = Source {
+        let source = TrafficSource {
             class: "a".into(),
             port,
             flows: 1,

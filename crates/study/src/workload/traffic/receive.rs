@@ -1,6 +1,6 @@
 //! The receiving end: counts what comes in each class.
 
-use super::{Scene, Source, sent_at};
+use super::{Scene, TrafficSource, sent_at};
 use crate::workload::Error;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
@@ -15,7 +15,7 @@ use unisono_measure::record::Distribution;
 
 /// What one source's traffic brought.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Received {
+pub struct SourceReceived {
     /// Bytes of connections, headers excluded, that arrived in the measured time.
     pub bulk_bytes: u64,
     /// Segments of connections that the way to here carried in the measured time: what is out of order or
@@ -35,13 +35,13 @@ pub struct Received {
 const GRACE: u64 = 300_000_000;
 
 #[derive(Debug, Default)]
-struct Count {
+struct ReceivedCount {
     bulk_bytes: AtomicU64,
     connections: Mutex<Vec<TcpStream>>,
-    messages: Mutex<Messages>,
+    messages: Mutex<MessageTimes>,
 }
 
-impl Count {
+impl ReceivedCount {
     /// Segments that came on all connections so far; one that has ended keeps its number as long as it is
     /// held.
     fn segments(&self) -> u64 {
@@ -51,7 +51,7 @@ impl Count {
 }
 
 #[derive(Debug, Default)]
-struct Messages {
+struct MessageTimes {
     number: u64,
     bytes: u64,
     late: u64,
@@ -62,10 +62,10 @@ struct Messages {
 ///
 /// # Errors
 /// A port that cannot be listened at.
-pub fn receive(scene: &Scene) -> Result<Vec<Received>, Error> {
+pub fn receive(scene: &Scene) -> Result<Vec<SourceReceived>, Error> {
     let mut counts = Vec::new();
     for source in &scene.sources {
-        let count = Arc::new(Count::default());
+        let count = Arc::new(ReceivedCount::default());
         listen(scene, source, &count)?;
         counts.push(count);
     }
@@ -77,7 +77,7 @@ pub fn receive(scene: &Scene) -> Result<Vec<Received>, Error> {
     timer::sleep_until(scene.until + GRACE);
     let received = counts.iter().zip(before.iter().zip(after)).map(|(count, (before, after))| {
         let messages = count.messages.lock().unwrap_or_else(PoisonError::into_inner);
-        Received {
+        SourceReceived {
             bulk_bytes: count.bulk_bytes.load(Ordering::Relaxed),
             segments: after.saturating_sub(*before),
             messages: messages.number,
@@ -89,7 +89,7 @@ pub fn receive(scene: &Scene) -> Result<Vec<Received>, Error> {
     Ok(received.collect())
 }
 
-fn listen(scene: &Scene, source: &Source, count: &Arc<Count>) -> Result<(), Error> {
+fn listen(scene: &Scene, source: &TrafficSource, count: &Arc<ReceivedCount>) -> Result<(), Error> {
     let failed = |what: &str, error: std::io::Error| {
         Error::Exchange(format!("cannot listen at {what} port {}: {error}", source.port))
     };
@@ -129,7 +129,7 @@ fn read(mut stream: TcpStream, from: u64, until: u64, bytes: &AtomicU64) {
     }
 }
 
-fn take(socket: &UdpSocket, from: u64, until: u64, deadline: u64, messages: &Mutex<Messages>) {
+fn take(socket: &UdpSocket, from: u64, until: u64, deadline: u64, messages: &Mutex<MessageTimes>) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(length) = socket.recv(&mut buffer) {
         let now = timer::now();

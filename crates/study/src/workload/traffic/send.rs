@@ -1,6 +1,6 @@
 //! The sending end: one process a source.
 
-use super::{HEAD, Scene, Source, head};
+use super::{HEAD, Scene, TrafficSource, head};
 use crate::workload::Error;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -65,7 +65,7 @@ pub fn send(scene: &Scene, number: usize) -> Result<SentBy, Error> {
     Ok(SentBy { messages: sent.load(Ordering::Relaxed) })
 }
 
-fn failed(what: &str, source: &Source, error: impl std::fmt::Display) -> Error {
+fn failed(what: &str, source: &TrafficSource, error: impl std::fmt::Display) -> Error {
     Error::Exchange(format!("class {}: {what}: {error}", source.class))
 }
 
@@ -80,14 +80,14 @@ fn patiently<T, E>(mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     }
 }
 
-fn bulk(scene: &Scene, source: &Source) -> Result<(), Error> {
+fn bulk(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
     match &scene.broker {
         Some(_) if source.cooperates => bulk_by_broker(scene, source),
         _ => bulk_by_socket(scene, source),
     }
 }
 
-fn bulk_by_socket(scene: &Scene, source: &Source) -> Result<(), Error> {
+fn bulk_by_socket(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
     let to = source.receiver(scene);
     let congestion = scene.congestion.as_deref();
     let mut stream =
@@ -112,7 +112,11 @@ fn stream(to: SocketAddr, congestion: Option<&str>) -> std::io::Result<TcpStream
     Ok(socket.into())
 }
 
-fn channel(scene: &Scene, source: &Source, destination: &Destination) -> Result<(Client, Channel), Error> {
+fn channel(
+    scene: &Scene,
+    source: &TrafficSource,
+    destination: &Destination,
+) -> Result<(Client, Channel), Error> {
     let path = scene.broker.as_deref().unwrap_or(std::path::Path::new("broker"));
     let mut client = patiently(|| Client::connect(path)).map_err(|error| failed("broker", source, error))?;
     let channel =
@@ -120,7 +124,7 @@ fn channel(scene: &Scene, source: &Source, destination: &Destination) -> Result<
     Ok((client, channel))
 }
 
-fn bulk_by_broker(scene: &Scene, source: &Source) -> Result<(), Error> {
+fn bulk_by_broker(scene: &Scene, source: &TrafficSource) -> Result<(), Error> {
     let destination =
         Destination { congestion: scene.congestion.clone(), ..Destination::tcp(source.receiver(scene)) };
     // the broker connects at once: the receiver has to be there before
@@ -137,19 +141,19 @@ fn bulk_by_broker(scene: &Scene, source: &Source) -> Result<(), Error> {
 }
 
 /// How a message leaves.
-enum Way {
+enum SendWay {
     Socket(UdpSocket),
     Broker(Box<Client>, Channel),
 }
 
-fn messages(scene: &Scene, source: &Source, seed: u64, sent: &AtomicU64) -> Result<(), Error> {
+fn messages(scene: &Scene, source: &TrafficSource, seed: u64, sent: &AtomicU64) -> Result<(), Error> {
     let to = source.receiver(scene);
     let mut way = match &scene.broker {
         Some(_) if source.cooperates => {
             let (client, channel) = channel(scene, source, &Destination::udp(to))?;
-            Way::Broker(Box::new(client), channel)
+            SendWay::Broker(Box::new(client), channel)
         }
-        _ => Way::Socket(connected(to).map_err(|error| failed("socket", source, error))?),
+        _ => SendWay::Socket(connected(to).map_err(|error| failed("socket", source, error))?),
     };
     let deadline = source.deadline_ms.map(|ms| Duration::from_secs_f64(ms / 1e3).as_nanos() as u64);
     let period = 1e9 / source.messages_per_s;
@@ -176,8 +180,8 @@ fn messages(scene: &Scene, source: &Source, seed: u64, sent: &AtomicU64) -> Resu
         message[..HEAD].copy_from_slice(&head(number, stamp));
         // a stream does not wait: what finds no room now is lost, and missing at the receiver
         match &mut way {
-            Way::Socket(socket) => drop(socket.send(&message)),
-            Way::Broker(client, channel) => {
+            SendWay::Socket(socket) => drop(socket.send(&message)),
+            SendWay::Broker(client, channel) => {
                 let deadline = deadline.map_or(NO_DEADLINE, |deadline| stamp + deadline);
                 client
                     .try_send(*channel, &message, deadline)

@@ -40,7 +40,7 @@ const LINE: usize = 64;
 
 /// A ring, and the words beside it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ring<'a> {
+pub(super) struct StagingRing<'a> {
     pub(super) start: *mut u8,
     /// A power of two.
     pub(super) size: usize,

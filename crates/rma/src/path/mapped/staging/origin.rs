@@ -1,7 +1,7 @@
 //! The origin's end of a ring: entries are written, ended with their epoch, offered, or taken back.
 
 use super::In;
-use super::{FILLER, HEAD, Head, LONG, MOST, Ring, Stamp, after, data_of, encode};
+use super::{FILLER, HEAD, Head, LONG, MOST, StagingRing, Stamp, after, data_of, encode};
 use crate::memory::copy::copy;
 use unisono_sync::atomics::Ordering;
 
@@ -30,7 +30,7 @@ impl Out {
 
     /// The epoch is over: its entries are the target's, once it sees the call that ends it.
     #[inline]
-    pub(in crate::path::mapped) fn commit(&mut self, ring: Ring<'_>) {
+    pub(in crate::path::mapped) fn commit(&mut self, ring: StagingRing<'_>) {
         if !self.is_empty() {
             self.epoch_start = self.written;
             self.renew_beginning(ring);
@@ -40,13 +40,13 @@ impl Out {
     }
 
     /// How far it is filled, for an offer.
-    pub(in crate::path::mapped) fn position(&mut self, ring: Ring<'_>) -> u32 {
+    pub(in crate::path::mapped) fn position(&mut self, ring: StagingRing<'_>) -> u32 {
         self.renew_beginning(ring);
         self.written
     }
 
     #[inline]
-    fn renew_beginning(&mut self, ring: Ring<'_>) {
+    fn renew_beginning(&mut self, ring: StagingRing<'_>) {
         if self.written.wrapping_sub(self.begun) > OLD {
             // So far behind it would soon seem to lie ahead; this is behind what the target has read.
             self.begun = self.written.wrapping_sub(2 * ring.size as u32);
@@ -102,7 +102,7 @@ impl Out {
     #[inline(never)]
     pub(in crate::path::mapped) unsafe fn stage(
         &mut self,
-        ring: Ring<'_>,
+        ring: StagingRing<'_>,
         stamp: Stamp,
         head: Head,
         data: *const u8,
@@ -153,7 +153,7 @@ impl Out {
     }
 
     /// Looks how far the target has read; it does not know yet where this member has begun again.
-    fn look(&mut self, ring: Ring<'_>) {
+    fn look(&mut self, ring: StagingRing<'_>) {
         // SYNC(given-back) acquire: the target has read what it gave back
         let given_back = ring.given_back.load(Ordering::Acquire);
         if given_back.wrapping_sub(self.given_back).cast_signed() > 0 {
@@ -162,7 +162,7 @@ impl Out {
     }
 
     /// Whether the target has given everything back.
-    fn is_idle(&mut self, ring: Ring<'_>) -> bool {
+    fn is_idle(&mut self, ring: StagingRing<'_>) -> bool {
         self.look(ring);
         self.used() == 0
     }
@@ -170,7 +170,7 @@ impl Out {
     /// Takes this epoch's entries back, in order, before the target may look at them.
     pub(in crate::path::mapped) fn take_back(
         &mut self,
-        ring: Ring<'_>,
+        ring: StagingRing<'_>,
         stamp: Stamp,
         mut visit: impl FnMut(Head, *const u8),
     ) {

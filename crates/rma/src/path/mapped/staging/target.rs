@@ -1,7 +1,7 @@
 //! The target's end of a ring: entries of an epoch are visited in order, and their room is given back.
 //! Another process wrote them: what they say is checked before it is used.
 
-use super::{FILLER, HEAD, Head, LINE, LONG, MOST, Ring, Stamp, data_of};
+use super::{FILLER, HEAD, Head, LINE, LONG, MOST, StagingRing, Stamp, data_of};
 use crate::model::{Element, Operation};
 use unisono_sync::atomics::Ordering;
 
@@ -40,7 +40,7 @@ impl In {
     #[inline]
     pub(in crate::path::mapped) fn drain(
         &mut self,
-        ring: Ring<'_>,
+        ring: StagingRing<'_>,
         stamp: Stamp,
         mut visit: impl FnMut(Head, *const u8),
     ) {
@@ -61,7 +61,7 @@ impl In {
 
     /// Skips what the origin has skipped.
     #[inline]
-    fn find_beginning(&mut self, ring: Ring<'_>) {
+    fn find_beginning(&mut self, ring: StagingRing<'_>) {
         let begin = ring.begin.load(Ordering::Relaxed);
         if begin.wrapping_sub(self.read).cast_signed() > 0 {
             self.read = begin & !(HEAD as u32 - 1);
@@ -69,7 +69,7 @@ impl In {
     }
 
     /// Whether the next entry, which was offered, has this stamp.
-    pub(in crate::path::mapped) fn is_next(&mut self, ring: Ring<'_>, stamp: Stamp) -> bool {
+    pub(in crate::path::mapped) fn is_next(&mut self, ring: StagingRing<'_>, stamp: Stamp) -> bool {
         self.find_beginning(ring);
         let from = ring.start.wrapping_add(self.read as usize & (ring.size - 1)).cast::<u32>();
         // SAFETY: the ring is mapped, and the place a multiple of 16 below its size.
@@ -82,7 +82,7 @@ impl In {
     /// than the ring is long has nothing before it.
     pub(in crate::path::mapped) fn drain_to(
         &mut self,
-        ring: Ring<'_>,
+        ring: StagingRing<'_>,
         position: u32,
         stamp: Stamp,
         mut visit: impl FnMut(Head, *const u8),
@@ -100,7 +100,7 @@ impl In {
     #[inline]
     pub(super) fn next(
         &mut self,
-        ring: Ring<'_>,
+        ring: StagingRing<'_>,
         stamp: Stamp,
         visit: &mut impl FnMut(Head, *const u8),
     ) -> bool {

@@ -12,12 +12,12 @@ struct Words {
 }
 
 impl Words {
-    fn beside(&self, start: *mut u8, size: usize) -> Ring<'_> {
-        Ring { start, size, filled: &self.filled, begin: &self.begin, given_back: &self.given_back }
+    fn beside(&self, start: *mut u8, size: usize) -> StagingRing<'_> {
+        StagingRing { start, size, filled: &self.filled, begin: &self.begin, given_back: &self.given_back }
     }
 }
 
-fn stage(out: &mut Out, ring: Ring<'_>, stamp: Stamp, place: i64, length: usize) -> bool {
+fn stage(out: &mut Out, ring: StagingRing<'_>, stamp: Stamp, place: i64, length: usize) -> bool {
     let head = Head { how: None, place, length };
     // SAFETY: the array has seventeen bytes, the length is at most that, and the ring is the test's.
     unsafe { out.stage(ring, stamp, head, [7_u8; 17].as_ptr()) }
