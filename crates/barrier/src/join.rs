@@ -39,8 +39,8 @@ impl Group {
     /// from the next one on.
     ///
     /// # Errors
-    /// [`Error::TooMany`] when no place is left ([`Spec::capacity`](crate::Spec::capacity)); [`Error::Gone`], [`Error::Disbanded`]
-    /// when the others cannot go on or are no more.
+    /// [`Error::TooMany`] when no place is left ([`Spec::capacity`](crate::Spec::capacity)); [`Error::Gone`],
+    /// [`Error::Disbanded`] when the others cannot go on or are no more.
     pub fn join(&self) -> Result<Participant, Error> {
         let (wanted, most) = (self.control.capacity + 1, self.control.capacity);
         let takes = |id: &usize| {

@@ -34,7 +34,8 @@ use unisono_linux::undo::DirectoryLock;
 /// that has to begin again. What there is to say besides the result is added to `notes`.
 ///
 /// # Errors
-/// As [`unisono_fairqueue::Backend::apply`]; what was in force before is in force again, unless the error says otherwise.
+/// As [`unisono_fairqueue::Backend::apply`]; what was in force before is in force again, unless the error
+/// says otherwise.
 pub fn apply(
     place: &mut Place,
     policy: &Policy,
