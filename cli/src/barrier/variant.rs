@@ -173,7 +173,7 @@ pub(super) fn prepare(wanted: Vec<WantedRow>) -> anyhow::Result<Vec<ComparedRow>
             }
             WantedRow::Peer(name) => match bench.program(&name) {
                 Ok(program) => {
-                    variants.push(ComparedRow { name, how: VariantKind::Program(program.clone()) })
+                    variants.push(ComparedRow { name, how: VariantKind::Program(program.clone()) });
                 }
                 Err(error) => missing.push(error.to_string()),
             },

@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.json {
         output::answer(&described(&limits, &there, &fitted).to_string())?;
     }
-    let says = !args.quiet && !(args.dry_run && args.json);
+    let says = !(args.quiet || args.dry_run && args.json);
     if says {
         for line in lines(&limits, &there, &fitted, args.dry_run) {
             if args.dry_run { output::answer(&line)? } else { exit::say(&line) }

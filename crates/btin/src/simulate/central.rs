@@ -387,10 +387,10 @@ impl CentralRun<'_, '_> {
             let behind = out + self.conditions.costs.switch;
             match (is_last, way) {
                 (true, MessageDirection::ToRoot) => {
-                    self.queue.push(out, CentralEvent::AtRoot { barrier, member })
+                    self.queue.push(out, CentralEvent::AtRoot { barrier, member });
                 }
                 (true, MessageDirection::FromRoot) => {
-                    self.queue.push(behind, CentralEvent::Released { barrier, member })
+                    self.queue.push(behind, CentralEvent::Released { barrier, member });
                 }
                 (false, _) if self.fabric.is_free() => self.travel(behind, next),
                 (false, _) => self.queue.push(behind, CentralEvent::Hop(next)),

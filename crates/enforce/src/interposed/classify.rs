@@ -3,9 +3,13 @@
 //! The control group and the priority of a socket, and the packet's mark, are known where the frame leaves
 //! the network stack and nowhere else. The program there ([`super::program`]) writes what it finds into a
 //! VLAN tag before it hands the frame over; here it is taken off again. A number of 16 bits is enough because
-//! only control groups, priorities and marks that the policy names matter: `number = (group * (priorities +
-//! 1) + priority) * (marks + 1) + mark`, where 0 is "none that is named". The frame's own VLAN tags stay
-//! behind this one.
+//! only control groups, priorities and marks that the policy names matter:
+//!
+//! ```text
+//! number = (group * (priorities + 1) + priority) * (marks + 1) + mark       0: none that is named
+//! ```
+//!
+//! The frame's own VLAN tags stay behind this one.
 //!
 //! Later fragments of a packet carry no ports: they follow their first one, as long as it is remembered.
 
