@@ -22,6 +22,7 @@
 pub mod error;
 pub mod job;
 pub mod layout;
+/// cbindgen:ignore
 pub mod mpi;
 pub mod operate;
 pub mod request;

@@ -8,8 +8,8 @@
 //!   down, for its parent's release, then for the channels to its children. The root's release waits for its
 //!   arrivals.
 //! - A synchronization message in a channel waits for nothing: the register that it goes to has room for the
-//!   whole message, and no other message is ever stored there. This is what makes barriers harmless, whichever
-//!   way their trees lie across the up and down directions.
+//!   whole message, and no other message is ever stored there. This is what makes barriers harmless,
+//!   whichever way their trees lie across the up and down directions.
 //!
 //! The three cases of the paper are three sets of dependencies: one barrier, several at once, several among
 //! normal messages. [`Storage::Channel`] is the counterexample: without room in the switch, messages of
