@@ -5,6 +5,8 @@
 mod queue_shared;
 
 use queue_shared::{DEVICE, THREE, file, name, on_a_host, seen, unisono};
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -162,11 +164,21 @@ fn a_place_that_cannot_begin_leaves_the_one_before_in_force_and_both_are_said() 
     Ok(())
 }
 
+/// What lies beside the journals: a test that was skipped half way leaves one of a namespace that is gone.
+fn files() -> BTreeSet<OsString> {
+    fs::read_dir("/run/unisono/queue")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name())
+        .collect()
+}
+
 fn a_switch_that_is_killed_anywhere_leaves_one_policy_whole_and_clear_leaves_nothing() -> Outcome {
     let _hosts = on_a_host()?;
     require::path("/dev/net/tun", "load the module `tun`")?;
     let policy = file(THREE);
-    let untouched = looks();
+    let (untouched, others) = (looks(), files());
     let ways = [(KERNEL, INTERPOSED), (INTERPOSED, KERNEL)];
     for (turn, (from, to)) in ways.into_iter().cycle().take(24).enumerate() {
         applied(&policy, &from)?;
@@ -185,8 +197,7 @@ fn a_switch_that_is_killed_anywhere_leaves_one_policy_whole_and_clear_leaves_not
         assert_eq!(seen().contains("htb"), place == "kernel", "turn {turn}: {place}, {}", seen());
         clear();
         assert_eq!(looks(), untouched, "turn {turn}");
-        let left = fs::read_dir("/run/unisono/queue").map(|all| all.flatten().count()).unwrap_or_default();
-        assert_eq!(left, 0, "turn {turn}");
+        assert!(files().is_subset(&others), "turn {turn}: {:?} beside {others:?}", files());
     }
     Ok(())
 }
