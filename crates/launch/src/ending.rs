@@ -208,7 +208,12 @@ impl Ending {
     /// A member has ended.
     pub fn ended(&mut self, now: Duration, member: usize, process: u32, how: How) -> Vec<Action> {
         self.left.retain(|left| *left != member);
-        if !how.failed() || !self.failed(now, member, how) {
+        let first = how.failed() && self.failed(now, member, how);
+        // The connections of a host that dies end before its launch command does: ranks elsewhere may have
+        // failed first, and only the loss of the host says why.
+        let lost = matches!(how, How::LostByExit(_) | How::LostBySignal(_))
+            && matches!(self.phase, EndingPhase::Running | EndingPhase::Failing(_));
+        if !first && !lost {
             return Vec::new();
         }
         // who was told to end, and did, has not surprised anybody
@@ -219,6 +224,7 @@ impl Ending {
         }
         let others = match self.left.as_slice() {
             [] => String::new(),
+            _ if !first => String::new(),
             _ => format!("; the others are given {:?} to end", self.grace),
         };
         vec![Action::Say(format!("{} {} (process {process}) {how}{others}", self.word, self.names[member]))]
@@ -375,6 +381,22 @@ mod tests {
         assert!(ending.failed(at(1), 0, How::Exited(7)), "the helper has said it");
         assert_eq!(ending.ended(at(2), 0, 9, How::Exited(7)), []);
         assert_eq!(ending.code(), 7);
+    }
+
+    #[test]
+    fn a_host_that_is_lost_is_named_although_ranks_that_missed_it_have_failed_before() {
+        let mut ending = Ending::new("host", vec!["a".into(), "b".into(), "c".into()], GRACE, None);
+        assert!(ending.failed(at(1), 0, How::Exited(1)), "a rank of the first host missed the second");
+        let said = ending.ended(at(1), 1, 9, How::LostBySignal(9));
+        assert_eq!(
+            said,
+            [Action::Say(
+                "host b (process 9) is lost: its launch command was ended by SIGKILL (signal 9)".to_owned()
+            )]
+        );
+        // those that were told to end and then lost are no news
+        ending.passed(at(3));
+        assert_eq!(ending.ended(at(3), 2, 10, How::LostBySignal(15)), []);
     }
 
     #[test]
